@@ -1,0 +1,68 @@
+"""xmtc: the right few labels for a text, out of hundreds to millions.
+
+>>> import xmtc
+>>> model = xmtc.load("my-model")
+>>> model.predict(["some text"], k=5).names()
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from xmtc.data.reading import read
+    from xmtc.dataset import Dataset, LabelIndex
+    from xmtc.models.base import Model
+    from xmtc.models.knn import Knn
+    from xmtc.models.one_vs_all import OneVsAll
+    from xmtc.models.popularity import Popularity
+    from xmtc.runtime import Runtime
+    from xmtc.topk import TopK
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Dataset": "xmtc.dataset",
+    "Knn": "xmtc.models.knn",
+    "LabelIndex": "xmtc.dataset",
+    "Model": "xmtc.models.base",
+    "OneVsAll": "xmtc.models.one_vs_all",
+    "Popularity": "xmtc.models.popularity",
+    "Runtime": "xmtc.runtime",
+    "TopK": "xmtc.topk",
+    "read": "xmtc.data.reading",
+}
+
+__all__ = [
+    "Dataset",
+    "Knn",
+    "LabelIndex",
+    "Model",
+    "OneVsAll",
+    "Popularity",
+    "Runtime",
+    "TopK",
+    "__version__",
+    "load",
+    "read",
+]
+
+
+def load(folder: str | Path, runtime: Runtime | None = None) -> Model:
+    """A trained model from its folder."""
+    from xmtc.models.base import Model
+
+    return Model.load(folder, runtime)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'xmtc' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,72 @@
+"""Explanation: why a model gave a label, as one tagged type that every front end can show."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class TokenEvidence:
+    """A stretch of the text and what it added to the label's score."""
+
+    text: str
+    start: int
+    end: int
+    weight: float
+
+
+@dataclass(frozen=True)
+class PathStep:
+    """A node on the way down the label tree, its probability and a few of the labels below it."""
+
+    depth: int
+    probability: float
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NeighbourEvidence:
+    """A training document near the text; `holds` says whether it has the label."""
+
+    id: str
+    snippet: str
+    similarity: float
+    holds: bool
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GroupEvidence:
+    """A label that the model sees as related, and its share."""
+
+    label: str
+    weight: float
+
+
+@dataclass(frozen=True)
+class MemberEvidence:
+    """One model of several, its own score and its share of the answer."""
+
+    model: str
+    score: float
+    share: float
+
+
+Evidence = TokenEvidence | PathStep | NeighbourEvidence | GroupEvidence | MemberEvidence
+Kind = Literal["tokens", "path", "neighbours", "groups", "members"]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Evidence of one kind for one label on one text, the strongest first (tokens in order of weight too)."""
+
+    kind: Kind
+    text: str
+    label: str
+    score: float
+    evidence: tuple[Evidence, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; a front end picks its view by `kind`."""
+        return asdict(self)

@@ -1,0 +1,1 @@
+"""CPU kernels over sparse rows: neighbours, linear classifiers, the best few of many scores."""

@@ -1,0 +1,62 @@
+"""Ranking measures in the form scikit-learn's model selection calls them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmtc.dataset import Csr, LabelIndex, as_labels
+from xmtc.errors import DataError
+from xmtc.metrics.ranking import Ranked, ndcg, precision, recall
+
+MEASURES = {"P": precision, "nDCG": ndcg, "R": recall}
+
+
+class Predictor(Protocol):
+    """The part of a fitted model that a scorer needs."""
+
+    @property
+    def labels(self) -> LabelIndex: ...
+
+    def predict(self, documents: Any, k: int = 5) -> Ranked: ...
+
+
+def scorer(name: str) -> Callable[[Predictor, Any, Any], float]:
+    """`scoring=scorer("P@1")` for GridSearchCV and its kin; also "nDCG@k" and "R@k", larger is better.
+
+    True labels are lists of keys, or a matrix whose columns are the model's label numbers. A fold may hold
+    out every document of a label: unknown to the fitted model, it counts as a true label nobody returned.
+    """
+    parts = re.fullmatch(r"(P|nDCG|R)@([1-9][0-9]*)", name)
+    if parts is None:
+        raise DataError(f"A scorer is P@k, nDCG@k or R@k with an integer k ≥ 1, such as 'P@1'. Got {name!r}.")
+    return _Scorer(measure=parts[1], k=int(parts[2]))
+
+
+@dataclass(frozen=True)
+class _Scorer:
+    """A class rather than a closure, so that scikit-learn can pickle it for its worker processes."""
+
+    measure: str
+    k: int
+
+    def __call__(self, estimator: Predictor, documents: Any, labels: Any) -> float:
+        truth = _numbered_as(estimator.labels, labels)
+        return MEASURES[self.measure](estimator.predict(documents, k=self.k), truth, self.k)
+
+
+def _numbered_as(known: LabelIndex, labels: Any) -> Csr:
+    """The label matrix in the model's numbers, with a column of its own behind them for each unknown key."""
+    matrix, index = as_labels(labels)  # (n, keys)
+    if index is None:
+        return matrix
+    columns = known.ids(index.keys)  # (keys,)
+    unknown = columns < 0
+    columns[unknown] = len(known) + np.arange(unknown.sum())
+    width = len(known) + int(unknown.sum())
+    return sp.csr_array((matrix.data, columns[matrix.indices], matrix.indptr), shape=(matrix.shape[0], width))

@@ -1,0 +1,1 @@
+"""One file per system; `base.py` is the contract."""

@@ -1,0 +1,301 @@
+"""The contract every model keeps: fit, predict, score, explain, save and load, written once.
+
+A system writes `_fit`, `_predict`, `_score` and hands its state over as arrays and JSON; it opens no file.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from xmtc import config, store
+from xmtc.dataset import Csr, Dataset, LabelIndex, as_dataset
+from xmtc.errors import ConfigError, DataError, ModelFormatError, NotFittedError, UnsupportedError
+from xmtc.explanation import Explanation
+from xmtc.progress import Progress, silent
+from xmtc.registry import model_class
+from xmtc.runtime import Runtime
+from xmtc.store import State, Workspace
+from xmtc.topk import TopK
+
+Labels = NDArray[np.int64]
+Scores = NDArray[np.float32]
+
+BATCH = 4096
+"""Documents predicted at once; the answer does not depend on it."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What surrounds one training: the machine, who watches, and where finished parts go."""
+
+    runtime: Runtime
+    progress: Progress
+    workspace: Workspace
+
+
+class Model(ABC):
+    """Settings are keywords, dotted or nested: Knn(neighbours=20, text={"min_df": 1}) or text__min_df=1."""
+
+    name: ClassVar[str]
+    Config: ClassVar[type[config.Settings]]
+    can: ClassVar[frozenset[str]]
+    """Of 'text', 'features', 'explain', 'update', 'score'."""
+
+    def __init__(self, **settings: Any) -> None:
+        plain = {key.replace("__", "."): value for key, value in settings.items()}
+        self.config: Any = config.from_mapping(self.Config, config.merge(plain))
+        self.runtime = Runtime()
+        self.label_counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)  # (L,) training documents of each label
+        self.training: dict[str, Any] = {}
+        self._labels: LabelIndex | None = None
+
+    def __repr__(self) -> str:
+        default, values = config.to_mapping(self.Config()), config.to_mapping(self.config)
+        changed = ", ".join(f"{key}={value!r}" for key, value in values.items() if value != default[key])
+        return f"{type(self).__name__}({changed})"
+
+    # ---- what a system writes
+
+    @abstractmethod
+    def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
+        """Learn. `train` has labels; `valid`, when given, is what choices are made on."""
+
+    @abstractmethod
+    def _predict(self, batch: Dataset, k: int) -> tuple[Labels, Scores]:
+        """(n, k) labels and scores, best first, −1 and −∞ as pads; k is at most the number of labels."""
+
+    @abstractmethod
+    def _score(self, batch: Dataset, candidates: Labels) -> Scores:
+        """(n, c) scores of given labels, the ones that `_predict` gives; entries below 0 are ignored."""
+
+    @abstractmethod
+    def _state(self) -> State:
+        """What to keep."""
+
+    @abstractmethod
+    def _restore(self, state: State) -> None:
+        """Take up what was kept; arrays are mapped from the file and must not be written to."""
+
+    def _explain(self, text: str, label: int, score: float) -> Explanation:
+        raise UnsupportedError(f"{self.name} cannot explain its answers.")
+
+    # ---- what a user calls
+
+    @property
+    def labels(self) -> LabelIndex:
+        """The labels this model can return."""
+        if self._labels is None:
+            raise NotFittedError(f"{self.name} is not trained yet. Call fit, or load a trained model.")
+        return self._labels
+
+    def fit(
+        self,
+        documents: Any,
+        labels: Any = None,
+        *,
+        valid: Any = None,
+        runtime: Runtime | None = None,
+        progress: Progress = silent,
+        workspace: Workspace | None = None,
+    ) -> Self:
+        """Learn from documents (a Dataset, texts, or a feature matrix) and their labels (lists, or a 0/1 matrix)."""
+        started = time.perf_counter()
+        train = self._checked(as_dataset(documents, labels))
+        if train.labels is None or train.label_index is None:
+            raise DataError("training needs labels. Give one list of labels a document.")
+        if train.labels.nnz == 0:
+            raise DataError("no document has a label. Check the label field.")
+        self._labels = None
+        self.runtime = runtime or Runtime()
+        self.label_counts = np.bincount(train.labels.indices, minlength=train.labels.shape[1]).astype(np.int64)
+        checked_valid = None if valid is None else self._valid(valid, train.label_index)
+        self._fit(train, checked_valid, Run(self.runtime, progress, workspace or Workspace()))
+        self._labels = train.label_index
+        self.training = {
+            "documents": len(train),
+            "seed": self.runtime.seed,
+            "seconds": round(time.perf_counter() - started, 3),
+            "input": "text" if train.has_text else "features",
+        }
+        return self
+
+    def predict(self, documents: Any, k: int = 5, *, progress: Progress = silent) -> TopK:
+        """The k best labels of each document."""
+        labels, scores, dataset = self.labels, [], self._checked(as_dataset(documents), trained=True)
+        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
+            raise ConfigError(f"'k' must be an integer ≥ 1. Got {k}.")
+        numbers = []
+        with progress.task("predicting", total=len(dataset)) as task:
+            for batch in dataset.batches(BATCH):
+                found, given = self._predict(batch, min(int(k), len(labels)))
+                numbers.append(_padded(found, int(k), -1))
+                scores.append(_padded(given, int(k), -np.inf))
+                task.advance(len(batch))
+        if not numbers:
+            return TopK(np.empty((0, k)), np.empty((0, k)), labels)
+        return TopK(np.concatenate(numbers), np.concatenate(scores), labels, dataset.document_ids())
+
+    def score(self, documents: Any, candidates: Any) -> Scores:
+        """(n, c) scores of given labels: an (n, c) array of label numbers with −1 pads, a TopK, or lists of keys."""
+        dataset = self._checked(as_dataset(documents), trained=True)
+        numbers = self._candidates(candidates, len(dataset))
+        parts = [
+            self._score(batch, numbers[start : start + BATCH])
+            for start, batch in zip(range(0, len(dataset), BATCH), dataset.batches(BATCH), strict=True)
+        ]
+        scores = np.concatenate(parts) if parts else np.empty(numbers.shape, dtype=np.float32)
+        return np.where(numbers >= 0, scores, np.float32(-np.inf)).astype(np.float32)
+
+    def explain(self, text: str, label: str | int) -> Explanation:
+        """Why this text gets this label (named by key, name or number) the score it gets."""
+        if "explain" not in self.can:
+            able = "Models that can are marked 'explain' in: xmtc models"
+            raise UnsupportedError(f"{self.name} cannot explain its answers. {able}")
+        if not isinstance(text, str):
+            raise DataError(f"explain takes one text. Got {type(text).__name__}.")
+        number = label if isinstance(label, int) else self.labels.find(label)
+        if not 0 <= number < len(self.labels):
+            raise DataError(f"label {number} is not below the model's {len(self.labels):,} labels.")
+        score = float(self.score([text], np.array([[number]]))[0, 0])
+        return self._explain(text, number, score)
+
+    def save(self, folder: str | Path) -> None:
+        """Write or replace a model folder; a save that is killed leaves what was there before."""
+        state = self._state()
+        arrays = {"label_counts": self.label_counts, **{f"model.{name}": a for name, a in state.arrays.items()}}
+        tables = {"labels": self.labels.table, **state.tables}
+        manifest = {
+            "model": self.name,
+            "settings": config.to_mapping(self.config),
+            "labels": len(self.labels),
+            "training": self.training,
+        }
+        store.write_folder(Path(folder), manifest, State(state.values, arrays, tables))
+
+    @classmethod
+    def load(cls, folder: str | Path, runtime: Runtime | None = None) -> Model:
+        """A trained model from its folder; arrays are mapped, not read."""
+        manifest, state = store.read_folder(Path(folder))
+        kind = model_class(manifest["model"])
+        if not issubclass(kind, cls):
+            raise ModelFormatError(f"{folder}: holds a {manifest['model']}, not a {cls.name}. Use xmtc.load.")
+        try:
+            model = kind(**manifest["settings"])
+            model._labels = LabelIndex(state.tables["labels"])
+            model.label_counts = state.arrays["label_counts"]
+            model.training = dict(manifest["training"])
+            model.runtime = runtime or Runtime()
+            arrays = {
+                name.removeprefix("model."): array
+                for name, array in state.arrays.items()
+                if name.startswith("model.")
+            }
+            model._restore(State(state.values, arrays, state.tables))
+        except KeyError as error:
+            raise ModelFormatError(f"{folder}: {error} is missing. Copy or train the model again.") from None
+        return model
+
+    # ---- scikit-learn's manners, so that clone and GridSearchCV work
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The settings by name; with `deep`, nested ones as group__name too."""
+        out: dict[str, Any] = {}
+        for name in config.field_types(self.Config):
+            value = getattr(self.config, name)
+            out[name] = value
+            if deep and isinstance(value, config.Settings):
+                out.update({f"{name}__{inner}": getattr(value, inner) for inner in config.field_types(type(value))})
+        return out
+
+    def set_params(self, **settings: Any) -> Self:
+        """Settings set anew; a trained model must be trained again for them to matter."""
+        self.config = config.changed(self.config, {key.replace("__", "."): value for key, value in settings.items()})
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import Tags, TargetTags
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=True))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._labels is not None
+
+    # ---- checks
+
+    def _checked(self, dataset: Dataset, trained: bool = False) -> Dataset:
+        """The dataset, if this model can read it. A document with both text and features is read as text."""
+        if trained:
+            _ = self.labels
+        if dataset.has_text and "text" in self.can:
+            return dataset
+        if dataset.features is not None and "features" in self.can:
+            return replace(dataset, fields={})
+        given, taken = ("text", "features") if dataset.has_text else ("features", "text")
+        raise UnsupportedError(f"{self.name} takes {taken}, not {given}. See what each model takes: xmtc models")
+
+    def _valid(self, valid: Any, index: LabelIndex) -> Dataset:
+        dataset = self._checked(as_dataset(*valid) if isinstance(valid, tuple) else as_dataset(valid))
+        if dataset.labels is None or dataset.label_index is None:
+            raise DataError("validation documents need labels.")
+        labels, _ = align_labels(dataset, index)
+        return replace(dataset, labels=labels[:, : len(index)], label_index=index)
+
+    def _candidates(self, candidates: Any, rows: int) -> Labels:
+        if isinstance(candidates, TopK):
+            candidates = candidates.labels
+        if not isinstance(candidates, np.ndarray):
+            candidates = self._numbered(candidates)
+        numbers = np.asarray(candidates)
+        if numbers.ndim != 2 or numbers.shape[0] != rows or numbers.dtype.kind not in "iu":
+            raise DataError(f"candidates must be {rows} rows of label numbers. Got shape {numbers.shape}.")
+        if numbers.size and int(numbers.max()) >= len(self.labels):
+            raise DataError(f"label {int(numbers.max())} is not below the model's {len(self.labels):,} labels.")
+        return numbers.astype(np.int64)
+
+    def _numbered(self, lists: Sequence[Sequence[str]]) -> Labels:
+        """Lists of keys as an (n, c) array; a key that the model does not know is an error."""
+        rows = [list(row) for row in lists]
+        width = max((len(row) for row in rows), default=0)
+        numbers = np.full((len(rows), width), -1, dtype=np.int64)
+        flat = self.labels.ids([str(key) for row in rows for key in row])
+        if (flat < 0).any():
+            unknown = [str(key) for row in rows for key in row][int(np.argmax(flat < 0))]
+            raise DataError(f"candidate '{unknown}' is not among the model's labels.")
+        start = 0
+        for i, row in enumerate(rows):
+            numbers[i, : len(row)] = flat[start : start + len(row)]
+            start += len(row)
+        return numbers
+
+
+def align_labels(dataset: Dataset, index: LabelIndex) -> tuple[Csr, list[str]]:
+    """A dataset's labels under a model's numbers; labels the model does not know follow in columns of their own."""
+    assert dataset.labels is not None
+    assert dataset.label_index is not None
+    numbers = index.ids(dataset.label_index.table["key"].combine_chunks())
+    occurring = np.zeros(len(numbers), dtype=bool)
+    occurring[dataset.labels.indices] = True
+    unknown = np.flatnonzero((numbers < 0) & occurring)
+    numbers[unknown] = len(index) + np.arange(len(unknown))
+    shape = (len(dataset), len(index) + len(unknown))
+    columns = numbers[dataset.labels.indices]
+    aligned = sp.csr_array((dataset.labels.data, columns, dataset.labels.indptr), shape=shape)
+    aligned.sort_indices()
+    return aligned, dataset.label_index.strings("key", unknown)
+
+
+def _padded(array: NDArray[Any], width: int, pad: float) -> NDArray[Any]:
+    if array.shape[1] >= width:
+        return array
+    return np.pad(array, ((0, 0), (0, width - array.shape[1])), constant_values=pad)
+
+

@@ -1,0 +1,44 @@
+"""The baseline that reads nothing: every document gets the most frequent labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from xmtc.config import Settings
+from xmtc.dataset import Dataset
+from xmtc.models.base import Labels, Model, Run, Scores
+from xmtc.store import State
+
+
+@dataclass(frozen=True)
+class PopularitySettings(Settings):
+    """There is nothing to set."""
+
+    of = "popularity"
+
+
+class Popularity(Model):
+    """Scores are the share of training documents that hold a label. What does not beat this has learnt nothing."""
+
+    name = "popularity"
+    Config = PopularitySettings
+    can = frozenset({"text", "features", "score"})
+
+    def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
+        self._shares = (self.label_counts / len(train)).astype(np.float32)  # (L,)
+
+    def _predict(self, batch: Dataset, k: int) -> tuple[Labels, Scores]:
+        best = np.argsort(-self._shares, kind="stable")[:k]
+        shape = (len(batch), len(best))
+        return np.broadcast_to(best, shape), np.broadcast_to(self._shares[best], shape)
+
+    def _score(self, batch: Dataset, candidates: Labels) -> Scores:
+        return self._shares[candidates]
+
+    def _state(self) -> State:
+        return State(arrays={"shares": self._shares})
+
+    def _restore(self, state: State) -> None:
+        self._shares = state.arrays["shares"]

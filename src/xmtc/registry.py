@@ -1,0 +1,55 @@
+"""The models by name. Nothing is imported until a model is asked for."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from xmtc.errors import ConfigError, MissingExtraError, nearest
+
+if TYPE_CHECKING:
+    from xmtc.models.base import Model
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a model lives, how much it is to be preferred when the user names none, and what it needs."""
+
+    target: str
+    preference: int
+    extra: str | None = None
+
+
+MODELS = {
+    "knn": Entry("xmtc.models.knn:Knn", preference=20),
+    "one_vs_all": Entry("xmtc.models.one_vs_all:OneVsAll", preference=30),
+    "popularity": Entry("xmtc.models.popularity:Popularity", preference=0),
+}
+
+_EXTRA_MODULES = {"torch": "torch"}
+_EXTRA_TITLES = {"torch": "PyTorch"}
+
+
+def available(name: str) -> bool:
+    """Whether what the model needs is installed."""
+    extra = MODELS[name].extra
+    return extra is None or importlib.util.find_spec(_EXTRA_MODULES[extra]) is not None
+
+
+def preferred() -> str:
+    """The best model that runs on this machine."""
+    return max((name for name in MODELS if available(name)), key=lambda name: MODELS[name].preference)
+
+
+def model_class(name: str) -> type[Model]:
+    """The class of a model, imported now."""
+    if name not in MODELS:
+        raise ConfigError(f"no model '{name}'.{nearest(name, MODELS)} Known: {', '.join(MODELS)}.")
+    extra = MODELS[name].extra
+    if extra is not None and not available(name):
+        raise MissingExtraError(f'{name} needs {_EXTRA_TITLES[extra]}. Install it with: pip install "xmtc[{extra}]".')
+    module, _, attribute = MODELS[name].target.partition(":")
+    found: type[Model] = getattr(importlib.import_module(module), attribute)
+    return found

@@ -1,0 +1,325 @@
+"""A model folder and a training workspace: JSON, safetensors and Arrow. Nothing here runs code from a file.
+
+`model.json` names content-hashed files beside it and is replaced last, in one step: it alone decides what the model
+is, so a save that dies half-way leaves the old model whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, cast
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from xmtc.errors import ConfigError, DataError, ModelFormatError
+from xmtc.files import replace_file
+
+FORMAT = 1
+MANIFEST = "model.json"
+_OWN_FILE = re.compile(r"^(?:[a-z_]+-[0-9a-f]{16}\.(?:safetensors|arrow)|\..*\.part)$")
+_TYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "I16": np.int16,
+    "I8": np.int8,
+    "U64": np.uint64,
+    "U32": np.uint32,
+    "U16": np.uint16,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
+_CODES = {np.dtype(kind): code for code, kind in _TYPES.items()}
+
+
+@dataclass
+class State:
+    """What a model hands over to be kept: plain values, arrays and tables."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+
+
+# ---- safetensors
+
+
+def write_arrays(
+    stream: IO[bytes], arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Arrays in the safetensors format, written one by one so that nothing is held twice."""
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    end = 0
+    # Widest types first: every array then starts at a multiple of its item size.
+    order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
+    for name in order:
+        array = arrays[name]
+        start, end = end, end + array.nbytes
+        header[name] = {"dtype": _CODES[array.dtype], "shape": list(array.shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    stream.write(len(text).to_bytes(8, "little"))
+    stream.write(text)
+    for name in order:
+        stream.write(memoryview(np.ascontiguousarray(arrays[name]).reshape(-1)).cast("B"))
+
+
+def map_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """The arrays of a safetensors file, mapped and not read, and its metadata."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            if length > size - 8:
+                raise ValueError("header longer than the file")
+            header = json.loads(stream.read(length))
+        start = 8 + length
+        metadata = header.pop("__metadata__", {})
+        mapped = np.memmap(path, dtype=np.uint8, mode="r", offset=0) if size > start else np.empty(size, np.uint8)
+        arrays = {name: _view(mapped, start, entry) for name, entry in header.items()}
+    except FileNotFoundError:
+        raise ModelFormatError(f"{path}: missing. The folder is damaged: copy or train it again.") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelFormatError(f"{path}: not a readable safetensors file ({error}).") from None
+    return arrays, metadata
+
+
+def _view(mapped: NDArray[np.uint8], start: int, entry: Mapping[str, Any]) -> NDArray[Any]:
+    first, last = entry["data_offsets"]
+    kind = np.dtype(_TYPES[entry["dtype"]])
+    shape = tuple(int(count) for count in entry["shape"])
+    if not 0 <= first <= last <= len(mapped) - start or last - first != kind.itemsize * int(np.prod(shape)):
+        raise ValueError("an array lies outside the file")
+    return mapped[start + first : start + last].view(kind).reshape(shape).view(np.ndarray)
+
+
+# ---- the model folder
+
+
+def is_model(folder: Path) -> bool:
+    return (folder / MANIFEST).is_file()
+
+
+def write_folder(folder: Path, manifest: Mapping[str, Any], state: State) -> None:
+    """Write or replace a model. Until the last rename, the folder holds the old model."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be made ({error.strerror}). Choose another place.") from None
+    files = {"arrays": _write_part(folder, "arrays", "safetensors", lambda s: write_arrays(s, state.arrays))}
+    for name, content in state.tables.items():
+        files[name] = _write_part(folder, name, "arrow", _arrow_writer(content))
+    whole = {"format": FORMAT, **manifest, "state": state.values, "files": files}
+    write_json(folder / MANIFEST, whole)
+    kept = {entry["name"] for entry in files.values()}
+    for path in folder.iterdir():
+        if _OWN_FILE.match(path.name) and path.name not in kept:
+            path.unlink(missing_ok=True)
+
+
+def _arrow_writer(content: pa.Table) -> Callable[[IO[bytes]], None]:
+    def write(stream: IO[bytes]) -> None:
+        with pa.ipc.new_file(stream, content.schema) as writer:
+            writer.write_table(content)
+
+    return write
+
+
+class _HashingFile:
+    """A binary file that hashes what passes through."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self.hash = hashlib.blake2b(digest_size=32)
+        self.size = 0
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        self.hash.update(view)
+        self.size += len(view)
+        return self._stream.write(view)
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def close(self) -> None:
+        self.closed = True
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+
+def _write_part(folder: Path, name: str, suffix: str, write: Callable[[IO[bytes]], None]) -> dict[str, Any]:
+    """Write one file under the name of its content; an equal file that is there already is left alone."""
+    temporary = folder / f".{name}.{secrets.token_hex(4)}.part"
+    try:
+        with temporary.open("wb") as stream:
+            hashing = _HashingFile(stream)
+            write(cast("IO[bytes]", hashing))
+            stream.flush()
+            os.fsync(stream.fileno())
+        digest = hashing.hash.hexdigest()
+        final = f"{name}-{digest[:16]}.{suffix}"
+        os.replace(temporary, folder / final)
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be written ({error.strerror}). Free space or choose another place.") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    return {"name": final, "bytes": hashing.size, "blake2b": digest}
+
+
+def write_json(path: Path, value: Any) -> None:
+    """JSON that appears whole or not at all."""
+    with replace_file(path) as stream:
+        stream.write((json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """model.json, checked as far as its own form goes."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        what = "no such folder" if not folder.exists() else f"no {MANIFEST} in it, so not a model folder"
+        raise ModelFormatError(f"{folder}: {what}. Train one with: xmtc train TRAIN --out {folder}")
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        version, files = manifest["format"], manifest["files"]
+        for entry in files.values():
+            if not _OWN_FILE.match(entry["name"]) or not isinstance(entry["bytes"], int):
+                raise ValueError(f"strange file entry {entry['name']!r}")
+        if not isinstance(manifest["model"], str) or not isinstance(manifest["settings"], dict):
+            raise ValueError("no model name or settings")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelFormatError(f"{path}: damaged ({error}). Copy or train the model again.") from None
+    if version != FORMAT:
+        raise ModelFormatError(f"{path}: format {version}; this xmtc reads format {FORMAT}. Use the xmtc that wrote it.")
+    return cast("dict[str, Any]", manifest)
+
+
+def read_folder(folder: Path) -> tuple[dict[str, Any], State]:
+    """A model's manifest and state; arrays and tables are mapped. Sizes and headers are checked, contents are not."""
+    manifest = read_manifest(folder)
+    state = State(values=manifest["state"])
+    for name, entry in manifest["files"].items():
+        path = folder / entry["name"]
+        if not path.is_file():
+            raise ModelFormatError(f"{path}: missing. The folder is damaged: copy or train the model again.")
+        if path.stat().st_size != entry["bytes"]:
+            raise ModelFormatError(
+                f"{path}: {path.stat().st_size:,} bytes in place of {entry['bytes']:,}. Copy or train the model again."
+            )
+        if path.suffix == ".safetensors":
+            state.arrays, _ = map_arrays(path)
+        else:
+            state.tables[name] = map_table(path)
+    return manifest, state
+
+
+def map_table(path: Path) -> pa.Table:
+    try:
+        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    except (pa.ArrowException, OSError) as error:
+        raise ModelFormatError(f"{path}: not a readable Arrow file ({str(error).splitlines()[0]}).") from None
+
+
+def verify_folder(folder: Path) -> list[tuple[str, int]]:
+    """Hash every file of a model against model.json; returns their names and sizes."""
+    manifest = read_manifest(folder)
+    checked = []
+    for entry in manifest["files"].values():
+        path = folder / entry["name"]
+        if not path.is_file():
+            raise ModelFormatError(f"{path}: missing. Copy or train the model again.")
+        with path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
+        if digest != entry["blake2b"]:
+            raise ModelFormatError(f"{path}: content does not match its hash. Copy or train the model again.")
+        checked.append((entry["name"], entry["bytes"]))
+    return checked
+
+
+# ---- the training workspace
+
+
+class Workspace:
+    """Finished parts of an unfinished training, so that it can go on where it stopped.
+
+    Without a folder the parts stay in memory. Each part is one safetensors file that appears whole or not at all.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
+        self._memory: dict[str, tuple[dict[str, NDArray[Any]], dict[str, Any]]] = {}
+
+    @classmethod
+    def beside(cls, folder: Path) -> Path:
+        """Where the workspace of a model folder lies."""
+        return folder.with_name(folder.name + ".work")
+
+    def begin(self, fingerprint: Mapping[str, Any], resume: bool) -> None:
+        """Start a training in this folder, or go on with the one that was started by the same fingerprint."""
+        if self.folder is None:
+            return
+        path = self.folder / "training.json"
+        if resume and path.is_file():
+            before = json.loads(path.read_text(encoding="utf-8"))
+            for name, value in fingerprint.items():
+                if before.get(name) != value:
+                    raise ConfigError(
+                        f"{self.folder}: was started with another {name}. "
+                        "Give the same files and settings, or start over with --force."
+                    )
+            return
+        shutil.rmtree(self.folder, ignore_errors=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError(f"{self.folder}: cannot be made ({error.strerror}). Choose another place.") from None
+        write_json(path, dict(fingerprint))
+
+    def has(self, name: str) -> bool:
+        if self.folder is None:
+            return name in self._memory
+        return (self.folder / f"{name}.safetensors").is_file()
+
+    def save(self, name: str, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any] | None = None) -> None:
+        """Keep one finished part."""
+        if self.folder is None:
+            self._memory[name] = (dict(arrays), dict(values or {}))
+            return
+        with replace_file(self.folder / f"{name}.safetensors") as stream:
+            write_arrays(stream, arrays, {"values": json.dumps(values or {})})
+
+    def load(self, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """A finished part; its arrays are mapped."""
+        if self.folder is None:
+            return self._memory[name]
+        arrays, metadata = map_arrays(self.folder / f"{name}.safetensors")
+        return arrays, json.loads(metadata.get("values", "{}"))
+
+    def remove(self) -> None:
+        """The training is complete."""
+        self._memory.clear()
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,95 @@
+"""Tokens kept by content: tuning and studies read the same texts many times and split them once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from xmtc.progress import Progress, silent
+from xmtc.runtime import Runtime
+from xmtc.text.tokens import RULE, TokenBlock, Tokens, tokenise
+
+LIMIT_BYTES = 4 << 30
+WORTHWHILE_BYTES = 8 << 20
+"""Less text than this is split again in the time that a look into the cache takes."""
+
+
+def content_hash(texts: pa.ChunkedArray) -> str:
+    """A hash of the texts and of where each ends, whatever the chunks."""
+    digest = hashlib.blake2b(digest_size=16)
+    for chunk in texts.chunks:
+        offsets = np.frombuffer(chunk.buffers()[1], dtype=np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
+        data = chunk.buffers()[2]
+        if data is not None:
+            digest.update(memoryview(data)[int(offsets[0]) : int(offsets[-1])])
+        digest.update(np.diff(offsets).tobytes() if len(chunk) else b"")
+    return digest.hexdigest()
+
+
+def tokens_of(texts: pa.ChunkedArray, runtime: Runtime, progress: Progress = silent) -> Tokens:
+    """The tokens of these texts, from the cache where it has them."""
+    if runtime.cache is None or texts.nbytes < WORTHWHILE_BYTES:
+        return _tokenised(texts, runtime, progress)
+    folder = runtime.cache / "tokens" / f"{content_hash(texts)}-{RULE}"
+    if folder.is_dir():
+        try:
+            os.utime(folder)
+            return _load(folder)
+        except (OSError, pa.ArrowException, KeyError):
+            shutil.rmtree(folder, ignore_errors=True)  # half gone or damaged: split again
+    tokens = _tokenised(texts, runtime, progress)
+    _save(folder, tokens)
+    _evict(folder.parent, keep=folder)
+    return tokens
+
+
+def _tokenised(texts: pa.ChunkedArray, runtime: Runtime, progress: Progress) -> Tokens:
+    with progress.task("splitting into words", total=len(texts)) as task:
+        return tokenise(texts, runtime.threads, task.advance)
+
+
+def _save(folder: Path, tokens: Tokens) -> None:
+    """Write beside, then rename; a full or read-only disk costs the cache and nothing else."""
+    temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+    try:
+        temporary.mkdir(parents=True)
+        types = pa.table({"type": tokens.types})
+        with pa.ipc.new_file(str(temporary / "types.arrow"), types.schema) as writer:
+            writer.write_table(types)
+        schema = pa.schema([("ids", pa.list_(pa.int32()))])
+        with pa.ipc.new_file(str(temporary / "ids.arrow"), schema) as writer:
+            for block in tokens.blocks:
+                lists = pa.ListArray.from_arrays(pa.array(block.indptr.astype(np.int32)), pa.array(block.ids))
+                writer.write_batch(pa.record_batch([lists], schema=schema))
+        temporary.rename(folder)
+    except OSError:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _load(folder: Path) -> Tokens:
+    types = pa.ipc.open_file(pa.memory_map(str(folder / "types.arrow"))).read_all()["type"].combine_chunks()
+    reader = pa.ipc.open_file(pa.memory_map(str(folder / "ids.arrow")))
+    blocks = []
+    for number in range(reader.num_record_batches):
+        lists = reader.get_batch(number).column(0)
+        indptr = np.asarray(lists.offsets).astype(np.int64)
+        blocks.append(TokenBlock(indptr, np.asarray(lists.values)))
+    return Tokens(blocks, types)
+
+
+def _evict(folder: Path, keep: Path) -> None:
+    """Remove what was used longest ago until the cache is within its limit."""
+    entries = sorted((path for path in folder.iterdir() if path != keep), key=lambda path: path.stat().st_mtime)
+    sizes = {path: sum(file.stat().st_size for file in path.iterdir()) for path in [*entries, keep]}
+    total = sum(sizes.values())
+    for path in entries:
+        if total <= LIMIT_BYTES:
+            break
+        total -= sizes[path]
+        shutil.rmtree(path, ignore_errors=True)

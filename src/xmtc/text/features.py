@@ -1,0 +1,90 @@
+"""Document features: tf-idf of text, or the matrix that the user gave, behind the same two verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmtc.dataset import Csr, Dataset
+from xmtc.errors import DataError, UnsupportedError
+from xmtc.explanation import TokenEvidence
+from xmtc.progress import Progress, silent
+from xmtc.runtime import Runtime
+from xmtc.store import State
+from xmtc.text.cache import tokens_of
+from xmtc.text.tfidf import TextSettings, Tfidf
+
+
+class DocumentFeatures:
+    """Rows of unit length. What it was fitted on, text or features, is what it takes from then on."""
+
+    def __init__(self, tfidf: Tfidf | None, width: int) -> None:
+        self.tfidf = tfidf
+        self.width = width
+
+    @classmethod
+    def fit(
+        cls, dataset: Dataset, settings: TextSettings, runtime: Runtime, progress: Progress = silent
+    ) -> tuple[DocumentFeatures, Csr]:
+        """Learn the features of the training documents; returns them with the training rows."""
+        if not dataset.has_text:
+            assert dataset.features is not None
+            features = cls(None, int(dataset.features.shape[1]))
+            return features, unit_rows(dataset.features)
+        tokens = tokens_of(dataset.text(), runtime, progress)
+        with progress.task("weighing words", total=2) as task:
+            tfidf = Tfidf.fit(tokens, settings, runtime.threads)
+            task.advance()
+            rows = tfidf.transform(tokens, runtime.threads)
+            task.advance()
+        if not len(tfidf):
+            raise DataError("the training texts hold no words. Check the text field.")
+        return cls(tfidf, len(tfidf)), rows
+
+    def transform(self, dataset: Dataset, runtime: Runtime) -> Csr:
+        """(n, width) rows of new documents."""
+        if self.tfidf is not None:
+            if not dataset.has_text:
+                raise UnsupportedError("this model was trained on text. Got a feature matrix: give it texts.")
+            return self.tfidf.transform(tokens_of(dataset.text(), runtime), runtime.threads)
+        if dataset.features is None:
+            raise UnsupportedError("this model was trained on a feature matrix. Got text: give it features.")
+        if dataset.features.shape[1] != self.width:
+            raise DataError(
+                f"the model knows {self.width:,} features. Got a matrix with {dataset.features.shape[1]:,} columns."
+            )
+        return unit_rows(dataset.features)
+
+    def evidence(self, text: str, weights: Mapping[int, float]) -> list[TokenEvidence]:
+        """Stretches of the text and their share in Σ value × weight of their features, largest first."""
+        if self.tfidf is None:
+            raise UnsupportedError("this model was trained on a feature matrix: it has no words to show.")
+        return self.tfidf.evidence(text, weights)
+
+    def state(self) -> State:
+        if self.tfidf is None:
+            return State(values={"width": self.width})
+        arrays, table = self.tfidf.state()
+        return State({"width": self.width}, {f"tfidf.{name}": part for name, part in arrays.items()}, {"terms": table})
+
+    @classmethod
+    def from_state(cls, settings: TextSettings, state: State) -> DocumentFeatures:
+        if "terms" not in state.tables:
+            return cls(None, int(state.values["width"]))
+        arrays = {name.removeprefix("tfidf."): part for name, part in state.arrays.items()}
+        return cls(Tfidf.from_state(settings, arrays, state.tables["terms"]), int(state.values["width"]))
+
+
+def unit_rows(matrix: Csr) -> Csr:
+    """Rows scaled to length one; empty rows stay empty."""
+    squares = np.add.reduceat(
+        np.append(matrix.data.astype(np.float64) ** 2, 0.0), np.minimum(matrix.indptr[:-1], matrix.nnz)
+    )
+    squares[np.diff(matrix.indptr) == 0] = 0.0
+    scale = np.divide(1.0, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
+    data = (matrix.data * np.repeat(scale, np.diff(matrix.indptr))).astype(np.float32)
+    return sp.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+

@@ -1,0 +1,350 @@
+"""tf-idf rows from tokens: words, word n-grams and character n-grams, one numbering for all of them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from xmtc.config import Settings
+from xmtc.dataset import Csr
+from xmtc.explanation import TokenEvidence
+from xmtc.jit import run_parallel
+from xmtc.text import kernels
+from xmtc.text.tokens import TokenBlock, Tokens, fold, spans
+from xmtc.text.vocabulary import count_documents, fold_types, mapped_blocks
+
+WORD, CHARACTERS = 0, 1
+
+
+@dataclass(frozen=True)
+class TextSettings(Settings):
+    """How text becomes features."""
+
+    lowercase: bool = True
+    """Treat upper- and lower-case letters alike."""
+    min_token_length: int = 2
+    """Leave out words with fewer characters."""
+    min_df: int = 2
+    """Keep a feature that at least this many training documents hold."""
+    max_features: int = 200_000
+    """Keep at most this many features, the most widespread ones."""
+    word_ngrams: int = 1
+    """Longest sequence of words that makes a feature of its own."""
+    char_ngrams: tuple[int, ...] = ()
+    """Shortest and longest character sequence within words, such as [3, 5]; empty for none."""
+    sublinear: bool = True
+    """Count a word that occurs n times as 1 + ln n."""
+
+    of = "text"
+
+    def check(self) -> None:
+        self.require_range("min_token_length", 1)
+        self.require_range("min_df", 1)
+        self.require_range("max_features", 1)
+        self.require_range("word_ngrams", 1, 5)
+        pair = self.char_ngrams
+        fits = len(pair) in (0, 2) and (not pair or 1 <= pair[0] <= pair[1] <= 10)
+        self.require("char_ngrams", fits, "empty or two rising integers from 1 to 10, such as [3, 5]")
+
+
+class Tfidf:
+    """Learnt features and their weights. Rows are tf × idf, scaled to unit length."""
+
+    def __init__(
+        self,
+        settings: TextSettings,
+        terms: pa.Array,
+        kinds: NDArray[np.int8],
+        idf: NDArray[np.float32],
+        ngram_keys: NDArray[np.uint64],
+        ngram_features: NDArray[np.int32],
+    ) -> None:
+        self.settings = settings
+        self.terms = terms  # (D,) feature names
+        self.kinds = kinds  # (D,) WORD or CHARACTERS
+        self.idf = idf  # (D,)
+        self.ngram_keys = ngram_keys  # sorted keys of word n-grams: (number of the first n − 1 words, last word)
+        self.ngram_features = ngram_features  # their feature numbers
+        self._positions: tuple[dict[str, int], dict[str, int]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.terms)
+
+    @classmethod
+    def fit(cls, tokens: Tokens, settings: TextSettings, threads: int = 1) -> Tfidf:
+        """Choose the features and weigh them by 1 + ln((1 + N) / (1 + df))."""
+        words, numbers = fold_types(tokens.types, settings.lowercase, settings.min_token_length)
+        blocks = mapped_blocks(tokens, numbers, threads)
+        candidates = [_word_candidates(words, blocks, settings, threads)]
+        for _ in range(settings.word_ngrams - 1):
+            candidates.append(_longer_candidates(candidates, blocks, settings, threads))
+        if settings.char_ngrams:
+            candidates.append(_character_candidates(words, blocks, settings, threads))
+        return _choose(candidates, settings, len(tokens))
+
+    def transform(self, tokens: Tokens, threads: int = 1) -> Csr:
+        """(n, D) tf-idf rows; a document without a known word has an empty row."""
+        words, numbers = fold_types(tokens.types, self.settings.lowercase, self.settings.min_token_length)
+        word_features, parts = self._word_features(words), self._character_features(words)
+
+        def rows(block: TokenBlock) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+            mapped = TokenBlock(*kernels.map_tokens(block.indptr, block.ids, numbers))
+            indptr, features = self._features(mapped, word_features, parts)
+            return kernels.count_features(indptr, features, self.idf, self.settings.sublinear, True)
+
+        return stack_rows(list(run_parallel(rows, tokens.blocks, threads)), len(self))
+
+    def state(self) -> tuple[dict[str, NDArray[Any]], pa.Table]:
+        """What a model folder keeps: arrays, and the feature names as a table."""
+        arrays = {
+            "kinds": self.kinds,
+            "idf": self.idf,
+            "ngram_keys": self.ngram_keys,
+            "ngram_features": self.ngram_features,
+        }
+        return arrays, pa.table({"term": self.terms})
+
+    @classmethod
+    def from_state(cls, settings: TextSettings, arrays: Mapping[str, NDArray[Any]], table: pa.Table) -> Tfidf:
+        terms = table["term"].combine_chunks()
+        return cls(
+            settings, terms, arrays["kinds"], arrays["idf"], arrays["ngram_keys"], arrays["ngram_features"]
+        )
+
+    def occurrences(self, text: str) -> list[tuple[int, int, int]]:
+        """(feature, start, end) of every feature in one text, with the characters it covers."""
+        found: list[tuple[int, int, int]] = []
+        words, characters = self._lookup()
+        forms = [(fold(span.token, self.settings.lowercase), span) for span in spans(text)]
+        forms = [(form, span) for form, span in forms if len(form) >= self.settings.min_token_length]
+        for length in range(1, self.settings.word_ngrams + 1):
+            for at in range(len(forms) - length + 1):
+                feature = words.get(" ".join(form for form, _ in forms[at : at + length]))
+                if feature is not None:
+                    found.append((feature, forms[at][1].start, forms[at + length - 1][1].end))
+        if self.settings.char_ngrams:
+            for form, span in forms:
+                grams = character_ngrams(form, *self.settings.char_ngrams)
+                found += [(characters[gram], span.start, span.end) for gram in grams if gram in characters]
+        return found
+
+    def evidence(self, text: str, weights: Mapping[int, float]) -> list[TokenEvidence]:
+        """What each stretch of a text adds to Σ value × weight over its features, largest first."""
+        found = self.occurrences(text)
+        times = Counter(feature for feature, _, _ in found)
+        values = {
+            feature: (1.0 + math.log(count) if self.settings.sublinear else count) * float(self.idf[feature])
+            for feature, count in times.items()
+        }
+        length = math.sqrt(sum(value * value for value in values.values()))
+        shares: dict[tuple[int, int], float] = {}
+        for feature, start, end in found:
+            share = values[feature] / length / times[feature] * weights.get(feature, 0.0)
+            shares[start, end] = shares.get((start, end), 0.0) + share
+        evidence = [TokenEvidence(text[start:end], start, end, share) for (start, end), share in shares.items()]
+        return sorted((item for item in evidence if item.weight), key=lambda item: (-item.weight, item.start))
+
+    def _lookup(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Term → feature for words (and word n-grams) and for character n-grams; built on first use."""
+        if self._positions is None:
+            found: tuple[dict[str, int], dict[str, int]] = ({}, {})
+            for number, (term, kind) in enumerate(zip(self.terms.to_pylist(), self.kinds.tolist(), strict=True)):
+                found[kind][term] = number
+            self._positions = found
+        return self._positions
+
+    def _word_features(self, words: pa.Array) -> NDArray[np.int32]:
+        get = self._lookup()[WORD].get
+        return np.fromiter((get(word, -1) for word in words.to_pylist()), dtype=np.int32, count=len(words))
+
+    def _character_features(self, words: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int32]] | None:
+        if not self.settings.char_ngrams:
+            return None
+        get = self._lookup()[CHARACTERS].get
+        shortest, longest = self.settings.char_ngrams
+        grams = [character_ngrams(word, shortest, longest) for word in words.to_pylist()]
+        return ragged([[get(gram, -1) for gram in row] for row in grams])
+
+    def _features(
+        self,
+        block: TokenBlock,
+        word_features: NDArray[np.int32],
+        parts: tuple[NDArray[np.int64], NDArray[np.int32]] | None,
+    ) -> TokenBlock:
+        """The feature numbers of each document of a block of words, −1 for words that have none."""
+        features = word_features[block.ids]
+        streams = [TokenBlock(block.indptr, features)]
+        for _ in range(self.settings.word_ngrams - 1):
+            keys = kernels.join_neighbours(block.indptr, streams[-1].ids, features)
+            longer = kernels.look_up(keys, self.ngram_keys, self.ngram_features)
+            streams.append(TokenBlock(block.indptr, longer))
+        if parts is not None:
+            streams.append(TokenBlock(*kernels.expand(block.indptr, block.ids, *parts)))
+        return interleave(streams)
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Features of one kind before the choice; `numbers` gives the candidate of each token of each block."""
+
+    names: list[str]
+    frequencies: NDArray[np.int64]
+    kind: int
+    length: int  # words of an n-gram
+    keys: NDArray[np.uint64]  # of n-grams: (candidate among the shorter ones, candidate word)
+    numbers: list[NDArray[np.int32]]
+
+
+def _word_candidates(
+    words: pa.Array, blocks: list[TokenBlock], settings: TextSettings, threads: int
+) -> _Candidates:
+    frequencies = count_documents(blocks, len(words), threads)
+    kept = np.flatnonzero(frequencies >= settings.min_df)
+    if not len(kept):
+        kept = np.flatnonzero(frequencies >= 1)  # a handful of texts in which nothing repeats
+    position = np.full(len(words), -1, dtype=np.int32)
+    position[kept] = np.arange(len(kept), dtype=np.int32)
+    names = words.take(pa.array(kept)).to_pylist()
+    numbers = [position[block.ids] for block in blocks] if settings.word_ngrams > 1 else []
+    return _Candidates(names, frequencies[kept], WORD, 1, np.empty(0, dtype=np.uint64), numbers)
+
+
+def _longer_candidates(
+    shorter: list[_Candidates], blocks: list[TokenBlock], settings: TextSettings, threads: int
+) -> _Candidates:
+    """N-grams of one word more: none is more frequent than its beginning, so rare beginnings need no look."""
+    words, last = shorter[0], shorter[-1]
+    keys = [
+        kernels.join_neighbours(block.indptr, longer, word)
+        for block, longer, word in zip(blocks, last.numbers, words.numbers, strict=True)
+    ]
+    uniques = [
+        np.unique(kernels.unique_per_document(block.indptr, part), return_counts=True)
+        for block, part in zip(blocks, keys, strict=True)
+    ]
+    if not uniques:
+        return _Candidates([], np.empty(0, dtype=np.int64), WORD, last.length + 1, np.empty(0, np.uint64), [])
+    known, inverse = np.unique(np.concatenate([unique for unique, _ in uniques]), return_inverse=True)
+    frequencies = np.bincount(inverse, np.concatenate([count for _, count in uniques]), len(known)).astype(np.int64)
+    kept = frequencies >= settings.min_df
+    known, frequencies = known[kept], frequencies[kept]
+    order = np.arange(len(known), dtype=np.int32)
+    numbers = [kernels.look_up(part, known, order) for part in keys]
+    first, final = (known - np.uint64(1)) >> np.uint64(32), (known - np.uint64(1)) & np.uint64(0xFFFFFFFF)
+    names = [f"{last.names[a]} {words.names[b]}" for a, b in zip(first.tolist(), final.tolist(), strict=True)]
+    return _Candidates(names, frequencies, WORD, last.length + 1, known, numbers)
+
+
+def _character_candidates(
+    words: pa.Array, blocks: list[TokenBlock], settings: TextSettings, threads: int
+) -> _Candidates:
+    shortest, longest = settings.char_ngrams
+    grams = [character_ngrams(word, shortest, longest) for word in words.to_pylist()]
+    encoded = pa.array([gram for row in grams for gram in row], pa.string()).dictionary_encode()
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in grams])]).astype(np.int64)
+    parts = np.asarray(encoded.indices, dtype=np.int32)
+    width = len(encoded.dictionary)
+    frequencies = np.zeros(width, dtype=np.int64)
+
+    def counted(block: TokenBlock) -> NDArray[np.int32]:
+        expanded = kernels.expand(block.indptr, block.ids, indptr, parts)
+        return kernels.document_frequencies(*expanded, width)
+
+    for part in run_parallel(counted, blocks, threads):
+        frequencies += part
+    kept = np.flatnonzero(frequencies >= settings.min_df)
+    names = encoded.dictionary.take(pa.array(kept)).to_pylist()
+    return _Candidates(names, frequencies[kept], CHARACTERS, 0, np.empty(0, dtype=np.uint64), [])
+
+
+def _choose(candidates: list[_Candidates], settings: TextSettings, documents: int) -> Tfidf:
+    """Number the candidates by falling document frequency and cut.
+
+    Of equally frequent ones the shorter comes first: a kept n-gram then always finds its beginning kept.
+    """
+    names = [name for part in candidates for name in part.names]
+    frequencies = np.concatenate([part.frequencies for part in candidates])
+    lengths = np.concatenate([np.full(len(part.names), part.length) for part in candidates])
+    kinds = np.concatenate([np.full(len(part.names), part.kind, dtype=np.int8) for part in candidates])
+    terms = pa.array(names, pa.string())
+    alphabetical = np.argsort(np.asarray(pc.array_sort_indices(terms), dtype=np.int64))
+    order = np.lexsort((alphabetical, lengths, -frequencies))[: settings.max_features]
+    position = np.full(len(names), -1, dtype=np.int64)
+    position[order] = np.arange(len(order))
+    idf = np.log((1.0 + documents) / (1.0 + frequencies[order])) + 1.0
+    keys, features = _ngram_table(candidates, position)
+    return Tfidf(settings, terms.take(pa.array(order)), kinds[order], idf.astype(np.float32), keys, features)
+
+
+def _ngram_table(
+    candidates: list[_Candidates], position: NDArray[np.int64]
+) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
+    """Keys of the kept n-grams in terms of final feature numbers, sorted, and the features they stand for."""
+    keys, features = [np.empty(0, dtype=np.uint64)], [np.empty(0, dtype=np.int32)]
+    start = len(candidates[0].names)
+    before = 0  # where the candidates one word shorter start
+    for part in candidates[1:]:
+        if part.kind == WORD and len(part.names):
+            final = position[start : start + len(part.names)]
+            kept = final >= 0
+            pairs = part.keys[kept] - np.uint64(1)
+            first = position[before + (pairs >> np.uint64(32)).astype(np.int64)].astype(np.uint64)
+            last = position[(pairs & np.uint64(0xFFFFFFFF)).astype(np.int64)].astype(np.uint64)
+            keys.append(((first << np.uint64(32)) | last) + np.uint64(1))
+            features.append(final[kept].astype(np.int32))
+        before, start = start, start + len(part.names)
+    flat = np.concatenate(keys)
+    order = np.argsort(flat)
+    return flat[order], np.concatenate(features)[order]
+
+
+def character_ngrams(word: str, shortest: int, longest: int) -> list[str]:
+    """Character sequences of a word, whose two ends are marked as such."""
+    marked = f"<{word}>"
+    return [
+        marked[start : start + length]
+        for length in range(shortest, longest + 1)
+        for start in range(len(marked) - length + 1)
+    ]
+
+
+def ragged(rows: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Lists of numbers as offsets and one flat array."""
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+    return indptr, np.array([number for row in rows for number in row], dtype=np.int32)
+
+
+def interleave(streams: list[TokenBlock]) -> TokenBlock:
+    """Several streams of numbers per document as one."""
+    if len(streams) == 1:
+        return streams[0]
+    rows = [np.repeat(np.arange(len(stream.indptr) - 1), np.diff(stream.indptr)) for stream in streams]
+    flat, documents = np.concatenate([stream.ids for stream in streams]), np.concatenate(rows)
+    indptr = np.sum([stream.indptr for stream in streams], axis=0)
+    return TokenBlock(indptr, flat[np.argsort(documents, kind="stable")])
+
+
+def stack_rows(
+    parts: list[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]], width: int
+) -> Csr:
+    """CSR pieces one below the other."""
+    if not parts:
+        return sp.csr_array((0, width), dtype=np.float32)
+    counts = np.concatenate([np.diff(indptr) for indptr, _, _ in parts])
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    small = np.int32 if indptr[-1] < 2**31 else np.int64
+    columns = np.concatenate([columns for _, columns, _ in parts])
+    values = np.concatenate([values for _, _, values in parts])
+    matrix = sp.csr_array((values, columns.astype(small, copy=False), indptr.astype(small)), shape=(len(counts), width))
+    matrix.has_sorted_indices = True
+    matrix.has_canonical_format = True
+    return matrix

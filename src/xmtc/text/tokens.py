@@ -1,0 +1,146 @@
+"""The one word tokeniser: text → token numbers, with character offsets on demand by the same rule.
+
+A token starts at a letter, a digit or an underscore and runs on over those and combining marks. Case and Unicode
+normal form are settled on the distinct tokens, not on the text: there are a thousand times fewer of them.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from xmtc.jit import run_parallel
+from xmtc.text import kernels
+from xmtc.text.characters import character_classes
+
+BLOCK_BYTES = 1 << 22
+"""Text handled at once: small enough to bound memory, large enough that threads rarely meet."""
+
+RULE = 1
+"""Raised when the same text would give other tokens, so that cached tokens are not mistaken for today's."""
+
+
+class TokenBlock(NamedTuple):
+    """Documents that follow each other: the token numbers of document i are ids[indptr[i]:indptr[i + 1]]."""
+
+    indptr: NDArray[np.int64]
+    ids: NDArray[np.int32]
+
+
+class Span(NamedTuple):
+    """A token as it stands in the text, with the characters it covers."""
+
+    token: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A tokenised corpus: blocks of token numbers, and the distinct tokens as they stand in the text."""
+
+    blocks: list[TokenBlock]
+    types: pa.Array
+
+    def __len__(self) -> int:
+        return sum(len(block.indptr) - 1 for block in self.blocks)
+
+
+def fold(token: str, lowercase: bool = True) -> str:
+    """The form under which a token is known: NFC, lower-case if asked."""
+    if token.isascii():
+        return token.lower() if lowercase else token
+    composed = unicodedata.normalize("NFC", token)
+    return unicodedata.normalize("NFC", composed.lower()) if lowercase else composed
+
+
+def tokenise(
+    texts: pa.ChunkedArray, threads: int = 1, advance: Callable[[int], None] | None = None
+) -> Tokens:
+    """Split texts into tokens. The result does not depend on `threads`."""
+    blocks: list[TokenBlock] = []
+    dictionaries: list[pa.Array] = []
+    for block, types, _ in run_parallel(_tokenise_block, _blocks(texts), threads):
+        blocks.append(block)
+        dictionaries.append(types)
+        if advance is not None:
+            advance(len(block.indptr) - 1)
+    if not dictionaries:
+        return Tokens([], pa.array([], pa.string()))
+    merged = pa.chunked_array(dictionaries).dictionary_encode().unify_dictionaries()
+    for block, numbers in zip(blocks, merged.chunks, strict=True):
+        kernels.renumber(block.ids, np.asarray(numbers.indices, dtype=np.int32))
+    return Tokens(blocks, merged.chunk(merged.num_chunks - 1).dictionary)
+
+
+def spans(text: str) -> list[Span]:
+    """The tokens of one text with their character offsets."""
+    array = pa.array([text], pa.string())
+    _, _, (starts, lengths) = _tokenise_block(array)
+    data = np.frombuffer(array.buffers()[2] or b"", dtype=np.uint8)
+    before = np.concatenate([[0], np.cumsum((data & 0xC0) != 0x80)])  # characters before each byte
+    found = zip(before[starts].tolist(), before[starts + lengths].tolist(), strict=True)
+    return [Span(text[start:end], start, end) for start, end in found]
+
+
+@cache
+def _classes() -> NDArray[np.uint8]:
+    return character_classes()
+
+
+def _blocks(texts: pa.ChunkedArray) -> Iterator[pa.Array]:
+    """Arrow string arrays of about BLOCK_BYTES, cut where documents end, the same whatever the chunks were."""
+    waiting: list[pa.Array] = []
+    size = 0
+    for chunk in texts.chunks:
+        offsets = _offsets(chunk)
+        start = 0
+        while start < len(chunk):
+            room = int(offsets[start]) + BLOCK_BYTES - size
+            stop = max(start + 1, int(np.searchsorted(offsets, room, side="right")) - 1)
+            piece = chunk.slice(start, stop - start)
+            waiting.append(piece)
+            size += int(offsets[stop] - offsets[start])
+            start = stop
+            if size >= BLOCK_BYTES or start < len(chunk):
+                yield pa.concat_arrays(waiting) if len(waiting) > 1 else waiting[0]
+                waiting, size = [], 0
+    if waiting:
+        yield pa.concat_arrays(waiting) if len(waiting) > 1 else waiting[0]
+
+
+def _offsets(array: pa.Array) -> NDArray[np.int32]:
+    buffer = array.buffers()[1]
+    if buffer is None:
+        return np.zeros(1, dtype=np.int32)
+    return np.frombuffer(buffer, dtype=np.int32)[array.offset : array.offset + len(array) + 1]
+
+
+def _tokenise_block(
+    texts: pa.Array,
+) -> tuple[TokenBlock, pa.Array, tuple[NDArray[np.int32], NDArray[np.int32]]]:
+    offsets = _offsets(texts)
+    data = np.frombuffer(texts.buffers()[2] or b"", dtype=np.uint8)
+    room = (int(offsets[-1]) - int(offsets[0]) + 1) // 2 + 1 if len(offsets) > 1 else 0
+    room += len(texts)  # every document may end in a token of its own
+    starts, lengths = np.empty(room, dtype=np.int32), np.empty(room, dtype=np.int32)
+    hashes = np.empty(room, dtype=np.uint64)
+    indptr = np.empty(len(texts) + 1, dtype=np.int64)
+    kernels.split_words(data, offsets, _classes(), starts, lengths, hashes, indptr)
+    count = int(indptr[-1])
+    starts, lengths, hashes = starts[:count], lengths[:count], hashes[:count]
+    ids, first = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32)
+    used = kernels.number_types(data, starts, lengths, hashes, ids, first)
+    type_starts, type_lengths = starts[first[:used]], lengths[first[:used]]
+    gathered, type_offsets = kernels.gather_bytes(data, type_starts, type_lengths)
+    types = pa.StringArray.from_buffers(
+        len(type_starts), pa.py_buffer(type_offsets), pa.py_buffer(gathered)
+    )
+    return TokenBlock(indptr, ids), types, (starts, lengths)
