@@ -49,7 +49,7 @@ def packed(pairs: list[tuple[int, int]]) -> str:
 word = ranges(lambda c: c.isalnum() or c == "_")
 mark = ranges(lambda c: unicodedata.category(c).startswith("M") and not c.isalnum())
 TARGET.write_text(
-    f'''"""Which characters make words: Unicode {unicodedata.unidata_version}, fixed here so that every Python splits alike.
+    f'''"""Which characters make words: Unicode {unicodedata.unidata_version}, fixed so that every Python splits alike.
 
 Made by tools/make_characters.py: runs of code points as 'gap length gap length …' in base 36.
 """

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import itertools
 import textwrap
 import tomllib
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -53,21 +53,23 @@ def shown(value: Any) -> str:
     return f"'{value}'" if isinstance(value, str) else str(value)
 
 
-@cache
 def field_types(cls: type[Settings]) -> dict[str, Any]:
+    """Field → type of a settings class."""
     hints = typing.get_type_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
-@cache
 def field_docs(cls: type[Settings]) -> dict[str, str]:
     """The sentence under each field, read from the source of the class and its bases."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if not dataclasses.is_dataclass(base):
             continue
-        body = typing.cast(ast.ClassDef, ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]).body
-        for statement, following in zip(body, body[1:], strict=False):
+        source = textwrap.dedent(inspect.getsource(typing.cast(type, base)))
+        body = typing.cast(ast.ClassDef, ast.parse(source).body[0]).body
+            ast.ClassDef, ast.parse(textwrap.dedent(inspect.getsource(typing.cast(type, base)))).body[0]
+        ).body
+        for statement, following in itertools.pairwise(body):
             if (
                 isinstance(statement, ast.AnnAssign)
                 and isinstance(statement.target, ast.Name)
@@ -88,14 +90,14 @@ class SettingRow:
     sentence: str
 
 
-def table(cls: type[Settings], prefix: str = "") -> list[SettingRow]:
+def table(defaults: Settings, prefix: str = "") -> list[SettingRow]:
     """All settings with dotted names, for `xmtc models NAME` and the docs."""
     rows: list[SettingRow] = []
-    defaults, docs = cls(), field_docs(cls)
-    for name, kind in field_types(cls).items():
+    docs = field_docs(type(defaults))
+    for name, kind in field_types(type(defaults)).items():
         default = getattr(defaults, name)
         if isinstance(default, Settings):
-            rows += table(type(default), f"{prefix}{name}.")
+            rows += table(default, f"{prefix}{name}.")
         else:
             rows.append(SettingRow(prefix + name, kind_name(kind), default, docs.get(name, "")))
     return rows
@@ -131,17 +133,23 @@ def _coerced(owner: Settings, name: str, value: Any, kind: Any) -> Any:
             return value if done == value else done
     elif isinstance(kind, type) and issubclass(kind, Settings):
         if isinstance(value, Mapping):
-            return from_mapping(kind, value)
+            return changed(_default(type(owner), name), value)
         if isinstance(value, kind):
             return value
     elif kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
         return value if isinstance(value, float) else float(value)
-    elif kind is int and isinstance(value, int) and not isinstance(value, bool):
-        return value
-    elif kind in (bool, str, type(None)) and isinstance(value, kind):
+    elif (kind is int and isinstance(value, int) and not isinstance(value, bool)) or (
+        kind in (bool, str, type(None)) and isinstance(value, kind)
+    ):
         return value
     article = {bool: "", int: "an "}.get(kind, "" if origin is typing.Literal else "a ")
     raise ConfigError(f"'{name}' of {owner.of} must be {article}{kind_name(kind)}. Got {shown(value)}.")
+
+
+def _default(cls: type[Settings], name: str) -> Any:
+    """A field's default; a group that is set in part keeps the rest of its owner's defaults."""
+    field = next(field for field in dataclasses.fields(cls) if field.name == name)
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def from_mapping(cls: type[AnySettings], values: Mapping[str, Any]) -> AnySettings:

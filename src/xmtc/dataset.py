@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from xmtc.errors import DataError, nearest
 
-Csr: TypeAlias = "sp.csr_array[Any, Any]"
+Csr: TypeAlias = sp.csr_array
 
 LABEL_SCHEMA = pa.schema(
     [

@@ -1,4 +1,4 @@
-"""Opening what a user names and writing what a user keeps: compressed or plain, atomic, with one clear line on failure."""
+"""Opening what a user names, compressed or plain, and writing what a user keeps, whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import lzma
 import os
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO, cast
@@ -51,6 +51,13 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
             yield stream
 
 
+def first_bytes(path: str | Path, size: int = 1 << 16) -> bytes:
+    """The start of a file; of standard input what has arrived, which stays to be read."""
+    if str(path) == "-":
+        return cast("io.BufferedReader", sys.stdin.buffer).peek(size)[:size]
+    return next(iter(read_blocks(path, size)), b"")
+
+
 def _decompressor(raw: BinaryIO, kind: str) -> BinaryIO:
     if kind == ".gz":
         return cast("BinaryIO", gzip.GzipFile(fileobj=raw))
@@ -70,7 +77,8 @@ def read_blocks(path: str | Path, size: int = 1 << 22) -> Iterator[bytes]:
     with open_bytes(path) as stream:
         rest = b""
         while True:
-            block = _read(stream, size, path)
+            # A pipe is answered as its lines come, not when a block is full.
+            block = _read(stream.read1 if str(path) == "-" else stream.read, size, path)  # type: ignore[attr-defined]
             if not block:
                 break
             cut = block.rfind(b"\n") + 1
@@ -83,9 +91,9 @@ def read_blocks(path: str | Path, size: int = 1 << 22) -> Iterator[bytes]:
             yield rest
 
 
-def _read(stream: BinaryIO, size: int, path: str | Path) -> bytes:
+def _read(read: Callable[[int], bytes], size: int, path: str | Path) -> bytes:
     try:
-        return stream.read(size)
+        return read(size)
     except (EOFError, lzma.LZMAError, gzip.BadGzipFile, OSError, ValueError) as error:
         reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
         raise DataError(f"{path}: damaged or cut short ({reason}). Fetch or write the file again.") from None

@@ -67,13 +67,17 @@ def write_arrays(
     for name in order:
         array = arrays[name]
         start, end = end, end + array.nbytes
-        header[name] = {"dtype": _CODES[array.dtype], "shape": list(array.shape), "data_offsets": [start, end]}
+        header[name] = {
+            "dtype": _CODES[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [start, end],
+        }
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     stream.write(len(text).to_bytes(8, "little"))
     stream.write(text)
     for name in order:
-        stream.write(memoryview(np.ascontiguousarray(arrays[name]).reshape(-1)).cast("B"))
+        stream.write(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data)
 
 
 def map_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
@@ -184,7 +188,9 @@ def _write_part(folder: Path, name: str, suffix: str, write: Callable[[IO[bytes]
         final = f"{name}-{digest[:16]}.{suffix}"
         os.replace(temporary, folder / final)
     except OSError as error:
-        raise DataError(f"{folder}: cannot be written ({error.strerror}). Free space or choose another place.") from None
+        raise DataError(
+            f"{folder}: cannot be written ({error.strerror}). Free space or choose another place."
+        ) from None
     finally:
         temporary.unlink(missing_ok=True)
     return {"name": final, "bytes": hashing.size, "blake2b": digest}
@@ -213,7 +219,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelFormatError(f"{path}: damaged ({error}). Copy or train the model again.") from None
     if version != FORMAT:
-        raise ModelFormatError(f"{path}: format {version}; this xmtc reads format {FORMAT}. Use the xmtc that wrote it.")
+        raise ModelFormatError(
+            f"{path}: format {version}; this xmtc reads format {FORMAT}. Use the xmtc that wrote it."
+        )
     return cast("dict[str, Any]", manifest)
 
 

@@ -161,9 +161,7 @@ def test_perfect_answer_is_never_above_one() -> None:
     assert min(ceiling.values()) == pytest.approx(1.0, abs=1e-12)
 
 
-def reference(
-    predicted: list[list[int]], truth: list[set[int]], k: int, inverse: list[float]
-) -> dict[str, float]:
+def reference(predicted: list[list[int]], truth: list[set[int]], k: int, inverse: list[float]) -> dict[str, float]:
     """The definitions, one document and one rank at a time."""
     count = len(truth)
     sums = dict.fromkeys(("P", "nDCG", "R", "reached", "best", "reached DCG", "best DCG"), 0.0)
@@ -176,9 +174,7 @@ def reference(
                 gain += 1 / math.log2(rank + 1)
                 sums["reached"] += inverse[label]
                 sums["reached DCG"] += inverse[label] / math.log2(rank + 1)
-        for rank, weight in enumerate(
-            sorted((inverse[label] for label in labels), reverse=True)[:k], start=1
-        ):
+        for rank, weight in enumerate(sorted((inverse[label] for label in labels), reverse=True)[:k], start=1):
             sums["best"] += weight
             sums["best DCG"] += weight / math.log2(rank + 1)
         sums["P"] += len(seen) / k / count

@@ -241,9 +241,7 @@ def test_places_have_a_capital_in_the_text() -> None:
 def test_spelling_is_a_bijection() -> None:
     """Checked where it is cheap, around the step from two syllables to three, and far out."""
     short = 1 << planted.SHORT_BITS
-    numbers = np.concatenate(
-        [np.arange(200_000), np.arange(short - 50_000, short + 200_000), [short + 2**27 - 1]]
-    )
+    numbers = np.concatenate([np.arange(200_000), np.arange(short - 50_000, short + 200_000), [short + 2**27 - 1]])
     assert len(set(spell(numbers))) == len(numbers)
     for bits in (8, 13):
         assert sorted(planted._scramble(np.arange(1 << bits), bits)) == list(range(1 << bits))
@@ -253,9 +251,7 @@ def test_spelling_can_be_read_in_one_way_only() -> None:
     """Uniqueness rests on this: parts are distinct, and consonants never touch consonants of another part."""
     for parts in (planted.ONSETS, planted.MEDIALS, planted.CODAS, planted.VOWELS):
         assert len(set(parts)) == len(parts)
-    assert all(
-        re.fullmatch("[^aeiou]+", part) for part in [*planted.ONSETS, *planted.MEDIALS, *planted.CODAS]
-    )
+    assert all(re.fullmatch("[^aeiou]+", part) for part in [*planted.ONSETS, *planted.MEDIALS, *planted.CODAS])
     tables = (planted.HEADS, planted.MIDDLES, planted.TAILS)
     assert [len(set(table)) for table in tables] == [1 << 7, 1 << 8, 1 << 12]
     own, of_clusters, noise = planted.OWN_WORDS, planted.CLUSTER_WORDS - 1, 1  # words per label, at most

@@ -95,7 +95,12 @@ def _records(
         ids.append(_identifier(row.get("id"), number, f"{path}:{number}"))
     lines = [number for number, _ in parsed]
     columns = {name: _column(values, lines, f"{path}", name) for name, values in texts.items()}
-    _column(keys, [line for line, count in zip(lines, counts, strict=True) for _ in range(count)], f"{path}", "labels")
+    _column(
+        keys,
+        [line for line, count in zip(lines, counts, strict=True) for _ in range(count)],
+        f"{path}",
+        "labels",
+    )
     return Records(ids=ids, lines=lines, fields=columns, label_counts=counts, label_keys=keys)
 
 

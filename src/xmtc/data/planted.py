@@ -74,9 +74,7 @@ KINDS = {letter: kind for kind, letter in enumerate(["c", *FUNCTION_WORDS])}
 CONTENT, PREPOSITIONS = KINDS["c"], [KINDS["p"], KINDS["q"]]
 LENGTHS = np.array([len(sentence) for sentence in SENTENCES])
 CONTENTS = np.array([sentence.count("c") for sentence in SENTENCES])
-SLOTS = np.array(
-    [[KINDS.get(letter, -1) for letter in f"{sentence:<{LENGTHS.max()}}"] for sentence in SENTENCES]
-)
+SLOTS = np.array([[KINDS.get(letter, -1) for letter in f"{sentence:<{LENGTHS.max()}}"] for sentence in SENTENCES])
 SIZES = np.array([0, *(len(words) for words in FUNCTION_WORDS.values())])  # of each kind
 FUNCTION = np.concatenate(list(FUNCTION_WORDS.values()))
 BOTH_CASES = _strings([*FUNCTION, *(word.capitalize() for word in FUNCTION)])

@@ -18,7 +18,7 @@ from xmtc.data.vocabularies import read_vocabulary
 from xmtc.data.xmlrepo import is_header, read_xmlrepo
 from xmtc.dataset import Csr, Dataset, LabelIndex, label_matrix, labels_from_keys
 from xmtc.errors import DataError, nearest
-from xmtc.files import open_bytes, plain_name, read_blocks
+from xmtc.files import first_bytes, plain_name, read_blocks
 from xmtc.progress import Progress, silent
 
 FORMATS = ("jsonl", "text", "xmlrepo")
@@ -59,7 +59,11 @@ def read(
 
 
 def stream(
-    path: str | Path, *, file_format: str | None = None, text_fields: Sequence[str] | None = None, size: int = 1024
+    path: str | Path,
+    *,
+    file_format: str | None = None,
+    text_fields: Sequence[str] | None = None,
+    size: int = 1024,
 ) -> Iterator[Dataset]:
     """Unlabelled documents a few at a time, for prediction; '-' is standard input."""
     for records in _records(path, file_format, text_fields, labelled=False):
@@ -82,8 +86,6 @@ def _records(
 ) -> Iterator[Records]:
     if file_format is not None and file_format not in FORMATS:
         raise DataError(f"no format '{file_format}'.{nearest(file_format, FORMATS)} Known: {', '.join(FORMATS)}.")
-    if str(path) == "-":
-        return read_jsonl(path, text_fields, labelled) if file_format == "jsonl" else _text_lines(path)
     kind = file_format or _detected(path, labelled)
     if kind == "xmlrepo":
         return read_xmlrepo(path)
@@ -94,7 +96,7 @@ def _records(
 
 def _detected(path: str | Path, labelled: bool) -> str:
     """The format of a file by its first line; plain lines of text can only be predicted on."""
-    first = next(iter(read_blocks(path, 1 << 16)), b"").removeprefix(b"\xef\xbb\xbf").lstrip()
+    first = first_bytes(path).removeprefix(b"\xef\xbb\xbf").lstrip()
     line = first.split(b"\n", 1)[0]
     if line.startswith(b"{") or plain_name(path).endswith((".jsonl", ".ndjson")):
         return "jsonl"
@@ -110,16 +112,15 @@ def _detected(path: str | Path, labelled: bool) -> str:
 
 
 def _text_lines(path: str | Path) -> Iterator[Records]:
-    """One document a line; on standard input a line that starts with '{' makes it JSONL."""
+    """One document a line; an empty line is an empty document, so that answers stay in step with lines."""
     number = 0
-    for lines in _line_batches(path):
-        if number == 0 and str(path) == "-" and lines[0].lstrip().startswith(b"{"):
-            raise DataError("standard input looks like JSONL. Pass --format jsonl.")
+    for block in read_blocks(path):
+        lines = block.removesuffix(b"\n").split(b"\n")
         texts = []
         for line in lines:
             number += 1
             try:
-                texts.append(line.decode("utf-8").removeprefix("\ufeff").rstrip("\r\n"))
+                texts.append(line.decode("utf-8").removeprefix("\ufeff").rstrip("\r"))
             except UnicodeDecodeError as error:
                 raise DataError(
                     f"{path}:{number}: not UTF-8 (byte {line[error.start]:#04x}). Convert the file to UTF-8."
@@ -130,17 +131,6 @@ def _text_lines(path: str | Path) -> Iterator[Records]:
             lines=[row + 1 for row in rows],
             fields={"text": pa.array(texts, pa.string())},
         )
-
-
-def _line_batches(path: str | Path) -> Iterator[list[bytes]]:
-    """Lines as they come, so that a pipe is answered line by line."""
-    if str(path) == "-":
-        with open_bytes(path) as source:
-            for line in source:
-                yield [line]
-        return
-    for block in read_blocks(path):
-        yield block.splitlines()
 
 
 def _labels(

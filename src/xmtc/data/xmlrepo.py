@@ -35,7 +35,9 @@ def read_xmlrepo(path: str | Path) -> Iterator[Records]:
             number = 1
         lines = lines if seen + len(lines) <= shape[0] else _without_blank_end(lines, shape[0] - seen)
         if seen + len(lines) > shape[0]:
-            raise DataError(f"{path}:{number + shape[0] - seen + 1}: more documents than the {shape[0]:,} of the header.")
+            raise DataError(
+                f"{path}:{number + shape[0] - seen + 1}: more documents than the {shape[0]:,} of the header."
+            )
         if lines:
             yield _records([line.rstrip(b"\r") for line in lines], path, number, shape)
         seen += len(lines)

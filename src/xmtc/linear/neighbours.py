@@ -38,9 +38,7 @@ class InvertedIndex(NamedTuple):
             int(rows.shape[0]),
         )
 
-    def nearest(
-        self, queries: Csr, count: int, threads: int = 1
-    ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    def nearest(self, queries: Csr, count: int, threads: int = 1) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """(n, count) documents with the largest inner products and these; −1 and 0 where fewer have any.
 
         Equal products are ordered by document number.

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.jit import kernel
+
+
+@kernel(inline="always")
+def _insert(found: Any, given: Any, held: int, label: int, score: float) -> int:
+    """Put a label among the best of a row; of equal scores the one that came first stays ahead."""
+    k = len(found)
+    if held == k and score <= given[k - 1]:
+        return held
+    at = held if held < k else k - 1
+    while at > 0 and given[at - 1] < score:
+        given[at] = given[at - 1]
+        found[at] = found[at - 1]
+        at -= 1
+    given[at] = score
+    found[at] = label
+    return min(held + 1, k)
 
 
 @kernel()
@@ -18,17 +36,20 @@ def best_of_rows(
     for row in range(len(indptr) - 1):
         held = 0
         for i in range(indptr[row], indptr[row + 1]):
-            score = scores[i]
-            if held == k and score <= given[row, k - 1]:
-                continue
-            at = held if held < k else k - 1
-            while at > 0 and given[row, at - 1] < score:  # labels ascend within a row: ties stay behind
-                given[row, at] = given[row, at - 1]
-                found[row, at] = found[row, at - 1]
-                at -= 1
-            given[row, at] = score
-            found[row, at] = labels[i]
-            held = min(held + 1, k)
+            held = _insert(found[row], given[row], held, labels[i], scores[i])
+    return found, given
+
+
+@kernel()
+def best_of_block(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """(m, k) columns with the largest scores of each row of a dense block; equal scores are ordered by column."""
+    found = np.full((len(scores), k), -1, np.int64)
+    given = np.full((len(scores), k), -np.inf, np.float32)
+    for row in range(len(scores)):
+        held = 0
+        for label in range(scores.shape[1]):
+            if held < k or scores[row, label] > given[row, k - 1]:
+                held = _insert(found[row], given[row], held, label, scores[row, label])
     return found, given
 
 

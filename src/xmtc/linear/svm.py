@@ -6,13 +6,18 @@ document for each thread. Documents whose dual variable stays at zero drop out o
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xmtc.dataset import Csr
 from xmtc.jit import kernel, run_parallel
+
+BLOCK_CELLS = 1 << 20
+"""Margins held at once by a thread: 4 MiB."""
 
 
 class LabelWeights(NamedTuple):
@@ -165,62 +170,49 @@ def solve_label(
     return weights
 
 
-@kernel()
-def margins(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
-    weight_indptr: NDArray[np.int64],  # (D + 1,) weights by feature: labels ascend within one
-    weight_labels: NDArray[np.int32],
-    weights: NDArray[np.float32],
-    bias: NDArray[np.float32],
-    out: NDArray[np.float32],  # out: (L,) scratch of one row
-    row: int,
-) -> None:
-    """The scores of all labels for one document."""
-    out[:] = bias
-    for i in range(indptr[row], indptr[row + 1]):
-        value = values[i]
-        for j in range(weight_indptr[indices[i]], weight_indptr[indices[i] + 1]):
-            out[weight_labels[j]] += value * weights[j]
+class FeatureWeights(NamedTuple):
+    """The same weights by feature, so that a document touches only the features it has."""
+
+    indptr: NDArray[np.int64]  # (D + 1,)
+    labels: NDArray[np.int32]  # ascending within a feature
+    values: NDArray[np.float32]
+    bias: NDArray[np.float32]  # (L,)
+
+    @classmethod
+    def assemble(cls, parts: Sequence[LabelWeights], width: int) -> FeatureWeights:
+        counts = np.concatenate([np.diff(part.indptr) for part in parts])
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        weights = np.concatenate([part.weights for part in parts])
+        features = np.concatenate([part.features for part in parts])
+        by_label = sp.csr_array((weights, features, indptr), shape=(len(counts), width))
+        by_feature = by_label.T.tocsr()
+        by_feature.sort_indices()
+        return cls(
+            by_feature.indptr.astype(np.int64),
+            by_feature.indices.astype(np.int32),
+            by_feature.data.astype(np.float32),
+            np.concatenate([part.bias for part in parts]),
+        )
+
+    def of_label(self, label: int) -> dict[int, float]:
+        """Feature → weight of one label."""
+        places = np.flatnonzero(self.labels == label)
+        features = np.searchsorted(self.indptr, places, side="right") - 1
+        return dict(zip(features.tolist(), self.values[places].tolist(), strict=True))
+
+    def blocks(self, rows: Csr, threads: int) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """(first row, (m, L) margins) of neighbouring rows: a few at a time, so that no n × L matrix has to exist."""
+        step = max(1, BLOCK_CELLS // len(self.bias))
+
+        def block(start: int) -> tuple[int, NDArray[np.float32]]:
+            piece = rows[start : start + step]
+            return start, _margins(piece.indptr.astype(np.int64), piece.indices.astype(np.int32), piece.data, *self)
+
+        yield from run_parallel(block, range(0, int(rows.shape[0]), step), threads)
 
 
 @kernel()
-def best_labels(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
-    weight_indptr: NDArray[np.int64],
-    weight_labels: NDArray[np.int32],
-    weights: NDArray[np.float32],
-    bias: NDArray[np.float32],
-    k: int,
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """(n, k) labels with the largest margins; equal ones are ordered by label number."""
-    rows = len(indptr) - 1
-    found = np.full((rows, k), -1, np.int64)
-    given = np.full((rows, k), -np.inf, np.float32)
-    scores = np.empty(len(bias), np.float32)
-    for row in range(rows):
-        margins(indptr, indices, values, weight_indptr, weight_labels, weights, bias, scores, row)
-        held = 0
-        for label in range(len(bias)):
-            score = scores[label]
-            if held == k and score <= given[row, k - 1]:
-                continue
-            at = held if held < k else k - 1
-            while at > 0 and given[row, at - 1] < score:
-                given[row, at] = given[row, at - 1]
-                found[row, at] = found[row, at - 1]
-                at -= 1
-            given[row, at] = score
-            found[row, at] = label
-            held = min(held + 1, k)
-    return found, given
-
-
-@kernel()
-def candidate_margins(
+def _margins(
     indptr: NDArray[np.int64],
     indices: NDArray[np.int32],
     values: NDArray[np.float32],
@@ -228,14 +220,13 @@ def candidate_margins(
     weight_labels: NDArray[np.int32],
     weights: NDArray[np.float32],
     bias: NDArray[np.float32],
-    candidates: NDArray[np.int64],
 ) -> NDArray[np.float32]:
-    """(n, c) margins of given labels."""
-    out = np.zeros(candidates.shape, np.float32)
-    scores = np.empty(len(bias), np.float32)
-    for row in range(candidates.shape[0]):
-        margins(indptr, indices, values, weight_indptr, weight_labels, weights, bias, scores, row)
-        for column in range(candidates.shape[1]):
-            if candidates[row, column] >= 0:
-                out[row, column] = scores[candidates[row, column]]
+    """(m, L) scores of all labels."""
+    out = np.empty((len(indptr) - 1, len(bias)), np.float32)
+    for row in range(len(indptr) - 1):
+        out[row] = bias
+        for i in range(indptr[row], indptr[row + 1]):
+            value = values[i]
+            for j in range(weight_indptr[indices[i]], weight_indptr[indices[i] + 1]):
+                out[row, weight_labels[j]] += value * weights[j]
     return out

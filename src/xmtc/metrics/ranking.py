@@ -222,9 +222,7 @@ def _true_labels(truth: Truth) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return rows[first], labels[first]
 
 
-def _first_ranks(
-    returned: IntegerArray, rows: NDArray[np.int64], labels: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def _first_ranks(returned: IntegerArray, rows: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
     """Rank from 0 of each true label in its document's predictions, by plain comparison, a block at a time.
 
     nnz × k' comparisons beat a sorted search because documents have few labels; `argmax` finds the first hit,

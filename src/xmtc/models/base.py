@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -56,6 +56,7 @@ class Model(ABC):
         self.runtime = Runtime()
         self.label_counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)  # (L,) training documents of each label
         self.training: dict[str, Any] = {}
+        self.facts: dict[str, Any] = {}  # what training found out by itself, kept with the model
         self._labels: LabelIndex | None = None
 
     def __repr__(self) -> str:
@@ -125,6 +126,7 @@ class Model(ABC):
             "seed": self.runtime.seed,
             "seconds": round(time.perf_counter() - started, 3),
             "input": "text" if train.has_text else "features",
+            **({"found": self.facts} if self.facts else {}),
         }
         return self
 
@@ -171,7 +173,10 @@ class Model(ABC):
     def save(self, folder: str | Path) -> None:
         """Write or replace a model folder; a save that is killed leaves what was there before."""
         state = self._state()
-        arrays = {"label_counts": self.label_counts, **{f"model.{name}": a for name, a in state.arrays.items()}}
+        arrays = {
+            "label_counts": self.label_counts,
+            **{f"model.{name}": a for name, a in state.arrays.items()},
+        }
         tables = {"labels": self.labels.table, **state.tables}
         manifest = {
             "model": self.name,
@@ -195,9 +200,7 @@ class Model(ABC):
             model.training = dict(manifest["training"])
             model.runtime = runtime or Runtime()
             arrays = {
-                name.removeprefix("model."): array
-                for name, array in state.arrays.items()
-                if name.startswith("model.")
+                name.removeprefix("model."): array for name, array in state.arrays.items() if name.startswith("model.")
             }
             model._restore(State(state.values, arrays, state.tables))
         except KeyError as error:
@@ -297,5 +300,3 @@ def _padded(array: NDArray[Any], width: int, pad: float) -> NDArray[Any]:
     if array.shape[1] >= width:
         return array
     return np.pad(array, ((0, 0), (0, width - array.shape[1])), constant_values=pad)
-
-

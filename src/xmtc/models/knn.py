@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -15,35 +15,48 @@ from xmtc.dataset import Csr, Dataset
 from xmtc.explanation import Explanation, NeighbourEvidence
 from xmtc.linear.neighbours import InvertedIndex, vote
 from xmtc.linear.select import best_of_rows, look_up_rows
+from xmtc.metrics import ndcg
 from xmtc.models.base import Labels, Model, Run, Scores
 from xmtc.store import State
 from xmtc.text.features import DocumentFeatures
 from xmtc.text.tfidf import TextSettings
+
+NEIGHBOURS = (5, 10, 20, 40, 80)
+POWERS = (1.0, 2.0, 3.0, 5.0, 8.0)
+HELD_OUT = 2000
+"""Documents that a choice is made on: enough to tell one setting from the next."""
+
+Ballots = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]  # CSR: votes of each document's labels
 
 
 @dataclass(frozen=True)
 class KnnSettings(Settings):
     """Settings of knn."""
 
-    neighbours: int = 20
-    """How many training documents vote."""
-    power: float = 3.0
+    neighbours: int | Literal["auto"] = "auto"
+    """How many training documents vote; 'auto' takes what ranks held-out documents best."""
+    power: float | Literal["auto"] = "auto"
     """A neighbour's vote is its cosine similarity to this power: higher listens more to the nearest."""
     snippet: int = 120
     """Characters kept of each training text to show as evidence; 0 keeps none."""
-    text: TextSettings = field(default_factory=TextSettings)
+    text: TextSettings = field(default_factory=lambda: TextSettings(idf="plain"))
     """How text becomes features."""
 
     of = "knn"
 
     def check(self) -> None:
-        self.require_range("neighbours", 1)
-        self.require_range("power", 0)
+        if self.neighbours != "auto":
+            self.require("neighbours", self.neighbours >= 1, "an integer ≥ 1, or auto")
+        if self.power != "auto":
+            self.require("power", self.power >= 0, "a number ≥ 0, or auto")
         self.require_range("snippet", 0)
 
 
 class Knn(Model):
-    """tf-idf neighbours by exact cosine similarity, votes weighted by similarity; a score is a share of the vote."""
+    """The labels of the most similar training documents, by tf-idf and exact cosine similarity.
+
+    Votes are weighted by similarity; a score is a share of the vote.
+    """
 
     name = "knn"
     Config = KnnSettings
@@ -58,6 +71,35 @@ class Knn(Model):
         self._label_indptr = train.labels.indptr.astype(np.int64)
         self._label_indices = train.labels.indices.astype(np.int32)
         self._documents = self._document_table(train)
+        self._choose(rows, train, valid, run)
+
+    def _choose(self, rows: Csr, train: Dataset, valid: Dataset | None, run: Run) -> None:
+        """Settle what is left to 'auto' on the validation documents, or on training documents held out one by one."""
+        neighbours = NEIGHBOURS if self.config.neighbours == "auto" else (self.config.neighbours,)
+        powers = POWERS if self.config.power == "auto" else (self.config.power,)
+        pairs = [(count, power) for count in neighbours for power in powers]
+        if len(pairs) == 1:
+            (self._neighbours, self._power), self.facts = pairs[0], {}
+            return
+        source = train if valid is None else valid
+        chosen = np.sort(np.random.default_rng(run.runtime.seed).permutation(len(source))[:HELD_OUT])
+        held = source.take(chosen)
+        queries = rows[chosen] if valid is None else self._features.transform(held, run.runtime)
+        found, products = self._index.nearest(queries, max(neighbours) + 1, run.runtime.threads)
+        if valid is None:
+            itself = np.argsort(found == chosen[:, None], axis=1, kind="stable")  # the document itself goes last
+            found = np.take_along_axis(found, itself, axis=1)[:, :-1]
+            products = np.take_along_axis(products, itself, axis=1)[:, :-1]
+        best = -1.0
+        with run.progress.task("choosing neighbours and power", total=len(pairs)) as task:
+            for count, power in pairs:
+                ballots = self._ballots(found[:, :count], products[:, :count], power, len(self.label_counts))
+                ranked, _ = best_of_rows(*ballots, 5)
+                quality = ndcg(ranked, held.labels, 5)
+                if quality > best:
+                    best, self._neighbours, self._power = quality, count, power
+                task.advance()
+        self.facts = {"neighbours": self._neighbours, "power": self._power, "nDCG@5 held out": round(best, 4)}
 
     def _document_table(self, train: Dataset) -> pa.Table:
         ids = pa.array(train.document_ids(), pa.string())
@@ -72,13 +114,16 @@ class Knn(Model):
     def _score(self, batch: Dataset, candidates: Labels) -> Scores:
         return look_up_rows(*self._votes(batch), candidates)
 
-    def _votes(self, batch: Dataset) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-        found, similarities = self._nearest(self._features.transform(batch, self.runtime))
-        weights = similarities ** np.float32(self.config.power)
-        return vote(found, weights, self._label_indptr, self._label_indices, len(self.labels))
+    def _votes(self, batch: Dataset) -> Ballots:
+        found, products = self._nearest(self._features.transform(batch, self.runtime))
+        return self._ballots(found, products, self._power, len(self.labels))
+
+    def _ballots(self, found: NDArray[np.int32], products: NDArray[np.float32], power: float, labels: int) -> Ballots:
+        weights = products ** np.float32(power)
+        return vote(np.ascontiguousarray(found), weights, self._label_indptr, self._label_indices, labels)
 
     def _nearest(self, rows: Csr) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        return self._index.nearest(rows, self.config.neighbours, self.runtime.threads)
+        return self._index.nearest(rows, self._neighbours, self.runtime.threads)
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         rows = self._features.transform(Dataset(fields={"text": pa.chunked_array([[text]])}), self.runtime)
@@ -104,7 +149,7 @@ class Knn(Model):
                 "label_indices": self._label_indices,
             }
         )
-        kept.values["documents"] = self._index.size
+        kept.values.update(documents=self._index.size, neighbours=self._neighbours, power=self._power)
         kept.tables["documents"] = self._documents
         return kept
 
@@ -112,7 +157,11 @@ class Knn(Model):
         self._features = DocumentFeatures.from_state(self.config.text, state)
         arrays = state.arrays
         self._index = InvertedIndex(
-            arrays["index.indptr"], arrays["index.documents"], arrays["index.values"], int(state.values["documents"])
+            arrays["index.indptr"],
+            arrays["index.documents"],
+            arrays["index.values"],
+            int(state.values["documents"]),
         )
         self._label_indptr, self._label_indices = arrays["label_indptr"], arrays["label_indices"]
         self._documents = state.tables["documents"]
+        self._neighbours, self._power = int(state.values["neighbours"]), float(state.values["power"])

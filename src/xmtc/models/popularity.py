@@ -20,7 +20,10 @@ class PopularitySettings(Settings):
 
 
 class Popularity(Model):
-    """Scores are the share of training documents that hold a label. What does not beat this has learnt nothing."""
+    """The most frequent labels, whatever the document; what does not beat it has learnt nothing.
+
+    A score is the share of training documents that hold the label.
+    """
 
     name = "popularity"
     Config = PopularitySettings

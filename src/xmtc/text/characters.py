@@ -1,4 +1,4 @@
-"""Which characters make words: Unicode 15.1.0, fixed here so that every Python splits alike.
+"""Which characters make words: Unicode 15.1.0, fixed so that every Python splits alike.
 
 Made by tools/make_characters.py: runs of code points as 'gap length gap length …' in base 36.
 """

@@ -86,5 +86,3 @@ def unit_rows(matrix: Csr) -> Csr:
     scale = np.divide(1.0, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
     data = (matrix.data * np.repeat(scale, np.diff(matrix.indptr))).astype(np.float32)
     return sp.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
-
-

@@ -15,14 +15,12 @@ _PRIME = np.uint64(0x100000001B3)
 
 
 @kernel(inline="always")
-def _code_point(data: NDArray[np.uint8], at: int, first: int) -> tuple[int, int]:
+def _code_point(data: NDArray[np.uint8], at: Any, first: Any) -> tuple[Any, int]:
     """The code point whose UTF-8 form starts at a byte that is not ASCII, and its length."""
     if first < 0xE0:
         return ((first & 0x1F) << 6) | (np.int64(data[at + 1]) & 0x3F), 2
     if first < 0xF0:
-        return (
-            ((first & 0x0F) << 12) | ((np.int64(data[at + 1]) & 0x3F) << 6) | (np.int64(data[at + 2]) & 0x3F)
-        ), 3
+        return (((first & 0x0F) << 12) | ((np.int64(data[at + 1]) & 0x3F) << 6) | (np.int64(data[at + 2]) & 0x3F)), 3
     return (
         ((first & 0x07) << 18)
         | ((np.int64(data[at + 1]) & 0x3F) << 12)
@@ -156,9 +154,7 @@ def map_tokens(
 
 
 @kernel()
-def document_frequencies(
-    indptr: NDArray[np.int64], ids: NDArray[np.int32], width: int
-) -> NDArray[np.int32]:
+def document_frequencies(indptr: NDArray[np.int64], ids: NDArray[np.int32], width: int) -> NDArray[np.int32]:
     """In how many documents each number occurs; −1 is no number."""
     frequencies = np.zeros(width, np.int32)
     seen = np.full(width, -1, np.int32)
@@ -172,9 +168,7 @@ def document_frequencies(
 
 
 @kernel()
-def join_neighbours(
-    indptr: NDArray[np.int64], longer: NDArray[np.int32], ids: NDArray[np.int32]
-) -> NDArray[np.uint64]:
+def join_neighbours(indptr: NDArray[np.int64], longer: NDArray[np.int32], ids: NDArray[np.int32]) -> NDArray[np.uint64]:
     """The key of the (n+1)-gram that ends at each token: its first n words' number and its last word; 0 is none."""
     keys = np.zeros(len(ids), np.uint64)
     for document in range(len(indptr) - 1):
@@ -235,7 +229,11 @@ def expand(
 
 @kernel()
 def count_features(
-    indptr: NDArray[np.int64], ids: NDArray[np.int32], weights: NDArray[np.float32], sublinear: bool, unit: bool
+    indptr: NDArray[np.int64],
+    ids: NDArray[np.int32],
+    weights: NDArray[np.float32],
+    sublinear: bool,
+    unit: bool,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
     """CSR rows of tf-idf from feature numbers per document (−1 is left out); columns ascend within a row."""
     counts = np.zeros(len(weights), np.int32)

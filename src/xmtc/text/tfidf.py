@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +43,8 @@ class TextSettings(Settings):
     """Shortest and longest character sequence within words, such as [3, 5]; empty for none."""
     sublinear: bool = True
     """Count a word that occurs n times as 1 + ln n."""
+    idf: Literal["smooth", "plain"] = "smooth"
+    """Weight of a word in df of N documents: 'smooth' 1 + ln((1+N)/(1+df)), 'plain' ln((1+N)/df)."""
 
     of = "text"
 
@@ -81,7 +83,7 @@ class Tfidf:
 
     @classmethod
     def fit(cls, tokens: Tokens, settings: TextSettings, threads: int = 1) -> Tfidf:
-        """Choose the features and weigh them by 1 + ln((1 + N) / (1 + df))."""
+        """Choose the features and weigh them."""
         words, numbers = fold_types(tokens.types, settings.lowercase, settings.min_token_length)
         blocks = mapped_blocks(tokens, numbers, threads)
         candidates = [_word_candidates(words, blocks, settings, threads)]
@@ -105,7 +107,7 @@ class Tfidf:
 
     def state(self) -> tuple[dict[str, NDArray[Any]], pa.Table]:
         """What a model folder keeps: arrays, and the feature names as a table."""
-        arrays = {
+        arrays: dict[str, NDArray[Any]] = {
             "kinds": self.kinds,
             "idf": self.idf,
             "ngram_keys": self.ngram_keys,
@@ -116,9 +118,7 @@ class Tfidf:
     @classmethod
     def from_state(cls, settings: TextSettings, arrays: Mapping[str, NDArray[Any]], table: pa.Table) -> Tfidf:
         terms = table["term"].combine_chunks()
-        return cls(
-            settings, terms, arrays["kinds"], arrays["idf"], arrays["ngram_keys"], arrays["ngram_features"]
-        )
+        return cls(settings, terms, arrays["kinds"], arrays["idf"], arrays["ngram_keys"], arrays["ngram_features"])
 
     def occurrences(self, text: str) -> list[tuple[int, int, int]]:
         """(feature, start, end) of every feature in one text, with the characters it covers."""
@@ -204,9 +204,7 @@ class _Candidates:
     numbers: list[NDArray[np.int32]]
 
 
-def _word_candidates(
-    words: pa.Array, blocks: list[TokenBlock], settings: TextSettings, threads: int
-) -> _Candidates:
+def _word_candidates(words: pa.Array, blocks: list[TokenBlock], settings: TextSettings, threads: int) -> _Candidates:
     frequencies = count_documents(blocks, len(words), threads)
     kept = np.flatnonzero(frequencies >= settings.min_df)
     if not len(kept):
@@ -280,7 +278,10 @@ def _choose(candidates: list[_Candidates], settings: TextSettings, documents: in
     order = np.lexsort((alphabetical, lengths, -frequencies))[: settings.max_features]
     position = np.full(len(names), -1, dtype=np.int64)
     position[order] = np.arange(len(order))
-    idf = np.log((1.0 + documents) / (1.0 + frequencies[order])) + 1.0
+    if settings.idf == "smooth":
+        idf = np.log((1.0 + documents) / (1.0 + frequencies[order])) + 1.0
+    else:
+        idf = np.log((1.0 + documents) / frequencies[order])
     keys, features = _ngram_table(candidates, position)
     return Tfidf(settings, terms.take(pa.array(order)), kinds[order], idf.astype(np.float32), keys, features)
 
@@ -333,9 +334,7 @@ def interleave(streams: list[TokenBlock]) -> TokenBlock:
     return TokenBlock(indptr, flat[np.argsort(documents, kind="stable")])
 
 
-def stack_rows(
-    parts: list[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]], width: int
-) -> Csr:
+def stack_rows(parts: list[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]], width: int) -> Csr:
     """CSR pieces one below the other."""
     if not parts:
         return sp.csr_array((0, width), dtype=np.float32)

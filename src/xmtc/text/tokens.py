@@ -61,9 +61,7 @@ def fold(token: str, lowercase: bool = True) -> str:
     return unicodedata.normalize("NFC", composed.lower()) if lowercase else composed
 
 
-def tokenise(
-    texts: pa.ChunkedArray, threads: int = 1, advance: Callable[[int], None] | None = None
-) -> Tokens:
+def tokenise(texts: pa.ChunkedArray, threads: int = 1, advance: Callable[[int], None] | None = None) -> Tokens:
     """Split texts into tokens. The result does not depend on `threads`."""
     blocks: list[TokenBlock] = []
     dictionaries: list[pa.Array] = []
@@ -140,7 +138,5 @@ def _tokenise_block(
     used = kernels.number_types(data, starts, lengths, hashes, ids, first)
     type_starts, type_lengths = starts[first[:used]], lengths[first[:used]]
     gathered, type_offsets = kernels.gather_bytes(data, type_starts, type_lengths)
-    types = pa.StringArray.from_buffers(
-        len(type_starts), pa.py_buffer(type_offsets), pa.py_buffer(gathered)
-    )
+    types = pa.StringArray.from_buffers(len(type_starts), pa.py_buffer(type_offsets), pa.py_buffer(gathered))
     return TokenBlock(indptr, ids), types, (starts, lengths)

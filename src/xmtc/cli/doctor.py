@@ -1,0 +1,63 @@
+"""`xmtc doctor`: what this machine has, in a form that fits into a bug report."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+
+import xmtc
+from xmtc.runtime import available_threads
+
+PACKAGES = ("numpy", "scipy", "numba", "pyarrow", "safetensors", "typer", "rich")
+EXTRAS = {"torch": ("torch", "lightning")}
+
+
+def report() -> list[tuple[str, str]]:
+    """(what, found) pairs."""
+    rows = [
+        ("xmtc", xmtc.__version__),
+        ("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
+        ("cores", f"{available_threads()} of {os.cpu_count()} usable"),
+        ("memory", _memory()),
+        ("GPU", _gpu()),
+    ]
+    rows += [(name, _version(name)) for name in PACKAGES]
+    for extra, modules in EXTRAS.items():
+        missing = [module for module in modules if importlib.util.find_spec(module) is None]
+        rows.append((f"extra [{extra}]", f'missing; pip install "xmtc[{extra}]"' if missing else _versions(modules)))
+    return rows
+
+
+def _versions(modules: tuple[str, ...]) -> str:
+    return ", ".join(f"{module} {_version(module)}" for module in modules)
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "missing"
+
+
+def _memory() -> str:
+    try:
+        pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return "unknown"
+    return f"{pages * size / 2**30:.1f} GiB"
+
+
+def _gpu() -> str:
+    """Asks the driver's own tool, so that no GPU library has to be loaded."""
+    if shutil.which("nvidia-smi") is None:
+        return "none found"
+    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return "none that answers"
+    return "; ".join(line.strip() for line in answer.splitlines() if line.strip()) or "none found"

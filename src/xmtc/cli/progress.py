@@ -1,0 +1,45 @@
+"""Progress bars on the terminal; nothing at all where standard error is not one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from xmtc.progress import Progress, Task, silent
+
+
+def terminal_progress() -> Progress:
+    """Bars when a person is watching."""
+    return Bars() if sys.stderr.isatty() else silent
+
+
+class _BarTask:
+    def __init__(self, bars: object, number: object) -> None:
+        self._bars, self._number = bars, number
+
+    def advance(self, steps: int = 1) -> None:
+        self._bars.update(self._number, advance=steps)  # type: ignore[attr-defined]
+
+    def note(self, words: str) -> None:
+        self._bars.update(self._number, note=words)  # type: ignore[attr-defined]
+
+
+class Bars:
+    """One line a task: title, bar, count, time."""
+
+    @contextmanager
+    def task(self, title: str, total: int | None = None) -> Iterator[Task]:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as RichProgress
+
+        columns = (
+            TextColumn("{task.description:<30}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        with RichProgress(*columns, console=Console(stderr=True)) as bars:
+            yield _BarTask(bars, bars.add_task(title, total=total, note=""))

@@ -1,0 +1,86 @@
+"""Plain-text views: tables, rankings and explanations that read well in a terminal and in a log."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from xmtc.explanation import (
+    Explanation,
+    GroupEvidence,
+    MemberEvidence,
+    NeighbourEvidence,
+    PathStep,
+    TokenEvidence,
+)
+from xmtc.topk import TopK
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
+    """Columns two blanks apart, those numbered in `right` flush right."""
+    lines = [list(header), *(list(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+
+    def placed(cell: str, column: int) -> str:
+        return cell.rjust(widths[column]) if column in right else cell.ljust(widths[column])
+
+    shown = ["  ".join(placed(cell, column) for column, cell in enumerate(line)).rstrip() for line in lines]
+    return "\n".join([shown[0], "-" * max(len(line) for line in shown), *shown[1:]])
+
+
+def metrics_table(named: Mapping[str, Mapping[str, float]]) -> str:
+    """Metrics in percent, one column a model; rows of one metric for k = 1, 3, 5."""
+    kinds = list(dict.fromkeys(name.partition("@")[0] for metrics in named.values() for name in metrics))
+    cuts = list(dict.fromkeys(name.partition("@")[2] for metrics in named.values() for name in metrics))
+    rows = [
+        [f"{kind}@{cut}", *(f"{100 * metrics[f'{kind}@{cut}']:.2f}" for metrics in named.values())]
+        for kind in kinds
+        for cut in cuts
+    ]
+    return table(["%", *named], rows, right=range(1, len(named) + 1))
+
+
+def ranking(answer: TopK, texts: Sequence[str] | None = None, truth: Sequence[Collection[str]] | None = None) -> str:
+    """Each document's labels, one a line, with scores; with `truth`, the names that are right are marked."""
+    blocks = []
+    for number, pairs in enumerate(answer.pairs()):
+        title = answer.ids[number] if texts is None else shortened(texts[number], 90)
+        right = () if truth is None else truth[number]
+        lines = [f"  {score:8.4f}  {name}{'  ✓' if name in right else ''}" for name, score in pairs]
+        lines = lines or ["  (no label: nothing in it is known)"]
+        blocks.append("\n".join([title, *lines]))
+    return "\n".join(blocks)
+
+
+def shortened(text: str, width: int) -> str:
+    """The start of a text on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 1].rstrip() + "…"
+
+
+def explanation(found: Explanation, most: int = 10) -> str:
+    """An explanation in words; the view follows the kind of evidence."""
+    lines = [f"{found.label}   score {found.score:.4f}"]
+    if not found.evidence:
+        lines.append("  nothing in this text speaks for or against it")
+    for item in found.evidence[:most]:
+        lines += _evidence(item)
+    more = len(found.evidence) - most
+    if more > 0:
+        lines.append(f"  … and {more} more")
+    return "\n".join(lines)
+
+
+def _evidence(item: object) -> list[str]:
+    if isinstance(item, TokenEvidence):
+        return [f"  {item.weight:+8.4f}  {item.text}  ({item.start}–{item.end})"]
+    if isinstance(item, NeighbourEvidence):
+        mark = "yes" if item.holds else "no "
+        lines = [f"  {item.similarity:8.4f}  has it: {mark}  {item.id}  {shortened(item.snippet, 70)}"]
+        return [*lines, f"            labels: {shortened(', '.join(item.labels), 90)}"]
+    if isinstance(item, PathStep):
+        return [f"  {item.probability:8.4f}  level {item.depth}: {shortened(', '.join(item.labels), 80)}"]
+    if isinstance(item, GroupEvidence):
+        return [f"  {item.weight:8.4f}  {item.label}"]
+    if isinstance(item, MemberEvidence):
+        return [f"  {item.score:8.4f}  {item.model}  ({100 * item.share:.0f} % of the answer)"]
+    raise TypeError(f"no view for {type(item).__name__}")

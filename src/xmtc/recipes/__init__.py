@@ -1,0 +1,29 @@
+"""Recipes: settings that were measured on a data set, shipped as <dataset>/<model>.toml."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from xmtc.errors import ConfigError, nearest
+
+FOLDER = Path(__file__).parent
+
+
+def shipped() -> list[str]:
+    """Names of the shipped recipes: 'cooking/one_vs_all'."""
+    return sorted(str(path.relative_to(FOLDER).with_suffix("")) for path in FOLDER.glob("*/*.toml"))
+
+
+def find_recipe(name: str | Path) -> Path:
+    """A recipe file by path, or a shipped one by name."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    bundled = (FOLDER / path).with_suffix(".toml")
+    if str(path.with_suffix("")) in shipped():
+        return bundled
+    raise ConfigError(f"no recipe '{name}'.{nearest(str(name), shipped())} Give a TOML file or one of: {_listed()}.")
+
+
+def _listed() -> str:
+    return ", ".join(shipped()) or "none shipped"

@@ -1,0 +1,221 @@
+"""The verbs that the command line and the server call: train, predict, evaluate, compare, explain."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xmtc import config, store
+from xmtc.data.reading import read, stream
+from xmtc.dataset import Csr, Dataset
+from xmtc.errors import ConfigError, DataError, ModelFormatError
+from xmtc.explanation import Explanation
+from xmtc.labels.propensity import inverse_propensities
+from xmtc.metrics import evaluate as measure
+from xmtc.models.base import Model, align_labels
+from xmtc.progress import Progress, silent
+from xmtc.recipes import find_recipe
+from xmtc.registry import MODELS, model_class, preferred
+from xmtc.runtime import Runtime
+from xmtc.store import Workspace
+from xmtc.text.cache import content_hash
+from xmtc.topk import TopK
+
+KS = (1, 3, 5)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A training that is decided but not begun: the model with its resolved settings, and where it goes."""
+
+    model: Model
+    out: Path
+    resume: bool
+    force: bool
+
+
+def plan(
+    out: str | Path,
+    *,
+    name: str | None = None,
+    recipe: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    resume: bool = False,
+    force: bool = False,
+) -> Plan:
+    """Settle model and settings (default < recipe < given) and refuse what would overwrite work."""
+    recipe_name, recipe_settings = (None, {}) if recipe is None else config.read_recipe(find_recipe(recipe))
+    if name and recipe_name and name != recipe_name:
+        raise ConfigError(f"{recipe}: is a recipe for {recipe_name}, not for {name}. Leave out one of them.")
+    model = model_class(name or recipe_name or preferred())(**config.merge(recipe_settings, settings or {}))
+    out = Path(out)
+    work = Workspace.beside(out)
+    if out.exists() and not out.is_dir():
+        raise DataError(f"{out}: is a file. Name a folder to put the model in.")
+    if store.is_model(out) and not force:
+        raise DataError(f"{out}: holds a model already. Choose another folder, or replace it with --force.")
+    if out.is_dir() and not store.is_model(out) and any(out.iterdir()):
+        raise DataError(f"{out}: holds other files. Choose a new or empty folder.")
+    if work.exists() and not (resume or force):
+        raise DataError(f"{work}: holds an unfinished training. Go on with --resume, or start over with --force.")
+    if resume and not work.exists():
+        raise DataError(f"{work}: there is no unfinished training to resume. Leave out --resume.")
+    return Plan(model, out, resume, force)
+
+
+def train(
+    decided: Plan,
+    train_file: str | Path,
+    *,
+    valid_file: str | Path | None = None,
+    vocabulary: str | Path | None = None,
+    unknown_labels: str = "refuse",
+    runtime: Runtime | None = None,
+    progress: Progress = silent,
+) -> Model:
+    """Read, fit and save. Until the model folder is complete, finished parts lie in the workspace beside it."""
+    runtime = runtime or Runtime()
+    documents = read(train_file, vocabulary=vocabulary, unknown_labels=unknown_labels, progress=progress)
+    valid = None if valid_file is None else read(valid_file, progress=progress)
+    workspace = Workspace(Workspace.beside(decided.out))
+    workspace.begin(_fingerprint(decided.model, documents, runtime), decided.resume)
+    decided.model.fit(documents, valid=valid, runtime=runtime, progress=progress, workspace=workspace)
+    decided.model.save(decided.out)
+    workspace.remove()
+    return decided.model
+
+
+def _fingerprint(model: Model, documents: Dataset, runtime: Runtime) -> dict[str, Any]:
+    """What must be equal for finished parts of an earlier run to be parts of this one."""
+    assert documents.labels is not None
+    digest = hashlib.blake2b(digest_size=16)
+    if documents.has_text:
+        digest.update(content_hash(documents.text()).encode())
+    for matrix in (documents.features, documents.labels):
+        if matrix is not None:
+            for array in (matrix.indptr, matrix.indices, matrix.data):
+                digest.update(np.ascontiguousarray(array).tobytes())
+    return {
+        "model": model.name,
+        "settings": config.to_mapping(model.config),
+        "seed": runtime.seed,
+        "training data": digest.hexdigest(),
+    }
+
+
+def predict(model: Model, source: str | Path, k: int = 5, *, file_format: str | None = None) -> Iterator[TopK]:
+    """Answers for a file (or '-') a batch at a time, as fast as it can be read."""
+    for batch in stream(source, file_format=file_format):
+        yield model.predict(batch, k)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Metrics of one model on one file, and what they were measured on."""
+
+    metrics: dict[str, float]
+    documents: int
+    seconds: float
+    unknown_labels: int
+    """Distinct test labels that training never saw."""
+    unknown_pairs: int
+    """(document, label) pairs with such a label."""
+    predictions: TopK = field(repr=False)
+
+    def to_json(self) -> dict[str, float]:
+        return {**self.metrics, "documents": self.documents, "seconds": round(self.seconds, 4)}
+
+
+def evaluate(
+    model: Model,
+    test: Dataset,
+    *,
+    unknown_labels: str = "count",
+    propensity_a: float = 0.55,
+    propensity_b: float = 1.5,
+    progress: Progress = silent,
+) -> Evaluation:
+    """P, nDCG, PSP, PSnDCG and R at 1, 3 and 5.
+
+    A test label that training never saw counts as a true label that nobody can return, or is left out with
+    `unknown_labels="drop"`.
+    """
+    if unknown_labels not in ("count", "drop"):
+        raise ConfigError(f"'unknown_labels' must be count or drop. Got '{unknown_labels}'.")
+    if test.labels is None:
+        raise DataError("the test documents have no labels to hold answers against.")
+    started = time.perf_counter()
+    predictions = model.predict(test, max(KS), progress=progress)
+    seconds = time.perf_counter() - started
+    truth, unknown = align_labels(test, model.labels)
+    counts = np.concatenate([model.label_counts, np.zeros(len(unknown), dtype=np.int64)])
+    unseen = counts[truth.indices] == 0  # beyond the model's labels, or among them without a document
+    pairs, distinct = int(unseen.sum()), len(np.unique(truth.indices[unseen]))
+    if unknown_labels == "drop":
+        truth = _without(truth, unseen)
+    inverse = inverse_propensities(counts, int(model.training["documents"]), propensity_a, propensity_b)
+    metrics = measure(predictions, truth, KS, inverse)
+    return Evaluation(metrics, len(test), seconds, distinct, pairs, predictions)
+
+
+def _without(matrix: Csr, entries: np.ndarray) -> Csr:
+    kept = matrix.copy()
+    kept.data[entries] = 0
+    kept.eliminate_zeros()
+    return kept
+
+
+def read_test(path: str | Path, progress: Progress = silent) -> Dataset:
+    """Test documents with their labels; a file without a single label is refused."""
+    test = read(path, progress=progress)
+    if test.labels is None or test.labels.nnz == 0:
+        raise DataError(f"{path}: no document has a label, so there is nothing to measure.")
+    return test
+
+
+def compare(
+    folders: Sequence[str | Path],
+    test_file: str | Path,
+    *,
+    unknown_labels: str = "count",
+    runtime: Runtime | None = None,
+    progress: Progress = silent,
+) -> dict[str, Evaluation]:
+    """The same test file through several models, by folder name."""
+    models = {str(folder): Model.load(folder, runtime) for folder in folders}
+    test = read_test(test_file, progress)
+    return {
+        name: evaluate(model, test, unknown_labels=unknown_labels, progress=progress) for name, model in models.items()
+    }
+
+
+def explain(folder: str | Path, text: str, label: str, runtime: Runtime | None = None) -> Explanation:
+    """Why the model in this folder gives this text this label."""
+    return Model.load(folder, runtime).explain(text, label)
+
+
+def verify(folder: str | Path) -> list[tuple[str, int]]:
+    """Every byte of a model folder against the hashes in model.json, then a load."""
+    checked = store.verify_folder(Path(folder))
+    try:
+        Model.load(folder)
+    except (ValueError, TypeError, IndexError) as error:
+        if isinstance(error, (ModelFormatError, ConfigError)):
+            raise
+        raise ModelFormatError(f"{folder}: files are whole but do not fit together ({error}).") from None
+    return checked
+
+
+def describe_models() -> list[tuple[str, str, str]]:
+    """(name, what it can do, first line of its description) of every model whose needs are met."""
+    rows = []
+    for name in MODELS:
+        kind = model_class(name)
+        rows.append((name, ", ".join(sorted(kind.can)), (kind.__doc__ or "").splitlines()[0]))
+    return rows

@@ -1,0 +1,65 @@
+"""Shared corpora and helpers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from xmtc.data.planted import PlantedCorpus
+from xmtc.dataset import Dataset, as_dataset
+
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Real data sets; the test is skipped where they are not at hand."""
+    if not SHARED.is_dir():
+        pytest.skip("real data sets are not in ../shared/data")
+    return SHARED
+
+
+def planted_split(documents: int, test: int, **settings: object) -> tuple[Dataset, Dataset, PlantedCorpus]:
+    """Train and test documents of a made-up corpus, labels by name."""
+    corpus = PlantedCorpus(documents=documents + test, **settings)  # type: ignore[arg-type]
+
+    def part(start: int, stop: int) -> Dataset:
+        texts: list[str] = []
+        labels: list[list[str]] = []
+        for batch in corpus.batches(start=start, stop=stop):
+            texts += batch.texts
+            labels += [[corpus.label_name(label) for label in row] for row in batch.labels]
+        return as_dataset(texts, labels)
+
+    return part(0, documents), part(documents, documents + test), corpus
+
+
+@pytest.fixture(scope="session")
+def planted() -> tuple[Dataset, Dataset, PlantedCorpus]:
+    """800 + 200 short texts with 60 labels, the same for the whole session."""
+    return planted_split(800, 200, labels=60, seed=7)
+
+
+Xmtc = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def xmtc(tmp_path: Path) -> Xmtc:
+    """Runs the command line as a user would, in an empty folder."""
+
+    def run(*arguments: object, stdin: str | None = None, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "xmtc.cli.main", *map(str, arguments)],
+            cwd=tmp_path,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    return run
