@@ -67,6 +67,8 @@ def field_docs(cls: type[Settings]) -> dict[str, str]:
             continue
         source = textwrap.dedent(inspect.getsource(typing.cast(type, base)))
         body = typing.cast(ast.ClassDef, ast.parse(source).body[0]).body
+        for statement, following in itertools.pairwise(body):
+            if (
                 isinstance(statement, ast.AnnAssign)
                 and isinstance(statement.target, ast.Name)
                 and isinstance(following, ast.Expr)
