@@ -109,6 +109,8 @@ def kind_name(kind: Any) -> str:
         return " or ".join(kind_name(part) for part in typing.get_args(kind))
     if typing.get_origin(kind) is tuple:
         return f"list of {kind_name(typing.get_args(kind)[0])}s"
+    if isinstance(kind, type) and issubclass(kind, Settings):
+        return "group of settings"
     words = {bool: "true or false", int: "integer", float: "number", str: "string", type(None): "none"}
     return words.get(kind, getattr(kind, "__name__", str(kind)))
 
@@ -140,8 +142,9 @@ def _coerced(owner: Settings, name: str, value: Any, kind: Any) -> Any:
         kind in (bool, str, type(None)) and isinstance(value, kind)
     ):
         return value
-    article = {bool: "", int: "an "}.get(kind, "" if origin is typing.Literal else "a ")
-    raise ConfigError(f"'{name}' of {owner.of} must be {article}{kind_name(kind)}. Got {shown(value)}.")
+    words = kind_name(kind)
+    article = "" if words.startswith(("one of", "true")) else "an " if words.startswith("integer") else "a "
+    raise ConfigError(f"'{name}' of {owner.of} must be {article}{words}. Got {shown(value)}.")
 
 
 def _default(cls: type[Settings], name: str) -> Any:

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from xmtc.errors import DataError, nearest
+from xmtc.files import shown
 
 Csr: TypeAlias = sp.csr_array
 
@@ -46,18 +47,15 @@ class LabelIndex:
         descriptions: Sequence[str] | None = None,
     ) -> LabelIndex:
         """Labels from plain lists; a label without a name is shown by its key."""
-        count = len(keys)
-        key = pa.array(keys, pa.string())
-        if count != len(pc.unique(key)):
-            raise DataError(f"label '{_repeated(key)}' is there twice. Keep one of them.")
-        columns = {
-            "key": key,
-            "name": key if names is None else pa.array(names, pa.string()),
-            "alternatives": pa.array(alternatives or [[]] * count, pa.list_(pa.string())),
-            "parents": pa.array(parents or [[]] * count, pa.list_(pa.string())),
-            "description": pa.array(descriptions or [""] * count, pa.string()),
-        }
-        return cls(pa.table(columns, schema=LABEL_SCHEMA))
+        key = string_array(keys)
+        if len(key) != len(pc.unique(key)):
+            raise DataError(f"label '{shown(_repeated(key))}' is there twice. Keep one of them.")
+        return cls(_label_table(key, names, alternatives, parents, descriptions))
+
+    @classmethod
+    def numbered(cls, count: int, names: Sequence[str] | None = None) -> LabelIndex:
+        """Labels whose keys are '0', '1', …: the columns of a matrix."""
+        return cls(_label_table(pa.array(np.arange(count)).cast(pa.string()), names))
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -87,7 +85,7 @@ class LabelIndex:
 
     def ids(self, keys: Sequence[str] | pa.Array) -> NDArray[np.int64]:
         """The number of each key, −1 where it is unknown."""
-        wanted = keys if isinstance(keys, pa.Array) else pa.array(keys, pa.string())
+        wanted = keys if isinstance(keys, pa.Array) else string_array(keys)
         if not len(wanted):
             return np.empty(0, dtype=np.int64)
         found = pc.index_in(wanted, value_set=self.table["key"].combine_chunks())
@@ -95,6 +93,7 @@ class LabelIndex:
 
     def find(self, label: str) -> int:
         """The number of the label that a person means: by key, name or alternative, case ignored last."""
+        label = label.encode("utf-8", "replace").decode()
         for column in ("key", "name"):
             exact = pc.index(self.table[column], label).as_py()
             if exact >= 0:
@@ -105,11 +104,50 @@ class LabelIndex:
         ):
             if folded in (key.casefold(), name.casefold(), *(other.casefold() for other in others)):
                 return number
-        raise DataError(f"label '{label}' is not among the model's {len(self):,} labels.{nearest(label, self.names)}")
+        close = nearest(label, self.names) or " Check its spelling."
+        raise DataError(f"label '{shown(label)}' is not among the model's {len(self):,} labels.{close}")
 
     def take(self, labels: ArrayLike) -> LabelIndex:
         """The labels with these numbers, renumbered in this order."""
         return LabelIndex(self.table.take(pa.array(np.asarray(labels, dtype=np.int64))))
+
+
+def string_array(values: Sequence[str]) -> pa.Array:
+    """Labels as an Arrow array; what is not text, or not whole characters, is named."""
+    try:
+        return pa.array(values, pa.string())
+    except UnicodeEncodeError:
+        bad = next(value for value in values if has_surrogate(value))
+        raise DataError(f"label '{shown(bad)}' holds half of a surrogate pair. Write the whole character.") from None
+    except pa.ArrowException:
+        wrong = next((value for value in values if not isinstance(value, str)), values)
+        raise DataError(f"a label must be a string. Got {shown(repr(wrong))}.") from None
+
+
+def has_surrogate(text: str) -> bool:
+    """Half a surrogate pair, which JSON and Python can hold and UTF-8 cannot."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _label_table(
+    key: pa.Array,
+    names: Sequence[str] | None = None,
+    alternatives: Sequence[Sequence[str]] | None = None,
+    parents: Sequence[Sequence[str]] | None = None,
+    descriptions: Sequence[str] | None = None,
+) -> pa.Table:
+    none = pa.ListArray.from_arrays(np.zeros(len(key) + 1, dtype=np.int32), pa.array([], pa.string()))
+    columns = {
+        "key": key,
+        "name": key if names is None else string_array(names),
+        "alternatives": pa.array(alternatives, pa.list_(pa.string())) if alternatives else none,
+        "parents": pa.array(parents, pa.list_(pa.string())) if parents else none,
+        "description": pa.array(descriptions, pa.string()) if descriptions else pa.repeat("", len(key)),
+    }
+    for name, column in columns.items():
+        if len(column) != len(key):
+            raise DataError(f"{len(key):,} labels and {len(column):,} of their '{name}'. Give one each.")
+    return pa.table(columns, schema=LABEL_SCHEMA)
 
 
 def _repeated(keys: pa.Array) -> str:
@@ -140,16 +178,21 @@ class Dataset:
         for name, part in (("features", self.features), ("labels", self.labels)):
             if part is not None:
                 counts[name] = int(part.shape[0])
-        if self.ids is not None:
-            counts["ids"] = len(self.ids)
         if not counts:
             raise DataError("a dataset needs text or features. Give one of them.")
+        if self.ids is not None:
+            counts["ids"] = len(self.ids)
         if len(set(counts.values())) > 1:
             told = ", ".join(f"{name} {count:,}" for name, count in counts.items())
             raise DataError(f"the parts of a dataset differ in length: {told}. Give one row a document.")
-        if self.labels is not None and self.label_index is None:
-            keys = [str(number) for number in range(int(self.labels.shape[1]))]
-            object.__setattr__(self, "label_index", LabelIndex.from_keys(keys))
+        if self.labels is None:
+            return
+        if self.label_index is None:
+            object.__setattr__(self, "label_index", LabelIndex.numbered(int(self.labels.shape[1])))
+        elif len(self.label_index) != self.labels.shape[1]:
+            raise DataError(
+                f"{self.labels.shape[1]:,} label columns and {len(self.label_index):,} labels. Give one name a column."
+            )
 
     def __len__(self) -> int:
         if self.fields:
@@ -163,13 +206,14 @@ class Dataset:
         return bool(self.fields)
 
     def text(self) -> pa.ChunkedArray:
-        """One text a document: its fields one after the other, a line each."""
+        """One text a document: its fields one after the other, a line each, empty ones left out."""
         columns = list(self.fields.values())
         if not columns:
             raise DataError("these documents have features and no text. Use a model that takes features.")
         if len(columns) == 1:
             return columns[0]
-        return pc.binary_join_element_wise(*columns, "\n", null_handling="skip")
+        filled = [pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column) for column in columns]
+        return pc.binary_join_element_wise(*filled, "\n", null_handling="skip")
 
     def document_ids(self) -> list[str]:
         if self.ids is None:
@@ -178,22 +222,21 @@ class Dataset:
 
     def take(self, rows: ArrayLike) -> Dataset:
         """The documents of these rows, in this order."""
-        chosen = np.asarray(rows, dtype=np.int64)
+        chosen = _row_numbers(rows, len(self))
         arrow = pa.array(chosen)
         return replace(
             self,
             fields={name: column.take(arrow) for name, column in self.fields.items()},
             features=None if self.features is None else self.features[chosen],
             labels=None if self.labels is None else self.labels[chosen],
-            ids=pa.chunked_array([pa.array(self.document_ids(), pa.string())]).take(arrow)
-            if self.ids is None
-            else self.ids.take(arrow),
+            ids=pa.chunked_array([arrow.cast(pa.string())]) if self.ids is None else self.ids.take(arrow),
         )
 
     def slice(self, start: int, stop: int) -> Dataset:
         """Neighbouring documents, without copying their text."""
-        stop = min(stop, len(self))
-        ids = [pa.array([str(row) for row in range(start, stop)], pa.string())]
+        start = min(max(start, 0), len(self))
+        stop = min(max(stop, start), len(self))
+        ids = [pa.array(np.arange(start, stop)).cast(pa.string())]
         return replace(
             self,
             fields={name: column.slice(start, stop - start) for name, column in self.fields.items()},
@@ -204,22 +247,45 @@ class Dataset:
 
     def batches(self, size: int) -> Iterator[Dataset]:
         """The documents in order, `size` at a time."""
+        if size < 1:
+            raise DataError(f"'size' of a batch must be an integer ≥ 1. Got {size}.")
         for start in range(0, len(self), size):
             yield self.slice(start, start + size)
 
 
+def _row_numbers(rows: ArrayLike, count: int) -> NDArray[np.int64]:
+    """Row numbers below `count`, or a mask of `count` truth values as the rows it chooses."""
+    chosen = np.asarray(rows)
+    if chosen.dtype == bool and chosen.shape == (count,):
+        return np.flatnonzero(chosen)
+    if chosen.ndim != 1 or (chosen.dtype.kind not in "iu" and chosen.size):
+        raise DataError(f"rows must be a list of row numbers. Got {chosen.ndim}-d {chosen.dtype}.")
+    outside = chosen[(chosen < 0) | (chosen >= count)] if chosen.size else chosen
+    if outside.size:
+        raise DataError(f"there is no row {outside[0]} among {count:,} documents. Rows count from 0.")
+    return chosen.astype(np.int64)
+
+
+def _listed(values: Any, what: str) -> list[Any]:
+    """The items of a list, an array, a column or a generator."""
+    if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__iter__") or getattr(values, "ndim", 1) == 0:
+        raise DataError(f"{what} Got {type(values).__name__}.")
+    return list(values.tolist() if hasattr(values, "tolist") else values)
+
+
 def text_column(texts: Any) -> pa.ChunkedArray:
     """Python strings as an Arrow column; anything that is not a string is named with its place."""
-    if isinstance(texts, pa.ChunkedArray):
+    if isinstance(texts, pa.ChunkedArray) and texts.type == pa.string() and not texts.null_count:
         return texts
-    values = texts.tolist() if hasattr(texts, "tolist") else list(texts)
+    values = _listed(texts, "documents must be a list of texts or a 2-d matrix of numbers.")
     for number, value in enumerate(values):
         if not isinstance(value, str):
             raise DataError(f"document {number} must be a string. Got {type(value).__name__} instead.")
     try:
-        return pa.chunked_array([pa.array(values, pa.string())])
+        column = pa.array(values, pa.string())
     except UnicodeEncodeError:
-        return pa.chunked_array([pa.array([v.encode("utf-8", "replace").decode() for v in values], pa.string())])
+        column = pa.array([value.encode("utf-8", "replace").decode() for value in values], pa.string())
+    return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])  # chunked from 2 GiB
 
 
 def label_matrix(offsets: NDArray[np.int64], labels: NDArray[np.int64], width: int) -> Csr:
@@ -242,50 +308,53 @@ def labels_from_keys(offsets: NDArray[np.int64], keys: pa.Array) -> tuple[Csr, L
 
 def labels_from_lists(lists: Sequence[Sequence[str | int]]) -> tuple[Csr, LabelIndex]:
     """The label matrix of plain Python lists; integer labels become their decimal text, in numeric order."""
-    for number, row in enumerate(lists):
-        if isinstance(row, (str, bytes)) or not hasattr(row, "__iter__"):
-            raise DataError(f"the labels of document {number} must be a list, such as ['{row}']. Got {row!r}.")
-    lists = [list(row) for row in lists]
-    flat = [key for row in lists for key in row]
-    for key in flat:
-        if not isinstance(key, (str, int, np.integer)) or isinstance(key, bool):
-            raise DataError(f"a label must be a string or an integer. Got {key!r}.")
-    offsets = np.concatenate([[0], np.cumsum([len(row) for row in lists], dtype=np.int64)]).astype(np.int64)
-    if flat and all(not isinstance(key, str) for key in flat):
-        numbers = np.asarray(flat, dtype=np.int64)
-        unique, inverse = np.unique(numbers, return_inverse=True)
-        index = LabelIndex.from_keys([str(number) for number in unique.tolist()])
-        return label_matrix(offsets, inverse.astype(np.int64), len(index)), index
-    return labels_from_keys(offsets, pa.array([str(key) for key in flat], pa.string()))
+    rows = [
+        _listed(row, f"the labels of document {number} must be a list such as ['a', 'b'].")
+        for number, row in enumerate(_listed(lists, "labels must be one list a document, or a 0/1 matrix."))
+    ]
+    for number, row in enumerate(rows):
+        for key in row:
+            if not isinstance(key, (str, int, np.integer)) or isinstance(key, bool):
+                raise DataError(f"a label of document {number} must be a string or an integer. Got {shown(repr(key))}.")
+            if key == "":
+                raise DataError(f"a label of document {number} is empty. Take it out of the list.")
+    flat = [key for row in rows for key in row]
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)]).astype(np.int64)
+    keys = string_array([str(key) for key in flat])
+    if flat and not any(isinstance(key, str) for key in flat):
+        index = LabelIndex.from_keys([str(number) for number in sorted({int(key) for key in flat})])
+        return label_matrix(offsets, index.ids(keys), len(index)), index
+    return labels_from_keys(offsets, keys)
 
 
 def as_csr(matrix: Any, what: str) -> Csr:
     """A float32 CSR matrix from a sparse or dense one; not-a-number and infinity are refused."""
     if not sp.issparse(matrix):
         matrix = np.asarray(matrix)
-        if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
-            raise DataError(f"{what} must be a 2-d matrix of numbers. Got {matrix.ndim}-d {matrix.dtype}.")
-    elif matrix.ndim != 2:
-        raise DataError(f"{what} must be a 2-d matrix. Got {matrix.ndim} dimensions.")
-    csr = sp.csr_array(matrix, dtype=np.float32)
+    if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
+        raise DataError(f"{what} must be a 2-d matrix of numbers. Got {matrix.ndim}-d {matrix.dtype}.")
+    with np.errstate(over="ignore"):  # beyond float32 is infinite, and refused below
+        csr = sp.csr_array(matrix, dtype=np.float32)
+        if not csr.has_canonical_format:
+            csr = csr.copy()
+            csr.sum_duplicates()
     if not np.isfinite(csr.data).all():
         bad = int(np.searchsorted(csr.indptr, int(np.argmin(np.isfinite(csr.data))), side="right")) - 1
         raise DataError(f"{what} of document {bad} hold a value that is not finite. Replace it with a number.")
-    if not csr.has_canonical_format:
-        csr = csr.copy()
-        csr.sum_duplicates()
     return csr
 
 
 def as_labels(labels: Any) -> tuple[Csr, LabelIndex | None]:
     """Labels as users hold them: lists of keys, or a 0/1 matrix whose columns are the labels."""
-    if sp.issparse(labels) or (isinstance(labels, np.ndarray) and labels.ndim == 2):
+    if sp.issparse(labels) or getattr(labels, "ndim", 1) == 2:
         csr = as_csr(labels, "labels")
-        csr.eliminate_zeros()
+        if (csr.data < 0).any():
+            raise DataError(f"a label matrix holds 1 or 0. Got {csr.data.min():g}.")
+        if not csr.data.all():
+            csr = csr.copy()  # the user's matrix stays as it is
+            csr.eliminate_zeros()
         ones = np.ones(csr.nnz, dtype=np.float32)
         return sp.csr_array((ones, csr.indices, csr.indptr), shape=csr.shape), None
-    if isinstance(labels, (str, bytes)):
-        raise DataError("labels must be one list a document. Got a single string.")
     return labels_from_lists(labels)
 
 

@@ -9,8 +9,9 @@ import lzma
 import os
 import secrets
 import sys
+import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
@@ -28,6 +29,13 @@ def plain_name(path: str | Path) -> str:
     return name
 
 
+def shown(value: object, limit: int = 60) -> str:
+    """A piece of someone's data as it goes into a message: on one line, printable and short."""
+    text = value if isinstance(value, str) else repr(value)
+    text = text if len(text) <= limit else text[: limit - 1] + "…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 @contextmanager
 def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
     """Decompressed bytes of a file, or of standard input for '-'; compression is told by content, not by name."""
@@ -35,14 +43,16 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
         return
     path = Path(path)
-    if not path.exists():
-        raise DataError(f"{path}: no such file. Check the path.")
-    if path.is_dir():
-        raise DataError(f"{path}: is a folder, not a file. Name a file in it.")
     try:
+        if not path.exists():
+            raise DataError(f"{path}: no such file. Check the path.")
+        if path.is_dir():
+            raise DataError(f"{path}: is a folder, not a file. Name a file in it.")
+        if not path.is_file():  # a pipe cannot be read twice: once to tell the format, once for its lines
+            raise DataError(f"{path}: is not a regular file. Write a file, or use standard input, '-'.")
         raw = path.open("rb")
     except OSError as error:
-        raise DataError(f"{path}: cannot be opened ({error.strerror}). Check its permissions.") from None
+        raise DataError(f"{path}: cannot be opened ({error.strerror}). Check the path and its permissions.") from None
     with raw:
         head = raw.read(6)
         raw.seek(0)
@@ -75,7 +85,7 @@ def _decompressor(raw: BinaryIO, kind: str) -> BinaryIO:
 def read_blocks(path: str | Path, size: int = 1 << 22) -> Iterator[bytes]:
     """Blocks of about `size` bytes that end at a line end (the last may not); a damaged archive is a `DataError`."""
     with open_bytes(path) as stream:
-        rest = b""
+        rest: list[bytes] = []  # the beginning of a line whose end is still to come
         while True:
             # A pipe is answered as its lines come, not when a block is full.
             block = _read(stream.read1 if str(path) == "-" else stream.read, size, path)  # type: ignore[attr-defined]
@@ -83,36 +93,56 @@ def read_blocks(path: str | Path, size: int = 1 << 22) -> Iterator[bytes]:
                 break
             cut = block.rfind(b"\n") + 1
             if cut == 0:
-                rest += block
+                rest.append(block)
                 continue
-            yield rest + block[:cut] if rest else block[:cut]
-            rest = block[cut:]
+            yield b"".join([*rest, block[:cut]])
+            rest = [block[cut:]] if cut < len(block) else []
         if rest:
-            yield rest
+            yield b"".join(rest)
 
 
 def _read(read: Callable[[int], bytes], size: int, path: str | Path) -> bytes:
     try:
         return read(size)
-    except (EOFError, lzma.LZMAError, gzip.BadGzipFile, OSError, ValueError) as error:
-        reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+    except (EOFError, lzma.LZMAError, zlib.error, OSError, ValueError) as error:
+        reason = shown(str(error) or type(error).__name__, 120).rstrip(".")
         raise DataError(f"{path}: damaged or cut short ({reason}). Fetch or write the file again.") from None
 
 
 @contextmanager
 def replace_file(path: str | Path) -> Iterator[IO[bytes]]:
-    """A file under a temporary name that takes its real name when the block ends well, and vanishes otherwise."""
+    """A file under a temporary name that takes its real name when the block ends well, and vanishes otherwise.
+
+    A name that ends in .gz, .xz, .zst or .bz2 compresses what is written.
+    """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        stream = temporary.open("wb")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror}). Choose another place.") from None
-    try:
-        with stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
+        with temporary.open("wb") as raw:
+            with _compressor(raw, path.suffix.lower()) as stream:
+                yield stream
+            raw.flush()
+            os.fsync(raw.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        reason = error.strerror or shown(str(error))
+        raise DataError(f"{path}: cannot be written ({reason}). Free space or choose another place.") from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _compressor(raw: IO[bytes], kind: str) -> AbstractContextManager[IO[bytes]]:
+    """Compresses into `raw`, which stays open."""
+    if kind == ".gz":
+        return cast("IO[bytes]", gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0))
+    if kind == ".xz":
+        return lzma.LZMAFile(raw, mode="wb")
+    if kind == ".bz2":
+        return bz2.BZ2File(raw, mode="wb")
+    if kind == ".zst":
+        import pyarrow as pa
+
+        own = open(os.dup(raw.fileno()), "wb")  # noqa: SIM115 (Arrow closes what it writes to)
+        return cast("IO[bytes]", pa.CompressedOutputStream(pa.PythonFile(own, mode="w"), "zstd"))
+    return nullcontext(raw)

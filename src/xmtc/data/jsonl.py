@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from xmtc.data.records import Records
+from xmtc.dataset import has_surrogate
 from xmtc.errors import DataError
-from xmtc.files import read_blocks
+from xmtc.files import read_blocks, shown
 
 TEXT_FIELDS = ("title", "abstract", "body", "content", "description")
 LABEL_FIELDS = ("labels", "tags")
@@ -21,6 +22,8 @@ _EXAMPLE = '{"text": "…", "labels": ["…"]}'
 def read_jsonl(path: str | Path, text_fields: Sequence[str] | None = None, labelled: bool = True) -> Iterator[Records]:
     """Batches of documents. `labelled` asks for labels on every line; otherwise they are read where present."""
     number = 0
+    if isinstance(text_fields, str):
+        text_fields = (text_fields,)
     fields = tuple(text_fields) if text_fields else None
     label_field: str | None = None
     for block in read_blocks(path):
@@ -30,45 +33,52 @@ def read_jsonl(path: str | Path, text_fields: Sequence[str] | None = None, label
             continue
         if fields is None:
             fields = _text_fields(parsed[0][1], f"{path}:{parsed[0][0]}")
-            label_field = next((name for name in LABEL_FIELDS if name in parsed[0][1]), None)
         if label_field is None:
             label_field = next((name for name in LABEL_FIELDS if name in parsed[0][1]), LABEL_FIELDS[0])
         yield _records(parsed, path, fields, label_field, labelled)
 
 
-def parse_lines(block: bytes, path: str | Path, before: int) -> Iterator[tuple[int, dict[str, Any]]]:
+def decode_line(line: bytes, path: str | Path, number: int) -> str:
+    """A line as text, without a byte order mark and a carriage return."""
+    try:
+        return line.decode("utf-8").removeprefix("\ufeff").rstrip("\r")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}:{number}: not UTF-8 (byte {line[error.start]:#04x} at column {error.start + 1}). "
+            "Convert the file to UTF-8."
+        ) from None
+
+
+def parse_lines(
+    block: bytes, path: str | Path, before: int, example: str = _EXAMPLE
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """(line number, object) of each line that is not blank; `before` lines went before this block."""
-    if before == 0:
-        block = block.removeprefix(b"\xef\xbb\xbf")
     for number, line in enumerate(block.split(b"\n"), start=before + 1):
-        if not line or line.isspace():
+        text = decode_line(line, path, number)
+        if not text or text.isspace():
             continue
         try:
-            value = json.loads(line)
+            value = json.loads(text)
         except json.JSONDecodeError as error:
+            what = error.msg.removesuffix(" at").rstrip(": ")
             raise DataError(
-                f"{path}:{number}: not JSON ({error.msg} at column {error.colno}). Write one object a line: {_EXAMPLE}."
-            ) from None
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{path}:{number}: not UTF-8 (byte {line[error.start]:#04x} at column {error.start + 1}). "
-                "Convert the file to UTF-8."
+                f"{path}:{number}: not JSON ({what} at column {error.colno}). Write one object a line: {example}."
             ) from None
         except (RecursionError, ValueError):
-            raise DataError(f"{path}:{number}: JSON nested or numbers written too long. Write {_EXAMPLE}.") from None
+            raise DataError(f"{path}:{number}: JSON nested or a number written too long. Write {example}.") from None
         if not isinstance(value, dict):
-            raise DataError(f"{path}:{number}: not a JSON object. Write one object a line: {_EXAMPLE}.")
+            raise DataError(f"{path}:{number}: not a JSON object. Write one object a line: {example}.")
         yield number, value
 
 
 def _text_fields(first: dict[str, Any], place: str) -> tuple[str, ...]:
+    """'text', or all that may stand in its place: what the first document lacks, a later one may have."""
     if "text" in first:
         return ("text",)
-    found = tuple(name for name in TEXT_FIELDS if isinstance(first.get(name), str))
-    if not found:
-        keys = ", ".join(list(first)[:8]) or "none"
+    if not any(isinstance(first.get(name), str) for name in TEXT_FIELDS):
+        keys = ", ".join(shown(name) for name in list(first)[:8]) or "none"
         raise DataError(f'{place}: no text. Name the field "text" (found: {keys}).')
-    return found
+    return TEXT_FIELDS
 
 
 def _records(
@@ -94,22 +104,18 @@ def _records(
         counts.append(len(labels))
         ids.append(_identifier(row.get("id"), number, f"{path}:{number}"))
     lines = [number for number, _ in parsed]
-    columns = {name: _column(values, lines, f"{path}", name) for name, values in texts.items()}
-    _column(
-        keys,
-        [line for line, count in zip(lines, counts, strict=True) for _ in range(count)],
-        f"{path}",
-        "labels",
-    )
+    columns = {name: _column(values, lines, path, name) for name, values in texts.items()}
+    label_lines = [line for line, count in zip(lines, counts, strict=True) for _ in range(count)]
+    _column(keys, label_lines, path, label_field)  # for its check
     return Records(ids=ids, lines=lines, fields=columns, label_counts=counts, label_keys=keys)
 
 
 def _identifier(value: Any, number: int, place: str) -> str:
     if value is None:
         return str(number - 1)
-    if isinstance(value, (str, int)):
+    if isinstance(value, (str, int)) and not isinstance(value, bool):
         return str(value).encode("utf-8", "replace").decode()
-    raise DataError(f"{place}: 'id' must be a string or an integer. Got {type(value).__name__}.")
+    raise DataError(f"{place}: 'id' must be a string or an integer. Got {_json_kind(value)}.")
 
 
 def _missing_text(row: dict[str, Any], name: str, fields: tuple[str, ...], place: str) -> str:
@@ -117,15 +123,18 @@ def _missing_text(row: dict[str, Any], name: str, fields: tuple[str, ...], place
     if value is None and len(fields) > 1 and any(isinstance(row.get(other), str) for other in fields):
         return ""  # a document may lack a title or a body, not both
     if name not in row:
-        raise DataError(f"{place}: no '{name}'. Every line needs the fields of the first ({', '.join(fields)}).")
-    raise DataError(f"{place}: '{name}' must be a string. Got {_json_kind(value)}.")
+        wanted = f"'{shown(name)}'" if len(fields) == 1 else f"one of {', '.join(map(shown, fields))}"
+        raise DataError(f"{place}: no text. Every line needs {wanted}.")
+    raise DataError(f"{place}: '{shown(name)}' must be a string. Got {_json_kind(value)}.")
 
 
 def _labels(row: dict[str, Any], name: str, place: str, labelled: bool) -> list[str]:
     labels = row.get(name)
     if name not in row:
         if labelled:
-            raise DataError(f"{place}: no '{name}'. Add a list of labels; it may be empty: []")
+            raise DataError(f"{place}: no '{name}'. Add a list of labels; it may be empty: [].")
+        return []
+    if labels is None and not labelled:
         return []
     if not isinstance(labels, list):
         raise DataError(f'{place}: \'{name}\' must be a list such as ["a", "b"]. Got {_json_kind(labels)}.')
@@ -147,14 +156,14 @@ def _json_kind(value: Any) -> str:
     return kinds.get(type(value), "a number")
 
 
-def _column(values: list[str], lines: list[int], path: str, name: str) -> pa.Array:
+def _column(values: list[str], lines: list[int], path: str | Path, name: str) -> pa.Array:
     """Strings as an Arrow array; half a surrogate pair, which JSON can write and UTF-8 cannot, is named."""
     try:
         return pa.array(values, pa.string())
     except UnicodeEncodeError:
         for line, value in zip(lines, values, strict=True):
-            if any("\ud800" <= character <= "\udfff" for character in value):
+            if has_surrogate(value):
                 raise DataError(
-                    f"{path}:{line}: '{name}' holds half of a surrogate pair (\\ud8xx). Write the whole character."
+                    f"{path}:{line}: '{shown(name)}' holds half of a surrogate pair (\\ud8xx). Write the whole character."
                 ) from None
         raise

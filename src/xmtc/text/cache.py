@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import secrets
@@ -22,14 +23,14 @@ WORTHWHILE_BYTES = 8 << 20
 
 def content_hash(texts: pa.ChunkedArray) -> str:
     """A hash of the texts and of where each ends, whatever the chunks."""
-    digest = hashlib.blake2b(digest_size=16)
+    content, lengths = hashlib.blake2b(digest_size=16), hashlib.blake2b(digest_size=16)
     for chunk in texts.chunks:
-        offsets = np.frombuffer(chunk.buffers()[1], dtype=np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
-        data = chunk.buffers()[2]
-        if data is not None:
-            digest.update(memoryview(data)[int(offsets[0]) : int(offsets[-1])])
-        digest.update(np.diff(offsets).tobytes() if len(chunk) else b"")
-    return digest.hexdigest()
+        if len(chunk):
+            offsets = np.frombuffer(chunk.buffers()[1], dtype=np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
+            content.update(memoryview(chunk.buffers()[2] or b"")[int(offsets[0]) : int(offsets[-1])])
+            lengths.update(np.diff(offsets).tobytes())
+    content.update(lengths.digest())
+    return content.hexdigest()
 
 
 def tokens_of(texts: pa.ChunkedArray, runtime: Runtime, progress: Progress = silent) -> Tokens:
@@ -44,8 +45,9 @@ def tokens_of(texts: pa.ChunkedArray, runtime: Runtime, progress: Progress = sil
         except (OSError, pa.ArrowException, KeyError):
             shutil.rmtree(folder, ignore_errors=True)  # half gone or damaged: split again
     tokens = _tokenised(texts, runtime, progress)
-    _save(folder, tokens)
-    _evict(folder.parent, keep=folder)
+    with contextlib.suppress(OSError):  # a full or read-only disk costs the cache and nothing else
+        _save(folder, tokens)
+        _evict(folder.parent, keep=folder)
     return tokens
 
 
@@ -55,7 +57,7 @@ def _tokenised(texts: pa.ChunkedArray, runtime: Runtime, progress: Progress) -> 
 
 
 def _save(folder: Path, tokens: Tokens) -> None:
-    """Write beside, then rename; a full or read-only disk costs the cache and nothing else."""
+    """Write beside, then rename."""
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
     try:
         temporary.mkdir(parents=True)
@@ -68,7 +70,7 @@ def _save(folder: Path, tokens: Tokens) -> None:
                 lists = pa.ListArray.from_arrays(pa.array(block.indptr.astype(np.int32)), pa.array(block.ids))
                 writer.write_batch(pa.record_batch([lists], schema=schema))
         temporary.rename(folder)
-    except OSError:
+    finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 

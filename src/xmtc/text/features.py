@@ -40,7 +40,9 @@ class DocumentFeatures:
             rows = tfidf.transform(tokens, runtime.threads)
             task.advance()
         if not len(tfidf):
-            raise DataError("the training texts hold no words. Check the text field.")
+            raise DataError(
+                f"no word is in {settings.min_df} or more training texts. Check the text field, or lower text.min_df."
+            )
         return cls(tfidf, len(tfidf)), rows
 
     def transform(self, dataset: Dataset, runtime: Runtime) -> Csr:

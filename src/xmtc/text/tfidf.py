@@ -207,8 +207,6 @@ class _Candidates:
 def _word_candidates(words: pa.Array, blocks: list[TokenBlock], settings: TextSettings, threads: int) -> _Candidates:
     frequencies = count_documents(blocks, len(words), threads)
     kept = np.flatnonzero(frequencies >= settings.min_df)
-    if not len(kept):
-        kept = np.flatnonzero(frequencies >= 1)  # a handful of texts in which nothing repeats
     position = np.full(len(words), -1, dtype=np.int32)
     position[kept] = np.arange(len(kept), dtype=np.int32)
     names = words.take(pa.array(kept)).to_pylist()

@@ -70,12 +70,13 @@ def tokenise(texts: pa.ChunkedArray, threads: int = 1, advance: Callable[[int], 
         dictionaries.append(types)
         if advance is not None:
             advance(len(block.indptr) - 1)
-    if not dictionaries:
-        return Tokens([], pa.array([], pa.string()))
-    merged = pa.chunked_array(dictionaries).dictionary_encode().unify_dictionaries()
-    for block, numbers in zip(blocks, merged.chunks, strict=True):
-        kernels.renumber(block.ids, np.asarray(numbers.indices, dtype=np.int32))
-    return Tokens(blocks, merged.chunk(merged.num_chunks - 1).dictionary)
+    merged = pa.concat_arrays([pa.array([], pa.string()), *dictionaries]).dictionary_encode()
+    numbers = np.asarray(merged.indices, dtype=np.int32)
+    start = 0
+    for block, types in zip(blocks, dictionaries, strict=True):
+        kernels.renumber(block.ids, numbers[start : start + len(types)])
+        start += len(types)
+    return Tokens(blocks, merged.dictionary)
 
 
 def spans(text: str) -> list[Span]:

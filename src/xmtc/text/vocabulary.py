@@ -98,10 +98,8 @@ def count_documents(blocks: list[TokenBlock], width: int, threads: int) -> NDArr
 def rank_terms(
     terms: pa.Array, frequencies: NDArray[np.int64], min_df: int, max_terms: int | None
 ) -> NDArray[np.int64]:
-    """Positions of the terms to keep, most widespread first; a corpus whose words all are rare keeps them all."""
-    kept = np.flatnonzero(frequencies >= min_df)
-    if not len(kept):
-        kept = np.flatnonzero(frequencies >= 1)
+    """Positions of the terms to keep, most widespread first."""
+    kept = np.flatnonzero(frequencies >= max(min_df, 1))
     alphabetical = np.asarray(pc.array_sort_indices(terms.take(pa.array(kept))), dtype=np.int64)
     kept = kept[alphabetical]
     order = np.argsort(-frequencies[kept], kind="stable")

@@ -1,0 +1,427 @@
+"""The contract, held against every registered model. A new model is covered by its line in the registry alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import xmtc
+from tests.conftest import planted_split
+from xmtc import store
+from xmtc.config import to_mapping
+from xmtc.dataset import Dataset, as_dataset
+from xmtc.errors import ConfigError, DataError, ModelFormatError, NotFittedError, UnsupportedError
+from xmtc.explanation import Explanation
+from xmtc.metrics import precision
+from xmtc.models import base
+from xmtc.models.base import Model, align_labels
+from xmtc.models.popularity import Popularity
+from xmtc.registry import MODELS, available, model_class
+from xmtc.runtime import Runtime
+from xmtc.topk import TopK
+
+NAMES = [name for name in MODELS if available(name)]
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def kind(name: str) -> type[Model]:
+    return model_class(name)
+
+
+def as_features(dataset: Dataset, width: int = 3000) -> sp.csr_array:
+    """A bag-of-words matrix from texts, by a route of its own (hashed words)."""
+    rows, columns = [], []
+    for row, text in enumerate(dataset.text().to_pylist()):
+        for word in text.lower().replace(".", "").split():
+            rows.append(row)
+            columns.append(sum(ord(letter) * 31**i for i, letter in enumerate(word)) % width)
+    return sp.csr_array((np.ones(len(rows), np.float32), (rows, columns)), shape=(len(dataset), width))
+
+
+def documents_of(kind: type[Model], dataset: Dataset) -> object:
+    """The documents in a form that the model takes."""
+    return dataset if "text" in kind.can else as_features(dataset)
+
+
+@pytest.fixture(scope="module")
+def fitted(kind: type[Model], planted: tuple[Dataset, Dataset, object]) -> Model:
+    train, _, _ = planted
+    documents = documents_of(kind, train)
+    labels = None if documents is train else train.labels
+    return kind().fit(documents, labels, runtime=Runtime(threads=2, seed=3))
+
+
+def truth_for(model: Model, dataset: Dataset, train: Dataset) -> sp.csr_array:
+    """The labels of test documents under the numbers of the training documents."""
+    assert len(model.labels) == len(train.label_index or ())
+    return align_labels(dataset, train.label_index)[0]
+
+
+def same(left: TopK, right: TopK, tolerance: float = 0.0) -> bool:
+    if tolerance == 0.0:
+        return bool((left.labels == right.labels).all() and (left.scores == right.scores).all())
+    kept = left.labels >= 0
+    return bool(np.allclose(left.scores[kept], right.scores[kept], atol=tolerance, rtol=0))
+
+
+class TestLearning:
+    def test_learns_the_planted_answer(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
+        train, test, _ = planted
+        if isinstance(fitted, Popularity):
+            best = np.argmax(fitted.label_counts)
+            answer = fitted.predict(documents_of(type(fitted), test), k=1)
+            assert (answer.labels == best).all()
+            return
+        answer = fitted.predict(documents_of(type(fitted), test), k=5)
+        assert precision(answer, truth_for(fitted, test, train), 1) > 0.9
+
+    def test_beats_popularity(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
+        train, test, _ = planted
+        if isinstance(fitted, Popularity):
+            pytest.skip("this is the baseline itself")
+        baseline = Popularity().fit(train)
+        ours = precision(fitted.predict(documents_of(type(fitted), test), k=3), truth_for(fitted, test, train), 3)
+        assert ours > precision(baseline.predict(test, k=3), align_labels(test, baseline.labels)[0], 3) + 0.1
+
+    def test_a_few_documents_suffice(self, kind: type[Model]) -> None:
+        texts = ["salt and pepper", "pepper and lemon", "iron and steel", "steel and copper"]
+        labels = [["spice"], ["spice", "fruit"], ["metal"], ["metal"]]
+        dataset = as_dataset(texts, labels)
+        model = kind().fit(documents_of(kind, dataset), dataset.labels if "text" not in kind.can else labels)
+        assert len(model.labels) == 3
+        assert model.predict(documents_of(kind, dataset), k=2).labels.shape == (4, 2)
+
+
+class TestPredict:
+    def test_rows_are_sorted_and_labels_distinct(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
+        answer = fitted.predict(documents_of(type(fitted), planted[1]), k=10)
+        for labels, scores in zip(answer.labels, answer.scores, strict=True):
+            count = int((labels >= 0).sum())
+            assert (labels[:count] >= 0).all()
+            assert (labels[count:] == -1).all()
+            assert (np.diff(scores[:count]) <= 0).all()
+            assert np.isfinite(scores[:count]).all()
+            assert np.isneginf(scores[count:]).all()
+            assert len(set(labels[:count].tolist())) == count
+            assert (labels < len(fitted.labels)).all()
+
+    def test_k_beyond_the_labels(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
+        wide = len(fitted.labels) + 7
+        documents = documents_of(type(fitted), planted[1].slice(0, 5))
+        answer = fitted.predict(documents, k=wide)
+        assert answer.labels.shape == (5, wide)
+        assert (answer.labels[:, len(fitted.labels) :] == -1).all()
+        assert (answer.first(3).labels == fitted.predict(documents, k=3).labels).all()
+
+    def test_smaller_k_is_a_prefix(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
+        documents = documents_of(type(fitted), planted[1])
+        assert same(fitted.predict(documents, k=7).first(4), fitted.predict(documents, k=4))
+
+    def test_batch_size_does_not_matter(
+        self, fitted: Model, planted: tuple[Dataset, Dataset, object], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        documents = documents_of(type(fitted), planted[1])
+        whole = fitted.predict(documents, k=5)
+        monkeypatch.setattr(base, "BATCH", 7)
+        assert same(fitted.predict(documents, k=5), whole)
+        one = as_dataset(documents).slice(11, 12)
+        assert same(fitted.predict(one, k=5), TopK(whole.labels[11:12], whole.scores[11:12], whole.index))
+
+    def test_documents_without_anything_known(self, fitted: Model) -> None:
+        documents = ["", "…", "zzzzqqq"] if "text" in fitted.can else sp.csr_array((3, 3000), dtype=np.float32)
+        answer = fitted.predict(documents, k=3)
+        assert answer.labels.shape == (3, 3)
+        assert not np.isnan(answer.scores).any()
+
+    def test_no_documents(self, fitted: Model) -> None:
+        documents = [] if "text" in fitted.can else sp.csr_array((0, 3000), dtype=np.float32)
+        assert fitted.predict(documents, k=3).labels.shape == (0, 3)
+
+    def test_ids_and_names_travel(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
+        batch = planted[1].slice(3, 6)
+        if "text" not in fitted.can:
+            pytest.skip("has no names: trained on a matrix")
+        answer = fitted.predict(batch, k=2)
+        assert answer.ids == ["3", "4", "5"]
+        assert all(name in fitted.labels.names for row in answer.names() for name in row)
+
+    @pytest.mark.parametrize("k", [0, -1, 1.5, "3", True])
+    def test_bad_k(self, fitted: Model, k: object) -> None:
+        documents = ["a"] if "text" in fitted.can else sp.csr_array((1, 3000), dtype=np.float32)
+        with pytest.raises(ConfigError, match="'k' must be an integer ≥ 1"):
+            fitted.predict(documents, k=k)  # type: ignore[arg-type]
+
+
+class TestScore:
+    def test_agrees_with_predict(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
+        if "score" not in fitted.can:
+            pytest.skip("cannot score given labels")
+        documents = documents_of(type(fitted), planted[1])
+        answer = fitted.predict(documents, k=8)
+        scores = fitted.score(documents, answer)
+        np.testing.assert_allclose(scores, answer.scores, atol=1e-6)
+        shuffled = answer.labels[:, ::-1]
+        np.testing.assert_allclose(fitted.score(documents, shuffled), answer.scores[:, ::-1], atol=1e-6)
+
+    def test_no_label_outside_the_answer_scores_higher(
+        self, fitted: Model, planted: tuple[Dataset, Dataset, object]
+    ) -> None:
+        if "score" not in fitted.can:
+            pytest.skip("cannot score given labels")
+        documents = documents_of(type(fitted), planted[1].slice(0, 20))
+        answer = fitted.predict(documents, k=5)
+        everything = np.tile(np.arange(len(fitted.labels)), (20, 1))
+        scores = fitted.score(documents, everything)
+        floor = np.where(answer.labels[:, -1] >= 0, answer.scores[:, -1], 0.0)
+        outside = scores.copy()
+        for row, labels in enumerate(answer.labels):
+            outside[row, labels[labels >= 0]] = -np.inf
+        assert (outside.max(axis=1) <= floor + 1e-6).all()
+
+    def test_candidates_by_key(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
+        documents = documents_of(type(fitted), planted[1].slice(0, 2))
+        keys = fitted.labels.keys
+        by_key = fitted.score(documents, [[keys[3]], [keys[0], keys[5]]])
+        by_number = fitted.score(documents, np.array([[3, -1], [0, 5]]))
+        assert (by_key == by_number).all()
+        assert np.isneginf(by_key[0, 1])
+        with pytest.raises(DataError, match="candidate 'nobody knows'"):
+            fitted.score(documents, [["nobody knows"], []])
+        with pytest.raises(DataError, match="is not below the model's"):
+            fitted.score(documents, np.array([[len(keys)], [0]]))
+
+
+class TestFit:
+    def test_same_seed_same_answer(
+        self, kind: type[Model], fitted: Model, planted: tuple[Dataset, Dataset, object]
+    ) -> None:
+        train, test, _ = planted
+        documents, labels = documents_of(kind, train), train.labels if "text" not in kind.can else None
+        again = kind().fit(documents, labels, runtime=Runtime(threads=2, seed=3))
+        unseen = documents_of(kind, test)
+        assert same(again.predict(unseen, k=5), fitted.predict(unseen, k=5))
+        alone = kind().fit(documents, labels, runtime=Runtime(threads=1, seed=3))
+        assert same(alone.predict(unseen, k=5), fitted.predict(unseen, k=5), tolerance=1e-5)
+
+    def test_a_document_without_labels_is_kept(self, kind: type[Model]) -> None:
+        dataset = as_dataset(["red apple", "green apple", "blue sky", "grey sky"], [["fruit"], [], ["air"], ["air"]])
+        model = kind().fit(documents_of(kind, dataset), dataset.labels)
+        assert model.training["documents"] == 4
+        assert model.label_counts.sum() == 3
+
+    def test_settings_stay_as_given(self, kind: type[Model], planted: tuple[Dataset, Dataset, object]) -> None:
+        model = kind()
+        before = to_mapping(model.config)
+        train = planted[0].slice(0, 100)
+        model.fit(documents_of(kind, train), train.labels)
+        assert to_mapping(model.config) == before == to_mapping(kind().config)
+
+    def test_plain_lists(self, kind: type[Model]) -> None:
+        if "text" not in kind.can:
+            pytest.skip("takes features")
+        model = kind().fit(["a cat purrs", "a dog barks", "a cat and a dog"], [["cat"], ["dog"], ["cat", "dog"]])
+        assert set(model.predict(["the cat"], k=2).names()[0]) <= {"cat", "dog"}
+
+    def test_integer_labels(self, kind: type[Model]) -> None:
+        dataset = as_dataset(["a cat purrs", "a dog barks", "cat and dog"], [[10], [9], [10, 9]])
+        model = kind().fit(documents_of(kind, dataset), [[10], [9], [10, 9]])
+        assert model.labels.keys == ["9", "10"]
+
+    def test_refuses_what_it_cannot_learn_from(self, kind: type[Model]) -> None:
+        texts = ["one text", "another text"]
+        documents = documents_of(kind, as_dataset(texts))
+        for labels, message in [
+            (None, "training needs labels"),
+            ([[], []], "no document has a label"),
+            ([["a"]], "2 documents and 1 label rows"),
+            (["a", "b"], "must be a list"),
+            ([["a"], [None]], "must be a string or an integer"),
+        ]:
+            with pytest.raises(DataError, match=message):
+                kind().fit(documents, labels)
+        with pytest.raises(DataError, match="Got a single string"):
+            kind().fit("one text", [["a"]])
+        with pytest.raises(DataError, match="document 1 must be a string"):
+            kind().fit(["text", 3], [["a"], ["b"]])
+
+    def test_texts_and_matrices_are_taken_or_refused(
+        self, kind: type[Model], planted: tuple[Dataset, Dataset, object]
+    ) -> None:
+        train, test, _ = planted
+        for form, ability in ((lambda d: d.text().to_pylist(), "text"), (as_features, "features")):
+            documents = form(train)
+            if ability not in kind.can:
+                with pytest.raises(UnsupportedError, match=f"takes .*, not {ability}"):
+                    kind().fit(documents, train.labels)
+                continue
+            model = kind().fit(documents, train.labels)
+            quality = precision(model.predict(form(test), k=1), truth_for(model, test, train), 1)
+            assert quality > (0.05 if kind is Popularity else 0.6)  # raw counts: function words weigh in
+        if {"text", "features"} <= kind.can and kind is not Popularity:
+            with pytest.raises(UnsupportedError, match="trained on a feature matrix"):
+                model.predict(["a text"])
+            with pytest.raises(DataError, match=r"knows 3,000 features. Got a matrix with 7 columns"):
+                model.predict(np.ones((1, 7)))
+
+    def test_matrix_with_impossible_numbers(self, kind: type[Model]) -> None:
+        if "features" not in kind.can:
+            pytest.skip("takes text")
+        for bad in (np.nan, np.inf):
+            with pytest.raises(DataError, match="features of document 1 hold a value that is not finite"):
+                kind().fit(np.array([[1.0, 0.0], [bad, 1.0]]), [["a"], ["b"]])
+
+    def test_not_trained(self, kind: type[Model], tmp_path: Path) -> None:
+        documents = ["a"] if "text" in kind.can else np.ones((1, 3))
+        for action in (
+            lambda: kind().predict(documents),
+            lambda: kind().score(documents, np.array([[0]])),
+            lambda: kind().labels,
+        ):
+            with pytest.raises(NotFittedError, match="is not trained yet"):
+                action()
+        with pytest.raises((NotFittedError, AttributeError)):
+            kind().save(tmp_path / "m")
+        assert not (tmp_path / "m" / "model.json").exists()
+
+
+class TestExplain:
+    def test_explains_or_says_that_it_cannot(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
+        _, test, _corpus = planted
+        text = test.text()[4].as_py()
+        if "explain" not in fitted.can:
+            with pytest.raises(UnsupportedError, match="cannot explain"):
+                fitted.explain(text, fitted.labels.names[0])
+            return
+        label = fitted.predict([text], k=1).names()[0][0]
+        found = fitted.explain(text, label)
+        assert isinstance(found, Explanation)
+        assert found.label == label
+        assert found.score == pytest.approx(float(fitted.predict([text], k=1).scores[0, 0]), abs=1e-6)
+        assert found.evidence
+        json.dumps(found.to_json())
+        with pytest.raises(DataError, match="Did you mean"):
+            fitted.explain(text, label[:-1] + "q")
+
+
+class TestFolder:
+    def test_save_and_load_give_the_same_answer(
+        self, fitted: Model, planted: tuple[Dataset, Dataset, object], tmp_path: Path
+    ) -> None:
+        fitted.save(tmp_path / "model")
+        loaded = xmtc.load(tmp_path / "model")
+        documents = documents_of(type(fitted), planted[1])
+        assert type(loaded) is type(fitted)
+        assert to_mapping(loaded.config) == to_mapping(fitted.config)
+        assert loaded.labels == fitted.labels
+        assert loaded.training == fitted.training
+        assert (loaded.label_counts == fitted.label_counts).all()
+        assert same(loaded.predict(documents, k=6), fitted.predict(documents, k=6))
+        loaded.save(tmp_path / "copy")
+        first, second = (json.loads((tmp_path / f / "model.json").read_text())["files"] for f in ("model", "copy"))
+        assert first == second
+
+    def test_only_plain_files(self, fitted: Model, tmp_path: Path) -> None:
+        fitted.save(tmp_path / "model")
+        kinds = {path.suffix for path in (tmp_path / "model").iterdir()}
+        assert kinds <= {".json", ".safetensors", ".arrow"}
+
+    def test_died_during_save_leaves_the_old_model(
+        self,
+        kind: type[Model],
+        fitted: Model,
+        planted: tuple[Dataset, Dataset, object],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Every rename is a moment at which the process may die: at each, the folder holds the old model whole."""
+        folder = tmp_path / "model"
+        fitted.save(folder)
+        documents = documents_of(kind, planted[1].slice(0, 30))
+        before = fitted.predict(documents, k=5)
+        part = planted[0].slice(0, 300)
+        other = kind().fit(documents_of(kind, part), part.labels)
+        real, survived, moment = os.replace, 0, 0
+        while True:
+            calls = 0
+
+            def dying(source: object, target: object, at: int = moment) -> None:
+                nonlocal calls
+                if calls == at:
+                    raise KeyboardInterrupt
+                calls += 1
+                real(source, target)  # type: ignore[arg-type]
+
+            monkeypatch.setattr(os, "replace", dying)
+            try:
+                other.save(folder)
+            except KeyboardInterrupt:
+                monkeypatch.setattr(os, "replace", real)
+                assert same(xmtc.load(folder).predict(documents, k=5), before)
+                store.verify_folder(folder)
+                survived += 1
+                moment += 1
+                continue
+            break
+        monkeypatch.setattr(os, "replace", real)
+        assert survived >= 2
+        assert xmtc.load(folder).training == other.training
+
+    def test_damage_is_named(self, fitted: Model, tmp_path: Path) -> None:
+        folder = tmp_path / "model"
+        fitted.save(folder)
+        arrays = next(folder.glob("*.safetensors"))
+        content = arrays.read_bytes()
+        arrays.write_bytes(content[:-3])
+        with pytest.raises(ModelFormatError, match="bytes in place of"):
+            xmtc.load(folder)
+        arrays.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        with pytest.raises(ModelFormatError, match="does not match its hash"):
+            store.verify_folder(folder)
+        arrays.unlink()
+        with pytest.raises(ModelFormatError, match="missing"):
+            xmtc.load(folder)
+
+
+class TestSettings:
+    def test_unknown_setting(self, kind: type[Model]) -> None:
+        with pytest.raises(ConfigError, match="has no setting 'no_such_thing'"):
+            kind(no_such_thing=1)
+
+    def test_params_round_trip(self, kind: type[Model]) -> None:
+        model = kind()
+        assert repr(kind(**model.get_params(deep=False))) == repr(model)
+        for key, value in model.get_params(deep=True).items():
+            model.set_params(**{key: value})
+        assert to_mapping(model.config) == to_mapping(kind().config)
+
+    def test_every_setting_has_a_sentence(self, kind: type[Model]) -> None:
+        from xmtc.config import table
+
+        for row in table(kind.Config()):
+            assert row.sentence.endswith("."), row.name
+
+
+def test_registry_is_alphabetical() -> None:
+    assert list(MODELS) == sorted(MODELS)
+
+
+def test_a_larger_corpus_with_rare_labels() -> None:
+    """Labels that occur once in training are learnt too: their own words are there."""
+    train, test, _ = planted_split(1500, 300, labels=800, seed=2, noise=0.0)
+    model = model_class("one_vs_all")(text__min_df=1).fit(train)  # their words occur once as well
+    once = np.flatnonzero(model.label_counts == 1)
+    assert len(once) > 20
+    truth = align_labels(test, model.labels)[0][:, once]
+    everything = model.predict(test, k=20)
+    hits = sum(label in everything.labels[row] for row in range(len(test)) for label in once[truth[[row]].indices])
+    assert hits / truth.nnz > 0.7

@@ -1,0 +1,151 @@
+"""Settings: one truth, refused with a clear line where it is broken."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from xmtc import recipes
+from xmtc.config import (
+    Settings,
+    changed,
+    from_mapping,
+    merge,
+    parse_assignments,
+    read_recipe,
+    table,
+    to_mapping,
+)
+from xmtc.errors import ConfigError
+from xmtc.models.knn import KnnSettings
+from xmtc.registry import model_class
+
+
+@dataclass(frozen=True)
+class Inner(Settings):
+    of = "inner"
+    width: int = 3
+    """How wide."""
+    kind: Literal["a", "b"] = "a"
+    """Which."""
+
+
+@dataclass(frozen=True)
+class Outer(Settings):
+    of = "outer"
+    rate: float = 0.5
+    """How fast."""
+    sizes: tuple[int, ...] = ()
+    """How large."""
+    limit: int | None = None
+    """How many at most."""
+    on: bool = True
+    """Whether."""
+    title: str = "x"
+    """What it says."""
+    inner: Inner = field(default_factory=lambda: Inner(width=8))
+    """The rest."""
+
+    def check(self) -> None:
+        self.require_range("rate", 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"rat": 1}, "outer has no setting 'rat'. Did you mean 'rate'?"),
+        ({"rate": 2}, "'rate' of outer must be a number from 0 to 1. Got 2.0."),
+        ({"rate": "fast"}, "'rate' of outer must be a number. Got 'fast'."),
+        ({"rate": True}, "'rate' of outer must be a number. Got True."),
+        ({"sizes": 3}, "'sizes' of outer must be a list of integers. Got 3."),
+        ({"sizes": [1, "b"]}, "'sizes' of outer must be an integer. Got 'b'."),
+        ({"limit": 1.5}, "'limit' of outer must be an integer or none. Got 1.5."),
+        ({"on": 1}, "'on' of outer must be true or false. Got 1."),
+        ({"inner": {"kind": "c"}}, "'kind' of inner must be one of a, b. Got 'c'."),
+        ({"inner.widht": 3}, "inner has no setting 'widht'. Did you mean 'width'?"),
+        ({"rate.x": 3}, "'rate' of outer is a single value. Write rate=VALUE."),
+        ({"inner": 3}, "'inner' of outer must be a group of settings. Got 3."),
+    ],
+)
+def test_refused(values: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        from_mapping(Outer, values)
+
+
+def test_a_group_set_in_part_keeps_its_owner_s_defaults() -> None:
+    assert from_mapping(Outer, {"inner": {"kind": "b"}}).inner == Inner(width=8, kind="b")
+    assert from_mapping(Outer, {"inner.kind": "b"}).inner == Inner(width=8, kind="b")
+    assert from_mapping(KnnSettings, {"text.min_df": 5}).text.idf == "plain"
+    assert changed(Outer(inner=Inner(width=1)), {"inner.kind": "b"}).inner == Inner(width=1, kind="b")
+
+
+def test_round_trip() -> None:
+    settings = from_mapping(Outer, {"sizes": [1, 2], "limit": 4, "rate": 1, "inner": {"width": 5}})
+    plain = to_mapping(settings)
+    assert plain["sizes"] == [1, 2]
+    assert plain["inner"] == {"width": 5, "kind": "a"}
+    assert from_mapping(Outer, plain) == settings
+
+
+def test_table_shows_every_setting_with_its_owner_s_default() -> None:
+    rows = {row.name: row for row in table(Outer())}
+    assert list(rows) == ["rate", "sizes", "limit", "on", "title", "inner.width", "inner.kind"]
+    assert rows["inner.width"].default == 8
+    assert rows["inner.kind"].sentence == "Which."
+    assert rows["limit"].kind == "integer or none"
+
+
+def test_assignments_read_values_as_toml() -> None:
+    given = ["a=1", "b.c=[1, 2]", "d=word", 'e="3"', "f=true", "g=1.5", "h=a=b"]
+    expected = {"a": 1, "b.c": [1, 2], "d": "word", "e": "3", "f": True, "g": 1.5, "h": "a=b"}
+    assert parse_assignments(given) == expected
+    for bad in ("novalue", "=3"):
+        with pytest.raises(ConfigError, match="not of the form key=value"):
+            parse_assignments([bad])
+
+
+def test_later_layers_win() -> None:
+    merged = merge({"a": 1, "b": {"c": 1, "d": 1}}, {"b.c": 2}, {"a": 3})
+    assert merged == {"a": 3, "b": {"c": 2, "d": 1}}
+    with pytest.raises(ConfigError, match="both as a value and as a group"):
+        merge({"a": 1, "a.b": 2})
+
+
+class TestRecipes:
+    def test_read(self, tmp_path: Path) -> None:
+        path = tmp_path / "r.toml"
+        path.write_text('model = "knn"\n[settings]\nneighbours = 7\ntext.min_df = 3\n')
+        name, settings = read_recipe(path)
+        model = model_class(name or "")(**settings)
+        assert model.config.neighbours == 7
+        assert model.config.text.min_df == 3
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ("model = ", "not valid TOML"),
+            ("neighbours = 3", "unknown key 'neighbours'"),
+            ("model = 3", "must be a string"),
+        ],
+    )
+    def test_refused(self, tmp_path: Path, content: str, message: str) -> None:
+        path = tmp_path / "r.toml"
+        path.write_text(content)
+        with pytest.raises(ConfigError, match=message) as caught:
+            read_recipe(path)
+        assert str(caught.value).startswith(str(path))
+
+    def test_unknown_name(self) -> None:
+        with pytest.raises(ConfigError, match="no recipe 'nowhere/nothing'"):
+            recipes.find_recipe("nowhere/nothing")
+
+    def test_shipped_recipes_are_valid(self) -> None:
+        for name in recipes.shipped():
+            model, settings = read_recipe(recipes.find_recipe(name))
+            assert model is not None
+            assert Path(name).name == model
+            model_class(model)(**settings)
