@@ -12,7 +12,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "xmtc"
 TIERS = [
     {"errors"},
-    {"files", "jit", "progress", "runtime", "config", "registry", "recipes", "explanation"},
+    {"files", "jit", "mapping", "progress", "runtime", "config", "registry", "recipes", "explanation"},
     {"dataset"},
     {"topk"},
     {"store"},

@@ -2,25 +2,57 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def kernel(**options: Any) -> Callable[[Function], Function]:
+def inlined(function: Function) -> Function:
+    """A piece of a kernel, compiled into its callers."""
+    return cast("Function", numba.njit(inline="always", error_model="numpy")(function))
+
+
+def kernel(*, outputs: tuple[str, ...] = (), **options: Any) -> Callable[[Function], Function]:
     """numba's `njit` without the interpreter lock and cached on disk.
 
-    The cache is keyed by the source file alone: kernels that call each other live in one file, and constants are
-    passed as arguments, so that an edit never leaves a stale kernel behind.
+    Arrays go in contiguous and read-only, but for those named in `outputs`: whether they come from memory or from a
+    mapped file, one compilation serves. The cache is keyed by the source file alone, so what a kernel calls lives in
+    its own file and constants are passed as arguments: an edit never leaves a stale kernel behind.
     """
     settings = {"nogil": True, "cache": True, "error_model": "numpy", **options}
-    return cast("Callable[[Function], Function]", numba.njit(**settings))
+
+    def decorate(function: Function) -> Function:
+        compiled = numba.njit(**settings)(function)
+        names = list(inspect.signature(function).parameters)
+        writable = {names.index(name) for name in outputs}
+
+        @functools.wraps(function)
+        def call(*arguments: Any) -> Any:
+            return compiled(*(a if i in writable else _frozen(a) for i, a in enumerate(arguments)))
+
+        return cast("Function", call)
+
+    return decorate
+
+
+def _frozen(argument: Any) -> Any:
+    if not isinstance(argument, np.ndarray):
+        return argument
+    if not argument.flags.c_contiguous:
+        argument = np.ascontiguousarray(argument)
+    if argument.flags.writeable:
+        argument = argument.view()
+        argument.flags.writeable = False
+    return argument
 
 
 def run_parallel(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:

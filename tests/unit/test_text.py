@@ -65,8 +65,8 @@ def reference_tokens(text: str) -> list[str]:
 def listed(tokens: Tokens) -> list[list[str]]:
     types = tokens.types.to_pylist()
     return [
-        [types[i] for i in block.ids[block.indptr[row] : block.indptr[row + 1]]]
-        for block in tokens.blocks
+        [types[own[i]] for i in block.ids[block.indptr[row] : block.indptr[row + 1]]]
+        for block, own in zip(tokens.blocks, tokens.types_of, strict=True)
         for row in range(len(block.indptr) - 1)
     ]
 
@@ -121,8 +121,11 @@ class TestTokens:
         assert listed(tokenise(column(["", ""]))) == [[], []]
 
     def test_many_distinct_words(self) -> None:
-        texts = [" ".join(f"w{i}x{j}" for j in range(300)) for i in range(300)]
-        assert listed(tokenise(column(texts))) == [text.split() for text in texts]
+        """More types in one block than two bytes can number."""
+        texts = [" ".join(f"{i:x}{j:x}" for j in range(300)) for i in range(0x100, 0x100 + 300)]
+        tokens = tokenise(column(texts, 300))
+        assert tokens.blocks[0].ids.dtype == np.int32
+        assert listed(tokens) == [text.split() for text in texts]
 
     def test_classes_agree_with_this_python(self) -> None:
         classes = character_classes()

@@ -6,14 +6,14 @@ scores of all documents fit in the second-level cache up to half a million docum
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xmtc.dataset import Csr
-from xmtc.jit import kernel, run_parallel
+from xmtc.jit import inlined, kernel, run_parallel
 
 QUERIES = 256
 """Queries one thread takes at a time."""
@@ -69,7 +69,41 @@ class InvertedIndex(NamedTuple):
         return found, products
 
 
-@kernel()
+@inlined
+def _worse(score: Any, document: Any, i: int, j: int) -> Any:
+    """Whether entry i ranks behind entry j: a smaller score, or an equal one of a later document."""
+    return score[i] < score[j] or (score[i] == score[j] and document[i] > document[j])
+
+
+@inlined
+def _swap(score: Any, document: Any, i: int, j: int) -> None:
+    score[i], score[j] = score[j], score[i]
+    document[i], document[j] = document[j], document[i]
+
+
+@inlined
+def _rise(score: Any, document: Any, at: int) -> None:
+    """Restore the heap, the worst entry on top, after its last entry was added."""
+    while at > 0 and _worse(score, document, at, (at - 1) // 2):
+        _swap(score, document, at, (at - 1) // 2)
+        at = (at - 1) // 2
+
+
+@inlined
+def _sink(score: Any, document: Any, held: int) -> None:
+    """Restore the heap after its top was replaced."""
+    at = 0
+    while 2 * at + 1 < held:
+        child = 2 * at + 1
+        if child + 1 < held and _worse(score, document, child + 1, child):
+            child += 1
+        if not _worse(score, document, child, at):
+            break
+        _swap(score, document, child, at)
+        at = child
+
+
+@kernel(outputs=("found", "products"))
 def _search(
     indptr: NDArray[np.int64],
     documents: NDArray[np.int32],
@@ -92,54 +126,27 @@ def _search(
             value = query_values[i]
             for j in range(indptr[feature], indptr[feature + 1]):
                 scores[documents[j]] += value * values[j]
-        # A heap of the best, the worst of them on top; documents come in ascending order, so that of two equal
-        # scores the first stays.
         held = 0
         for document in range(size):
             score = scores[document]
             if score <= 0.0:
                 continue
             if held < most:
-                at = held
+                heap_score[held] = score
+                heap_document[held] = document
                 held += 1
-                heap_score[at] = score
-                heap_document[at] = document
-                while at > 0:
-                    parent = (at - 1) // 2
-                    if heap_score[parent] < heap_score[at] or (
-                        heap_score[parent] == heap_score[at] and heap_document[parent] > heap_document[at]
-                    ):
-                        break
-                    heap_score[parent], heap_score[at] = heap_score[at], heap_score[parent]
-                    heap_document[parent], heap_document[at] = heap_document[at], heap_document[parent]
-                    at = parent
+                _rise(heap_score, heap_document, held - 1)
             elif score > heap_score[0]:
                 heap_score[0] = score
                 heap_document[0] = document
-                at = 0
-                while True:
-                    child = 2 * at + 1
-                    if child >= held:
-                        break
-                    right = child + 1
-                    if right < held and (
-                        heap_score[right] < heap_score[child]
-                        or (heap_score[right] == heap_score[child] and heap_document[right] > heap_document[child])
-                    ):
-                        child = right
-                    if heap_score[at] < heap_score[child] or (
-                        heap_score[at] == heap_score[child] and heap_document[at] > heap_document[child]
-                    ):
-                        break
-                    heap_score[at], heap_score[child] = heap_score[child], heap_score[at]
-                    heap_document[at], heap_document[child] = heap_document[child], heap_document[at]
-                    at = child
-        # Two stable sorts: by document, then by falling score.
-        by_document = np.argsort(heap_document[:held], kind="mergesort")
-        order = by_document[np.argsort(-heap_score[:held][by_document], kind="mergesort")]
-        for rank in range(held):
-            found[query, rank] = heap_document[order[rank]]
-            products[query, rank] = heap_score[order[rank]]
+                _sink(heap_score, heap_document, held)
+        while held > 0:  # the worst is on top: ranks are filled from the end
+            held -= 1
+            found[query, held] = heap_document[0]
+            products[query, held] = heap_score[0]
+            heap_score[0] = heap_score[held]
+            heap_document[0] = heap_document[held]
+            _sink(heap_score, heap_document, held)
 
 
 @kernel()
@@ -177,7 +184,13 @@ def vote(
                     indices[count] = label
                     count += 1
                 sums[label] += weight
-        indices[start:count] = np.sort(indices[start:count])
+        for i in range(start + 1, count):  # labels in ascending order; there are few
+            label = indices[i]
+            at = i
+            while at > start and indices[at - 1] > label:
+                indices[at] = indices[at - 1]
+                at -= 1
+            indices[at] = label
         for i in range(start, count):
             votes[i] = np.float32(sums[indices[i]] / mass)
             sums[indices[i]] = 0.0

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc.jit import kernel
+from xmtc.jit import inlined, kernel
 
 
-@kernel(inline="always")
+@inlined
 def _insert(found: Any, given: Any, held: int, label: int, score: float) -> int:
     """Put a label among the best of a row; of equal scores the one that came first stays ahead."""
     k = len(found)

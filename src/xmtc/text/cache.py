@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from xmtc.mapping import let_go
 from xmtc.progress import Progress, silent
 from xmtc.runtime import Runtime
 from xmtc.text.tokens import RULE, TokenBlock, Tokens, tokenise
@@ -29,6 +30,7 @@ def content_hash(texts: pa.ChunkedArray) -> str:
             offsets = np.frombuffer(chunk.buffers()[1], dtype=np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
             content.update(memoryview(chunk.buffers()[2] or b"")[int(offsets[0]) : int(offsets[-1])])
             lengths.update(np.diff(offsets).tobytes())
+            let_go(chunk)
     content.update(lengths.digest())
     return content.hexdigest()
 
@@ -64,11 +66,15 @@ def _save(folder: Path, tokens: Tokens) -> None:
         types = pa.table({"type": tokens.types})
         with pa.ipc.new_file(str(temporary / "types.arrow"), types.schema) as writer:
             writer.write_table(types)
-        schema = pa.schema([("ids", pa.list_(pa.int32()))])
-        with pa.ipc.new_file(str(temporary / "ids.arrow"), schema) as writer:
-            for block in tokens.blocks:
-                lists = pa.ListArray.from_arrays(pa.array(block.indptr.astype(np.int32)), pa.array(block.ids))
-                writer.write_batch(pa.record_batch([lists], schema=schema))
+        width = pa.uint16() if all(block.ids.dtype == np.uint16 for block in tokens.blocks) else pa.int32()
+        schema = pa.schema([("ids", pa.list_(width)), ("types", pa.list_(pa.int32()))])
+        with pa.ipc.new_file(str(temporary / "blocks.arrow"), schema) as writer:
+            for block, own in zip(tokens.blocks, tokens.types_of, strict=True):
+                lists = pa.ListArray.from_arrays(pa.array(block.indptr.astype(np.int32)), pa.array(block.ids, width))
+                # One row a document; the block's own types ride with its first.
+                edges = np.concatenate([[0], np.full(len(block.indptr) - 1, len(own))]).astype(np.int32)
+                owned = pa.ListArray.from_arrays(pa.array(edges), pa.array(own, pa.int32()))
+                writer.write_batch(pa.record_batch([lists, owned], schema=schema))
         temporary.rename(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -76,13 +82,13 @@ def _save(folder: Path, tokens: Tokens) -> None:
 
 def _load(folder: Path) -> Tokens:
     types = pa.ipc.open_file(pa.memory_map(str(folder / "types.arrow"))).read_all()["type"].combine_chunks()
-    reader = pa.ipc.open_file(pa.memory_map(str(folder / "ids.arrow")))
-    blocks = []
+    reader = pa.ipc.open_file(pa.memory_map(str(folder / "blocks.arrow")))
+    blocks, types_of = [], []
     for number in range(reader.num_record_batches):
-        lists = reader.get_batch(number).column(0)
-        indptr = np.asarray(lists.offsets).astype(np.int64)
-        blocks.append(TokenBlock(indptr, np.asarray(lists.values)))
-    return Tokens(blocks, types)
+        lists, own = reader.get_batch(number).columns
+        blocks.append(TokenBlock(np.asarray(lists.offsets).astype(np.int64), np.asarray(lists.values)))
+        types_of.append(np.asarray(own.values))
+    return Tokens(blocks, types_of, types)
 
 
 def _evict(folder: Path, keep: Path) -> None:

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc.jit import kernel
+from xmtc.jit import inlined, kernel
 
 # FNV-1a, 64 bits
 _OFFSET = np.uint64(0xCBF29CE484222325)
 _PRIME = np.uint64(0x100000001B3)
 
 
-@kernel(inline="always")
+@inlined
 def _code_point(data: NDArray[np.uint8], at: Any, first: Any) -> tuple[Any, int]:
     """The code point whose UTF-8 form starts at a byte that is not ASCII, and its length."""
     if first < 0xE0:
@@ -29,7 +29,7 @@ def _code_point(data: NDArray[np.uint8], at: Any, first: Any) -> tuple[Any, int]
     ), 4
 
 
-@kernel()
+@kernel(outputs=("starts", "lengths", "hashes", "indptr"))
 def split_words(
     data: NDArray[np.uint8],  # UTF-8 bytes of all documents of the block
     offsets: NDArray[np.int32],  # (n + 1,) where documents start in it
@@ -74,7 +74,7 @@ def split_words(
         indptr[document + 1] = count
 
 
-@kernel()
+@kernel(outputs=("ids", "first"))
 def number_types(
     data: NDArray[np.uint8],
     starts: NDArray[np.int32],
@@ -124,20 +124,14 @@ def gather_bytes(
         offsets[i + 1] = offsets[i] + lengths[i]
     gathered = np.empty(offsets[-1], np.uint8)
     for i in range(len(starts)):
-        gathered[offsets[i] : offsets[i + 1]] = data[starts[i] : starts[i] + lengths[i]]
+        for j in range(lengths[i]):  # a slice assignment would take seconds to compile
+            gathered[offsets[i] + j] = data[starts[i] + j]
     return gathered, offsets
 
 
 @kernel()
-def renumber(ids: NDArray[np.int32], numbers: NDArray[np.int32]) -> None:
-    """ids[i] ← numbers[ids[i]], in place."""
-    for i in range(len(ids)):
-        ids[i] = numbers[ids[i]]
-
-
-@kernel()
 def map_tokens(
-    indptr: NDArray[Any], ids: NDArray[np.int32], numbers: NDArray[np.int32]
+    indptr: NDArray[np.int64], ids: NDArray[Any], numbers: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """The tokens of each document under other numbers; those numbered −1 are left out."""
     out = np.empty(indptr[-1] - indptr[0], np.int32)

@@ -98,12 +98,14 @@ class Tfidf:
         words, numbers = fold_types(tokens.types, self.settings.lowercase, self.settings.min_token_length)
         word_features, parts = self._word_features(words), self._character_features(words)
 
-        def rows(block: TokenBlock) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-            mapped = TokenBlock(*kernels.map_tokens(block.indptr, block.ids, numbers))
+        def rows(
+            part: tuple[TokenBlock, NDArray[np.int32]],
+        ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+            mapped = TokenBlock(*kernels.map_tokens(*part[0], part[1]))
             indptr, features = self._features(mapped, word_features, parts)
             return kernels.count_features(indptr, features, self.idf, self.settings.sublinear, True)
 
-        return stack_rows(list(run_parallel(rows, tokens.blocks, threads)), len(self))
+        return stack_rows(list(run_parallel(rows, tokens.under(numbers), threads)), len(self))
 
     def state(self) -> tuple[dict[str, NDArray[Any]], pa.Table]:
         """What a model folder keeps: arrays, and the feature names as a table."""

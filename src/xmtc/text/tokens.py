@@ -10,17 +10,18 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from xmtc.jit import run_parallel
+from xmtc.mapping import let_go
 from xmtc.text import kernels
 from xmtc.text.characters import character_classes
 
-BLOCK_BYTES = 1 << 22
+BLOCK_BYTES = 1 << 20
 """Text handled at once: small enough to bound memory, large enough that threads rarely meet."""
 
 RULE = 1
@@ -31,7 +32,7 @@ class TokenBlock(NamedTuple):
     """Documents that follow each other: the token numbers of document i are ids[indptr[i]:indptr[i + 1]]."""
 
     indptr: NDArray[np.int64]
-    ids: NDArray[np.int32]
+    ids: NDArray[Any]  # int32; uint16 where the block numbers its own types, which are few
 
 
 class Span(NamedTuple):
@@ -44,13 +45,21 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Tokens:
-    """A tokenised corpus: blocks of token numbers, and the distinct tokens as they stand in the text."""
+    """A tokenised corpus. Each block numbers its own types, in two bytes a token; `types_of` leads to the corpus's."""
 
     blocks: list[TokenBlock]
+    types_of: list[NDArray[np.int32]]
+    """For each block: its type numbers → numbers in `types`."""
     types: pa.Array
+    """The distinct tokens as they stand in the text."""
 
     def __len__(self) -> int:
         return sum(len(block.indptr) - 1 for block in self.blocks)
+
+    def under(self, numbers: NDArray[np.int32]) -> Iterator[tuple[TokenBlock, NDArray[np.int32]]]:
+        """Each block with the numbers that `numbers`, by type, gives its own types."""
+        for block, types in zip(self.blocks, self.types_of, strict=True):
+            yield block, numbers[types]
 
 
 def fold(token: str, lowercase: bool = True) -> str:
@@ -71,12 +80,9 @@ def tokenise(texts: pa.ChunkedArray, threads: int = 1, advance: Callable[[int], 
         if advance is not None:
             advance(len(block.indptr) - 1)
     merged = pa.concat_arrays([pa.array([], pa.string()), *dictionaries]).dictionary_encode()
-    numbers = np.asarray(merged.indices, dtype=np.int32)
-    start = 0
-    for block, types in zip(blocks, dictionaries, strict=True):
-        kernels.renumber(block.ids, numbers[start : start + len(types)])
-        start += len(types)
-    return Tokens(blocks, merged.dictionary)
+    ends = np.cumsum([len(types) for types in dictionaries], dtype=np.int64)
+    types_of = np.split(np.asarray(merged.indices, dtype=np.int32), ends[:-1]) if dictionaries else []
+    return Tokens(blocks, types_of, merged.dictionary)
 
 
 def spans(text: str) -> list[Span]:
@@ -95,24 +101,33 @@ def _classes() -> NDArray[np.uint8]:
 
 
 def _blocks(texts: pa.ChunkedArray) -> Iterator[pa.Array]:
-    """Arrow string arrays of about BLOCK_BYTES, cut where documents end, the same whatever the chunks were."""
+    """Arrow string arrays of up to about BLOCK_BYTES, cut where documents end; small chunks are put together."""
     waiting: list[pa.Array] = []
     size = 0
     for chunk in texts.chunks:
         offsets = _offsets(chunk)
         start = 0
         while start < len(chunk):
-            room = int(offsets[start]) + BLOCK_BYTES - size
-            stop = max(start + 1, int(np.searchsorted(offsets, room, side="right")) - 1)
-            piece = chunk.slice(start, stop - start)
-            waiting.append(piece)
-            size += int(offsets[stop] - offsets[start])
+            stop = int(np.searchsorted(offsets, int(offsets[start]) + BLOCK_BYTES, side="right")) - 1
+            stop = max(start + 1, stop)
+            piece, length = chunk.slice(start, stop - start), int(offsets[stop] - offsets[start])
             start = stop
-            if size >= BLOCK_BYTES or start < len(chunk):
-                yield pa.concat_arrays(waiting) if len(waiting) > 1 else waiting[0]
+            if waiting and size + length > BLOCK_BYTES:
+                yield _joined(waiting)
                 waiting, size = [], 0
+            waiting.append(piece)
+            size += length
     if waiting:
-        yield pa.concat_arrays(waiting) if len(waiting) > 1 else waiting[0]
+        yield _joined(waiting)
+
+
+def _joined(pieces: list[pa.Array]) -> pa.Array:
+    if len(pieces) == 1:
+        return pieces[0]
+    joined = pa.concat_arrays(pieces)
+    for piece in pieces:
+        let_go(piece)
+    return joined
 
 
 def _offsets(array: pa.Array) -> NDArray[np.int32]:
@@ -137,7 +152,9 @@ def _tokenise_block(
     starts, lengths, hashes = starts[:count], lengths[:count], hashes[:count]
     ids, first = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32)
     used = kernels.number_types(data, starts, lengths, hashes, ids, first)
+    small = ids.astype(np.uint16) if used <= 1 << 16 else ids
     type_starts, type_lengths = starts[first[:used]], lengths[first[:used]]
     gathered, type_offsets = kernels.gather_bytes(data, type_starts, type_lengths)
     types = pa.StringArray.from_buffers(len(type_starts), pa.py_buffer(type_offsets), pa.py_buffer(gathered))
-    return TokenBlock(indptr, ids), types, (starts, lengths)
+    let_go(texts)
+    return TokenBlock(indptr, small), types, (starts, lengths)

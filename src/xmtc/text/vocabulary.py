@@ -57,7 +57,7 @@ class Vocabulary:
         """Token numbers of every document in reading order, for neural models; unknown words are −1."""
         numbers = self.numbers(tokens.types, lowercase)
         counts = [np.diff(block.indptr) for block in tokens.blocks]
-        ids = [numbers[block.ids] for block in tokens.blocks]
+        ids = [local[block.ids] for block, local in tokens.under(numbers)]
         lengths = np.concatenate(counts) if counts else np.empty(0, dtype=np.int64)
         flat = np.concatenate(ids) if ids else np.empty(0, dtype=np.int32)
         return TokenBlock(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), flat)
@@ -77,10 +77,10 @@ def fold_types(types: pa.Array, lowercase: bool, min_length: int) -> tuple[pa.Ar
 def mapped_blocks(tokens: Tokens, numbers: NDArray[np.int32], threads: int) -> list[TokenBlock]:
     """The corpus under other numbers; tokens numbered −1 are left out."""
 
-    def mapped(block: TokenBlock) -> TokenBlock:
-        return TokenBlock(*kernels.map_tokens(block.indptr, block.ids, numbers))
+    def mapped(part: tuple[TokenBlock, NDArray[np.int32]]) -> TokenBlock:
+        return TokenBlock(*kernels.map_tokens(*part[0], part[1]))
 
-    return list(run_parallel(mapped, tokens.blocks, threads))
+    return list(run_parallel(mapped, tokens.under(numbers), threads))
 
 
 def count_documents(blocks: list[TokenBlock], width: int, threads: int) -> NDArray[np.int64]:

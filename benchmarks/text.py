@@ -1,0 +1,85 @@
+"""tf-idf against scikit-learn, and the memory that reading and tokenising take.
+
+usage: python benchmarks/text.py FILE.jsonl[.xz]
+Both sides make the same features from the same texts in memory, one after the other, on all cores.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+MEMORY = """
+import sys
+from pathlib import Path
+from xmtc.data.reading import read
+from xmtc.dataset import as_dataset
+from xmtc.runtime import Runtime
+from xmtc.text.cache import tokens_of
+
+def resident(kind):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(kind)) / 1024
+
+tokens_of(as_dataset(["load the", "kernels"]).text(), Runtime())
+before = resident("VmRSS")
+dataset = read(sys.argv[1])
+tokens = tokens_of(dataset.text(), Runtime())
+size = dataset.text().nbytes / 2**20
+print(size, resident("VmHWM") - before)
+"""
+
+
+def memory(path: str) -> tuple[float, float]:
+    """MiB of text in a file, and the MiB above imports at which a process peaks that reads and tokenises it."""
+    done = subprocess.run([sys.executable, "-c", MEMORY, path], capture_output=True, text=True, check=True)
+    size, peak = map(float, done.stdout.split())
+    return size, peak
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    started = time.perf_counter()
+    result = call()
+    return time.perf_counter() - started, result
+
+
+def main(path: str) -> None:
+    import numpy as np
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    from xmtc.data.reading import read
+    from xmtc.dataset import as_dataset
+    from xmtc.runtime import available_threads
+    from xmtc.text.tfidf import TextSettings, Tfidf
+    from xmtc.text.tokens import tokenise
+
+    seconds, dataset = timed(lambda: read(path))
+    texts = dataset.text()
+    size = texts.nbytes / 1e6
+    print(f"{len(texts):,} texts, {size:.0f} MB; read in {seconds:.2f} s; {available_threads()} cores")
+
+    threads, settings = available_threads(), TextSettings()
+    warm = tokenise(as_dataset(["load the kernels", "load them"]).text(), threads)
+    Tfidf.fit(warm, settings, threads).transform(warm, threads)
+    tokenising, tokens = timed(lambda: tokenise(texts, threads))
+    fitting, tfidf = timed(lambda: Tfidf.fit(tokens, settings, threads))
+    weighing, ours = timed(lambda: tfidf.transform(tokens, threads))
+    total = tokenising + fitting + weighing
+    print(f"xmtc         {total:6.2f} s   (words {tokenising:.2f}, choice {fitting:.2f}, rows {weighing:.2f})")
+
+    plain = texts.to_pylist()
+    vectorizer = TfidfVectorizer(sublinear_tf=True, min_df=2, max_features=200_000, dtype=np.float32)
+    theirs_seconds, theirs = timed(lambda: vectorizer.fit_transform(plain))
+    print(f"scikit-learn {theirs_seconds:6.2f} s   ratio {theirs_seconds / total:.1f}")
+    order = [vectorizer.vocabulary_[term] for term in tfidf.terms.to_pylist()]
+    print(f"same shape {ours.shape == theirs.shape}, largest difference {abs(ours - theirs[:, order]).max():.1e}")
+
+    size, peak = memory(path)
+    print(f"reading and tokenising: {peak:.0f} MiB above imports for {size:.0f} MiB of text, ratio {peak / size:.2f}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
