@@ -1,0 +1,31 @@
+"""Write docs/models.md from the registry and the settings: .venv/bin/python tools/make_docs.py"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from xmtc.config import table
+from xmtc.registry import MODELS, available, model_class
+
+TARGET = Path(__file__).parent.parent / "docs" / "models.md"
+
+
+def page() -> str:
+    """Every model with its abilities and settings."""
+    lines = ["# Models", "", "Made by `tools/make_docs.py` from the settings themselves.", ""]
+    for name in MODELS:
+        if not available(name):
+            raise SystemExit(f"{name} needs an extra that is not installed")
+        kind = model_class(name)
+        lines += [f"## {name}", "", " ".join((kind.__doc__ or "").split()), ""]
+        lines += [f"Can: {', '.join(sorted(kind.can))}.", ""]
+        rows = table(kind.Config())
+        if rows:
+            lines += ["| setting | default | kind | meaning |", "|---|---|---|---|"]
+            lines += [f"| `{r.name}` | `{json.dumps(r.default)}` | {r.kind} | {r.sentence} |" for r in rows] + [""]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    TARGET.write_text(page(), encoding="utf-8")
