@@ -14,8 +14,9 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from xmtc.data import planted
-from xmtc.data.planted import PlantedBatch, PlantedCorpus, spell
+from xmtc.data import planted, planted_words
+from xmtc.data.planted import PlantedBatch, PlantedCorpus
+from xmtc.data.planted_words import spell
 from xmtc.errors import ConfigError
 
 PINNED_LABELS = ["comets of Bombil", "treaties of Fleshisk", "murals of Tundet"]
@@ -240,22 +241,25 @@ def test_places_have_a_capital_in_the_text() -> None:
 
 def test_spelling_is_a_bijection() -> None:
     """Checked where it is cheap, around the step from two syllables to three, and far out."""
-    short = 1 << planted.SHORT_BITS
+    short = 1 << planted_words.SHORT_BITS
     numbers = np.concatenate([np.arange(200_000), np.arange(short - 50_000, short + 200_000), [short + 2**27 - 1]])
     assert len(set(spell(numbers))) == len(numbers)
     for bits in (8, 13):
-        assert sorted(planted._scramble(np.arange(1 << bits), bits)) == list(range(1 << bits))
+        assert sorted(planted_words._scramble(np.arange(1 << bits), bits)) == list(range(1 << bits))
 
 
 def test_spelling_can_be_read_in_one_way_only() -> None:
     """Uniqueness rests on this: parts are distinct, and consonants never touch consonants of another part."""
-    for parts in (planted.ONSETS, planted.MEDIALS, planted.CODAS, planted.VOWELS):
+    for parts in (planted_words.ONSETS, planted_words.MEDIALS, planted_words.CODAS, planted_words.VOWELS):
         assert len(set(parts)) == len(parts)
-    assert all(re.fullmatch("[^aeiou]+", part) for part in [*planted.ONSETS, *planted.MEDIALS, *planted.CODAS])
-    tables = (planted.HEADS, planted.MIDDLES, planted.TAILS)
+    assert all(
+        re.fullmatch("[^aeiou]+", part)
+        for part in [*planted_words.ONSETS, *planted_words.MEDIALS, *planted_words.CODAS]
+    )
+    tables = (planted_words.HEADS, planted_words.MIDDLES, planted_words.TAILS)
     assert [len(set(table)) for table in tables] == [1 << 7, 1 << 8, 1 << 12]
     own, of_clusters, noise = planted.OWN_WORDS, planted.CLUSTER_WORDS - 1, 1  # words per label, at most
-    assert (own + of_clusters + noise) * planted.MOST_LABELS + 4096 < 1 << planted.LONG_BITS
+    assert (own + of_clusters + noise) * planted.MOST_LABELS + 4096 < 1 << planted_words.LONG_BITS
 
 
 def test_neighbouring_numbers_look_different() -> None:
@@ -268,15 +272,15 @@ def test_no_english_word_can_be_spelled() -> None:
     def group(parts: np.ndarray) -> str:
         return "(" + "|".join(parts) + ")"
 
-    vowel = group(planted.VOWELS)
+    vowel = group(planted_words.VOWELS)
     invented = re.compile(
-        f"{group(planted.ONSETS)}{vowel}({group(planted.MEDIALS)}{vowel}){{1,2}}{group(planted.CODAS)}"
+        f"{group(planted_words.ONSETS)}{vowel}({group(planted_words.MEDIALS)}{vowel}){{1,2}}{group(planted_words.CODAS)}"
     )
     assert all(invented.fullmatch(word) for word in spell(np.arange(0, 2_000_000, 997)))
-    english = [*planted.ENGLISH, *planted.FUNCTION]
+    english = [*planted_words.ENGLISH, *planted_words.FUNCTION]
     assert [word for word in english if invented.fullmatch(word)] == []
-    assert len(set(planted.ENGLISH)) == len(planted.ENGLISH)
-    assert not set(planted.ENGLISH) & set(planted.FUNCTION)
+    assert len(set(planted_words.ENGLISH)) == len(planted_words.ENGLISH)
+    assert not set(planted_words.ENGLISH) & set(planted_words.FUNCTION)
 
 
 @pytest.mark.parametrize("labels", [2, 200, 200_000])
