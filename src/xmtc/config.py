@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from xmtc.errors import ConfigError, nearest
+from xmtc.errors import ConfigError, nearest, shown
 
 AnySettings = TypeVar("AnySettings", bound="Settings")
 
@@ -37,7 +37,7 @@ class Settings:
     def require(self, name: str, holds: bool, what: str) -> None:
         """`what` completes: 'name' of knn must be …"""
         if not holds:
-            raise ConfigError(f"'{name}' of {self.of} must be {what}. Got {shown(getattr(self, name))}.")
+            raise ConfigError(f"'{name}' of {self.of} must be {what}. Got {as_written(getattr(self, name))}.")
 
     def require_range(self, name: str, low: float, high: float | None = None, *, open_low: bool = False) -> None:
         """A number within bounds; `open_low` leaves the lower bound itself out."""
@@ -48,9 +48,9 @@ class Settings:
         self.require(name, above and (high is None or value <= high), f"{kind} {bounds}")
 
 
-def shown(value: Any) -> str:
+def as_written(value: Any) -> str:
     """A value as a user would have written it."""
-    return f"'{value}'" if isinstance(value, str) else str(value)
+    return f"'{shown(value)}'" if isinstance(value, str) else shown(value)
 
 
 def field_types(cls: type[Settings]) -> dict[str, Any]:
@@ -137,14 +137,15 @@ def _coerced(owner: Settings, name: str, value: Any, kind: Any) -> Any:
         if isinstance(value, kind):
             return value
     elif kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return value if isinstance(value, float) else float(value)
-    elif (kind is int and isinstance(value, int) and not isinstance(value, bool)) or (
+        if abs(value) < 1e308:  # neither infinite nor not-a-number, which JSON cannot hold
+            return value if isinstance(value, float) else float(value)
+    elif (kind is int and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63) or (
         kind in (bool, str, type(None)) and isinstance(value, kind)
     ):
         return value
     words = kind_name(kind)
     article = "" if words.startswith(("one of", "true")) else "an " if words.startswith("integer") else "a "
-    raise ConfigError(f"'{name}' of {owner.of} must be {article}{words}. Got {shown(value)}.")
+    raise ConfigError(f"'{name}' of {owner.of} must be {article}{words}. Got {as_written(value)}.")
 
 
 def _default(cls: type[Settings], name: str) -> Any:

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from xmtc.errors import DataError, nearest
-from xmtc.files import shown
+from xmtc.errors import DataError, nearest, shown
+from xmtc.files import has_surrogate
 
 Csr: TypeAlias = sp.csr_array
 
@@ -122,11 +122,6 @@ def string_array(values: Sequence[str]) -> pa.Array:
     except pa.ArrowException:
         wrong = next((value for value in values if not isinstance(value, str)), values)
         raise DataError(f"a label must be a string. Got {shown(repr(wrong))}.") from None
-
-
-def has_surrogate(text: str) -> bool:
-    """Half a surrogate pair, which JSON and Python can hold and UTF-8 cannot."""
-    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _label_table(
@@ -270,7 +265,8 @@ def _listed(values: Any, what: str) -> list[Any]:
     """The items of a list, an array, a column or a generator."""
     if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__iter__") or getattr(values, "ndim", 1) == 0:
         raise DataError(f"{what} Got {type(values).__name__}.")
-    return list(values.tolist() if hasattr(values, "tolist") else values)
+    as_list = next((way for way in ("tolist", "to_pylist", "to_list") if hasattr(values, way)), None)
+    return list(getattr(values, as_list)() if as_list else values)  # of NumPy and pandas, Arrow, Polars
 
 
 def text_column(texts: Any) -> pa.ChunkedArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection
 
 
 class XmtcError(Exception):
@@ -34,7 +34,16 @@ class UnsupportedError(XmtcError, TypeError):
     """A thing this model cannot do, such as explaining or reading text."""
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def shown(value: object, limit: int = 60) -> str:
+    """A piece of someone's data as it goes into a message: on one line, printable and short."""
+    text = value if isinstance(value, str) else repr(value)
+    text = text if len(text) <= limit else text[: limit - 1] + "…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def nearest(word: str, known: Collection[str]) -> str:
     """' Did you mean …?' when a known word is close, otherwise ''."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f" Did you mean '{close[0]}'?" if close else ""
+    if len(known) > 20_000:  # comparing takes its time: look only where the likely slips leave a word
+        known = [name for name in known if name[:1] == word[:1] and abs(len(name) - len(word)) <= 2]
+    close = difflib.get_close_matches(word, list(known)[:200_000], n=1, cutoff=0.6)
+    return f" Did you mean '{shown(close[0])}'?" if close else ""

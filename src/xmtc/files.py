@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import json
 import lzma
 import os
 import secrets
@@ -13,9 +14,9 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
-from xmtc.errors import DataError
+from xmtc.errors import DataError, shown
 
 COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 _MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst", b"BZh": ".bz2"}
@@ -29,11 +30,13 @@ def plain_name(path: str | Path) -> str:
     return name
 
 
-def shown(value: object, limit: int = 60) -> str:
-    """A piece of someone's data as it goes into a message: on one line, printable and short."""
-    text = value if isinstance(value, str) else repr(value)
-    text = text if len(text) <= limit else text[: limit - 1] + "…"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+def has_surrogate(text: str) -> bool:
+    """Half a surrogate pair, which JSON and Python can hold and UTF-8 cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 @contextmanager
@@ -82,7 +85,7 @@ def _decompressor(raw: BinaryIO, kind: str) -> BinaryIO:
     return raw
 
 
-def read_blocks(path: str | Path, size: int = 1 << 22) -> Iterator[bytes]:
+def read_blocks(path: str | Path, size: int = 1 << 20) -> Iterator[bytes]:
     """Blocks of about `size` bytes that end at a line end (the last may not); a damaged archive is a `DataError`."""
     with open_bytes(path) as stream:
         rest: list[bytes] = []  # the beginning of a line whose end is still to come
@@ -107,6 +110,37 @@ def _read(read: Callable[[int], bytes], size: int, path: str | Path) -> bytes:
     except (EOFError, lzma.LZMAError, zlib.error, OSError, ValueError) as error:
         reason = shown(str(error) or type(error).__name__, 120).rstrip(".")
         raise DataError(f"{path}: damaged or cut short ({reason}). Fetch or write the file again.") from None
+
+
+def decode_line(line: bytes, path: str | Path, number: int) -> str:
+    """A line as text, without a byte order mark and a carriage return."""
+    try:
+        return line.decode("utf-8").removeprefix("\ufeff").rstrip("\r")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}:{number}: not UTF-8 (byte {line[error.start]:#04x} at column {error.start + 1}). "
+            "Convert the file to UTF-8."
+        ) from None
+
+
+def parse_lines(block: bytes, path: str | Path, before: int, example: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) of each line that is not blank; `before` lines went before this block."""
+    for number, line in enumerate(block.split(b"\n"), start=before + 1):
+        text = decode_line(line, path, number)
+        if not text or text.isspace():
+            continue
+        try:
+            value = json.loads(text)
+        except json.JSONDecodeError as error:
+            what = error.msg.removesuffix(" at").rstrip(": ")
+            raise DataError(
+                f"{path}:{number}: not JSON ({what} at column {error.colno}). Write one object a line: {example}."
+            ) from None
+        except (RecursionError, ValueError):
+            raise DataError(f"{path}:{number}: JSON nested or a number written too long. Write {example}.") from None
+        if not isinstance(value, dict):
+            raise DataError(f"{path}:{number}: not a JSON object. Write one object a line: {example}.")
+        yield number, value
 
 
 @contextmanager

@@ -116,6 +116,11 @@ def is_model(folder: Path) -> bool:
     return (folder / MANIFEST).is_file()
 
 
+def is_own(path: Path) -> bool:
+    """Whether a file's name is one that a save gives: what a killed first save leaves is no stranger's file."""
+    return _OWN_FILE.match(path.name) is not None
+
+
 def write_folder(folder: Path, manifest: Mapping[str, Any], state: State) -> None:
     """Write or replace a model. Until the last rename, the folder holds the old model."""
     try:
@@ -206,23 +211,34 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """model.json, checked as far as its own form goes."""
     path = folder / MANIFEST
     if not path.is_file():
+        if folder.exists() and not folder.is_dir():
+            raise ModelFormatError(f"{folder}: is a file, not a model folder. Name the folder.")
         what = "no such folder" if not folder.exists() else f"no {MANIFEST} in it, so not a model folder"
         raise ModelFormatError(f"{folder}: {what}. Train one with: xmtc train TRAIN --out {folder}")
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-        version, files = manifest["format"], manifest["files"]
-        for entry in files.values():
-            if not _OWN_FILE.match(entry["name"]) or not isinstance(entry["bytes"], int):
-                raise ValueError(f"strange file entry {entry['name']!r}")
-        if not isinstance(manifest["model"], str) or not isinstance(manifest["settings"], dict):
-            raise ValueError("no model name or settings")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        version = manifest["format"]
+        if version == FORMAT:  # what another format looks like is not known here
+            _check_manifest(manifest)
+    except KeyError as error:
+        raise ModelFormatError(f"{path}: damaged ({error} is missing). Copy or train the model again.") from None
+    except (ValueError, TypeError, AttributeError) as error:
         raise ModelFormatError(f"{path}: damaged ({error}). Copy or train the model again.") from None
     if version != FORMAT:
         raise ModelFormatError(
             f"{path}: format {version}; this xmtc reads format {FORMAT}. Use the xmtc that wrote it."
         )
     return cast("dict[str, Any]", manifest)
+
+
+def _check_manifest(manifest: Mapping[str, Any]) -> None:
+    for entry in manifest["files"].values():
+        if not _OWN_FILE.match(entry["name"]) or not isinstance(entry["bytes"], int):
+            raise ValueError(f"strange file entry {entry['name']!r}")
+    if not isinstance(manifest["model"], str) or not isinstance(manifest["settings"], dict):
+        raise ValueError("no model name or settings")
+    if not isinstance(manifest["state"], dict) or not isinstance(manifest.get("training", {}), dict):
+        raise ValueError("no state or training facts")
 
 
 def read_folder(folder: Path) -> tuple[dict[str, Any], State]:
@@ -246,7 +262,7 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], State]:
 
 def map_table(path: Path) -> pa.Table:
     try:
-        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+        return pa.ipc.open_file(pa.memory_map(os.fsencode(path))).read_all()
     except (pa.ArrowException, OSError) as error:
         raise ModelFormatError(f"{path}: not a readable Arrow file ({str(error).splitlines()[0]}).") from None
 
@@ -283,7 +299,8 @@ class Workspace:
     @classmethod
     def beside(cls, folder: Path) -> Path:
         """Where the workspace of a model folder lies."""
-        return folder.with_name(folder.name + ".work")
+        named = folder if folder.name not in ("", "..") else folder.resolve()  # '.' has no name of its own
+        return named.with_name(named.name + ".work")
 
     def begin(self, fingerprint: Mapping[str, Any], resume: bool) -> None:
         """Start a training in this folder, or go on with the one that was started by the same fingerprint."""
@@ -291,7 +308,10 @@ class Workspace:
             return
         path = self.folder / "training.json"
         if resume and path.is_file():
-            before = json.loads(path.read_text(encoding="utf-8"))
+            try:
+                before = dict(json.loads(path.read_text(encoding="utf-8")))
+            except (ValueError, TypeError):
+                raise DataError(f"{path}: damaged. Start over with --force.") from None
             for name, value in fingerprint.items():
                 if before.get(name) != value:
                     raise ConfigError(
@@ -300,11 +320,22 @@ class Workspace:
                     )
             return
         shutil.rmtree(self.folder, ignore_errors=True)
+        self.claim()
+        write_json(path, dict(fingerprint))
+
+    def claim(self) -> None:
+        """Make the folder before anything is read, so that a training killed at any moment can be resumed."""
+        if self.folder is None:
+            return
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DataError(f"{self.folder}: cannot be made ({error.strerror}). Choose another place.") from None
-        write_json(path, dict(fingerprint))
+
+    def remove_if_nothing_finished(self) -> None:
+        """After a mistake in the input: once it is mended, no unfinished training should be in the way."""
+        if self.folder is not None and not any(self.folder.glob("*.safetensors")):
+            self.remove()
 
     def has(self, name: str) -> bool:
         if self.folder is None:

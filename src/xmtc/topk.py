@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xmtc.dataset import LabelIndex
-from xmtc.errors import DataError
-from xmtc.files import plain_name, read_blocks, replace_file
+from xmtc.errors import DataError, shown
+from xmtc.files import has_surrogate, parse_lines, plain_name, read_blocks, replace_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+Value = TypeVar("Value")
+_EXAMPLE = '{"id": "…", "labels": [{"key": "…", "score": 0.5}]}'
 
 
 class TopK:
@@ -24,16 +28,21 @@ class TopK:
     def __init__(
         self, labels: ArrayLike, scores: ArrayLike, index: LabelIndex, ids: Sequence[str] | None = None
     ) -> None:
-        self.labels: NDArray[np.int64] = np.asarray(labels, dtype=np.int64)  # (n, k)
-        self.scores: NDArray[np.float32] = np.asarray(scores, dtype=np.float32)  # (n, k)
+        try:
+            self.labels: NDArray[np.int64] = np.asarray(labels, dtype=np.int64)  # (n, k)
+            self.scores: NDArray[np.float32] = np.asarray(scores, dtype=np.float32)  # (n, k)
+        except (ValueError, TypeError):
+            raise DataError("labels and scores must be two (n, k) arrays of numbers. Pad short rows with −1.") from None
         self.index = index
-        self.ids = list(ids) if ids is not None else [str(row) for row in range(len(self.labels))]
+        self.ids = [str(name) for name in ids] if ids is not None else [str(row) for row in range(len(self.labels))]
         if self.labels.ndim != 2 or self.labels.shape != self.scores.shape:
             raise DataError(
                 f"labels and scores must be two (n, k) arrays. Got {self.labels.shape} and {self.scores.shape}."
             )
         if len(self.ids) != len(self.labels):
             raise DataError(f"{len(self.ids)} document ids for {len(self.labels)} rows. Give one each.")
+        if self.labels.size and self.labels.max() >= len(index):
+            raise DataError(f"there is no label {self.labels.max()} among {len(index):,}. Labels count from 0.")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -52,10 +61,8 @@ class TopK:
 
     def pairs(self) -> list[list[tuple[str, float]]]:
         """(name, score) of each document, best first."""
-        return [
-            list(zip(names, scores, strict=False))
-            for names, scores in zip(self.names(), self.scores.tolist(), strict=True)
-        ]
+        scores = self._split(self.scores[self.labels >= 0].tolist())
+        return [list(zip(*row, strict=True)) for row in zip(self.names(), scores, strict=True)]
 
     def first(self, k: int) -> TopK:
         """The same answer cut to the best k."""
@@ -63,13 +70,12 @@ class TopK:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One JSON-ready record for each document, in the form of the files."""
-        digits = self.scores.astype(str)  # the shortest text that gives the same float32 back
-        for i, (keys, names) in enumerate(zip(self.keys(), self.names(), strict=True)):
+        digits = self._split(self.scores[self.labels >= 0].astype(str).tolist())  # the shortest that give float32 back
+        for document, *columns in zip(self.ids, self.keys(), self.names(), digits, strict=True):
             yield {
-                "id": self.ids[i],
+                "id": document,
                 "labels": [
-                    {"key": key, "name": name, "score": float(digits[i, rank])}
-                    for rank, (key, name) in enumerate(zip(keys, names, strict=True))
+                    {"key": key, "name": name, "score": float(score)} for key, name, score in zip(*columns, strict=True)
                 ],
             }
 
@@ -97,26 +103,27 @@ class TopK:
         rows = list(_parquet_rows(path) if plain_name(path).endswith(".parquet") else _jsonl_rows(path))
         if index is None:
             named = {label["key"]: label.get("name") or label["key"] for row in rows for label in row["labels"]}
-            index = LabelIndex.from_keys(list(named), names=list(named.values()))
+            index = LabelIndex.from_keys(list(named), list(named.values()))
         width = max((len(row["labels"]) for row in rows), default=0)
         labels = np.full((len(rows), width), -1, dtype=np.int64)
         scores = np.full((len(rows), width), -np.inf, dtype=np.float32)
-        flat = index.ids([label["key"] for row in rows for label in row["labels"]])
+        keys = [label["key"] for row in rows for label in row["labels"]]
+        flat = index.ids(keys)
         if (flat < 0).any():
-            bad = [label["key"] for row in rows for label in row["labels"]][int(np.argmax(flat < 0))]
-            raise DataError(f"{path}: label '{bad}' is not in the label index. Read it without an index.")
-        start = 0
-        for i, row in enumerate(rows):
-            count = len(row["labels"])
-            labels[i, :count] = flat[start : start + count]
-            scores[i, :count] = [label["score"] for label in row["labels"]]
-            start += count
+            bad = shown(keys[int(np.argmax(flat < 0))])
+            raise DataError(f"{path}: label '{bad}' is not in the label index. Read the file without an index.")
+        filled = np.arange(width) < np.array([len(row["labels"]) for row in rows], dtype=np.int64)[:, None]  # (n, k)
+        labels[filled] = flat
+        with np.errstate(over="ignore"):  # beyond float32 is infinite
+            scores[filled] = [label["score"] for row in rows for label in row["labels"]]
         return cls(labels, scores, index, [str(row["id"]) for row in rows])
 
     @classmethod
     def concatenate(cls, parts: Iterable[TopK]) -> TopK:
         """The rows of several answers of one model, one below the other."""
         parts = list(parts)
+        if len({part.k for part in parts}) != 1:
+            raise DataError("answers to put together need one k. Ask the model for as many labels each time.")
         return cls(
             np.concatenate([part.labels for part in parts]),
             np.concatenate([part.scores for part in parts]),
@@ -125,11 +132,12 @@ class TopK:
         )
 
     def _strings(self, column: str) -> list[list[str]]:
-        kept = self.labels >= 0
-        flat = self.index.strings(column, self.labels[kept])
-        ends = np.cumsum(kept.sum(axis=1)).tolist()
-        starts = [0, *ends[:-1]]
-        return [flat[start:end] for start, end in zip(starts, ends, strict=True)]
+        return self._split(self.index.strings(column, self.labels[self.labels >= 0]))
+
+    def _split(self, flat: list[Value]) -> list[list[Value]]:
+        """One value for each label that is not a pad, as one list for each document."""
+        ends = np.cumsum((self.labels >= 0).sum(axis=1)).tolist()
+        return [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def arrow_schema() -> pa.Schema:
@@ -140,39 +148,47 @@ def arrow_schema() -> pa.Schema:
 
 
 def _jsonl_rows(path: str | Path) -> Iterator[dict[str, Any]]:
-    number = 0
+    before = 0
     for block in read_blocks(path):
-        for line in block.splitlines():
-            number += 1
-            if line.strip():
-                yield _checked(_parsed(line, path, number), f"{path}:{number}")
-
-
-def _parsed(line: bytes, path: str | Path, number: int) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        raise DataError(f"{path}:{number}: not JSON. Write one prediction a line.") from None
-
-
-def _checked(row: Any, place: str) -> dict[str, Any]:
-    remedy = 'Write {"id": …, "labels": [{"key": …, "score": …}]}.'
-    if not isinstance(row, dict) or "id" not in row or not isinstance(row.get("labels"), list):
-        raise DataError(f"{place}: not a prediction. {remedy}")
-    for label in row["labels"]:
-        scored = isinstance(label, dict) and isinstance(label.get("score"), (int, float))
-        if not scored or not isinstance(label.get("key"), str):
-            raise DataError(f"{place}: a label lacks its key or its score. {remedy}")
-    return row
+        for number, row in parse_lines(block, path, before, _EXAMPLE):
+            yield _checked(row, f"{path}:{number}")
+        before += block.count(b"\n")
 
 
 def _parquet_rows(path: str | Path) -> Iterator[dict[str, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    content = b"".join(read_blocks(path))
     try:
-        table = pq.read_table(str(path))
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]}).") from None
-    for number, row in enumerate(table.to_pylist(), start=1):
+        rows = pq.read_table(pa.BufferReader(content)).to_pylist()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = shown(str(error) or type(error).__name__, 120).rstrip(".")
+        raise DataError(f"{path}: not a readable Parquet file ({reason}). Fetch or write it again.") from None
+    for number, row in enumerate(rows, start=1):
         yield _checked(row, f"{path}:{number}")
+
+
+def _checked(row: dict[str, Any], place: str) -> dict[str, Any]:
+    document, labels = row.get("id"), row.get("labels")
+    if not isinstance(document, (str, int)) or not isinstance(labels, list):
+        raise DataError(f"{place}: not a prediction. Write {_EXAMPLE}.")
+    keys = []
+    for label in labels:
+        key, name, score = (label.get(part) if isinstance(label, dict) else None for part in ("key", "name", "score"))
+        if not isinstance(key, str) or not _is_score(score) or not isinstance(name, (str, type(None))):
+            raise DataError(f"{place}: a label lacks its key or its score. Write {_EXAMPLE}.")
+        keys.append(key)
+        if has_surrogate(key) or has_surrogate(name or ""):
+            raise DataError(f"{place}: a label holds half of a surrogate pair. Write the whole character.")
+    if has_surrogate(str(document)):
+        raise DataError(f"{place}: 'id' holds half of a surrogate pair. Write the whole character.")
+    if len(set(keys)) < len(keys):
+        raise DataError(f"{place}: a label is there twice. Keep one of them.")
+    return row
+
+
+def _is_score(value: Any) -> bool:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return abs(value) < 2**127  # float32 ends there
+    return isinstance(value, float) and not math.isnan(value)

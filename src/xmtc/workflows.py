@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from xmtc import config, store
 from xmtc.data.reading import read, stream
 from xmtc.dataset import Csr, Dataset
-from xmtc.errors import ConfigError, DataError, ModelFormatError
+from xmtc.errors import ConfigError, DataError, MissingExtraError, ModelFormatError, XmtcError
 from xmtc.explanation import Explanation
 from xmtc.labels.propensity import inverse_propensities
 from xmtc.metrics import evaluate as measure
@@ -55,13 +55,13 @@ def plan(
         raise ConfigError(f"{recipe}: is a recipe for {recipe_name}, not for {name}. Leave out one of them.")
     model = model_class(name or recipe_name or preferred())(**config.merge(recipe_settings, settings or {}))
     out = Path(out)
-    work = Workspace.beside(out)
     if out.exists() and not out.is_dir():
         raise DataError(f"{out}: is a file. Name a folder to put the model in.")
-    if store.is_model(out) and not force:
-        raise DataError(f"{out}: holds a model already. Choose another folder, or replace it with --force.")
-    if out.is_dir() and not store.is_model(out) and any(out.iterdir()):
+    if out.is_dir() and not store.is_model(out) and any(not store.is_own(path) for path in out.iterdir()):
         raise DataError(f"{out}: holds other files. Choose a new or empty folder.")
+    work = Workspace.beside(out)
+    if store.is_model(out) and not force and not (resume and work.exists()):  # what is resumed was allowed before
+        raise DataError(f"{out}: holds a model already. Choose another folder, or replace it with --force.")
     if work.exists() and not (resume or force):
         raise DataError(f"{work}: holds an unfinished training. Go on with --resume, or start over with --force.")
     if resume and not work.exists():
@@ -78,22 +78,45 @@ def train(
     unknown_labels: str = "refuse",
     runtime: Runtime | None = None,
     progress: Progress = silent,
+    begun: Callable[[], None] = lambda: None,
 ) -> Model:
-    """Read, fit and save. Until the model folder is complete, finished parts lie in the workspace beside it."""
+    """Read, fit and save. Until the model folder is complete, finished parts lie in the workspace beside it.
+
+    `begun` is called when everything is read and found fit to train on.
+    """
     runtime = runtime or Runtime()
-    documents = read(train_file, vocabulary=vocabulary, unknown_labels=unknown_labels, progress=progress)
-    valid = None if valid_file is None else read(valid_file, progress=progress)
     workspace = Workspace(Workspace.beside(decided.out))
-    workspace.begin(_fingerprint(decided.model, documents, runtime), decided.resume)
-    decided.model.fit(documents, valid=valid, runtime=runtime, progress=progress, workspace=workspace)
-    decided.model.save(decided.out)
+    workspace.claim()
+    try:
+        documents = read(train_file, vocabulary=vocabulary, unknown_labels=unknown_labels, progress=progress)
+        valid = None if valid_file is None else read(valid_file, progress=progress)
+        for path, part in ((train_file, documents), (valid_file, valid)):
+            if part is not None and (part.labels is None or part.labels.nnz == 0):
+                raise DataError(f"{path}: no document has a label. Check the label field.")
+        workspace.begin(_fingerprint(decided.model, documents, valid, runtime), decided.resume)
+        begun()
+        decided.model.fit(documents, valid=valid, runtime=runtime, progress=progress, workspace=workspace)
+        decided.model.save(decided.out)
+    except XmtcError:
+        if not decided.resume:
+            workspace.remove_if_nothing_finished()
+        raise
     workspace.remove()
     return decided.model
 
 
-def _fingerprint(model: Model, documents: Dataset, runtime: Runtime) -> dict[str, Any]:
+def _fingerprint(model: Model, documents: Dataset, valid: Dataset | None, runtime: Runtime) -> dict[str, Any]:
     """What must be equal for finished parts of an earlier run to be parts of this one."""
-    assert documents.labels is not None
+    return {
+        "model": model.name,
+        "settings": config.to_mapping(model.config),
+        "seed": runtime.seed,
+        "training data": _digest(documents),
+        "validation data": None if valid is None else _digest(valid),
+    }
+
+
+def _digest(documents: Dataset) -> str:
     digest = hashlib.blake2b(digest_size=16)
     if documents.has_text:
         digest.update(content_hash(documents.text()).encode())
@@ -101,12 +124,7 @@ def _fingerprint(model: Model, documents: Dataset, runtime: Runtime) -> dict[str
         if matrix is not None:
             for array in (matrix.indptr, matrix.indices, matrix.data):
                 digest.update(np.ascontiguousarray(array).tobytes())
-    return {
-        "model": model.name,
-        "settings": config.to_mapping(model.config),
-        "seed": runtime.seed,
-        "training data": digest.hexdigest(),
-    }
+    return digest.hexdigest()
 
 
 def predict(model: Model, source: str | Path, k: int = 5, *, file_format: str | None = None) -> Iterator[TopK]:
@@ -213,9 +231,13 @@ def verify(folder: str | Path) -> list[tuple[str, int]]:
 
 
 def describe_models() -> list[tuple[str, str, str]]:
-    """(name, what it can do, first line of its description) of every model whose needs are met."""
+    """(name, what it can do, first line of its description, or what it needs that is not installed) of every model."""
     rows = []
     for name in MODELS:
-        kind = model_class(name)
-        rows.append((name, ", ".join(sorted(kind.can)), (kind.__doc__ or "").splitlines()[0]))
+        try:
+            kind = model_class(name)
+        except MissingExtraError as error:
+            rows.append((name, "–", str(error)))
+        else:
+            rows.append((name, ", ".join(sorted(kind.can)), (kind.__doc__ or "").splitlines()[0]))
     return rows

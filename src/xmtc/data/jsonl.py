@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from xmtc.data.records import Records
-from xmtc.dataset import has_surrogate
-from xmtc.errors import DataError
-from xmtc.files import read_blocks, shown
+from xmtc.errors import DataError, shown
+from xmtc.files import has_surrogate, parse_lines, read_blocks
 
 TEXT_FIELDS = ("title", "abstract", "body", "content", "description")
 LABEL_FIELDS = ("labels", "tags")
@@ -27,7 +25,7 @@ def read_jsonl(path: str | Path, text_fields: Sequence[str] | None = None, label
     fields = tuple(text_fields) if text_fields else None
     label_field: str | None = None
     for block in read_blocks(path):
-        parsed = list(parse_lines(block, path, number))
+        parsed = list(parse_lines(block, path, number, _EXAMPLE))
         number += block.count(b"\n")
         if not parsed:
             continue
@@ -38,39 +36,6 @@ def read_jsonl(path: str | Path, text_fields: Sequence[str] | None = None, label
         yield _records(parsed, path, fields, label_field, labelled)
 
 
-def decode_line(line: bytes, path: str | Path, number: int) -> str:
-    """A line as text, without a byte order mark and a carriage return."""
-    try:
-        return line.decode("utf-8").removeprefix("\ufeff").rstrip("\r")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}:{number}: not UTF-8 (byte {line[error.start]:#04x} at column {error.start + 1}). "
-            "Convert the file to UTF-8."
-        ) from None
-
-
-def parse_lines(
-    block: bytes, path: str | Path, before: int, example: str = _EXAMPLE
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of each line that is not blank; `before` lines went before this block."""
-    for number, line in enumerate(block.split(b"\n"), start=before + 1):
-        text = decode_line(line, path, number)
-        if not text or text.isspace():
-            continue
-        try:
-            value = json.loads(text)
-        except json.JSONDecodeError as error:
-            what = error.msg.removesuffix(" at").rstrip(": ")
-            raise DataError(
-                f"{path}:{number}: not JSON ({what} at column {error.colno}). Write one object a line: {example}."
-            ) from None
-        except (RecursionError, ValueError):
-            raise DataError(f"{path}:{number}: JSON nested or a number written too long. Write {example}.") from None
-        if not isinstance(value, dict):
-            raise DataError(f"{path}:{number}: not a JSON object. Write one object a line: {example}.")
-        yield number, value
-
-
 def _text_fields(first: dict[str, Any], place: str) -> tuple[str, ...]:
     """'text', or all that may stand in its place: what the first document lacks, a later one may have."""
     if "text" in first:
@@ -78,7 +43,7 @@ def _text_fields(first: dict[str, Any], place: str) -> tuple[str, ...]:
     if not any(isinstance(first.get(name), str) for name in TEXT_FIELDS):
         keys = ", ".join(shown(name) for name in list(first)[:8]) or "none"
         raise DataError(f'{place}: no text. Name the field "text" (found: {keys}).')
-    return TEXT_FIELDS
+    return tuple(name for name in TEXT_FIELDS if isinstance(first.get(name), (str, type(None))))
 
 
 def _records(
@@ -164,6 +129,6 @@ def _column(values: list[str], lines: list[int], path: str | Path, name: str) ->
         for line, value in zip(lines, values, strict=True):
             if has_surrogate(value):
                 raise DataError(
-                    f"{path}:{line}: '{shown(name)}' holds half of a surrogate pair (\\ud8xx). Write the whole character."
+                    f"{path}:{line}: '{shown(name)}' holds half of a surrogate pair. Write the whole character."
                 ) from None
         raise

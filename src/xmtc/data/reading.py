@@ -9,7 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from xmtc.data.jsonl import read_jsonl
 from xmtc.data.records import Records
@@ -17,8 +19,8 @@ from xmtc.data.spool import TextSpool
 from xmtc.data.vocabularies import read_vocabulary
 from xmtc.data.xmlrepo import is_header, read_xmlrepo
 from xmtc.dataset import Csr, Dataset, LabelIndex, label_matrix, labels_from_keys
-from xmtc.errors import DataError, nearest
-from xmtc.files import first_bytes, plain_name, read_blocks
+from xmtc.errors import ConfigError, DataError, nearest, shown
+from xmtc.files import decode_line, first_bytes, plain_name, read_blocks
 from xmtc.progress import Progress, silent
 
 FORMATS = ("jsonl", "text", "xmlrepo")
@@ -39,19 +41,20 @@ def read(
     `vocabulary` names a file of labels; a label that is not in it is refused, or left out with
     `unknown_labels="drop"`. Large text is kept in a memory-mapped file, not in memory.
     """
+    if unknown_labels not in ("refuse", "drop"):
+        raise ConfigError(f"'unknown_labels' must be refuse or drop. Got '{shown(unknown_labels)}'.")
     spool = TextSpool()
     parts: list[Records] = []
     with progress.task(f"reading {Path(path).name}") as task:
         for records in _records(path, file_format, text_fields, labelled):
             if records.fields:
-                spool.add(pa.record_batch({"id": pa.array(records.ids, pa.string()), **records.fields}))
+                spool.add(_text_batch(records))
                 records.fields = {}
             task.advance(len(records))
             parts.append(records)
     if not parts:
         raise DataError(f"{path}: no documents in it. Write one a line.")
-    table = spool.finish()
-    dataset = _dataset(parts, table)
+    dataset = _dataset(parts, spool.finish(), asked_for=bool(text_fields))
     if labelled or any(part.label_keys for part in parts):
         labels, index = _labels(parts, path, vocabulary, unknown_labels)
         dataset = replace(dataset, labels=labels, label_index=index)
@@ -66,27 +69,45 @@ def stream(
     size: int = 1024,
 ) -> Iterator[Dataset]:
     """Unlabelled documents a few at a time, for prediction; '-' is standard input."""
+    empty = True
     for records in _records(path, file_format, text_fields, labelled=False):
-        table = pa.table({"id": pa.array(records.ids, pa.string()), **records.fields})
-        yield from _dataset([records], table).batches(size)
+        empty = False
+        table = pa.Table.from_batches([_text_batch(records)])
+        yield from _dataset([records], table, asked_for=bool(text_fields)).batches(size)
+    if empty:
+        raise DataError(f"{path}: no documents in it. Write one a line.")
 
 
-def _dataset(parts: list[Records], table: pa.Table) -> Dataset:
-    """Text or features, and ids."""
+def _text_batch(records: Records) -> pa.RecordBatch:
+    """Ids first, then the fields, whatever they are called."""
+    columns = [pa.array(records.ids, pa.string()), *records.fields.values()]
+    return pa.RecordBatch.from_arrays(columns, names=["id", *records.fields])
+
+
+def _dataset(parts: list[Records], table: pa.Table, asked_for: bool) -> Dataset:
+    """Text or features, and ids; of the fields that nobody asked for, those that hold something."""
     if parts[0].features is not None:
         features = sp.csr_array(sp.vstack([part.features for part in parts], format="csr"))
         ids = pa.chunked_array([pa.array(part.ids, pa.string()) for part in parts])
         return Dataset(features=features, ids=ids)
-    fields = {name: table[name] for name in table.column_names if name != "id"}
-    return Dataset(fields=fields, ids=table["id"])
+    fields = dict(zip(table.column_names[1:], table.columns[1:], strict=True))
+    if len(fields) > 1 and not asked_for:
+        filled = {name: column for name, column in fields.items() if pc.any(pc.not_equal(column, "")).as_py()}
+        fields = filled or fields
+    return Dataset(fields=fields, ids=table.column(0))
 
 
 def _records(
     path: str | Path, file_format: str | None, text_fields: Sequence[str] | None, labelled: bool
 ) -> Iterator[Records]:
     if file_format is not None and file_format not in FORMATS:
-        raise DataError(f"no format '{file_format}'.{nearest(file_format, FORMATS)} Known: {', '.join(FORMATS)}.")
-    kind = file_format or _detected(path, labelled)
+        near = nearest(file_format, FORMATS)
+        raise DataError(f"{path}: no format '{shown(file_format)}'.{near} Known: {', '.join(FORMATS)}.")
+    kind = file_format or _detected(path)
+    if kind == "text" and labelled:
+        raise DataError(
+            f'{path}:1: neither JSONL nor XMLRepository text. Write {{"text": "…", "labels": ["…"]}} a line.'
+        )
     if kind == "xmlrepo":
         return read_xmlrepo(path)
     if kind == "text":
@@ -94,7 +115,7 @@ def _records(
     return read_jsonl(path, text_fields, labelled)
 
 
-def _detected(path: str | Path, labelled: bool) -> str:
+def _detected(path: str | Path) -> str:
     """The format of a file by its first line; plain lines of text can only be predicted on."""
     first = first_bytes(path).removeprefix(b"\xef\xbb\xbf").lstrip()
     line = first.split(b"\n", 1)[0]
@@ -104,10 +125,6 @@ def _detected(path: str | Path, labelled: bool) -> str:
         return "xmlrepo"
     if not first:
         raise DataError(f"{path}: empty. Write one document a line.")
-    if labelled:
-        raise DataError(
-            f'{path}:1: neither JSONL nor XMLRepository text. Write {{"text": "…", "labels": ["…"]}} a line.'
-        )
     return "text"
 
 
@@ -116,21 +133,14 @@ def _text_lines(path: str | Path) -> Iterator[Records]:
     number = 0
     for block in read_blocks(path):
         lines = block.removesuffix(b"\n").split(b"\n")
-        texts = []
-        for line in lines:
-            number += 1
-            try:
-                texts.append(line.decode("utf-8").removeprefix("\ufeff").rstrip("\r"))
-            except UnicodeDecodeError as error:
-                raise DataError(
-                    f"{path}:{number}: not UTF-8 (byte {line[error.start]:#04x}). Convert the file to UTF-8."
-                ) from None
-        rows = range(number - len(texts), number)
+        rows = range(number, number + len(lines))
+        texts = [decode_line(line, path, row + 1) for row, line in zip(rows, lines, strict=True)]
         yield Records(
             ids=[str(row) for row in rows],
             lines=[row + 1 for row in rows],
             fields={"text": pa.array(texts, pa.string())},
         )
+        number += len(lines)
 
 
 def _labels(
@@ -143,14 +153,12 @@ def _labels(
     if vocabulary is None:
         if width is None:
             return labels_from_keys(offsets, keys)
-        index = LabelIndex.from_keys([str(number) for number in range(width)])
-        return label_matrix(offsets, index.ids(keys), width), index
-    index, plain = read_vocabulary(vocabulary)
+        return label_matrix(offsets, _whole_numbers(keys), width), LabelIndex.numbered(width)
+    index, plain = read_vocabulary(vocabulary, numbered=width is not None)
     if plain and width is not None:
         if len(index) < width:
             raise DataError(f"{vocabulary}: {len(index):,} names for the {width:,} labels of {path}. Add the rest.")
-        index = LabelIndex.from_keys([str(number) for number in range(width)], names=index.names[:width])
-        return label_matrix(offsets, index.ids(keys), width), index
+        return label_matrix(offsets, _whole_numbers(keys), width), LabelIndex.numbered(width, index.names[:width])
     numbers = index.ids(keys)
     if unknown != "drop" and (numbers < 0).any():
         _refuse_unknown(parts, path, Path(vocabulary).name, int(np.argmax(numbers < 0)), offsets, keys)
@@ -160,12 +168,16 @@ def _labels(
     return label_matrix(offsets, position[numbers], len(seen)), index.take(seen)
 
 
+def _whole_numbers(keys: pa.Array) -> NDArray[np.int64]:
+    return np.asarray(keys.cast(pa.int64()), dtype=np.int64)
+
+
 def _refuse_unknown(
-    parts: list[Records], path: str | Path, vocabulary: str, at: int, offsets: np.ndarray, keys: pa.Array
+    parts: list[Records], path: str | Path, vocabulary: str, at: int, offsets: NDArray[np.int64], keys: pa.Array
 ) -> None:
     lines = [line for part in parts for line in part.lines]
     row = int(np.searchsorted(offsets, at, side="right")) - 1
     raise DataError(
-        f"{path}:{lines[row]}: label '{keys[at].as_py()}' is not in {vocabulary}. "
+        f"{path}:{lines[row]}: label '{shown(keys[at].as_py())}' is not in {vocabulary}. "
         "Add it, or pass --unknown-labels drop."
     )

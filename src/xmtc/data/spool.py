@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import mmap
 import tempfile
 from typing import IO
 
 import pyarrow as pa
 
-LIMIT = 32 << 20
+from xmtc.mapping import map_file
+
+LIMIT = 8 << 20
 
 
 class TextSpool:
@@ -40,6 +41,7 @@ class TextSpool:
             return pa.Table.from_batches(self._batches) if self._batches else pa.table({})
         self._writer.close()
         self._file.flush()
-        mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        mapped = map_file(self._file)
         self._file.close()  # the mapping keeps the bytes
-        return pa.ipc.open_file(pa.py_buffer(mapped)).read_all()
+        pa.default_memory_pool().release_unused()
+        return pa.ipc.open_file(mapped).read_all()

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from xmtc.data.jsonl import parse_lines
 from xmtc.dataset import LabelIndex
-from xmtc.errors import DataError
-from xmtc.files import plain_name, read_blocks
+from xmtc.errors import DataError, shown
+from xmtc.files import decode_line, has_surrogate, parse_lines, plain_name, read_blocks
+
+_EXAMPLE = '{"key": "…", "name": "…"}'
 
 
 @dataclass
@@ -25,32 +26,39 @@ class _Columns:
         if not key:
             raise DataError(f"{place}: a label without a key. Give each label one.")
         if key in self.first_line:
-            raise DataError(f"{place}: label '{key}' was on line {self.first_line[key]} before. Keep one of them.")
+            raise DataError(
+                f"{place}: label '{shown(key)}' was on line {self.first_line[key]} before. Keep one of them."
+            )
         self.first_line[key] = number
         self.keys.append(key)
         self.names.append(name or key)
         self.alternatives.append(_strings(more, ("alternatives", "alt"), place))
         self.parents.append(_strings(more, ("parents", "broader"), place))
-        self.descriptions.append(str(more.get("description") or ""))
+        self.descriptions.append(_string(more, "description", place))
 
 
-def read_vocabulary(path: str | Path) -> tuple[LabelIndex, bool]:
-    """The labels of a vocabulary file, and whether it is a plain list, whose lines also number the labels from 0.
+def read_vocabulary(path: str | Path, numbered: bool = False) -> tuple[LabelIndex, bool]:
+    """The labels of a vocabulary file, and whether it is a plain list.
 
     JSONL: {"id" or "key", "name", "alt" or "alternatives", "parents", "description"}. TSV: key, name, description.
+    With `numbered`, the lines of a plain list name the labels 0, 1, …; a name may then be empty or there twice.
     """
+    names = _plain_lines(path) if numbered and not _is_jsonl(path) else None
+    if names:
+        return LabelIndex.numbered(len(names), [name or str(number) for number, name in enumerate(names)]), True
     columns = _Columns()
     plain = True
     before = 0
-    as_jsonl = plain_name(path).endswith((".jsonl", ".ndjson", ".json"))
+    as_jsonl = _is_jsonl(path)
     for block in read_blocks(path):
         if as_jsonl:
             plain = False
-            for number, row in parse_lines(block, path, before):
-                key = row.get("key", row.get("id"))
+            for number, row in parse_lines(block, path, before, _EXAMPLE):
+                place = f"{path}:{number}"
+                key = row.get("id") if row.get("key") is None else row["key"]
                 if not isinstance(key, (str, int)) or isinstance(key, bool):
-                    raise DataError(f'{path}:{number}: no "key" or "id". Each label needs one.')
-                columns.add(f"{path}:{number}", number, str(key), str(row.get("name") or ""), row)
+                    raise DataError(f'{place}: no "key" or "id". Give each label one.')
+                columns.add(place, number, _whole(str(key), "key", place), _string(row, "name", place), row)
         else:
             plain &= _add_lines(columns, block, path, before)
         before += block.count(b"\n")
@@ -65,15 +73,8 @@ def read_vocabulary(path: str | Path) -> tuple[LabelIndex, bool]:
 def _add_lines(columns: _Columns, block: bytes, path: str | Path, before: int) -> bool:
     """Add the lines of a TSV or a plain list; tells whether no line had a tab."""
     plain = True
-    if before == 0:
-        block = block.removeprefix(b"\xef\xbb\xbf")
     for number, line in enumerate(block.split(b"\n"), start=before + 1):
-        try:
-            text = line.decode("utf-8").rstrip("\r")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{path}:{number}: not UTF-8 (byte {line[error.start]:#04x}). Convert the file to UTF-8."
-            ) from None
+        text = decode_line(line, path, number)
         if not text.strip():
             continue
         key, tab, rest = text.partition("\t")
@@ -83,11 +84,39 @@ def _add_lines(columns: _Columns, block: bytes, path: str | Path, before: int) -
     return plain
 
 
+def _plain_lines(path: str | Path) -> list[str] | None:
+    """The lines of a plain list, or None where one has a tab."""
+    names: list[str] = []
+    for block in read_blocks(path):
+        for line in block.removesuffix(b"\n").split(b"\n"):
+            names.append(decode_line(line, path, len(names) + 1).strip(" "))
+            if "\t" in names[-1]:
+                return None
+    return names
+
+
+def _is_jsonl(path: str | Path) -> bool:
+    return plain_name(path).endswith((".jsonl", ".ndjson", ".json"))
+
+
+def _string(row: dict[str, Any], name: str, place: str) -> str:
+    value = row.get(name)
+    if not isinstance(value, (str, type(None))):
+        raise DataError(f"{place}: '{name}' must be a string. Got {shown(value)}.")
+    return _whole(value or "", name, place)
+
+
 def _strings(row: dict[str, Any], names: tuple[str, ...], place: str) -> list[str]:
     for name in names:
         if row.get(name) is not None:
             value = row[name]
             if not isinstance(value, list) or not all(isinstance(item, (str, int)) for item in value):
-                raise DataError(f"{place}: '{name}' must be a list of strings.")
-            return [str(item) for item in value]
+                raise DataError(f"{place}: '{name}' must be a list of strings. Got {shown(value)}.")
+            return [_whole(str(item), name, place) for item in value]
     return []
+
+
+def _whole(text: str, name: str, place: str) -> str:
+    if has_surrogate(text):
+        raise DataError(f"{place}: '{name}' holds half of a surrogate pair. Write the whole character.")
+    return text

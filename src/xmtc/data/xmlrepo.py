@@ -10,8 +10,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xmtc.data.records import Records
-from xmtc.errors import DataError
-from xmtc.files import read_blocks, shown
+from xmtc.errors import DataError, shown
+from xmtc.files import read_blocks
 
 MOST = 2**31 - 1
 MOST_LABELS = 100_000_000  # a label costs memory whether a document holds it or not
