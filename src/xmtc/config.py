@@ -161,10 +161,7 @@ def from_mapping(cls: type[AnySettings], values: Mapping[str, Any]) -> AnySettin
     for key, value in values.items():
         head, _, rest = str(key).partition(".")
         if head not in known:
-            raise ConfigError(
-                f"{cls.of} has no setting '{head}'.{nearest(head, known)} See: xmtc models"
-                f"{'' if cls.of == 'settings' else ' ' + cls.of}"
-            )
+            raise ConfigError(f"{cls.of} has no setting '{shown(head)}'.{nearest(head, known)} See: xmtc models NAME")
         if rest or isinstance(value, Mapping):
             nested = known[head]
             if not (isinstance(nested, type) and issubclass(nested, Settings)):

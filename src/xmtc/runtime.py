@@ -42,5 +42,5 @@ class Runtime:
             raise ConfigError(f"'precision' must be 'float32' or 'bfloat16'. Got '{self.precision}'.")
         if not 0 <= self.rank < self.world_size:
             raise ConfigError(f"'rank' must be between 0 and world_size − 1. Got {self.rank} of {self.world_size}.")
-        if self.seed < 0:
-            raise ConfigError(f"'seed' must be an integer ≥ 0. Got {self.seed}.")
+        if not 0 <= self.seed < 2**32:
+            raise ConfigError(f"'seed' must be an integer from 0 to {2**32 - 1}. Got {self.seed}.")

@@ -244,6 +244,16 @@ def _check_manifest(manifest: Mapping[str, Any]) -> None:
 def read_folder(folder: Path) -> tuple[dict[str, Any], State]:
     """A model's manifest and state; arrays and tables are mapped. Sizes and headers are checked, contents are not."""
     manifest = read_manifest(folder)
+    try:
+        return manifest, _read_state(folder, manifest)
+    except ModelFormatError:
+        again = read_manifest(folder)
+        if again == manifest:
+            raise
+        return again, _read_state(folder, again)  # another process has just saved a new model here
+
+
+def _read_state(folder: Path, manifest: Mapping[str, Any]) -> State:
     state = State(values=manifest["state"])
     for name, entry in manifest["files"].items():
         path = folder / entry["name"]
@@ -257,7 +267,7 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], State]:
             state.arrays, _ = map_arrays(path)
         else:
             state.tables[name] = map_table(path)
-    return manifest, state
+    return state
 
 
 def map_table(path: Path) -> pa.Table:

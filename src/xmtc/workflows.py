@@ -14,7 +14,7 @@ import numpy as np
 from xmtc import config, store
 from xmtc.data.reading import read, stream
 from xmtc.dataset import Csr, Dataset
-from xmtc.errors import ConfigError, DataError, MissingExtraError, ModelFormatError, XmtcError
+from xmtc.errors import ConfigError, DataError, MissingExtraError, XmtcError
 from xmtc.explanation import Explanation
 from xmtc.labels.propensity import inverse_propensities
 from xmtc.metrics import evaluate as measure
@@ -129,8 +129,13 @@ def _digest(documents: Dataset) -> str:
 
 def predict(model: Model, source: str | Path, k: int = 5, *, file_format: str | None = None) -> Iterator[TopK]:
     """Answers for a file (or '-') a batch at a time, as fast as it can be read."""
-    for batch in stream(source, file_format=file_format):
-        yield model.predict(batch, k)
+    try:
+        for batch in stream(source, file_format=file_format):
+            yield model.predict(batch, k)
+    except DataError as error:
+        if str(source) != "-":
+            raise
+        raise DataError(f"standard input{str(error).removeprefix('-')}") from None
 
 
 @dataclass(frozen=True)
@@ -221,12 +226,7 @@ def explain(folder: str | Path, text: str, label: str, runtime: Runtime | None =
 def verify(folder: str | Path) -> list[tuple[str, int]]:
     """Every byte of a model folder against the hashes in model.json, then a load."""
     checked = store.verify_folder(Path(folder))
-    try:
-        Model.load(folder)
-    except (ValueError, TypeError, IndexError) as error:
-        if isinstance(error, (ModelFormatError, ConfigError)):
-            raise
-        raise ModelFormatError(f"{folder}: files are whole but do not fit together ({error}).") from None
+    Model.load(folder)
     return checked
 
 

@@ -16,9 +16,10 @@ from xmtc.models.popularity import Popularity
 from xmtc.progress import Progress
 from xmtc.registry import preferred
 from xmtc.runtime import Runtime
-from xmtc.store import is_model
 
 TRAIN, TEST, LABELS = 4000, 1000, 300
+NOTE = b"Made by `xmtc demo`, which writes train.jsonl, test.jsonl and model anew each time. Delete it as you like.\n"
+"""Stands in the folder, so that a demo never writes over files that are not its own."""
 
 
 def run_demo(folder: Path, runtime: Runtime, progress: Progress, say: Callable[[str], None]) -> None:
@@ -27,9 +28,15 @@ def run_demo(folder: Path, runtime: Runtime, progress: Progress, say: Callable[[
     train, test, out = folder / "train.jsonl", folder / "test.jsonl", folder / "model"
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder}: is a file. Name a folder with --out.")
-    if folder.is_dir() and any(folder.iterdir()) and not is_model(out):
+    note = folder / "README.txt"
+    if folder.is_dir() and any(folder.iterdir()) and not (note.is_file() and note.read_bytes() == NOTE):
         raise DataError(f"{folder}: holds other files. Name a new folder with --out.")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be made ({error.strerror}). Choose another place with --out.") from None
+    with replace_file(note) as stream:
+        stream.write(NOTE)
     _write(corpus, train, 0, TRAIN)
     _write(corpus, test, TRAIN, TRAIN + TEST)
     name = preferred()
@@ -40,12 +47,13 @@ def run_demo(folder: Path, runtime: Runtime, progress: Progress, say: Callable[[
     documents = workflows.read_test(test, progress)
     ours = workflows.evaluate(model, documents, progress=progress).metrics
     baseline = workflows.evaluate(Popularity().fit(read(train), runtime=runtime), documents).metrics
+    say("Scores on the test file, beside those of a baseline that reads nothing:\n")
     say(metrics_table({name: _shown(ours), "popularity": _shown(baseline)}))
     texts = documents.text().slice(0, 3).to_pylist()
     assert documents.labels is not None
     assert documents.label_index is not None
     truth = [documents.label_index.strings("name", documents.labels[[row]].indices) for row in range(3)]
-    say("\nThree texts of the test file and the labels they get (✓: right):\n")
+    say("\nThree texts of the test file and the labels they get (*: right):\n")
     say(ranking(model.predict(texts, k=3), texts, truth))
     say('\nTry it on this corpus, then on a file of your own with a "text" and "labels" on every line:\n')
     say(commands(train, test, out))
@@ -56,7 +64,6 @@ def _shown(metrics: dict[str, float]) -> dict[str, float]:
 
 
 def _write(corpus: PlantedCorpus, path: Path, start: int, stop: int) -> None:
-
     text = io.StringIO()
     corpus.write_jsonl(text, start, stop)
     with replace_file(path) as stream:

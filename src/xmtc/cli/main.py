@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import io
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -11,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from xmtc import __version__
-from xmtc.errors import ConfigError, XmtcError
+from xmtc.errors import ConfigError, DataError, XmtcError
 
 if TYPE_CHECKING:
     from xmtc.runtime import Runtime
@@ -30,7 +33,7 @@ UnknownLabels = Annotated[
     str,
     typer.Option(
         metavar="count|drop",
-        help="Test labels that training never saw: true labels nobody can return, or left out.",
+        help="Test labels that training never saw: count them as missed, or drop them.",
     ),
 ]
 
@@ -54,6 +57,27 @@ def make_runtime(threads: int | None = None, seed: int = 0) -> Runtime:
     return Runtime(threads=available_threads() if threads is None else threads, seed=seed, cache=cache)
 
 
+def check_choice(option: str, given: str, choices: tuple[str, ...]) -> None:
+    """One of a few words, or a line that names them."""
+    if given not in choices:
+        raise ConfigError(f"{option} must be {' or '.join(choices)}. Got '{given}'.")
+
+
+def check_writable(path: Path | None) -> None:
+    """Refuse a place that cannot be written to before the work is done, not after it."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder. Name a file to write to.")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise DataError(f"{path}: cannot be written there. Choose another place.")
+
+
+def clean(text: str) -> str:
+    """An argument as text; bytes that were not UTF-8 become question marks."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         say(f"xmtc {__version__}")
@@ -62,7 +86,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     """Tag texts with the right few labels out of hundreds to millions."""
 
@@ -88,12 +114,13 @@ def train(
     ] = "refuse",
     threads: Threads = None,
 ) -> None:
-    """Train a model on a file of labelled texts and save it in a folder."""
+    """Train a model on labelled texts and save it."""
     from xmtc import config, workflows
     from xmtc.cli.progress import terminal_progress
+    from xmtc.store import Workspace
 
-    if unknown_labels not in ("refuse", "drop"):
-        raise ConfigError(f"--unknown-labels must be refuse or drop. Got '{unknown_labels}'.")
+    check_choice("--unknown-labels", unknown_labels, ("refuse", "drop"))
+    runtime = make_runtime(threads, seed)
     decided = workflows.plan(
         out,
         name=model,
@@ -102,10 +129,13 @@ def train(
         resume=resume,
         force=force,
     )
-    tell(f"model: {decided.model.name}" + ("" if model or recipe else "  (the best that runs here; --model to choose)"))
-    for name, value in flat_settings(config.to_mapping(decided.model.config)):
-        tell(f"  {name} = {json.dumps(value)}")
-    tell(f"  seed = {seed}")
+
+    def tell_settings() -> None:
+        hint = "" if model or recipe else "  (the best that runs here; --model to choose)"
+        settings = {**config.to_mapping(decided.model.config), "seed": seed}
+        lines = [f"  {name} = {json.dumps(value)}" for name, value in flat_settings(settings)]
+        tell("\n".join([f"model: {decided.model.name}{hint}", *lines]))
+
     try:
         trained = workflows.train(
             decided,
@@ -113,17 +143,21 @@ def train(
             valid_file=valid,
             vocabulary=labels,
             unknown_labels=unknown_labels,
-            runtime=make_runtime(threads, seed),
+            runtime=runtime,
             progress=terminal_progress(),
+            begun=tell_settings,
         )
     except KeyboardInterrupt:
-        tell(f"interrupted. Finished parts are kept: run the same command with --resume. ({out}.work)")
-        raise
+        work = Workspace.beside(out)
+        kept = f"Finished parts are in {work}: go on with the same command and --resume."
+        tell(f"xmtc: interrupted. {kept if work.exists() else 'Nothing was begun.'}")
+        raise typer.Exit(130) from None
     for name, value in trained.facts.items():
-        tell(f"found {name}: {value}")
+        tell(f"found: {name} = {value}")
     facts = trained.training
     say(
-        f"{out}: {trained.name}, {facts['documents']:,} documents, {len(trained.labels):,} labels, {facts['seconds']} s"
+        f"saved {trained.name} in {out}: {facts['documents']:,} documents, {len(trained.labels):,} labels, "
+        f"trained in {facts['seconds']:.1f} s"
     )
 
 
@@ -140,26 +174,39 @@ def predict(
     folder: ModelFolder,
     source: Annotated[
         str | None,
-        typer.Argument(metavar="[INPUT|-]", help="JSONL, XMLRepository or a text a line; - is stdin."),
+        typer.Argument(metavar="INPUT|-", help="JSONL, XMLRepository or a text a line; - is standard input."),
     ] = None,
     text: Annotated[str | None, typer.Option(help="One text, instead of a file.")] = None,
     k: Annotated[int, typer.Option("-k", help="Labels for each document.", metavar="N")] = 5,
     output: Annotated[Path | None, typer.Option(help="Write here instead of to the screen.", metavar="FILE")] = None,
-    output_format: Annotated[str | None, typer.Option(metavar="jsonl|tsv|parquet|table", help="Form.")] = None,
+    output_format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT",
+            help="jsonl, tsv, parquet or table (default: as FILE ends; a table on a terminal, jsonl in a pipe).",
+        ),
+    ] = None,
     threads: Threads = None,
 ) -> None:
     """Give documents their best labels, with scores."""
     from xmtc import load, workflows
     from xmtc.cli.output import chosen_format, write_answers
+    from xmtc.cli.show import shortened
 
     if (source is None) == (text is None):
         raise ConfigError("predict needs either an INPUT file (or - for standard input) or --text TEXT.")
     form = chosen_format(output_format, output)
     if k < 1:
         raise ConfigError(f"'k' must be an integer ≥ 1. Got {k}.")
+    check_writable(output)
     model = load(folder, make_runtime(threads))
-    answers = iter([model.predict([text], k)]) if text is not None else workflows.predict(model, source or "-", k)
-    count = write_answers(answers, output, form)
+    if source is not None:
+        count = write_answers(workflows.predict(model, source, k), output, form)
+    else:
+        answer = model.predict([clean(text or "")], k)
+        if form == "table":  # a person knows the text by its words, not by its number
+            answer.ids = [shortened(clean(text or ""), 90)]
+        count = write_answers([answer], output, form)
     if output is not None:
         tell(f"{output}: {count:,} documents")
 
@@ -176,14 +223,17 @@ def evaluate(
     propensity_b: Annotated[float, typer.Option(help="B of the propensity model.", metavar="B")] = 1.5,
     threads: Threads = None,
 ) -> None:
-    """Measure a model on a test file: P, nDCG, PSP, PSnDCG and R at 1, 3 and 5."""
+    """Measure a model on a test file.
+
+    P, nDCG, PSP, PSnDCG and R at 1, 3 and 5, in percent; fractions in the JSON file.
+    """
     from xmtc import load, workflows
     from xmtc.cli.progress import terminal_progress
     from xmtc.cli.show import metrics_table
     from xmtc.store import write_json
 
-    if unknown_labels not in ("count", "drop"):
-        raise ConfigError(f"--unknown-labels must be count or drop. Got '{unknown_labels}'.")
+    check_choice("--unknown-labels", unknown_labels, ("count", "drop"))
+    check_writable(json_file)
     model, progress = load(folder, make_runtime(threads)), terminal_progress()
     result = workflows.evaluate(
         model,
@@ -193,17 +243,17 @@ def evaluate(
         propensity_b=propensity_b,
         progress=progress,
     )
-    say(metrics_table({str(folder): result.metrics}))
-    say(f"{result.documents:,} documents in {result.seconds:.2f} s")
-    say(unknown_words(result.unknown_labels, result.unknown_pairs, unknown_labels))
     if json_file is not None:
         write_json(json_file, result.to_json())
+    say(metrics_table({str(folder): result.metrics}))
+    say(f"\n{result.documents:,} documents in {result.seconds:.2f} s")
+    say(unknown_words(result.unknown_labels, result.unknown_pairs, unknown_labels))
 
 
 def unknown_words(labels: int, pairs: int, treatment: str) -> str:
     """How many test labels training never saw, and what was made of them."""
-    done = "left out" if treatment == "drop" else "counted as true labels that nobody can return"
-    return f"test labels unseen in training: {labels:,} ({pairs:,} occurrences), {done}"
+    done = "left out" if treatment == "drop" else "counted as missed"
+    return f"test labels unseen in training: {labels:,}" + (f" ({pairs:,} occurrences), {done}" if labels else "")
 
 
 @app.command()
@@ -219,6 +269,7 @@ def compare(
 
     if len(paths) < 2:
         raise ConfigError("compare needs one or more model folders and then a test file.")
+    check_choice("--unknown-labels", unknown_labels, ("count", "drop"))
     *folders, test = paths
     results = workflows.compare(
         folders,
@@ -227,7 +278,7 @@ def compare(
         runtime=make_runtime(threads),
         progress=terminal_progress(),
     )
-    say(metrics_table({name: result.metrics for name, result in results.items()}))
+    say(metrics_table({name: result.metrics for name, result in results.items()}) + "\n")
     for name, result in results.items():
         unseen = unknown_words(result.unknown_labels, result.unknown_pairs, unknown_labels)
         say(f"{name}: {result.documents:,} documents in {result.seconds:.2f} s; {unseen}")
@@ -240,45 +291,51 @@ def explain(
     label: Annotated[str, typer.Option(help="A label by name or key.", metavar="NAME")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Tell why a model gives a text a label."""
+    """Show why a model gives a text a label."""
     from xmtc import workflows
     from xmtc.cli.show import explanation
 
-    found = workflows.explain(folder, text, label, make_runtime())
-    say(json.dumps(found.to_json(), ensure_ascii=False, indent=1) if as_json else explanation(found))
+    found = workflows.explain(folder, clean(text), clean(label), make_runtime())
+    say(json.dumps(found.to_json(), indent=1) if as_json else explanation(found))
 
 
 @app.command()
 def models(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show its settings.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show its settings.")] = None,
 ) -> None:
     """List the models, or the settings of one."""
     from xmtc import config, workflows
     from xmtc.cli.show import table
     from xmtc.registry import model_class
 
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     if name is None:
-        say(table(["model", "can", "what it is"], workflows.describe_models()))
+        say(table(["model", "can", "what it is"], workflows.describe_models(), width=width))
+        say("\nSettings of one of them: xmtc models NAME")
         return
     kind = model_class(name)
     say(f"{name}: {' '.join((kind.__doc__ or '').split())}\ncan: {', '.join(sorted(kind.can))}\n")
     rows = [(row.name, json.dumps(row.default), row.kind, row.sentence) for row in config.table(kind.Config())]
-    say(table(["setting", "default", "kind", "meaning"], rows) if rows else "It has no settings.")
+    if not rows:
+        say("It has no settings.")
+        return
+    say(table(["setting", "default", "kind", "meaning"], rows, width=width))
+    say(f"\nSet one with: xmtc train TRAIN --model {name} --out DIR --set {rows[0][0]}=VALUE")
 
 
 @app.command()
 def verify(folder: ModelFolder) -> None:
-    """Check every byte of a model folder against its hashes."""
+    """Check a model folder, every byte of it, against its hashes."""
     from xmtc import workflows
 
     for name, size in workflows.verify(folder):
         say(f"ok  {size:>14,}  {name}")
-    say(f"{folder}: whole")
+    say(f"{folder}: whole, every file matches its hash")
 
 
 @app.command()
 def doctor() -> None:
-    """Print versions, cores, memory, GPU and which extras are installed."""
+    """Print what this machine has: versions, memory, GPU."""
     from xmtc.cli.doctor import report
 
     for what, found in report():
@@ -290,7 +347,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the corpus and the model.", metavar="DIR")] = Path("xmtc-demo"),
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the corpus.")] = 0,
 ) -> None:
-    """Run the main job on made-up texts: train, measure, tag."""
+    """Train, measure and tag on made-up texts."""
     from xmtc.cli.demo import run_demo
     from xmtc.cli.progress import terminal_progress
 
@@ -304,14 +361,24 @@ def _usage_errors() -> type[Exception]:
 
 def main() -> NoReturn:
     """Exit status 0; 2 with one line on standard error for a user's mistake; 130 when interrupted."""
+    gc.set_threshold(100_000)  # loading libraries makes many objects and no garbage: a tenth of a short command's time
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a character is no reason to stop
+    status = 0
     try:
-        status = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        # Not `app()`, which has answers of its own to interrupts and closed pipes.
+        command = typer.main.get_command(app)
+        with command.make_context("xmtc", sys.argv[1:] or ["--help"]) as context:
+            command.invoke(context)
         sys.stdout.flush()
+    except typer.Exit as done:
+        status = done.exit_code
     except XmtcError as error:
         _fail(str(error))
     except _usage_errors() as error:
         _fail(_usage_line(error))
     except (KeyboardInterrupt, typer.Abort):
+        tell("xmtc: interrupted.")
         sys.exit(130)
     except BrokenPipeError:  # whoever read our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -320,18 +387,18 @@ def main() -> NoReturn:
         _fail("out of memory. Use fewer features (--set text.max_features=N) or a larger machine.")
     except OSError as error:
         _fail(f"{error.filename or 'a file'}: {error.strerror or error}. Check place, permissions and free space.")
-    sys.exit(status if isinstance(status, int) else 0)
+    sys.exit(status)
 
 
 def _usage_line(error: Exception) -> str:
     context = getattr(error, "ctx", None)
     path = getattr(context, "command_path", "xmtc")
     words = " ".join(error.format_message().split()) if hasattr(error, "format_message") else str(error)
-    return f"{words.rstrip('.')}. See: {path} --help"
+    return f"{words if words.endswith(('.', '?')) else words + '.'} See: {path} --help"
 
 
 def _fail(line: str) -> NoReturn:
-    tell(f"xmtc: {line}")
+    tell(f"xmtc: {' '.join(line.splitlines())}")
     sys.exit(2)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from xmtc.explanation import (
@@ -15,9 +16,14 @@ from xmtc.explanation import (
 from xmtc.topk import TopK
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """Columns two blanks apart, those numbered in `right` flush right."""
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = (), width: int | None = None
+) -> str:
+    """Columns two blanks apart, those numbered in `right` flush right; the last is folded to keep within `width`."""
     lines = [list(header), *(list(row) for row in rows)]
+    if width is not None:
+        before = sum(max(len(line[column]) for line in lines) + 2 for column in range(len(header) - 1))
+        lines = [folded for line in lines for folded in _folded(line, max(width - before, 30))]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
 
     def placed(cell: str, column: int) -> str:
@@ -25,6 +31,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[
 
     shown = ["  ".join(placed(cell, column) for column, cell in enumerate(line)).rstrip() for line in lines]
     return "\n".join([shown[0], "-" * max(len(line) for line in shown), *shown[1:]])
+
+
+def _folded(line: list[str], room: int) -> list[list[str]]:
+    """One row, or several when its last cell needs more than `room`."""
+    first, *more = textwrap.wrap(line[-1], room) or [""]
+    return [[*line[:-1], first], *([*[""] * (len(line) - 1), part] for part in more)]
 
 
 def metrics_table(named: Mapping[str, Mapping[str, float]]) -> str:
@@ -45,7 +57,7 @@ def ranking(answer: TopK, texts: Sequence[str] | None = None, truth: Sequence[Co
     for number, pairs in enumerate(answer.pairs()):
         title = answer.ids[number] if texts is None else shortened(texts[number], 90)
         right = () if truth is None else truth[number]
-        lines = [f"  {score:8.4f}  {name}{'  ✓' if name in right else ''}" for name, score in pairs]
+        lines = [f"  {score:8.4f}  {name}{'  *' if name in right else ''}" for name, score in pairs]
         lines = lines or ["  (no label: nothing in it is known)"]
         blocks.append("\n".join([title, *lines]))
     return "\n".join(blocks)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from xmtc import config, store
 from xmtc.dataset import Csr, Dataset, LabelIndex, as_dataset
-from xmtc.errors import ConfigError, DataError, ModelFormatError, NotFittedError, UnsupportedError
+from xmtc.errors import ConfigError, DataError, ModelFormatError, NotFittedError, UnsupportedError, XmtcError
 from xmtc.explanation import Explanation
 from xmtc.progress import Progress, silent
 from xmtc.registry import model_class
@@ -203,8 +203,11 @@ class Model(ABC):
                 name.removeprefix("model."): array for name, array in state.arrays.items() if name.startswith("model.")
             }
             model._restore(State(state.values, arrays, state.tables))
-        except KeyError as error:
-            raise ModelFormatError(f"{folder}: {error} is missing. Copy or train the model again.") from None
+        except XmtcError:
+            raise
+        except (KeyError, ValueError, TypeError, IndexError) as error:
+            what = f"{error} is missing" if isinstance(error, KeyError) else f"its parts do not fit together: {error}"
+            raise ModelFormatError(f"{folder}: {what}. Copy or train the model again.") from None
         return model
 
     # ---- scikit-learn's manners, so that clone and GridSearchCV work

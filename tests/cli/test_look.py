@@ -1,0 +1,170 @@
+"""The commands that look at things: explain, models, verify, doctor, demo, --help and --version."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import typer
+
+import xmtc
+from tests.cli.conftest import Done, call, mistake
+from xmtc import load
+from xmtc.cli import demo as demo_module
+from xmtc.cli.main import app
+from xmtc.cli.show import table
+from xmtc.registry import MODELS
+
+COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+
+
+class TestExplain:
+    def test_words_of_a_linear_model(self, ova: Path, label_text: tuple[str, str], corpus: object) -> None:
+        name, text = label_text
+        first, *evidence = call("explain", ova, "--text", text, "--label", name).out.splitlines()
+        score = load(ova).predict([text], 1).scores[0, 0]
+        assert first == f"{name}   score {score:.4f}"
+        weight, word, place = evidence[0].split()
+        assert word in text
+        assert float(weight) > 0
+        assert text[slice(*map(int, place.strip("()").split("–")))] == word
+
+    def test_neighbours(self, models: Path, label_text: tuple[str, str]) -> None:
+        name, text = label_text
+        lines = call("explain", models / "knn", "--text", text, "--label", name).out.splitlines()
+        assert "has it: yes" in lines[1]
+        assert name in lines[2]
+
+    def test_json(self, ova: Path, label_text: tuple[str, str]) -> None:
+        name, text = label_text
+        found = json.loads(call("explain", ova, "--text", text, "--label", name.upper(), "--json").out)
+        assert found["label"] == name
+        assert found["kind"] == "tokens"
+        assert found["evidence"][0]["weight"] > 0
+
+    def test_nothing_speaks_for_it(self, models: Path, label_text: tuple[str, str]) -> None:
+        for model in ("one_vs_all", "knn"):
+            said = call("explain", models / model, "--text", "", "--label", label_text[0]).out
+            assert "nothing in this text speaks for or against it" in said
+
+    def test_mistakes(self, models: Path, ova: Path, label_text: tuple[str, str]) -> None:
+        name, text = label_text
+        said = mistake("explain", ova, "--text", text, "--label", name + "x")
+        assert said.startswith(f"label '{name}x' is not among the model's 40 labels. Did you mean '{name}'?")
+        said = mistake("explain", models / "popularity", "--text", text, "--label", name)
+        assert said.startswith("popularity cannot explain its answers.")
+        assert "trained on a feature matrix" in mistake("explain", models / "features", "--text", text, "--label", "1")
+        assert mistake("explain", ova, "--text", text) == "Missing option '--label'. See: xmtc explain --help"
+        assert "no such folder" in mistake("explain", "nowhere", "--text", text, "--label", name)
+
+
+class TestModels:
+    def test_every_model_has_a_line(self) -> None:
+        lines = call("models").out.splitlines()
+        assert [line.split()[0] for line in lines[2 : 2 + len(MODELS)]] == list(MODELS)
+
+    @pytest.mark.parametrize("name", MODELS)
+    def test_settings_of_one(self, name: str) -> None:
+        said = call("models", name).out
+        assert said.startswith(f"{name}: ")
+        assert "text.min_df" in said or "It has no settings." in said
+
+    def test_a_setting_that_is_shown_can_be_set(self, data: Path, tmp_path: Path) -> None:
+        rows = call("models", "knn").out.split("\n\n")[1].splitlines()[2:]
+        pairs = [row.split("  ") for row in rows]
+        settings = [f"{row[0].strip()}={next(cell for cell in row[1:] if cell).strip()}" for row in pairs]
+        assert len(settings) == 11
+        arguments = [part for setting in settings for part in ("--set", setting)]
+        call("train", data / "train.jsonl", "--model", "knn", "--out", tmp_path / "m", *arguments)
+
+    def test_unknown(self) -> None:
+        assert mistake("models", "knnn").startswith("no model 'knnn'. Did you mean 'knn'?")
+
+    def test_a_table_keeps_within_the_terminal(self) -> None:
+        shown = table(["a", "b"], [["one", "many words " * 20]], width=60)
+        assert max(map(len, shown.splitlines())) <= 60
+        assert " ".join(shown.split()[4:]).count("many words") == 20
+
+
+class TestVerify:
+    def test_whole(self, models: Path) -> None:
+        for name in ("one_vs_all", "knn", "popularity", "features"):
+            *files, last = call("verify", models / name).out.splitlines()
+            assert last == f"{models / name}: whole, every file matches its hash"
+            assert all(line.startswith("ok ") for line in files)
+            assert len(files) == len(list((models / name).iterdir())) - 1
+
+    def test_mistakes(self, data: Path) -> None:
+        assert "no such folder" in mistake("verify", "nowhere")
+        assert "not a model folder" in mistake("verify", data)
+
+
+class TestDemo:
+    @pytest.fixture(autouse=True)
+    def _small(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setattr(demo_module, "TRAIN", 600)
+        monkeypatch.setattr(demo_module, "TEST", 100)
+        monkeypatch.setattr(demo_module, "LABELS", 40)
+        monkeypatch.chdir(tmp_path)
+
+    def test_says_what_to_do_next_and_it_works(self, tmp_path: Path) -> None:
+        said = call("demo").out
+        _, ours, baseline = next(line.split() for line in said.splitlines() if line.startswith("P@1"))
+        assert float(ours) > float(baseline) + 30
+        commands = [line.strip() for line in said.splitlines() if line.startswith("  xmtc ")]
+        assert len(commands) == 5
+        for command in commands:
+            words = command.removeprefix("xmtc ").replace('"Some text to tag"', "text").split()
+            call(*words)
+        call("demo")  # once more over its own files
+        assert (tmp_path / "xmtc-demo" / "my-model").is_dir()
+
+    def test_an_interrupted_demo_can_be_run_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def interrupt(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr("xmtc.workflows.train", interrupt)
+            assert call("demo", ok=False) == Done(130, mock.ANY, "xmtc: interrupted.\n")
+        call("demo")
+
+    def test_never_writes_over_other_files(self, tmp_path: Path) -> None:
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "mine" / "train.jsonl").write_text("precious")
+        assert "holds other files" in mistake("demo", "--out", "mine")
+        assert (tmp_path / "mine" / "train.jsonl").read_text() == "precious"
+        assert "is a file" in mistake("demo", "--out", "mine/train.jsonl")
+        assert "cannot be made" in mistake("demo", "--out", "mine/train.jsonl/x")
+        assert "'seed' must be" in mistake("demo", "--seed", "-1", "--out", "new")
+        assert not (tmp_path / "new").exists()
+
+
+def test_doctor() -> None:
+    lines = dict(line.split(maxsplit=1) for line in call("doctor").out.splitlines())
+    assert lines["xmtc"] == xmtc.__version__
+    assert {"python", "cores", "memory", "GPU", "numpy", "numba", "pyarrow"} <= set(lines)
+
+
+def test_version() -> None:
+    assert call("--version").out == f"xmtc {xmtc.__version__}\n"
+
+
+class TestHelp:
+    def test_lists_every_command_and_cuts_no_sentence(self) -> None:
+        said = call("--help").out
+        assert said == call().out
+        for name in COMMANDS:
+            assert f"\n  {name} " in said
+        assert "..." not in said.partition("Commands:")[2]
+
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_of_each_command(self, name: str) -> None:
+        said = call(name, "--help").out
+        assert said.startswith(f"Usage: xmtc {name} ")
+        assert "[[" not in said
+
+    def test_unknown_command_and_argument(self) -> None:
+        assert mistake("trian") == "No such command 'trian'. Did you mean 'train'? See: xmtc --help"
+        assert "unexpected extra argument" in mistake("doctor", "x")

@@ -1,0 +1,163 @@
+"""`xmtc predict`: documents in by file, pipe or argument; label names with scores out in four forms."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.cli.conftest import call, mistake
+from xmtc import load
+from xmtc.topk import TopK
+
+
+@pytest.fixture
+def texts(data: Path) -> list[str]:
+    return [json.loads(line)["text"] for line in (data / "test.jsonl").read_text().splitlines()]
+
+
+class TestInput:
+    def test_text(self, ova: Path, label_text: tuple[str, str]) -> None:
+        name, text = label_text
+        (row,) = call("predict", ova, "--text", text, "-k", 3).lines()
+        assert len(row["labels"]) == 3
+        assert row["labels"][0]["name"] == name
+        scores = [label["score"] for label in row["labels"]]
+        assert scores == sorted(scores, reverse=True)
+
+    def test_empty_text_is_a_document(self, models: Path) -> None:
+        for name in ("one_vs_all", "knn", "popularity"):
+            (row,) = call("predict", models / name, "--text", "").lines()
+            assert row["id"] == "0"
+
+    def test_file_keeps_ids_and_order_and_equals_the_library(self, ova: Path, data: Path, texts: list[str]) -> None:
+        rows = call("predict", ova, data / "test.jsonl", "-k", 4).lines()
+        given = [json.loads(line)["id"] for line in (data / "test.jsonl").read_text().splitlines()]
+        assert [row["id"] for row in rows] == given
+        expected = load(ova).predict(texts, k=4)
+        assert [[label["name"] for label in row["labels"]] for row in rows] == expected.names()
+        assert [label["score"] for label in rows[5]["labels"]] == pytest.approx(expected.scores[5].tolist())
+
+    def test_pipe_of_jsonl(self, ova: Path, label_text: tuple[str, str]) -> None:
+        name, text = label_text
+        lines = "".join(json.dumps({"id": f"q{number}", "text": text}) + "\n" for number in range(3))
+        rows = call("predict", ova, "-", "-k", 1, stdin=lines).lines()
+        assert [(row["id"], row["labels"][0]["name"]) for row in rows] == [(f"q{n}", name) for n in range(3)]
+
+    def test_pipe_of_plain_lines_stays_in_step(self, ova: Path, label_text: tuple[str, str]) -> None:
+        name, text = label_text
+        rows = call("predict", ova, "-", "-k", 1, stdin=f"{text}\n\n{text}").lines()
+        assert [row["id"] for row in rows] == ["0", "1", "2"]
+        assert rows[0]["labels"][0]["name"] == rows[2]["labels"][0]["name"] == name
+
+    def test_compressed_file(self, ova: Path, data: Path, tmp_path: Path) -> None:
+        packed = tmp_path / "test.jsonl.gz"
+        packed.write_bytes(gzip.compress((data / "test.jsonl").read_bytes()))
+        assert call("predict", ova, packed).out == call("predict", ova, data / "test.jsonl").out
+
+    def test_xmlrepository_end_to_end(self, models: Path, data: Path, tmp_path: Path) -> None:
+        rows = call("predict", models / "features", data / "test.txt", "-k", 1).lines()
+        truth = [line.split(" ")[0].split(",") for line in (data / "test.txt").read_text().splitlines()[1:]]
+        right = sum(row["labels"][0]["key"] in row_truth for row, row_truth in zip(rows, truth, strict=True))
+        assert right > 95
+        call("evaluate", models / "features", data / "test.txt", "--json", tmp_path / "s.json")
+        assert json.loads((tmp_path / "s.json").read_text())["P@1"] == pytest.approx(right / 100)
+
+    def test_more_labels_than_there_are(self, ova: Path) -> None:
+        (row,) = call("predict", ova, "--text", "years", "-k", 1000).lines()
+        assert len(row["labels"]) == 40
+
+
+class TestOutput:
+    def test_forms_tell_the_same(self, ova: Path, data: Path, tmp_path: Path) -> None:
+        source = data / "test.jsonl"
+        rows = call("predict", ova, source, "-k", 2).lines()
+        for name in ("a.jsonl", "a.tsv", "a.parquet"):
+            done = call("predict", ova, source, "-k", 2, "--output", tmp_path / name)
+            assert done.out == ""
+            assert done.err == f"{tmp_path / name}: 100 documents\n"
+        assert [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()] == rows
+        with (tmp_path / "a.tsv").open(newline="") as handle:
+            cells = list(csv.DictReader(handle, delimiter="\t", quoting=csv.QUOTE_NONE))
+        assert [
+            {"key": cell["key"], "name": cell["name"], "score": float(cell["score"])} for cell in cells if cell["id"]
+        ] == [label for row in rows for label in row["labels"]]
+        assert [cell["rank"] for cell in cells[:4]] == ["1", "2", "1", "2"]
+        table = pq.read_table(tmp_path / "a.parquet").to_pylist()
+        assert [row["id"] for row in table] == [row["id"] for row in rows]
+        assert table[7]["labels"][1]["score"] == pytest.approx(rows[7]["labels"][1]["score"])
+        assert TopK.read(tmp_path / "a.parquet").names() == TopK.read(tmp_path / "a.jsonl").names()
+        assert {path.name for path in tmp_path.iterdir()} == {"a.jsonl", "a.tsv", "a.parquet"}
+
+    def test_the_format_asked_for_goes_over_the_name(self, ova: Path, tmp_path: Path) -> None:
+        call("predict", ova, "--text", "x", "--output", tmp_path / "a.txt", "--output-format", "tsv")
+        assert (tmp_path / "a.txt").read_text().startswith("id\trank\tkey\tname\tscore\n")
+        assert call("predict", ova, "--text", "x", "--output-format", "tsv").out.startswith("id\trank")
+
+    def test_table_shows_text_names_and_scores(self, ova: Path, label_text: tuple[str, str]) -> None:
+        name, text = label_text
+        first, second, *_ = call("predict", ova, "--text", text, "--output-format", "table").out.splitlines()
+        assert first == text
+        score, found = second.split(maxsplit=1)
+        assert found == name
+        assert 0 < float(score) <= 1
+
+    def test_a_mistake_half_way_leaves_the_old_file(self, ova: Path, tmp_path: Path) -> None:
+        (tmp_path / "in.jsonl").write_text('{"text": "a"}\n{"text": \n')
+        (tmp_path / "out.jsonl").write_text("old")
+        assert ":2: not JSON" in mistake("predict", ova, tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl")
+        assert (tmp_path / "out.jsonl").read_text() == "old"
+        assert len(list(tmp_path.iterdir())) == 2
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ([], "predict needs either an INPUT file (or - for standard input) or --text TEXT."),
+            (["-", "--text", "x"], "predict needs either an INPUT file"),
+            (["nowhere.jsonl"], "nowhere.jsonl: no such file. Check the path."),
+            (["."], ".: is a folder, not a file. Name a file in it."),
+            ([""], "is a folder, not a file."),
+            (["--text", "x", "-k", "0"], "'k' must be an integer ≥ 1. Got 0."),
+            (["--text", "x", "-k", "many"], "Invalid value for '-k'"),
+            (["--text", "x", "--threads", "0"], "'threads' must be an integer ≥ 1. Got 0."),
+            (["--text", "x", "--output-format", "csv"], "--output-format must be one of jsonl, tsv, parquet, table."),
+            (["--text", "x", "--output-format", "parquet"], "--output-format parquet needs a file."),
+            (["--text", "x", "--output", "."], ".: is a folder. Name a file to write to."),
+            (["--text", "x", "--output", ""], ".: is a folder. Name a file to write to."),
+            (["--text", "x", "--output", "nowhere/a.jsonl"], "nowhere/a.jsonl: cannot be written"),
+            (["--text", "x", "--output", "/proc/a.jsonl"], "/proc/a.jsonl: cannot be written"),
+            (["-"], "empty"),
+        ],
+    )
+    def test_arguments(self, ova: Path, arguments: list[str], message: str) -> None:
+        assert message in mistake("predict", ova, *arguments)
+
+    def test_bad_line_in_a_pipe(self, ova: Path) -> None:
+        done = call("predict", ova, "-", stdin='{"text": "a"}\n{"texts": "b"}\n', ok=False)
+        assert done.status == 2
+        assert done.err.count("\n") == 1
+        assert ":2: no" in done.err
+
+    def test_no_model_there(self, data: Path, tmp_path: Path) -> None:
+        said = mistake("predict", tmp_path / "nowhere", "--text", "x")
+        assert said.startswith(f"{tmp_path / 'nowhere'}: no such folder. Train one with: xmtc train")
+        assert "no model.json in it, so not a model folder" in mistake("predict", data, "--text", "x")
+        said = mistake("predict", data / "train.jsonl", "--text", "x")
+        assert said == f"{data / 'train.jsonl'}: is a file, not a model folder. Name the folder."
+
+    def test_features_for_a_text_model_and_text_for_a_features_model(self, models: Path, data: Path) -> None:
+        said = mistake("predict", models / "one_vs_all", data / "test.txt")
+        assert "was trained on text" in said
+        for arguments in (["--text", "x"], [data / "test.jsonl"]):
+            assert "was trained on a feature matrix" in mistake("predict", models / "features", *arguments)
+
+    def test_features_of_another_width(self, models: Path, tmp_path: Path) -> None:
+        (tmp_path / "wide.txt").write_text("1 61 40\n0 60:1\n")
+        said = mistake("predict", models / "features", tmp_path / "wide.txt")
+        assert said == "the model knows 60 features. Got a matrix with 61 columns."

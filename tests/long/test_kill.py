@@ -1,0 +1,203 @@
+"""Processes killed at any moment: a model folder is the old or the new one, and a training can go on."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import planted_split
+from xmtc import load
+from xmtc.data.planted import PlantedCorpus
+from xmtc.models.knn import Knn
+from xmtc.models.popularity import Popularity
+from xmtc.store import Workspace, read_manifest, verify_folder
+
+pytestmark = pytest.mark.long
+
+TEXTS = ["The years of the orchards", "Their canals near the harbours"]
+PARTS = 16  # of 256 labels each
+
+
+# ---- saving
+
+
+def save_again_and_again(ready: Connection, sources: list[Path], target: Path) -> None:
+    """Two models take turns in one folder until the process is killed."""
+    models = [load(source) for source in sources]
+    ready.send("ready")
+    while True:
+        for model in models:
+            model.save(target)
+
+
+def test_killed_while_saving(tmp_path: Path) -> None:
+    train, _, _ = planted_split(400, 0, labels=40, seed=2)
+    sources = [tmp_path / "knn", tmp_path / "popularity"]
+    for model, source in zip((Knn(neighbours=5, power=1), Popularity()), sources, strict=True):
+        model.fit(train).save(source)
+    answers = [load(source).predict(TEXTS, 3).pairs() for source in sources]
+    target = tmp_path / "target"
+    load(sources[0]).save(target)
+    chance = random.Random(0)
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["tests.long.test_kill"])
+    seen = []
+    for _ in range(40):
+        here, there = server.Pipe()
+        process = server.Process(target=save_again_and_again, args=(there, sources, target))
+        process.start()
+        assert here.recv() == "ready"
+        time.sleep(chance.uniform(0, 0.06))
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        verify_folder(target)
+        found = load(target).predict(TEXTS, 3).pairs()
+        assert found in answers
+        seen.append(answers.index(found))
+    assert 5 <= sum(seen) <= 35, f"the kills did not fall on both models: {seen}"
+    load(sources[1]).save(target)  # and the next save sweeps up what the killed ones left
+    assert len(list(target.iterdir())) == 1 + len(read_manifest(target)["files"])
+
+
+# ---- training
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """train.jsonl with 4,000 labels, and `reference`, the model of an uninterrupted run."""
+    folder = tmp_path_factory.mktemp("kill")
+    corpus = PlantedCorpus(documents=8000, labels=PARTS * 256, seed=5)
+    with (folder / "train.jsonl").open("w") as handle:
+        corpus.write_jsonl(handle)
+    ended = start(folder, "reference")
+    assert ended.wait(600) == 0
+    return folder
+
+
+def start(place: Path, out: str, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "xmtc.cli.main", "train", "train.jsonl", "--model", "one_vs_all", "--out", out]
+    return subprocess.Popen([*command, *more], cwd=place, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def stop(process: subprocess.Popen[str], how: signal.Signals, when: Callable[[], bool]) -> str:
+    """Send the signal as soon as `when` holds; what the process said."""
+    until = time.monotonic() + 300
+    while not when() and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.005)
+    process.send_signal(how)
+    _, said = process.communicate(timeout=120)
+    return said
+
+
+def finished(work: Path) -> int:
+    return len(list(work.glob("labels-*.safetensors")))
+
+
+def assert_equals_reference(place: Path, out: str) -> None:
+    assert read_manifest(place / out)["files"] == read_manifest(place / "reference")["files"]
+    assert verify_folder(place / out)
+    assert not Workspace.beside(place / out).exists()
+    assert len(list((place / out).iterdir())) == 1 + len(read_manifest(place / out)["files"])
+
+
+def test_killed_while_training(place: Path) -> None:
+    work, chance = Workspace.beside(place / "killed"), random.Random(1)
+    moments: list[Callable[[], bool]] = [
+        work.exists,  # reading
+        lambda: (work / "training.json").exists(),  # weighing words
+        *(lambda count=count: finished(work) >= count for count in (1, 3, 4, 9, 14)),  # type: ignore[misc]
+        lambda: finished(work) == PARTS,  # assembling
+        (place / "killed").exists,  # saving
+    ]
+    resume: list[str] = []
+    done_before = kills = 0
+    for moment in moments:
+        process = start(place, "killed", *resume)
+        said = stop(process, signal.SIGKILL, moment)
+        if process.returncode == 0:
+            break
+        assert process.returncode == -signal.SIGKILL, said
+        assert finished(work) >= done_before, "a finished part was lost"
+        done_before = finished(work)
+        kills += 1
+        resume = ["--resume"]
+        time.sleep(chance.uniform(0, 0.05))
+    else:
+        last = start(place, "killed", "--resume")
+        _, said = last.communicate(timeout=600)
+        assert last.returncode == 0, said
+    assert kills >= 6, "training was over before it could be killed"
+    assert_equals_reference(place, "killed")
+
+
+def test_a_kill_between_saving_and_sweeping_up(place: Path) -> None:
+    """The model is whole, its workspace still there: --resume ends what was begun, no --force needed."""
+    shutil.copytree(place / "reference", place / "swept")
+    work = Workspace.beside(place / "swept")
+    assert stop(start(place, "other"), signal.SIGKILL, lambda: finished(Workspace.beside(place / "other")) >= 2) != ""
+    Workspace.beside(place / "other").rename(work)
+    process = start(place, "swept", "--resume")
+    _, said = process.communicate(timeout=600)
+    assert process.returncode == 0, said
+    assert_equals_reference(place, "swept")
+
+
+def test_interrupted_refused_and_resumed(place: Path) -> None:
+    work = Workspace.beside(place / "interrupted")
+    for count, resume in ((2, []), (5, ["--resume"])):
+        process = start(place, "interrupted", *resume)
+        said = stop(process, signal.SIGINT, lambda count=count: finished(work) >= count)  # type: ignore[misc]
+        assert process.returncode == 130, said
+        last = said.splitlines()[-1]
+        assert last.startswith("xmtc: interrupted. Finished parts are in interrupted.work:")
+        assert said.count("interrupted. ") == 1
+        assert "Traceback" not in said
+
+    before = {path.name: path.read_bytes() for path in work.iterdir()}
+    lines = (place / "train.jsonl").read_text().splitlines()
+    first = {**json.loads(lines[0]), "text": "changed"}
+    others = {
+        "settings": ["--set", "cost=2"],
+        "seed": ["--seed", "1"],
+    }
+    for what, more in others.items():
+        process = start(place, "interrupted", "--resume", *more)
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == 2
+        assert said == (
+            f"xmtc: interrupted.work: was started with another {what}. "
+            "Give the same files and settings, or start over with --force.\n"
+        )
+    original = (place / "train.jsonl").read_bytes()
+    try:
+        (place / "train.jsonl").write_text("\n".join([json.dumps(first), *lines[1:]]) + "\n")
+        process = start(place, "interrupted", "--resume")
+        _, said = process.communicate(timeout=120)
+    finally:
+        (place / "train.jsonl").write_bytes(original)
+    assert process.returncode == 2
+    assert said.startswith("xmtc: interrupted.work: was started with another training data.")
+    assert said.count("\n") == 1
+    assert {path.name: path.read_bytes() for path in work.iterdir()} == before
+
+    process = start(place, "interrupted")
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert said.startswith("xmtc: interrupted.work: holds an unfinished training.")
+
+    process = start(place, "interrupted", "--resume")
+    _, said = process.communicate(timeout=600)
+    assert process.returncode == 0, said
+    assert_equals_reference(place, "interrupted")
