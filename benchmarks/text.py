@@ -74,8 +74,15 @@ def main(path: str) -> None:
     vectorizer = TfidfVectorizer(sublinear_tf=True, min_df=2, max_features=200_000, dtype=np.float32)
     theirs_seconds, theirs = timed(lambda: vectorizer.fit_transform(plain))
     print(f"scikit-learn {theirs_seconds:6.2f} s   ratio {theirs_seconds / total:.1f}")
-    order = [vectorizer.vocabulary_[term] for term in tfidf.terms.to_pylist()]
-    print(f"same shape {ours.shape == theirs.shape}, largest difference {abs(ours - theirs[:, order]).max():.1e}")
+    names = tfidf.terms.to_pylist()
+    common = [
+        (column, vectorizer.vocabulary_[name]) for column, name in enumerate(names) if name in vectorizer.vocabulary_
+    ]
+    print(f"features {ours.shape[1]:,} and {theirs.shape[1]:,}, {len(common):,} in common", end="")
+    if len(common) == len(names):
+        difference = abs(ours - theirs[:, [column for _, column in common]]).max()
+        print(f"; largest difference of a value {difference:.1e}", end="")
+    print()
 
     size, peak = memory(path)
     print(f"reading and tokenising: {peak:.0f} MiB above imports for {size:.0f} MiB of text, ratio {peak / size:.2f}")

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
+from numba.core import event
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Item = TypeVar("Item")
@@ -53,6 +54,21 @@ def _frozen(argument: Any) -> Any:
         argument = argument.view()
         argument.flags.writeable = False
     return argument
+
+
+def on_first_compilation(tell: Callable[[], None]) -> None:
+    """Call `tell` once, when a kernel is about to be compiled because the cache does not have it."""
+    events: Any = event  # numba's part for watching compilation has no types
+
+    class Listener(events.Listener):  # type: ignore[misc]
+        def on_start(self, _: Any) -> None:
+            events.unregister("numba:compile", self)
+            tell()
+
+        def on_end(self, _: Any) -> None:
+            return
+
+    events.register("numba:compile", Listener())
 
 
 def run_parallel(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:

@@ -10,8 +10,14 @@ from xmtc.progress import Progress, Task, silent
 
 
 def terminal_progress() -> Progress:
-    """Bars when a person is watching."""
-    return Bars() if sys.stderr.isatty() else silent
+    """Bars, and a word about what takes time, when a person is watching."""
+    if not sys.stderr.isatty():
+        return silent
+    from xmtc.jit import on_first_compilation
+
+    words = "compiling kernels for this machine: once per install, takes some seconds"
+    on_first_compilation(lambda: print(words, file=sys.stderr, flush=True))
+    return Bars()
 
 
 class _BarTask:

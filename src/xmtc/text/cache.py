@@ -1,25 +1,39 @@
-"""Tokens kept by content: tuning and studies read the same texts many times and split them once."""
+"""Tokens and tf-idf rows kept by content: tuning and studies read the same texts many times and split them once.
+
+An entry is a folder in the form of a model folder, so it appears whole or not at all and is mapped, not read.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
-import secrets
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+import scipy.sparse as sp
 
+from xmtc import store
+from xmtc.config import to_mapping
+from xmtc.dataset import Csr
+from xmtc.errors import XmtcError
 from xmtc.mapping import let_go
 from xmtc.progress import Progress, silent
 from xmtc.runtime import Runtime
+from xmtc.store import State
+from xmtc.text.tfidf import TextSettings, Tfidf
 from xmtc.text.tokens import RULE, TokenBlock, Tokens, tokenise
 
 LIMIT_BYTES = 4 << 30
 WORTHWHILE_BYTES = 8 << 20
 """Less text than this is split again in the time that a look into the cache takes."""
+
+Thing = TypeVar("Thing")
 
 
 def content_hash(texts: pa.ChunkedArray) -> str:
@@ -37,58 +51,80 @@ def content_hash(texts: pa.ChunkedArray) -> str:
 
 def tokens_of(texts: pa.ChunkedArray, runtime: Runtime, progress: Progress = silent) -> Tokens:
     """The tokens of these texts, from the cache where it has them."""
+
+    def split() -> Tokens:
+        with progress.task("splitting into words", total=len(texts)) as task:
+            return tokenise(texts, runtime.threads, task.advance)
+
+    place = _place(texts, runtime, "tokens")
+    return split() if place is None else _remembered(place, split, _from_tokens, _to_tokens)
+
+
+def tfidf_of(
+    texts: pa.ChunkedArray, settings: TextSettings, runtime: Runtime, progress: Progress = silent
+) -> tuple[Tfidf, Csr]:
+    """Features learnt from these texts, and their rows, from the cache where it has them."""
+
+    def fit() -> tuple[Tfidf, Csr]:
+        tokens = tokens_of(texts, runtime, progress)
+        with progress.task("weighing words", total=2) as task:
+            tfidf = Tfidf.fit(tokens, settings, runtime.threads)
+            task.advance()
+            rows = tfidf.transform(tokens, runtime.threads)
+            task.advance()
+        return tfidf, rows
+
+    def restored(state: State) -> tuple[Tfidf, Csr]:
+        tfidf = Tfidf.from_state(settings, state.arrays, state.tables["terms"])
+        parts = tuple(state.arrays[f"rows.{part}"] for part in ("data", "indices", "indptr"))
+        return tfidf, sp.csr_array(parts, shape=(len(parts[2]) - 1, len(tfidf)))
+
+    wanted = hashlib.blake2b(json.dumps(to_mapping(settings), sort_keys=True).encode(), digest_size=8).hexdigest()
+    place = _place(texts, runtime, f"tfidf-{wanted}")
+    return fit() if place is None else _remembered(place, fit, _from_tfidf, restored)
+
+
+def _place(texts: pa.ChunkedArray, runtime: Runtime, kind: str) -> Path | None:
     if runtime.cache is None or texts.nbytes < WORTHWHILE_BYTES:
-        return _tokenised(texts, runtime, progress)
-    folder = runtime.cache / "tokens" / f"{content_hash(texts)}-{RULE}"
-    if folder.is_dir():
+        return None
+    return runtime.cache / f"{content_hash(texts)}-{RULE}-{kind}"
+
+
+def _remembered(
+    place: Path, make: Callable[[], Thing], keep: Callable[[Thing], State], restore: Callable[[State], Thing]
+) -> Thing:
+    if store.is_model(place):
         try:
-            os.utime(folder)
-            return _load(folder)
-        except (OSError, pa.ArrowException, KeyError):
-            shutil.rmtree(folder, ignore_errors=True)  # half gone or damaged: split again
-    tokens = _tokenised(texts, runtime, progress)
-    with contextlib.suppress(OSError):  # a full or read-only disk costs the cache and nothing else
-        _save(folder, tokens)
-        _evict(folder.parent, keep=folder)
-    return tokens
+            os.utime(place)
+            return restore(store.read_folder(place)[1])
+        except (OSError, XmtcError, KeyError, ValueError):
+            shutil.rmtree(place, ignore_errors=True)  # half gone or damaged: made again
+    made = make()
+    with contextlib.suppress(OSError, XmtcError):  # a full or read-only disk costs the cache and nothing else
+        store.write_folder(place, {"model": "cache", "settings": {}}, keep(made))
+        _evict(place.parent, keep=place)
+    return made
 
 
-def _tokenised(texts: pa.ChunkedArray, runtime: Runtime, progress: Progress) -> Tokens:
-    with progress.task("splitting into words", total=len(texts)) as task:
-        return tokenise(texts, runtime.threads, task.advance)
+def _from_tokens(tokens: Tokens) -> State:
+    state = State({"blocks": len(tokens.blocks)}, tables={"types": pa.table({"type": tokens.types})})
+    for number, (block, own) in enumerate(zip(tokens.blocks, tokens.types_of, strict=True)):
+        state.arrays.update({f"{number}.indptr": block.indptr, f"{number}.ids": block.ids, f"{number}.types": own})
+    return state
 
 
-def _save(folder: Path, tokens: Tokens) -> None:
-    """Write beside, then rename."""
-    temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
-    try:
-        temporary.mkdir(parents=True)
-        types = pa.table({"type": tokens.types})
-        with pa.ipc.new_file(str(temporary / "types.arrow"), types.schema) as writer:
-            writer.write_table(types)
-        width = pa.uint16() if all(block.ids.dtype == np.uint16 for block in tokens.blocks) else pa.int32()
-        schema = pa.schema([("ids", pa.list_(width)), ("types", pa.list_(pa.int32()))])
-        with pa.ipc.new_file(str(temporary / "blocks.arrow"), schema) as writer:
-            for block, own in zip(tokens.blocks, tokens.types_of, strict=True):
-                lists = pa.ListArray.from_arrays(pa.array(block.indptr.astype(np.int32)), pa.array(block.ids, width))
-                # One row a document; the block's own types ride with its first.
-                edges = np.concatenate([[0], np.full(len(block.indptr) - 1, len(own))]).astype(np.int32)
-                owned = pa.ListArray.from_arrays(pa.array(edges), pa.array(own, pa.int32()))
-                writer.write_batch(pa.record_batch([lists, owned], schema=schema))
-        temporary.rename(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+def _to_tokens(state: State) -> Tokens:
+    arrays, numbers = state.arrays, range(state.values["blocks"])
+    blocks = [TokenBlock(arrays[f"{number}.indptr"], arrays[f"{number}.ids"]) for number in numbers]
+    types_of = [arrays[f"{number}.types"] for number in numbers]
+    return Tokens(blocks, types_of, state.tables["types"]["type"].combine_chunks())
 
 
-def _load(folder: Path) -> Tokens:
-    types = pa.ipc.open_file(pa.memory_map(str(folder / "types.arrow"))).read_all()["type"].combine_chunks()
-    reader = pa.ipc.open_file(pa.memory_map(str(folder / "blocks.arrow")))
-    blocks, types_of = [], []
-    for number in range(reader.num_record_batches):
-        lists, own = reader.get_batch(number).columns
-        blocks.append(TokenBlock(np.asarray(lists.offsets).astype(np.int64), np.asarray(lists.values)))
-        types_of.append(np.asarray(own.values))
-    return Tokens(blocks, types_of, types)
+def _from_tfidf(fitted: tuple[Tfidf, Csr]) -> State:
+    tfidf, rows = fitted
+    arrays, terms = tfidf.state()
+    parts = {"rows.data": rows.data, "rows.indices": rows.indices, "rows.indptr": rows.indptr}
+    return State(arrays={**arrays, **parts}, tables={"terms": terms})
 
 
 def _evict(folder: Path, keep: Path) -> None:

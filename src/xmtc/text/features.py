@@ -13,7 +13,7 @@ from xmtc.explanation import TokenEvidence
 from xmtc.progress import Progress, silent
 from xmtc.runtime import Runtime
 from xmtc.store import State
-from xmtc.text.cache import tokens_of
+from xmtc.text.cache import tfidf_of, tokens_of
 from xmtc.text.tfidf import TextSettings, Tfidf
 
 
@@ -33,12 +33,7 @@ class DocumentFeatures:
             assert dataset.features is not None
             features = cls(None, int(dataset.features.shape[1]))
             return features, unit_rows(dataset.features)
-        tokens = tokens_of(dataset.text(), runtime, progress)
-        with progress.task("weighing words", total=2) as task:
-            tfidf = Tfidf.fit(tokens, settings, runtime.threads)
-            task.advance()
-            rows = tfidf.transform(tokens, runtime.threads)
-            task.advance()
+        tfidf, rows = tfidf_of(dataset.text(), settings, runtime, progress)
         if not len(tfidf):
             raise DataError(
                 f"no word is in {settings.min_df} or more training texts. Check the text field, or lower text.min_df."

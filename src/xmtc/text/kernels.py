@@ -222,6 +222,29 @@ def expand(
 
 
 @kernel()
+def merge_streams(
+    first_indptr: NDArray[np.int64],
+    first: NDArray[np.int32],
+    second_indptr: NDArray[np.int64],
+    second: NDArray[np.int32],
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Two streams of numbers per document as one: those of the first, then those of the second."""
+    indptr = np.empty(len(first_indptr), np.int64)
+    ids = np.empty(len(first) + len(second), np.int32)
+    count = 0
+    indptr[0] = 0
+    for document in range(len(indptr) - 1):
+        for i in range(first_indptr[document], first_indptr[document + 1]):
+            ids[count] = first[i]
+            count += 1
+        for i in range(second_indptr[document], second_indptr[document + 1]):
+            ids[count] = second[i]
+            count += 1
+        indptr[document + 1] = count
+    return indptr, ids
+
+
+@kernel()
 def count_features(
     indptr: NDArray[np.int64],
     ids: NDArray[np.int32],

@@ -183,15 +183,15 @@ class Tfidf:
         parts: tuple[NDArray[np.int64], NDArray[np.int32]] | None,
     ) -> TokenBlock:
         """The feature numbers of each document of a block of words, −1 for words that have none."""
-        features = word_features[block.ids]
-        streams = [TokenBlock(block.indptr, features)]
+        words = word_features[block.ids]
+        features, longer = TokenBlock(block.indptr, words), words
         for _ in range(self.settings.word_ngrams - 1):
-            keys = kernels.join_neighbours(block.indptr, streams[-1].ids, features)
+            keys = kernels.join_neighbours(block.indptr, longer, words)
             longer = kernels.look_up(keys, self.ngram_keys, self.ngram_features)
-            streams.append(TokenBlock(block.indptr, longer))
+            features = TokenBlock(*kernels.merge_streams(*features, block.indptr, longer))
         if parts is not None:
-            streams.append(TokenBlock(*kernels.expand(block.indptr, block.ids, *parts)))
-        return interleave(streams)
+            features = TokenBlock(*kernels.merge_streams(*features, *kernels.expand(block.indptr, block.ids, *parts)))
+        return features
 
 
 @dataclass(frozen=True)
@@ -221,22 +221,21 @@ def _longer_candidates(
 ) -> _Candidates:
     """N-grams of one word more: none is more frequent than its beginning, so rare beginnings need no look."""
     words, last = shorter[0], shorter[-1]
-    keys = [
-        kernels.join_neighbours(block.indptr, longer, word)
-        for block, longer, word in zip(blocks, last.numbers, words.numbers, strict=True)
-    ]
-    uniques = [
-        np.unique(kernels.unique_per_document(block.indptr, part), return_counts=True)
-        for block, part in zip(blocks, keys, strict=True)
-    ]
-    if not uniques:
+
+    def joined(part: tuple[TokenBlock, NDArray[np.int32], NDArray[np.int32]]) -> tuple[NDArray[Any], ...]:
+        block, longer, word = part
+        keys = kernels.join_neighbours(block.indptr, longer, word)
+        return keys, *np.unique(kernels.unique_per_document(block.indptr, keys), return_counts=True)
+
+    parts = list(run_parallel(joined, zip(blocks, last.numbers, words.numbers, strict=True), threads))
+    if not parts:
         return _Candidates([], np.empty(0, dtype=np.int64), WORD, last.length + 1, np.empty(0, np.uint64), [])
-    known, inverse = np.unique(np.concatenate([unique for unique, _ in uniques]), return_inverse=True)
-    frequencies = np.bincount(inverse, np.concatenate([count for _, count in uniques]), len(known)).astype(np.int64)
+    known, inverse = np.unique(np.concatenate([unique for _, unique, _ in parts]), return_inverse=True)
+    frequencies = np.bincount(inverse, np.concatenate([count for _, _, count in parts]), len(known)).astype(np.int64)
     kept = frequencies >= settings.min_df
     known, frequencies = known[kept], frequencies[kept]
     order = np.arange(len(known), dtype=np.int32)
-    numbers = [kernels.look_up(part, known, order) for part in keys]
+    numbers = list(run_parallel(lambda part: kernels.look_up(part[0], known, order), parts, threads))
     first, final = (known - np.uint64(1)) >> np.uint64(32), (known - np.uint64(1)) & np.uint64(0xFFFFFFFF)
     names = [f"{last.names[a]} {words.names[b]}" for a, b in zip(first.tolist(), final.tolist(), strict=True)]
     return _Candidates(names, frequencies, WORD, last.length + 1, known, numbers)
@@ -322,16 +321,6 @@ def ragged(rows: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]
     """Lists of numbers as offsets and one flat array."""
     indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
     return indptr, np.array([number for row in rows for number in row], dtype=np.int32)
-
-
-def interleave(streams: list[TokenBlock]) -> TokenBlock:
-    """Several streams of numbers per document as one."""
-    if len(streams) == 1:
-        return streams[0]
-    rows = [np.repeat(np.arange(len(stream.indptr) - 1), np.diff(stream.indptr)) for stream in streams]
-    flat, documents = np.concatenate([stream.ids for stream in streams]), np.concatenate(rows)
-    indptr = np.sum([stream.indptr for stream in streams], axis=0)
-    return TokenBlock(indptr, flat[np.argsort(documents, kind="stable")])
 
 
 def stack_rows(parts: list[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]], width: int) -> Csr:
