@@ -29,7 +29,7 @@ clean:
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(not (3, 11) <= v <= (3, 13) and "xmtc needs Python 3.11 to 3.13; set PYTHON=python3.12, this is %d.%d" % v)'
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from xmtc.errors import DataError, nearest, shown
 from xmtc.files import has_surrogate
+from xmtc.mapping import TextSpool
 
 Csr: TypeAlias = sp.csr_array
 
@@ -205,10 +207,20 @@ class Dataset:
         columns = list(self.fields.values())
         if not columns:
             raise DataError("these documents have features and no text. Use a model that takes features.")
-        if len(columns) == 1:
-            return columns[0]
-        filled = [pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column) for column in columns]
-        return pc.binary_join_element_wise(*filled, "\n", null_handling="skip")
+        return columns[0] if len(columns) == 1 else self._joined
+
+    @cached_property
+    def _joined(self) -> pa.ChunkedArray:
+        """The fields put together once, a few documents at a time."""
+        spool = TextSpool()
+        for batch in pa.table(dict(self.fields)).to_batches(max_chunksize=4096):
+            filled = [
+                pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column) for column in batch.columns
+            ]
+            # The leading "" keeps a row in which nothing else is left; its line end is cut off again.
+            joined = pc.binary_join_element_wise("", *filled, "\n", null_handling="skip")
+            spool.add(pa.record_batch({"text": pc.utf8_slice_codeunits(joined, 1)}))
+        return spool.finish()["text"] if len(self) else pa.chunked_array([], pa.string())
 
     def document_ids(self) -> list[str]:
         if self.ids is None:
@@ -218,13 +230,14 @@ class Dataset:
     def take(self, rows: ArrayLike) -> Dataset:
         """The documents of these rows, in this order."""
         chosen = _row_numbers(rows, len(self))
-        arrow = pa.array(chosen)
         return replace(
             self,
-            fields={name: column.take(arrow) for name, column in self.fields.items()},
+            fields={name: _taken(column, chosen) for name, column in self.fields.items()},
             features=None if self.features is None else self.features[chosen],
             labels=None if self.labels is None else self.labels[chosen],
-            ids=pa.chunked_array([arrow.cast(pa.string())]) if self.ids is None else self.ids.take(arrow),
+            ids=pa.chunked_array([pa.array(chosen).cast(pa.string())])
+            if self.ids is None
+            else _taken(self.ids, chosen),
         )
 
     def slice(self, start: int, stop: int) -> Dataset:
@@ -246,6 +259,21 @@ class Dataset:
             raise DataError(f"'size' of a batch must be an integer ≥ 1. Got {size}.")
         for start in range(0, len(self), size):
             yield self.slice(start, start + size)
+
+
+def _taken(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.ChunkedArray:
+    """Rows of a string column, chunk by chunk: all of it may be more than one Arrow array of strings can hold."""
+    order = np.argsort(rows, kind="stable")
+    ordered = rows[order]
+    picked = [pa.array([], pa.large_string())]
+    start = 0
+    for chunk in column.chunks:
+        first, last = np.searchsorted(ordered, [start, start + len(chunk)])
+        picked.append(chunk.take(pa.array(ordered[first:last] - start)).cast(pa.large_string()))
+        start += len(chunk)
+    arranged = pa.concat_arrays(picked).take(pa.array(np.argsort(order)))
+    pieces = [arranged.slice(at, 1 << 16).cast(pa.string()) for at in range(0, len(rows), 1 << 16)]
+    return pa.chunked_array(pieces, pa.string())
 
 
 def _row_numbers(rows: ArrayLike, count: int) -> NDArray[np.int64]:

@@ -158,12 +158,23 @@ def replace_file(path: str | Path) -> Iterator[IO[bytes]]:
             raw.flush()
             os.fsync(raw.fileno())
         os.replace(temporary, path)
+        sync_folder(path.parent)
     except OSError as error:
         reason = error.strerror or shown(str(error))
         raise DataError(f"{path}: cannot be written ({reason}). Free space or choose another place.") from None
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in a folder last through a power failure, where the system can."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _compressor(raw: IO[bytes], kind: str) -> AbstractContextManager[IO[bytes]]:

@@ -71,8 +71,13 @@ def on_first_compilation(tell: Callable[[], None]) -> None:
     events.register("numba:compile", Listener())
 
 
-def run_parallel(function: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
-    """Results in the order of `items`; at most `threads` + 1 are in flight, so memory stays bounded."""
+def run_parallel(
+    function: Callable[[Item], Result], items: Iterable[Item], threads: int, ahead: int = 1
+) -> Iterator[Result]:
+    """Results in the order of `items`; at most `threads` + `ahead` are in flight, so memory stays bounded.
+
+    Where items differ much in cost and results are small, a larger `ahead` keeps all threads busy.
+    """
     if threads <= 1:
         yield from map(function, items)
         return
@@ -81,7 +86,7 @@ def run_parallel(function: Callable[[Item], Result], items: Iterable[Item], thre
         try:
             for item in items:
                 waiting.append(pool.submit(function, item))
-                if len(waiting) > threads:
+                if len(waiting) >= threads + ahead:
                     yield waiting.pop(0).result()
             while waiting:
                 yield waiting.pop(0).result()

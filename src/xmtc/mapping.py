@@ -1,13 +1,18 @@
-"""Files mapped into memory whose pages can be let go once they have been read through."""
+"""Text in memory or, once it is large, in a mapped file whose pages can be let go when they have been read through."""
 
 from __future__ import annotations
 
 import mmap
+import tempfile
 import weakref
 from typing import IO
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
+
+LIMIT = 8 << 20
+"""Bytes of text that are kept in memory; more goes to an unnamed file."""
 
 _mappings: weakref.WeakKeyDictionary[mmap.mmap, int] = weakref.WeakKeyDictionary()  # → address of the first byte
 
@@ -19,6 +24,14 @@ def map_file(stream: IO[bytes]) -> pa.Buffer:
     return pa.py_buffer(mapped)
 
 
+def string_offsets(text: pa.Array) -> NDArray[np.int32]:
+    """(n + 1,) where the strings of an array start in its bytes."""
+    buffer = text.buffers()[1]
+    if buffer is None:
+        return np.zeros(1, dtype=np.int32)
+    return np.frombuffer(buffer, dtype=np.int32)[text.offset : text.offset + len(text) + 1]
+
+
 def let_go(text: pa.Array) -> None:
     """Drop the pages of a string array from this process where a mapped file can give them back."""
     data = text.buffers()[2]
@@ -26,8 +39,42 @@ def let_go(text: pa.Array) -> None:
         return
     for mapped, start in list(_mappings.items()):
         if start <= data.address < start + len(mapped):
-            offsets = np.frombuffer(text.buffers()[1], dtype=np.int32)
-            first = data.address - start + int(offsets[text.offset])
-            last = data.address - start + int(offsets[text.offset + len(text)])
+            offsets = string_offsets(text)
+            first, last = (data.address - start + int(edge) for edge in (offsets[0], offsets[-1]))
             aligned = first - first % mmap.PAGESIZE
             mapped.madvise(mmap.MADV_DONTNEED, aligned, last - aligned)
+
+
+class TextSpool:
+    """Collects record batches of text columns; `finish` gives them back as Arrow columns, mapped if they were many."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = LIMIT if limit is None else limit
+        self._batches: list[pa.RecordBatch] = []
+        self._held = 0
+        self._file: IO[bytes] | None = None
+        self._writer: pa.RecordBatchFileWriter | None = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self._held += batch.nbytes
+        if self._held > self._limit or self._writer is not None:
+            self._spill()
+
+    def _spill(self) -> None:
+        if self._writer is None:
+            self._file = tempfile.TemporaryFile(prefix="xmtc-")  # noqa: SIM115 (lives as long as its mapping)
+            self._writer = pa.ipc.new_file(self._file, self._batches[0].schema)
+        for batch in self._batches:
+            self._writer.write_batch(batch)
+        self._batches, self._held = [], 0
+
+    def finish(self) -> pa.Table:
+        if self._writer is None or self._file is None:
+            return pa.Table.from_batches(self._batches) if self._batches else pa.table({})
+        self._writer.close()
+        self._file.flush()
+        mapped = map_file(self._file)
+        self._file.close()  # the mapping keeps the bytes
+        pa.default_memory_pool().release_unused()
+        return pa.ipc.open_file(mapped).read_all()

@@ -12,7 +12,9 @@ import os
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
@@ -22,10 +24,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from xmtc.errors import ConfigError, DataError, ModelFormatError
-from xmtc.files import replace_file
+from xmtc.files import replace_file, sync_folder
 
 FORMAT = 1
 MANIFEST = "model.json"
+STALE_SECONDS = 3600
 _OWN_FILE = re.compile(r"^(?:[a-z_]+-[0-9a-f]{16}\.(?:safetensors|arrow)|\..*\.part)$")
 _TYPES = {
     "F64": np.float64,
@@ -127,15 +130,35 @@ def write_folder(folder: Path, manifest: Mapping[str, Any], state: State) -> Non
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(f"{folder}: cannot be made ({error.strerror}). Choose another place.") from None
+    before = _named_files(folder)
     files = {"arrays": _write_part(folder, "arrays", "safetensors", lambda s: write_arrays(s, state.arrays))}
     for name, content in state.tables.items():
         files[name] = _write_part(folder, name, "arrow", _arrow_writer(content))
     whole = {"format": FORMAT, **manifest, "state": state.values, "files": files}
+    sync_folder(folder)
     write_json(folder / MANIFEST, whole)
-    kept = {entry["name"] for entry in files.values()}
+    _sweep(folder, before)
+
+
+def _named_files(folder: Path) -> set[str]:
+    """The files of the model that is here now."""
+    try:
+        return {entry["name"] for entry in read_manifest(folder)["files"].values()}
+    except ModelFormatError:
+        return set()
+
+
+def _sweep(folder: Path, replaced: set[str]) -> None:
+    """Remove the files of the model that was replaced, and what a save that died left long ago.
+
+    Files that no manifest has named yet may belong to another process that is saving right now.
+    """
+    kept = _named_files(folder)
     for path in folder.iterdir():
         if _OWN_FILE.match(path.name) and path.name not in kept:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                if path.name in replaced or time.time() - path.stat().st_mtime > STALE_SECONDS:
+                    path.unlink()
 
 
 def _arrow_writer(content: pa.Table) -> Callable[[IO[bytes]], None]:
@@ -361,11 +384,12 @@ class Workspace:
             write_arrays(stream, arrays, {"values": json.dumps(values or {})})
 
     def load(self, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """A finished part; its arrays are mapped."""
+        """A finished part."""
         if self.folder is None:
             return self._memory[name]
         arrays, metadata = map_arrays(self.folder / f"{name}.safetensors")
-        return arrays, json.loads(metadata.get("values", "{}"))
+        # Copied: a mapping holds a file open, and there may be more parts than a process may have open files.
+        return {key: array.copy() for key, array in arrays.items()}, json.loads(metadata.get("values", "{}"))
 
     def remove(self) -> None:
         """The training is complete."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from xmtc import config, store
+from xmtc import __version__, config, store
 from xmtc.data.reading import read, stream
 from xmtc.dataset import Csr, Dataset
 from xmtc.errors import ConfigError, DataError, MissingExtraError, XmtcError
@@ -108,6 +108,7 @@ def train(
 def _fingerprint(model: Model, documents: Dataset, valid: Dataset | None, runtime: Runtime) -> dict[str, Any]:
     """What must be equal for finished parts of an earlier run to be parts of this one."""
     return {
+        "version of xmtc": __version__,
         "model": model.name,
         "settings": config.to_mapping(model.config),
         "seed": runtime.seed,
@@ -123,7 +124,7 @@ def _digest(documents: Dataset) -> str:
     for matrix in (documents.features, documents.labels):
         if matrix is not None:
             for array in (matrix.indptr, matrix.indices, matrix.data):
-                digest.update(np.ascontiguousarray(array).tobytes())
+                digest.update(np.ascontiguousarray(array).view(np.uint8).data)
     return digest.hexdigest()
 
 

@@ -289,7 +289,7 @@ class TestFit:
         ):
             with pytest.raises(NotFittedError, match="is not trained yet"):
                 action()
-        with pytest.raises((NotFittedError, AttributeError)):
+        with pytest.raises(NotFittedError, match="is not trained yet"):
             kind().save(tmp_path / "m")
         assert not (tmp_path / "m" / "model.json").exists()
 
@@ -309,6 +309,8 @@ class TestExplain:
         assert found.score == pytest.approx(float(fitted.predict([text], k=1).scores[0, 0]), abs=1e-6)
         assert found.evidence
         json.dumps(found.to_json())
+        number = fitted.predict([text], k=1).labels[0, 0]
+        assert fitted.explain(text, number) == found
         with pytest.raises(DataError, match="Did you mean"):
             fitted.explain(text, label[:-1] + "q")
 
@@ -324,6 +326,7 @@ class TestFolder:
         assert to_mapping(loaded.config) == to_mapping(fitted.config)
         assert loaded.labels == fitted.labels
         assert loaded.training == fitted.training
+        assert loaded.facts == fitted.facts
         assert (loaded.label_counts == fitted.label_counts).all()
         assert same(loaded.predict(documents, k=6), fitted.predict(documents, k=6))
         loaded.save(tmp_path / "copy")

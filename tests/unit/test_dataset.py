@@ -353,3 +353,24 @@ class TestLabelIndex:
         with pytest.raises(DataError) as caught:
             LabelIndex.from_keys(keys, **more)
         assert words in str(caught.value)
+
+
+def test_a_document_whose_fields_are_all_empty_keeps_its_row() -> None:
+    fields = {
+        "title": pa.chunked_array([["", "b", "", "d"]]),
+        "body": pa.chunked_array([["", ""], ["c", "e"]]),
+    }
+    dataset = Dataset(fields=fields)
+    assert dataset.text().to_pylist() == ["", "b", "c", "d\ne"]
+    assert dataset.take([3, 0]).text().to_pylist() == ["d\ne", ""]
+    assert dataset.slice(0, 1).text().to_pylist() == [""]
+
+
+def test_take_across_chunks_keeps_the_order() -> None:
+    texts = [f"text {number}" for number in range(100)]
+    column = pa.chunked_array([texts[:7], texts[7:7], texts[7:60], texts[60:]], pa.string())
+    dataset = Dataset(fields={"text": column}, ids=column)
+    rows = np.random.default_rng(0).integers(0, 100, 500)
+    taken = dataset.take(rows)
+    assert taken.text().to_pylist() == [texts[row] for row in rows] == taken.document_ids()
+    assert len(dataset.take([])) == 0

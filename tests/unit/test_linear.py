@@ -122,7 +122,7 @@ class TestSvm:
             for feature, weight in weights.of_label(label).items():
                 dense[feature, label] = weight
         monkeypatch.setattr(svm, "BLOCK_CELLS", 70)  # several blocks
-        found = np.concatenate([block for _, block in weights.blocks(rows, threads=2)])
+        found = np.concatenate(list(weights.by_block(rows, 2, lambda _, margins: margins)))
         np.testing.assert_allclose(found, rows @ dense + weights.bias, atol=1e-5)
 
     def test_threads_do_not_matter(self) -> None:

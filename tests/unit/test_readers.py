@@ -16,9 +16,9 @@ import pytest
 from tests.unit.test_files import SUFFIXES, pack
 from xmtc.data import read, stream
 from xmtc.data import reading as reading_module
-from xmtc.data.spool import TextSpool
 from xmtc.dataset import Dataset
 from xmtc.errors import ConfigError, DataError
+from xmtc.mapping import TextSpool
 
 ROWS = [
     {"id": "a", "text": "potato starch", "labels": ["sauce", "cheese"]},

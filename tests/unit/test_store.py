@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from xmtc import store
 from xmtc.errors import ConfigError, DataError, ModelFormatError
 from xmtc.store import (
     State,
@@ -105,14 +107,35 @@ class TestFolder:
 
     def test_replacing_leaves_no_litter(self, tmp_path: Path) -> None:
         write_folder(tmp_path / "m", manifest(), state())
-        (tmp_path / "m" / ".arrays.1234.part").write_bytes(b"from a save that died")
+        litter = tmp_path / "m" / ".arrays.1234.part"
+        litter.write_bytes(b"from a save that died")
+        os.utime(litter, (0, 0))
+        fresh = tmp_path / "m" / ".arrays.5678.part"
+        fresh.write_bytes(b"from a save that goes on beside ours")
         (tmp_path / "m" / "notes.txt").write_text("the user's own")
         other = state()
         other.arrays["floats"] = np.zeros(2, dtype=np.float32)
         write_folder(tmp_path / "m", manifest(), other)
         names = sorted(path.name for path in (tmp_path / "m").iterdir())
-        assert len(names) == 4
-        assert "notes.txt" in names
+        assert len(names) == 5
+        assert {"notes.txt", fresh.name} <= set(names)
+
+    def test_two_saves_at_once_leave_a_whole_model(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Another process saves its model while ours has written its files but not yet its manifest."""
+        real = store.write_json
+
+        def interrupted(path: Path, value: object) -> None:
+            monkeypatch.setattr(store, "write_json", real)
+            other = state()
+            other.arrays["floats"] = np.ones(3, dtype=np.float32)
+            write_folder(tmp_path / "m", manifest(), other)
+            real(path, value)
+
+        write_folder(tmp_path / "m", manifest(), State(arrays={"old": np.zeros(1)}))
+        monkeypatch.setattr(store, "write_json", interrupted)
+        write_folder(tmp_path / "m", manifest(), state())
+        assert len(verify_folder(tmp_path / "m")) == 2
+        np.testing.assert_array_equal(read_folder(tmp_path / "m")[1].arrays["floats"], ARRAYS["floats"])
 
     def test_equal_content_has_equal_names(self, tmp_path: Path) -> None:
         for folder in ("a", "b"):
@@ -151,6 +174,7 @@ class TestFolder:
         with pytest.raises(DataError, match="cannot be made"):
             write_folder(tmp_path / "file" / "m", manifest(), state())
 
+    @pytest.mark.long
     def test_a_large_folder_is_mapped_and_not_read(self, tmp_path: Path) -> None:
         """A gigabyte loads in under a second, and its bytes do not appear in the process's memory."""
         code = textwrap.dedent(
@@ -208,6 +232,20 @@ class TestWorkspace:
             Workspace(tmp_path / "m.work").begin({"seed": 2}, resume=True)
         Workspace(tmp_path / "m.work").begin({"seed": 1}, resume=False)
         assert not work.has("part")
+
+    def test_more_parts_than_open_files(self, tmp_path: Path) -> None:
+        resource = pytest.importorskip("resource")
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
+        try:
+            work = Workspace(tmp_path / "m.work")
+            work.begin({}, resume=False)
+            for number in range(150):
+                work.save(f"part-{number}", {"a": np.array([number])})
+            parts = [work.load(f"part-{number}")[0]["a"] for number in range(150)]
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert np.concatenate(parts).tolist() == list(range(150))
 
     def test_lies_beside_the_model(self) -> None:
         assert Workspace.beside(Path("some/model")) == Path("some/model.work")

@@ -358,6 +358,17 @@ class TestCache:
         assert runtime.cache is not None
         assert len(list(runtime.cache.iterdir())) == 1
 
+    def test_other_folders_are_left_alone(self, runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert runtime.cache is not None
+        (runtime.cache / "thesis").mkdir(parents=True)
+        (runtime.cache / "thesis" / "chapter").write_text("mine")
+        (runtime.cache / "CACHEDIR.TAG").write_text("x")
+        monkeypatch.setattr(cache, "LIMIT_BYTES", 1)
+        for text in ("one text", "another text"):
+            tokens_of(column([text]), runtime)
+        assert (runtime.cache / "thesis" / "chapter").read_text() == "mine"
+        assert len(list(runtime.cache.iterdir())) == 3
+
     def test_unwritable_place(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(cache, "WORTHWHILE_BYTES", 0)
         (tmp_path / "file").write_text("in the way")

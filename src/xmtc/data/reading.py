@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +14,12 @@ from numpy.typing import NDArray
 
 from xmtc.data.jsonl import read_jsonl
 from xmtc.data.records import Records
-from xmtc.data.spool import TextSpool
 from xmtc.data.vocabularies import read_vocabulary
 from xmtc.data.xmlrepo import is_header, read_xmlrepo
 from xmtc.dataset import Csr, Dataset, LabelIndex, label_matrix, labels_from_keys
 from xmtc.errors import ConfigError, DataError, nearest, shown
 from xmtc.files import decode_line, first_bytes, plain_name, read_blocks
+from xmtc.mapping import TextSpool
 from xmtc.progress import Progress, silent
 
 FORMATS = ("jsonl", "text", "xmlrepo")
@@ -49,13 +48,12 @@ def read(
         for records in _records(path, file_format, text_fields, labelled):
             if records.fields:
                 spool.add(_text_batch(records))
-                records.fields = {}
             task.advance(len(records))
-            parts.append(records)
+            parts.append(_lean(records))
     if not parts:
         raise DataError(f"{path}: no documents in it. Write one a line.")
     dataset = _dataset(parts, spool.finish(), asked_for=bool(text_fields))
-    if labelled or any(part.label_keys for part in parts):
+    if labelled or any(len(part.label_keys) for part in parts):
         labels, index = _labels(parts, path, vocabulary, unknown_labels)
         dataset = replace(dataset, labels=labels, label_index=index)
     return dataset
@@ -76,6 +74,18 @@ def stream(
         yield from _dataset([records], table, asked_for=bool(text_fields)).batches(size)
     if empty:
         raise DataError(f"{path}: no documents in it. Write one a line.")
+
+
+def _lean(records: Records) -> Records:
+    """What is kept of a batch until the file is read: its text is in the spool, the rest goes into arrays."""
+    return replace(
+        records,
+        fields={},
+        ids=[] if records.fields else records.ids,
+        lines=np.asarray(records.lines, dtype=np.int64),
+        label_counts=None if records.label_counts is None else np.asarray(records.label_counts, dtype=np.int64),
+        label_keys=pa.array(records.label_keys, pa.string()),
+    )
 
 
 def _text_batch(records: Records) -> pa.RecordBatch:
@@ -146,9 +156,10 @@ def _text_lines(path: str | Path) -> Iterator[Records]:
 def _labels(
     parts: list[Records], path: str | Path, vocabulary: str | Path | None, unknown: str
 ) -> tuple[Csr, LabelIndex]:
-    counts = itertools.chain.from_iterable(part.label_counts or [0] * len(part) for part in parts)
-    offsets = np.concatenate([[0], np.cumsum(list(counts))]).astype(np.int64)
-    keys = pa.array(itertools.chain.from_iterable(part.label_keys for part in parts), pa.string())
+    none = [np.zeros(len(part.lines), dtype=np.int64) for part in parts]
+    counts = [zero if part.label_counts is None else part.label_counts for part, zero in zip(parts, none, strict=True)]
+    offsets = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
+    keys = pa.concat_arrays([pa.array([], pa.string()), *(part.label_keys for part in parts)])
     width = parts[0].label_width
     if vocabulary is None:
         if width is None:
@@ -175,7 +186,7 @@ def _whole_numbers(keys: pa.Array) -> NDArray[np.int64]:
 def _refuse_unknown(
     parts: list[Records], path: str | Path, vocabulary: str, at: int, offsets: NDArray[np.int64], keys: pa.Array
 ) -> None:
-    lines = [line for part in parts for line in part.lines]
+    lines = np.concatenate([part.lines for part in parts])
     row = int(np.searchsorted(offsets, at, side="right")) - 1
     raise DataError(
         f"{path}:{lines[row]}: label '{shown(keys[at].as_py())}' is not in {vocabulary}. "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,20 +17,16 @@ class Records:
     """Neighbouring documents of a file. Labels are keys; nothing is numbered yet."""
 
     ids: list[str]
-    lines: list[int]
+    lines: Sequence[int] | NDArray[np.int64]
     """Line number of each document, for messages."""
     fields: dict[str, pa.Array] = field(default_factory=dict)
     features: Csr | None = None
-    label_counts: list[int] | None = None
+    label_counts: Sequence[int] | NDArray[np.int64] | None = None
     """Labels of each document; None where the file has none."""
-    label_keys: list[str] = field(default_factory=list)
+    label_keys: list[str] | pa.Array = field(default_factory=list)
     """The labels of all documents, one after the other."""
     label_width: int | None = None
     """How many labels the file's header announces."""
 
     def __len__(self) -> int:
-        return len(self.ids)
-
-    def label_offsets(self) -> NDArray[np.int64]:
-        counts = self.label_counts if self.label_counts is not None else [0] * len(self)
-        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        return len(self.lines)

@@ -32,9 +32,9 @@ class InvertedIndex(NamedTuple):
         columns = sp.csc_array(rows)
         columns.sort_indices()
         return cls(
-            columns.indptr.astype(np.int64),
-            columns.indices.astype(np.int32),
-            columns.data.astype(np.float32),
+            columns.indptr.astype(np.int64, copy=False),
+            columns.indices.astype(np.int32, copy=False),
+            columns.data.astype(np.float32, copy=False),
             int(rows.shape[0]),
         )
 
@@ -46,9 +46,9 @@ class InvertedIndex(NamedTuple):
         shape = (int(queries.shape[0]), min(count, self.size))
         found = np.full(shape, -1, dtype=np.int32)
         products = np.zeros(shape, dtype=np.float32)
-        indptr = queries.indptr.astype(np.int64)
-        indices = queries.indices.astype(np.int32)
-        data = np.ascontiguousarray(queries.data, dtype=np.float32)
+        indptr = queries.indptr.astype(np.int64, copy=False)
+        indices = queries.indices.astype(np.int32, copy=False)
+        data = queries.data.astype(np.float32, copy=False)
 
         def search(start: int) -> None:
             stop = min(start + QUERIES, shape[0])

@@ -6,8 +6,8 @@ document for each thread. Documents whose dual variable stays at zero drop out o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from xmtc.dataset import Csr
 from xmtc.jit import kernel, run_parallel
+
+Result = TypeVar("Result")
 
 BLOCK_CELLS = 1 << 20
 """Margins held at once by a thread: 4 MiB."""
@@ -44,12 +46,12 @@ class Problem(NamedTuple):
         by_label = labels.T.tocsr()
         by_label.sort_indices()
         return cls(
-            rows.indptr.astype(np.int64),
-            rows.indices.astype(np.int32),
-            np.ascontiguousarray(rows.data, dtype=np.float32),
+            rows.indptr.astype(np.int64, copy=False),
+            rows.indices.astype(np.int32, copy=False),
+            rows.data.astype(np.float32, copy=False),
             int(rows.shape[1]),
-            by_label.indptr.astype(np.int64),
-            by_label.indices.astype(np.int32),
+            by_label.indptr.astype(np.int64, copy=False),
+            by_label.indices.astype(np.int32, copy=False),
         )
 
 
@@ -84,7 +86,7 @@ def train_labels(
         kept = np.flatnonzero(np.abs(weights[:-1]) >= prune).astype(np.int32)
         return kept, weights[kept], weights[-1]
 
-    solved = list(run_parallel(solve, labels, threads))
+    solved = list(run_parallel(solve, labels, threads, ahead=32))
     return LabelWeights(
         np.concatenate([[0], np.cumsum([len(kept) for kept, _, _ in solved])]).astype(np.int64),
         np.concatenate([kept for kept, _, _ in solved]),
@@ -103,7 +105,7 @@ def row_squares(indptr: NDArray[np.int64], values: NDArray[np.float32]) -> NDArr
     return out
 
 
-@kernel(fastmath=True)
+@kernel(fastmath={"reassoc", "contract", "arcp", "nsz"})  # infinities keep their meaning
 def solve_label(
     indptr: NDArray[np.int64],
     indices: NDArray[np.int32],
@@ -200,13 +202,16 @@ class FeatureWeights(NamedTuple):
         features = np.searchsorted(self.indptr, places, side="right") - 1
         return dict(zip(features.tolist(), self.values[places].tolist(), strict=True))
 
-    def blocks(self, rows: Csr, threads: int) -> Iterator[tuple[int, NDArray[np.float32]]]:
-        """(first row, (m, L) margins) of neighbouring rows: a few at a time, so that no n × L matrix has to exist."""
+    def by_block(
+        self, rows: Csr, threads: int, reduce: Callable[[int, NDArray[np.float32]], Result]
+    ) -> Iterator[Result]:
+        """What `reduce` makes of (first row, (m, L) margins): a few rows at a time, so that no n × L has to exist."""
         step = max(1, BLOCK_CELLS // len(self.bias))
 
-        def block(start: int) -> tuple[int, NDArray[np.float32]]:
+        def block(start: int) -> Result:
             piece = rows[start : start + step]
-            return start, _margins(piece.indptr.astype(np.int64), piece.indices.astype(np.int32), piece.data, *self)
+            indices = piece.indices.astype(np.int32, copy=False)
+            return reduce(start, _margins(piece.indptr.astype(np.int64, copy=False), indices, piece.data, *self))
 
         yield from run_parallel(block, range(0, int(rows.shape[0]), step), threads)
 

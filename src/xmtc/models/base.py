@@ -164,7 +164,7 @@ class Model(ABC):
             raise UnsupportedError(f"{self.name} cannot explain its answers. {able}")
         if not isinstance(text, str):
             raise DataError(f"explain takes one text. Got {type(text).__name__}.")
-        number = label if isinstance(label, int) else self.labels.find(label)
+        number = int(label) if isinstance(label, (int, np.integer)) else self.labels.find(label)
         if not 0 <= number < len(self.labels):
             raise DataError(f"label {number} is not below the model's {len(self.labels):,} labels.")
         score = float(self.score([text], np.array([[number]]))[0, 0])
@@ -172,16 +172,17 @@ class Model(ABC):
 
     def save(self, folder: str | Path) -> None:
         """Write or replace a model folder; a save that is killed leaves what was there before."""
+        labels = self.labels  # a model that is not trained has nothing to save
         state = self._state()
         arrays = {
             "label_counts": self.label_counts,
             **{f"model.{name}": a for name, a in state.arrays.items()},
         }
-        tables = {"labels": self.labels.table, **state.tables}
+        tables = {"labels": labels.table, **state.tables}
         manifest = {
             "model": self.name,
             "settings": config.to_mapping(self.config),
-            "labels": len(self.labels),
+            "labels": len(labels),
             "training": self.training,
         }
         store.write_folder(Path(folder), manifest, State(state.values, arrays, tables))
@@ -198,6 +199,7 @@ class Model(ABC):
             model._labels = LabelIndex(state.tables["labels"])
             model.label_counts = state.arrays["label_counts"]
             model.training = dict(manifest["training"])
+            model.facts = dict(model.training.get("found", {}))
             model.runtime = runtime or Runtime()
             arrays = {
                 name.removeprefix("model."): array for name, array in state.arrays.items() if name.startswith("model.")

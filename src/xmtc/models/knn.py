@@ -83,8 +83,9 @@ class Knn(Model):
             return
         source = train if valid is None else valid
         chosen = np.sort(np.random.default_rng(run.runtime.seed).permutation(len(source))[:HELD_OUT])
-        held = source.take(chosen)
-        queries = rows[chosen] if valid is None else self._features.transform(held, run.runtime)
+        queries = rows[chosen] if valid is None else self._features.transform(valid.take(chosen), run.runtime)
+        assert source.labels is not None
+        truth = source.labels[chosen]
         found, products = self._index.nearest(queries, max(neighbours) + 1, run.runtime.threads)
         if valid is None:
             itself = np.argsort(found == chosen[:, None], axis=1, kind="stable")  # the document itself goes last
@@ -95,7 +96,7 @@ class Knn(Model):
             for count, power in pairs:
                 ballots = self._ballots(found[:, :count], products[:, :count], power, len(self.label_counts))
                 ranked, _ = best_of_rows(*ballots, 5)
-                quality = ndcg(ranked, held.labels, 5)
+                quality = ndcg(ranked, truth, 5)
                 if quality > best:
                     best, self._neighbours, self._power = quality, count, power
                 task.advance()
@@ -119,7 +120,9 @@ class Knn(Model):
         return self._ballots(found, products, self._power, len(self.labels))
 
     def _ballots(self, found: NDArray[np.int32], products: NDArray[np.float32], power: float, labels: int) -> Ballots:
-        weights = products ** np.float32(power)
+        nearest = np.maximum(products[:, :1], np.finfo(np.float32).tiny)
+        shares = (products / nearest).astype(np.float32)  # of the nearest, so that high powers do not vanish
+        weights = shares ** np.float32(power)
         return vote(np.ascontiguousarray(found), weights, self._label_indptr, self._label_indices, labels)
 
     def _nearest(self, rows: Csr) -> tuple[NDArray[np.int32], NDArray[np.float32]]:

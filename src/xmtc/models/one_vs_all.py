@@ -28,7 +28,7 @@ class OneVsAllSettings(Settings):
     cost: float = 1.0
     """Price of a training error against large weights (C of a support vector machine)."""
     tolerance: float = 0.1
-    """Stop a label's training when no dual variable would move by more."""
+    """Stop a label's training when the projected gradients of its dual differ by no more."""
     passes: int = 20
     """Stop after this many passes over the documents at the latest."""
     prune: float = 0.01
@@ -82,20 +82,17 @@ class OneVsAll(Model):
 
     def _predict(self, batch: Dataset, k: int) -> tuple[Labels, Scores]:
         rows = self._features.transform(batch, self.runtime)
-        found = np.empty((len(batch), k), dtype=np.int64)
-        given = np.empty((len(batch), k), dtype=np.float32)
-        for start, margins in self._weights.blocks(rows, self.runtime.threads):
-            stop = start + len(margins)
-            found[start:stop], given[start:stop] = best_of_block(margins, k)
+        best = self._weights.by_block(rows, self.runtime.threads, lambda _, margins: best_of_block(margins, k))
+        found, given = (np.concatenate(parts) for parts in zip(*best, strict=True))
         return found, _logistic(given)
 
     def _score(self, batch: Dataset, candidates: Labels) -> Scores:
+        def wanted(start: int, margins: NDArray[np.float32]) -> NDArray[np.float32]:
+            numbers = np.maximum(candidates[start : start + len(margins)], 0)
+            return np.take_along_axis(margins, numbers, axis=1)
+
         rows = self._features.transform(batch, self.runtime)
-        given = np.empty(candidates.shape, dtype=np.float32)
-        for start, margins in self._weights.blocks(rows, self.runtime.threads):
-            wanted = candidates[start : start + len(margins)]
-            given[start : start + len(margins)] = np.take_along_axis(margins, np.maximum(wanted, 0), axis=1)
-        return _logistic(given)
+        return _logistic(np.concatenate(list(self._weights.by_block(rows, self.runtime.threads, wanted))))
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         evidence = self._features.evidence(text, self._weights.of_label(label))

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
 
-from xmtc import store
+from xmtc import __version__, store
 from xmtc.config import to_mapping
 from xmtc.dataset import Csr
 from xmtc.errors import XmtcError
-from xmtc.mapping import let_go
+from xmtc.mapping import let_go, string_offsets
 from xmtc.progress import Progress, silent
 from xmtc.runtime import Runtime
 from xmtc.store import State
@@ -33,6 +34,9 @@ LIMIT_BYTES = 4 << 30
 WORTHWHILE_BYTES = 8 << 20
 """Less text than this is split again in the time that a look into the cache takes."""
 
+_ENTRY = re.compile(r"[0-9a-f]{32}-[0-9.]+-(tokens|tfidf-[0-9a-f]{16})")
+"""Names of our entries: nothing else in the folder is touched."""
+
 Thing = TypeVar("Thing")
 
 
@@ -41,7 +45,7 @@ def content_hash(texts: pa.ChunkedArray) -> str:
     content, lengths = hashlib.blake2b(digest_size=16), hashlib.blake2b(digest_size=16)
     for chunk in texts.chunks:
         if len(chunk):
-            offsets = np.frombuffer(chunk.buffers()[1], dtype=np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
+            offsets = string_offsets(chunk)
             content.update(memoryview(chunk.buffers()[2] or b"")[int(offsets[0]) : int(offsets[-1])])
             lengths.update(np.diff(offsets).tobytes())
             let_go(chunk)
@@ -87,7 +91,7 @@ def tfidf_of(
 def _place(texts: pa.ChunkedArray, runtime: Runtime, kind: str) -> Path | None:
     if runtime.cache is None or texts.nbytes < WORTHWHILE_BYTES:
         return None
-    return runtime.cache / f"{content_hash(texts)}-{RULE}-{kind}"
+    return runtime.cache / f"{content_hash(texts)}-{__version__}.{RULE}-{kind}"
 
 
 def _remembered(
@@ -129,7 +133,8 @@ def _from_tfidf(fitted: tuple[Tfidf, Csr]) -> State:
 
 def _evict(folder: Path, keep: Path) -> None:
     """Remove what was used longest ago until the cache is within its limit."""
-    entries = sorted((path for path in folder.iterdir() if path != keep), key=lambda path: path.stat().st_mtime)
+    own = [path for path in folder.iterdir() if _ENTRY.fullmatch(path.name) and path != keep]
+    entries = sorted(own, key=lambda path: path.stat().st_mtime)
     sizes = {path: sum(file.stat().st_size for file in path.iterdir()) for path in [*entries, keep]}
     total = sum(sizes.values())
     for path in entries:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from xmtc.text.tokens import TokenBlock, Tokens, fold, spans
 from xmtc.text.vocabulary import count_documents, fold_types, mapped_blocks
 
 WORD, CHARACTERS = 0, 1
+WORDS_AT_ONCE = 20_000
 
 
 @dataclass(frozen=True)
@@ -172,9 +173,11 @@ class Tfidf:
         if not self.settings.char_ngrams:
             return None
         get = self._lookup()[CHARACTERS].get
-        shortest, longest = self.settings.char_ngrams
-        grams = [character_ngrams(word, shortest, longest) for word in words.to_pylist()]
-        return ragged([[get(gram, -1) for gram in row] for row in grams])
+        counts, parts = [], []
+        for numbers, grams in _grams_of(words, self.settings):
+            counts.append(numbers)
+            parts.append(np.fromiter((get(gram, -1) for gram in grams), dtype=np.int32, count=len(grams)))
+        return _offsets(counts), np.concatenate(parts)
 
     def _features(
         self,
@@ -244,12 +247,15 @@ def _longer_candidates(
 def _character_candidates(
     words: pa.Array, blocks: list[TokenBlock], settings: TextSettings, threads: int
 ) -> _Candidates:
-    shortest, longest = settings.char_ngrams
-    grams = [character_ngrams(word, shortest, longest) for word in words.to_pylist()]
-    encoded = pa.array([gram for row in grams for gram in row], pa.string()).dictionary_encode()
-    indptr = np.concatenate([[0], np.cumsum([len(row) for row in grams])]).astype(np.int64)
-    parts = np.asarray(encoded.indices, dtype=np.int32)
-    width = len(encoded.dictionary)
+    counts, encoded = [], [pa.array([], pa.string()).dictionary_encode()]
+    for numbers, grams in _grams_of(words, settings):
+        counts.append(numbers)
+        encoded.append(pa.array(grams, pa.string()).dictionary_encode())
+    joined = pa.chunked_array(encoded).unify_dictionaries()
+    indptr = _offsets(counts)
+    parts = np.concatenate([np.asarray(chunk.indices, dtype=np.int32) for chunk in joined.chunks])
+    dictionary = joined.chunk(joined.num_chunks - 1).dictionary
+    width = len(dictionary)
     frequencies = np.zeros(width, dtype=np.int64)
 
     def counted(block: TokenBlock) -> NDArray[np.int32]:
@@ -259,7 +265,7 @@ def _character_candidates(
     for part in run_parallel(counted, blocks, threads):
         frequencies += part
     kept = np.flatnonzero(frequencies >= settings.min_df)
-    names = encoded.dictionary.take(pa.array(kept)).to_pylist()
+    names = dictionary.take(pa.array(kept)).to_pylist()
     return _Candidates(names, frequencies[kept], CHARACTERS, 0, np.empty(0, dtype=np.uint64), [])
 
 
@@ -317,10 +323,15 @@ def character_ngrams(word: str, shortest: int, longest: int) -> list[str]:
     ]
 
 
-def ragged(rows: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Lists of numbers as offsets and one flat array."""
-    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
-    return indptr, np.array([number for row in rows for number in row], dtype=np.int32)
+def _grams_of(words: pa.Array, settings: TextSettings) -> Iterator[tuple[NDArray[np.int64], list[str]]]:
+    """Character n-grams of a few thousand words at a time: how many each has, and all of them in a row."""
+    for start in range(0, max(len(words), 1), WORDS_AT_ONCE):
+        rows = [character_ngrams(word, *settings.char_ngrams) for word in words.slice(start, WORDS_AT_ONCE).to_pylist()]
+        yield np.array([len(row) for row in rows], dtype=np.int64), [gram for row in rows for gram in row]
+
+
+def _offsets(counts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
 
 
 def stack_rows(parts: list[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]], width: int) -> Csr:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from xmtc.jit import run_parallel
-from xmtc.mapping import let_go
+from xmtc.mapping import let_go, string_offsets
 from xmtc.text import kernels
 from xmtc.text.characters import character_classes
 
@@ -79,10 +79,11 @@ def tokenise(texts: pa.ChunkedArray, threads: int = 1, advance: Callable[[int], 
         dictionaries.append(types)
         if advance is not None:
             advance(len(block.indptr) - 1)
-    merged = pa.concat_arrays([pa.array([], pa.string()), *dictionaries]).dictionary_encode()
+    wide = [types.cast(pa.large_string()) for types in dictionaries]  # all together they may pass 2 GiB
+    merged = pa.concat_arrays([pa.array([], pa.large_string()), *wide]).dictionary_encode()
     ends = np.cumsum([len(types) for types in dictionaries], dtype=np.int64)
     types_of = np.split(np.asarray(merged.indices, dtype=np.int32), ends[:-1]) if dictionaries else []
-    return Tokens(blocks, types_of, merged.dictionary)
+    return Tokens(blocks, types_of, merged.dictionary.cast(pa.string()))
 
 
 def spans(text: str) -> list[Span]:
@@ -105,7 +106,7 @@ def _blocks(texts: pa.ChunkedArray) -> Iterator[pa.Array]:
     waiting: list[pa.Array] = []
     size = 0
     for chunk in texts.chunks:
-        offsets = _offsets(chunk)
+        offsets = string_offsets(chunk)
         start = 0
         while start < len(chunk):
             stop = int(np.searchsorted(offsets, int(offsets[start]) + BLOCK_BYTES, side="right")) - 1
@@ -130,17 +131,10 @@ def _joined(pieces: list[pa.Array]) -> pa.Array:
     return joined
 
 
-def _offsets(array: pa.Array) -> NDArray[np.int32]:
-    buffer = array.buffers()[1]
-    if buffer is None:
-        return np.zeros(1, dtype=np.int32)
-    return np.frombuffer(buffer, dtype=np.int32)[array.offset : array.offset + len(array) + 1]
-
-
 def _tokenise_block(
     texts: pa.Array,
 ) -> tuple[TokenBlock, pa.Array, tuple[NDArray[np.int32], NDArray[np.int32]]]:
-    offsets = _offsets(texts)
+    offsets = string_offsets(texts)
     data = np.frombuffer(texts.buffers()[2] or b"", dtype=np.uint8)
     room = (int(offsets[-1]) - int(offsets[0]) + 1) // 2 + 1 if len(offsets) > 1 else 0
     room += len(texts)  # every document may end in a token of its own
