@@ -313,9 +313,9 @@ def test_jsonl_holds_the_same_documents() -> None:
 
 def test_a_million_labels_need_neither_time_nor_tables() -> None:
     corpus = PlantedCorpus(documents=1_000_000, labels=1_000_000)
-    started = time.perf_counter()
+    started = time.process_time()
     assert len(gather(corpus, stop=2000).ids) == 2000
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
     tracemalloc.start()
     for _ in corpus.batches(1024, start=900_000, stop=906_000):
         pass
