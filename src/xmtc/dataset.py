@@ -198,6 +198,12 @@ class Dataset:
         assert part is not None
         return int(part.shape[0])
 
+    def __repr__(self) -> str:
+        parts = [f"{len(self):,} documents", *(f"field '{name}'" for name in self.fields)]
+        parts += [] if self.features is None else [f"{self.features.shape[1]:,} features"]
+        parts += [] if self.labels is None else [f"{self.labels.shape[1]:,} labels"]
+        return f"Dataset({', '.join(parts)})"
+
     @property
     def has_text(self) -> bool:
         return bool(self.fields)

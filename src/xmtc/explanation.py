@@ -66,6 +66,8 @@ class Explanation:
     label: str
     score: float
     evidence: tuple[Evidence, ...]
+    constant: float = 0.0
+    """What the model starts from before any evidence; with the weights of tokens it adds up to the margin."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; a front end picks its view by `kind`."""

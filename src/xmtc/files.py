@@ -147,24 +147,38 @@ def parse_lines(block: bytes, path: str | Path, before: int, example: str) -> It
 def replace_file(path: str | Path) -> Iterator[IO[bytes]]:
     """A file under a temporary name that takes its real name when the block ends well, and vanishes otherwise.
 
-    A name that ends in .gz, .xz, .zst or .bz2 compresses what is written.
+    A name that ends in .gz, .xz, .zst or .bz2 compresses what is written. A link is followed; a pipe or a device, which
+    has no content to lose, is written to directly.
     """
     path = Path(path)
+    if path.is_symlink():
+        path = path.resolve()
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with _writing(path), path.open("wb") as stream:
+            yield stream
+        return
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        with temporary.open("wb") as raw:
-            with _compressor(raw, path.suffix.lower()) as stream:
-                yield stream
-            raw.flush()
-            os.fsync(raw.fileno())
-        os.replace(temporary, path)
-        sync_folder(path.parent)
-    except OSError as error:
-        reason = error.strerror or shown(str(error))
-        raise DataError(f"{path}: cannot be written ({reason}). Free space or choose another place.") from None
+        with _writing(path):
+            with temporary.open("wb") as raw:
+                with _compressor(raw, path.suffix.lower()) as stream:
+                    yield stream
+                raw.flush()
+                os.fsync(raw.fileno())
+            os.replace(temporary, path)
+            sync_folder(path.parent)
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or shown(str(error))
+        raise DataError(f"{path}: cannot be written ({reason}). Free space or choose another place.") from None
 
 
 def sync_folder(folder: Path) -> None:

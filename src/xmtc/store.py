@@ -235,7 +235,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.is_file():
         if folder.exists() and not folder.is_dir():
-            raise ModelFormatError(f"{folder}: is a file, not a model folder. Name the folder.")
+            raise ModelFormatError(f"{folder}: is a file. The model folder comes first.")
         what = "no such folder" if not folder.exists() else f"no {MANIFEST} in it, so not a model folder"
         raise ModelFormatError(f"{folder}: {what}. Train one with: xmtc train TRAIN --out {folder}")
     try:
@@ -348,7 +348,7 @@ class Workspace:
             for name, value in fingerprint.items():
                 if before.get(name) != value:
                     raise ConfigError(
-                        f"{self.folder}: was started with another {name}. "
+                        f"{self.folder}: was started with a different {name}. "
                         "Give the same files and settings, or start over with --force."
                     )
             return

@@ -47,6 +47,9 @@ class TopK:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __repr__(self) -> str:
+        return f"TopK({len(self):,} documents, k={self.k}, {len(self.index):,} labels)"
+
     @property
     def k(self) -> int:
         return int(self.labels.shape[1])

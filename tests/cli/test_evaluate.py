@@ -85,7 +85,7 @@ class TestEvaluate:
         ("arguments", "message"),
         [
             (["--unknown-labels", "keep"], "--unknown-labels must be count or drop. Got 'keep'."),
-            (["--json", "nowhere/s.json"], "nowhere/s.json: cannot be written"),
+            (["--json", "nowhere/s.json"], "nowhere/s.json: there is no folder nowhere"),
             (["--json", "."], ".: is a folder. Name a file to write to."),
             (["--propensity-b", "-5"], "B > 0"),
             (["--propensity-a", "x"], "Invalid value for '--propensity-a'"),
@@ -127,6 +127,6 @@ class TestCompare:
         test = data / "test.jsonl"
         assert mistake("compare", ova) == "compare needs one or more model folders and then a test file."
         assert "Missing argument" in mistake("compare")
-        assert mistake("compare", test, ova) == f"{test}: is a file, not a model folder. Name the folder."
+        assert mistake("compare", test, ova) == f"{test}: is a file. The model folder comes first."
         assert "no such file" in mistake("compare", ova, "nowhere.jsonl")
         assert "must be count or drop" in mistake("compare", ova, test, "--unknown-labels", "x")

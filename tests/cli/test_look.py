@@ -23,7 +23,8 @@ COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-def
 class TestExplain:
     def test_words_of_a_linear_model(self, ova: Path, label_text: tuple[str, str], corpus: object) -> None:
         name, text = label_text
-        first, *evidence = call("explain", ova, "--text", text, "--label", name).out.splitlines()
+        first, constant, *evidence = call("explain", ova, "--text", text, "--label", name).out.splitlines()
+        assert "before any word is read" in constant
         score = load(ova).predict([text], 1).scores[0, 0]
         assert first == f"{name}   score {score:.4f}"
         weight, word, place = evidence[0].split()

@@ -130,7 +130,7 @@ class TestMistakes:
             (["--text", "x", "--output-format", "parquet"], "--output-format parquet needs a file."),
             (["--text", "x", "--output", "."], ".: is a folder. Name a file to write to."),
             (["--text", "x", "--output", ""], ".: is a folder. Name a file to write to."),
-            (["--text", "x", "--output", "nowhere/a.jsonl"], "nowhere/a.jsonl: cannot be written"),
+            (["--text", "x", "--output", "nowhere/a.jsonl"], "nowhere/a.jsonl: there is no folder nowhere"),
             (["--text", "x", "--output", "/proc/a.jsonl"], "/proc/a.jsonl: cannot be written"),
             (["-"], "empty"),
         ],
@@ -149,7 +149,7 @@ class TestMistakes:
         assert said.startswith(f"{tmp_path / 'nowhere'}: no such folder. Train one with: xmtc train")
         assert "no model.json in it, so not a model folder" in mistake("predict", data, "--text", "x")
         said = mistake("predict", data / "train.jsonl", "--text", "x")
-        assert said == f"{data / 'train.jsonl'}: is a file, not a model folder. Name the folder."
+        assert said == f"{data / 'train.jsonl'}: is a file. The model folder comes first."
 
     def test_features_for_a_text_model_and_text_for_a_features_model(self, models: Path, data: Path) -> None:
         said = mistake("predict", models / "one_vs_all", data / "test.txt")
@@ -161,3 +161,31 @@ class TestMistakes:
         (tmp_path / "wide.txt").write_text("1 61 40\n0 60:1\n")
         said = mistake("predict", models / "features", tmp_path / "wide.txt")
         assert said == "the model knows 60 features. Got a matrix with 61 columns."
+
+
+class TestFilesThatAreSomethingElse:
+    @pytest.mark.parametrize(
+        ("name", "content", "message"),
+        [
+            ("d.csv", "id,text\n1,hello\n", "tables are not read. Write JSONL"),
+            ("d.json", '[\n{"text": "a"}\n]\n', "is one JSON array. Write JSONL"),
+            ("d.xlsx", "PK\x03\x04rest", "is not a text file. Write JSONL"),
+            ("d.txt", "PK\x03\x04rest", "is not a text file. Write JSONL"),
+        ],
+    )
+    def test_refused(self, ova: Path, tmp_path: Path, name: str, content: str, message: str) -> None:
+        (tmp_path / name).write_text(content)
+        assert message in mistake("predict", ova, tmp_path / name)
+
+    def test_output_is_not_the_input(self, ova: Path, tmp_path: Path) -> None:
+        source = tmp_path / "texts.jsonl"
+        source.write_text('{"text": "precious"}\n')
+        assert "is the file that is read" in mistake("predict", ova, source, "--output", source)
+        assert "is the file that is read" in mistake("evaluate", ova, source, "--json", source)
+        assert source.read_text() == '{"text": "precious"}\n'
+
+    def test_unknown_endings_are_not_guessed(self, ova: Path, tmp_path: Path) -> None:
+        said = mistake("predict", ova, "--text", "x", "--output", tmp_path / "answers.csv")
+        assert "Use one of .jsonl, .ndjson, .tsv, .parquet, .txt, or --output-format." in said
+        call("predict", ova, "--text", "x", "--output", tmp_path / "answers.csv", "--output-format", "tsv")
+        assert (tmp_path / "answers.csv").read_text().startswith("id\trank\tkey\tname\tscore\n")

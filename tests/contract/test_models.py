@@ -309,6 +309,9 @@ class TestExplain:
         assert found.score == pytest.approx(float(fitted.predict([text], k=1).scores[0, 0]), abs=1e-6)
         assert found.evidence
         json.dumps(found.to_json())
+        if found.kind == "tokens":  # what is shown adds up to what is scored
+            margin = found.constant + sum(item.weight for item in found.evidence)
+            assert 1 / (1 + np.exp(-margin)) == pytest.approx(found.score, abs=1e-4)
         number = fitted.predict([text], k=1).labels[0, 0]
         assert fitted.explain(text, number) == found
         with pytest.raises(DataError, match="Did you mean"):

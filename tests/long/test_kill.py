@@ -177,7 +177,7 @@ def test_interrupted_refused_and_resumed(place: Path) -> None:
         _, said = process.communicate(timeout=120)
         assert process.returncode == 2
         assert said == (
-            f"xmtc: interrupted.work: was started with another {what}. "
+            f"xmtc: interrupted.work: was started with a different {what}. "
             "Give the same files and settings, or start over with --force.\n"
         )
     original = (place / "train.jsonl").read_bytes()
@@ -188,7 +188,7 @@ def test_interrupted_refused_and_resumed(place: Path) -> None:
     finally:
         (place / "train.jsonl").write_bytes(original)
     assert process.returncode == 2
-    assert said.startswith("xmtc: interrupted.work: was started with another training data.")
+    assert said.startswith("xmtc: interrupted.work: was started with a different training data.")
     assert said.count("\n") == 1
     assert {path.name: path.read_bytes() for path in work.iterdir()} == before
 

@@ -7,6 +7,7 @@ import gzip
 import lzma
 import os
 import random
+import subprocess
 from pathlib import Path
 
 import pyarrow as pa
@@ -171,3 +172,20 @@ def test_shown_is_one_printable_short_line():
     assert shown(awkward).encode()  # half a surrogate pair cannot be encoded
     assert len(shown("x" * 1000)) == 60
     assert shown(["a"]) == "['a']"
+
+
+def test_links_are_followed_and_pipes_written_to(tmp_path: Path) -> None:
+    real, link = tmp_path / "real.jsonl", tmp_path / "link.jsonl"
+    real.write_text("old")
+    link.symlink_to(real)
+    with replace_file(link) as stream:
+        stream.write(b"new")
+    assert link.is_symlink()
+    assert real.read_text() == "new"
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
+        with replace_file(pipe) as stream:
+            stream.write(b"through the pipe")
+        assert reader.communicate(timeout=10)[0] == b"through the pipe"
+    assert pipe.is_fifo()

@@ -63,13 +63,17 @@ def check_choice(option: str, given: str, choices: tuple[str, ...]) -> None:
         raise ConfigError(f"{option} must be {' or '.join(choices)}. Got '{given}'.")
 
 
-def check_writable(path: Path | None) -> None:
+def check_writable(path: Path | None, source: str | Path | None = None) -> None:
     """Refuse a place that cannot be written to before the work is done, not after it."""
     if path is None:
         return
+    if source is not None and path.exists() and Path(source).exists() and path.samefile(source):
+        raise DataError(f"{path}: is the file that is read. Choose another name for what is written.")
     if path.is_dir():
         raise DataError(f"{path}: is a folder. Name a file to write to.")
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+    if not path.parent.is_dir():
+        raise DataError(f"{path}: there is no folder {path.parent}. Make it first.")
+    if not os.access(path.parent, os.W_OK):
         raise DataError(f"{path}: cannot be written there. Choose another place.")
 
 
@@ -149,8 +153,8 @@ def train(
         )
     except KeyboardInterrupt:
         work = Workspace.beside(out)
-        kept = f"Finished parts are in {work}: go on with the same command and --resume."
-        tell(f"xmtc: interrupted. {kept if work.exists() else 'Nothing was begun.'}")
+        parts = f"Finished parts are in {work}" if any(work.glob("*.safetensors")) else "Nothing was finished yet"
+        tell(f"xmtc: interrupted. {parts}: go on with the same command and --resume.")
         raise typer.Exit(130) from None
     for name, value in trained.facts.items():
         tell(f"found: {name} = {value}")
@@ -194,11 +198,12 @@ def predict(
     from xmtc.cli.show import shortened
 
     if (source is None) == (text is None):
-        raise ConfigError("predict needs either an INPUT file (or - for standard input) or --text TEXT.")
+        both = "" if text is None else ", not both"
+        raise ConfigError(f"predict needs either an INPUT file (or - for standard input) or --text TEXT{both}.")
     form = chosen_format(output_format, output)
     if k < 1:
         raise ConfigError(f"'k' must be an integer ≥ 1. Got {k}.")
-    check_writable(output)
+    check_writable(output, source)
     model = load(folder, make_runtime(threads))
     if source is not None:
         count = write_answers(workflows.predict(model, source, k), output, form)
@@ -233,7 +238,7 @@ def evaluate(
     from xmtc.store import write_json
 
     check_choice("--unknown-labels", unknown_labels, ("count", "drop"))
-    check_writable(json_file)
+    check_writable(json_file, test)
     model, progress = load(folder, make_runtime(threads)), terminal_progress()
     result = workflows.evaluate(
         model,
@@ -386,7 +391,8 @@ def main() -> NoReturn:
     except MemoryError:
         _fail("out of memory. Use fewer features (--set text.max_features=N) or a larger machine.")
     except OSError as error:
-        _fail(f"{error.filename or 'a file'}: {error.strerror or error}. Check place, permissions and free space.")
+        place = error.filename or "standard output"
+        _fail(f"{place}: {error.strerror or error}. Check place, permissions and free space.")
     sys.exit(status)
 
 

@@ -14,6 +14,7 @@ from xmtc.files import plain_name, replace_file
 from xmtc.topk import TopK, arrow_schema
 
 FORMATS = ("jsonl", "tsv", "parquet", "table")
+ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".tsv": "tsv", ".parquet": "parquet", ".txt": "table", "": "jsonl"}
 
 
 def chosen_format(given: str | None, output: Path | None) -> str:
@@ -27,8 +28,11 @@ def chosen_format(given: str | None, output: Path | None) -> str:
             raise ConfigError("--output-format parquet needs a file. Add --output FILE.")
         return given
     if output is not None:
-        suffix = plain_name(output).rpartition(".")[2]
-        return suffix if suffix in ("tsv", "parquet") else "table" if suffix == "txt" else "jsonl"
+        suffix = Path(plain_name(output)).suffix
+        if suffix not in ENDINGS:
+            known = ", ".join(ending for ending in ENDINGS if ending)
+            raise ConfigError(f"{output}: the ending says no known form. Use one of {known}, or --output-format.")
+        return ENDINGS[suffix]
     return "table" if sys.stdout.isatty() else "jsonl"
 
 

@@ -37,7 +37,7 @@ class Bars:
     @contextmanager
     def task(self, title: str, total: int | None = None) -> Iterator[Task]:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
         columns = (
@@ -45,6 +45,8 @@ class Bars:
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
         )
         with RichProgress(*columns, console=Console(stderr=True)) as bars:

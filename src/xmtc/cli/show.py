@@ -57,7 +57,7 @@ def ranking(answer: TopK, texts: Sequence[str] | None = None, truth: Sequence[Co
     for number, pairs in enumerate(answer.pairs()):
         title = answer.ids[number] if texts is None else shortened(texts[number], 90)
         right = () if truth is None else truth[number]
-        lines = [f"  {score:8.4f}  {name}{'  *' if name in right else ''}" for name, score in pairs]
+        lines = [f"  {score:8.4f}  {shortened(name, 90)}{'  *' if name in right else ''}" for name, score in pairs]
         lines = lines or ["  (no label: nothing in it is known)"]
         blocks.append("\n".join([title, *lines]))
     return "\n".join(blocks)
@@ -71,9 +71,11 @@ def shortened(text: str, width: int) -> str:
 
 def explanation(found: Explanation, most: int = 10) -> str:
     """An explanation in words; the view follows the kind of evidence."""
-    lines = [f"{found.label}   score {found.score:.4f}"]
+    lines = [f"{shortened(found.label, 90)}   score {found.score:.4f}"]
     if not found.evidence:
         lines.append("  nothing in this text speaks for or against it")
+    if found.constant:
+        lines.append(f"  {found.constant:+8.4f}  (before any word is read)")
     for item in found.evidence[:most]:
         lines += _evidence(item)
     more = len(found.evidence) - most

@@ -99,9 +99,9 @@ def _labels(row: dict[str, Any], name: str, place: str, labelled: bool) -> list[
         if labelled:
             raise DataError(f"{place}: no '{name}'. Add a list of labels; it may be empty: [].")
         return []
-    if labels is None and not labelled:
-        return []
     if not isinstance(labels, list):
+        if not labelled:
+            return []  # nobody asked for them
         raise DataError(f'{place}: \'{name}\' must be a list such as ["a", "b"]. Got {_json_kind(labels)}.')
     out = []
     for label in labels:

@@ -127,7 +127,9 @@ def _records(
 
 def _detected(path: str | Path) -> str:
     """The format of a file by its first line; plain lines of text can only be predicted on."""
-    first = first_bytes(path).removeprefix(b"\xef\xbb\xbf").lstrip()
+    start = first_bytes(path)
+    _refuse_other_kinds(path, start)
+    first = start.removeprefix(b"\xef\xbb\xbf").lstrip()
     line = first.split(b"\n", 1)[0]
     if line.startswith(b"{") or plain_name(path).endswith((".jsonl", ".ndjson")):
         return "jsonl"
@@ -136,6 +138,19 @@ def _detected(path: str | Path) -> str:
     if not first:
         raise DataError(f"{path}: empty. Write one document a line.")
     return "text"
+
+
+def _refuse_other_kinds(path: str | Path, start: bytes) -> None:
+    """Files that would pass as lines of text and are something else."""
+    name, remedy = plain_name(path), 'Write JSONL: {"text": "…", "labels": ["…"]} a line.'
+    if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise DataError(f"{path}:1: not UTF-8 but UTF-16. Convert the file to UTF-8.")
+    if start.startswith((b"PK\x03\x04", b"PAR1", b"%PDF")) or name.endswith((".xlsx", ".parquet", ".pdf", ".docx")):
+        raise DataError(f"{path}: is not a text file. {remedy}")
+    if name.endswith((".csv", ".tsv")):
+        raise DataError(f"{path}: tables are not read. {remedy}")
+    if start.lstrip().startswith(b"[") and name.endswith(".json"):
+        raise DataError(f"{path}: is one JSON array. {remedy}")
 
 
 def _text_lines(path: str | Path) -> Iterator[Records]:

@@ -65,6 +65,7 @@ def train_labels(
     prune: float,
     seed: int,
     threads: int,
+    advance: Callable[[], None] = lambda: None,
 ) -> LabelWeights:
     """Classifiers of neighbouring labels; the result does not depend on `threads`."""
     squares = row_squares(problem.indptr, problem.values)
@@ -86,7 +87,10 @@ def train_labels(
         kept = np.flatnonzero(np.abs(weights[:-1]) >= prune).astype(np.int32)
         return kept, weights[kept], weights[-1]
 
-    solved = list(run_parallel(solve, labels, threads, ahead=32))
+    solved = []
+    for done in run_parallel(solve, labels, threads, ahead=32):
+        solved.append(done)
+        advance()
     return LabelWeights(
         np.concatenate([[0], np.cumsum([len(kept) for kept, _, _ in solved])]).astype(np.int64),
         np.concatenate([kept for kept, _, _ in solved]),

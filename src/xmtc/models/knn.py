@@ -100,7 +100,9 @@ class Knn(Model):
                 if quality > best:
                     best, self._neighbours, self._power = quality, count, power
                 task.advance()
-        self.facts = {"neighbours": self._neighbours, "power": self._power, "nDCG@5 held out": round(best, 4)}
+        found_out = {"neighbours": self._neighbours, "power": self._power}
+        chosen_here = {name: value for name, value in found_out.items() if getattr(self.config, name) == "auto"}
+        self.facts = {**chosen_here, "nDCG@5 held out": round(best, 4)}
 
     def _document_table(self, train: Dataset) -> pa.Table:
         ids = pa.array(train.document_ids(), pa.string())

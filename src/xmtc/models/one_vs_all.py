@@ -74,9 +74,11 @@ class OneVsAll(Model):
                         prune=self.config.prune,
                         seed=run.runtime.seed,
                         threads=run.runtime.threads,
+                        advance=task.advance,
                     )
                     run.workspace.save(part, weights._asdict())
-                task.advance(len(labels))
+                else:
+                    task.advance(len(labels))
         parts = [LabelWeights(**run.workspace.load(f"labels-{labels.start}")[0]) for labels in batches]
         self._weights = FeatureWeights.assemble(parts, problem.width)
 
@@ -96,7 +98,8 @@ class OneVsAll(Model):
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         evidence = self._features.evidence(text, self._weights.of_label(label))
-        return Explanation("tokens", text, self.labels.name(label), score, tuple(evidence))
+        constant = float(self._weights.bias[label])
+        return Explanation("tokens", text, self.labels.name(label), score, tuple(evidence), constant)
 
     def _state(self) -> State:
         kept = self._features.state()
