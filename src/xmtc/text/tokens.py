@@ -73,17 +73,40 @@ def fold(token: str, lowercase: bool = True) -> str:
 def tokenise(texts: pa.ChunkedArray, threads: int = 1, advance: Callable[[int], None] | None = None) -> Tokens:
     """Split texts into tokens. The result does not depend on `threads`."""
     blocks: list[TokenBlock] = []
-    dictionaries: list[pa.Array] = []
+    join = _Join()
     for block, types, _ in run_parallel(_tokenise_block, _blocks(texts), threads):
         blocks.append(block)
-        dictionaries.append(types)
+        join.add(types)
         if advance is not None:
             advance(len(block.indptr) - 1)
-    wide = [types.cast(pa.large_string()) for types in dictionaries]  # all together they may pass 2 GiB
-    merged = pa.concat_arrays([pa.array([], pa.large_string()), *wide]).dictionary_encode()
-    ends = np.cumsum([len(types) for types in dictionaries], dtype=np.int64)
-    types_of = np.split(np.asarray(merged.indices, dtype=np.int32), ends[:-1]) if dictionaries else []
-    return Tokens(blocks, types_of, merged.dictionary.cast(pa.string()))
+    join.settle()
+    return Tokens(blocks, join.types_of, join.types.cast(pa.string()))
+
+
+class _Join:
+    """One numbering for the types of all blocks, in the order in which they first come.
+
+    Dictionaries wait until they are as many as what is known, then are joined: work stays in proportion to the blocks,
+    and what is held to what is distinct.
+    """
+
+    def __init__(self) -> None:
+        self.types: pa.Array = pa.array([], pa.large_string())  # together they may pass 2 GiB
+        self.types_of: list[NDArray[np.int32]] = []
+        self._waiting: list[pa.Array] = []
+
+    def add(self, types: pa.Array) -> None:
+        self._waiting.append(types)
+        if sum(map(len, self._waiting)) > max(len(self.types), 1 << 18):
+            self.settle()
+
+    def settle(self) -> None:
+        wide = [types.cast(pa.large_string()) for types in self._waiting]
+        encoded = pa.concat_arrays([self.types, *wide]).dictionary_encode()  # what is known keeps its numbers
+        numbers = np.asarray(encoded.indices, dtype=np.int32)[len(self.types) :]
+        ends = np.cumsum([len(types) for types in self._waiting], dtype=np.int64)
+        self.types_of += [part.copy() for part in np.split(numbers, ends[:-1])] if self._waiting else []
+        self.types, self._waiting = encoded.dictionary, []
 
 
 def spans(text: str) -> list[Span]:
