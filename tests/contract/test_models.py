@@ -226,6 +226,18 @@ class TestFit:
         model.fit(documents_of(kind, train), train.labels)
         assert to_mapping(model.config) == before == to_mapping(kind().config)
 
+    def test_validation_documents(self, kind: type[Model], planted: tuple[Dataset, Dataset, object]) -> None:
+        """They may be a Dataset or a pair, and hold labels that training never saw; they add no label."""
+        train, test, _ = planted
+        held = test.slice(0, 50)
+        model = kind().fit(documents_of(kind, train), train.labels, valid=(documents_of(kind, held), held.labels))
+        assert len(model.labels) == train.labels.shape[1]
+        if "text" in kind.can:
+            strange = (held.text().to_pylist(), [["nobody knows"]] * 50)
+            assert len(kind().fit(train, valid=strange).labels) == len(train.label_index)
+        with pytest.raises(DataError, match="validation documents need labels"):
+            kind().fit(documents_of(kind, train), train.labels, valid=documents_of(kind, Dataset(fields=held.fields)))
+
     def test_plain_lists(self, kind: type[Model]) -> None:
         if "text" not in kind.can:
             pytest.skip("takes features")

@@ -40,7 +40,7 @@ def scorer(name: str) -> Callable[[Predictor, Any, Any], float]:
 
 @dataclass(frozen=True)
 class _Scorer:
-    """A class rather than a closure, so that scikit-learn can pickle it for its worker processes."""
+    """A class rather than a closure, so that scikit-learn can hand it to its worker processes."""
 
     measure: str
     k: int
