@@ -29,16 +29,26 @@ def seconds(*arguments: object) -> float:
     return min(waited, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
 
 
+def slowness() -> float:
+    """How much slower this machine counts to ten million now than the quiet one that the bars were set on (0.16 s)."""
+    times = []
+    for _ in range(3):
+        started = time.perf_counter()
+        sum(range(10_000_000))
+        times.append(time.perf_counter() - started)
+    return max(1.0, min(times) / 0.16)
+
+
 def test_help_is_quick() -> None:
     best = min(seconds("--help") for _ in range(5))
-    assert best < 0.3, f"xmtc --help took {best:.2f} s"
+    assert best < 0.3 * slowness(), f"xmtc --help took {best:.2f} s"
 
 
 def test_a_second_process_answers_quickly(ova: Path) -> None:
     arguments = ("predict", ova, "--text", "The years of the orchards")
     seconds(*arguments)  # kernels are compiled and cached
-    best = min(seconds(*arguments) for _ in range(3))
-    assert best < 1.5, f"xmtc predict took {best:.2f} s"
+    best = min(seconds(*arguments) for _ in range(5))
+    assert best < 1.5 * slowness(), f"xmtc predict took {best:.2f} s"
 
 
 def test_a_mistake(xmtc: Xmtc, tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import io
 import json
 import os
@@ -52,9 +54,23 @@ def make_runtime(threads: int | None = None, seed: int = 0) -> Runtime:
     """The machine as the command line sees it: all cores, and a cache for tokens unless XMTC_CACHE is 'off'."""
     from xmtc.runtime import Runtime, available_threads
 
+    _load_numba()
     place = os.environ.get("XMTC_CACHE") or str(Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "xmtc")
     cache = None if place == "off" else Path(place).expanduser()
     return Runtime(threads=available_threads() if threads is None else threads, seed=seed, cache=cache)
+
+
+def _load_numba() -> None:
+    """Load numba, but not scipy.linalg, where it looks for BLAS: no kernel uses it, and it takes its time."""
+    blocked = "scipy.linalg" not in sys.modules
+    if blocked:
+        sys.modules["scipy.linalg"] = None  # type: ignore[assignment]
+    try:
+        with contextlib.suppress(ImportError):
+            importlib.import_module("numba.np.arraymath")
+    finally:
+        if blocked:
+            del sys.modules["scipy.linalg"]
 
 
 def check_choice(option: str, given: str, choices: tuple[str, ...]) -> None:
