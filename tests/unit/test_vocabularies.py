@@ -131,7 +131,7 @@ class TestOnDocuments:
         labels = write(tmp_path / "labels.txt", b"a", b"b")
         with pytest.raises(DataError) as caught:
             read(train, vocabulary=labels)
-        # STYLE.md: train.jsonl:1482: label 'p1265' is not in labels.txt. Add it, or pass --unknown-labels drop.
+        # such as train.jsonl:1482: label 'p1265' is not in labels.txt. Add it, or pass --unknown-labels drop.
         remedy = "Add it, or pass --unknown-labels drop."
         assert str(caught.value) == f"{train}:4: label 'p1265' is not in labels.txt. {remedy}"
 
