@@ -267,6 +267,22 @@ class Dataset:
             yield self.slice(start, start + size)
 
 
+def align_labels(dataset: Dataset, index: LabelIndex) -> tuple[Csr, list[str]]:
+    """A dataset's labels under a model's numbers; labels the model does not know follow in columns of their own."""
+    assert dataset.labels is not None
+    assert dataset.label_index is not None
+    numbers = index.ids(dataset.label_index.table["key"].combine_chunks())
+    occurring = np.zeros(len(numbers), dtype=bool)
+    occurring[dataset.labels.indices] = True
+    unknown = np.flatnonzero((numbers < 0) & occurring)
+    numbers[unknown] = len(index) + np.arange(len(unknown))
+    shape = (len(dataset), len(index) + len(unknown))
+    columns = numbers[dataset.labels.indices]
+    aligned = sp.csr_array((dataset.labels.data, columns, dataset.labels.indptr), shape=shape)
+    aligned.sort_indices()
+    return aligned, dataset.label_index.strings("key", unknown)
+
+
 def _taken(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.ChunkedArray:
     """Rows of a string column, chunk by chunk: all of it may be more than one Arrow array of strings can hold."""
     order = np.argsort(rows, kind="stable")

@@ -32,7 +32,7 @@ from xmtc.files import replace_file, sync_folder
 
 FORMAT = 1
 MANIFEST = "model.json"
-_OWN_FILE = re.compile(r"^(?:[a-z_]+-[0-9a-f]{16}\.(?:safetensors|arrow)|\..*\.part)$")
+_OWN_FILE = re.compile(r"^(?:[a-z_]+-[0-9a-f]{16}\.(?:safetensors|arrow)|\.[^/\\]*\.part)$")
 _TYPES = {
     "F64": np.float64,
     "F32": np.float32,

@@ -13,12 +13,12 @@ import numpy as np
 
 from xmtc import __version__, config, store
 from xmtc.data.reading import read, stream
-from xmtc.dataset import Csr, Dataset
+from xmtc.dataset import Csr, Dataset, align_labels
 from xmtc.errors import ConfigError, DataError, MissingExtraError, XmtcError
 from xmtc.explanation import Explanation
 from xmtc.labels.propensity import inverse_propensities
 from xmtc.metrics import evaluate as measure
-from xmtc.models.base import Model, align_labels
+from xmtc.models.base import Model
 from xmtc.progress import Progress, silent
 from xmtc.recipes import find_recipe
 from xmtc.registry import MODELS, model_class, preferred
@@ -37,7 +37,6 @@ class Plan:
     model: Model
     out: Path
     resume: bool
-    force: bool
 
 
 def plan(
@@ -66,7 +65,7 @@ def plan(
         raise DataError(f"{work}: holds an unfinished training. Go on with --resume, or start over with --force.")
     if resume and not work.exists():
         raise DataError(f"{work}: there is no unfinished training to resume. Leave out --resume.")
-    return Plan(model, out, resume, force)
+    return Plan(model, out, resume)
 
 
 def train(

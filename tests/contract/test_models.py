@@ -14,12 +14,12 @@ import xmtc
 from tests.conftest import planted_split
 from xmtc import store
 from xmtc.config import to_mapping
-from xmtc.dataset import Dataset, as_dataset
+from xmtc.dataset import Dataset, align_labels, as_dataset
 from xmtc.errors import ConfigError, DataError, ModelFormatError, NotFittedError, UnsupportedError
 from xmtc.explanation import Explanation
 from xmtc.metrics import precision
 from xmtc.models import base
-from xmtc.models.base import Model, align_labels
+from xmtc.models.base import Model
 from xmtc.models.popularity import Popularity
 from xmtc.registry import MODELS, available, model_class
 from xmtc.runtime import Runtime

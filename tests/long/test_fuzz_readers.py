@@ -137,7 +137,7 @@ def small_headers(monkeypatch) -> None:
     monkeypatch.setattr("xmtc.data.xmlrepo.MOST_LABELS", 10_000)
 
 
-def result_or_words(path: Path, use: Callable[[], object]) -> None:
+def check_result_or_words(path: Path, use: Callable[[], object]) -> None:
     """Run `use`; a refusal must be one of ours, on one line, and begin with the file."""
     try:
         use()
@@ -148,7 +148,7 @@ def result_or_words(path: Path, use: Callable[[], object]) -> None:
         assert message.endswith((".", "?")), message
 
 
-def sound(dataset: Dataset) -> None:
+def check_sound(dataset: Dataset) -> None:
     """Every part of a dataset has its rows and can be looked at."""
     count = len(dataset)
     assert len(dataset.document_ids()) == count
@@ -163,11 +163,11 @@ def sound(dataset: Dataset) -> None:
         dataset.label_index.strings("name", dataset.labels.indices)
 
 
-def read_every_way(folder: Path, name: str, content: bytes, file_format: str | None, labelled: bool) -> None:
+def check_read_every_way(folder: Path, name: str, content: bytes, file_format: str | None, labelled: bool) -> None:
     path = folder / name
     path.write_bytes(content)
-    result_or_words(path, lambda: sound(read(path, file_format=file_format, labelled=labelled)))
-    result_or_words(path, lambda: [sound(batch) for batch in stream(path, file_format=file_format, size=2)])
+    check_result_or_words(path, lambda: check_sound(read(path, file_format=file_format, labelled=labelled)))
+    check_result_or_words(path, lambda: [check_sound(batch) for batch in stream(path, file_format=file_format, size=2)])
 
 
 FORMATS = st.sampled_from([None, "jsonl", "text", "xmlrepo"])
@@ -176,21 +176,21 @@ FORMATS = st.sampled_from([None, "jsonl", "text", "xmlrepo"])
 @often(4000)
 @given(st.sampled_from(["a.jsonl", "a.txt"]), SOUP, FORMATS, st.booleans())
 def test_soup(folder, name, content, file_format, labelled):
-    read_every_way(folder, name, content, file_format, labelled)
+    check_read_every_way(folder, name, content, file_format, labelled)
 
 
 @often(6000)
 @given(st.sampled_from(UNPACKED), EDITS, FORMATS | st.none(), st.booleans())
 def test_mutated_documents(folder, file, edits, file_format, labelled):
     name, content = file
-    read_every_way(folder, name, mutated(content, edits), file_format, labelled)
+    check_read_every_way(folder, name, mutated(content, edits), file_format, labelled)
 
 
 @often(2000)
 @given(st.sampled_from(PACKED), EDITS)
 def test_mutated_archives(folder, file, edits):
     name, content = file
-    read_every_way(folder, name, mutated(content, edits), None, True)
+    check_read_every_way(folder, name, mutated(content, edits), None, True)
 
 
 @often(1000)
@@ -201,7 +201,7 @@ def test_mutated_zstandard(folder, edits):
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, "zstd") as packed:
         packed.write(lines(DOCUMENTS[:1] * 3))
-    read_every_way(folder, "a.jsonl.zst", mutated(sink.getvalue().to_pybytes(), edits), None, True)
+    check_read_every_way(folder, "a.jsonl.zst", mutated(sink.getvalue().to_pybytes(), edits), None, True)
 
 
 @often(3000)
@@ -221,10 +221,10 @@ def test_vocabularies(folder, file, soup, edits, numbered):
         assert len(index) == len(set(index.keys)) == len(index.names) > 0
         assert index.ids(index.keys).tolist() == list(range(len(index)))
 
-    result_or_words(path, use)
+    check_result_or_words(path, use)
 
 
-def use_answers(path: Path, index: LabelIndex | None) -> None:
+def check_use_answers(path: Path, index: LabelIndex | None) -> None:
     top = TopK.read(path, index)
     assert len(top.names()) == len(top.keys()) == len(top.pairs()) == len(top.ids) == len(top)
     again = path.with_name("again.jsonl")
@@ -237,7 +237,7 @@ def use_answers(path: Path, index: LabelIndex | None) -> None:
 def test_answers_in_jsonl(folder, soup, edits, with_index):
     path = folder / "answers.jsonl"
     path.write_bytes(mutated(lines(ANSWERS), edits) if soup is None else soup)
-    result_or_words(path, lambda: use_answers(path, INDEX if with_index else None))
+    check_result_or_words(path, lambda: check_use_answers(path, INDEX if with_index else None))
 
 
 @often(1000)
@@ -247,7 +247,7 @@ def test_answers_in_parquet(folder, edits, soup):
     if not whole.exists():
         TopK([[0, 1], [2, -1]], [[0.5, 0.25], [1, -1]], INDEX).write(whole)
     path.write_bytes(mutated(whole.read_bytes(), edits) if soup is None else soup)
-    result_or_words(path, lambda: use_answers(path, None))
+    check_result_or_words(path, lambda: check_use_answers(path, None))
 
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.text(

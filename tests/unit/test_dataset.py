@@ -29,7 +29,7 @@ def numbered(ids: bool = True) -> Dataset:
     )
 
 
-def holds(dataset: Dataset, rows: list[int], prefix: str = "id ") -> None:
+def check_holds(dataset: Dataset, rows: list[int], prefix: str = "id ") -> None:
     assert len(dataset) == len(rows)
     assert dataset.fields["text"].to_pylist() == [f"text {n}" for n in rows]
     assert dataset.text().to_pylist() == [f"title {n}\ntext {n}" for n in rows]
@@ -44,14 +44,14 @@ class TestRows:
         "rows", [[], [0], [10, 0, 5], [3, 3, 3], list(range(COUNT)), np.array([4, 2], dtype=np.uint8)]
     )
     def test_take(self, rows, ids, prefix):
-        holds(numbered(ids).take(rows), list(rows), prefix)
+        check_holds(numbered(ids).take(rows), list(rows), prefix)
 
     @pytest.mark.parametrize(("ids", "prefix"), [(True, "id "), (False, "")])
     def test_takes_and_slices_of_takes_and_slices(self, ids, prefix):
-        holds(numbered(ids).slice(2, 9).take([6, 0]).slice(0, 1), [8], prefix)
+        check_holds(numbered(ids).slice(2, 9).take([6, 0]).slice(0, 1), [8], prefix)
 
     def test_take_by_mask(self):
-        holds(numbered().take(np.arange(COUNT) % 2 == 1), [1, 3, 5, 7, 9])
+        check_holds(numbered().take(np.arange(COUNT) % 2 == 1), [1, 3, 5, 7, 9])
 
     @pytest.mark.parametrize("rows", [[-1], [COUNT], [0.5], [[0]], [True], ["a"], 3])
     def test_rows_that_are_not_there(self, rows):
@@ -62,13 +62,13 @@ class TestRows:
     @pytest.mark.parametrize(("ids", "prefix"), [(True, "id "), (False, "")])
     @given(start=st.integers(-2, COUNT + 3), stop=st.integers(-2, COUNT + 3))
     def test_slice(self, ids, prefix, start, stop):
-        holds(numbered(ids).slice(start, stop), list(range(COUNT))[max(start, 0) : max(stop, 0)], prefix)
+        check_holds(numbered(ids).slice(start, stop), list(range(COUNT))[max(start, 0) : max(stop, 0)], prefix)
 
     @pytest.mark.parametrize("size", [1, 3, COUNT, 100])
     def test_batches(self, size):
         batches = list(numbered().batches(size))
         for number, batch in enumerate(batches):
-            holds(batch, list(range(COUNT))[number * size : (number + 1) * size])
+            check_holds(batch, list(range(COUNT))[number * size : (number + 1) * size])
         assert sum(map(len, batches)) == COUNT
 
     def test_batches_of_nothing(self):

@@ -42,7 +42,7 @@ def write(path: Path, *rows: object) -> Path:
     return path
 
 
-def refusal(path: Path, line: int | None = None, **how: object) -> str:
+def check_refusal(path: Path, line: int | None = None, **how: object) -> str:
     """The message of a refusal, held against the form that every message has."""
     with pytest.raises(DataError) as caught:
         read(path, **how)  # type: ignore[arg-type]
@@ -86,11 +86,11 @@ class TestJsonl:
         assert len(read(both)) == 2
 
     def test_a_bad_line_after_blank_ones_keeps_its_number(self, tmp_path):
-        assert "not JSON" in refusal(write(tmp_path / "a.jsonl", b"", ROWS[0], b"", b"  ", b"{bad"), 5)
+        assert "not JSON" in check_refusal(write(tmp_path / "a.jsonl", b"", ROWS[0], b"", b"  ", b"{bad"), 5)
 
     def test_line_numbers_go_on_from_block_to_block(self, tmp_path, monkeypatch):
         monkeypatch.setattr("xmtc.files.read_blocks.__defaults__", (64,))
-        refusal(write(tmp_path / "a.jsonl", *ROWS * 50, b"", b"{bad"), 152)
+        check_refusal(write(tmp_path / "a.jsonl", *ROWS * 50, b"", b"{bad"), 152)
         dataset = read(write(tmp_path / "b.jsonl", *ROWS * 50))
         assert dataset.document_ids() == ["a", "b", "c"] * 50
         assert label_sets(dataset) == [set(row["labels"]) for row in ROWS] * 50
@@ -134,12 +134,12 @@ class TestJsonl:
     )
     def test_a_bad_line_is_named(self, tmp_path, line, words):
         good = {"text": "fine", "labels": ["x"]}
-        assert words in refusal(write(tmp_path / "a.jsonl", good, good, line, good), 3)
+        assert words in check_refusal(write(tmp_path / "a.jsonl", good, good, line, good), 3)
 
     def test_a_file_in_utf_16(self, tmp_path):
         path = tmp_path / "a.jsonl"
         path.write_text(json.dumps(ROWS[0]), encoding="utf-16")
-        assert "not UTF-8" in refusal(path, 1)
+        assert "not UTF-8" in check_refusal(path, 1)
 
     def test_whole_surrogate_pairs_are_characters(self, tmp_path):
         dataset = read(write(tmp_path / "a.jsonl", b'{"text": "\\ud83e\\udd54", "labels": ["\\ud83e\\udd54"]}'))
@@ -176,11 +176,11 @@ class TestJsonl:
         path = write(tmp_path / "a.jsonl", {"text": text, "labels": ["x"]}, {"text": "short", "labels": ["y"]})
         assert read(path).text().to_pylist() == [text, "short"]
         path.write_bytes(path.read_bytes() + b"{bad\n")
-        refusal(path, 3)
+        check_refusal(path, 3)
 
     @pytest.mark.parametrize("line", [b'{"text": "a\nb", "labels": []}', b"\x85\x0b{", b'{"\\u2028\\n\\ud800": 1}'])
     def test_awkward_characters_stay_out_of_messages(self, tmp_path, line):
-        refusal(write(tmp_path / "a.jsonl", line), 1)
+        check_refusal(write(tmp_path / "a.jsonl", line), 1)
 
 
 class TestFields:
@@ -202,11 +202,11 @@ class TestFields:
     @pytest.mark.parametrize("row", [{}, {"title": None, "body": None}])
     def test_a_document_without_any(self, tmp_path, row):
         path = write(tmp_path / "a.jsonl", {"title": "a", "body": "b", "labels": []}, {**row, "labels": []})
-        refusal(path, 2)
+        check_refusal(path, 2)
 
     def test_a_field_that_is_not_text(self, tmp_path):
         path = write(tmp_path / "a.jsonl", {"title": "a", "labels": []}, {"title": "b", "body": 3, "labels": []})
-        assert "'body' must be a string. Got a number" in refusal(path, 2)
+        assert "'body' must be a string. Got a number" in check_refusal(path, 2)
 
     def test_a_field_that_is_no_text_from_the_start_is_something_else(self, tmp_path):
         path = write(tmp_path / "a.jsonl", {"title": "a", "content": {"x": 1}, "labels": []})
@@ -218,7 +218,7 @@ class TestFields:
         assert list(read(path, text_fields="head").fields) == ["head"]
         named_id = read(path, text_fields=["id"])
         assert named_id.text().to_pylist() == named_id.document_ids() == ["1"]
-        assert "'nothing'" in refusal(path, 1, text_fields=["nothing"])
+        assert "'nothing'" in check_refusal(path, 1, text_fields=["nothing"])
 
     def test_a_chosen_field_stays_where_it_is_empty(self, tmp_path):
         path = write(tmp_path / "a.jsonl", {"head": "", "text": "t", "labels": []})
@@ -245,17 +245,17 @@ class TestPrediction:
 
     def test_a_line_of_text_that_is_not_utf_8(self, tmp_path):
         path = write(tmp_path / "a.txt", b"fine", b"", b"\xe9t\xe9")
-        assert "not UTF-8 (byte 0xe9" in refusal(path, 3, labelled=False)
+        assert "not UTF-8 (byte 0xe9" in check_refusal(path, 3, labelled=False)
 
     @pytest.mark.parametrize("file_format", [None, "text"])
     def test_lines_of_text_cannot_be_trained_on(self, tmp_path, file_format):
-        assert "neither JSONL nor" in refusal(write(tmp_path / "a.txt", b"words"), 1, file_format=file_format)
+        assert "neither JSONL nor" in check_refusal(write(tmp_path / "a.txt", b"words"), 1, file_format=file_format)
 
     def test_a_format_by_name(self, tmp_path):
         path = write(tmp_path / "a.txt", b"1 2 3", b"words")
         (batch,) = stream(path, file_format="text")
         assert batch.text().to_pylist() == ["1 2 3", "words"]
-        assert "Did you mean 'jsonl'?" in refusal(path, file_format="json")
+        assert "Did you mean 'jsonl'?" in check_refusal(path, file_format="json")
 
     @pytest.mark.parametrize("size", [1, 2, 5, 1000])
     def test_batches_of_a_stream(self, tmp_path, size):
@@ -331,9 +331,9 @@ class TestXmlRepository:
         assert (read(path).features != whole.features).nnz == 0
         assert (read(path).labels != whole.labels).nnz == 0
         path.write_text("\n".join(["200 4 5", *rows[:150], "9 0:1", *rows[151:], ""]))
-        refusal(path, 152)
+        check_refusal(path, 152)
         path.write_text("\n".join(["150 4 5", *rows]))
-        refusal(path, 152)
+        check_refusal(path, 152)
 
     @pytest.mark.parametrize(
         ("header", "words"),
@@ -347,15 +347,15 @@ class TestXmlRepository:
         ],
     )
     def test_a_header_that_is_wrong(self, tmp_path, header, words):
-        message = refusal(write(tmp_path / "a", header, b"0 0:1", b"1 1:1"), 3 if header == b"1 4 5" else 1)
+        message = check_refusal(write(tmp_path / "a", header, b"0 0:1", b"1 1:1"), 3 if header == b"1 4 5" else 1)
         assert words in message
 
     def test_a_header_that_promises_too_much(self, tmp_path):
-        message = refusal(write(tmp_path / "a", b"1000 4 5", b"0 0:1", b"1 1:1"))
+        message = check_refusal(write(tmp_path / "a", b"1000 4 5", b"0 0:1", b"1 1:1"))
         assert "1,000 documents, the file has 2" in message
 
     def test_no_header(self, tmp_path):
-        assert "not a header" in refusal(write(tmp_path / "a", b"0 0:1"), 1, file_format="xmlrepo")
+        assert "not a header" in check_refusal(write(tmp_path / "a", b"0 0:1"), 1, file_format="xmlrepo")
 
     @pytest.mark.parametrize(
         ("row", "words"),
@@ -386,11 +386,11 @@ class TestXmlRepository:
         ],
     )
     def test_a_bad_row_is_named(self, tmp_path, row, words):
-        assert words in refusal(write(tmp_path / "a", b"4 4 5", b"0 0:1", b"", row, b"1 1:1"), 4)
+        assert words in check_refusal(write(tmp_path / "a", b"4 4 5", b"0 0:1", b"", row, b"1 1:1"), 4)
 
     def test_no_features_at_all(self, tmp_path):
         assert read(write(tmp_path / "a", b"2 0 1", b"0", b"")).features.shape == (2, 0)
-        assert "below the 0 of the header" in refusal(write(tmp_path / "b", b"1 0 1", b"0 0:1"), 2)
+        assert "below the 0 of the header" in check_refusal(write(tmp_path / "b", b"1 0 1", b"0 0:1"), 2)
 
     def test_no_labels_at_all(self, tmp_path):
         assert read(write(tmp_path / "a", b"1 1 0", b" 0:1")).labels.shape == (1, 0)
@@ -408,14 +408,14 @@ class TestNoDocuments:
     )
     def test_an_empty_file(self, tmp_path, name, content):
         path = pack(tmp_path / name, content)
-        refusal(path)
+        check_refusal(path)
         with pytest.raises(DataError, match="Write one"):
             list(stream(path))
 
     @pytest.mark.parametrize("file_format", [None, "jsonl", "xmlrepo"])
     def test_a_folder_and_a_missing_file(self, tmp_path, file_format):
-        assert "is a folder" in refusal(tmp_path, file_format=file_format)
-        assert "no such file" in refusal(tmp_path / "missing.jsonl", file_format=file_format)
+        assert "is a folder" in check_refusal(tmp_path, file_format=file_format)
+        assert "no such file" in check_refusal(tmp_path / "missing.jsonl", file_format=file_format)
 
     @pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst", ".bz2"])
     @pytest.mark.parametrize("part", [0.05, 0.5, 0.99])
@@ -427,7 +427,7 @@ class TestNoDocuments:
         path = pack(tmp_path / f"a.jsonl{suffix}", content)
         packed = path.read_bytes()
         path.write_bytes(packed[: int(len(packed) * part)])
-        assert "damaged or cut short" in refusal(path)
+        assert "damaged or cut short" in check_refusal(path)
         with pytest.raises(DataError, match="damaged or cut short"):
             list(stream(path))
 

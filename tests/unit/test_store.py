@@ -140,6 +140,7 @@ class TestFolder:
             (lambda m: m.update(format=99), "format 99; this xmtc reads format 1"),
             (lambda m: m.pop("files"), "damaged"),
             (lambda m: m["files"]["arrays"].update(name="../../etc/passwd"), "strange file entry"),
+            (lambda m: m["files"]["arrays"].update(name="./../../secret.part"), "strange file entry"),
             (lambda m: m["files"]["arrays"].update(bytes="many"), "strange file entry"),
             (lambda m: m.update(model=3), "no model name"),
         ],

@@ -211,35 +211,35 @@ class TestFilesOfOthers:
     def test_broken_parquet(self, tmp_path, content):
         path = tmp_path / "a.parquet"
         path.write_bytes(content)
-        self.refused(path, f"{path}: not a readable Parquet file (")
+        self.check_refused(path, f"{path}: not a readable Parquet file (")
 
     def test_parquet_cut_short_or_flipped(self, tmp_path):
         path = tmp_path / "a.parquet"
         answers().write(path)
         whole = path.read_bytes()
         path.write_bytes(whole[: len(whole) // 2])
-        self.refused(path, f"{path}: not a readable Parquet file (")
+        self.check_refused(path, f"{path}: not a readable Parquet file (")
 
     def test_parquet_of_something_else(self, tmp_path):
         path = tmp_path / "a.parquet"
         for columns in ({"x": [1]}, {"id": [1], "labels": ["a"]}, {"id": [None], "labels": [[{"key": "a"}]]}):
             pq.write_table(pa.table(columns), path)
-            self.refused(path, f"{path}:1: ")
+            self.check_refused(path, f"{path}:1: ")
 
     @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
     def test_no_file(self, tmp_path, name):
-        self.refused(tmp_path / name, f"{tmp_path / name}: no such file. ")
+        self.check_refused(tmp_path / name, f"{tmp_path / name}: no such file. ")
         (tmp_path / name).mkdir()
-        self.refused(tmp_path / name, f"{tmp_path / name}: is a folder")
+        self.check_refused(tmp_path / name, f"{tmp_path / name}: is a folder")
 
     @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.parquet.gz"])
     def test_an_archive_cut_short(self, tmp_path, name):
         path = pack(tmp_path / name, b'{"id": "1", "labels": []}\n' * 100)
         path.write_bytes(path.read_bytes()[:-10])
-        self.refused(path, f"{path}: ")
+        self.check_refused(path, f"{path}: ")
 
     @staticmethod
-    def refused(path: Path, start: str) -> None:
+    def check_refused(path: Path, start: str) -> None:
         with pytest.raises(DataError) as caught:
             TopK.read(path)
         assert str(caught.value).startswith(start)

@@ -7,10 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-import scipy.sparse as sp
-
-from xmtc.dataset import Csr, LabelIndex, as_labels
+from xmtc.dataset import Csr, Dataset, LabelIndex, align_labels, as_labels
 from xmtc.errors import DataError
 from xmtc.metrics.ranking import Ranked, ndcg, precision, recall
 
@@ -53,10 +50,4 @@ class _Scorer:
 def _numbered_as(known: LabelIndex, labels: Any) -> Csr:
     """The label matrix in the model's numbers, with a column of its own behind them for each unknown key."""
     matrix, index = as_labels(labels)  # (n, keys)
-    if index is None:
-        return matrix
-    columns = known.ids(index.keys)  # (keys,)
-    unknown = columns < 0
-    columns[unknown] = len(known) + np.arange(unknown.sum())
-    width = len(known) + int(unknown.sum())
-    return sp.csr_array((matrix.data, columns[matrix.indices], matrix.indptr), shape=(matrix.shape[0], width))
+    return matrix if index is None else align_labels(Dataset(labels=matrix, label_index=index), known)[0]

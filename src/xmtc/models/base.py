@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xmtc import config, store
-from xmtc.dataset import Csr, Dataset, LabelIndex, as_dataset
+from xmtc.dataset import Dataset, LabelIndex, align_labels, as_dataset
 from xmtc.errors import ConfigError, DataError, ModelFormatError, NotFittedError, UnsupportedError, XmtcError
 from xmtc.explanation import Explanation
 from xmtc.progress import Progress, silent
@@ -283,22 +282,6 @@ class Model(ABC):
             numbers[i, : len(row)] = flat[start : start + len(row)]
             start += len(row)
         return numbers
-
-
-def align_labels(dataset: Dataset, index: LabelIndex) -> tuple[Csr, list[str]]:
-    """A dataset's labels under a model's numbers; labels the model does not know follow in columns of their own."""
-    assert dataset.labels is not None
-    assert dataset.label_index is not None
-    numbers = index.ids(dataset.label_index.table["key"].combine_chunks())
-    occurring = np.zeros(len(numbers), dtype=bool)
-    occurring[dataset.labels.indices] = True
-    unknown = np.flatnonzero((numbers < 0) & occurring)
-    numbers[unknown] = len(index) + np.arange(len(unknown))
-    shape = (len(dataset), len(index) + len(unknown))
-    columns = numbers[dataset.labels.indices]
-    aligned = sp.csr_array((dataset.labels.data, columns, dataset.labels.indptr), shape=shape)
-    aligned.sort_indices()
-    return aligned, dataset.label_index.strings("key", unknown)
 
 
 def _padded(array: NDArray[Any], width: int, pad: float) -> NDArray[Any]:
