@@ -217,7 +217,7 @@ def test_vocabularies(folder, file, soup, edits, numbered):
     path.write_bytes(mutated(content, edits) if soup is None else soup)
 
     def use() -> None:
-        index, _ = read_vocabulary(path, numbered)
+        index = read_vocabulary(path, numbered).index
         assert len(index) == len(set(index.keys)) == len(index.names) > 0
         assert index.ids(index.keys).tolist() == list(range(len(index)))
 

@@ -29,15 +29,17 @@ class TestForms:
     @pytest.mark.parametrize("suffix", SUFFIXES)
     def test_plain_list(self, tmp_path, suffix):
         content = "\ufeffgreen cheese\r\n\r\n  größe \nlast".encode()
-        index, plain = read_vocabulary(pack(tmp_path / f"labels.txt{suffix}", content))
-        assert plain
+        vocabulary = read_vocabulary(pack(tmp_path / f"labels.txt{suffix}", content))
+        assert vocabulary.plain
+        index = vocabulary.index
         assert index.keys == index.names == ["green cheese", "größe", "last"]
 
     @pytest.mark.parametrize("suffix", SUFFIXES)
     def test_tsv(self, tmp_path, suffix):
         content = b"l1\tOne\tthe first\nl2\tTwo\n\nl3\t\tno name\nl4\n"
-        index, plain = read_vocabulary(pack(tmp_path / f"labels.tsv{suffix}", content))
-        assert not plain
+        vocabulary = read_vocabulary(pack(tmp_path / f"labels.tsv{suffix}", content))
+        assert not vocabulary.plain
+        index = vocabulary.index
         assert index.keys == ["l1", "l2", "l3", "l4"]
         assert index.names == ["One", "Two", "l3", "l4"]
         assert index.strings("description", [0, 1, 2, 3]) == ["the first", "", "no name", ""]
@@ -49,8 +51,9 @@ class TestForms:
             b'"parents": ["l2"], "description": "d"}\n'
             b'\n{"id": 2, "name": null, "alt": ["zwei"], "broader": [7]}\n{"key": null, "id": "l3", "alt": null}'
         )
-        index, plain = read_vocabulary(pack(tmp_path / f"labels.jsonl{suffix}", content))
-        assert not plain
+        vocabulary = read_vocabulary(pack(tmp_path / f"labels.jsonl{suffix}", content))
+        assert not vocabulary.plain
+        index = vocabulary.index
         assert index.keys == ["l1", "2", "l3"]
         assert index.names == ["One", "2", "l3"]
         assert index.table["alternatives"].to_pylist() == [["uno", "1"], ["zwei"], []]
@@ -58,9 +61,8 @@ class TestForms:
         assert index.strings("description", [0, 1, 2]) == ["d", "", ""]
 
     def test_labels_are_found_as_a_person_writes_them(self, tmp_path):
-        index, _ = read_vocabulary(
-            write(tmp_path / "l.jsonl", {"key": "a", "name": "Ä b"}, {"key": "c", "alt": ["See"]})
-        )
+        rows = {"key": "a", "name": "Ä b"}, {"key": "c", "alt": ["See"]}
+        index = read_vocabulary(write(tmp_path / "l.jsonl", *rows)).index
         assert [index.find(words) for words in ("a", "Ä b", "ä B", "see", "C")] == [0, 0, 0, 1, 1]
         with pytest.raises(DataError, match="Did you mean 'Ä b'"):
             index.find("Ä bb")

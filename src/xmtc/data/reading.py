@@ -180,8 +180,9 @@ def _labels(
         if width is None:
             return labels_from_keys(offsets, keys)
         return label_matrix(offsets, _whole_numbers(keys), width), LabelIndex.numbered(width)
-    index, plain = read_vocabulary(vocabulary, numbered=width is not None)
-    if plain and width is not None:
+    named = read_vocabulary(vocabulary, numbered=width is not None)
+    index = named.index
+    if named.plain and width is not None:
         if len(index) < width:
             raise DataError(f"{vocabulary}: {len(index):,} names for the {width:,} labels of {path}. Add the rest.")
         return label_matrix(offsets, _whole_numbers(keys), width), LabelIndex.numbered(width, index.names[:width])
