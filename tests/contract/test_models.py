@@ -162,6 +162,146 @@ class TestPredict:
             fitted.predict(documents, k=k)  # type: ignore[arg-type]
 
 
+def only(answer: TopK, allowed: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first k labels of a whole ranking that are allowed, and their scores."""
+    labels = np.full((len(answer), k), -1)
+    scores = np.full((len(answer), k), -np.inf, np.float32)
+    for row, (found, given) in enumerate(zip(answer.labels, answer.scores, strict=True)):
+        kept = np.flatnonzero((found >= 0) & allowed[found])[:k]
+        labels[row, : len(kept)], scores[row, : len(kept)] = found[kept], given[kept]
+    return labels, scores
+
+
+class TestRestricted:
+    """`allow` and `deny` against the whole ranking, filtered; `candidates` against their scores, sorted."""
+
+    @pytest.mark.parametrize("share", [0.02, 0.3, 0.9])
+    @pytest.mark.parametrize("k", [1, 5, 100])
+    def test_allow_equals_the_whole_ranking_filtered(
+        self, fitted: Model, planted: tuple[Dataset, Dataset, object], share: float, k: int
+    ) -> None:
+        documents = documents_of(type(fitted), planted[1])
+        whole = fitted.predict(documents, k=len(fitted.labels))
+        chosen = np.random.default_rng(int(100 * share)).permutation(len(fitted.labels))
+        chosen = chosen[: max(1, int(share * len(chosen)))]
+        mask = np.zeros(len(fitted.labels), dtype=bool)
+        mask[chosen] = True
+        keys = fitted.labels.strings("key", chosen)
+        labels, scores = only(whole, mask, k)
+        others = fitted.labels.strings("key", np.flatnonzero(~mask))
+        for restricted in (
+            fitted.predict(documents, k, allow=keys),
+            fitted.predict(documents, k, allow=set(keys)),
+            fitted.predict(documents, k, allow=chosen),
+            fitted.predict(documents, k, allow=mask),
+            fitted.predict(documents, k, deny=others),
+            fitted.predict(documents, k, deny=~mask),
+        ):
+            assert restricted.labels.shape == (len(planted[1]), k)
+            assert (restricted.labels == labels).all()
+            assert (restricted.scores == scores).all()
+
+    def test_allow_and_deny(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
+        documents, keys = documents_of(type(fitted), planted[1].slice(0, 30)), fitted.labels.keys
+        both = fitted.predict(documents, 7, allow=keys[:20], deny=keys[5:40])
+        assert same(both, fitted.predict(documents, 7, allow=keys[:5]))
+        everything = fitted.predict(documents, 7)
+        assert same(fitted.predict(documents, 7, allow=keys, deny=[]), everything)
+        assert same(fitted.predict(documents, 7, allow=np.arange(len(keys))), everything)
+
+    def test_batch_size_and_threads_do_not_matter(
+        self, fitted: Model, planted: tuple[Dataset, Dataset, object], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        documents = documents_of(type(fitted), planted[1])
+        candidates = np.random.default_rng(0).integers(-1, len(fitted.labels), (len(planted[1]), 6))
+        restrictions = (
+            {"allow": np.arange(0, 60, 3)},
+            {"candidates": candidates},
+            {"candidates": candidates, "deny": np.array([0, 1])},
+        )
+        before = [fitted.predict(documents, 4, **way) for way in restrictions]
+        monkeypatch.setattr(base, "BATCH", 7)
+        monkeypatch.setattr(fitted, "runtime", Runtime(threads=1, seed=3))
+        for way, answer in zip(restrictions, before, strict=True):
+            assert same(fitted.predict(documents, 4, **way), answer)
+
+    @pytest.mark.parametrize("k", [1, 4, 30])
+    def test_candidates_are_scored_and_sorted(
+        self, fitted: Model, planted: tuple[Dataset, Dataset, object], k: int
+    ) -> None:
+        if "score" not in fitted.can:
+            pytest.skip("cannot score given labels")
+        count = len(planted[1])
+        documents = documents_of(type(fitted), planted[1])
+        candidates = np.random.default_rng(1).integers(-1, len(fitted.labels), (count, 12))  # pads and repeats
+        candidates[3] = -1
+        mask = np.arange(len(fitted.labels)) % 4 > 0
+        scores = fitted.score(documents, candidates)
+        keys = [[fitted.labels.key(label) for label in row if label >= 0] for row in candidates]
+        read_back = TopK(candidates, scores, fitted.labels.take(np.arange(len(fitted.labels))))
+        for given in (candidates, keys, read_back):
+            for allowed in (None, mask):
+                answer = fitted.predict(documents, k, candidates=given, allow=allowed)
+                assert answer.labels.shape == (count, k)
+                for row in range(count):
+                    pairs = dict(zip(candidates[row], scores[row], strict=True))
+                    ranked = sorted((-score, label) for label, score in pairs.items() if label >= 0)
+                    expected = [label for _, label in ranked if allowed is None or allowed[label]][:k]
+                    assert answer.labels[row].tolist() == expected + [-1] * (k - len(expected))
+                    assert answer.scores[row, : len(expected)].tolist() == [pairs[label] for label in expected]
+                    assert np.isneginf(answer.scores[row, len(expected) :]).all()
+
+    def test_answers_of_another_numbering_as_candidates(
+        self, fitted: Model, planted: tuple[Dataset, Dataset, object]
+    ) -> None:
+        """Labels go by key: an answer that numbers them otherwise means the same labels."""
+        documents = documents_of(type(fitted), planted[1].slice(0, 20))
+        answer = fitted.predict(documents, 3)
+        order = np.arange(len(fitted.labels))[::-1]
+        other = TopK(
+            np.where(answer.labels < 0, -1, len(order) - 1 - answer.labels), answer.scores, fitted.labels.take(order)
+        )
+        assert other.keys() == answer.keys()
+        assert same(fitted.predict(documents, 3, candidates=other), answer)
+        assert (fitted.score(documents, other) == fitted.score(documents, answer)).all()
+
+    def test_no_candidates(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
+        documents = documents_of(type(fitted), planted[1].slice(0, 2))
+        for nothing in ([[], []], np.full((2, 3), -1), np.empty((2, 0), dtype=np.int64)):
+            answer = fitted.predict(documents, 4, candidates=nothing)
+            assert (answer.labels == -1).all()
+            assert answer.labels.shape == (2, 4)
+            assert np.isneginf(answer.scores).all()
+
+    def test_nothing_left_is_refused(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
+        documents, keys = documents_of(type(fitted), planted[1].slice(0, 2)), fitted.labels.keys
+        for way in ({"deny": keys}, {"allow": []}, {"allow": keys[:3], "deny": keys[:9]}):
+            with pytest.raises(DataError, match=r"leave none of the model's 60 labels. Allow more, or deny fewer."):
+                fitted.predict(documents, **way)
+
+    def test_unknown_labels_are_named(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
+        documents, keys = documents_of(type(fitted), planted[1].slice(0, 1)), fitted.labels.keys
+        wrong = keys[7] + "x"
+        for way, what in (("allow", "label of 'allow'"), ("deny", "label of 'deny'"), ("candidates", "candidate")):
+            given = [keys[0], wrong] if way != "candidates" else [[keys[0], wrong]]
+            with pytest.raises(DataError, match=f"{what} '{wrong}' is not among the model's 60 labels.") as caught:
+                fitted.predict(documents, **{way: given})  # type: ignore[arg-type]
+            assert f" Did you mean '{keys[7]}'?" in str(caught.value)
+        for way, given, message in (
+            ("allow", keys[0], "'allow' must be a list of label keys"),
+            ("deny", 3, "'deny' must be a list of label keys"),
+            ("allow", np.array([60]), "'allow': label 60 is not below the model's 60 labels"),
+            ("deny", np.array([-1]), "'deny': label -1 is not below"),
+            ("allow", np.array([[1]]), "Got 2-d int64"),
+            ("allow", np.array([0.5]), "Got 1-d float64"),
+            ("allow", np.array([True]), "Got 1-d bool"),
+            ("candidates", np.array([[60]]), "label 60 is not below the model's 60 labels"),
+            ("candidates", [[keys[0]], [keys[1]]], "candidates must be 1 rows of label numbers"),
+        ):
+            with pytest.raises(DataError, match=message):
+                fitted.predict(documents, **{way: given})  # type: ignore[arg-type]
+
+
 class TestScore:
     def test_agrees_with_predict(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
         if "score" not in fitted.can:

@@ -54,6 +54,29 @@ def best_of_block(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.int64
 
 
 @kernel()
+def best_of_columns(
+    scores: NDArray[np.float32], columns: NDArray[np.int64], k: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """What `best_of_block` gives when only these columns, which ascend, may be chosen."""
+    found = np.full((len(scores), k), -1, np.int64)
+    given = np.full((len(scores), k), -np.inf, np.float32)
+    for row in range(len(scores)):
+        held = 0
+        for label in columns:
+            if held < k or scores[row, label] > given[row, k - 1]:
+                held = _insert(found[row], given[row], held, label, scores[row, label])
+    return found, given
+
+
+def only_allowed(
+    indptr: NDArray[np.int64], labels: NDArray[np.int32], scores: NDArray[np.float32], allowed: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    """CSR rows without the labels that are not allowed."""
+    kept = allowed[labels]
+    return np.concatenate([[0], np.cumsum(kept)])[indptr], labels[kept], scores[kept]
+
+
+@kernel()
 def look_up_rows(
     indptr: NDArray[np.int64],
     labels: NDArray[np.int32],

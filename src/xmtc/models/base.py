@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -17,7 +17,16 @@ from numpy.typing import NDArray
 
 from xmtc import config, store
 from xmtc.dataset import Dataset, LabelIndex, align_labels, as_dataset
-from xmtc.errors import ConfigError, DataError, ModelFormatError, NotFittedError, UnsupportedError, XmtcError
+from xmtc.errors import (
+    ConfigError,
+    DataError,
+    ModelFormatError,
+    NotFittedError,
+    UnsupportedError,
+    XmtcError,
+    nearest,
+    shown,
+)
 from xmtc.explanation import Explanation
 from xmtc.progress import Progress, silent
 from xmtc.registry import model_class
@@ -27,6 +36,9 @@ from xmtc.topk import TopK
 
 Labels = NDArray[np.int64]
 Scores = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+Choice = Iterable[str] | NDArray[Any]
+"""Labels that are meant: their keys, or an array of their numbers, or one truth value for each label."""
 
 BATCH = 4096
 """Documents predicted at once; the answer does not depend on it."""
@@ -70,8 +82,12 @@ class Model(ABC):
         """Learn. `train` has labels; `valid`, when given, is what choices are made on."""
 
     @abstractmethod
-    def _predict(self, batch: Dataset, k: int) -> tuple[Labels, Scores]:
-        """(n, k) labels and scores, best first, −1 and −∞ as pads; k is at most the number of labels."""
+    def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
+        """(n, k) labels and scores, best first, −1 and −∞ as pads.
+
+        `allowed` (L,) tells the labels that may be returned, None that all may; k is at most as many. The answer is the
+        whole ranking without the others: a label is never missed because one that may not be returned went before it.
+        """
 
     @abstractmethod
     def _score(self, batch: Dataset, candidates: Labels) -> Scores:
@@ -129,15 +145,35 @@ class Model(ABC):
         }
         return self
 
-    def predict(self, documents: Any, k: int = 5, *, progress: Progress = silent) -> TopK:
-        """The k best labels of each document."""
+    def predict(
+        self,
+        documents: Any,
+        k: int = 5,
+        *,
+        allow: Choice | None = None,
+        deny: Choice | None = None,
+        candidates: Any = None,
+        progress: Progress = silent,
+    ) -> TopK:
+        """The k best labels of each document.
+
+        With `allow` only these labels are returned, with `deny` never these. `candidates` are labels for each document,
+        in the forms that `score` takes: only they are scored, and all of them are, so that even a label for which
+        nothing speaks fills a place that would stay empty.
+        """
         labels, scores, dataset = self.labels, [], self._checked(as_dataset(documents), trained=True)
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
             raise ConfigError(f"'k' must be an integer ≥ 1. Got {k}.")
-        numbers = []
+        allowed = self._allowed(allow, deny)
+        most = min(int(k), len(labels) if allowed is None else int(np.count_nonzero(allowed)))
+        given_labels = None if candidates is None else self._candidates(candidates, len(dataset))
+        numbers: list[Labels] = []
         with progress.task("predicting", total=len(dataset)) as task:
-            for batch in dataset.batches(BATCH):
-                found, given = self._predict(batch, min(int(k), len(labels)))
+            for start, batch in zip(range(0, len(dataset), BATCH), dataset.batches(BATCH), strict=True):
+                if given_labels is None:
+                    found, given = self._predict(batch, most, allowed)
+                else:
+                    found, given = self._best_of(batch, most, given_labels[start : start + BATCH], allowed)
                 numbers.append(_padded(found, int(k), -1))
                 scores.append(_padded(given, int(k), -np.inf))
                 task.advance(len(batch))
@@ -155,6 +191,17 @@ class Model(ABC):
         ]
         scores = np.concatenate(parts) if parts else np.empty(numbers.shape, dtype=np.float32)
         return np.where(numbers >= 0, scores, np.float32(-np.inf)).astype(np.float32)
+
+    def _best_of(self, batch: Dataset, k: int, candidates: Labels, allowed: Mask | None) -> tuple[Labels, Scores]:
+        """The best k of each row's candidates; a label that is there twice counts once."""
+        numbers = np.maximum(np.sort(candidates, axis=1), -1)  # ascending, so that a stable sort by score orders ties
+        numbers[:, 1:][numbers[:, 1:] == numbers[:, :-1]] = -1
+        if allowed is not None:
+            numbers[~allowed[numbers]] = -1  # a pad looks the last label up, and stays a pad either way
+        scores = np.where(numbers >= 0, self._score(batch, numbers), np.float32(-np.inf))
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        found, given = np.take_along_axis(numbers, order, axis=1), np.take_along_axis(scores, order, axis=1)
+        return found, given.astype(np.float32)
 
     def explain(self, text: str, label: str | int) -> Explanation:
         """Why this text gets this label (named by key, name or number) the score it gets."""
@@ -256,9 +303,52 @@ class Model(ABC):
         labels, _ = align_labels(dataset, index)
         return replace(dataset, labels=labels[:, : len(index)], label_index=index)
 
+    def _allowed(self, allow: Choice | None, deny: Choice | None) -> Mask | None:
+        """(L,) the labels that may be returned; None where all may."""
+        if allow is None and deny is None:
+            return None
+        allowed = np.ones(len(self.labels), dtype=bool) if allow is None else self._mask(allow, "allow")
+        if deny is not None:
+            allowed = allowed & ~self._mask(deny, "deny")
+        if not allowed.any():
+            raise DataError(
+                f"'allow' and 'deny' leave none of the model's {len(self.labels):,} labels. Allow more, or deny fewer."
+            )
+        return None if allowed.all() else allowed
+
+    def _mask(self, choice: Choice, name: str) -> Mask:
+        count = len(self.labels)
+        if isinstance(choice, np.ndarray) and choice.dtype == bool and choice.shape == (count,):
+            return choice
+        if isinstance(choice, str) or not hasattr(choice, "__iter__"):
+            raise DataError(f"'{name}' must be a list of label keys. Got {shown(repr(choice))}.")
+        if isinstance(choice, np.ndarray) and choice.dtype.kind in "biuf":
+            if choice.ndim != 1 or choice.dtype.kind not in "iu":
+                form = f"{choice.ndim}-d {choice.dtype}"
+                raise DataError(f"'{name}' must be label keys or a 1-d array of label numbers. Got {form}.")
+            outside = choice[(choice < 0) | (choice >= count)]
+            if outside.size:
+                raise DataError(f"'{name}': label {outside[0]} is not below the model's {count:,} labels.")
+            numbers = choice
+        else:
+            numbers = self._known([str(key) for key in choice], f"label of '{name}'")
+        mask = np.zeros(count, dtype=bool)
+        mask[numbers] = True
+        return mask
+
+    def _known(self, keys: list[str], what: str) -> Labels:
+        """The numbers of these keys; one that the model does not know is an error."""
+        numbers = self.labels.ids(keys)
+        if (numbers < 0).any():
+            unknown = keys[int(np.argmax(numbers < 0))]
+            close = nearest(unknown, self.labels.keys) or " Labels are meant by their keys."
+            raise DataError(f"{what} '{shown(unknown)}' is not among the model's {len(self.labels):,} labels.{close}")
+        return numbers
+
     def _candidates(self, candidates: Any, rows: int) -> Labels:
+        """(n, c) label numbers, −1 as pads."""
         if isinstance(candidates, TopK):
-            candidates = candidates.labels
+            candidates = self._renumbered(candidates)
         if not isinstance(candidates, np.ndarray):
             candidates = self._numbered(candidates)
         numbers = np.asarray(candidates)
@@ -273,14 +363,21 @@ class Model(ABC):
         rows = [list(row) for row in lists]
         width = max((len(row) for row in rows), default=0)
         numbers = np.full((len(rows), width), -1, dtype=np.int64)
-        flat = self.labels.ids([str(key) for row in rows for key in row])
-        if (flat < 0).any():
-            unknown = [str(key) for row in rows for key in row][int(np.argmax(flat < 0))]
-            raise DataError(f"candidate '{unknown}' is not among the model's labels.")
+        flat = self._known([str(key) for row in rows for key in row], "candidate")
         start = 0
         for i, row in enumerate(rows):
             numbers[i, : len(row)] = flat[start : start + len(row)]
             start += len(row)
+        return numbers
+
+    def _renumbered(self, answer: TopK) -> Labels:
+        """The labels of another model's answer, or of one read from a file, under this model's numbers."""
+        if answer.index is self.labels:
+            return answer.labels
+        filled = answer.labels >= 0
+        used, places = np.unique(answer.labels[filled], return_inverse=True)
+        numbers = np.full(answer.labels.shape, -1, dtype=np.int64)
+        numbers[filled] = self._known(answer.index.strings("key", used), "candidate")[places]
         return numbers
 
 

@@ -14,9 +14,9 @@ from xmtc.config import Settings
 from xmtc.dataset import Csr, Dataset
 from xmtc.explanation import Explanation, NeighbourEvidence
 from xmtc.linear.neighbours import InvertedIndex, vote
-from xmtc.linear.select import best_of_rows, look_up_rows
+from xmtc.linear.select import best_of_rows, look_up_rows, only_allowed
 from xmtc.metrics import ndcg
-from xmtc.models.base import Labels, Model, Run, Scores
+from xmtc.models.base import Labels, Mask, Model, Run, Scores
 from xmtc.store import State
 from xmtc.text.features import DocumentFeatures
 from xmtc.text.tfidf import TextSettings
@@ -111,8 +111,9 @@ class Knn(Model):
         starts = pc.utf8_slice_codeunits(train.text(), 0, self.config.snippet)
         return pa.table({"id": ids, "snippet": starts})
 
-    def _predict(self, batch: Dataset, k: int) -> tuple[Labels, Scores]:
-        return best_of_rows(*self._votes(batch), k)
+    def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
+        ballots = self._votes(batch)
+        return best_of_rows(*(ballots if allowed is None else only_allowed(*ballots, allowed)), k)
 
     def _score(self, batch: Dataset, candidates: Labels) -> Scores:
         return look_up_rows(*self._votes(batch), candidates)

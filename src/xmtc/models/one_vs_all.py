@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from xmtc.config import Settings
 from xmtc.dataset import Dataset
 from xmtc.explanation import Explanation
-from xmtc.linear.select import best_of_block
+from xmtc.linear.select import best_of_block, best_of_columns
 from xmtc.linear.svm import FeatureWeights, LabelWeights, Problem, train_labels
-from xmtc.models.base import Labels, Model, Run, Scores
+from xmtc.models.base import Labels, Mask, Model, Run, Scores
 from xmtc.store import State
 from xmtc.text.features import DocumentFeatures
 from xmtc.text.tfidf import TextSettings
@@ -82,9 +82,14 @@ class OneVsAll(Model):
         parts = [LabelWeights(**run.workspace.load(f"labels-{labels.start}")[0]) for labels in batches]
         self._weights = FeatureWeights.assemble(parts, problem.width)
 
-    def _predict(self, batch: Dataset, k: int) -> tuple[Labels, Scores]:
+    def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
+        columns = None if allowed is None else np.flatnonzero(allowed)
+
+        def chosen(_: int, margins: NDArray[np.float32]) -> tuple[Labels, Scores]:
+            return best_of_block(margins, k) if columns is None else best_of_columns(margins, columns, k)
+
         rows = self._features.transform(batch, self.runtime)
-        best = self._weights.by_block(rows, self.runtime.threads, lambda _, margins: best_of_block(margins, k))
+        best = self._weights.by_block(rows, self.runtime.threads, chosen)
         found, given = (np.concatenate(parts) for parts in zip(*best, strict=True))
         return found, _logistic(given)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from xmtc.config import Settings
 from xmtc.dataset import Dataset
-from xmtc.models.base import Labels, Model, Run, Scores
+from xmtc.models.base import Labels, Mask, Model, Run, Scores
 from xmtc.store import State
 
 
@@ -32,8 +32,9 @@ class Popularity(Model):
     def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
         self._shares = (self.label_counts / len(train)).astype(np.float32)  # (L,)
 
-    def _predict(self, batch: Dataset, k: int) -> tuple[Labels, Scores]:
-        best = np.argsort(-self._shares, kind="stable")[:k]
+    def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
+        ranking = np.argsort(-self._shares, kind="stable")
+        best = (ranking if allowed is None else ranking[allowed[ranking]])[:k]
         shape = (len(batch), len(best))
         return np.broadcast_to(best, shape), np.broadcast_to(self._shares[best], shape)
 
