@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import importlib
 import io
 import json
 import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from xmtc import __version__
-from xmtc.errors import ConfigError, DataError, XmtcError
-
-if TYPE_CHECKING:
-    from xmtc.runtime import Runtime
+from xmtc.cli.common import ModelFolder, Threads, check_choice, check_writable, clean, make_runtime, say, tell
+from xmtc.cli.predict import predict
+from xmtc.errors import ConfigError, XmtcError
 
 app = typer.Typer(
     name="xmtc",
@@ -29,8 +26,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-ModelFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Model folder.")]
-Threads = Annotated[int | None, typer.Option(help="CPU threads (default: all).", metavar="N")]
 UnknownLabels = Annotated[
     str,
     typer.Option(
@@ -38,64 +33,6 @@ UnknownLabels = Annotated[
         help="Test labels that training never saw: count them as missed, or drop them.",
     ),
 ]
-
-
-def say(words: str) -> None:
-    """To standard output."""
-    print(words, flush=True)
-
-
-def tell(words: str) -> None:
-    """To standard error: what a person wants to know and a pipe does not."""
-    print(words, file=sys.stderr, flush=True)
-
-
-def make_runtime(threads: int | None = None, seed: int = 0) -> Runtime:
-    """The machine as the command line sees it: all cores, and a cache for tokens unless XMTC_CACHE is 'off'."""
-    from xmtc.runtime import Runtime, available_threads
-
-    _load_numba()
-    place = os.environ.get("XMTC_CACHE") or str(Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "xmtc")
-    cache = None if place == "off" else Path(place).expanduser()
-    return Runtime(threads=available_threads() if threads is None else threads, seed=seed, cache=cache)
-
-
-def _load_numba() -> None:
-    """Load numba, but not scipy.linalg, where it looks for BLAS: no kernel uses it, and it takes its time."""
-    blocked = "scipy.linalg" not in sys.modules
-    if blocked:
-        sys.modules["scipy.linalg"] = None  # type: ignore[assignment]
-    try:
-        with contextlib.suppress(ImportError):
-            importlib.import_module("numba.np.arraymath")
-    finally:
-        if blocked:
-            del sys.modules["scipy.linalg"]
-
-
-def check_choice(option: str, given: str, choices: tuple[str, ...]) -> None:
-    """One of a few words, or a line that names them."""
-    if given not in choices:
-        raise ConfigError(f"{option} must be {' or '.join(choices)}. Got '{given}'.")
-
-
-def check_writable(path: Path | None, source: str | Path | None = None) -> None:
-    """Refuse a place that cannot be written to before the work is done, not after it."""
-    if path is None:
-        return
-    if source is not None and path.exists() and Path(source).exists() and path.samefile(source):
-        raise DataError(f"{path}: is the file that is read. Choose another name for what is written.")
-    if path.is_dir():
-        raise DataError(f"{path}: is a folder. Name a file to write to.")
-    if not path.parent.is_dir():
-        raise DataError(f"{path}: there is no folder {path.parent}. Make it first.")
-    if not os.access(path.parent, os.W_OK):
-        raise DataError(f"{path}: cannot be written there. Choose another place.")
-
-
-def clean(text: str) -> str:
-    """An argument as text; bytes that were not UTF-8 become question marks."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def _version(wanted: bool) -> None:
@@ -189,47 +126,7 @@ def flat_settings(settings: dict[str, Any], prefix: str = "") -> list[tuple[str,
     return rows
 
 
-@app.command()
-def predict(
-    folder: ModelFolder,
-    source: Annotated[
-        str | None,
-        typer.Argument(metavar="INPUT|-", help="JSONL, XMLRepository or a text a line; - is standard input."),
-    ] = None,
-    text: Annotated[str | None, typer.Option(help="One text, instead of a file.")] = None,
-    k: Annotated[int, typer.Option("-k", help="Labels for each document.", metavar="N")] = 5,
-    output: Annotated[Path | None, typer.Option(help="Write here instead of to the screen.", metavar="FILE")] = None,
-    output_format: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FORMAT",
-            help="jsonl, tsv, parquet or table (default: as FILE ends; a table on a terminal, jsonl in a pipe).",
-        ),
-    ] = None,
-    threads: Threads = None,
-) -> None:
-    """Give documents their best labels, with scores."""
-    from xmtc import load, workflows
-    from xmtc.cli.output import chosen_format, write_answers
-    from xmtc.cli.show import shortened
-
-    if (source is None) == (text is None):
-        both = "" if text is None else ", not both"
-        raise ConfigError(f"predict needs either an INPUT file (or - for standard input) or --text TEXT{both}.")
-    form = chosen_format(output_format, output)
-    if k < 1:
-        raise ConfigError(f"'k' must be an integer ≥ 1. Got {k}.")
-    check_writable(output, source)
-    model = load(folder, make_runtime(threads))
-    if source is not None:
-        count = write_answers(workflows.predict(model, source, k), output, form)
-    else:
-        answer = model.predict([clean(text or "")], k)
-        if form == "table":  # a person knows the text by its words, not by its number
-            answer.ids = [shortened(clean(text or ""), 90)]
-        count = write_answers([answer], output, form)
-    if output is not None:
-        tell(f"{output}: {count:,} documents")
+app.command()(predict)
 
 
 @app.command()

@@ -1,0 +1,78 @@
+"""What the commands share: how they speak, what they check, and the machine they run on."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from xmtc.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from xmtc.runtime import Runtime
+
+ModelFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Model folder.")]
+Threads = Annotated[int | None, typer.Option(help="CPU threads (default: all).", metavar="N")]
+
+
+def say(words: str) -> None:
+    """To standard output."""
+    print(words, flush=True)
+
+
+def tell(words: str) -> None:
+    """To standard error: what a person wants to know and a pipe does not."""
+    print(words, file=sys.stderr, flush=True)
+
+
+def make_runtime(threads: int | None = None, seed: int = 0) -> Runtime:
+    """The machine as the command line sees it: all cores, and a cache for tokens unless XMTC_CACHE is 'off'."""
+    from xmtc.runtime import Runtime, available_threads
+
+    _load_numba()
+    place = os.environ.get("XMTC_CACHE") or str(Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "xmtc")
+    cache = None if place == "off" else Path(place).expanduser()
+    return Runtime(threads=available_threads() if threads is None else threads, seed=seed, cache=cache)
+
+
+def _load_numba() -> None:
+    """Load numba, but not scipy.linalg, where it looks for BLAS: no kernel uses it, and it takes its time."""
+    blocked = "scipy.linalg" not in sys.modules
+    if blocked:
+        sys.modules["scipy.linalg"] = None  # type: ignore[assignment]
+    try:
+        with contextlib.suppress(ImportError):
+            importlib.import_module("numba.np.arraymath")
+    finally:
+        if blocked:
+            del sys.modules["scipy.linalg"]
+
+
+def check_choice(option: str, given: str, choices: tuple[str, ...]) -> None:
+    """One of a few words, or a line that names them."""
+    if given not in choices:
+        raise ConfigError(f"{option} must be {' or '.join(choices)}. Got '{given}'.")
+
+
+def check_writable(path: Path | None, source: str | Path | None = None) -> None:
+    """Refuse a place that cannot be written to before the work is done, not after it."""
+    if path is None:
+        return
+    if source is not None and path.exists() and Path(source).exists() and path.samefile(source):
+        raise DataError(f"{path}: is the file that is read. Choose another name for what is written.")
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder. Name a file to write to.")
+    if not path.parent.is_dir():
+        raise DataError(f"{path}: there is no folder {path.parent}. Make it first.")
+    if not os.access(path.parent, os.W_OK):
+        raise DataError(f"{path}: cannot be written there. Choose another place.")
+
+
+def clean(text: str) -> str:
+    """An argument as text; bytes that were not UTF-8 become question marks."""
+    return text.encode("utf-8", "replace").decode()
