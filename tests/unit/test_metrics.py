@@ -210,7 +210,7 @@ def test_random_rankings_agree_with_the_reference(seed: int) -> None:
 @pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint16])
 def test_blocks_of_comparisons_join(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = evaluate(np.maximum(PREDICTED, 0).astype(kind), TRUTH, inverse_propensity=INVERSE)
-    monkeypatch.setattr("xmtc.metrics.ranking.COMPARISONS_AT_ONCE", 2)  # less than one row
+    monkeypatch.setattr("xmtc.metrics.matching.COMPARISONS_AT_ONCE", 2)  # less than one row
     assert evaluate(np.maximum(PREDICTED, 0).astype(kind), TRUTH, inverse_propensity=INVERSE) == whole
     assert whole["P@3"] == pytest.approx(4 / 9)  # the pads of document 2 now say label 0, a hit
 

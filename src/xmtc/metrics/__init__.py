@@ -1,6 +1,37 @@
-"""Measures of a ranking against the true labels: pure functions of (TopK, labels)."""
+"""Measures of a ranking against the true labels, and the statistics of the field: pure functions."""
 
-from xmtc.metrics.ranking import evaluate, ndcg, precision, psndcg, psp, recall
+from xmtc.metrics.groups import FrequencyGroup, frequency_groups
+from xmtc.metrics.ranking import Parts, document_parts, evaluate, ndcg, precision, psndcg, psp, recall
+from xmtc.metrics.resampling import Interval, bootstrap, bootstrap_difference
 from xmtc.metrics.scorer import scorer
+from xmtc.metrics.sets import LabelCounts, coverage, evaluate_sets, macro_f1, micro_f1, overlap, per_label
+from xmtc.metrics.significance import average_ranks, wilcoxon
+from xmtc.metrics.tail import rarest_labels, tail_precision
 
-__all__ = ["evaluate", "ndcg", "precision", "psndcg", "psp", "recall", "scorer"]
+__all__ = [
+    "FrequencyGroup",
+    "Interval",
+    "LabelCounts",
+    "Parts",
+    "average_ranks",
+    "bootstrap",
+    "bootstrap_difference",
+    "coverage",
+    "document_parts",
+    "evaluate",
+    "evaluate_sets",
+    "frequency_groups",
+    "macro_f1",
+    "micro_f1",
+    "ndcg",
+    "overlap",
+    "per_label",
+    "precision",
+    "psndcg",
+    "psp",
+    "rarest_labels",
+    "recall",
+    "scorer",
+    "tail_precision",
+    "wilcoxon",
+]

@@ -1,64 +1,57 @@
 """P@k, nDCG@k, R@k and their propensity-scored kin, as fractions in [0, 1].
 
-What every function here agrees on:
-
-- `predicted` holds label numbers (n, k'), best first; −1 pads. Ranks beyond k' are misses. A label repeated
-  within a row counts once, at its first rank.
-- `truth` is sparse (n, L'). Every entry that is not zero is one true label: explicit zeros are none,
-  duplicates are one. Columns beyond the model's labels hold labels it never saw; they count as missed.
-- A document without true labels scores 0 and stays in the mean, as in napkinXC.
-
-All measures follow from one number for each true label: the rank at which it was returned. That is nnz(truth)
-integers, however many labels there are.
+Every measure is a sum over documents divided by a sum over documents. P, nDCG and R divide by the same number for
+each document, which makes them means; a document without true labels scores 0 and stays in the mean, as in napkinXC.
+How predictions and true labels are read is said in `matching`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from xmtc.errors import DataError
-
-IntegerArray: TypeAlias = NDArray[np.integer[Any]]
-FloatArray: TypeAlias = NDArray[np.float64]
-Truth: TypeAlias = "sp.csr_array[Any] | sp.csr_matrix[Any]"
-
-NOT_RETURNED = np.iinfo(np.int64).max
-"""The rank of a true label that is not among the predictions."""
-
-COMPARISONS_AT_ONCE = 1 << 18
-"""Predictions compared with true labels in one go: 2 MiB of label numbers, which stay in the cache."""
+from xmtc.metrics.matching import FloatArray, Match, Predicted, Truth, match
 
 
-class Ranked(Protocol):
-    """Anything that carries label numbers as TopK does."""
+@dataclass(frozen=True)
+class Parts:
+    """What each document adds to the two sums whose ratio is a measure."""
+
+    numerator: FloatArray  # (n,)
+    denominator: FloatArray  # (n,)
 
     @property
-    def labels(self) -> IntegerArray: ...
+    def value(self) -> float:
+        return float(ratio(self.numerator.sum(), self.denominator.sum()))
 
 
-Predicted: TypeAlias = Ranked | IntegerArray
+def ratio(numerator: ArrayLike, denominator: ArrayLike) -> NDArray[Any]:
+    """Sum over sum, 0 where nothing was attainable.
+
+    The two add up in different orders, so a perfect answer could come out just above 1: it is cut there.
+    """
+    over = np.asarray(denominator, dtype=np.float64)
+    return np.minimum(np.divide(numerator, over, out=np.zeros(over.shape), where=over > 0), 1.0)
 
 
 def precision(predicted: Predicted, truth: Truth, k: int) -> float:
     """Hits among the first k, divided by k even where a document has fewer than k labels or predictions."""
-    return _precision(_match(predicted, truth, [k]), k)
+    return _precision(match(predicted, truth, [k]), k).value
 
 
 def ndcg(predicted: Predicted, truth: Truth, k: int) -> float:
     """Hits discounted by log2(rank + 1), over what a document allows: hits at its first min(k, |y|) ranks."""
-    return _ndcg(_match(predicted, truth, [k]), k)
+    return _ndcg(match(predicted, truth, [k]), k).value
 
 
 def recall(predicted: Predicted, truth: Truth, k: int) -> float:
     """The share of a document's true labels among the first k, averaged over documents."""
-    return _recall(_match(predicted, truth, [k]), k)
+    return _recall(match(predicted, truth, [k]), k).value
 
 
 def psp(predicted: Predicted, truth: Truth, k: int, inverse_propensity: ArrayLike) -> float:
@@ -67,8 +60,8 @@ def psp(predicted: Predicted, truth: Truth, k: int, inverse_propensity: ArrayLik
     Numerator and denominator are each summed over the test set before dividing, as published tables do; a
     mean of per-document ratios is a different number. 0 when no document has a label.
     """
-    match = _match(predicted, truth, [k])
-    return _psp(_weigh(match, inverse_propensity), match, k)
+    found = match(predicted, truth, [k])
+    return _psp(found, k, _weigh(found, inverse_propensity)).value
 
 
 def psndcg(predicted: Predicted, truth: Truth, k: int, inverse_propensity: ArrayLike) -> float:
@@ -78,8 +71,8 @@ def psndcg(predicted: Predicted, truth: Truth, k: int, inverse_propensity: Array
     divides both sums of each document by the ideal DCG of min(k, |y|) hits, which gives documents with few
     labels more say. The two coincide at k = 1, and where every labelled document has at least k labels.
     """
-    match = _match(predicted, truth, [k])
-    return _psndcg(_weigh(match, inverse_propensity), match, k)
+    found = match(predicted, truth, [k])
+    return _psndcg(found, k, _weigh(found, inverse_propensity)).value
 
 
 def evaluate(
@@ -93,41 +86,17 @@ def evaluate(
     The two propensity-scored ones only appear when `inverse_propensity` is given: one value for each column
     of `truth`, from `xmtc.labels.propensity`.
     """
-    ks = list(ks)
-    match = _match(predicted, truth, ks)
-    values = {f"P@{k}": _precision(match, k) for k in ks}
-    values |= {f"nDCG@{k}": _ndcg(match, k) for k in ks}
-    if inverse_propensity is not None:
-        weights = _weigh(match, inverse_propensity)
-        values |= {f"PSP@{k}": _psp(weights, match, k) for k in ks}
-        values |= {f"PSnDCG@{k}": _psndcg(weights, match, k) for k in ks}
-    return values | {f"R@{k}": _recall(match, k) for k in ks}
+    return {name: parts.value for name, parts in _all_parts(predicted, truth, list(ks), inverse_propensity)}
 
 
-@dataclass(frozen=True)
-class _Match:
-    """The true labels, sorted by document, and where each was returned."""
-
-    rows: NDArray[np.int64]  # (nnz,) document of each true label
-    labels: NDArray[np.int64]  # (nnz,)
-    ranks: NDArray[np.int64]  # (nnz,) from 0; NOT_RETURNED where missed
-    sizes: NDArray[np.int64]  # (n,) true labels of each document
-
-    @property
-    def documents(self) -> int:
-        return len(self.sizes)
-
-    @cached_property
-    def discounts(self) -> FloatArray:
-        """1 / log2(rank + 1) with ranks from 1; of no meaning where the label was not returned."""
-        values: FloatArray = 1.0 / np.log2(self.ranks + 2.0)  # (nnz,)
-        return values
-
-    @cached_property
-    def positions(self) -> NDArray[np.int64]:
-        """0, 1, … within each document: the ranks of a perfect answer."""
-        starts = np.cumsum(self.sizes) - self.sizes  # (n,)
-        return np.arange(len(self.rows)) - starts[self.rows]  # (nnz,)
+def document_parts(
+    predicted: Predicted,
+    truth: Truth,
+    ks: Iterable[int] = (1, 3, 5),
+    inverse_propensity: ArrayLike | None = None,
+) -> dict[str, Parts]:
+    """The measures of `evaluate` before the documents are summed up: what `bootstrap` resamples."""
+    return dict(_all_parts(predicted, truth, list(ks), inverse_propensity))
 
 
 @dataclass(frozen=True)
@@ -138,119 +107,62 @@ class _Weights:
     heaviest_first: FloatArray  # (nnz,)
 
 
-def _precision(match: _Match, k: int) -> float:
-    return int((match.ranks < k).sum()) / (match.documents * k)
+def _all_parts(
+    predicted: Predicted, truth: Truth, ks: list[int], inverse_propensity: ArrayLike | None
+) -> Iterator[tuple[str, Parts]]:
+    """One measure at a time, so that summing them up never holds the parts of all."""
+    found = match(predicted, truth, ks)
+    yield from ((f"P@{k}", _precision(found, k)) for k in ks)
+    yield from ((f"nDCG@{k}", _ndcg(found, k)) for k in ks)
+    if inverse_propensity is not None:
+        weights = _weigh(found, inverse_propensity)
+        yield from ((f"PSP@{k}", _psp(found, k, weights)) for k in ks)
+        yield from ((f"PSnDCG@{k}", _psndcg(found, k, weights)) for k in ks)
+    yield from ((f"R@{k}", _recall(found, k)) for k in ks)
 
 
-def _recall(match: _Match, k: int) -> float:
-    hits = np.bincount(match.rows[match.ranks < k], minlength=match.documents)  # (n,)
-    return float(np.mean(hits / np.maximum(match.sizes, 1)))
+def _precision(found: Match, k: int) -> Parts:
+    return Parts(_by_document(found, found.ranks < k), np.full(found.documents, float(k)))
 
 
-def _ndcg(match: _Match, k: int) -> float:
-    hit = match.ranks < k  # (nnz,)
-    gains = np.bincount(match.rows[hit], weights=match.discounts[hit], minlength=match.documents)  # (n,)
-    attainable = np.minimum(match.sizes, k)  # (n,) hits of a perfect answer
+def _recall(found: Match, k: int) -> Parts:
+    hits = _by_document(found, found.ranks < k)  # (n,)
+    return Parts(hits / np.maximum(found.sizes, 1), np.ones(found.documents))
+
+
+def _ndcg(found: Match, k: int) -> Parts:
+    gains = _by_document(found, found.ranks < k, found.discounts)  # (n,)
+    attainable = np.minimum(found.sizes, k)  # (n,) hits of a perfect answer
     ideal = np.cumsum(1.0 / np.log2(np.arange(max(attainable.max(), 1)) + 2.0))  # DCG of 1, 2, … hits
-    ratios = gains / ideal[np.maximum(attainable, 1) - 1]  # (n,)
-    return float(np.mean(np.minimum(ratios, 1.0)))  # summed in another order: 1 + ε is possible
+    return Parts(ratio(gains, ideal[np.maximum(attainable, 1) - 1]), np.ones(found.documents))
 
 
-def _psp(weights: _Weights, match: _Match, k: int) -> float:
-    return _share(weights.given[match.ranks < k], weights.heaviest_first[match.positions < k])
+def _psp(found: Match, k: int, weights: _Weights) -> Parts:
+    reached = _by_document(found, found.ranks < k, weights.given)  # (n,)
+    return Parts(reached, _by_document(found, found.positions < k, weights.heaviest_first))
 
 
-def _psndcg(weights: _Weights, match: _Match, k: int) -> float:
-    hit, best = match.ranks < k, match.positions < k  # (nnz,) each
-    ideal_discounts = 1.0 / np.log2(match.positions[best] + 2.0)
-    return _share(weights.given[hit] * match.discounts[hit], weights.heaviest_first[best] * ideal_discounts)
+def _psndcg(found: Match, k: int, weights: _Weights) -> Parts:
+    reached = _by_document(found, found.ranks < k, weights.given * found.discounts)  # (n,)
+    ideal = weights.heaviest_first / np.log2(found.positions + 2.0)  # (nnz,)
+    return Parts(reached, _by_document(found, found.positions < k, ideal))
 
 
-def _share(reached: FloatArray, attainable: FloatArray) -> float:
-    """Sum over sum; the two add up in different orders, so a perfect answer could round to just above 1."""
-    return min(float(reached.sum()) / float(attainable.sum()), 1.0) if len(attainable) else 0.0
+def _by_document(found: Match, chosen: NDArray[np.bool_], values: FloatArray | None = None) -> FloatArray:
+    """Sums for each document over the chosen true labels; counts when no values are given."""
+    weights = None if values is None else values[chosen]
+    return np.bincount(found.rows[chosen], weights, minlength=found.documents).astype(np.float64)  # (n,)
 
 
-def _match(predicted: Predicted, truth: Truth, ks: list[int]) -> _Match:
-    """Find every true label among the first max(ks) predictions of its document."""
-    returned = _label_numbers(predicted)  # (n, k')
-    _check(returned, truth, ks)
-    rows, labels = _true_labels(truth)
-    ranks = _first_ranks(np.ascontiguousarray(returned[:, : max(ks)]), rows, labels)
-    return _Match(rows, labels, ranks, sizes=np.bincount(rows, minlength=len(returned)))
-
-
-def _label_numbers(predicted: Predicted) -> IntegerArray:
-    labels = np.asarray(getattr(predicted, "labels", predicted))  # (n, k')
-    if labels.ndim != 2 or not np.issubdtype(labels.dtype, np.integer):
-        raise DataError(
-            f"Predictions must be a TopK or label numbers (n, k) of an integer type. "
-            f"Got {type(predicted).__name__} of shape {labels.shape}, type {labels.dtype}."
-        )
-    return labels
-
-
-def _check(returned: IntegerArray, truth: Truth, ks: list[int]) -> None:
-    if not sp.issparse(truth):
-        raise DataError(f"True labels must be a scipy CSR matrix (n, L). Got {type(truth).__name__}.")
-    if truth.ndim != 2 or truth.shape[0] != len(returned):
-        raise DataError(
-            f"Predictions have {len(returned)} rows, true labels have shape {truth.shape}. "
-            f"Give one row of each for each document."
-        )
-    if len(returned) == 0:
-        raise DataError("No documents to evaluate. Give at least one.")
-    if not ks:
-        raise DataError("'ks' is empty. Give at least one cut-off, such as 5.")
-    for k in ks:
-        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
-            raise DataError(f"'k' must be an integer ≥ 1. Got {k!r}.")
-
-
-def _true_labels(truth: Truth) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Documents and labels of the entries that are not zero, each pair once, in order."""
-    truth = truth.tocsr()
-    present = truth.data != 0  # (stored entries,)
-    rows = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr))[present]
-    labels = truth.indices[present].astype(np.int64)
-    if ((np.diff(rows) > 0) | (np.diff(labels) > 0)).all():
-        return rows, labels
-    order = np.lexsort((labels, rows))
-    rows, labels = rows[order], labels[order]
-    first = np.ones(len(rows), dtype=bool)  # of the entries that name the same pair
-    first[1:] = (np.diff(rows) > 0) | (np.diff(labels) > 0)
-    return rows[first], labels[first]
-
-
-def _first_ranks(returned: IntegerArray, rows: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Rank from 0 of each true label in its document's predictions, by plain comparison, a block at a time.
-
-    nnz × k' comparisons beat a sorted search because documents have few labels; `argmax` finds the first hit,
-    which settles repeated labels.
-    """
-    ranks = np.full(len(rows), NOT_RETURNED)  # (nnz,)
-    width = returned.shape[1]
-    if width == 0:
-        return ranks
-    step = max(COMPARISONS_AT_ONCE // width, 1)
-    for start in range(0, len(rows), step):
-        block = slice(start, start + step)
-        equal = returned[rows[block]] == labels[block, None]  # (block, k')
-        first = equal.argmax(axis=1)  # (block,) 0 also where nothing is equal
-        found = equal[np.arange(len(first)), first]
-        ranks[block] = np.where(found, first, NOT_RETURNED)
-    return ranks
-
-
-def _weigh(match: _Match, inverse_propensity: ArrayLike) -> _Weights:
+def _weigh(found: Match, inverse_propensity: ArrayLike) -> _Weights:
     values = np.asarray(inverse_propensity, dtype=np.float64)  # (L',)
-    largest = int(match.labels.max(initial=-1))
+    largest = int(found.labels.max(initial=-1))
     if values.ndim != 1 or len(values) <= largest:
         raise DataError(
             f"'inverse_propensity' must give one value to each label, {largest + 1} at least here. "
             f"Got shape {values.shape}. Give labels unseen in training a count of 0 when computing it."
         )
-    given = values[match.labels]  # (nnz,)
+    given = values[found.labels]  # (nnz,)
     if not (np.isfinite(given) & (given > 0)).all():
         raise DataError("'inverse_propensity' must be positive and finite for every true label.")
-    return _Weights(given, heaviest_first=given[np.lexsort((-given, match.rows))])
+    return _Weights(given, heaviest_first=given[np.lexsort((-given, found.rows))])

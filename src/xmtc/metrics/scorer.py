@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from xmtc.dataset import Csr, Dataset, LabelIndex, align_labels, as_labels
 from xmtc.errors import DataError
-from xmtc.metrics.ranking import Ranked, ndcg, precision, recall
+from xmtc.metrics.matching import Ranked
+from xmtc.metrics.ranking import ndcg, precision, recall
 
 MEASURES = {"P": precision, "nDCG": ndcg, "R": recall}
 

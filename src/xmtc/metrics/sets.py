@@ -1,0 +1,136 @@
+"""Measures of the first k labels taken as a set: F1, coverage, counts for each label, the overlap of two answers.
+
+How predictions and true labels are read is said in `matching`. A document with fewer than k predictions suggests
+fewer; a suggested label beyond the columns of `truth` is wrong wherever documents are counted, and has no row where
+labels are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.errors import DataError
+from xmtc.metrics.matching import (
+    FloatArray,
+    IntegerArray,
+    Match,
+    Predicted,
+    Truth,
+    check_count,
+    first_mentions,
+    first_ranks,
+    label_numbers,
+    match,
+)
+from xmtc.metrics.ranking import ratio
+
+if TYPE_CHECKING:
+    from xmtc.topk import TopK
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """Documents of each label: where it is true, where it is among the first k, where both."""
+
+    support: NDArray[np.int64]  # (L',)
+    suggested: NDArray[np.int64]  # (L',) 0: never suggested
+    hits: NDArray[np.int64]  # (L',)
+
+    @property
+    def f1(self) -> FloatArray:
+        """F1 of each label; 0 where it is neither true nor suggested, as in scikit-learn with zero_division=0."""
+        return ratio(2 * self.hits, self.support + self.suggested)  # (L',)
+
+
+def micro_f1(predicted: Predicted, truth: Truth, k: int) -> float:
+    """F1 over all (document, label) pairs; 0 when there are none."""
+    return _micro_f1(_compare(predicted, truth, [k]), k)
+
+
+def macro_f1(predicted: Predicted, truth: Truth, k: int) -> float:
+    """The mean of the labels' F1 over all columns of `truth`, also those that no document holds or gets."""
+    return _macro_f1(_compare(predicted, truth, [k]), k)
+
+
+def coverage(predicted: Predicted, truth: Truth, k: int) -> float:
+    """Of the labels that are true somewhere, the share that is a hit somewhere; 0 when there are none."""
+    return _coverage(_compare(predicted, truth, [k]), k)
+
+
+def evaluate_sets(predicted: Predicted, truth: Truth, ks: Iterable[int] = (1, 3, 5)) -> dict[str, float]:
+    """All of them at all cut-offs from one comparison: "microF1@1", …, "macroF1@1", …, "coverage@1", …."""
+    ks = list(ks)
+    sets = _compare(predicted, truth, ks)
+    values = {f"microF1@{k}": _micro_f1(sets, k) for k in ks}
+    values |= {f"macroF1@{k}": _macro_f1(sets, k) for k in ks}
+    return values | {f"coverage@{k}": _coverage(sets, k) for k in ks}
+
+
+def per_label(predicted: Predicted, truth: Truth, k: int) -> LabelCounts:
+    """Support, suggestions and hits of every column of `truth`."""
+    return _per_label(_compare(predicted, truth, [k]), k)
+
+
+def overlap(first: TopK, second: TopK, k: int) -> float:
+    """|A ∩ B| / k of the first k labels of two answers, averaged over documents.
+
+    Labels are compared by number where both number them alike, otherwise by key. As with P@k, k divides even where
+    an answer holds fewer labels.
+    """
+    check_count("k", k)
+    if len(first) != len(second):
+        raise DataError(f"The two answers hold {len(first)} and {len(second)} documents. Give both the same ones.")
+    if len(first) == 0:
+        raise DataError("No documents to compare. Give at least one.")
+    returned, other = first.labels[:, :k], _numbered_as(first, second)[:, :k]  # (n, ≤ k) each
+    chosen = first_mentions(other)
+    ranks = first_ranks(np.ascontiguousarray(returned), np.nonzero(chosen)[0], other[chosen])
+    return int((ranks < k).sum()) / (len(first) * k)
+
+
+def _numbered_as(first: TopK, second: TopK) -> NDArray[np.int64]:
+    """The labels of `second` under the numbers of `first`, −1 where that has no such key."""
+    keys = second.index.table["key"].combine_chunks()
+    if first.index is second.index or first.index.table["key"].combine_chunks().equals(keys):
+        return second.labels
+    numbers = np.append(first.index.ids(keys), -1)  # a pad picks the last
+    return numbers[second.labels]  # (n, k')
+
+
+@dataclass(frozen=True)
+class _Sets:
+    found: Match
+    returned: IntegerArray  # (n, k')
+    mentions: NDArray[np.bool_]  # (n, k') where a row names a label for the first time
+    columns: int
+
+
+def _compare(predicted: Predicted, truth: Truth, ks: list[int]) -> _Sets:
+    found = match(predicted, truth, ks)
+    returned = label_numbers(predicted)[:, : max(ks)]  # (n, k')
+    return _Sets(found, returned, first_mentions(returned), columns=truth.shape[1])
+
+
+def _micro_f1(sets: _Sets, k: int) -> float:
+    hits = int((sets.found.ranks < k).sum())
+    return float(ratio(2 * hits, len(sets.found.labels) + int(sets.mentions[:, :k].sum())))
+
+
+def _macro_f1(sets: _Sets, k: int) -> float:
+    return float(ratio(_per_label(sets, k).f1.sum(), sets.columns))
+
+
+def _coverage(sets: _Sets, k: int) -> float:
+    hit = np.unique(sets.found.labels[sets.found.ranks < k])
+    return float(ratio(len(hit), len(np.unique(sets.found.labels))))
+
+
+def _per_label(sets: _Sets, k: int) -> LabelCounts:
+    suggested = sets.returned[:, :k][sets.mentions[:, :k]]  # (suggestions,)
+    counted = (sets.found.labels, suggested[suggested < sets.columns], sets.found.labels[sets.found.ranks < k])
+    return LabelCounts(*(np.bincount(labels, minlength=sets.columns) for labels in counted))
