@@ -12,13 +12,14 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "xmtc"
 TIERS = [
     {"errors"},
-    {"files", "jit", "mapping", "progress", "runtime", "config", "registry", "recipes", "explanation"},
+    {"files", "jit", "mapping", "parallel", "progress", "runtime", "config", "registry", "recipes", "explanation"},
     {"dataset"},
     {"topk"},
     {"store"},
     {"data", "text", "labels", "metrics"},
     {"linear", "nn"},
     {"models"},
+    {"bulk", "restrict"},
     {"workflows"},
     {"experiments", "cli", "server"},
 ]

@@ -56,12 +56,29 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
         raw = path.open("rb")
     except OSError as error:
         raise DataError(f"{path}: cannot be opened ({error.strerror}). Check the path and its permissions.") from None
-    with raw:
+    with raw, unchanged(path):
         head = raw.read(6)
         raw.seek(0)
         kind = next((suffix for magic, suffix in _MAGIC.items() if head.startswith(magic)), "")
         with _decompressor(raw, kind) as stream:
             yield stream
+
+
+@contextmanager
+def unchanged(path: str | Path) -> Iterator[None]:
+    """Refuse a file that somebody wrote to between the beginning and the end of the block."""
+
+    def state() -> tuple[int, int, int] | None:
+        try:
+            now = os.stat(path)
+        except OSError:
+            return None
+        return now.st_ino, now.st_size, now.st_mtime_ns
+
+    before = state()
+    yield
+    if before != state():
+        raise DataError(f"{path}: changed while it was read. Read it again when nobody writes to it.")
 
 
 def first_bytes(path: str | Path, size: int = 1 << 16) -> bytes:
@@ -123,24 +140,42 @@ def decode_line(line: bytes, path: str | Path, number: int) -> str:
         ) from None
 
 
-def parse_lines(block: bytes, path: str | Path, before: int, example: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of each line that is not blank; `before` lines went before this block."""
+def raise_error(error: DataError) -> None:
+    """What a bad line means unless a reader says otherwise."""
+    raise error from None
+
+
+def parse_lines(
+    block: bytes, path: str | Path, before: int, example: str, bad: Callable[[DataError], None] = raise_error
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) of each line that is not blank; `before` lines went before this block.
+
+    `bad` is told of a line that is no object; if it raises nothing, the line is left out.
+    """
     for number, line in enumerate(block.split(b"\n"), start=before + 1):
-        text = decode_line(line, path, number)
-        if not text or text.isspace():
-            continue
         try:
-            value = json.loads(text)
-        except json.JSONDecodeError as error:
-            what = error.msg.removesuffix(" at").rstrip(": ")
-            raise DataError(
-                f"{path}:{number}: not JSON ({what} at column {error.colno}). Write one object a line: {example}."
-            ) from None
-        except (RecursionError, ValueError):
-            raise DataError(f"{path}:{number}: JSON nested or a number written too long. Write {example}.") from None
-        if not isinstance(value, dict):
-            raise DataError(f"{path}:{number}: not a JSON object. Write one object a line: {example}.")
-        yield number, value
+            text = decode_line(line, path, number)
+            value = None if not text or text.isspace() else _parsed(text, f"{path}:{number}", example)
+        except DataError as error:
+            bad(error)
+            continue
+        if value is not None:
+            yield number, value
+
+
+def _parsed(text: str, place: str, example: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        what = error.msg.removesuffix(" at").rstrip(": ")
+        raise DataError(
+            f"{place}: not JSON ({what} at column {error.colno}). Write one object a line: {example}."
+        ) from None
+    except (RecursionError, ValueError):
+        raise DataError(f"{place}: JSON nested or a number written too long. Write {example}.") from None
+    if not isinstance(value, dict):
+        raise DataError(f"{place}: not a JSON object. Write one object a line: {example}.")
+    return value
 
 
 @contextmanager

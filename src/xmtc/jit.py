@@ -1,11 +1,10 @@
-"""Compiled kernels and the threads that run them."""
+"""Compiled kernels."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
@@ -69,27 +68,3 @@ def on_first_compilation(tell: Callable[[], None]) -> None:
             return
 
     events.register("numba:compile", Listener())
-
-
-def run_parallel(
-    function: Callable[[Item], Result], items: Iterable[Item], threads: int, ahead: int = 1
-) -> Iterator[Result]:
-    """Results in the order of `items`; at most `threads` + `ahead` are in flight, so memory stays bounded.
-
-    Where items differ much in cost and results are small, a larger `ahead` keeps all threads busy.
-    """
-    if threads <= 1:
-        yield from map(function, items)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        waiting: list[Future[Result]] = []
-        try:
-            for item in items:
-                waiting.append(pool.submit(function, item))
-                if len(waiting) >= threads + ahead:
-                    yield waiting.pop(0).result()
-            while waiting:
-                yield waiting.pop(0).result()
-        finally:
-            for future in waiting:
-                future.cancel()

@@ -177,6 +177,7 @@ def against_attention_xml(method: str) -> tuple[Results, Results]:
     ("method", "printed"),
     [
         ("SLEEC", "8.55e-4"),
+        ("AnnexML", "4.27e-3"),
         ("PfastreXML", "1.22e-4"),
         ("PD-Sparse", "6.10e-5"),
         ("Parabel", "1.53e-3"),
@@ -185,8 +186,10 @@ def against_attention_xml(method: str) -> tuple[Results, Results]:
     ],
 )
 def test_p_values_against_attention_xml(method: str, printed: str) -> None:
-    value = wilcoxon(*against_attention_xml(method))
+    value = wilcoxon(*against_attention_xml(method), noise=0)
     assert within_one_of_the_last_digit(value, printed), (value, printed)
+    if method != "AnnexML":  # see below
+        assert wilcoxon(*against_attention_xml(method)) == value
 
 
 def test_p_value_of_annexml_is_printed_as_if_nothing_were_tied() -> None:

@@ -13,7 +13,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xmtc.dataset import Csr
-from xmtc.jit import inlined, kernel, run_parallel
+from xmtc.jit import inlined, kernel
+from xmtc.parallel import run_parallel
 
 QUERIES = 256
 """Queries one thread takes at a time."""

@@ -14,7 +14,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xmtc.dataset import Csr
-from xmtc.jit import kernel, run_parallel
+from xmtc.jit import kernel
+from xmtc.parallel import run_parallel
 
 Result = TypeVar("Result")
 

@@ -17,17 +17,18 @@ MOST_PAIRS = 1000
 """Differences whose exact distribution takes about a second; the work grows with their third power."""
 
 
-def wilcoxon(first: ArrayLike, second: ArrayLike) -> float:
+def wilcoxon(first: ArrayLike, second: ArrayLike, noise: float = NOISE) -> float:
     """The exact two-sided p-value of the signed rank test on paired results.
 
     Differences of zero are dropped. Equal sizes share the mean of their ranks, and the p-value comes from the
     distribution of those very ranks over all choices of signs. What is zero or equal is decided up to rounding, see
-    NOISE: sizes in order are equal as long as each is that close to the one before. 1 when no difference is left.
+    NOISE: sizes in order are equal as long as each is that close to the one before. With noise=0 the last bits of
+    floating point decide, as they do in SciPy and in published tables. 1 when no difference is left.
     """
     one, other = _results(first), _results(second)
     if len(one) != len(other):
         raise DataError(f"Got {len(one)} and {len(other)} results. Give them in pairs, one of each method.")
-    noise = NOISE * max(np.abs(one).max(), np.abs(other).max())
+    noise *= max(np.abs(one).max(), np.abs(other).max())
     differences = one - other
     differences = differences[np.abs(differences) > noise]  # (n,)
     if len(differences) > MOST_PAIRS:

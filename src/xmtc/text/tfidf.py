@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from xmtc.config import Settings
 from xmtc.dataset import Csr
 from xmtc.explanation import TokenEvidence
-from xmtc.jit import run_parallel
+from xmtc.parallel import run_parallel
 from xmtc.text import kernels
 from xmtc.text.tokens import TokenBlock, Tokens, fold, spans
 from xmtc.text.vocabulary import count_documents, fold_types, mapped_blocks

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from xmtc.jit import run_parallel
 from xmtc.mapping import let_go, string_offsets
+from xmtc.parallel import run_parallel
 from xmtc.text import kernels
 from xmtc.text.characters import character_classes
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from xmtc.jit import run_parallel
+from xmtc.parallel import run_parallel
 from xmtc.text import kernels
 from xmtc.text.tokens import TokenBlock, Tokens, fold
 

@@ -1,0 +1,190 @@
+"""Annif's two corpus forms: lines 'text<TAB><uri> <uri>', and a folder of texts with a subject file beside each."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from xmtc.data.lines import Parsed, numbered_lines, read_each
+from xmtc.data.records import ReadOptions, Records
+from xmtc.data.writing import OneLine, from_line, label_lists
+from xmtc.dataset import Dataset
+from xmtc.errors import DataError, shown
+from xmtc.files import decode_line, open_bytes, replace_file, sync_folder
+
+_SUBJECTS = re.compile(r"<([^>]*)>|(\S+)")
+_LINE_PARTS = "\t\n\v\r"
+_BATCH = 256  # documents of a folder that are held at a time
+_LONGEST_NAME = 200  # bytes; file systems allow 255 with the ending
+
+
+def is_annif(line: bytes) -> bool:
+    """A tab, and nothing but subjects in angle brackets behind it."""
+    _, tab, subjects = line.partition(b"\t")
+    return bool(tab) and re.fullmatch(rb"(?:<[^>\t]*>\s*)+", subjects) is not None
+
+
+def subjects(cell: str) -> list[str]:
+    """Keys in angle brackets, or without them where blanks part them."""
+    return [bracketed or bare for bracketed, bare in _SUBJECTS.findall(cell) if bracketed or bare]
+
+
+def read_annif(path: str | Path, options: ReadOptions) -> Iterator[Records]:
+    """A text and its subjects on each line, a tab between them; blank lines are passed over."""
+
+    def parse(number: int, line: bytes) -> Parsed | None:
+        text, tab, rest = decode_line(line, path, number).partition("\t")
+        if not tab and not text.strip():
+            return None
+        if (not tab and options.labelled) or "\t" in rest:
+            raise DataError(f"{path}:{number}: not text, a tab and subjects. Write text<TAB><uri> <uri>.")
+        return from_line(text), subjects(rest) if tab else None
+
+    return read_each(numbered_lines(path), options, parse)
+
+
+def write_annif(dataset: Dataset, path: Path, lossy: bool = False) -> int:
+    fit, names = OneLine(path, "annif", lossy), {}  # type: OneLine, dict[str, str]
+    with replace_file(path) as stream:
+        for batch in dataset.batches(1024):
+            rows = zip(batch.document_ids(), batch.text().to_pylist(), label_lists(batch), strict=True)
+            for document, text, keys in rows:
+                cell = " ".join(f"<{fit.key(key, _LINE_PARTS + '>', names)}>" for key in keys)
+                stream.write(f"{fit.text(text, document, tabs=False)}\t{cell}\n".encode())
+    return fit.changed
+
+
+# ---- a folder of full texts
+
+
+def is_text_folder(path: Path) -> bool:
+    return path.is_dir() and any(name.endswith(".txt") for name in os.listdir(path))
+
+
+def read_annif_folder(path: str | Path, options: ReadOptions) -> Iterator[Records]:
+    """NAME.txt is a document; its labels are in NAME.tsv ('<uri><TAB>name' a line) or NAME.key (a name a line)."""
+    folder = Path(path)
+    try:
+        documents = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".txt"))
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be read ({error.strerror}). Check the path and its permissions.") from None
+    if not documents:
+        raise DataError(f"{folder}: no .txt files in it. Name a file, or a folder of texts.")
+    for start in range(0, len(documents), _BATCH):
+        yield _folder_records(folder, documents, range(start, min(start + _BATCH, len(documents))), options)
+
+
+def _folder_records(folder: Path, documents: list[str], rows: range, options: ReadOptions) -> Records:
+    lines, ids, texts, labels = [], [], [], []  # type: list[int], list[str], list[str], list[list[str]]
+    names: dict[str, str] = {}
+    for row in rows:
+        place = folder / documents[row]
+        try:
+            text = _whole_text(place)
+            found = _subject_file(place, names)
+            if found is None and options.labelled:
+                stem = place.stem
+                raise DataError(
+                    f"{place}: no {shown(stem)}.tsv or {shown(stem)}.key with its labels beside it. Add it."
+                )
+            name = _document_name(place)
+        except DataError as error:
+            options.bad_lines.add(error)
+            continue
+        lines.append(row + 1)
+        ids.append(name)
+        texts.append(text)
+        labels.append(found or [])
+    return Records(
+        ids=ids,
+        lines=lines,
+        fields={"text": pa.array(texts, pa.string())},
+        label_counts=[len(row) for row in labels],
+        label_keys=[key for row in labels for key in row],
+        label_names=names,
+    )
+
+
+def _document_name(place: Path) -> str:
+    return place.name.removesuffix(".txt").encode("utf-8", "replace").decode()
+
+
+def _whole_text(place: Path) -> str:
+    with open_bytes(place) as stream:
+        content = stream.read()
+    try:
+        return content.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{place}:{line}: not UTF-8. Convert the file to UTF-8.") from None
+
+
+def _subject_file(place: Path, names: dict[str, str]) -> list[str] | None:
+    """The labels beside a text, None where there is no such file; names that it gives go into `names`."""
+    for ending in (".tsv", ".key"):
+        beside = place.with_suffix(ending)
+        if not beside.is_file():
+            continue
+        keys = []
+        for block in numbered_lines(beside):
+            for number, line in block:
+                cell = decode_line(line, beside, number)
+                key, _, name = cell.partition("\t") if ending == ".tsv" else (cell, "", "")
+                key = key.strip()
+                if ending == ".tsv" and key.startswith("<") and key.endswith(">"):
+                    key = key[1:-1]
+                if not key and cell.strip():
+                    raise DataError(f"{beside}:{number}: a label without a key. Write <uri><TAB>name.")
+                if key:
+                    keys.append(key)
+                    names.update({key: name.strip()} if name.strip() else {})
+        return keys
+    return None
+
+
+def write_annif_folder(dataset: Dataset, path: Path, lossy: bool = False) -> int:
+    """One text file and one subject file a document, in a folder that appears whole or not at all."""
+    fit, names = OneLine(path, "annif-folder", lossy), {}  # type: OneLine, dict[str, str]
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise DataError(f"{path}: is there already. Name a new or empty folder.")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        temporary.mkdir()
+        for batch in dataset.batches(1024):
+            _write_documents(batch, temporary, fit, names)
+        os.replace(temporary, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror}). Free space or choose another place.") from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return fit.changed
+
+
+def _write_documents(batch: Dataset, folder: Path, fit: OneLine, names: dict[str, str]) -> None:
+    label_name = (
+        {} if batch.label_index is None else dict(zip(batch.label_index.keys, batch.label_index.names, strict=True))
+    )
+    rows = zip(batch.document_ids(), batch.text().to_pylist(), label_lists(batch), strict=True)
+    for document, text, keys in rows:
+        unfit = not document or document.startswith(".") or len(document.encode()) > _LONGEST_NAME
+        if unfit or not document.isprintable() or "/" in document or "\\" in document:
+            raise DataError(f"{fit.path}: '{shown(document)}' cannot be the name of a file. Give documents other ids.")
+        place = folder / f"{document}.txt"
+        if place.exists():
+            raise DataError(f"{fit.path}: two documents have the id '{shown(document)}'. Give each its own.")
+        if text.startswith("\ufeff"):
+            fit.lose(f"document '{shown(document)}' begins with a byte order mark")
+            text = text.removeprefix("\ufeff")
+        place.write_bytes(text.encode())
+        lines = []
+        for key in keys:
+            name = " ".join(label_name[key].split())
+            lines.append(f"<{fit.key(key, _LINE_PARTS, names)}>\t{name}\n")
+        place.with_suffix(".tsv").write_bytes("".join(lines).encode())

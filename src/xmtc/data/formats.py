@@ -1,0 +1,192 @@
+"""The formats: what each can hold, who reads and who writes it, and how one is told from another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from xmtc.data.annif import (
+    is_annif,
+    is_text_folder,
+    read_annif,
+    read_annif_folder,
+    write_annif,
+    write_annif_folder,
+)
+from xmtc.data.jsonl import read_jsonl, write_jsonl
+from xmtc.data.lf import read_lf, write_lf
+from xmtc.data.lines import (
+    is_fasttext,
+    labels_beside,
+    read_attentionxml,
+    read_fasttext,
+    read_text,
+    write_attentionxml,
+    write_fasttext,
+)
+from xmtc.data.matrices import read_npz, write_npz
+from xmtc.data.records import ReadOptions, Records
+from xmtc.data.sparse import is_header, is_libsvm, read_libsvm, read_xmlrepo, write_libsvm, write_xmlrepo
+from xmtc.data.tables import read_csv, read_parquet, read_tsv, write_csv, write_parquet, write_tsv
+from xmtc.dataset import Dataset
+from xmtc.errors import DataError, nearest, shown
+from xmtc.files import first_bytes, plain_name
+
+Reader = Callable[[str | Path, ReadOptions], Iterator[Records]]
+Writer = Callable[[Dataset, Path], None]
+LineWriter = Callable[[Dataset, Path, bool], int]
+
+
+@dataclass(frozen=True)
+class Format:
+    """One form that a file of documents can have."""
+
+    name: str
+    what: str
+    """A sentence for the documentation."""
+    read: Reader
+    endings: tuple[str, ...] = ()
+    """How the name of such a file ends, where the name is enough to know."""
+    write: Writer | None = None
+    """For a format that holds any text."""
+    write_lines: LineWriter | None = None
+    """For a format that cannot hold every character; it counts what it had to replace."""
+    holds: str = "text"
+    """'text', or 'features'."""
+    fields: bool = False
+    """Whether fields of text stay apart."""
+    ids: bool = False
+    """Whether document ids are kept."""
+
+
+FORMATS: dict[str, Format] = {
+    each.name: each
+    for each in (
+        Format(
+            "jsonl", "one JSON object a line", read_jsonl, (".jsonl", ".ndjson"), write_jsonl, fields=True, ids=True
+        ),
+        Format("csv", "a table with a header, cells in quotes", read_csv, (".csv",), write_csv, fields=True, ids=True),
+        Format(
+            *("tsv", "a table with a header, tabs between cells", read_tsv, (".tsv", ".tab")),
+            write_lines=write_tsv,
+            fields=True,
+            ids=True,
+        ),
+        Format(
+            "parquet", "a table in columns", read_parquet, (".parquet", ".pq"), write_parquet, fields=True, ids=True
+        ),
+        Format("fasttext", "__label__a __label__b text", read_fasttext, (".ft",), write_lines=write_fasttext),
+        Format("annif", "text, a tab, <uri> <uri>", read_annif, write_lines=write_annif),
+        Format(
+            *("annif-folder", "a folder of .txt files, each with a .tsv or .key of labels", read_annif_folder),
+            write_lines=write_annif_folder,
+            ids=True,
+        ),
+        Format(
+            *("attentionxml", "NAME_texts.txt beside NAME_labels.txt", read_attentionxml),
+            *(("_texts.txt",), None, write_attentionxml),
+        ),
+        Format(
+            "lf", "title, content, target_ind; lbl.json beside", read_lf, (".json",), write_lf, fields=True, ids=True
+        ),
+        Format("xmlrepo", "a header, then l1,l2 f:v f:v", read_xmlrepo, (), write_xmlrepo, holds="features"),
+        Format("libsvm", "l1,l2 f:v f:v", read_libsvm, (".svm", ".libsvm"), write_libsvm, holds="features"),
+        Format("npz", "X.trn.npz beside Y.trn.npz", read_npz, (".npz",), write_npz, holds="features"),
+        Format("text", "one text a line, no labels", read_text),
+    )
+}
+
+
+def named_format(name: str, path: str | Path) -> Format:
+    if name not in FORMATS:
+        near = nearest(name, FORMATS)
+        raise DataError(f"{path}: no format '{shown(name)}'.{near} Known: {', '.join(FORMATS)}.")
+    return FORMATS[name]
+
+
+def detected(path: str | Path) -> str:
+    """The format of a file by its name and its first lines; plain lines of text can only be predicted on."""
+    if str(path) != "-" and is_text_folder(Path(path)):
+        return "annif-folder"
+    start = first_bytes(path)
+    name = plain_name(path)
+    _refuse_other_kinds(path, start, name)
+    if start.startswith(b"PAR1") or name.endswith(FORMATS["parquet"].endings):
+        return "parquet"
+    if name.endswith(".npz"):
+        return "npz"
+    first = start.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not first:
+        raise DataError(f"{path}: empty. Write one document a line.")
+    line = first.split(b"\n", 1)[0].rstrip(b"\r")
+    beside = None if str(path) == "-" else labels_beside(path)
+    if beside is not None and beside.is_file():
+        return "attentionxml"
+    if line.startswith(b"{") or name.endswith(FORMATS["jsonl"].endings):
+        return "lf" if re.search(rb'"target_ind"\s*:', line) and not re.search(rb'"labels"\s*:', line) else "jsonl"
+    if is_annif(line):
+        return "annif"
+    for table in ("csv", "tsv"):
+        if name.endswith(FORMATS[table].endings):
+            return table
+    return _detected_by_line(start, name)
+
+
+def _detected_by_line(start: bytes, name: str) -> str:
+    lines = [line.rstrip(b"\r") for line in start.removeprefix(b"\xef\xbb\xbf").split(b"\n")]
+    said = next((line for line in lines if line.strip() and not line.startswith(b"#")), b"")
+    if is_header(said):
+        return "xmlrepo"
+    if is_libsvm(said) or name.endswith(FORMATS["libsvm"].endings):
+        return "libsvm"
+    return "fasttext" if is_fasttext(start) or name.endswith(FORMATS["fasttext"].endings) else "text"
+
+
+def _refuse_other_kinds(path: str | Path, start: bytes, name: str) -> None:
+    """Files that would pass as lines of text and are something else."""
+    remedy = 'Write JSONL, {"text": "…", "labels": ["…"]} a line, or CSV.'
+    if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise DataError(f"{path}:1: not UTF-8 but UTF-16. Convert the file to UTF-8.")
+    packed = start.startswith((b"PK\x03\x04", b"%PDF", b"\x89PNG", b"\x7fELF")) and not name.endswith(".npz")
+    if packed or name.endswith((".xlsx", ".pdf", ".docx", ".xls", ".ods")):
+        raise DataError(f"{path}: is not a text file. {remedy}")
+    if start.lstrip().startswith(b"[") and name.endswith(".json"):
+        raise DataError(f"{path}: is one JSON array. {remedy}")
+
+
+def format_to_write(path: Path, dataset: Dataset, name: str | None) -> Format:
+    """The format that a name asks for, if it can hold these documents."""
+    if name is None:
+        plain = plain_name(path)
+        by_name = [each.name for each in FORMATS.values() if plain.endswith(each.endings or ("\0",))]
+        if not by_name:
+            known = ", ".join(each.name for each in FORMATS.values() if each.write or each.write_lines)
+            raise DataError(f"{path}: the name does not tell a format. Say which with --to: {known}.")
+        name = by_name[0]
+    chosen = named_format(name, path)
+    if chosen.write is None and chosen.write_lines is None:
+        raise DataError(f"{path}: '{name}' holds no labels and is not written. Choose another format.")
+    has = "text" if dataset.has_text else "features"
+    if chosen.holds != has:
+        fitting = ", ".join(each.name for each in FORMATS.values() if each.holds == has and each.name != "text")
+        raise DataError(f"{path}: these documents are {has}, and {name} holds {chosen.holds}. Choose one of {fitting}.")
+    reserved = {"id", "labels"} & set(dataset.fields)
+    if reserved and chosen.fields:
+        raise DataError(f"{path}: a text field is called '{reserved.pop()}'. Rename it before it is written.")
+    return chosen
+
+
+def write(dataset: Dataset, path: str | Path, *, file_format: str | None = None, lossy: bool = False) -> int:
+    """Write documents in the format that the name tells, or in a given one; the file appears whole or not at all.
+
+    Characters that a format cannot hold are refused; with `lossy` they are replaced. Returns how many times.
+    """
+    path = Path(path)
+    chosen = format_to_write(path, dataset, file_format)
+    if chosen.write_lines is not None:
+        return chosen.write_lines(dataset, path, lossy)
+    assert chosen.write is not None
+    chosen.write(dataset, path)
+    return 0

@@ -1,0 +1,136 @@
+"""Label-feature sets: JSON lines with title, content and label numbers, the labels' own text in a file beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from xmtc.data.jsonl import read_jsonl
+from xmtc.data.records import ReadOptions, Records
+from xmtc.data.writing import label_lists
+from xmtc.dataset import Dataset, LabelIndex
+from xmtc.errors import DataError, shown
+from xmtc.files import COMPRESSED, decode_line, has_surrogate, parse_lines, read_blocks, replace_file
+
+LABELS = "lbl.json"
+_EXAMPLE = '{"uid": "…", "title": "…"}'
+
+
+def labels_beside(path: str | Path) -> Path | None:
+    """The file of label texts in the same folder, compressed or not."""
+    names = (LABELS, *(LABELS + ending for ending in COMPRESSED))
+    return next((place for place in (Path(path).with_name(name) for name in names) if place.is_file()), None)
+
+
+def read_lf(path: str | Path, options: ReadOptions) -> Iterator[Records]:
+    """Documents whose `target_ind` are lines of lbl.json, from 0; without that file the numbers are the keys."""
+    beside = None if str(path) == "-" else labels_beside(path)
+    index = None if beside is None else read_label_texts(beside)
+    for records in read_jsonl(path, replace(options, label_field=options.label_field or "target_ind")):
+        if index is not None:
+            _check_numbers(records, path, len(index))
+            records.label_width, records.label_index = len(index), index
+        yield records
+
+
+def _check_numbers(records: Records, path: str | Path, width: int) -> None:
+    keys = pa.array(records.label_keys, pa.string())
+    fine = pc.match_substring_regex(keys, "^(0|[1-9][0-9]{0,8})$")
+    numbers = np.asarray(pc.if_else(fine, keys, str(width)).cast(pa.int64()))
+    if (numbers >= width).any():
+        at = int(np.argmax(numbers >= width))
+        row = int(np.searchsorted(np.cumsum(np.asarray(records.label_counts)), at, side="right"))
+        raise DataError(
+            f"{path}:{records.lines[row]}: label {shown(keys[at].as_py())} is not below the {width:,} of {LABELS}. "
+            "Labels count from 0."
+        )
+
+
+def read_label_texts(path: Path) -> LabelIndex:
+    """The labels in the order of their numbers: key is the uid, or else the number; title and content follow."""
+    rows: list[dict[str, Any]] = []
+    before = 0
+    for block in read_blocks(path):
+        for number, row in parse_lines(block, path, before, _EXAMPLE):
+            for name in ("uid", "title", "content"):
+                value = row.get(name)
+                wrong = not isinstance(value, (str, int, type(None))) or isinstance(value, bool)
+                if wrong or has_surrogate(str(value)):
+                    raise DataError(f"{path}:{number}: '{name}' must be a string. Write {_EXAMPLE}.")
+            rows.append(row)
+        before += block.count(b"\n")
+    keys = [str(row.get("uid") or "") for row in rows]
+    if "" in keys or len(set(keys)) < len(keys):
+        keys = [str(number) for number in range(len(rows))]
+    names = [str(row.get("title") or key) for row, key in zip(rows, keys, strict=True)]
+    return LabelIndex.from_keys(keys, names, descriptions=[str(row.get("content") or "") for row in rows])
+
+
+def write_lf(dataset: Dataset, path: Path) -> None:
+    """The documents, and lbl.json beside them; a lbl.json that is there keeps its numbers and gets the new labels."""
+    assert dataset.label_index is not None or dataset.labels is None
+    ending = next((ending for ending in COMPRESSED if path.name.endswith(ending)), "")
+    beside = labels_beside(path) or path.with_name(LABELS + ending)
+    known = read_label_texts(beside) if beside.is_file() else LabelIndex.from_keys([])
+    index = LabelIndex.from_keys([]) if dataset.label_index is None else dataset.label_index
+    numbers = known.ids(index.table["key"].combine_chunks()) if len(known) else np.full(len(index), -1)
+    new = np.flatnonzero(numbers < 0)
+    numbers[new] = len(known) + np.arange(len(new))
+    with replace_file(beside) as stream:
+        for part in (known, index.take(new)):
+            for key, name, text in zip(
+                *(part.table[c].to_pylist() for c in ("key", "name", "description")), strict=True
+            ):
+                row = {"uid": key, "title": name, "content": text}
+                stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+    where = dict(zip(index.keys, numbers.tolist(), strict=True))
+    with replace_file(path) as stream:
+        for batch in dataset.batches(1024):
+            _write_documents(batch, where, stream)
+
+
+def _write_documents(batch: Dataset, where: dict[str, int], stream: Any) -> None:
+    titles = batch.fields["title"].to_pylist() if "title" in batch.fields else [""] * len(batch)
+    rest = {name: column for name, column in batch.fields.items() if name != "title"}
+    bodies = Dataset(fields=rest).text().to_pylist() if rest else [""] * len(batch)
+    for document, title, body, keys in zip(batch.document_ids(), titles, bodies, label_lists(batch), strict=True):
+        found = sorted(where[key] for key in keys)
+        row = {"uid": document, "title": title, "content": body, "target_ind": found, "target_rel": [1.0] * len(found)}
+        stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+
+
+def read_filter(path: str | Path, documents: int) -> tuple[NDArray[np.int64], list[str]]:
+    """Pairs (row, label key) that evaluation leaves out, such as a document and the label that is the document itself.
+
+    The file has 'document label' a line, both counted from 0, labels as in the lbl.json beside it.
+    """
+    beside = labels_beside(path)
+    index = None if beside is None else read_label_texts(beside)
+    rows: list[int] = []
+    labels: list[int] = []
+    number = 0
+    for block in read_blocks(path):
+        for line in block.removesuffix(b"\n").split(b"\n"):
+            number += 1
+            parts = decode_line(line, path, number).split()
+            if not parts:
+                continue
+            if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+                raise DataError(f"{path}:{number}: not two whole numbers. Write: document label.")
+            row, label = map(int, parts)
+            if row >= documents:
+                raise DataError(f"{path}:{number}: no document {row} among {documents:,}. Documents count from 0.")
+            if index is not None and label >= len(index):
+                raise DataError(f"{path}:{number}: label {label} is not among the {len(index):,} of {LABELS}.")
+            rows.append(row)
+            labels.append(label)
+    keys = [str(label) for label in labels] if index is None else index.strings("key", labels)
+    return np.asarray(rows, dtype=np.int64), keys

@@ -1,0 +1,152 @@
+"""Pairs of sparse matrices, X.trn.npz and Y.trn.npz: features and labels of the same documents."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from xmtc.data.records import ReadOptions, Records
+from xmtc.data.sparse import MOST_LABELS, label_numbers
+from xmtc.dataset import Csr, Dataset
+from xmtc.errors import DataError, shown
+from xmtc.files import open_bytes, replace_file, unchanged
+
+_DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, KeyError, ValueError, OSError, EOFError, RuntimeError, MemoryError),
+    *(NotImplementedError, SyntaxError, TypeError, OverflowError),
+)
+"""What reading an archive of arrays can raise, depending on which bytes are wrong."""
+_PARTS = ("indices", "indptr", "data", "shape", "format")
+
+
+def labels_beside(path: str | Path) -> Path | None:
+    """Y.trn.npz for X.trn.npz."""
+    name = Path(path).name
+    return Path(path).with_name("Y" + name[1:]) if name.startswith("X") else None
+
+
+def read_npz(path: str | Path, options: ReadOptions) -> Iterator[Records]:
+    """The feature rows of X.….npz with the labels of Y.….npz; a label's key is its column."""
+    features = read_matrix(path)
+    beside = labels_beside(path)
+    if beside is None or not beside.is_file():
+        if options.labelled:
+            missing = "the name does not begin with X" if beside is None else f"there is no {beside.name} beside it"
+            raise DataError(f"{path}: {missing}, so its labels are not found. Name the two X.….npz and Y.….npz.")
+        yield _records(features, None)
+        return
+    labels = read_matrix(beside)
+    if labels.shape[0] != features.shape[0]:
+        raise DataError(
+            f"{beside}: {labels.shape[0]:,} rows, {features.shape[0]:,} in {path}. Give each document a row in both."
+        )
+    if labels.shape[1] > MOST_LABELS:
+        raise DataError(f"{beside}: {labels.shape[1]:,} labels are too many (at most {MOST_LABELS:,}).")
+    labels.eliminate_zeros()
+    if (labels.data < 0).any():
+        raise DataError(f"{beside}: holds a value below 0. A label matrix holds 1 where a document has the label.")
+    yield _records(features, labels)
+
+
+def _records(features: Csr, labels: Csr | None) -> Records:
+    count = features.shape[0]
+    return Records(
+        ids=pa.array(np.arange(count)).cast(pa.string()),
+        lines=np.arange(1, count + 1),
+        features=features,
+        label_counts=None if labels is None else np.diff(labels.indptr).astype(np.int64),
+        label_keys=pa.array([], pa.string()) if labels is None else pa.array(labels.indices).cast(pa.string()),
+        label_width=None if labels is None else int(labels.shape[1]),
+    )
+
+
+def read_matrix(path: str | Path) -> Csr:
+    """A sparse matrix as SciPy saves it (CSR or CSC), checked part by part; nothing in it is unpickled."""
+    if str(path) == "-":
+        raise DataError(f"{path}: a matrix cannot be read from a pipe. Write it to a file first.")
+    try:
+        with unchanged(path), open_bytes(path) as stream, zipfile.ZipFile(stream) as archive:
+            parts = {name: _array(archive, name) for name in _PARTS}
+        return _matrix(parts)
+    except DataError:
+        raise
+    except _DAMAGE as error:
+        reason = shown(str(error) or type(error).__name__, 120).rstrip(".")
+        raise DataError(f"{path}: not a sparse matrix as SciPy saves it ({reason}). Write it again.") from None
+
+
+def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    info = archive.getinfo(f"{name}.npy")
+    with archive.open(info) as member:
+        version = np.lib.format.read_magic(member)
+        if version not in ((1, 0), (2, 0)):
+            raise ValueError(f"'{name}' has an unknown version")
+        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, kind = header(member)
+        size = int(np.prod(shape, dtype=object)) * kind.itemsize
+        if kind.hasobject or size > info.file_size:
+            raise ValueError(f"'{name}' is no plain array or longer than the file")
+        content = member.read()
+    if len(content) < size:
+        raise ValueError(f"'{name}' is cut short")
+    return np.frombuffer(content[:size], dtype=kind).reshape(shape)
+
+
+def _matrix(parts: dict[str, NDArray[Any]]) -> Csr:
+    kind = parts["format"].reshape(-1)[0] if parts["format"].size else b""
+    name = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
+    if name not in ("csr", "csc"):
+        raise ValueError(f"format '{shown(name)}' is neither csr nor csc")
+    indices, indptr, data, shape = (parts[part] for part in ("indices", "indptr", "data", "shape"))
+    if shape.shape != (2,) or any(part.dtype.kind not in "iu" for part in (indices, indptr, shape)):
+        raise ValueError("its indices or its shape are not whole numbers")
+    if data.dtype.kind not in "biuf" or data.ndim != 1 or indices.shape != data.shape:
+        raise ValueError("its values are not one number an entry")
+    rows, columns = (int(count) for count in shape)
+    across, along = (rows, columns) if name == "csr" else (columns, rows)
+    if min(rows, columns) < 0 or max(rows, columns) >= 2**31 or indptr.shape != (across + 1,):
+        raise ValueError("its shape does not fit its parts")
+    steps = np.diff(indptr.astype(np.int64))
+    if indptr[0] != 0 or indptr[-1] != len(data) or (steps < 0).any():
+        raise ValueError("its row pointers do not ascend to the number of entries")
+    if len(indices) and (indices.min() < 0 or indices.max() >= along):
+        raise ValueError("an index is out of range")
+    with np.errstate(over="ignore"):
+        values = data.astype(np.float32)
+    if not np.isfinite(values).all():
+        raise ValueError("a value is not finite")
+    build = sp.csr_array if name == "csr" else sp.csc_array
+    matrix = sp.csr_array(build((values, indices.astype(np.int64), indptr.astype(np.int64)), shape=(rows, columns)))
+    matrix.sum_duplicates()
+    if not np.isfinite(matrix.data).all():
+        raise ValueError("values of one entry add up to infinity")
+    return matrix
+
+
+def write_npz(dataset: Dataset, path: Path) -> None:
+    """X.….npz and, beside it, Y.….npz."""
+    assert dataset.features is not None
+    beside = labels_beside(path)
+    if beside is None:
+        raise DataError(f"{path}: let the name begin with X, such as X.trn.npz; labels go to Y.trn.npz beside it.")
+    numbers = label_numbers(dataset, path)
+    if dataset.labels is not None:
+        width = len(numbers) if np.array_equal(numbers, np.arange(len(numbers))) else int(numbers.max(initial=-1)) + 1
+        labels = dataset.labels
+        matrix = sp.csr_matrix((labels.data, numbers[labels.indices], labels.indptr), shape=(len(dataset), width))
+        matrix.sort_indices()
+        _save(matrix, beside)
+    _save(sp.csr_matrix(dataset.features), path)
+
+
+def _save(matrix: Any, path: Path) -> None:
+    with replace_file(path) as stream:
+        sp.save_npz(stream, matrix)

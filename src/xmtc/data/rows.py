@@ -1,0 +1,191 @@
+"""Rows with named values, whatever file they come from: which value is the text, which the labels, which the id."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from xmtc.data.records import ReadOptions, Records, json_kind
+from xmtc.errors import DataError, nearest, shown
+from xmtc.files import has_surrogate
+
+TEXT_FIELDS = ("title", "abstract", "body", "content", "description")
+LABEL_FIELDS = ("labels", "tags", "label", "subjects", "categories", "keywords", "subject_uris")
+ID_FIELDS = ("id", "uid", "document_id")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where a document's parts stand in a row."""
+
+    text: tuple[str, ...]
+    labels: str
+    id: str
+
+
+def choose_columns(names: Collection[str], texts: Collection[str], options: ReadOptions, place: str) -> Columns:
+    """Names that the user gave, or the usual ones. `names` are all of the first row, `texts` those that may be text.
+
+    'text', or all that may stand in its place: what the first document lacks, a later one may have.
+    """
+    labels = options.label_field or next((name for name in LABEL_FIELDS if name in names), LABEL_FIELDS[0])
+    identifier = options.id_field or next((name for name in ID_FIELDS if name in names), ID_FIELDS[0])
+    if options.text_fields:
+        return Columns(tuple(options.text_fields), labels, identifier)
+    if "text" in names:
+        return Columns(("text",), labels, identifier)
+    if not any(name in names and name in texts for name in TEXT_FIELDS):
+        found = ", ".join(shown(name) for name in list(names)[:8]) or "none"
+        raise DataError(f'{place}: no text. Name the field "text", or say which it is: --text-field (found: {found}).')
+    return Columns(tuple(name for name in TEXT_FIELDS if name in texts or name not in names), labels, identifier)
+
+
+def check_columns(columns: Columns, names: Sequence[str], options: ReadOptions, place: str) -> Columns:
+    """The columns of a table, whose header settles what is there; text columns that are not there are left out."""
+    if options.text_fields is None:
+        columns = Columns(tuple(name for name in columns.text if name in names), columns.labels, columns.id)
+    wanted = [*columns.text, *([columns.labels] if options.labelled else []), *filter(None, [options.id_field])]
+    for name in wanted:
+        if name not in names:
+            found = ", ".join(shown(column) for column in names[:8])
+            what = "labels" if name == columns.labels else "text" if name in columns.text else "ids"
+            raise DataError(
+                f"{place}: no column '{shown(name)}' for the {what} (found: {found})."
+                f"{nearest(name, names) or f' Name it with --{FLAGS[what]}.'}"
+            )
+    return columns
+
+
+FLAGS = {"labels": "label-field", "text": "text-field", "ids": "id-field"}
+
+
+class Batch:
+    """Rows on their way into `Records`; a row that is no document goes to the bad lines."""
+
+    def __init__(self, path: str | Path, columns: Columns, options: ReadOptions) -> None:
+        self.path, self.columns, self.options = path, columns, options
+        self._lines: list[int] = []
+        self._ids: list[str] = []
+        self._texts: list[list[str]] = []
+        self._labels: list[list[str]] = []
+
+    def add(self, number: int, row: Mapping[str, Any]) -> None:
+        """One row; `number` is its line."""
+        place, columns = f"{self.path}:{number}", self.columns
+        try:
+            texts = [text_of(row, name, columns.text, place) for name in columns.text]
+            labels = self._labels_of(row, place)
+            identifier = identifier_of(row.get(columns.id), number, place)
+        except DataError as error:
+            self.options.bad_lines.add(error)
+            return
+        self._lines.append(number)
+        self._ids.append(identifier)
+        self._texts.append(texts)
+        self._labels.append(labels)
+
+    def _labels_of(self, row: Mapping[str, Any], place: str) -> list[str]:
+        name = self.columns.labels
+        if name not in row:
+            if self.options.labelled:
+                raise DataError(f"{place}: no '{shown(name)}'. Add a list of labels; it may be empty: [].")
+            return []
+        return labels_of(row[name], name, place, self.options)
+
+    def records(self) -> Records:
+        """All rows so far; half a surrogate pair, which JSON can write and UTF-8 cannot, makes a line bad."""
+        try:
+            return self._records()
+        except UnicodeEncodeError:
+            for at in reversed(range(len(self._lines))):
+                broken = self._broken(at)
+                if broken is not None:
+                    words = f"'{shown(broken)}' holds half of a surrogate pair. Write the whole character."
+                    self.options.bad_lines.add(DataError(f"{self.path}:{self._lines[at]}: {words}"))
+                    for column in (self._lines, self._ids, self._texts, self._labels):
+                        del column[at]
+            return self._records()
+
+    def _broken(self, at: int) -> str | None:
+        """The field of a row that holds half of a surrogate pair."""
+        for name, text in zip(self.columns.text, self._texts[at], strict=True):
+            if has_surrogate(text):
+                return name
+        return self.columns.labels if any(map(has_surrogate, self._labels[at])) else None
+
+    def _records(self) -> Records:
+        by_field = zip(*self._texts, strict=True) if self._texts else ([] for _ in self.columns.text)
+        return Records(
+            ids=self._ids,
+            lines=self._lines,
+            fields={
+                name: pa.array(list(texts), pa.string())
+                for name, texts in zip(self.columns.text, by_field, strict=True)
+            },
+            label_counts=[len(row) for row in self._labels],
+            label_keys=pa.array([key for row in self._labels for key in row], pa.string()),
+        )
+
+
+def text_of(row: Mapping[str, Any], name: str, fields: tuple[str, ...], place: str) -> str:
+    """One field's text; a document may lack a title or a body, not both."""
+    value = row.get(name)
+    if isinstance(value, str):
+        return value
+    if value is None and len(fields) > 1 and any(isinstance(row.get(other), str) for other in fields):
+        return ""
+    if name not in row:
+        wanted = f"'{shown(name)}'" if len(fields) == 1 else f"one of {', '.join(map(shown, fields))}"
+        raise DataError(f"{place}: no text. Every line needs {wanted}.")
+    raise DataError(f"{place}: '{shown(name)}' must be a string. Got {json_kind(value)}.")
+
+
+def identifier_of(value: Any, number: int, place: str) -> str:
+    """A document's id, or its line counted from 0 where it has none."""
+    if value is None:
+        return str(number - 1)
+    if isinstance(value, (str, int)) and not isinstance(value, bool):
+        return str(value).encode("utf-8", "replace").decode()
+    raise DataError(f"{place}: 'id' must be a string or an integer. Got {json_kind(value)}.")
+
+
+def labels_of(value: Any, name: str, place: str, options: ReadOptions) -> list[str]:
+    """The labels of one document: a list of keys."""
+    if not isinstance(value, list):
+        if not options.labelled:
+            return []  # nobody asked for them
+        raise DataError(f'{place}: \'{shown(name)}\' must be a list such as ["a", "b"]. Got {json_kind(value)}.')
+    out = []
+    for label in value:
+        if isinstance(label, str):
+            out.append(label)
+        elif isinstance(label, int) and not isinstance(label, bool):
+            out.append(str(label))
+        else:
+            raise DataError(f"{place}: a label must be a string or an integer. Got {json_kind(label)}.")
+    if "" in out:
+        raise DataError(f"{place}: a label is empty. Take it out of the list.")
+    return out
+
+
+def cell_labels(cell: str, separator: str, place: str) -> list[Any]:
+    """Labels in one cell of a table: a JSON or Python list, or keys with a separator between them."""
+    text = cell.strip()
+    if not (text.startswith("[") and text.endswith("]")):
+        return [part for part in (part.strip() for part in cell.split(separator)) if part]
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        try:
+            found = ast.literal_eval(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            found = None
+    if not isinstance(found, (list, tuple)):
+        raise DataError(f'{place}: {shown(text, 40)} is not a list of labels. Write ["a", "b"] or a{separator}b.')
+    return list(found)

@@ -1,0 +1,258 @@
+"""Lines of features, 'l1,l2 f:v f:v': with a header 'N D L' (XMLRepository), or without one (libsvm)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from xmtc.data.records import ReadOptions, Records
+from xmtc.dataset import Dataset
+from xmtc.errors import DataError, shown
+from xmtc.files import read_blocks, replace_file
+
+MOST = 2**31 - 1
+MOST_LABELS = 100_000_000  # a label costs memory whether a document holds it or not
+_PAIR = rb"\d+:[-+]?[\d.]+(?:[eE][-+]?\d+)?"
+_LIBSVM = re.compile(rb"(?:\d+(?:,\d+)*)?(?:[ \t]+" + _PAIR + rb")+\s*(?:#.*)?")
+
+
+def is_header(line: bytes) -> bool:
+    """Three whole numbers: documents, features, labels."""
+    parts = line.split()
+    return len(parts) == 3 and all(part.isdigit() for part in parts)
+
+
+def is_libsvm(line: bytes) -> bool:
+    """Labels, if any, and at least one feature:value."""
+    return _LIBSVM.fullmatch(line) is not None
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """What a file's numbers must stay below, and who says so."""
+
+    features: int
+    labels: int
+    said_by: str = "the header"
+    drop_beyond: bool = False
+    """Leave out features that a model does not know, instead of refusing the line."""
+
+
+def read_xmlrepo(path: str | Path, options: ReadOptions) -> Iterator[Records]:
+    """Batches of feature rows with label numbers as keys; the header's three counts are held against the file."""
+    documents: int | None = None
+    seen = 0
+    number = 0
+    for block in read_blocks(path):
+        lines = block.removesuffix(b"\n").split(b"\n")
+        if documents is None:
+            documents, features, labels = _header(lines[0].removeprefix(b"\xef\xbb\xbf"), path)
+            limits = _Limits(features, labels)
+            lines = lines[1:]
+            number = 1
+        lines = lines if seen + len(lines) <= documents else _without_blank_end(lines, documents - seen)
+        if seen + len(lines) > documents:
+            raise DataError(
+                f"{path}:{number + documents - seen + 1}: more documents than the {documents:,} of the header. "
+                "Correct the header."
+            )
+        if lines:
+            numbered = [(number + at, line) for at, line in enumerate(lines, start=1)]
+            records = _records(numbered, path, limits, options, header_lines=1)
+            records.label_width = labels
+            yield records
+        seen += len(lines)
+        number += len(lines)
+    if documents is None:
+        raise DataError(f"{path}: empty. Begin with a header: documents features labels.")
+    if seen < documents:
+        raise DataError(
+            f"{path}: the header announces {documents:,} documents, the file has {seen:,}. "
+            "Correct the header, or fetch the file again if it is cut short."
+        )
+
+
+def read_libsvm(path: str | Path, options: ReadOptions) -> Iterator[Records]:
+    """Batches of feature rows; nobody says how many features or labels there are, and a comment begins with #."""
+    number = 0
+    known = options.feature_count
+    limits = _Limits(MOST if known is None else known, MOST, "the model", drop_beyond=known is not None)
+    for block in read_blocks(path):
+        if number == 0:
+            block = block.removeprefix(b"\xef\xbb\xbf")
+        lines = [line.partition(b"#")[0] if b"#" in line else line for line in block.removesuffix(b"\n").split(b"\n")]
+        bare = [(number + at, line) for at, line in enumerate(lines, start=1) if line.rstrip(b"\r")]
+        if bare:
+            yield _records(bare, path, limits, options)
+        number += len(lines)
+
+
+def _header(line: bytes, path: str | Path) -> tuple[int, int, int]:
+    if not is_header(line):
+        raise DataError(f"{path}:1: not a header. Begin with three whole numbers: documents features labels.")
+    documents, features, labels = (_whole_number(part) for part in line.split())
+    if max(documents, features) > MOST or labels > MOST_LABELS:
+        raise DataError(
+            f"{path}:1: a count is too large (at most {MOST:,} documents and features, {MOST_LABELS:,} labels). "
+            "Correct the header."
+        )
+    return documents, features, labels
+
+
+def _whole_number(digits: bytes) -> int:
+    """Its value as far as it is of use: Python refuses to read thousands of digits."""
+    return int(digits.lstrip(b"0")[:12] or b"0")
+
+
+def _without_blank_end(lines: list[bytes], wanted: int) -> list[bytes]:
+    while len(lines) > wanted and not lines[-1].strip():
+        lines = lines[:-1]
+    return lines
+
+
+def _records(
+    numbered: list[tuple[int, bytes]], path: str | Path, limits: _Limits, options: ReadOptions, header_lines: int = 0
+) -> Records:
+    rows: list[NDArray[np.float64]] = []
+    keys: list[list[str]] = []
+    kept: list[int] = []
+    for number, line in numbered:
+        place = f"{path}:{number}"
+        head, _, rest = line.rstrip(b"\r").replace(b"\t", b" ").partition(b" ")
+        if b":" in head:  # no labels, and the space that should say so is missing
+            head, rest = b"", line
+        try:
+            labels, pairs = _label_numbers(head, limits, place), _pairs(rest, limits, place)
+        except DataError as error:
+            options.bad_lines.add(error)
+            continue
+        keys.append(labels)
+        rows.append(pairs)
+        kept.append(number)
+    flat = np.concatenate([np.empty((0, 2)), *rows])
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
+    open_width = limits.features == MOST
+    width = int(flat[:, 0].max(initial=-1)) + 1 if open_width else limits.features
+    features = sp.csr_array(
+        (flat[:, 1].astype(np.float32), flat[:, 0].astype(np.int32), indptr), shape=(len(kept), width)
+    )
+    features.sum_duplicates()
+    return Records(
+        ids=[str(number - 1 - header_lines) for number in kept],
+        lines=kept,
+        features=features,
+        label_counts=[len(row) for row in keys],
+        label_keys=[key for row in keys for key in row],
+    )
+
+
+def _label_numbers(head: bytes, limits: _Limits, place: str) -> list[str]:
+    out = []
+    for part in head.split(b",") if head else []:
+        if not part.isdigit():
+            raise DataError(f"{place}: label '{_shown(part)}' is not a whole number. Write label,label feature:value.")
+        label = _whole_number(part)
+        if label >= limits.labels:
+            raise DataError(
+                f"{place}: label {_shown(part)} is not below the {limits.labels:,} of {limits.said_by}. "
+                "Labels count from 0."
+            )
+        out.append(str(label))
+    return out
+
+
+def _pairs(text: bytes, limits: _Limits, place: str) -> NDArray[np.float64]:
+    """(nnz, 2): feature number and value."""
+    pieces = text.split()
+    if any(piece.count(b":") != 1 for piece in pieces):
+        bad = next(piece for piece in pieces if piece.count(b":") != 1)
+        raise DataError(f"{place}: '{_shown(bad)}' is not of the form feature:value. Part pairs with a space.")
+    try:
+        pairs = np.array(b" ".join(pieces).replace(b":", b" ").split(b" "), dtype=np.float64) if pieces else np.empty(0)
+    except ValueError:
+        raise DataError(f"{place}: a feature or its value is not a number. Write feature:value pairs.") from None
+    pairs = pairs.reshape(-1, 2)
+    if limits.drop_beyond:
+        pairs = pairs[~(pairs[:, 0] >= limits.features)]
+    numbers, values = pairs[:, 0], pairs[:, 1]
+    outside = (numbers != np.floor(numbers)) | (numbers < 0) | (numbers >= limits.features)
+    if outside.any():
+        raise DataError(
+            f"{place}: feature {numbers[outside][0]:.12g} is not a whole number below the {limits.features:,} of "
+            f"{limits.said_by}. Features count from 0."
+        )
+    if not np.isfinite(values).all() or (np.abs(values) > 3e38).any():
+        raise DataError(f"{place}: a value is not finite. Replace it with a number.")
+    _check_sums(pairs, place)
+    return pairs
+
+
+def _check_sums(pairs: NDArray[np.float64], place: str) -> None:
+    """A feature that is there twice counts with its sum, which must be finite too."""
+    order = np.argsort(pairs[:, 0], kind="stable")
+    numbers, values = pairs[order].T
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1.0) != 0)
+    if len(starts) < len(numbers) and (np.abs(np.add.reduceat(values, starts)) > 3e38).any():
+        raise DataError(f"{place}: the values of a feature add up to infinity. Write each feature once.")
+
+
+def _shown(part: bytes) -> str:
+    return shown(part.decode(errors="replace"), 40)
+
+
+# ---- writing
+
+
+def write_xmlrepo(dataset: Dataset, path: Path) -> None:
+    """A header and one line a document; labels are written by their numbers."""
+    assert dataset.features is not None
+    numbers = label_numbers(dataset, path)
+    numbered = np.array_equal(numbers, np.arange(len(numbers)))
+    labels = len(numbers) if numbered else int(numbers.max(initial=-1)) + 1
+    with replace_file(path) as stream:
+        stream.write(f"{len(dataset)} {dataset.features.shape[1]} {labels}\n".encode())
+        for batch in dataset.batches(4096):
+            stream.write(_lines(batch, numbers))
+
+
+def write_libsvm(dataset: Dataset, path: Path) -> None:
+    """One line a document; features keep the numbers they have, from 0."""
+    numbers = label_numbers(dataset, path)
+    with replace_file(path) as stream:
+        for batch in dataset.batches(4096):
+            stream.write(_lines(batch, numbers))
+
+
+def _lines(batch: Dataset, numbers: NDArray[np.int64]) -> bytes:
+    assert batch.features is not None
+    pairs = [
+        f"{column}:{value}"
+        for column, value in zip(batch.features.indices.tolist(), batch.features.data.astype(str).tolist(), strict=True)
+    ]
+    keys = [] if batch.labels is None else numbers[batch.labels.indices].astype(str).tolist()
+    ends = np.zeros(len(batch) + 1, dtype=np.int64) if batch.labels is None else batch.labels.indptr
+    cuts = batch.features.indptr
+    return "".join(
+        f"{','.join(keys[ends[row] : ends[row + 1]])} {' '.join(pairs[cuts[row] : cuts[row + 1]])}\n"
+        for row in range(len(batch))
+    ).encode()
+
+
+def label_numbers(dataset: Dataset, path: Path) -> NDArray[np.int64]:
+    """The number that each label of the dataset stands for: its key, which must be one."""
+    if dataset.label_index is None:
+        return np.empty(0, dtype=np.int64)
+    keys = dataset.label_index.keys
+    for key in keys:
+        if not (key.isascii() and key.isdigit() and str(int(key[:12])) == key and int(key) < MOST_LABELS):
+            raise DataError(
+                f"{path}: this format names labels by number, and '{shown(key)}' is none. "
+                "Number the labels, or choose a format that holds names."
+            )
+    return np.array([int(key) for key in keys], dtype=np.int64)

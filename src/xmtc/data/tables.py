@@ -1,0 +1,311 @@
+"""Tables with a header: CSV with quotes, TSV without, and Parquet."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from xmtc.data.annif import subjects
+from xmtc.data.lines import numbered_lines
+from xmtc.data.records import ReadOptions, Records
+from xmtc.data.rows import Batch, Columns, cell_labels, check_columns, choose_columns
+from xmtc.data.writing import OneLine, from_line, label_lists
+from xmtc.dataset import Dataset
+from xmtc.errors import DataError, shown
+from xmtc.files import decode_line, open_bytes, read_blocks, replace_file, unchanged
+
+_BATCH = 4096
+_DELIMITERS = (",", ";", "\t", "|")
+Cells = Iterator[tuple[int, list[str] | DataError]]
+
+
+def read_tsv(path: str | Path, options: ReadOptions) -> Iterator[Records]:
+    """Cells are what stands between two tabs, quotes and all; blank lines are passed over."""
+    return _table(path, _tsv_cells(path), options, from_line)
+
+
+def read_csv(path: str | Path, options: ReadOptions) -> Iterator[Records]:
+    """Cells in quotes may hold separators and line ends; the header tells what parts cells: , ; | or a tab."""
+    return _table(path, _csv_cells(path), options, str)
+
+
+def _tsv_cells(path: str | Path) -> Cells:
+    for block in numbered_lines(path):
+        for number, line in block:
+            try:
+                cells = decode_line(line, path, number).split("\t")
+            except DataError as error:
+                yield number, error
+            else:
+                if cells != [""]:
+                    yield number, cells
+
+
+def _csv_cells(path: str | Path) -> Cells:
+    csv.field_size_limit(2**31 - 1)  # a text may be long
+    lines = _Lines(path)
+    reader = csv.reader(lines, delimiter=_delimiter(lines.first), strict=True)
+    start = 1
+    while True:
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            words = shown(str(error), 80).rstrip(".")
+            yield (
+                start,
+                DataError(f"{path}:{start}: not CSV ({words}). Put quotes around cells and double those inside."),
+            )
+        except DataError as error:
+            yield start, error
+        else:
+            if row is None:
+                return
+            if row:
+                yield start, row
+        start = reader.line_num + 1
+
+
+class _Lines(Iterator[str]):
+    """The lines of a file with their ends; a line that is not UTF-8 raises, and the next call gives the next line."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path, self._number = path, 0
+        blocks = read_blocks(path)
+        self._lines: Iterator[bytes] = (line for block in blocks for line in re.findall(rb"[^\n]*\n|[^\n]+", block))
+        self._again = False
+        self.first = next(self, "")
+        self._again = bool(self.first)
+
+    def __next__(self) -> str:
+        if self._number == 1 and self._again:
+            self._again = False
+            return self.first
+        line = next(self._lines)
+        self._number += 1
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError:
+            return decode_line(line, self._path, self._number)  # raises, with words
+        return text.removeprefix("\ufeff") if self._number == 1 else text
+
+
+def _delimiter(header: str) -> str:
+    bare = re.sub(r'"[^"]*"', "", header)
+    return max(_DELIMITERS, key=bare.count)
+
+
+def _table(path: str | Path, cells: Cells, options: ReadOptions, clean: Callable[[str], str]) -> Iterator[Records]:
+    number, header = next(cells, (1, []))
+    if isinstance(header, DataError):
+        raise header
+    if not header:
+        raise DataError(f"{path}: empty. Begin with a header such as id, text, labels.")
+    names = [name.strip() for name in header]
+    place = f"{path}:{number}"
+    columns = check_columns(choose_columns(names, names, options, place), names, options, place)
+    used = {*columns.text, columns.labels, columns.id}
+    for name in used:
+        if names.count(name) > 1:
+            raise DataError(f"{place}: two columns are called '{shown(name)}'. Rename one of them.")
+    at = {name: names.index(name) for name in used if name in names}
+    batch, held = Batch(path, columns, options), 0
+    for number, row in cells:
+        if isinstance(row, DataError):
+            options.bad_lines.add(row)
+            continue
+        try:
+            batch.add(number, _named(row, at, len(names), columns, options, clean, f"{path}:{number}"))
+        except DataError as error:
+            options.bad_lines.add(error)
+            continue
+        held += sum(map(len, row))
+        if held > 1 << 20:
+            yield batch.records()
+            batch, held = Batch(path, columns, options), 0
+    yield batch.records()
+
+
+def _named(
+    row: Sequence[str],
+    at: dict[str, int],
+    width: int,
+    columns: Columns,
+    options: ReadOptions,
+    clean: Callable[[str], str],
+    place: str,
+) -> dict[str, Any]:
+    """The cells of a row by column; those of labels as a list, an empty id as none."""
+    if len(row) != width:
+        raise DataError(
+            f"{place}: {len(row)} cells where the header has {width}. Put a cell with a separator in quotes."
+        )
+    named: dict[str, Any] = {name: clean(row[column]) for name, column in at.items()}
+    if columns.labels in at:
+        named[columns.labels] = labels_in_cell(row[at[columns.labels]], options.label_separator, place)
+    if columns.id in named and not named[columns.id] and columns.id not in columns.text:
+        named[columns.id] = None
+    return named
+
+
+def labels_in_cell(cell: str, separator: str, place: str) -> list[Any]:
+    if cell.startswith("<") and cell.rstrip().endswith(">"):
+        return subjects(cell)
+    return cell_labels(cell, separator, place)
+
+
+# ---- writing
+
+
+def write_csv(dataset: Dataset, path: Path) -> None:
+    """A header, then a row a document: id, text fields, labels."""
+    import io
+
+    with replace_file(path) as stream:
+        text = io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True)
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["id", *dataset.fields, "labels"])
+        for batch in dataset.batches(1024):
+            columns = [column.to_pylist() for column in batch.fields.values()]
+            for document, keys, *texts in zip(batch.document_ids(), label_lists(batch), *columns, strict=True):
+                writer.writerow([document, *texts, label_cell(keys)])
+        text.detach()
+
+
+def write_tsv(dataset: Dataset, path: Path, lossy: bool = False) -> int:
+    """A header, then a line a document; line ends inside a text become vertical tabs."""
+    fit = OneLine(path, "tsv", lossy)
+    with replace_file(path) as stream:
+        stream.write("\t".join(["id", *dataset.fields, "labels"]).encode() + b"\n")
+        for batch in dataset.batches(1024):
+            columns = [column.to_pylist() for column in batch.fields.values()]
+            for document, keys, *texts in zip(batch.document_ids(), label_lists(batch), *columns, strict=True):
+                cells = [fit.text(cell, document, tabs=False) for cell in (document, *texts)]
+                stream.write("\t".join([*cells, label_cell(keys)]).encode() + b"\n")
+    return fit.changed
+
+
+def label_cell(keys: list[str]) -> str:
+    """'a;b', or a JSON list where a key would not come through that."""
+    joined = ";".join(keys)
+    plain = all(key == key.strip() and ";" not in key and key.isprintable() for key in keys)
+    if plain and not joined.startswith(("[", "<")):
+        return joined
+    return json.dumps(keys, ensure_ascii=False)
+
+
+# ---- Parquet
+
+
+def read_parquet(path: str | Path, options: ReadOptions) -> Iterator[Records]:
+    """Columns of strings for the text; labels as a list, or in one string with separators."""
+    import pyarrow.parquet as pq
+
+    if str(path) == "-":
+        raise DataError(f"{path}: Parquet cannot be read from a pipe. Write it to a file first.")
+    with unchanged(path):
+        try:
+            file = pq.ParquetFile(_parquet_source(path))
+            names = list(file.schema_arrow.names)
+            texts = [field.name for field in file.schema_arrow if _is_text(field.type)]
+        except (pa.ArrowException, OSError, ValueError, RuntimeError) as error:
+            raise _damaged(path, error) from None
+        columns = check_columns(choose_columns(names, texts, options, f"{path}"), names, options, f"{path}")
+        wanted = [name for name in dict.fromkeys([*columns.text, columns.labels, columns.id]) if name in names]
+        number = 0
+        batches = file.iter_batches(_BATCH, columns=wanted, use_threads=True)
+        while True:
+            try:
+                batch = next(batches, None)
+                if batch is not None:
+                    batch.validate(full=True)
+            except (pa.ArrowException, OSError, ValueError, RuntimeError) as error:
+                raise _damaged(path, error) from None
+            if batch is None:
+                return
+            yield _fast(batch, number, columns, options) or _slow(batch, number, columns, path, options)
+            number += len(batch)
+
+
+def _parquet_source(path: str | Path) -> Any:
+    """The file itself, mapped; or its unpacked bytes where it was compressed once more."""
+    with open_bytes(path) as stream:
+        if stream.read(4) == b"PAR1":
+            return str(path)
+    return pa.BufferReader(b"".join(read_blocks(path)))
+
+
+def _damaged(path: str | Path, error: Exception) -> DataError:
+    reason = shown(str(error) or type(error).__name__, 120).rstrip(".")
+    return DataError(f"{path}: not a readable Parquet file ({reason}). Fetch or write it again.")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind))
+
+
+def _fast(batch: pa.RecordBatch, before: int, columns: Columns, options: ReadOptions) -> Records | None:
+    """A batch of the form that `write_parquet` gives, column by column; None where rows must be looked at."""
+    if columns.labels not in batch.schema.names or columns.labels in (*columns.text, columns.id):
+        return None
+    labels = batch.column(columns.labels)
+    if not pa.types.is_list(labels.type) or not pa.types.is_string(labels.type.value_type) or labels.null_count:
+        return None
+    keys = labels.flatten()
+    texts = {name: batch.column(name) for name in columns.text}
+    if any(not pa.types.is_string(text.type) or text.null_count for text in texts.values()):
+        return None
+    if keys.null_count or pc.any(pc.equal(keys, "")).as_py():
+        return None
+    lines = np.arange(before + 1, before + 1 + len(batch))
+    ids = pa.array(lines - 1).cast(pa.string())
+    if columns.id in batch.schema.names:
+        given = batch.column(columns.id)
+        if not (pa.types.is_string(given.type) or pa.types.is_integer(given.type)):
+            return None
+        ids = pc.coalesce(given.cast(pa.string()), ids)
+    counts = np.asarray(pc.list_value_length(labels), dtype=np.int64)
+    return Records(ids=ids, lines=lines, fields=texts, label_counts=counts, label_keys=keys)
+
+
+def _slow(batch: pa.RecordBatch, before: int, columns: Columns, path: str | Path, options: ReadOptions) -> Records:
+    out = Batch(path, columns, options)
+    for number, row in enumerate(batch.to_pylist(), start=before + 1):
+        place = f"{path}:{number}"
+        cell = row.get(columns.labels)
+        try:
+            if isinstance(cell, str):
+                row[columns.labels] = labels_in_cell(cell, options.label_separator, place)
+            elif isinstance(cell, (tuple, np.ndarray)):
+                row[columns.labels] = list(cell)
+        except DataError as error:
+            options.bad_lines.add(error)
+            continue
+        out.add(number, row)
+    return out.records()
+
+
+def write_parquet(dataset: Dataset, path: Path) -> None:
+    """Columns id, the text fields and labels (a list of strings)."""
+    import pyarrow.parquet as pq
+
+    names = ["id", *dataset.fields, "labels"]
+    kinds = [pa.string()] * (len(names) - 1) + [pa.list_(pa.string())]
+    schema = pa.schema(list(zip(names, kinds, strict=True)))
+    with replace_file(path) as stream, pq.ParquetWriter(stream, schema, compression="zstd") as writer:
+        for batch in dataset.batches(16_384):
+            columns = [
+                pa.array(batch.document_ids(), pa.string()),
+                *(column.combine_chunks() for column in batch.fields.values()),
+                pa.array(label_lists(batch), pa.list_(pa.string())),
+            ]
+            writer.write_table(pa.table(columns, schema=schema))
