@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +14,24 @@ import pyarrow.compute as pc
 
 from xmtc.dataset import LabelIndex
 from xmtc.errors import DataError, shown
-from xmtc.files import decode_line, has_surrogate, parse_lines, plain_name, read_blocks, replace_file
+from xmtc.files import decode_line, first_bytes, has_surrogate, parse_lines, plain_name, read_blocks, replace_file
 
 _EXAMPLE = '{"key": "…", "name": "…"}'
+_JSONL = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"')
+_SKOS_STARTS = {
+    "rdf/xml": re.compile(rb"(\xef\xbb\xbf)?\s*<(\?xml\s|!DOCTYPE\s|rdf:RDF[\s>])"),
+    "turtle": re.compile(
+        rb"(\xef\xbb\xbf)?(\s|#[^\n]*\n)*(@(prefix|base)\s|(?i:prefix)\s+[^\s:<]*:\s*<|(?i:base)\s+<)"
+    ),
+}
+_SKOS_ENDINGS = {
+    ".ttl": "turtle",
+    ".nt": "n-triples",
+    ".rdf": "rdf/xml",
+    ".xml": "rdf/xml",
+    ".jsonld": "json-ld",
+    ".skos": "turtle",
+}
 
 
 @dataclass(frozen=True)
@@ -75,43 +91,39 @@ class _Columns:
 
 
 def read_vocabulary(path: str | Path, numbered: bool = False, *, language: str | None = None) -> Vocabulary:
-    """The labels of a vocabulary file.
+    """The labels of a vocabulary file, whose form is told by its ending and its content.
 
     JSONL: {"id" or "key", "name", "alt" or "alternatives", "parents", "description", "deprecated", "replaced_by"}.
-    TSV: key, name, description. With `numbered`, the lines of a plain list name the labels 0, 1, …; a name may then be
-    empty or there twice.
+    TSV: key, name, description. SKOS has names in several languages, of which `language` picks one. With `numbered`,
+    the lines of a plain list name the labels 0, 1, …; a name may then be empty or there twice.
     """
-    names = _plain_lines(path) if numbered and not _is_jsonl(path) else None
+    start = first_bytes(path)
+    syntax = _skos_syntax(path, start)
+    if syntax:
+        return _read_skos(path, syntax, language)
+    if language is not None:
+        raise DataError(f"{path}: has one name a label and no languages to choose from. Leave 'language' out.")
+    if _is_jsonl(path, start):
+        return _read_jsonl(path)
+    names = _plain_lines(path) if numbered else None
     if names:
         shown_names = [name or str(number) for number, name in enumerate(names)]
         return Vocabulary(LabelIndex.numbered(len(names), shown_names), plain=True)
-    columns = _Columns()
-    plain = True
-    before = 0
-    as_jsonl = _is_jsonl(path)
-    for block in read_blocks(path):
-        if as_jsonl:
-            plain = False
-            for number, row in parse_lines(block, path, before, _EXAMPLE):
-                place = f"{path}:{number}"
-                key = row.get("id") if row.get("key") is None else row["key"]
-                if not isinstance(key, (str, int)) or isinstance(key, bool):
-                    raise DataError(f'{place}: no "key" or "id". Give each label one.')
-                columns.add(place, number, _whole(str(key), "key", place), _string(row, "name", place), row)
-        else:
-            plain &= _add_lines(columns, block, path, before)
-        before += block.count(b"\n")
-    return columns.vocabulary(path, plain)
+    return _read_lines(path)
 
 
 def write_vocabulary(vocabulary: Vocabulary, path: str | Path) -> None:
-    """Write a vocabulary as JSONL, or as TSV under a name that says so; `read_vocabulary` makes the same of it.
+    """Write a vocabulary as JSONL, or as TSV under a name that ends in .tsv; `read_vocabulary` makes the same of it.
 
     TSV has three columns: what does not go into them is refused rather than lost.
     """
-    lines = _tsv_lines(vocabulary, path) if plain_name(path).endswith(".tsv") else _jsonl_lines(vocabulary, path)
+    name = plain_name(path)
+    if name.endswith(tuple(_SKOS_ENDINGS)):
+        raise DataError(f"{path}: SKOS is read and not written. Give it a name that ends in .jsonl.")
+    if not len(vocabulary.index):
+        raise DataError(f"{path}: there are no labels to write. Give the vocabulary one.")
     with replace_file(path) as stream:
-        for line in lines:
+        for line in _tsv_lines(vocabulary, path) if name.endswith(".tsv") else _jsonl_lines(vocabulary, path):
             stream.write(f"{line}\n".encode())
 
 
@@ -124,30 +136,80 @@ def apply(keys: pa.Array, vocabulary: Vocabulary) -> pa.Array:
     return pc.coalesce(new.take(pc.index_in(keys, value_set=old)), keys)
 
 
+def _read_skos(path: str | Path, syntax: str, language: str | None) -> Vocabulary:
+    from xmtc.data.skos import skos_labels
+
+    columns, place = _Columns(), str(path)
+    for row in skos_labels(path, syntax, language):
+        columns.add(place, 0, _whole(row["key"], "key", place), _string(row, "name", place), row)
+    return columns.vocabulary(path, plain=False)
+
+
+def _read_jsonl(path: str | Path) -> Vocabulary:
+    columns = _Columns()
+    before = 0
+    for block in read_blocks(path):
+        for number, row in parse_lines(block, path, before, _EXAMPLE):
+            place = f"{path}:{number}"
+            key = row.get("id") if row.get("key") is None else row["key"]
+            if not isinstance(key, (str, int)) or isinstance(key, bool):
+                raise DataError(f'{place}: no "key" or "id". Give each label one.')
+            columns.add(place, number, _whole(str(key), "key", place), _string(row, "name", place), row)
+        before += block.count(b"\n")
+    return columns.vocabulary(path, plain=False)
+
+
+def _read_lines(path: str | Path) -> Vocabulary:
+    """The lines of a TSV, or of a plain list if no line has a tab."""
+    columns = _Columns()
+    plain = True
+    before = 0
+    for block in read_blocks(path):
+        for number, line in enumerate(block.split(b"\n"), start=before + 1):
+            text = decode_line(line, path, number)
+            if not text.strip():
+                continue
+            key, tab, rest = text.partition("\t")
+            name, _, description = rest.partition("\t")
+            plain &= not tab
+            columns.add(f"{path}:{number}", number, key.strip(), name.strip(), {"description": description.strip()})
+        before += block.count(b"\n")
+    return columns.vocabulary(path, plain)
+
+
 def _jsonl_lines(vocabulary: Vocabulary, path: str | Path) -> Iterator[str]:
-    rows: list[dict[str, Any]] = vocabulary.index.table.to_pylist()
-    rows += [{"key": old, "deprecated": True, "replaced_by": new} for old, new in vocabulary.replaced.items()]
-    rows += [{"key": key, "deprecated": True} for key in sorted(vocabulary.deprecated)]
-    for row in rows:
-        for value in (row["key"], row.get("replaced_by", "")):
-            _whole(value, "key", str(path))
-        yield json.dumps({name: value for name, value in row.items() if value or name == "key"}, ensure_ascii=False)
+    for row in _rows(vocabulary, path):
+        yield json.dumps({name: value for name, value in row.items() if value}, ensure_ascii=False)
 
 
 def _tsv_lines(vocabulary: Vocabulary, path: str | Path) -> Iterator[str]:
-    if vocabulary.replaced or vocabulary.deprecated:
-        raise DataError(f"{path}: TSV has no column for deprecated labels. Write JSONL.")
-    for row in vocabulary.index.table.to_pylist():
-        for name in ("alternatives", "parents"):
-            if row[name]:
-                raise DataError(f"{path}: TSV has no column for {name}, as '{shown(row['key'])}' has. Write JSONL.")
-        cells = [row["key"], row["name"], *([row["description"]] if row["description"] else [])]
+    for row in _rows(vocabulary, path):
+        for name in ("alternatives", "parents", "deprecated"):
+            if row.get(name):
+                raise DataError(f"{path}: TSV has no column for '{name}', as of '{shown(row['key'])}'. Write JSONL.")
+        cells = [row["key"], row["name"], *filter(None, [row["description"]])]
         for cell in cells:
             if cell != cell.strip() or cell.startswith("\ufeff") or any(sign in cell for sign in "\t\r\n"):
                 raise DataError(
-                    f"{path}: '{shown(cell)}' holds a tab, a line end or outer blanks. Write JSONL: TSV cannot."
+                    f"{path}: TSV cannot hold the tab, line end or outer blanks of '{shown(cell)}'. Write JSONL."
                 )
         yield "\t".join(cells)
+
+
+def _rows(vocabulary: Vocabulary, path: str | Path) -> Iterator[dict[str, Any]]:
+    """All labels as JSONL has them, those in use first."""
+    for batch in vocabulary.index.table.to_batches(max_chunksize=4096):
+        yield from _with_keys(batch.to_pylist(), path)
+    old = [{"key": key, "deprecated": True, "replaced_by": new} for key, new in vocabulary.replaced.items()]
+    yield from _with_keys([*old, *({"key": key, "deprecated": True} for key in sorted(vocabulary.deprecated))], path)
+
+
+def _with_keys(rows: list[dict[str, Any]], path: str | Path) -> list[dict[str, Any]]:
+    for row in rows:
+        if not row["key"]:
+            raise DataError(f"{path}: a label without a key. Give each label one.")
+        _whole(row["key"] + row.get("replaced_by", ""), "key", str(path))
+    return rows
 
 
 def _followed(replacements: Mapping[str, Sequence[str]], in_use: Collection[str]) -> dict[str, str]:
@@ -176,20 +238,6 @@ def _followed(replacements: Mapping[str, Sequence[str]], in_use: Collection[str]
     return found
 
 
-def _add_lines(columns: _Columns, block: bytes, path: str | Path, before: int) -> bool:
-    """Add the lines of a TSV or a plain list; tells whether no line had a tab."""
-    plain = True
-    for number, line in enumerate(block.split(b"\n"), start=before + 1):
-        text = decode_line(line, path, number)
-        if not text.strip():
-            continue
-        key, tab, rest = text.partition("\t")
-        name, _, description = rest.partition("\t")
-        plain &= not tab
-        columns.add(f"{path}:{number}", number, key.strip(), name.strip(), {"description": description.strip()})
-    return plain
-
-
 def _plain_lines(path: str | Path) -> list[str] | None:
     """The lines of a plain list, or None where one has a tab."""
     names: list[str] = []
@@ -201,8 +249,18 @@ def _plain_lines(path: str | Path) -> list[str] | None:
     return names
 
 
-def _is_jsonl(path: str | Path) -> bool:
-    return plain_name(path).endswith((".jsonl", ".ndjson", ".json"))
+def _is_jsonl(path: str | Path, start: bytes) -> bool:
+    name = plain_name(path)
+    return name.endswith((".jsonl", ".ndjson", ".json")) or (not name.endswith(".tsv") and bool(_JSONL.match(start)))
+
+
+def _skos_syntax(path: str | Path, start: bytes) -> str | None:
+    """How a SKOS file is written, by its content where that is clear; None for files of another form."""
+    name = plain_name(path)
+    if name.endswith((".jsonl", ".ndjson", ".json", ".tsv")):
+        return None
+    by_ending = (syntax for ending, syntax in _SKOS_ENDINGS.items() if name.endswith(ending))
+    return next((syntax for syntax, pattern in _SKOS_STARTS.items() if pattern.match(start)), next(by_ending, None))
 
 
 def _string(row: Mapping[str, Any], name: str, place: str) -> str:

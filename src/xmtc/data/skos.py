@@ -1,0 +1,284 @@
+"""SKOS vocabularies in Turtle, N-Triples, RDF/XML or JSON-LD: rdflib parses, and what no label needs is let go."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+from xml.parsers import expat
+from xml.sax import SAXParseException
+
+from xmtc.errors import DataError, MissingExtraError, shown
+from xmtc.files import decode_line, read_blocks
+
+try:
+    import rdflib
+except ImportError:
+    raise MissingExtraError('reading SKOS needs rdflib. Install it with: pip install "xmtc[skos]".') from None
+
+from rdflib import Graph, Literal, URIRef
+from rdflib.exceptions import ParserError
+from rdflib.parser import InputSource
+from rdflib.plugins.parsers.notation3 import BadSyntax, RDFSink, SinkParser
+from rdflib.plugins.parsers.ntriples import NTGraphSink, W3CNTriplesParser
+from rdflib.plugins.parsers.rdfxml import create_parser
+from rdflib.store import Store
+
+Text: TypeAlias = tuple[str, str]  # a language tag in lower case, '' without one, and what is said in that language
+
+_BASE = "http://relative.invalid/"  # taken off again: a relative URI stays as it was written
+_SKOS = "http://www.w3.org/2004/02/skos/core#"
+_PROPERTIES = {
+    "http://www.w3.org/1999/02/22-rdf-syntax-ns#type": "type",
+    "http://www.w3.org/2002/07/owl#deprecated": "deprecated",
+    "http://purl.org/dc/terms/isReplacedBy": "replaced_by",
+    f"{_SKOS}prefLabel": "name",
+    f"{_SKOS}altLabel": "alternative",
+    f"{_SKOS}definition": "definition",
+    f"{_SKOS}scopeNote": "scope_note",
+    f"{_SKOS}broader": "broader",
+    f"{_SKOS}narrower": "narrower",
+}
+# Some files say https where the name is defined with http.
+_FIELDS = {URIRef(way + uri.removeprefix("http")): to for uri, to in _PROPERTIES.items() for way in ("http", "https")}
+_CONCEPT = {URIRef(f"{_SKOS}Concept"), URIRef(f"https{_SKOS.removeprefix('http')}Concept")}
+
+
+class _Facts(Store):
+    """What is said about each URI, in the order of the file."""
+
+    context_aware = True  # as the JSON-LD parser asks; named graphs are taken together
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.concepts: dict[str, None] = {}
+        self.texts: dict[str, dict[str, list[Text]]] = defaultdict(dict)
+        self.links: dict[str, dict[str, list[str]]] = defaultdict(dict)
+
+    def add(self, triple: tuple[Any, Any, Any], context: Any, quoted: bool = False) -> None:
+        subject, predicate, value = triple
+        field = _FIELDS.get(predicate)
+        if field is None or not isinstance(subject, URIRef):
+            return
+        key = str(subject).removeprefix(_BASE)
+        if field == "type":
+            if value in _CONCEPT:
+                self.concepts[key] = None
+        elif isinstance(value, Literal):
+            text = " ".join(value.split())  # a name may be broken over lines where the file is indented
+            if text:
+                self.texts[field].setdefault(key, []).append(((value.language or "").lower(), text))
+        elif isinstance(value, URIRef):
+            self.links[field].setdefault(key, []).append(str(value).removeprefix(_BASE))
+
+
+def skos_labels(path: str | Path, syntax: str, language: str | None = None) -> Iterator[dict[str, Any]]:
+    """The concepts of a file in the form of a JSONL vocabulary's lines; the key of each is its URI.
+
+    RDF has no order, so what a concept has several of is put in the order of the alphabet.
+    Names are in `language` (de finds de-AT too); unless told, that is English if most concepts have an English name,
+    otherwise the language that most have. A concept without a name in it goes by its name without a language, in
+    English, in the first language by alphabet, or by the last part of its URI. Alternatives are in that language only.
+    Hidden labels are left out: they hold misspellings.
+    """
+    facts = _parsed(path, syntax)
+    if not facts.concepts:
+        raise DataError(f"{path}: no labels in it. Give each label the type skos:Concept.")
+    names, replaced = facts.texts["name"], facts.links["replaced_by"]
+    own = _languages(path, [names.get(key, []) for key in facts.concepts], language)
+    parents = facts.links["broader"]
+    for parent, children in facts.links["narrower"].items():
+        for child in children:
+            parents.setdefault(child, []).append(parent)
+    for key in dict.fromkeys([*facts.concepts, *replaced]):  # what was replaced may have lost its type
+        called = _ordered(names.get(key, []), own)
+        name = called[0][1] if called else _last_part(key)
+        called += _ordered(facts.texts["alternative"].get(key, []), own)
+        others = dict.fromkeys(text for tag, text in called if any(_is_in(tag, choice) for choice in own))
+        notes = [_ordered(facts.texts[kind].get(key, []), own) for kind in ("definition", "scope_note")]
+        yield {
+            "key": key,
+            "name": name,
+            "alternatives": [text for text in others if text != name],
+            "parents": sorted(set(parents.get(key, [])) - {key}),
+            "description": next((text for kind in notes for _, text in kind), ""),
+            "deprecated": any(text in ("true", "1") for _, text in facts.texts["deprecated"].get(key, [])),
+            "replaced_by": sorted(replaced.get(key, [])),
+        }
+
+
+def _languages(path: str | Path, names: Sequence[Sequence[Text]], language: str | None) -> list[str]:
+    """The languages to read names in, the best first: de-at, de."""
+    concepts = Counter(tag for texts in names for tag in {tag.partition("-")[0] for tag, _ in texts})
+    if language is None:
+        common = min(concepts, key=lambda tag: (-concepts[tag], tag), default="")
+        return ["en" if 2 * concepts["en"] > len(names) else common]
+    parts = language.lower().split("-")
+    own = ["-".join(parts[:count]) for count in range(len(parts), 0, -1)]
+    if not parts[0] or parts[0] not in concepts:
+        found = ", ".join(sorted(tag for tag in concepts if tag))
+        remedy = f"Choose one of {shown(found, 300)}" if found else "Its names are without a language: choose none"
+        raise DataError(f"{path}: no label has a name in language '{shown(language)}'. {remedy}.")
+    return own
+
+
+def _is_in(tag: str, language: str) -> bool:
+    return tag == language or (language != "" and tag.startswith(f"{language}-"))
+
+
+def _ordered(texts: Iterable[Text], own: Sequence[str]) -> list[Text]:
+    """Texts, the best language first."""
+    choices = [*own, "", "en"]
+
+    def rank(text: Text) -> tuple[int, bool, Text]:
+        place = next((place for place, choice in enumerate(choices) if _is_in(text[0], choice)), len(choices))
+        return place, text[0] not in choices, text
+
+    return sorted(texts, key=rank)
+
+
+def _last_part(uri: str) -> str:
+    return unquote(re.split("[/#:]", uri.rstrip("/#:"))[-1]) or uri
+
+
+def _parsed(path: str | Path, syntax: str) -> _Facts:
+    facts = _Facts()
+    graph = Graph(store=facts, bind_namespaces="none")
+    with _calm():
+        {"turtle": _turtle, "n-triples": _n_triples, "rdf/xml": _rdf_xml, "json-ld": _json_ld}[syntax](path, graph)
+    return facts
+
+
+@contextmanager
+def _calm() -> Iterator[None]:
+    """rdflib without its warnings, and without rewriting numbers: of 1e999999999 it would write out every digit."""
+    logger = logging.getLogger("rdflib")
+    before = logger.level, rdflib.NORMALIZE_LITERALS
+    logger.setLevel(logging.CRITICAL + 1)
+    rdflib.NORMALIZE_LITERALS = False
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            yield
+    finally:
+        logger.level, rdflib.NORMALIZE_LITERALS = before
+
+
+def _turtle(path: str | Path, graph: Graph) -> None:
+    lines = b"".join(read_blocks(path)).split(b"\n")
+    text = "\n".join(decode_line(line, path, number) for number, line in enumerate(lines, start=1))
+    parser = SinkParser(RDFSink(graph), baseURI=_BASE, turtle=True)
+    try:
+        parser.loadBuf(text)
+    except Exception as error:  # rdflib's parsers raise whatever they stumble over
+        raise _refusal(path, "Turtle", error, parser.lines + 1) from None
+
+
+def _n_triples(path: str | Path, graph: Graph) -> None:
+    parser = W3CNTriplesParser(NTGraphSink(graph))
+    number = 0
+    for block in read_blocks(path):
+        for line in block.removesuffix(b"\n").split(b"\n"):
+            number += 1
+            parser.line = decode_line(line, path, number)
+            try:
+                parser.parseline()
+            except Exception as error:
+                raise _refusal(path, "N-Triples", error, number) from None
+
+
+def _rdf_xml(path: str | Path, graph: Graph) -> None:
+    content = b"".join(read_blocks(path))
+    _refuse_entities(path, content)
+    source = InputSource()
+    source.setByteStream(io.BytesIO(content))
+    source.setPublicId(_BASE)
+    reader = create_parser(source, graph)  # Python's own, which fetches nothing
+    try:
+        reader.parse(source)
+    except Exception as error:
+        line = reader.getLineNumber()  # type: ignore[attr-defined]
+        raise _refusal(path, "RDF/XML", error, line) from None
+
+
+def _refuse_entities(path: str | Path, content: bytes) -> None:
+    """Read up to the first element; entities can grow without bound, and those of another file are not fetched."""
+
+    class Seen(Exception):
+        pass
+
+    def refuse(*_: object) -> None:
+        line = parser.CurrentLineNumber
+        raise DataError(f"{path}:{line}: a document type with entities is not read. Export the file without one.")
+
+    def doctype(name: str, system: str | None, public: str | None, subset: bool) -> None:
+        if system or public:
+            refuse()
+
+    def element(*_: object) -> None:
+        raise Seen
+
+    parser = expat.ParserCreate()
+    parser.StartDoctypeDeclHandler = doctype
+    parser.EntityDeclHandler = refuse
+    parser.StartElementHandler = element
+    try:
+        parser.Parse(content, True)
+    except Seen:
+        pass
+    except DataError:
+        raise
+    except Exception as error:
+        raise _refusal(path, "RDF/XML", error, parser.CurrentLineNumber) from None
+
+
+def _json_ld(path: str | Path, graph: Graph) -> None:
+    content = b"".join(read_blocks(path))
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise _refusal(path, "JSON-LD", error, getattr(error, "lineno", 1)) from None
+    _refuse_remote(path, document)
+    try:
+        # Written out again, so that what was looked through is what is parsed.
+        graph.parse(data=json.dumps(document), format="json-ld", publicID=_BASE)
+    except Exception as error:
+        raise _refusal(path, "JSON-LD", error) from None
+
+
+def _refuse_remote(path: str | Path, document: Any) -> None:
+    """A context is part of the file or an address, which rdflib would fetch."""
+    waiting = [(document, False)]  # values, and whether each is a context
+    while waiting:
+        value, is_context = waiting.pop()
+        if isinstance(value, list):
+            waiting += [(item, is_context) for item in value]
+        elif isinstance(value, dict):
+            waiting += [(item, name in ("@context", "@import")) for name, item in value.items()]
+        elif is_context and isinstance(value, str):
+            raise DataError(f"{path}: the context '{shown(value)}' is elsewhere and not fetched. Put it into the file.")
+
+
+def _refusal(path: str | Path, syntax: str, error: Exception, line: int | None = None) -> DataError:
+    if isinstance(error, BadSyntax):
+        reason = error._why
+    elif isinstance(error, RecursionError):
+        reason = "nested too deep"
+    elif isinstance(error, SAXParseException):
+        reason = error.getMessage()
+    elif isinstance(error, json.JSONDecodeError):
+        reason = error.msg
+    elif isinstance(error, (AssertionError, ParserError, ValueError, expat.ExpatError)):
+        reason = re.split(r" at \^|: line|\n", re.sub(r"^\S*:\d+:\d+: ", "", str(error)))[0]
+    else:  # of use only to those who know rdflib's source
+        reason = ""
+    why = f" ({shown(reason, 120).rstrip('.')})" if reason else ""
+    place = path if line is None else f"{path}:{line}"
+    return DataError(f"{place}: not {syntax}{why}. Correct it there, or export the file again.")
