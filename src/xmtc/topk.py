@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 _EXAMPLE = '{"id": "…", "labels": [{"key": "…", "score": 0.5}]}'
+_CELLS = 1 << 19
+"""Places for labels that are held as Arrow at once, and that make one row group of a Parquet file."""
+
+ANSWERS = "_answers.json"
+"""Says what made a folder of predictions and whether it is complete. Parquet readers skip a name that starts so."""
+FORMAT = 1
 
 
 class TopK:
@@ -86,15 +93,29 @@ class TopK:
         """Columns `id` and `labels` (a list of key, name, score)."""
         import pyarrow as pa
 
-        return pa.Table.from_pylist(list(self.rows()), schema=arrow_schema())
+        step = max(1, _CELLS // max(1, self.k))
+        batches = [self._arrow(start, start + step) for start in range(0, len(self), step)]
+        return pa.Table.from_batches(batches, arrow_schema())
+
+    def _arrow(self, start: int, stop: int) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        schema = arrow_schema()
+        labels, filled = self.labels[start:stop], self.labels[start:stop] >= 0
+        numbers = pa.array(labels[filled])
+        columns = [self.index.table[name].take(numbers).combine_chunks() for name in ("key", "name")]
+        parts = pa.StructArray.from_arrays(
+            [*columns, pa.array(self.scores[start:stop][filled])], ["key", "name", "score"]
+        )
+        ends = np.concatenate([[0], np.cumsum(filled.sum(axis=1))]).astype(np.int32)
+        lists = pa.ListArray.from_arrays(pa.array(ends), parts, type=schema.field("labels").type)
+        return pa.RecordBatch.from_arrays([pa.array(self.ids[start:stop], pa.string()), lists], schema=schema)
 
     def write(self, path: str | Path) -> None:
         """JSONL, or Parquet when the name ends in .parquet; the file appears whole or not at all."""
         if plain_name(path).endswith(".parquet"):
-            import pyarrow.parquet as pq
-
             with replace_file(path) as stream:
-                pq.write_table(self.to_arrow(), stream)
+                write_parquet([self], stream)
             return
         with replace_file(path) as stream:
             for row in self.rows():
@@ -102,24 +123,46 @@ class TopK:
 
     @classmethod
     def read(cls, path: str | Path, index: LabelIndex | None = None) -> TopK:
-        """Predictions from a file; labels are numbered by `index`, or as the file names them when none is given."""
-        rows = list(_parquet_rows(path) if plain_name(path).endswith(".parquet") else _jsonl_rows(path))
+        """Predictions from a file, or from a complete folder of parts.
+
+        Labels are numbered by `index`, or as the file names them when none is given.
+        """
+        ids: list[str] = []
+
+        def rankings() -> Iterator[list[tuple[str, str | None, float]]]:
+            for place, row in read_rows(path):
+                _check(row, place)
+                ids.append(str(row["id"]))
+                yield [(label["key"], label.get("name"), label["score"]) for label in row["labels"]]
+
+        found = cls.from_rankings(ids, rankings())
         if index is None:
-            named = {label["key"]: label.get("name") or label["key"] for row in rows for label in row["labels"]}
-            index = LabelIndex.from_keys(list(named), list(named.values()))
-        width = max((len(row["labels"]) for row in rows), default=0)
-        labels = np.full((len(rows), width), -1, dtype=np.int64)
-        scores = np.full((len(rows), width), -np.inf, dtype=np.float32)
-        keys = [label["key"] for row in rows for label in row["labels"]]
-        flat = index.ids(keys)
-        if (flat < 0).any():
-            bad = shown(keys[int(np.argmax(flat < 0))])
+            return found
+        numbers = np.append(index.ids(found.index.keys), -1)  # a pad, −1, stays one
+        if (numbers[:-1] < 0).any():
+            bad = shown(found.index.key(int(np.argmin(numbers))))
             raise DataError(f"{path}: label '{bad}' is not in the label index. Read the file without an index.")
-        filled = np.arange(width) < np.array([len(row["labels"]) for row in rows], dtype=np.int64)[:, None]  # (n, k)
-        labels[filled] = flat
+        return cls(numbers[found.labels], found.scores, index, ids)
+
+    @classmethod
+    def from_rankings(cls, ids: Sequence[str], rankings: Iterable[Sequence[tuple[str, str | None, float]]]) -> TopK:
+        """Answers from (key, name, score) of each document's labels, best first; labels are numbered as they come."""
+        counts, numbers, given = array("q"), array("q"), array("d")
+        named: dict[str, tuple[int, str]] = {}
+        for ranking in rankings:
+            counts.append(len(ranking))
+            for key, name, score in ranking:
+                number = named[key][0] if key in named else len(named)
+                named[key] = number, name or key
+                numbers.append(number)
+                given.append(score)
+        filled = np.arange(max(counts, default=0)) < np.array(counts, dtype=np.int64)[:, None]  # (n, k)
+        labels = np.full(filled.shape, -1, dtype=np.int64)
+        scores = np.full(filled.shape, -np.inf, dtype=np.float32)
+        labels[filled] = np.array(numbers, dtype=np.int64)
         with np.errstate(over="ignore"):  # beyond float32 is infinite
-            scores[filled] = [label["score"] for row in rows for label in row["labels"]]
-        return cls(labels, scores, index, [str(row["id"]) for row in rows])
+            scores[filled] = np.array(given, dtype=np.float64)
+        return cls(labels, scores, LabelIndex.from_keys(list(named), [name for _, name in named.values()]), ids)
 
     @classmethod
     def concatenate(cls, parts: Iterable[TopK]) -> TopK:
@@ -150,29 +193,99 @@ def arrow_schema() -> pa.Schema:
     return pa.schema([("id", pa.string()), ("labels", pa.list_(label))])
 
 
-def _jsonl_rows(path: str | Path) -> Iterator[dict[str, Any]]:
+def write_parquet(answers: Iterable[TopK], stream: IO[bytes]) -> int:
+    """Write batches as they come; returns the number of documents."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    count = cells = 0
+    waiting: list[pa.Table] = []
+    with pq.ParquetWriter(stream, arrow_schema()) as writer:
+        for answer in answers:
+            waiting.append(answer.to_arrow())
+            count, cells = count + len(answer), cells + answer.labels.size
+            if cells >= _CELLS:
+                writer.write_table(pa.concat_tables(waiting))
+                waiting, cells = [], 0
+        if waiting:
+            writer.write_table(pa.concat_tables(waiting))
+    return count
+
+
+def read_rows(path: str | Path, example: str = _EXAMPLE) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place, record) of each document of a JSONL or Parquet file or of a complete folder of parts, not yet checked."""
+    if Path(path).is_dir():
+        return _folder_rows(Path(path))
+    return _parquet_rows(path) if plain_name(path).endswith(".parquet") else _jsonl_rows(path, example)
+
+
+def _jsonl_rows(path: str | Path, example: str) -> Iterator[tuple[str, dict[str, Any]]]:
     before = 0
     for block in read_blocks(path):
-        for number, row in parse_lines(block, path, before, _EXAMPLE):
-            yield _checked(row, f"{path}:{number}")
+        for number, row in parse_lines(block, path, before, example):
+            yield f"{path}:{number}", row
         before += block.count(b"\n")
 
 
-def _parquet_rows(path: str | Path) -> Iterator[dict[str, Any]]:
+def _parquet_rows(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     content = b"".join(read_blocks(path))
     try:
-        rows = pq.read_table(pa.BufferReader(content)).to_pylist()
+        batches = pq.ParquetFile(pa.BufferReader(content)).iter_batches()
+        for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), start=1):
+            yield f"{path}:{number}", row
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = shown(str(error) or type(error).__name__, 120).rstrip(".")
         raise DataError(f"{path}: not a readable Parquet file ({reason}). Fetch or write it again.") from None
-    for number, row in enumerate(rows, start=1):
-        yield _checked(row, f"{path}:{number}")
 
 
-def _checked(row: dict[str, Any], place: str) -> dict[str, Any]:
+def _folder_rows(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    manifest = read_answers(folder)
+    if manifest is None:
+        raise DataError(f"{folder}: is a folder without {ANSWERS}, so not one of predictions. Name a file in it.")
+    if not manifest["complete"]:
+        raise DataError(f"{folder}: is not complete. End it with the command that began it and --resume.")
+    count = 0
+    for number in range(manifest["parts"]):
+        part = folder / part_name(number)
+        if not part.is_file():
+            raise DataError(f"{part}: missing. The folder is damaged: copy it or predict again.")
+        for place, row in _parquet_rows(part):
+            yield place, row
+            count += 1
+    if count != manifest["documents"]:
+        raise DataError(
+            f"{folder}: {count:,} documents in place of {manifest['documents']:,}. Copy it or predict again."
+        )
+
+
+def part_name(number: int) -> str:
+    """The name of a part in a folder of predictions."""
+    return f"part-{number:05d}.parquet"
+
+
+def read_answers(folder: Path) -> dict[str, Any] | None:
+    """What a folder of predictions says of itself; None where it is no such folder."""
+    path = folder / ANSWERS
+    if not path.is_file():
+        return None
+    try:
+        manifest = dict(json.loads(path.read_text(encoding="utf-8")))
+        version = manifest["format"]
+        if version == FORMAT:  # what another format looks like is not known here
+            counts = [manifest[name] for name in ("documents", "parts")] if manifest["complete"] else []
+            if not isinstance(manifest["made_of"], dict) or not all(isinstance(count, int) for count in counts):
+                raise TypeError
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise DataError(f"{path}: damaged. Predict again with --force, or copy the folder again.") from None
+    if version != FORMAT:
+        raise DataError(f"{path}: format {version}; this xmtc reads format {FORMAT}. Use the xmtc that wrote it.")
+    return manifest
+
+
+def _check(row: dict[str, Any], place: str) -> None:
     document, labels = row.get("id"), row.get("labels")
     if not isinstance(document, (str, int)) or not isinstance(labels, list):
         raise DataError(f"{place}: not a prediction. Write {_EXAMPLE}.")
@@ -188,7 +301,6 @@ def _checked(row: dict[str, Any], place: str) -> dict[str, Any]:
         raise DataError(f"{place}: 'id' holds half of a surrogate pair. Write the whole character.")
     if len(set(keys)) < len(keys):
         raise DataError(f"{place}: a label is there twice. Keep one of them.")
-    return row
 
 
 def _is_score(value: Any) -> bool:

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from xmtc import __version__, config, store
+from xmtc import __version__, bulk, config, store
+from xmtc.bulk import Written
 from xmtc.data.reading import read, stream
 from xmtc.dataset import Csr, Dataset, align_labels
 from xmtc.errors import ConfigError, DataError, MissingExtraError, XmtcError
@@ -22,6 +23,7 @@ from xmtc.models.base import Model
 from xmtc.progress import Progress, silent
 from xmtc.recipes import find_recipe
 from xmtc.registry import MODELS, model_class, preferred
+from xmtc.restrict import EVERYTHING, Restriction
 from xmtc.runtime import Runtime
 from xmtc.store import Workspace
 from xmtc.text.cache import content_hash
@@ -127,11 +129,72 @@ def _digest(documents: Dataset) -> str:
     return digest.hexdigest()
 
 
-def predict(model: Model, source: str | Path, k: int = 5, *, file_format: str | None = None) -> Iterator[TopK]:
+def predict(
+    model: Model,
+    source: str | Path,
+    k: int = 5,
+    *,
+    file_format: str | None = None,
+    restriction: Restriction = EVERYTHING,
+) -> Iterator[TopK]:
     """Answers for a file (or '-') a batch at a time, as fast as it can be read."""
+    for batch in _documents(source, file_format, restriction):
+        yield _answer(model, batch, k, restriction)
+
+
+def predict_parts(
+    model: Model,
+    folder: str | Path,
+    source: str | Path,
+    out: str | Path,
+    k: int = 5,
+    *,
+    size: int,
+    file_format: str | None = None,
+    restriction: Restriction = EVERYTHING,
+    resume: bool = False,
+    force: bool = False,
+    progress: Progress = silent,
+) -> Written:
+    """Answers for a file (or '-') as Parquet parts of `size` documents each; `folder` is where the model lies.
+
+    A run that stopped goes on with `resume`; standard input, which cannot be read again, has to start over.
+    """
+    if size < 1:
+        raise ConfigError(f"the size of parts must be an integer ≥ 1. Got {size}.")
+    if resume and str(source) == "-":
+        raise ConfigError("standard input cannot be read again. Resume with a file, or start over with --force.")
+    bulk.check_folder(Path(out), resume=resume, force=force)
+    made_of = {
+        "version of xmtc": __version__,
+        "model": bulk.content_hash(Path(folder) / store.MANIFEST),
+        "input": None if str(source) == "-" else bulk.content_hash(source),
+        "input format": file_format,
+        "k": k,
+        **{name: None if path is None else bulk.content_hash(path) for name, path in restriction.files.items()},
+        "part size": size,
+    }
+    return bulk.write_parts(
+        Path(out),
+        size,
+        made_of,
+        _documents(source, file_format, restriction),
+        lambda batch: _answer(model, batch, k, restriction),
+        resume=resume,
+        force=force,
+        progress=progress,
+    )
+
+
+def _answer(model: Model, batch: Dataset, k: int, restriction: Restriction) -> TopK:
+    given = None if restriction.candidates is None else restriction.candidates.of(batch)
+    return model.predict(batch, k, allow=restriction.allowed, candidates=given)
+
+
+def _documents(source: str | Path, file_format: str | None, restriction: Restriction) -> Iterator[Dataset]:
     try:
-        for batch in stream(source, file_format=file_format):
-            yield model.predict(batch, k)
+        batches = stream(source, file_format=file_format)
+        yield from batches if restriction.candidates is None else restriction.candidates.watched(batches)
     except DataError as error:
         if str(source) != "-":
             raise

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from tests.unit.test_files import pack
 from tests.unit.test_readers import write
+from xmtc import topk
 from xmtc.dataset import LabelIndex
 from xmtc.errors import DataError
-from xmtc.topk import TopK, arrow_schema
+from xmtc.topk import ANSWERS, TopK, arrow_schema, part_name, write_parquet
 
 INDEX = LabelIndex.from_keys(["k0", "größe\u2028", "🥔", "k3"], names=["zero", "Größe\n", "potato 🥔", "three"])
 FILES = ["a.jsonl", "a.parquet", "a", "a.jsonl.gz", "a.jsonl.zst", "a.parquet.xz"]
@@ -121,6 +122,19 @@ class TestRoundTrip:
         assert table.schema.equals(arrow_schema())
         assert [row["key"] for row in table["labels"][0].as_py()] == answers().keys()[0]
 
+    @pytest.mark.parametrize("cells", [1, 4, 1 << 19])
+    def test_arrow_says_what_the_rows_say(self, monkeypatch, tmp_path, cells):
+        """In one piece or in many: what is held at once does not matter."""
+        monkeypatch.setattr(topk, "_CELLS", cells)
+        parts = [answers(), answers().first(1), TopK([[-1, 3]], [[-np.inf, 0.5]], INDEX, ["pad first"])]
+        for top in parts:
+            assert top.to_arrow() == pa.Table.from_pylist(list(top.rows()), arrow_schema())
+        with (tmp_path / "a.parquet").open("wb") as stream:
+            assert write_parquet(parts, stream) == 7
+        whole = pq.ParquetFile(tmp_path / "a.parquet")
+        assert whole.read() == pa.concat_tables([top.to_arrow() for top in parts])
+        assert whole.num_row_groups == {1: 3, 4: 2}.get(cells, 1)
+
     @given(
         st.lists(
             st.lists(
@@ -139,6 +153,53 @@ class TestRoundTrip:
             path = tmp_path_factory.getbasetemp() / name
             top.write(path)
             assert TopK.read(path, INDEX).pairs() == top.pairs()
+
+
+class TestFolder:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        """Two parts that are complete."""
+        answers().write(tmp_path / part_name(0))
+        answers().first(1).write(tmp_path / part_name(1))
+        self.say(tmp_path, complete=True, documents=6, parts=2)
+        return tmp_path
+
+    @staticmethod
+    def say(folder, **words):
+        (folder / ANSWERS).write_text(json.dumps({"format": 1, "made_of": {}, **words}))
+
+    def test_parts_in_order(self, folder):
+        for index in (None, INDEX):
+            top = TopK.read(folder, index)
+            assert top.ids == answers().ids * 2
+            assert top.keys() == answers().keys() + answers().first(1).keys()
+        answers().write(folder / part_name(2))  # beyond what is said to be there
+        assert len(TopK.read(folder)) == 6
+
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            ({"complete": False}, "is not complete. End it with the command that began it and --resume."),
+            ({"complete": True, "documents": 7, "parts": 2}, "6 documents in place of 7. "),
+            ({"complete": True, "documents": 6, "parts": 3}, "part-00002.parquet: missing. "),
+            ({"complete": True, "documents": 6}, "_answers.json: damaged. "),
+            ({"complete": True, "documents": 6, "parts": "2"}, "_answers.json: damaged. "),
+            ({"complete": True, "documents": 6, "parts": 1.5}, "_answers.json: damaged. "),
+            ({"complete": False, "made_of": 3}, "_answers.json: damaged. "),
+            ({"format": 2}, "_answers.json: format 2; this xmtc reads format 1. "),
+        ],
+    )
+    def test_refused(self, folder, words, message):
+        self.say(folder, **words)
+        with pytest.raises(DataError) as caught:
+            TopK.read(folder)
+        assert str(caught.value).startswith(str(folder))
+        assert message in str(caught.value)
+
+    def test_not_such_a_folder(self, folder):
+        (folder / ANSWERS).unlink()
+        with pytest.raises(DataError, match=r"is a folder without _answers.json, so not one of predictions."):
+            TopK.read(folder)
 
 
 class TestFilesOfOthers:

@@ -11,7 +11,7 @@ from typing import IO
 from xmtc.cli.show import ranking
 from xmtc.errors import ConfigError, nearest
 from xmtc.files import plain_name, replace_file
-from xmtc.topk import TopK, arrow_schema
+from xmtc.topk import TopK, write_parquet
 
 FORMATS = ("jsonl", "tsv", "parquet", "table")
 ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".tsv": "tsv", ".parquet": "parquet", ".txt": "table", "": "jsonl"}
@@ -41,7 +41,7 @@ def write_answers(answers: Iterable[TopK], output: Path | None, form: str) -> in
     if output is None:
         return _write_text(answers, sys.stdout.buffer, form)
     with replace_file(output) as stream:
-        return _parquet(answers, stream) if form == "parquet" else _write_text(answers, stream, form)
+        return write_parquet(answers, stream) if form == "parquet" else _write_text(answers, stream, form)
 
 
 def _write_text(answers: Iterable[TopK], stream: IO[bytes], form: str) -> int:
@@ -69,14 +69,3 @@ def _text(answer: TopK, form: str, first: bool) -> str:
 def _cell(text: str) -> str:
     """A TSV cell: tabs and line ends inside become blanks."""
     return " ".join(text.split("\t")).replace("\n", " ").replace("\r", " ")
-
-
-def _parquet(answers: Iterable[TopK], stream: IO[bytes]) -> int:
-    import pyarrow.parquet as pq
-
-    count = 0
-    with pq.ParquetWriter(stream, arrow_schema()) as writer:
-        for answer in answers:
-            writer.write_table(answer.to_arrow())
-            count += len(answer)
-    return count

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +21,14 @@ def predict(
     ] = None,
     text: Annotated[str | None, typer.Option(help="One text, instead of a file.")] = None,
     k: Annotated[int, typer.Option("-k", help="Labels for each document.", metavar="N")] = 5,
+    allow: Annotated[
+        Path | None, typer.Option(help="Return only the labels of this list or vocabulary.", metavar="FILE")
+    ] = None,
+    deny: Annotated[Path | None, typer.Option(help="Never return the labels of this one.", metavar="FILE")] = None,
+    candidates: Annotated[
+        Path | None,
+        typer.Option(help="Choose among labels given for each document: JSONL with id and labels.", metavar="FILE"),
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="Write here instead of to the screen.", metavar="FILE")] = None,
     output_format: Annotated[
         str | None,
@@ -27,27 +37,90 @@ def predict(
             help="jsonl, tsv, parquet or table (default: as FILE ends; a table on a terminal, jsonl in a pipe).",
         ),
     ] = None,
+    parts: Annotated[
+        int | None,
+        typer.Option(help="Make --output a folder of Parquet parts of N documents each.", metavar="N"),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with unfinished parts.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace parts that are there.")] = False,
     threads: Threads = None,
 ) -> None:
     """Give documents their best labels, with scores."""
-    from xmtc import load, workflows
+    from xmtc import bulk, load, workflows
     from xmtc.cli.output import chosen_format, write_answers
+    from xmtc.cli.progress import terminal_progress
     from xmtc.cli.show import shortened
+    from xmtc.restrict import read_restriction
 
     if (source is None) == (text is None):
         both = "" if text is None else ", not both"
         raise ConfigError(f"predict needs either an INPUT file (or - for standard input) or --text TEXT{both}.")
-    form = chosen_format(output_format, output)
     if k < 1:
         raise ConfigError(f"'k' must be an integer ≥ 1. Got {k}.")
-    check_writable(output, source)
-    model = load(folder, make_runtime(threads))
-    if source is not None:
-        count = write_answers(workflows.predict(model, source, k), output, form)
+    if text is not None and candidates is not None:
+        raise ConfigError("--candidates knows documents by their ids. Leave it out with --text.")
+    if parts is None:
+        if resume or force:
+            option = "--resume" if resume else "--force"
+            raise ConfigError(f"{option} goes with --parts. Leave it out, or add --parts N.")
+        form = chosen_format(output_format, output)
+        check_writable(output, source)
     else:
-        answer = model.predict([clean(text or "")], k)
-        if form == "table":  # a person knows the text by its words, not by its number
-            answer.ids = [shortened(clean(text or ""), 90)]
-        count = write_answers([answer], output, form)
-    if output is not None:
-        tell(f"{output}: {count:,} documents")
+        _check_parts(text, output, output_format, resume and force)
+        bulk.check_folder(output or Path(), resume=resume, force=force)
+    model = load(folder, make_runtime(threads))
+    restriction = read_restriction(model.labels, allow=allow, deny=deny, candidates=candidates)
+    for line in restriction.notes:
+        tell(line)
+    if parts is not None and source is not None and output is not None:
+        with _told_how_to_go_on(output, source):
+            count, files = workflows.predict_parts(
+                model,
+                folder,
+                source,
+                output,
+                k,
+                size=parts,
+                restriction=restriction,
+                resume=resume,
+                force=force,
+                progress=terminal_progress(),
+            )
+        tell(f"{output}: {count:,} documents in {files:,} parts")
+    else:
+        if source is not None:
+            count = write_answers(workflows.predict(model, source, k, restriction=restriction), output, form)
+        else:
+            answer = model.predict([clean(text or "")], k, allow=restriction.allowed)
+            if form == "table":  # a person knows the text by its words, not by its number
+                answer.ids = [shortened(clean(text or ""), 90)]
+            count = write_answers([answer], output, form)
+        if output is not None:
+            tell(f"{output}: {count:,} documents")
+    if restriction.candidates is not None and (note := restriction.candidates.note()):
+        tell(note)
+
+
+def _check_parts(text: str | None, output: Path | None, output_format: str | None, both: bool) -> None:
+    if text is not None:
+        raise ConfigError("--parts is for many documents. Give an INPUT file in place of --text.")
+    if output is None:
+        raise ConfigError("--parts needs a folder to put them in. Add --output FOLDER.")
+    if output_format not in (None, "parquet"):
+        raise ConfigError(f"--parts writes Parquet, not {output_format}. Leave out --output-format.")
+    if both:
+        raise ConfigError("--resume goes on and --force starts over. Give one of them.")
+
+
+@contextmanager
+def _told_how_to_go_on(output: Path, source: str) -> Iterator[None]:
+    from xmtc import bulk
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not bulk.is_begun(output):
+            raise
+        remedy = "start over with --force" if source == "-" else "go on with the same command and --resume"
+        tell(f"xmtc: interrupted. Whole parts in {output}: {bulk.finished_parts(output):,}; {remedy}.")
+        raise typer.Exit(130) from None
