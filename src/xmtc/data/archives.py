@@ -1,0 +1,243 @@
+"""Archives of strangers: unpacked whole or not at all, never outside their folder, never without a bound."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from lzma import LZMAError
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import IO, BinaryIO, cast
+
+from xmtc.errors import DataError, shown
+from xmtc.files import open_bytes, sync_folder
+from xmtc.progress import Progress, Task, silent
+
+MOST_FILES = 200_000
+SPARE, RATIO = 100_000_000, 100
+"""What may come out of an archive: so many bytes, and so many times its own size. Text shrinks to a tenth at best."""
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """What came out of an archive."""
+
+    files: int
+    size: int
+    left_out: tuple[str, ...]
+    """Links and devices, which are never made."""
+
+
+def unpack(archive: Path, folder: Path, progress: Progress = silent) -> Unpacked:
+    """Unpack a tar or zip, told by content, into a new `folder`, which takes the place of an older one.
+
+    A folder that holds all the rest is left off: 'xmc-base/eurlex-4k/X.txt' becomes 'X.txt'.
+    """
+    temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
+    try:
+        with _writing(folder):
+            temporary.mkdir()
+        with _reading(archive), bytes_task(progress, f"unpacking {archive.name}", None) as task:
+            done = _write_members(archive, temporary, task)
+        with _writing(folder):
+            _replace(_inner(temporary), folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return done
+
+
+def sweep(folder: Path) -> None:
+    """Remove what was being written into `folder` when it was killed: it has a hidden name that ends in .part."""
+    for path in folder.glob(".*.part"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                path.unlink()
+
+
+def _write_members(archive: Path, folder: Path, task: Kilobytes) -> Unpacked:
+    limit = SPARE + RATIO * archive.stat().st_size
+    files = size = 0
+    left_out = []
+    for name, stream in _members(archive, limit):
+        parts = _safe_parts(name, archive)
+        if parts[0] == "__MACOSX" or parts[-1] == ".DS_Store" or parts[-1].startswith("._"):
+            continue
+        if stream is None:
+            left_out.append(shown(name))
+            continue
+        files += 1
+        if files > MOST_FILES:
+            raise DataError(f"{archive}: more than {MOST_FILES:,} files in it. Not unpacked: unpack it by hand.")
+        size += _copy(stream, folder.joinpath(*parts), archive, limit - size, task)
+    if not files:
+        raise DataError(f"{archive}: no files in it. Fetch it again from another place.")
+    return Unpacked(files, size, tuple(left_out))
+
+
+def _members(archive: Path, limit: int) -> Iterator[tuple[str, IO[bytes] | None]]:
+    """Names and contents, in order; content is None for a link or a device. Folders are left out."""
+    with archive.open("rb") as stream:
+        start = stream.read(4)
+    if start in (b"PK\x03\x04", b"PK\x05\x06"):
+        with zipfile.ZipFile(archive) as packed:
+            for entry in packed.infolist():
+                kind = stat.S_IFMT(entry.external_attr >> 16) if entry.create_system == 3 else 0
+                if entry.is_dir():
+                    continue
+                if kind not in (0, stat.S_IFREG):
+                    yield entry.filename, None
+                    continue
+                with packed.open(entry) as content:
+                    yield entry.filename, content
+        return
+    with open_bytes(archive) as plain:
+        bounded = cast("IO[bytes]", _Bounded(plain, archive, limit))
+        with tarfile.open(fileobj=bounded, mode="r|") as tar:
+            for member in tar:
+                if not member.isdir():
+                    yield member.name, tar.extractfile(member) if member.isreg() else None
+
+
+class _Bounded:
+    """A stream that ends in an error once too much has come out of it: headers, too, can be made to swell."""
+
+    def __init__(self, stream: BinaryIO, archive: Path, limit: int) -> None:
+        self._stream, self._archive, self._left = stream, archive, limit + _BLOCK
+
+    def read(self, size: int) -> bytes:
+        block = self._stream.read(size)
+        self._left -= len(block)
+        if self._left < 0:
+            raise _too_large(self._archive)
+        return block
+
+
+def _too_large(archive: Path) -> DataError:
+    return DataError(
+        f"{archive}: unpacks to more than {RATIO} times its size. Not unpacked: if you trust it, unpack it by hand."
+    )
+
+
+def _safe_parts(name: str, archive: Path) -> tuple[str, ...]:
+    """The folders and the name of a member, wherever it was packed; a way out of the folder is refused."""
+    posix, windows = PurePosixPath(name), PureWindowsPath(name)
+    outside = posix.is_absolute() or windows.drive or windows.root or ".." in (*posix.parts, *windows.parts)
+    if outside or not posix.parts or "\0" in name:
+        raise DataError(
+            f"{archive}: names '{shown(name)}', a place outside its folder. Not unpacked: do not trust this file."
+        )
+    return posix.parts
+
+
+def _copy(stream: IO[bytes], path: Path, archive: Path, left: int, task: Kilobytes) -> int:
+    size = 0
+    with _writing(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            target = path.open("xb")
+        except (FileExistsError, NotADirectoryError):
+            raise DataError(
+                f"{archive}: two files in it are called '{shown(path.name)}'. Not unpacked: do not trust this file."
+            ) from None
+    with target:
+        while block := stream.read(_BLOCK):
+            size += len(block)
+            if size > left:
+                raise _too_large(archive)
+            with _writing(path):
+                target.write(block)
+            task.add(len(block))
+        with _writing(path):
+            target.flush()
+            os.fsync(target.fileno())
+    return size
+
+
+def _inner(folder: Path) -> Path:
+    """The folder itself, or the only folder in it, and so on."""
+    while len(inside := list(folder.iterdir())) == 1 and inside[0].is_dir():
+        folder = inside[0]
+    return folder
+
+
+def _replace(new: Path, folder: Path) -> None:
+    old = folder.with_name(f".{folder.name}.old.{secrets.token_hex(4)}.part")
+    with suppress(FileNotFoundError):
+        folder.rename(old)
+    new.rename(folder)
+    sync_folder(folder.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"{shown(str(path), 200)}: cannot be written ({error.strerror}). Free space or choose another place."
+        ) from None
+
+
+@contextmanager
+def _reading(archive: Path) -> Iterator[None]:
+    """What the libraries say of a damaged archive, in one line."""
+    try:
+        yield
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        RuntimeError,
+        NotImplementedError,
+        LZMAError,
+        zlib.error,
+        tarfile.TarError,
+        zipfile.BadZipFile,
+        zipfile.LargeZipFile,
+    ) as error:
+        if isinstance(error, DataError):
+            raise
+        reason = shown(str(error) or type(error).__name__, 120).rstrip(".")
+        raise DataError(f"{archive}: damaged, or no tar or zip ({reason}). Delete it and fetch it again.") from None
+
+
+def begins_as(name: str, path: Path) -> bool:
+    """Whether a file begins as its name says, and not as a page of excuses that somebody sent in its place."""
+    starts = {".gz": b"\x1f\x8b", ".tgz": b"\x1f\x8b", ".bz2": b"BZh", ".xz": b"\xfd7zXZ\x00", ".zip": b"PK"}
+    with path.open("rb") as stream:
+        start = stream.read(20)
+    if start.lstrip().lower().startswith((b"<!doctype", b"<html")):
+        return False
+    suffix = Path(name).suffix.lower()
+    if suffix in (".zip", ".tgz") or ".tar." in name.lower():  # which kind of archive it is, its content says
+        return start.startswith(tuple(starts.values()))
+    return start.startswith(starts.get(suffix, b""))
+
+
+class Kilobytes:
+    """A bar in kB, which people can read, for work in bytes."""
+
+    def __init__(self, task: Task) -> None:
+        self._task, self._bytes = task, 0
+
+    def add(self, size: int) -> None:
+        before, self._bytes = self._bytes // 1000, self._bytes + size
+        self._task.advance(self._bytes // 1000 - before)
+
+
+@contextmanager
+def bytes_task(progress: Progress, title: str, total: int | None) -> Iterator[Kilobytes]:
+    """A task whose steps are bytes."""
+    with progress.task(f"{title}, kB", None if total is None else total // 1000) as task:
+        yield Kilobytes(task)
