@@ -122,7 +122,7 @@ def _read_labels(labels: LabelIndex, path: Path, notes: list[str]) -> NDArray[np
         close = (
             nearest(unknown[0], labels.keys) or nearest(unknown[0], labels.names) or " Write one key or name a line."
         )
-        raise DataError(f"{path}: none of its {len(given):,} labels is one of the model: {_few(unknown)}.{close}")
+        raise DataError(f"{path}: none of its {len(given):,} labels is one of the model ({_few(unknown)}).{close}")
     _note_unknown(notes, "labels of", path, len(unknown), len(given), unknown)
     return mask
 
@@ -152,7 +152,7 @@ def _read_candidates(labels: LabelIndex, path: Path, notes: list[str]) -> Candid
         if unknown:
             first = next(iter(unknown))
             close = nearest(first, labels.keys) or " Labels are meant by their keys."
-            raise DataError(f"{path}: none of its candidates is a label of the model: {_few(unknown)}.{close}")
+            raise DataError(f"{path}: none of its candidates is a label of the model ({_few(unknown)}).{close}")
         raise DataError(f"{path}: no candidates in it. Write {_EXAMPLE} a line.")
     count = sum(unknown.values())
     _note_unknown(notes, "candidates in", path, count, count + len(numbers), unknown)

@@ -87,7 +87,7 @@ class TestAllowAndDeny:
             allow = lines(tmp_path / "allow.txt", *wanted)
             command = ("predict", out, data / "test.txt", "-k", 40, "--allow", allow)
             if expected is None:
-                assert "none of its 1 labels is one of the model: 'Fish'. Did you mean 'fish'?" in mistake(*command)
+                assert "none of its 1 labels is one of the model ('Fish'). Did you mean 'fish'?" in mistake(*command)
             else:
                 assert set(keys(call(*command).lines())[0]) == expected
 
@@ -105,7 +105,7 @@ class TestAllowAndDeny:
         strange = lines(tmp_path / "strange.txt", model.labels.keys[3] + "x", "q")
         for flag in ("--allow", "--deny"):
             said = mistake("predict", ova, "--text", "x", flag, strange)
-            assert said.startswith(f"{strange}: none of its 2 labels is one of the model: ")
+            assert said.startswith(f"{strange}: none of its 2 labels is one of the model (")
             assert said.endswith(f"Did you mean '{model.labels.keys[3]}'?")
             assert "no such file" in mistake("predict", ova, "--text", "x", flag, tmp_path / "nowhere.txt")
             assert "no labels in it" in mistake("predict", ova, "--text", "x", flag, lines(tmp_path / "e.txt", ""))
@@ -199,8 +199,8 @@ class TestCandidates:
             ('{"id": "a", "labels": "KEY"}\n', ":1: not the candidates of a document. Write"),
             ('{"id": "a", "labels": [["KEY"]]}\n', ":1: a candidate is neither a key nor an object with one."),
             ('{"id": "a", "labels": [{"name": "KEY"}]}\n', ":1: a candidate is neither a key nor an object with one."),
-            ('{"id": "a", "labels": ["KEYx"]}\n', ": none of its candidates is a label of the model: 'KEYx'. Did you"),
-            ('{"id": "a", "labels": ["\\ud800"]}\n', ": none of its candidates is a label of the model: '?'."),
+            ('{"id": "a", "labels": ["KEYx"]}\n', ": none of its candidates is a label of the model ('KEYx'). Did you"),
+            ('{"id": "a", "labels": ["\\ud800"]}\n', ": none of its candidates is a label of the model ('?')."),
             ('{"id": "a", "labels": []}\n', ": no candidates in it. Write"),
             ("", ": no candidates in it. Write"),
             ("KEY\n", ":1: not JSON"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING
 
 from xmtc.explanation import (
     Explanation,
@@ -14,6 +16,9 @@ from xmtc.explanation import (
     TokenEvidence,
 )
 from xmtc.topk import TopK
+
+if TYPE_CHECKING:
+    from xmtc.metrics import FrequencyGroup, Interval
 
 
 def table(
@@ -39,16 +44,64 @@ def _folded(line: list[str], room: int) -> list[list[str]]:
     return [[*line[:-1], first], *([*[""] * (len(line) - 1), part] for part in more)]
 
 
-def metrics_table(named: Mapping[str, Mapping[str, float]]) -> str:
-    """Metrics in percent, one column a model; rows of one metric for k = 1, 3, 5."""
+def metrics_table(
+    named: Mapping[str, Mapping[str, float]], intervals: Mapping[str, Mapping[str, Interval]] | None = None
+) -> str:
+    """Metrics in percent, one column a model; rows of one metric for k = 1, 3, 5. Intervals follow their value."""
     kinds = list(dict.fromkeys(name.partition("@")[0] for metrics in named.values() for name in metrics))
     cuts = list(dict.fromkeys(name.partition("@")[2] for metrics in named.values() for name in metrics))
-    rows = [
-        [f"{kind}@{cut}", *(f"{100 * metrics[f'{kind}@{cut}']:.2f}" for metrics in named.values())]
-        for kind in kinds
-        for cut in cuts
-    ]
-    return table(["%", *named], rows, right=range(1, len(named) + 1))
+
+    def cell(model: str, name: str) -> str:
+        if name not in named[model]:
+            return "–"
+        found = (intervals or {}).get(model, {}).get(name)
+        return f"{100 * named[model][name]:.2f}{_span(found) if found else ''}"
+
+    rows = [[f"{kind}@{cut}", *(cell(model, f"{kind}@{cut}") for model in named)] for kind in kinds for cut in cuts]
+    return table(["%", *named], rows, right=() if any((intervals or {}).values()) else range(1, len(named) + 1))
+
+
+def _span(interval: Interval) -> str:
+    return f"  [{100 * interval.low:.2f}, {100 * interval.high:.2f}]"
+
+
+def groups_table(groups: Mapping[str, Sequence[FrequencyGroup]]) -> str:
+    """Labels by frequency, head first, with AUC and AUPR in percent under each treatment of ties."""
+    first = next(iter(groups.values()))
+    names = ["head", "middle", "tail"] if len(first) == 3 else [str(number + 1) for number in range(len(first))]
+    rows = []
+    for at, (name, group) in enumerate(zip(names, first, strict=True)):
+        values = [f"{100 * value:.2f}" for found in groups.values() for value in (found[at].auc, found[at].aupr)]
+        rows.append([name, f"≥ {group.least:,}", f"{group.labels:,}", *values])
+    header = ["labels", "documents", "count", *(f"{what} {ties}" for ties in groups for what in ("AUC", "AUPR"))]
+    return table(header, rows, right=range(1, len(header)))
+
+
+def tail_table(tail: Mapping[str, Mapping[str, float]]) -> str:
+    """P@k of rare labels in percent, with both denominators."""
+    cuts = list(next(iter(tail.values())))
+    rows = [[f"Σ {name}(documents, k)", *(f"{100 * values[cut]:.2f}" for cut in cuts)] for name, values in tail.items()]
+    return table(["rarest labels, over", *cuts], rows, right=range(1, len(cuts) + 1))
+
+
+def overlap_table(tops: Mapping[str, TopK], cuts: Sequence[int] = (1, 3, 5)) -> str:
+    """How many of their best k labels each two models share, in percent."""
+    from xmtc.metrics import overlap
+
+    pairs = list(combinations(tops, 2))
+    rows = [[f"{a} – {b}", *(f"{100 * overlap(tops[a], tops[b], k):.2f}" for k in cuts)] for a, b in pairs]
+    return table(["shared labels, %", *(f"top {k}" for k in cuts)], rows, right=range(1, len(cuts) + 1))
+
+
+def difference_table(named: Mapping[str, Mapping[str, Interval]], first: str) -> str:
+    """How far models are from the first, in percentage points; a star where the interval leaves out 0."""
+
+    def cell(interval: Interval) -> str:
+        return f"{100 * interval.value:+.2f}{_span(interval)}{' *' if interval.low > 0 or interval.high < 0 else ''}"
+
+    measures = list(next(iter(named.values())))
+    rows = [[measure, *(cell(found[measure]) for found in named.values())] for measure in measures]
+    return table([f"against {first}", *named], rows)
 
 
 def ranking(answer: TopK, texts: Sequence[str] | None = None, truth: Sequence[Collection[str]] | None = None) -> str:
@@ -58,7 +111,7 @@ def ranking(answer: TopK, texts: Sequence[str] | None = None, truth: Sequence[Co
         title = answer.ids[number] if texts is None else shortened(texts[number], 90)
         right = () if truth is None else truth[number]
         lines = [f"  {score:8.4f}  {shortened(name, 90)}{'  *' if name in right else ''}" for name, score in pairs]
-        lines = lines or ["  (no label: nothing in it is known)"]
+        lines = lines or ["  (no label)"]
         blocks.append("\n".join([title, *lines]))
     return "\n".join(blocks)
 
