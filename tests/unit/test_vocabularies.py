@@ -1,14 +1,19 @@
-"""Label vocabularies: JSONL, TSV and plain lists, and what they do to the labels of a data file."""
+"""Label vocabularies: JSONL, TSV and plain lists, read and written, and what they do to the labels of a data file."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.unit.test_files import SUFFIXES, pack
 from tests.unit.test_readers import label_sets, write
 from xmtc.data import read, read_vocabulary
+from xmtc.data.vocabularies import Vocabulary, apply, write_vocabulary
+from xmtc.dataset import LabelIndex
 from xmtc.errors import DataError
 
 SPARSE = b"3 2 3\n0,2 0:1\n1 1:1\n2 0:2\n"
@@ -60,6 +65,13 @@ class TestForms:
         assert index.table["parents"].to_pylist() == [["l2"], ["7"], []]
         assert index.strings("description", [0, 1, 2]) == ["d", "", ""]
 
+    @pytest.mark.parametrize("name", ["labels", "labels.txt", "labels.gz"])
+    def test_jsonl_is_told_by_content_too(self, tmp_path, name):
+        content = b'\xef\xbb\xbf\n{ "key": "l1", "name": "One"}\n'
+        assert read_vocabulary(pack(tmp_path / name, content)).index.names == ["One"]
+        assert read_vocabulary(pack(tmp_path / "l.tsv", b'{"a"\tOne\n')).index.keys == ['{"a"']
+        assert read_vocabulary(pack(tmp_path / "l.txt", b"{a}\n@prefix\nprefix x\n")).plain
+
     def test_labels_are_found_as_a_person_writes_them(self, tmp_path):
         rows = {"key": "a", "name": "Ä b"}, {"key": "c", "alt": ["See"]}
         index = read_vocabulary(write(tmp_path / "l.jsonl", *rows)).index
@@ -100,6 +112,10 @@ class TestRefused:
             (b'{"key": "\\ud800"}', "'key' holds half of a surrogate pair"),
             (b'{"key": "x", "name": "\\ud800"}', "'name' holds half of a surrogate pair"),
             (b'{"key": "x", "alternatives": ["\\udfff"]}', "'alternatives' holds half of a surrogate pair"),
+            (b'{"key": "x", "deprecated": "yes"}', "'deprecated' must be true or false. Got yes"),
+            (b'{"key": "x", "replaced_by": true}', "'replaced_by' must be a list of strings. Got True"),
+            (b'{"key": "x", "replaced_by": [["a"]]}', "'replaced_by' must be a list of strings"),
+            (b'{"key": "x", "replaced_by": "\\ud800"}', "'replaced_by' holds half of a surrogate pair"),
             (b"x", "not JSON"),
             (b'["x"]', "not a JSON object"),
         ],
@@ -202,3 +218,234 @@ class TestNumbers:
     def test_an_empty_list(self, tmp_path, train):
         with pytest.raises(DataError, match="no labels in it"):
             read(train, vocabulary=write(tmp_path / "Y.txt"))
+
+
+class TestDeprecated:
+    def read(self, tmp_path: Path, *rows: dict) -> Vocabulary:
+        return read_vocabulary(write(tmp_path / "l.jsonl", *rows))
+
+    def test_labels_in_use_and_others(self, tmp_path):
+        vocabulary = self.read(
+            tmp_path,
+            {"key": "old", "name": "Old", "deprecated": True, "replaced_by": "new"},
+            {"key": "a", "deprecated": False, "replaced_by": None},
+            {"key": "gone", "deprecated": True},
+            {"key": 7, "replaced_by": 8},  # what is replaced is deprecated
+            {"key": "new", "deprecated": None, "replaced_by": []},
+            {"key": 8},
+        )
+        assert vocabulary.index.keys == ["a", "new", "8"]
+        assert vocabulary.replaced == {"old": "new", "7": "8"}
+        assert vocabulary.deprecated == {"gone"}
+
+    def test_of_several_the_first_that_leads_somewhere(self, tmp_path):
+        vocabulary = self.read(
+            tmp_path,
+            {"key": "x", "replaced_by": ["nowhere", "y", "b", "a"]},
+            {"key": "y", "replaced_by": ["x", "z"]},
+            {"key": "z", "deprecated": True},
+            {"key": "v", "replaced_by": ["w", "a"]},
+            {"key": "w", "replaced_by": ["b"]},
+            {"key": "a"},
+            {"key": "b"},
+        )
+        assert vocabulary.replaced == {"x": "b", "y": "b", "v": "b", "w": "b"}
+        assert vocabulary.deprecated == {"z"}
+
+    def test_chains_circles_and_dead_ends(self, tmp_path):
+        chain = [{"key": f"c{n}", "replaced_by": f"c{n + 1}"} for n in range(20_000)]
+        circle = [{"key": f"o{n}", "deprecated": True, "replaced_by": f"o{(n + 1) % 20_000}"} for n in range(20_000)]
+        dead = [{"key": f"d{n}", "deprecated": True, "replaced_by": f"d{n + 1}"} for n in range(20_000)]
+        vocabulary = self.read(
+            tmp_path, *chain, *circle, *dead, {"key": "c20000"}, {"key": "self", "replaced_by": "self"}
+        )
+        assert vocabulary.replaced == {row["key"]: "c20000" for row in chain}
+        assert vocabulary.deprecated == {row["key"] for row in circle + dead} | {"self"}
+
+    @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(
+        st.dictionaries(st.sampled_from("abcdefgh"), st.lists(st.sampled_from("abcdefghUV?"), max_size=3), min_size=1)
+    )
+    def test_any_web_of_replacements(self, tmp_path, web):
+        rows = [{"key": key, "deprecated": True, "replaced_by": to} for key, to in web.items()]
+        vocabulary = self.read(tmp_path, {"key": "U"}, *rows, {"key": "V"})
+
+        def reached(key: str, seen: frozenset[str] = frozenset()) -> set[str]:
+            onward = (reached(to, seen | {key}) for to in web.get(key, []) if to not in seen | {key})
+            return {key}.union(*onward)
+
+        ends = {key: reached(key) & {"U", "V"} for key in web}
+        assert vocabulary.deprecated == {key for key in web if not ends[key]}
+        assert vocabulary.replaced.keys() == {key for key in web if ends[key]}
+        for key, new in vocabulary.replaced.items():
+            assert new in ends[key]
+            if web[key][0] in ("U", "V"):
+                assert new == web[key][0]
+
+    def test_nothing_in_use(self, tmp_path):
+        path = write(tmp_path / "l.jsonl", {"key": "a", "replaced_by": "b"}, {"key": "b", "deprecated": True})
+        assert "all of its labels are deprecated" in refusal(path)
+
+    def test_a_deprecated_label_is_there_once(self, tmp_path):
+        path = write(tmp_path / "l.jsonl", {"key": "a", "deprecated": True}, {"key": "a"})
+        assert "label 'a' was on line 1 before" in refusal(path, 2)
+
+
+class TestApply:
+    VOCABULARY = Vocabulary(
+        LabelIndex.from_keys(["a", "ö"]), replaced={"old": "a", "älter": "ö"}, deprecated=frozenset("z")
+    )
+
+    @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+    def test_replaced_keys_are_exchanged(self, kind):
+        keys = pa.array(["a", "old", "z", None, "älter", "", "unknown", "old"], kind)
+        now = apply(keys, self.VOCABULARY)
+        assert now.type == kind
+        assert now.to_pylist() == ["a", "a", "z", None, "ö", "", "unknown", "a"]
+        assert apply(keys.slice(1, 1), self.VOCABULARY).to_pylist() == ["a"]
+        assert apply(pa.array([], kind), self.VOCABULARY).to_pylist() == []
+
+    def test_nothing_to_exchange(self):
+        keys = pa.array(["old", "a"])
+        assert apply(keys, Vocabulary(LabelIndex.from_keys(["a"]))) is keys
+
+
+ODD = st.text(max_size=12) | st.text('\x00\t\n\r\x0b\x85\u2028\ufeff\uffff🥔ö\u0301\\"{}[], @#<', max_size=6)
+NAMES = ODD.filter(bool)  # a label without a name is shown by its key
+LINES = ODD.map(lambda text: "".join(c for c in text if c not in "\t\r\n\ufeff").strip()).filter(bool)
+
+
+@st.composite
+def vocabularies(draw) -> Vocabulary:
+    keys = draw(st.lists(NAMES, unique=True, min_size=1, max_size=12))
+    used = draw(st.integers(1, len(keys)))
+    replaced = draw(st.integers(used, len(keys)))
+    lists = st.lists(ODD, max_size=3)
+    columns = [draw(st.lists(of, min_size=used, max_size=used)) for of in (NAMES, lists, lists, ODD)]
+    return Vocabulary(
+        LabelIndex.from_keys(keys[:used], *columns),
+        replaced={key: draw(st.sampled_from(keys[:used])) for key in keys[used:replaced]},
+        deprecated=frozenset(keys[replaced:]),
+    )
+
+
+class TestWritten:
+    @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(vocabularies(), st.sampled_from(["l.jsonl", "l.json", "labels", "l.txt", "l.jsonl.gz", "l.ndjson.zst"]))
+    def test_jsonl_comes_back(self, tmp_path, vocabulary, name):
+        write_vocabulary(vocabulary, tmp_path / name)
+        assert read_vocabulary(tmp_path / name) == vocabulary
+        assert read_vocabulary(tmp_path / name, numbered=True) == vocabulary
+
+    @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(
+        st.dictionaries(LINES, st.tuples(LINES, st.just("") | LINES), min_size=1), st.sampled_from(["", ".gz", ".xz"])
+    )
+    def test_tsv_comes_back(self, tmp_path, rows, suffix):
+        names, descriptions = zip(*rows.values(), strict=True)
+        vocabulary = Vocabulary(LabelIndex.from_keys(list(rows), names, descriptions=descriptions))
+        write_vocabulary(vocabulary, tmp_path / f"l.tsv{suffix}")
+        assert read_vocabulary(tmp_path / f"l.tsv{suffix}") == vocabulary
+
+    @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(vocabularies())
+    def test_tsv_comes_back_or_is_refused(self, tmp_path, vocabulary):
+        path = tmp_path / "l.tsv"
+        path.unlink(missing_ok=True)
+        try:
+            write_vocabulary(vocabulary, path)
+        except DataError as error:
+            message = str(error)
+            assert not path.exists()
+        else:
+            assert read_vocabulary(path) == vocabulary
+            return
+        assert message.isprintable()
+        assert message.startswith(f"{path}: TSV ")
+
+    def test_lines_that_people_read(self, tmp_path):
+        index = LabelIndex.from_keys(["a", "b"], ["Käse", "b"], [["x"], []], [[], ["a"]], ["", "d"])
+        write_vocabulary(Vocabulary(index, replaced={"c": "a"}, deprecated=frozenset("zy")), tmp_path / "l.jsonl")
+        assert (tmp_path / "l.jsonl").read_text().splitlines() == [
+            '{"key": "a", "name": "Käse", "alternatives": ["x"]}',
+            '{"key": "b", "name": "b", "parents": ["a"], "description": "d"}',
+            '{"key": "c", "deprecated": true, "replaced_by": "a"}',
+            '{"key": "y", "deprecated": true}',
+            '{"key": "z", "deprecated": true}',
+        ]
+        write_vocabulary(
+            Vocabulary(LabelIndex.from_keys(["a", "b"], ["A", "b"], descriptions=["", "d"])), tmp_path / "l.tsv"
+        )
+        assert (tmp_path / "l.tsv").read_text() == "a\tA\nb\tb\td\n"
+
+    def test_a_plain_list_gets_keys(self, tmp_path):
+        listed = read_vocabulary(write(tmp_path / "Y.txt", b"zero", b"", b"two"), numbered=True)
+        assert listed.plain
+        for name in ("Y.jsonl", "Y.tsv"):
+            write_vocabulary(listed, tmp_path / name)
+            again = read_vocabulary(tmp_path / name, numbered=True)
+            assert again == Vocabulary(listed.index)
+            assert again.index.keys == ["0", "1", "2"]
+
+    @pytest.mark.parametrize(
+        ("vocabulary", "name", "words"),
+        [
+            (
+                Vocabulary(LabelIndex.from_keys(["a"], alternatives=[["x"]])),
+                "l.tsv",
+                "no column for 'alternatives', as of 'a'",
+            ),
+            (
+                Vocabulary(LabelIndex.from_keys(["a"], parents=[["x"]])),
+                "l.tsv.gz",
+                "no column for 'parents', as of 'a'",
+            ),
+            (
+                Vocabulary(LabelIndex.from_keys(["a"]), replaced={"b": "a"}),
+                "l.tsv",
+                "no column for 'deprecated', as of 'b'",
+            ),
+            (Vocabulary(LabelIndex.from_keys(["a"]), deprecated=frozenset("b")), "l.tsv", "no column for 'deprecated'"),
+            (
+                Vocabulary(LabelIndex.from_keys(["a\tb"])),
+                "l.tsv",
+                r"TSV cannot hold the tab, line end or outer blanks of 'a\tb'",
+            ),
+            (Vocabulary(LabelIndex.from_keys(["a"], ["b\n"])), "l.tsv", r"of 'b\n'"),
+            (Vocabulary(LabelIndex.from_keys(["a"], descriptions=[" d"])), "l.tsv", "of ' d'"),
+            (Vocabulary(LabelIndex.from_keys([""])), "l.tsv", "a label without a key"),
+            (Vocabulary(LabelIndex.from_keys([""])), "l.jsonl", "a label without a key"),
+            (
+                Vocabulary(LabelIndex.from_keys(["a"]), deprecated=frozenset(["\ud800"])),
+                "l.jsonl",
+                "half of a surrogate pair",
+            ),
+            (Vocabulary(LabelIndex.from_keys([])), "l.jsonl", "no labels to write"),
+            (Vocabulary(LabelIndex.from_keys(["a"])), "l.ttl", "SKOS is read and not written"),
+        ],
+    )
+    def test_refused(self, tmp_path, vocabulary, name, words):
+        path = tmp_path / name
+        path.write_bytes(b"as it was")
+        with pytest.raises(DataError) as caught:
+            write_vocabulary(vocabulary, path)
+        message = str(caught.value)
+        assert message.startswith(f"{path}: ")
+        assert words in message
+        assert message.isprintable()
+        assert path.read_bytes() == b"as it was"
+        assert list(tmp_path.iterdir()) == [path]
+
+    @pytest.mark.parametrize(
+        ("name", "count", "copies"),
+        [
+            ("eurlex57k/labels.jsonl.gz", 7201, ["l.jsonl"]),
+            ("tibkat-gnd/labels.tsv.gz", 41_218, ["l.tsv", "l.jsonl.zst"]),
+        ],
+    )
+    def test_real_vocabularies_come_back(self, tmp_path, shared_data, name, count, copies):
+        vocabulary = read_vocabulary(shared_data / name)
+        assert len(vocabulary.index) == count
+        for copy in copies:
+            write_vocabulary(vocabulary, tmp_path / copy)
+            assert read_vocabulary(tmp_path / copy) == vocabulary
