@@ -22,7 +22,7 @@ except ImportError:  # Windows
 from xmtc.dataset import Dataset
 from xmtc.errors import ConfigError, DataError, XmtcError, shown
 from xmtc.files import open_bytes, replace_file, sync_folder
-from xmtc.progress import Progress, silent
+from xmtc.progress import Progress, Task, silent
 from xmtc.store import write_json
 from xmtc.topk import ANSWERS, FORMAT, TopK, part_name, read_answers, write_parquet
 
@@ -169,18 +169,18 @@ def _write(
                 _check_part(path, rows)
                 task.advance(rows)
             else:
-
-                def answers(pieces: Iterable[Dataset] = pieces) -> Iterator[TopK]:
-                    for piece in pieces:
-                        yield answer(piece)
-                        task.advance(len(piece))
-
                 with replace_file(path) as stream:
-                    rows = write_parquet(answers(), stream)
+                    rows = write_parquet(_answered(pieces, answer, task), stream)
             count, parts = count + rows, parts + 1
     if finished_parts(folder) > parts:
         raise DataError(f"{folder}: holds parts beyond the last document. Start over with --force.")
     return Written(count, parts)
+
+
+def _answered(pieces: Iterable[Dataset], answer: Callable[[Dataset], TopK], task: Task) -> Iterator[TopK]:
+    for piece in pieces:
+        yield answer(piece)
+        task.advance(len(piece))
 
 
 def _in_parts(batches: Iterable[Dataset], size: int) -> Iterator[Iterator[Dataset]]:
