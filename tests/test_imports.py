@@ -17,7 +17,7 @@ TIERS = [
     {"topk"},
     {"store"},
     {"data", "text", "labels", "metrics"},
-    {"linear", "nn"},
+    {"linear", "nn", "evaluation"},
     {"models"},
     {"bulk", "restrict"},
     {"workflows"},

@@ -8,6 +8,7 @@ import io
 import json
 import lzma
 import os
+import re
 import secrets
 import sys
 import zlib
@@ -19,7 +20,8 @@ from typing import IO, Any, BinaryIO, cast
 from xmtc.errors import DataError, shown
 
 COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
-_MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst", b"BZh": ".bz2"}
+_MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}  # none of them is UTF-8
+_BZIP2 = re.compile(rb"BZh[1-9](?:1A|\x17\x72|.?\Z)")  # 'BZh' alone may begin a text
 
 
 def plain_name(path: str | Path) -> str:
@@ -60,6 +62,7 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
         head = raw.read(6)
         raw.seek(0)
         kind = next((suffix for magic, suffix in _MAGIC.items() if head.startswith(magic)), "")
+        kind = ".bz2" if _BZIP2.match(head) else kind
         with _decompressor(raw, kind) as stream:
             yield stream
 
@@ -214,6 +217,14 @@ def _writing(path: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or shown(str(error))
         raise DataError(f"{path}: cannot be written ({reason}). Free space or choose another place.") from None
+
+
+def make_folder(path: Path) -> None:
+    """A folder to write to, made with those above it where it is not there yet."""
+    if path.exists() and not path.is_dir():
+        raise DataError(f"{path}: is a file. Name a folder.")
+    with _writing(path):
+        path.mkdir(parents=True, exist_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

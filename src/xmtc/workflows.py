@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,17 @@ import numpy as np
 
 from xmtc import __version__, bulk, config, store
 from xmtc.bulk import Written
+from xmtc.data.formats import detected, named_format, write
 from xmtc.data.reading import read, stream
-from xmtc.dataset import Csr, Dataset, align_labels
+from xmtc.data.records import ReadOptions
+from xmtc.data.splitting import split
+from xmtc.data.vocabularies import read_vocabulary, write_vocabulary
+from xmtc.dataset import Dataset
 from xmtc.errors import ConfigError, DataError, MissingExtraError, XmtcError
+from xmtc.evaluation import Evaluation, Scope, Training, judge, judge_file, most_filtered
 from xmtc.explanation import Explanation
-from xmtc.labels.propensity import inverse_propensities
-from xmtc.metrics import evaluate as measure
+from xmtc.files import COMPRESSED, make_folder
+from xmtc.metrics import Interval, bootstrap_difference
 from xmtc.models.base import Model
 from xmtc.progress import Progress, silent
 from xmtc.recipes import find_recipe
@@ -28,8 +33,6 @@ from xmtc.runtime import Runtime
 from xmtc.store import Workspace
 from xmtc.text.cache import content_hash
 from xmtc.topk import TopK
-
-KS = (1, 3, 5)
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,9 @@ def train(
     train_file: str | Path,
     *,
     valid_file: str | Path | None = None,
+    options: ReadOptions | None = None,
     vocabulary: str | Path | None = None,
+    language: str | None = None,
     unknown_labels: str = "refuse",
     runtime: Runtime | None = None,
     progress: Progress = silent,
@@ -89,8 +94,14 @@ def train(
     workspace = Workspace(Workspace.beside(decided.out))
     workspace.claim()
     try:
-        documents = read(train_file, vocabulary=vocabulary, unknown_labels=unknown_labels, progress=progress)
-        valid = None if valid_file is None else read(valid_file, progress=progress)
+        documents = read(
+            *(train_file, options),
+            vocabulary=vocabulary,
+            language=language,
+            unknown_labels=unknown_labels,
+            progress=progress,
+        )
+        valid = None if valid_file is None else read(valid_file, options, progress=progress)
         for path, part in ((train_file, documents), (valid_file, valid)):
             if part is not None and (part.labels is None or part.labels.nnz == 0):
                 raise DataError(f"{path}: no document has a label. Check the label field.")
@@ -134,11 +145,11 @@ def predict(
     source: str | Path,
     k: int = 5,
     *,
-    file_format: str | None = None,
+    options: ReadOptions | None = None,
     restriction: Restriction = EVERYTHING,
 ) -> Iterator[TopK]:
     """Answers for a file (or '-') a batch at a time, as fast as it can be read."""
-    for batch in _documents(source, file_format, restriction):
+    for batch in _documents(model, source, options, restriction):
         yield _answer(model, batch, k, restriction)
 
 
@@ -150,7 +161,7 @@ def predict_parts(
     k: int = 5,
     *,
     size: int,
-    file_format: str | None = None,
+    options: ReadOptions | None = None,
     restriction: Restriction = EVERYTHING,
     resume: bool = False,
     force: bool = False,
@@ -169,7 +180,10 @@ def predict_parts(
         "version of xmtc": __version__,
         "model": bulk.content_hash(Path(folder) / store.MANIFEST),
         "input": None if str(source) == "-" else bulk.content_hash(source),
-        "input format": file_format,
+        "input format": None if options is None else options.file_format,
+        "text fields": None if options is None or options.text_fields is None else list(options.text_fields),
+        "id field": None if options is None else options.id_field,
+        "bad lines": "skip" if options is not None and options.bad_lines.skip else "refuse",
         "k": k,
         **{name: None if path is None else bulk.content_hash(path) for name, path in restriction.files.items()},
         "part size": size,
@@ -178,7 +192,7 @@ def predict_parts(
         Path(out),
         size,
         made_of,
-        _documents(source, file_format, restriction),
+        _documents(model, source, options, restriction),
         lambda batch: _answer(model, batch, k, restriction),
         resume=resume,
         force=force,
@@ -191,9 +205,11 @@ def _answer(model: Model, batch: Dataset, k: int, restriction: Restriction) -> T
     return model.predict(batch, k, allow=restriction.allowed, candidates=given)
 
 
-def _documents(source: str | Path, file_format: str | None, restriction: Restriction) -> Iterator[Dataset]:
+def _documents(
+    model: Model, source: str | Path, options: ReadOptions | None, restriction: Restriction
+) -> Iterator[Dataset]:
     try:
-        batches = stream(source, file_format=file_format)
+        batches = stream(source, options, feature_count=model.feature_count)
         yield from batches if restriction.candidates is None else restriction.candidates.watched(batches)
     except DataError as error:
         if str(source) != "-":
@@ -201,84 +217,149 @@ def _documents(source: str | Path, file_format: str | None, restriction: Restric
         raise DataError(f"standard input{str(error).removeprefix('-')}") from None
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """Metrics of one model on one file, and what they were measured on."""
-
-    metrics: dict[str, float]
-    documents: int
-    seconds: float
-    unknown_labels: int
-    """Distinct test labels that training never saw."""
-    unknown_pairs: int
-    """(document, label) pairs with such a label."""
-    predictions: TopK = field(repr=False)
-
-    def to_json(self) -> dict[str, float]:
-        return {**self.metrics, "documents": self.documents, "seconds": round(self.seconds, 4)}
-
-
 def evaluate(
-    model: Model,
-    test: Dataset,
-    *,
-    unknown_labels: str = "count",
-    propensity_a: float = 0.55,
-    propensity_b: float = 1.5,
-    progress: Progress = silent,
+    model: Model, test: Dataset, scope: Scope | None = None, *, progress: Progress = silent, **how: Any
 ) -> Evaluation:
-    """P, nDCG, PSP, PSnDCG and R at 1, 3 and 5.
-
-    A test label that training never saw counts as a true label that nobody can return, or is left out with
-    `unknown_labels="drop"`.
-    """
-    if unknown_labels not in ("count", "drop"):
-        raise ConfigError(f"'unknown_labels' must be count or drop. Got '{unknown_labels}'.")
+    """All measures of a model on test documents; `how` are fields of `Scope`, such as unknown_labels="drop"."""
+    scope = replace(scope or Scope(), **how)
     if test.labels is None:
-        raise DataError("the test documents have no labels to hold answers against.")
+        raise DataError("the test documents have no labels to hold answers against. Give them labels.")
     started = time.perf_counter()
-    predictions = model.predict(test, max(KS), progress=progress)
+    predictions = model.predict(test, scope.depth + most_filtered(scope, test), progress=progress)
     seconds = time.perf_counter() - started
-    truth, unknown = align_labels(test, model.labels)
-    counts = np.concatenate([model.label_counts, np.zeros(len(unknown), dtype=np.int64)])
-    unseen = counts[truth.indices] == 0  # beyond the model's labels, or among them without a document
-    pairs, distinct = int(unseen.sum()), len(np.unique(truth.indices[unseen]))
-    if unknown_labels == "drop":
-        truth = _without(truth, unseen)
-    inverse = inverse_propensities(counts, int(model.training["documents"]), propensity_a, propensity_b)
-    metrics = measure(predictions, truth, KS, inverse)
-    return Evaluation(metrics, len(test), seconds, distinct, pairs, predictions)
+    training = Training(model.labels, model.label_counts, int(model.training["documents"]))
+    return judge(predictions, test, scope, training=training, scorer=model, seconds=seconds)
 
 
-def _without(matrix: Csr, entries: np.ndarray) -> Csr:
-    kept = matrix.copy()
-    kept.data[entries] = 0
-    kept.eliminate_zeros()
-    return kept
-
-
-def read_test(path: str | Path, progress: Progress = silent) -> Dataset:
+def read_test(
+    path: str | Path,
+    options: ReadOptions | None = None,
+    *,
+    model: Model | None = None,
+    vocabulary: str | Path | None = None,
+    progress: Progress = silent,
+) -> Dataset:
     """Test documents with their labels; a file without a single label is refused."""
-    test = read(path, progress=progress)
+    options = replace(options or ReadOptions(), feature_count=None if model is None else model.feature_count)
+    test = read(path, options, vocabulary=vocabulary, unknown_labels="drop", progress=progress)
     if test.labels is None or test.labels.nnz == 0:
-        raise DataError(f"{path}: no document has a label, so there is nothing to measure.")
+        raise DataError(f"{path}: no document has a label, so there is nothing to measure. Check the label field.")
     return test
 
 
 def compare(
     folders: Sequence[str | Path],
     test_file: str | Path,
+    scope: Scope | None = None,
     *,
-    unknown_labels: str = "count",
+    options: ReadOptions | None = None,
     runtime: Runtime | None = None,
     progress: Progress = silent,
 ) -> dict[str, Evaluation]:
     """The same test file through several models, by folder name."""
     models = {str(folder): Model.load(folder, runtime) for folder in folders}
-    test = read_test(test_file, progress)
+    test = read_test(test_file, options, progress=progress)
+    return {name: evaluate(model, test, scope, progress=progress) for name, model in models.items()}
+
+
+def differences(results: Mapping[str, Evaluation], scope: Scope) -> dict[str, dict[str, Interval]]:
+    """How far each system is from the first, on the same resamples of the test documents."""
+    first, *others = results
     return {
-        name: evaluate(model, test, unknown_labels=unknown_labels, progress=progress) for name, model in models.items()
+        name: bootstrap_difference(results[name].parts, results[first].parts, scope.bootstrap, seed=scope.seed)
+        for name in others
     }
+
+
+def evaluate_predictions(
+    path: str | Path,
+    test_file: str | Path,
+    scope: Scope | None = None,
+    *,
+    train_file: str | Path | None = None,
+    vocabulary: str | Path | None = None,
+    predictions_format: str | None = None,
+    options: ReadOptions | None = None,
+    progress: Progress = silent,
+) -> Evaluation:
+    """All measures of a file of predictions; `train_file` gives the label counts that propensities come from."""
+    test = read_test(test_file, options, progress=progress)
+    train = None if train_file is None else read(train_file, options, progress=progress)
+    labels = None if vocabulary is None else read_vocabulary(vocabulary, numbered=True).index
+    return judge_file(path, test, scope or Scope(), train=train, file_format=predictions_format, labels=labels)
+
+
+def convert_file(
+    source: str | Path,
+    target: str | Path,
+    *,
+    to: str | None = None,
+    lossy: bool = False,
+    vocabulary: str | Path | None = None,
+    language: str | None = None,
+    unknown_labels: str = "refuse",
+    options: ReadOptions | None = None,
+    progress: Progress = silent,
+) -> tuple[int, int]:
+    """Documents in another format; returns their number, and how often characters had to be replaced."""
+    documents = read(
+        *(source, options),
+        labelled=False,
+        vocabulary=vocabulary,
+        language=language,
+        unknown_labels=unknown_labels,
+        progress=progress,
+    )
+    with progress.task(f"writing {Path(target).name}") as task:
+        changed = write(documents, target, file_format=to, lossy=lossy)
+        task.advance(len(documents))
+    return len(documents), changed
+
+
+def convert_vocabulary(source: str | Path, target: str | Path, language: str | None = None) -> int:
+    """A label vocabulary as JSONL or TSV; returns the number of labels."""
+    vocabulary = read_vocabulary(source, language=language)
+    write_vocabulary(vocabulary, target)
+    return len(vocabulary.index)
+
+
+def split_file(
+    source: str | Path,
+    out: str | Path,
+    *,
+    test: float = 0.2,
+    valid: float = 0.0,
+    seed: int = 0,
+    together: bool = True,
+    to: str | None = None,
+    lossy: bool = False,
+    force: bool = False,
+    options: ReadOptions | None = None,
+    progress: Progress = silent,
+) -> dict[Path, tuple[int, int]]:
+    """Parts of a file in a folder, in the file's own format unless `to` names one.
+
+    Returns of each file the number of documents, and how often characters had to be replaced.
+    """
+    out = Path(out)
+    file_format = (options.file_format if options else None) or detected(source)
+    form = named_format(to or file_format, source)
+    packed = next((ending for ending in COMPRESSED if str(source).endswith(ending)), "")
+    ending = packed if form.name not in ("parquet", "npz", "annif-folder") else ""
+    documents = read(source, options, progress=progress)
+    rows = split(documents, test, valid, seed, together=together)
+    places = {name: out / (form.part_name.format(name) + ending) for name in rows}
+    for place in places.values():
+        if place.exists() and not force:
+            raise DataError(f"{place}: is there already. Choose another folder, or replace it with --force.")
+    make_folder(out)
+    written = {}
+    with progress.task(f"writing to {out}", total=len(documents)) as task:
+        for name, place in places.items():
+            changed = write(documents.take(rows[name]), place, file_format=form.name, lossy=lossy)
+            written[place] = len(rows[name]), changed
+            task.advance(len(rows[name]))
+    return written
 
 
 def explain(folder: str | Path, text: str, label: str, runtime: Runtime | None = None) -> Explanation:

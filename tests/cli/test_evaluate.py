@@ -9,7 +9,8 @@ import pytest
 
 from tests.cli.conftest import call, mistake
 
-NAMES = [f"{kind}@{k}" for kind in ("P", "nDCG", "PSP", "PSnDCG", "R") for k in (1, 3, 5)]
+KINDS = ("P", "nDCG", "PSP", "PSnDCG", "R", "microF1", "macroF1", "coverage")
+NAMES = [f"{kind}@{k}" for kind in KINDS for k in (1, 3, 5)]
 
 
 def scores(folder: Path, test: Path, place: Path, *more: object) -> dict[str, float]:
@@ -72,7 +73,7 @@ class TestEvaluate:
             ('{"text": "a", "labels": []}\n', "no document has a label"),
             ('{"text": "a"}\n', ":1: no 'labels'."),
             ('{"text": "a", "labels": ["b"]}\n{"text"\n', ":2: not JSON"),
-            ("words\n", ":1: neither JSONL nor XMLRepository text."),
+            ("words\n", ":1: lines of text without labels."),
         ],
     )
     def test_bad_test_file(self, ova: Path, tmp_path: Path, content: str, message: str) -> None:
@@ -101,7 +102,7 @@ class TestEvaluate:
         assert "is a folder, not a file" in mistake("evaluate", ova, data)
         assert "no such folder" in mistake("evaluate", "nowhere", data / "test.jsonl")
         assert "was trained on text" in mistake("evaluate", ova, data / "test.txt")
-        assert mistake("evaluate", ova) == "Missing argument 'TEST'. See: xmtc evaluate --help"
+        assert "needs a model folder and a test file" in mistake("evaluate", ova)
 
 
 class TestCompare:

@@ -167,7 +167,6 @@ class TestFilesThatAreSomethingElse:
     @pytest.mark.parametrize(
         ("name", "content", "message"),
         [
-            ("d.csv", "id,text\n1,hello\n", "tables are not read. Write JSONL"),
             ("d.json", '[\n{"text": "a"}\n]\n', "is one JSON array. Write JSONL"),
             ("d.xlsx", "PK\x03\x04rest", "is not a text file. Write JSONL"),
             ("d.txt", "PK\x03\x04rest", "is not a text file. Write JSONL"),

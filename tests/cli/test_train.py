@@ -155,7 +155,7 @@ class TestMistakes:
             ('{"text": "a"}\n', ":1: no 'labels'."),
             ('{"text": "a", "labels": []}\n', ": no document has a label. Check the label field."),
             ('{"text": "\\u0000 ?", "labels": ["b"]}\n', "Check the text field"),
-            ("just words\n", ":1: neither JSONL nor XMLRepository text."),
+            ("just words\n", ":1: lines of text without labels."),
             (b'{"text": "\xff", "labels": ["b"]}\n', ":1: not UTF-8 (byte 0xff"),
             ("2 5 5\n0 0:1\n", "the header announces 2 documents, the file has 1."),
             ("1 5 5\n7 0:1\n", ":2: label 7 is not below the 5 of the header."),

@@ -44,7 +44,7 @@ def run_demo(folder: Path, runtime: Runtime, progress: Progress, say: Callable[[
     plan = workflows.plan(out, name=name, force=True)
     model = workflows.train(plan, train, runtime=runtime, progress=progress)
     say(f"Trained in {model.training['seconds']:.1f} s.\n")
-    documents = workflows.read_test(test, progress)
+    documents = workflows.read_test(test, progress=progress)
     ours = workflows.evaluate(model, documents, progress=progress).metrics
     baseline = workflows.evaluate(Popularity().fit(read(train), runtime=runtime), documents).metrics
     say("Scores on the test file, beside those of a baseline that reads nothing:\n")

@@ -14,9 +14,12 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from xmtc import __version__
-from xmtc.cli.common import ModelFolder, Threads, check_choice, check_writable, clean, make_runtime, say, tell
+from xmtc.cli import data
+from xmtc.cli.common import ModelFolder, Threads, check_choice, clean, make_runtime, say, tell
+from xmtc.cli.evaluate import compare, evaluate
 from xmtc.cli.predict import predict
-from xmtc.errors import ConfigError, XmtcError
+from xmtc.cli.reading import Labels, Language, reads_documents
+from xmtc.errors import XmtcError
 
 app = typer.Typer(
     name="xmtc",
@@ -25,14 +28,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-
-UnknownLabels = Annotated[
-    str,
-    typer.Option(
-        metavar="count|drop",
-        help="Test labels that training never saw: count them as missed, or drop them.",
-    ),
-]
 
 
 def _version(wanted: bool) -> None:
@@ -51,8 +46,10 @@ def root(
 
 
 @app.command()
+@reads_documents
 def train(
-    train_file: Annotated[Path, typer.Argument(metavar="TRAIN", help="Documents with labels: JSONL or XMLRepository.")],
+    train_file: Annotated[Path, typer.Argument(metavar="TRAIN", help="Documents with labels, in any known format.")],
+    options: Any,
     out: Annotated[Path, typer.Option(help="Folder for the model.", metavar="DIR")],
     model: Annotated[str | None, typer.Option(help="Which model (default: the best here).", metavar="NAME")] = None,
     valid: Annotated[Path | None, typer.Option(help="Documents to make choices on.", metavar="FILE")] = None,
@@ -65,7 +62,8 @@ def train(
     seed: Annotated[int, typer.Option(help="Seed of all randomness.", metavar="N")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace a model or an unfinished training.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished training.")] = False,
-    labels: Annotated[Path | None, typer.Option(help="Label names: JSONL, TSV or a list.", metavar="FILE")] = None,
+    labels: Labels = None,
+    language: Language = None,
     unknown_labels: Annotated[
         str, typer.Option(metavar="refuse|drop", help="Labels that are not in --labels.")
     ] = "refuse",
@@ -98,7 +96,9 @@ def train(
             decided,
             train_file,
             valid_file=valid,
+            options=options,
             vocabulary=labels,
+            language=language,
             unknown_labels=unknown_labels,
             runtime=runtime,
             progress=terminal_progress(),
@@ -129,77 +129,9 @@ def flat_settings(settings: dict[str, Any], prefix: str = "") -> list[tuple[str,
 app.command()(predict)
 
 
-@app.command()
-def evaluate(
-    folder: ModelFolder,
-    test: Annotated[Path, typer.Argument(metavar="TEST", help="Documents with labels.")],
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write the metrics here too (fractions).", metavar="FILE")
-    ] = None,
-    unknown_labels: UnknownLabels = "count",
-    propensity_a: Annotated[float, typer.Option(help="A of the propensity model.", metavar="A")] = 0.55,
-    propensity_b: Annotated[float, typer.Option(help="B of the propensity model.", metavar="B")] = 1.5,
-    threads: Threads = None,
-) -> None:
-    """Measure a model on a test file.
-
-    P, nDCG, PSP, PSnDCG and R at 1, 3 and 5, in percent; fractions in the JSON file.
-    """
-    from xmtc import load, workflows
-    from xmtc.cli.progress import terminal_progress
-    from xmtc.cli.show import metrics_table
-    from xmtc.store import write_json
-
-    check_choice("--unknown-labels", unknown_labels, ("count", "drop"))
-    check_writable(json_file, test)
-    model, progress = load(folder, make_runtime(threads)), terminal_progress()
-    result = workflows.evaluate(
-        model,
-        workflows.read_test(test, progress),
-        unknown_labels=unknown_labels,
-        propensity_a=propensity_a,
-        propensity_b=propensity_b,
-        progress=progress,
-    )
-    if json_file is not None:
-        write_json(json_file, result.to_json())
-    say(metrics_table({str(folder): result.metrics}))
-    say(f"\n{result.documents:,} documents in {result.seconds:.2f} s")
-    say(unknown_words(result.unknown_labels, result.unknown_pairs, unknown_labels))
-
-
-def unknown_words(labels: int, pairs: int, treatment: str) -> str:
-    """How many test labels training never saw, and what was made of them."""
-    done = "left out" if treatment == "drop" else "counted as missed"
-    return f"test labels unseen in training: {labels:,}" + (f" ({pairs:,} occurrences), {done}" if labels else "")
-
-
-@app.command()
-def compare(
-    paths: Annotated[list[Path], typer.Argument(metavar="DIR… TEST", help="Model folders, then a test file.")],
-    unknown_labels: UnknownLabels = "count",
-    threads: Threads = None,
-) -> None:
-    """Measure several models on one test file, side by side."""
-    from xmtc import workflows
-    from xmtc.cli.progress import terminal_progress
-    from xmtc.cli.show import metrics_table
-
-    if len(paths) < 2:
-        raise ConfigError("compare needs one or more model folders and then a test file.")
-    check_choice("--unknown-labels", unknown_labels, ("count", "drop"))
-    *folders, test = paths
-    results = workflows.compare(
-        folders,
-        test,
-        unknown_labels=unknown_labels,
-        runtime=make_runtime(threads),
-        progress=terminal_progress(),
-    )
-    say(metrics_table({name: result.metrics for name, result in results.items()}) + "\n")
-    for name, result in results.items():
-        unseen = unknown_words(result.unknown_labels, result.unknown_pairs, unknown_labels)
-        say(f"{name}: {result.documents:,} documents in {result.seconds:.2f} s; {unseen}")
+app.command()(evaluate)
+app.command()(compare)
+app.add_typer(data.app)
 
 
 @app.command()

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from xmtc.cli.common import ModelFolder, Threads, check_writable, clean, make_runtime, tell
+from xmtc.cli.reading import reads_documents
 from xmtc.errors import ConfigError
 
 
+@reads_documents
 def predict(
     folder: ModelFolder,
+    options: Any,
     source: Annotated[
         str | None,
-        typer.Argument(metavar="INPUT|-", help="JSONL, XMLRepository or a text a line; - is standard input."),
+        typer.Argument(metavar="INPUT|-", help="Documents in any known format, or a text a line; - is standard input."),
     ] = None,
     text: Annotated[str | None, typer.Option(help="One text, instead of a file.")] = None,
     k: Annotated[int, typer.Option("-k", help="Labels for each document.", metavar="N")] = 5,
@@ -81,6 +84,7 @@ def predict(
                 output,
                 k,
                 size=parts,
+                options=options,
                 restriction=restriction,
                 resume=resume,
                 force=force,
@@ -89,7 +93,8 @@ def predict(
         tell(f"{output}: {count:,} documents in {files:,} parts")
     else:
         if source is not None:
-            count = write_answers(workflows.predict(model, source, k, restriction=restriction), output, form)
+            answers = workflows.predict(model, source, k, options=options, restriction=restriction)
+            count = write_answers(answers, output, form)
         else:
             answer = model.predict([clean(text or "")], k, allow=restriction.allowed)
             if form == "table":  # a person knows the text by its words, not by its number

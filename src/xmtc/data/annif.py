@@ -16,7 +16,7 @@ from xmtc.data.records import ReadOptions, Records
 from xmtc.data.writing import OneLine, from_line, label_lists
 from xmtc.dataset import Dataset
 from xmtc.errors import DataError, shown
-from xmtc.files import decode_line, open_bytes, replace_file, sync_folder
+from xmtc.files import decode_line, read_blocks, replace_file, sync_folder
 
 _SUBJECTS = re.compile(r"<([^>]*)>|(\S+)")
 _LINE_PARTS = "\t\n\v\r"
@@ -24,15 +24,20 @@ _BATCH = 256  # documents of a folder that are held at a time
 _LONGEST_NAME = 200  # bytes; file systems allow 255 with the ending
 
 
-def is_annif(line: bytes) -> bool:
-    """A tab, and nothing but subjects in angle brackets behind it."""
-    _, tab, subjects = line.partition(b"\t")
-    return bool(tab) and re.fullmatch(rb"(?:<[^>\t]*>\s*)+", subjects) is not None
+def is_annif(start: bytes) -> bool:
+    """A tab on each line, and nothing but subjects in angle brackets behind it; the first documents may have none."""
+    for line in start.splitlines():
+        _, tab, subjects = line.partition(b"\t")
+        if line.strip() and not (tab and not subjects.strip()):
+            return bool(tab) and re.fullmatch(rb"(?:<[^>\t]*+>\s*+)++", subjects) is not None
+    return False
 
 
 def subjects(cell: str) -> list[str]:
     """Keys in angle brackets, or without them where blanks part them."""
-    return [bracketed or bare for bracketed, bare in _SUBJECTS.findall(cell) if bracketed or bare]
+    end = cell.rfind(">") + 1  # no bracket is closed behind it: none is looked for
+    found = [bracketed or bare for bracketed, bare in _SUBJECTS.findall(cell[:end])]
+    return [key for key in (*found, *cell[end:].split()) if key]
 
 
 def read_annif(path: str | Path, options: ReadOptions) -> Iterator[Records]:
@@ -64,7 +69,16 @@ def write_annif(dataset: Dataset, path: Path, lossy: bool = False) -> int:
 
 
 def is_text_folder(path: Path) -> bool:
-    return path.is_dir() and any(name.endswith(".txt") for name in os.listdir(path))
+    """A folder of texts with labels beside them, or of nothing but texts."""
+    if not path.is_dir():
+        return False
+    try:
+        names = set(os.listdir(path))
+    except OSError:
+        return False
+    texts = {name for name in names if name.endswith(".txt")}
+    labelled = any(name[:-4] + ending in names for name in texts for ending in (".tsv", ".key"))
+    return bool(texts) and (labelled or len(texts) == len(names))
 
 
 def read_annif_folder(path: str | Path, options: ReadOptions) -> Iterator[Records]:
@@ -116,8 +130,7 @@ def _document_name(place: Path) -> str:
 
 
 def _whole_text(place: Path) -> str:
-    with open_bytes(place) as stream:
-        content = stream.read()
+    content = b"".join(read_blocks(place))
     try:
         return content.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -181,7 +194,7 @@ def _write_documents(batch: Dataset, folder: Path, fit: OneLine, names: dict[str
             raise DataError(f"{fit.path}: two documents have the id '{shown(document)}'. Give each its own.")
         if text.startswith("\ufeff"):
             fit.lose(f"document '{shown(document)}' begins with a byte order mark")
-            text = text.removeprefix("\ufeff")
+            text = text.lstrip("\ufeff")
         place.write_bytes(text.encode())
         lines = []
         for key in keys:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from xmtc.data.annif import (
     is_annif,
@@ -28,15 +29,15 @@ from xmtc.data.lines import (
 )
 from xmtc.data.matrices import read_npz, write_npz
 from xmtc.data.records import ReadOptions, Records
-from xmtc.data.sparse import is_header, is_libsvm, read_libsvm, read_xmlrepo, write_libsvm, write_xmlrepo
+from xmtc.data.sparse import is_libsvm, is_xmlrepo, read_libsvm, read_xmlrepo, write_libsvm, write_xmlrepo
 from xmtc.data.tables import read_csv, read_parquet, read_tsv, write_csv, write_parquet, write_tsv
 from xmtc.dataset import Dataset
 from xmtc.errors import DataError, nearest, shown
 from xmtc.files import first_bytes, plain_name
 
 Reader = Callable[[str | Path, ReadOptions], Iterator[Records]]
-Writer = Callable[[Dataset, Path], None]
-LineWriter = Callable[[Dataset, Path, bool], int]
+Writer = Callable[[Dataset, Path, bool], int]
+"""Dataset, path and whether characters that the format cannot hold may be replaced → how often that was done."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,13 @@ class Format:
 
     name: str
     what: str
-    """A sentence for the documentation."""
+    """A few words for the documentation."""
     read: Reader
+    write: Writer | None = None
+    part_name: str = ""
+    """What a file with a part of the documents, 'train' or 'test', is called."""
     endings: tuple[str, ...] = ()
     """How the name of such a file ends, where the name is enough to know."""
-    write: Writer | None = None
-    """For a format that holds any text."""
-    write_lines: LineWriter | None = None
-    """For a format that cannot hold every character; it counts what it had to replace."""
     holds: str = "text"
     """'text', or 'features'."""
     fields: bool = False
@@ -61,39 +61,27 @@ class Format:
     """Whether document ids are kept."""
 
 
+_TABLE: dict[str, Any] = {"fields": True, "ids": True}
+_FEATURES: dict[str, Any] = {"holds": "features"}
+
 FORMATS: dict[str, Format] = {
     each.name: each
     for each in (
+        Format("jsonl", "one JSON object a line", read_jsonl, write_jsonl, "{}.jsonl", (".jsonl", ".ndjson"), **_TABLE),
+        Format("csv", "a table with a header, cells in quotes", read_csv, write_csv, "{}.csv", (".csv",), **_TABLE),
+        Format("tsv", "a table with a header, no quotes", read_tsv, write_tsv, "{}.tsv", (".tsv", ".tab"), **_TABLE),
+        Format("parquet", "a table in columns", read_parquet, write_parquet, "{}.parquet", (".parquet",), **_TABLE),
+        Format("fasttext", "__label__a __label__b text", read_fasttext, write_fasttext, "{}.txt", (".ft",)),
+        Format("annif", "text, a tab, <uri> <uri>", read_annif, write_annif, "{}.tsv"),
+        Format("annif-folder", "NAME.txt beside NAME.tsv", read_annif_folder, write_annif_folder, "{}", ids=True),
         Format(
-            "jsonl", "one JSON object a line", read_jsonl, (".jsonl", ".ndjson"), write_jsonl, fields=True, ids=True
+            *("attentionxml", "NAME_texts.txt beside NAME_labels.txt", read_attentionxml, write_attentionxml),
+            *("{}_texts.txt", ("_texts.txt",)),
         ),
-        Format("csv", "a table with a header, cells in quotes", read_csv, (".csv",), write_csv, fields=True, ids=True),
-        Format(
-            *("tsv", "a table with a header, tabs between cells", read_tsv, (".tsv", ".tab")),
-            write_lines=write_tsv,
-            fields=True,
-            ids=True,
-        ),
-        Format(
-            "parquet", "a table in columns", read_parquet, (".parquet", ".pq"), write_parquet, fields=True, ids=True
-        ),
-        Format("fasttext", "__label__a __label__b text", read_fasttext, (".ft",), write_lines=write_fasttext),
-        Format("annif", "text, a tab, <uri> <uri>", read_annif, write_lines=write_annif),
-        Format(
-            *("annif-folder", "a folder of .txt files, each with a .tsv or .key of labels", read_annif_folder),
-            write_lines=write_annif_folder,
-            ids=True,
-        ),
-        Format(
-            *("attentionxml", "NAME_texts.txt beside NAME_labels.txt", read_attentionxml),
-            *(("_texts.txt",), None, write_attentionxml),
-        ),
-        Format(
-            "lf", "title, content, target_ind; lbl.json beside", read_lf, (".json",), write_lf, fields=True, ids=True
-        ),
-        Format("xmlrepo", "a header, then l1,l2 f:v f:v", read_xmlrepo, (), write_xmlrepo, holds="features"),
-        Format("libsvm", "l1,l2 f:v f:v", read_libsvm, (".svm", ".libsvm"), write_libsvm, holds="features"),
-        Format("npz", "X.trn.npz beside Y.trn.npz", read_npz, (".npz",), write_npz, holds="features"),
+        Format("lf", "title, content, target_ind; lbl.json beside", read_lf, write_lf, "{}.json", (".json",), **_TABLE),
+        Format("xmlrepo", "a header, then l1,l2 f:v f:v", read_xmlrepo, write_xmlrepo, "{}.txt", **_FEATURES),
+        Format("libsvm", "l1,l2 f:v f:v", read_libsvm, write_libsvm, "{}.svm", (".svm", ".libsvm"), **_FEATURES),
+        Format("npz", "X.trn.npz beside Y.trn.npz", read_npz, write_npz, "X.{}.npz", (".npz",), **_FEATURES),
         Format("text", "one text a line, no labels", read_text),
     )
 }
@@ -117,7 +105,8 @@ def detected(path: str | Path) -> str:
         return "parquet"
     if name.endswith(".npz"):
         return "npz"
-    first = start.removeprefix(b"\xef\xbb\xbf").lstrip()
+    start = start.removeprefix(b"\xef\xbb\xbf")
+    first = start.lstrip()
     if not first:
         raise DataError(f"{path}: empty. Write one document a line.")
     line = first.split(b"\n", 1)[0].rstrip(b"\r")
@@ -126,7 +115,7 @@ def detected(path: str | Path) -> str:
         return "attentionxml"
     if line.startswith(b"{") or name.endswith(FORMATS["jsonl"].endings):
         return "lf" if re.search(rb'"target_ind"\s*:', line) and not re.search(rb'"labels"\s*:', line) else "jsonl"
-    if is_annif(line):
+    if is_annif(start):
         return "annif"
     for table in ("csv", "tsv"):
         if name.endswith(FORMATS[table].endings):
@@ -135,9 +124,9 @@ def detected(path: str | Path) -> str:
 
 
 def _detected_by_line(start: bytes, name: str) -> str:
-    lines = [line.rstrip(b"\r") for line in start.removeprefix(b"\xef\xbb\xbf").split(b"\n")]
-    said = next((line for line in lines if line.strip() and not line.startswith(b"#")), b"")
-    if is_header(said):
+    lines = [line.rstrip(b"\r") for line in start.split(b"\n")]
+    said = [line for line in lines if line.strip() and not line.startswith(b"#")] or [b""]
+    if is_xmlrepo(said):
         return "xmlrepo"
     if is_libsvm(said) or name.endswith(FORMATS["libsvm"].endings):
         return "libsvm"
@@ -162,11 +151,11 @@ def format_to_write(path: Path, dataset: Dataset, name: str | None) -> Format:
         plain = plain_name(path)
         by_name = [each.name for each in FORMATS.values() if plain.endswith(each.endings or ("\0",))]
         if not by_name:
-            known = ", ".join(each.name for each in FORMATS.values() if each.write or each.write_lines)
+            known = ", ".join(each.name for each in FORMATS.values() if each.write)
             raise DataError(f"{path}: the name does not tell a format. Say which with --to: {known}.")
         name = by_name[0]
     chosen = named_format(name, path)
-    if chosen.write is None and chosen.write_lines is None:
+    if chosen.write is None:
         raise DataError(f"{path}: '{name}' holds no labels and is not written. Choose another format.")
     has = "text" if dataset.has_text else "features"
     if chosen.holds != has:
@@ -184,9 +173,10 @@ def write(dataset: Dataset, path: str | Path, *, file_format: str | None = None,
     Characters that a format cannot hold are refused; with `lossy` they are replaced. Returns how many times.
     """
     path = Path(path)
+    if not len(dataset):
+        raise DataError(f"{path}: there are no documents to write. Choose some.")
+    if dataset.label_index is not None and dataset.label_index.ids([""])[0] >= 0:
+        raise DataError(f"{path}: a label has an empty key. Give it one.")
     chosen = format_to_write(path, dataset, file_format)
-    if chosen.write_lines is not None:
-        return chosen.write_lines(dataset, path, lossy)
     assert chosen.write is not None
-    chosen.write(dataset, path)
-    return 0
+    return chosen.write(dataset, path, lossy)

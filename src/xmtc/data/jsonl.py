@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from xmtc.data.records import BadLines, ReadOptions, Records
 from xmtc.data.rows import Batch, Columns, choose_columns
 from xmtc.dataset import Dataset
+from xmtc.errors import DataError
 from xmtc.files import parse_lines, read_blocks, replace_file
 from xmtc.parallel import run_parallel
 
@@ -59,16 +60,18 @@ def _without_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
 def _looked_up(
     block: bytes, path: str | Path, before: int, options: ReadOptions
 ) -> tuple[Columns | None, pa.Schema | None]:
-    """Columns, and what Arrow is to expect in them, from the first document of a block."""
+    """Columns, and what Arrow is to expect in them, from the first good document of a block."""
     looked = BadLines(options.bad_lines.skip)  # these lines are read again once the columns are known
-    first = next(parse_lines(block, path, before, EXAMPLE, looked.add), None)
-    if first is None:
-        options.bad_lines.messages += looked.messages
-        return None, None
-    line, row = first
-    texts = [name for name, value in row.items() if isinstance(value, (str, type(None)))]
-    columns = choose_columns(row, texts, options, f"{path}:{line}")
-    return columns, _schema(row, columns)
+    for line, row in parse_lines(block, path, before, EXAMPLE, looked.add):
+        texts = [name for name, value in row.items() if isinstance(value, (str, type(None)))]
+        try:
+            columns = choose_columns(row, texts, options, f"{path}:{line}")
+        except DataError as error:
+            looked.add(error)
+            continue
+        return columns, _schema(row, columns)
+    options.bad_lines.messages += looked.messages
+    return None, None
 
 
 def _slow(block: bytes, before: int, columns: Columns, path: str | Path, options: ReadOptions) -> Records:
@@ -146,7 +149,7 @@ def _is_utf8(block: bytes) -> bool:
     return True
 
 
-def write_jsonl(dataset: Dataset, path: Path) -> None:
+def write_jsonl(dataset: Dataset, path: Path, lossy: bool = False) -> int:
     """Every document with its id, its fields and its labels."""
     from xmtc.data.writing import label_lists
 
@@ -157,3 +160,4 @@ def write_jsonl(dataset: Dataset, path: Path) -> None:
                 texts = {name: column[number] for name, column in zip(batch.fields, columns, strict=True)}
                 row = {"id": document, **texts, "labels": labels}
                 stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+    return 0

@@ -36,22 +36,36 @@ def read_lf(path: str | Path, options: ReadOptions) -> Iterator[Records]:
     index = None if beside is None else read_label_texts(beside)
     for records in read_jsonl(path, replace(options, label_field=options.label_field or "target_ind")):
         if index is not None:
-            _check_numbers(records, path, len(index))
+            records = _with_known_labels(records, path, len(index), options)
             records.label_width, records.label_index = len(index), index
         yield records
 
 
-def _check_numbers(records: Records, path: str | Path, width: int) -> None:
+def _with_known_labels(records: Records, path: str | Path, width: int, options: ReadOptions) -> Records:
+    """The documents whose labels are all numbers below `width`; any other is a bad line."""
     keys = pa.array(records.label_keys, pa.string())
     fine = pc.match_substring_regex(keys, "^(0|[1-9][0-9]{0,8})$")
     numbers = np.asarray(pc.if_else(fine, keys, str(width)).cast(pa.int64()))
-    if (numbers >= width).any():
-        at = int(np.argmax(numbers >= width))
-        row = int(np.searchsorted(np.cumsum(np.asarray(records.label_counts)), at, side="right"))
-        raise DataError(
-            f"{path}:{records.lines[row]}: label {shown(keys[at].as_py())} is not below the {width:,} of {LABELS}. "
-            "Labels count from 0."
+    if (numbers < width).all():
+        return records
+    counts = np.asarray(records.label_counts, dtype=np.int64)
+    rows = np.repeat(np.arange(len(records)), counts)
+    bad, first = np.unique(rows[numbers >= width], return_index=True)
+    for row, at in zip(bad, np.flatnonzero(numbers >= width)[first], strict=True):
+        place, key = f"{path}:{records.lines[row]}", shown(keys[int(at)].as_py())
+        options.bad_lines.add(
+            DataError(f"{place}: label {key} is not below the {width:,} of {LABELS}. Labels count from 0.")
         )
+    good = np.setdiff1d(np.arange(len(records)), bad)
+    chosen = pa.array(good)
+    return replace(
+        records,
+        ids=pa.array(records.ids, pa.string()).take(chosen),
+        lines=np.asarray(records.lines)[good],
+        fields={name: column.take(chosen) for name, column in records.fields.items()},
+        label_counts=counts[good],
+        label_keys=keys.filter(pa.array(np.isin(rows, good))),
+    )
 
 
 def read_label_texts(path: Path) -> LabelIndex:
@@ -67,15 +81,18 @@ def read_label_texts(path: Path) -> LabelIndex:
                     raise DataError(f"{path}:{number}: '{name}' must be a string. Write {_EXAMPLE}.")
             rows.append(row)
         before += block.count(b"\n")
-    keys = [str(row.get("uid") or "") for row in rows]
-    if "" in keys or len(set(keys)) < len(keys):
-        keys = [str(number) for number in range(len(rows))]
+    keys = _keys(rows)
     names = [str(row.get("title") or key) for row, key in zip(rows, keys, strict=True)]
     return LabelIndex.from_keys(keys, names, descriptions=[str(row.get("content") or "") for row in rows])
 
 
-def write_lf(dataset: Dataset, path: Path) -> None:
-    """The documents, and lbl.json beside them; a lbl.json that is there keeps its numbers and gets the new labels."""
+def _keys(rows: list[dict[str, Any]]) -> list[str]:
+    keys = ["" if row.get("uid") is None else str(row["uid"]) for row in rows]
+    return [str(number) for number in range(len(rows))] if "" in keys or len(set(keys)) < len(keys) else keys
+
+
+def write_lf(dataset: Dataset, path: Path, lossy: bool = False) -> int:
+    """The documents, and lbl.json beside them; a lbl.json that is there stays as it is and gets the new labels."""
     assert dataset.label_index is not None or dataset.labels is None
     ending = next((ending for ending in COMPRESSED if path.name.endswith(ending)), "")
     beside = labels_beside(path) or path.with_name(LABELS + ending)
@@ -84,22 +101,32 @@ def write_lf(dataset: Dataset, path: Path) -> None:
     numbers = known.ids(index.table["key"].combine_chunks()) if len(known) else np.full(len(index), -1)
     new = np.flatnonzero(numbers < 0)
     numbers[new] = len(known) + np.arange(len(new))
-    with replace_file(beside) as stream:
-        for part in (known, index.take(new)):
-            for key, name, text in zip(
-                *(part.table[c].to_pylist() for c in ("key", "name", "description")), strict=True
-            ):
-                row = {"uid": key, "title": name, "content": text}
-                stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+    if len(new) and len(known) and not _has_keys(beside):
+        raise DataError(f"{beside}: its labels have no uid each, and labels would be added. Write to another folder.")
     where = dict(zip(index.keys, numbers.tolist(), strict=True))
-    with replace_file(path) as stream:
+    grows = len(new) > 0 or not beside.is_file()
+    with replace_file(beside) if grows else nullcontext() as labels_stream, replace_file(path) as stream:
+        if labels_stream is not None:
+            _write_labels(beside, index.take(new), labels_stream)
         for batch in dataset.batches(1024):
             _write_documents(batch, where, stream)
+    return 0
 
 
-def _write_documents(batch: Dataset, where: dict[str, int], stream: Any) -> None:
-    titles = batch.fields["title"].to_pylist() if "title" in batch.fields else [""] * len(batch)
-    rest = {name: column for name, column in batch.fields.items() if name != "title"}
+def _write_labels(there: Path, new: LabelIndex, stream: IO[bytes]) -> None:
+    """What is there, line by line as it is, and the new labels behind it."""
+    for block in read_blocks(there) if there.is_file() else ():
+        stream.write(block if block.endswith(b"\n") else block + b"\n")
+    for key, name, text in zip(*(new.table[each].to_pylist() for each in ("key", "name", "description")), strict=True):
+        row = {"uid": key, "title": name, "content": text}
+        stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+
+
+def _write_documents(batch: Dataset, where: dict[str, int], stream: IO[bytes]) -> None:
+    """A title that comes first stays apart; any other fields become the content."""
+    titled = next(iter(batch.fields)) == "title"
+    titles = batch.fields["title"].to_pylist() if titled else [""] * len(batch)
+    rest = {name: column for name, column in batch.fields.items() if not (titled and name == "title")}
     bodies = Dataset(fields=rest).text().to_pylist() if rest else [""] * len(batch)
     for document, title, body, keys in zip(batch.document_ids(), titles, bodies, label_lists(batch), strict=True):
         found = sorted(where[key] for key in keys)

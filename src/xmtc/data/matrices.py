@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,14 +16,9 @@ from xmtc.data.records import ReadOptions, Records
 from xmtc.data.sparse import MOST_LABELS, label_numbers
 from xmtc.dataset import Csr, Dataset
 from xmtc.errors import DataError, shown
-from xmtc.files import open_bytes, replace_file, unchanged
+from xmtc.files import open_bytes, replace_file
 
-_DAMAGE = (
-    *(zipfile.BadZipFile, zlib.error, KeyError, ValueError, OSError, EOFError, RuntimeError, MemoryError),
-    *(NotImplementedError, SyntaxError, TypeError, OverflowError),
-)
-"""What reading an archive of arrays can raise, depending on which bytes are wrong."""
-_PARTS = ("indices", "indptr", "data", "shape", "format")
+_PARTS = ("indices", "indptr", "data", "shape")
 
 
 def labels_beside(path: str | Path) -> Path | None:
@@ -73,12 +67,13 @@ def read_matrix(path: str | Path) -> Csr:
     if str(path) == "-":
         raise DataError(f"{path}: a matrix cannot be read from a pipe. Write it to a file first.")
     try:
-        with unchanged(path), open_bytes(path) as stream, zipfile.ZipFile(stream) as archive:
+        with open_bytes(path) as stream, zipfile.ZipFile(stream) as archive:
+            kind = _kind(_array(archive, "format"))
             parts = {name: _array(archive, name) for name in _PARTS}
-        return _matrix(parts)
+        return _matrix(kind, parts)
     except DataError:
         raise
-    except _DAMAGE as error:
+    except Exception as error:  # what an archive of arrays raises depends on which of its bytes are wrong
         reason = shown(str(error) or type(error).__name__, 120).rstrip(".")
         raise DataError(f"{path}: not a sparse matrix as SciPy saves it ({reason}). Write it again.") from None
 
@@ -100,11 +95,15 @@ def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
     return np.frombuffer(content[:size], dtype=kind).reshape(shape)
 
 
-def _matrix(parts: dict[str, NDArray[Any]]) -> Csr:
-    kind = parts["format"].reshape(-1)[0] if parts["format"].size else b""
+def _kind(said: NDArray[Any]) -> str:
+    kind = said.reshape(-1)[0] if said.size else b""
     name = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
     if name not in ("csr", "csc"):
         raise ValueError(f"format '{shown(name)}' is neither csr nor csc")
+    return name
+
+
+def _matrix(name: str, parts: dict[str, NDArray[Any]]) -> Csr:
     indices, indptr, data, shape = (parts[part] for part in ("indices", "indptr", "data", "shape"))
     if shape.shape != (2,) or any(part.dtype.kind not in "iu" for part in (indices, indptr, shape)):
         raise ValueError("its indices or its shape are not whole numbers")
@@ -114,6 +113,8 @@ def _matrix(parts: dict[str, NDArray[Any]]) -> Csr:
     across, along = (rows, columns) if name == "csr" else (columns, rows)
     if min(rows, columns) < 0 or max(rows, columns) >= 2**31 or indptr.shape != (across + 1,):
         raise ValueError("its shape does not fit its parts")
+    if name == "csc" and rows > max(1_000_000, 1000 * len(data)):  # a row costs memory, and nothing but a number says so
+        raise ValueError(f"{rows:,} rows are too many for {len(data):,} entries")
     steps = np.diff(indptr.astype(np.int64))
     if indptr[0] != 0 or indptr[-1] != len(data) or (steps < 0).any():
         raise ValueError("its row pointers do not ascend to the number of entries")
@@ -131,22 +132,24 @@ def _matrix(parts: dict[str, NDArray[Any]]) -> Csr:
     return matrix
 
 
-def write_npz(dataset: Dataset, path: Path) -> None:
+def write_npz(dataset: Dataset, path: Path, lossy: bool = False) -> int:
     """X.….npz and, beside it, Y.….npz."""
     assert dataset.features is not None
     beside = labels_beside(path)
     if beside is None:
         raise DataError(f"{path}: let the name begin with X, such as X.trn.npz; labels go to Y.trn.npz beside it.")
     numbers = label_numbers(dataset, path)
-    if dataset.labels is not None:
-        width = len(numbers) if np.array_equal(numbers, np.arange(len(numbers))) else int(numbers.max(initial=-1)) + 1
-        labels = dataset.labels
-        matrix = sp.csr_matrix((labels.data, numbers[labels.indices], labels.indptr), shape=(len(dataset), width))
-        matrix.sort_indices()
-        _save(matrix, beside)
-    _save(sp.csr_matrix(dataset.features), path)
-
-
-def _save(matrix: Any, path: Path) -> None:
-    with replace_file(path) as stream:
-        sp.save_npz(stream, matrix)
+    features, labels = sp.csr_matrix(dataset.features), dataset.labels
+    if labels is None:
+        if beside.exists():
+            raise DataError(f"{path}: {beside.name} is beside it, and these documents have no labels. Remove it first.")
+        with replace_file(path) as stream:
+            sp.save_npz(stream, features)
+        return 0
+    width = len(numbers) if np.array_equal(numbers, np.arange(len(numbers))) else int(numbers.max(initial=-1)) + 1
+    matrix = sp.csr_matrix((labels.data, numbers[labels.indices], labels.indptr), shape=(len(dataset), width))
+    matrix.sort_indices()
+    with replace_file(beside) as labels_stream, replace_file(path) as stream:
+        sp.save_npz(labels_stream, matrix)
+        sp.save_npz(stream, features)
+    return 0

@@ -59,6 +59,27 @@ def read(
     return dataset
 
 
+def read_some(path: str | Path, count: int, options: ReadOptions | None = None) -> Dataset:
+    """The first documents of a file, with their labels where they have some; the rest is not read."""
+    options = replace(options or ReadOptions(), labelled=False)
+    parts: list[Records] = []
+    batches: list[pa.RecordBatch] = []
+    for records in _records(path, options):
+        if len(records):
+            batches += [_text_batch(records)] if records.fields else []
+            parts.append(_lean(records))
+        if sum(map(len, parts)) >= count:
+            break
+    if not parts:
+        raise _nothing_in(path, options)
+    table = pa.Table.from_batches(batches) if batches else pa.table({})
+    dataset = _dataset(parts, table, asked_for=bool(options.text_fields))
+    if any(part.label_counts is not None for part in parts):
+        labels, index = _labels(parts, path, None, None, "refuse")
+        dataset = replace(dataset, labels=labels, label_index=index)
+    return dataset.slice(0, count)
+
+
 def stream(path: str | Path, options: ReadOptions | None = None, *, size: int = 1024, **how: Any) -> Iterator[Dataset]:
     """Documents a few at a time and without their labels, for prediction; '-' is standard input."""
     options = replace(_options(options, how), labelled=False)

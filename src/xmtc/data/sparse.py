@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +18,8 @@ from xmtc.files import read_blocks, replace_file
 
 MOST = 2**31 - 1
 MOST_LABELS = 100_000_000  # a label costs memory whether a document holds it or not
-_PAIR = rb"\d+:[-+]?[\d.]+(?:[eE][-+]?\d+)?"
-_LIBSVM = re.compile(rb"(?:\d+(?:,\d+)*)?(?:[ \t]+" + _PAIR + rb")+\s*(?:#.*)?")
+_PAIR = rb"\d++:[-+]?[\d.]++(?:[eE][-+]?\d++)?"
+_LIBSVM = re.compile(rb"(?:\d++(?:,\d++)*+)?(?:[ \t]++" + _PAIR + rb")++\s*+(?:#.*)?")
 
 
 def is_header(line: bytes) -> bool:
@@ -28,9 +28,17 @@ def is_header(line: bytes) -> bool:
     return len(parts) == 3 and all(part.isdigit() for part in parts)
 
 
-def is_libsvm(line: bytes) -> bool:
-    """Labels, if any, and at least one feature:value."""
-    return _LIBSVM.fullmatch(line) is not None
+def is_xmlrepo(lines: Sequence[bytes]) -> bool:
+    """A header, and behind it no text: a line of digits and colons, or nothing."""
+    if not is_header(lines[0]):
+        return False
+    return len(lines) < 2 or bool(re.search(rb"\d:", lines[1])) or not lines[1].strip(b" \t,0123456789")
+
+
+def is_libsvm(lines: Sequence[bytes]) -> bool:
+    """Labels, if any, and at least one feature:value, on the first line and on most of those that follow."""
+    found = [_LIBSVM.fullmatch(line) is not None for line in lines[:10]]
+    return found[0] and 2 * sum(found) > len(found)
 
 
 @dataclass(frozen=True)
@@ -86,8 +94,12 @@ def read_libsvm(path: str | Path, options: ReadOptions) -> Iterator[Records]:
     for block in read_blocks(path):
         if number == 0:
             block = block.removeprefix(b"\xef\xbb\xbf")
-        lines = [line.partition(b"#")[0] if b"#" in line else line for line in block.removesuffix(b"\n").split(b"\n")]
-        bare = [(number + at, line) for at, line in enumerate(lines, start=1) if line.rstrip(b"\r")]
+        lines = block.removesuffix(b"\n").split(b"\n")
+        bare = [
+            (number + at, line.partition(b"#")[0])
+            for at, line in enumerate(lines, start=1)
+            if line.rstrip(b"\r") and not line.lstrip().startswith(b"#")
+        ]
         if bare:
             yield _records(bare, path, limits, options)
         number += len(lines)
@@ -139,10 +151,9 @@ def _records(
     indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
     open_width = limits.features == MOST
     width = int(flat[:, 0].max(initial=-1)) + 1 if open_width else limits.features
-    features = sp.csr_array(
-        (flat[:, 1].astype(np.float32), flat[:, 0].astype(np.int32), indptr), shape=(len(kept), width)
-    )
-    features.sum_duplicates()
+    features = sp.csr_array((flat[:, 1], flat[:, 0].astype(np.int32), indptr), shape=(len(kept), width))
+    features.sum_duplicates()  # before numbers are rounded: on the way, a sum may be larger than float32 can hold
+    features = features.astype(np.float32)
     return Records(
         ids=[str(number - 1 - header_lines) for number in kept],
         lines=kept,
@@ -187,7 +198,7 @@ def _pairs(text: bytes, limits: _Limits, place: str) -> NDArray[np.float64]:
             f"{place}: feature {numbers[outside][0]:.12g} is not a whole number below the {limits.features:,} of "
             f"{limits.said_by}. Features count from 0."
         )
-    if not np.isfinite(values).all() or (np.abs(values) > 3e38).any():
+    if not _finite(values):
         raise DataError(f"{place}: a value is not finite. Replace it with a number.")
     _check_sums(pairs, place)
     return pairs
@@ -198,8 +209,14 @@ def _check_sums(pairs: NDArray[np.float64], place: str) -> None:
     order = np.argsort(pairs[:, 0], kind="stable")
     numbers, values = pairs[order].T
     starts = np.flatnonzero(np.diff(numbers, prepend=-1.0) != 0)
-    if len(starts) < len(numbers) and (np.abs(np.add.reduceat(values, starts)) > 3e38).any():
+    if len(starts) < len(numbers) and not _finite(np.add.reduceat(values, starts)):
         raise DataError(f"{place}: the values of a feature add up to infinity. Write each feature once.")
+
+
+def _finite(values: NDArray[np.float64]) -> bool:
+    """Whether all are numbers that float32 can hold."""
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(values.astype(np.float32)).all())
 
 
 def _shown(part: bytes) -> str:
@@ -209,7 +226,7 @@ def _shown(part: bytes) -> str:
 # ---- writing
 
 
-def write_xmlrepo(dataset: Dataset, path: Path) -> None:
+def write_xmlrepo(dataset: Dataset, path: Path, lossy: bool = False) -> int:
     """A header and one line a document; labels are written by their numbers."""
     assert dataset.features is not None
     numbers = label_numbers(dataset, path)
@@ -219,14 +236,16 @@ def write_xmlrepo(dataset: Dataset, path: Path) -> None:
         stream.write(f"{len(dataset)} {dataset.features.shape[1]} {labels}\n".encode())
         for batch in dataset.batches(4096):
             stream.write(_lines(batch, numbers))
+    return 0
 
 
-def write_libsvm(dataset: Dataset, path: Path) -> None:
+def write_libsvm(dataset: Dataset, path: Path, lossy: bool = False) -> int:
     """One line a document; features keep the numbers they have, from 0."""
     numbers = label_numbers(dataset, path)
     with replace_file(path) as stream:
         for batch in dataset.batches(4096):
             stream.write(_lines(batch, numbers))
+    return 0
 
 
 def _lines(batch: Dataset, numbers: NDArray[np.int64]) -> bytes:

@@ -20,7 +20,7 @@ from xmtc.data.rows import Batch, Columns, cell_labels, check_columns, choose_co
 from xmtc.data.writing import OneLine, from_line, label_lists
 from xmtc.dataset import Dataset
 from xmtc.errors import DataError, shown
-from xmtc.files import decode_line, open_bytes, read_blocks, replace_file, unchanged
+from xmtc.files import decode_line, open_bytes, plain_name, read_blocks, replace_file, unchanged
 
 _BATCH = 4096
 _DELIMITERS = (",", ";", "\t", "|")
@@ -35,6 +35,11 @@ def read_tsv(path: str | Path, options: ReadOptions) -> Iterator[Records]:
 def read_csv(path: str | Path, options: ReadOptions) -> Iterator[Records]:
     """Cells in quotes may hold separators and line ends; the header tells what parts cells: , ; | or a tab."""
     return _table(path, _csv_cells(path), options, str)
+
+
+def table_cells(path: str | Path) -> Cells:
+    """(line number, cells) of each row of a table, the header first; or the error of a row that is none."""
+    return _csv_cells(path) if plain_name(path).endswith(".csv") else _tsv_cells(path)
 
 
 def _tsv_cells(path: str | Path) -> Cells:
@@ -164,7 +169,7 @@ def labels_in_cell(cell: str, separator: str, place: str) -> list[Any]:
 # ---- writing
 
 
-def write_csv(dataset: Dataset, path: Path) -> None:
+def write_csv(dataset: Dataset, path: Path, lossy: bool = False) -> int:
     """A header, then a row a document: id, text fields, labels."""
     import io
 
@@ -177,6 +182,7 @@ def write_csv(dataset: Dataset, path: Path) -> None:
             for document, keys, *texts in zip(batch.document_ids(), label_lists(batch), *columns, strict=True):
                 writer.writerow([document, *texts, label_cell(keys)])
         text.detach()
+    return 0
 
 
 def write_tsv(dataset: Dataset, path: Path, lossy: bool = False) -> int:
@@ -294,7 +300,7 @@ def _slow(batch: pa.RecordBatch, before: int, columns: Columns, path: str | Path
     return out.records()
 
 
-def write_parquet(dataset: Dataset, path: Path) -> None:
+def write_parquet(dataset: Dataset, path: Path, lossy: bool = False) -> int:
     """Columns id, the text fields and labels (a list of strings)."""
     import pyarrow.parquet as pq
 
@@ -309,3 +315,4 @@ def write_parquet(dataset: Dataset, path: Path) -> None:
                 pa.array(label_lists(batch), pa.list_(pa.string())),
             ]
             writer.write_table(pa.table(columns, schema=schema))
+    return 0

@@ -113,6 +113,11 @@ class Model(ABC):
             raise NotFittedError(f"{self.name} is not trained yet. Call fit, or load a trained model.")
         return self._labels
 
+    @property
+    def feature_count(self) -> int | None:
+        """Columns of the matrix that the model was trained on; None where it was trained on text."""
+        return self.training.get("features")
+
     def fit(
         self,
         documents: Any,
@@ -141,6 +146,7 @@ class Model(ABC):
             "seed": self.runtime.seed,
             "seconds": round(time.perf_counter() - started, 3),
             "input": "text" if train.has_text else "features",
+            **({} if train.features is None or train.has_text else {"features": int(train.features.shape[1])}),
             **({"found": self.facts} if self.facts else {}),
         }
         return self

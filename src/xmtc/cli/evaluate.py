@@ -1,0 +1,184 @@
+"""`xmtc evaluate` and `xmtc compare`: how good answers are. Everything heavy is imported inside the commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from xmtc.cli.common import Threads, check_choice, check_writable, make_runtime, say
+from xmtc.cli.reading import Labels, reads_documents
+from xmtc.errors import ConfigError
+
+if TYPE_CHECKING:
+    from xmtc.evaluation import Evaluation, Scope
+
+UnknownLabels = Annotated[
+    str,
+    typer.Option(metavar="count|drop", help="Test labels that training never saw: count them as missed, or drop them."),
+]
+Bootstrap = Annotated[int, typer.Option(help="Resamples for 95 % confidence intervals, such as 1000.", metavar="N")]
+Filter = Annotated[
+    Path | None,
+    typer.Option("--filter", help="Pairs 'document label' to leave out of predictions and truth.", metavar="FILE"),
+]
+
+
+@reads_documents
+def evaluate(
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="[DIR] TEST", help="A model folder, and documents with labels.")
+    ],
+    options: Any,
+    predictions: Annotated[
+        Path | None, typer.Option(help="Score this file of predictions instead of a model.", metavar="FILE")
+    ] = None,
+    predictions_format: Annotated[
+        str | None,
+        typer.Option(help="jsonl, parquet, tsv, csv, fasttext, npz or xc (default: told by content).", metavar="NAME"),
+    ] = None,
+    train: Annotated[
+        Path | None, typer.Option(help="With --predictions: training documents, for PSP.", metavar="FILE")
+    ] = None,
+    labels: Labels = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the metrics here too (fractions).", metavar="FILE")
+    ] = None,
+    per_label: Annotated[
+        Path | None, typer.Option(help="Write support, suggestions and hits of each label here (CSV).", metavar="FILE")
+    ] = None,
+    groups: Annotated[bool, typer.Option("--groups", help="AUC and AUPR of frequent and rare labels apart.")] = False,
+    tail: Annotated[bool, typer.Option("--tail", help="P@k of the ten rarest labels over all documents.")] = False,
+    bootstrap: Bootstrap = 0,
+    filter_file: Filter = None,
+    unknown_labels: UnknownLabels = "count",
+    propensity_a: Annotated[float, typer.Option(help="A of the propensity model.", metavar="A")] = 0.55,
+    propensity_b: Annotated[float, typer.Option(help="B of the propensity model.", metavar="B")] = 1.5,
+    seed: Annotated[int, typer.Option(help="Seed of the resamples.", metavar="N")] = 0,
+    threads: Threads = None,
+) -> None:
+    """Measure a model, or anybody's predictions, on a test file.
+
+    P, nDCG, PSP, PSnDCG, R, F1 and coverage at 1, 3 and 5, in percent; fractions in the JSON file.
+    """
+    from xmtc.evaluation import Scope, write_per_label
+    from xmtc.store import write_json
+
+    *folders, test = paths
+    if len(folders) != (0 if predictions else 1):
+        raise ConfigError("evaluate needs a model folder and a test file, or --predictions FILE and a test file.")
+    check_choice("--unknown-labels", unknown_labels, ("count", "drop"))
+    for written in (json_file, per_label):
+        check_writable(written, test)
+    scope = Scope(unknown_labels, propensity_a, propensity_b, bootstrap, groups, tail, filter_file, seed)
+    if predictions is not None:
+        name, result = (
+            str(predictions),
+            _of_predictions(predictions, predictions_format, test, train, labels, scope, options),
+        )
+    else:
+        for option, given in (("--train", train), ("--predictions-format", predictions_format)):
+            if given is not None:
+                raise ConfigError(f"{option} goes with --predictions FILE. Leave it out, or name the predictions.")
+        name, result = str(folders[0]), _of_model(folders[0], test, labels, scope, options, threads)
+    if json_file is not None:
+        write_json(json_file, result.to_json())
+    if per_label is not None:
+        write_per_label(result, per_label)
+    _report(name, result, scope)
+
+
+def _of_model(
+    folder: Path, test: Path, labels: Path | None, scope: Scope, options: Any, threads: int | None
+) -> Evaluation:
+    from xmtc import load, workflows
+    from xmtc.cli.progress import terminal_progress
+
+    model, progress = load(folder, make_runtime(threads)), terminal_progress()
+    documents = workflows.read_test(test, options, model=model, vocabulary=labels, progress=progress)
+    return workflows.evaluate(model, documents, scope, progress=progress)
+
+
+def _of_predictions(
+    predictions: Path,
+    file_format: str | None,
+    test: Path,
+    train: Path | None,
+    labels: Path | None,
+    scope: Scope,
+    options: Any,
+) -> Evaluation:
+    from xmtc import workflows
+    from xmtc.cli.progress import terminal_progress
+
+    return workflows.evaluate_predictions(
+        predictions,
+        test,
+        scope,
+        train_file=train,
+        vocabulary=labels,
+        predictions_format=file_format,
+        options=options,
+        progress=terminal_progress(),
+    )
+
+
+def _report(name: str, result: Evaluation, scope: Scope) -> None:
+    from xmtc.cli import show
+
+    say(show.metrics_table({name: result.metrics}, {name: result.intervals}))
+    if result.groups:
+        say("\n" + show.groups_table(result.groups))
+    if result.tail:
+        say("\n" + show.tail_table(result.tail))
+    seconds = f" in {result.seconds:.2f} s" if result.seconds else ""
+    say(f"\n{result.documents:,} documents{seconds}")
+    say(_unknown_words(result, scope.unknown_labels))
+
+
+def _unknown_words(result: Evaluation, treatment: str) -> str:
+    """How many test labels training never saw, and what was made of them."""
+    if result.unknown_labels is None:
+        return "training labels are not known: --train FILE adds PSP and counts labels unseen in training"
+    done = "left out" if treatment == "drop" else "counted as missed"
+    more = f" ({result.unknown_pairs:,} occurrences), {done}" if result.unknown_labels else ""
+    return f"test labels unseen in training: {result.unknown_labels:,}{more}"
+
+
+@reads_documents
+def compare(
+    paths: Annotated[list[Path], typer.Argument(metavar="DIR… TEST", help="Model folders, then a test file.")],
+    options: Any,
+    bootstrap: Bootstrap = 0,
+    filter_file: Filter = None,
+    unknown_labels: UnknownLabels = "count",
+    seed: Annotated[int, typer.Option(help="Seed of the resamples.", metavar="N")] = 0,
+    threads: Threads = None,
+) -> None:
+    """Measure several models on one test file, side by side.
+
+    Also how many of their best labels they share, and with --bootstrap how far each is from the first.
+    """
+    from xmtc import workflows
+    from xmtc.cli import show
+    from xmtc.cli.progress import terminal_progress
+    from xmtc.evaluation import Scope
+
+    if len(paths) < 2:
+        raise ConfigError("compare needs one or more model folders and then a test file.")
+    check_choice("--unknown-labels", unknown_labels, ("count", "drop"))
+    *folders, test = paths
+    scope = Scope(unknown_labels, bootstrap=bootstrap, filter_file=filter_file, seed=seed)
+    results = workflows.compare(
+        folders, test, scope, options=options, runtime=make_runtime(threads), progress=terminal_progress()
+    )
+    intervals = {name: result.intervals for name, result in results.items()}
+    say(show.metrics_table({name: result.metrics for name, result in results.items()}, intervals) + "\n")
+    if len(results) > 1:
+        say(show.overlap_table({name: result.predictions for name, result in results.items()}) + "\n")
+        if bootstrap:
+            say(show.difference_table(workflows.differences(results, scope), next(iter(results))) + "\n")
+    for name, result in results.items():
+        unseen = _unknown_words(result, unknown_labels)
+        say(f"{name}: {result.documents:,} documents in {result.seconds:.2f} s; {unseen}")

@@ -1,0 +1,255 @@
+"""Anybody's predictions: what xmtc, PECOS, fastText and people's own scripts write, as a TopK."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xmtc.data.lines import numbered_lines
+from xmtc.data.matrices import read_matrix
+from xmtc.data.rows import ID_FIELDS, LABEL_FIELDS
+from xmtc.data.sparse import MOST_LABELS
+from xmtc.data.tables import labels_in_cell, table_cells
+from xmtc.dataset import Dataset, LabelIndex
+from xmtc.errors import DataError, nearest, shown
+from xmtc.files import decode_line, first_bytes, plain_name
+from xmtc.topk import TopK, read_rows
+
+FORMATS = ("jsonl", "parquet", "tsv", "csv", "fasttext", "npz", "xc")
+KEY_FIELDS = ("key", "label", "label_key", "subject", "uri")
+SCORE_FIELDS = ("score", "probability", "confidence", "suggestion_score")
+_EXAMPLE = '{"id": "…", "labels": ["…"]}'
+_XC_HEADER = re.compile(rb"\s*\d+\s+\d+\s*")
+_FASTTEXT = re.compile(r"__label__(\S+)(?:\s+([-+.\deE]+|nan|inf))?")
+
+Ranking = tuple[str | None, list[tuple[str, str, float]]]
+"""A document's id, where the file says it, and (key, name, score) of its labels, best first."""
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What somebody predicted."""
+
+    top: TopK
+    has_ids: bool
+    """Whether the file says which document a line is about; otherwise the order of the lines does."""
+    numbered: bool = False
+    """Whether labels are known by number only."""
+
+
+def read_predictions(path: str | Path, file_format: str | None = None) -> Predictions:
+    """Rankings from a file (or a folder of parts); labels are numbered as the file names them.
+
+    Where there are scores they decide the order, otherwise the order in the file does.
+    """
+    if file_format is not None and file_format not in FORMATS:
+        near = nearest(file_format, FORMATS)
+        raise DataError(
+            f"{path}: no such form of predictions: '{shown(file_format)}'.{near} Known: {', '.join(FORMATS)}."
+        )
+    kind = file_format or _detected(path)
+    if kind == "npz":
+        return _matrix(path)
+    readers = {"fasttext": _fasttext, "xc": _xc, "tsv": _table, "csv": _table}
+    rankings = list(readers[kind](path) if kind in readers else _records(path))
+    if not rankings:
+        raise DataError(f"{path}: no predictions in it. Write {_EXAMPLE} a line.")
+    has_ids = all(document is not None for document, _ in rankings)
+    ids = [str(number) if document is None else document for number, (document, _) in enumerate(rankings)]
+    return Predictions(TopK.from_rankings(ids, (labels for _, labels in rankings)), has_ids, numbered=kind == "xc")
+
+
+def match_to(predictions: Predictions, test: Dataset, path: str | Path) -> TopK:
+    """The predictions of the test documents, in their order: by id where the ids are known, else line by line."""
+    top, wanted = predictions.top, test.document_ids()
+    place = {name: row for row, name in enumerate(top.ids)}
+    if predictions.has_ids and len(place) == len(top) and any(name in place for name in wanted):
+        rows = np.array([place.get(name, -1) for name in wanted], dtype=np.int64)
+        if (rows < 0).any():
+            missing = wanted[int(np.argmax(rows < 0))]
+            raise DataError(
+                f"{path}: no prediction for {int((rows < 0).sum()):,} of {len(wanted):,} test documents, such as "
+                f"'{shown(missing)}'. Predict them too; a document may have an empty list."
+            )
+        return TopK(top.labels[rows], top.scores[rows], top.index, wanted)
+    if len(top) != len(test):
+        raise DataError(
+            f"{path}: {len(top):,} predictions for {len(test):,} test documents, and the ids do not say which is "
+            "which. Give each document a line, in the same order."
+        )
+    return TopK(top.labels, top.scores, top.index, wanted)
+
+
+def _detected(path: str | Path) -> str:
+    if Path(path).is_dir():
+        return "parquet"
+    start, name = first_bytes(path), plain_name(path)
+    if name.endswith(".npz"):
+        return "npz"
+    if start.startswith(b"PAR1") or name.endswith(".parquet"):
+        return "parquet"
+    line = start.removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n", 1)[0]
+    if line.startswith(b"{") or name.endswith((".jsonl", ".ndjson")):
+        return "jsonl"
+    if b"__label__" in start:
+        return "fasttext"
+    if _XC_HEADER.fullmatch(line):
+        return "xc"
+    if name.endswith((".tsv", ".tab", ".csv")):
+        return "csv" if name.endswith(".csv") else "tsv"
+    if not line:
+        raise DataError(f"{path}: empty. Write {_EXAMPLE} a line.")
+    raise DataError(f"{path}:1: not a known form of predictions. Write {_EXAMPLE} a line.")
+
+
+def _records(path: str | Path) -> Iterator[Ranking]:
+    """JSON or Parquet records: labels as keys or as objects with key and score; or keys and 'scores' side by side."""
+    for place, row in read_rows(path, _EXAMPLE):
+        listed = next(
+            (row[name] for name in ("labels", *LABEL_FIELDS, "predictions") if row.get(name) is not None), None
+        )
+        if not isinstance(listed, list):
+            raise DataError(f"{place}: no list of labels. Write {_EXAMPLE}.")
+        scores = row.get("scores")
+        if scores is not None and (not isinstance(scores, list) or len(scores) != len(listed)):
+            raise DataError(f"{place}: 'scores' must be a list as long as that of the labels.")
+        yield _identifier(row, place), _ordered([_label(item, place) for item in listed], scores, place)
+
+
+def _identifier(row: dict[str, Any], place: str) -> str | None:
+    value = next((row[name] for name in ID_FIELDS if row.get(name) is not None), None)
+    if value is not None and (not isinstance(value, (str, int)) or isinstance(value, bool)):
+        raise DataError(f"{place}: 'id' must be a string or an integer.")
+    return None if value is None else str(value).encode("utf-8", "replace").decode()
+
+
+def _label(item: Any, place: str) -> tuple[str, str, Any]:
+    """(key, name, score or None) of one label."""
+    if isinstance(item, dict):
+        key = next((item[name] for name in KEY_FIELDS if item.get(name) is not None), None)
+        name, score = item.get("name"), next((item[s] for s in SCORE_FIELDS if item.get(s) is not None), None)
+    elif isinstance(item, list) and len(item) == 2:
+        key, name, score = item[0], None, item[1]
+    else:
+        key, name, score = item, None, None
+    if not isinstance(key, (str, int)) or isinstance(key, bool) or key == "":
+        raise DataError(f"{place}: a label has no key. Write {_EXAMPLE}, or objects with key and score.")
+    text = str(key).encode("utf-8", "replace").decode()
+    return text, name if isinstance(name, str) and name else text, score
+
+
+def _ordered(
+    labels: Sequence[tuple[str, str, Any]], scores: Sequence[Any] | None, place: str
+) -> list[tuple[str, str, float]]:
+    """Labels best first. Without scores they stay as they are, and get falling ones."""
+    given = [label[2] for label in labels] if scores is None else list(scores)
+    if len({key for key, _, _ in labels}) < len(labels):
+        raise DataError(f"{place}: a label is there twice. Keep one of them.")
+    if all(score is None for score in given):
+        given = [1.0 / rank for rank in range(1, len(labels) + 1)]
+    numbers = [_number(score, place) for score in given]
+    order = sorted(range(len(labels)), key=lambda at: -numbers[at])
+    return [(labels[at][0], labels[at][1], numbers[at]) for at in order]
+
+
+def _number(score: Any, place: str) -> float:
+    try:
+        value = math.nan if score is None or isinstance(score, bool) else float(score)
+    except (TypeError, ValueError, OverflowError):
+        value = math.nan
+    if math.isnan(value):
+        raise DataError(f"{place}: a score is not a number. Give every label one, or none of them.")
+    return value
+
+
+def _fasttext(path: str | Path) -> Iterator[Ranking]:
+    """'__label__a 0.9 __label__b 0.2' a line, as `fasttext predict-prob` prints them."""
+    for block in numbered_lines(path):
+        for number, line in block:
+            text = decode_line(line, path, number)
+            found = _FASTTEXT.findall(text)
+            if not found and text.strip():
+                raise DataError(f"{path}:{number}: no label. Write __label__NAME SCORE.")
+            labels = [(key, key, score or None) for key, score in found]
+            yield None, _ordered(labels, None, f"{path}:{number}")
+
+
+def _xc(path: str | Path) -> Iterator[Ranking]:
+    """A header 'documents labels', then 'label:score label:score' a line."""
+    documents = labels = 0
+    seen = 0
+    for block in numbered_lines(path):
+        for number, line in block:
+            place = f"{path}:{number}"
+            text = decode_line(line, path, number)
+            if number == 1:
+                if not _XC_HEADER.fullmatch(line):
+                    raise DataError(f"{place}: not a header. Begin with two whole numbers: documents labels.")
+                documents, labels = (int(part[:12]) for part in text.split())
+                continue
+            pairs = [part.partition(":") for part in text.split()]
+            for key, colon, _ in pairs:
+                if not colon or not (key.isascii() and key.isdigit() and int(key[:12]) < labels):
+                    raise DataError(f"{place}: '{shown(key)}' is not a label below {labels:,}. Write label:score.")
+            seen += 1
+            yield None, _ordered([(str(int(key)), str(int(key)), score) for key, _, score in pairs], None, place)
+    if seen != documents:
+        raise DataError(f"{path}: the header announces {documents:,} documents, the file has {seen:,}. Correct it.")
+
+
+def _table(path: str | Path) -> Iterator[Ranking]:
+    """A header, then a line a label (id, key, score) or a line a document (id, labels)."""
+    cells = table_cells(path)
+    number, header = next(cells, (1, []))
+    if isinstance(header, DataError):
+        raise header
+    names = [name.strip().lower() for name in header]
+
+    def column(wanted: Iterable[str]) -> int | None:
+        return next((names.index(name) for name in wanted if name in names), None)
+
+    document, key, score = column(ID_FIELDS), column(KEY_FIELDS), column(SCORE_FIELDS)
+    listed, shown_name = column(("labels", "tags", "predictions")), column(("name",))
+    if document is None or (key is None and listed is None):
+        found = ", ".join(map(shown, header[:8])) or "none"
+        raise DataError(f"{path}:{number}: columns id and key (or labels) are wanted. Name them so (found: {found}).")
+    grouped: dict[str, list[tuple[str, str, Any]]] = {}
+    places: dict[str, str] = {}
+    for number, row in cells:
+        place = f"{path}:{number}"
+        if isinstance(row, DataError):
+            raise row
+        if len(row) != len(names):
+            raise DataError(f"{place}: {len(row)} cells where the header has {len(names)}. Correct the line.")
+        labels = grouped.setdefault(row[document], [])
+        places.setdefault(row[document], place)
+        if key is None:
+            assert listed is not None
+            labels += [_label(item, place) for item in labels_in_cell(row[listed], ";", place)]
+        elif row[key]:
+            name = row[shown_name] if shown_name is not None and row[shown_name] else row[key]
+            labels.append((row[key], name, None if score is None or not row[score] else row[score]))
+    for name, labels in grouped.items():
+        yield name, _ordered(labels, None, places[name])
+
+
+def _matrix(path: str | Path) -> Predictions:
+    """A sparse matrix of scores, documents × labels; only what it stores is predicted."""
+    scores = read_matrix(path)
+    if scores.shape[1] > MOST_LABELS:
+        raise DataError(f"{path}: {scores.shape[1]:,} labels are too many (at most {MOST_LABELS:,}).")
+    counts = np.diff(scores.indptr)
+    width = int(counts.max(initial=0))
+    labels = np.full((scores.shape[0], width), -1, dtype=np.int64)
+    given = np.full((scores.shape[0], width), -np.inf, dtype=np.float32)
+    rows = np.repeat(np.arange(scores.shape[0]), counts)
+    order = np.lexsort((scores.indices, -scores.data, rows))
+    at = np.arange(len(rows)) - np.repeat(scores.indptr[:-1], counts)
+    labels[rows, at], given[rows, at] = scores.indices[order], scores.data[order]
+    return Predictions(TopK(labels, given, LabelIndex.numbered(scores.shape[1])), has_ids=False, numbered=True)
