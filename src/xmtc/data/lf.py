@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -70,6 +71,13 @@ def _with_known_labels(records: Records, path: str | Path, width: int, options: 
 
 def read_label_texts(path: Path) -> LabelIndex:
     """The labels in the order of their numbers: key is the uid, or else the number; title and content follow."""
+    rows = _label_rows(path)
+    keys = _keys(rows)
+    names = [str(row.get("title") or key) for row, key in zip(rows, keys, strict=True)]
+    return LabelIndex.from_keys(keys, names, descriptions=[str(row.get("content") or "") for row in rows])
+
+
+def _label_rows(path: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     before = 0
     for block in read_blocks(path):
@@ -81,12 +89,11 @@ def read_label_texts(path: Path) -> LabelIndex:
                     raise DataError(f"{path}:{number}: '{name}' must be a string. Write {_EXAMPLE}.")
             rows.append(row)
         before += block.count(b"\n")
-    keys = _keys(rows)
-    names = [str(row.get("title") or key) for row, key in zip(rows, keys, strict=True)]
-    return LabelIndex.from_keys(keys, names, descriptions=[str(row.get("content") or "") for row in rows])
+    return rows
 
 
 def _keys(rows: list[dict[str, Any]]) -> list[str]:
+    """The uid of each label, or the numbers from 0 where not every label has one of its own."""
     keys = ["" if row.get("uid") is None else str(row["uid"]) for row in rows]
     return [str(number) for number in range(len(rows))] if "" in keys or len(set(keys)) < len(keys) else keys
 
@@ -96,29 +103,30 @@ def write_lf(dataset: Dataset, path: Path, lossy: bool = False) -> int:
     assert dataset.label_index is not None or dataset.labels is None
     ending = next((ending for ending in COMPRESSED if path.name.endswith(ending)), "")
     beside = labels_beside(path) or path.with_name(LABELS + ending)
-    known = read_label_texts(beside) if beside.is_file() else LabelIndex.from_keys([])
+    known = _label_rows(beside) if beside.is_file() else []
     index = LabelIndex.from_keys([]) if dataset.label_index is None else dataset.label_index
-    numbers = known.ids(index.table["key"].combine_chunks()) if len(known) else np.full(len(index), -1)
-    new = np.flatnonzero(numbers < 0)
-    numbers[new] = len(known) + np.arange(len(new))
-    if len(new) and len(known) and not _has_keys(beside):
-        raise DataError(f"{beside}: its labels have no uid each, and labels would be added. Write to another folder.")
-    where = dict(zip(index.keys, numbers.tolist(), strict=True))
-    grows = len(new) > 0 or not beside.is_file()
-    with replace_file(beside) if grows else nullcontext() as labels_stream, replace_file(path) as stream:
+    where = {key: number for number, key in enumerate(_keys(known))}
+    labels = zip(*(index.table[each].to_pylist() for each in ("key", "name", "description")), strict=True)
+    new = [{"uid": key, "title": name, "content": text} for key, name, text in labels if key not in where]
+    where |= {row["uid"]: len(known) + number for number, row in enumerate(new)}
+    if _keys([*known, *new]) != list(where):
+        raise DataError(
+            f"{beside}: its labels have no uid of their own, so none can be added. Write to another folder."
+        )
+    keep = beside.is_file() and not new
+    with nullcontext() if keep else replace_file(beside) as labels_stream, replace_file(path) as stream:
         if labels_stream is not None:
-            _write_labels(beside, index.take(new), labels_stream)
+            _write_labels(beside, new, labels_stream)
         for batch in dataset.batches(1024):
             _write_documents(batch, where, stream)
     return 0
 
 
-def _write_labels(there: Path, new: LabelIndex, stream: IO[bytes]) -> None:
+def _write_labels(there: Path, new: list[dict[str, str]], stream: IO[bytes]) -> None:
     """What is there, line by line as it is, and the new labels behind it."""
     for block in read_blocks(there) if there.is_file() else ():
         stream.write(block if block.endswith(b"\n") else block + b"\n")
-    for key, name, text in zip(*(new.table[each].to_pylist() for each in ("key", "name", "description")), strict=True):
-        row = {"uid": key, "title": name, "content": text}
+    for row in new:
         stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
 
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 from xmtc.data.records import ReadOptions, Records
 from xmtc.data.writing import OneLine, from_line, label_lists
 from xmtc.dataset import Dataset
-from xmtc.errors import DataError
-from xmtc.files import COMPRESSED, decode_line, plain_name, read_blocks, replace_file
+from xmtc.errors import DataError, shown
+from xmtc.files import COMPRESSED, decode_line, read_blocks, replace_file
 
 Parsed = tuple[str, list[str] | None]  # a text and its labels
 Line = TypeVar("Line")
@@ -104,8 +104,9 @@ def write_fasttext(dataset: Dataset, path: Path, lossy: bool = False) -> int:
             for document, text, keys in rows:
                 line = fit.text(text, document)
                 if "__label__" in line and _LABEL.search(line):
-                    fit.lose(f"the text of document '{document}' holds a word that begins with __label__")
-                    line = line.replace("__label__", "label")
+                    fit.lose(f"the text of document '{shown(document)}' holds a word that begins with __label__")
+                    while "__label__" in line:  # taking one out can put another together
+                        line = line.replace("__label__", "label")
                 labels = "".join(f"__label__{fit.key(key, _FASTTEXT_PARTS, names)} " for key in keys)
                 stream.write(f"{labels}{line}\n".encode())
     return fit.changed
@@ -116,11 +117,11 @@ def write_fasttext(dataset: Dataset, path: Path, lossy: bool = False) -> int:
 
 def labels_beside(path: str | Path) -> Path | None:
     """The label file of 'train_raw_texts.txt' or 'train_texts.txt': 'train_labels.txt', compressed or not."""
-    found = re.fullmatch(r"(.*?)(?:_raw)?_texts\.txt", plain_name(path))
+    endings = "|".join(map(re.escape, COMPRESSED))
+    found = re.fullmatch(rf"(.*?)(?:_raw)?_texts\.txt(?:{endings})*", Path(path).name, re.IGNORECASE | re.DOTALL)
     if found is None:
         return None
-    stem = Path(path).name[: len(found[1])]
-    plain = Path(path).with_name(f"{stem}_labels.txt")
+    plain = Path(path).with_name(f"{found[1]}_labels.txt")
     packed = [plain.with_name(plain.name + ending) for ending in COMPRESSED]
     return next((place for place in (plain, *packed) if place.is_file()), plain)
 

@@ -113,7 +113,9 @@ def _matrix(name: str, parts: dict[str, NDArray[Any]]) -> Csr:
     across, along = (rows, columns) if name == "csr" else (columns, rows)
     if min(rows, columns) < 0 or max(rows, columns) >= 2**31 or indptr.shape != (across + 1,):
         raise ValueError("its shape does not fit its parts")
-    if name == "csc" and rows > max(1_000_000, 1000 * len(data)):  # a row costs memory, and nothing but a number says so
+    if name == "csc" and rows > max(
+        1_000_000, 1000 * len(data)
+    ):  # a row costs memory, and nothing but a number says so
         raise ValueError(f"{rows:,} rows are too many for {len(data):,} entries")
     steps = np.diff(indptr.astype(np.int64))
     if indptr[0] != 0 or indptr[-1] != len(data) or (steps < 0).any():

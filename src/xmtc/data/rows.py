@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import re
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +84,7 @@ class Batch:
             texts = [text_of(row, name, columns.text, place) for name in columns.text]
             labels = self._labels_of(row, place)
             identifier = identifier_of(row.get(columns.id), number, place)
+            self._check_whole(texts, labels, place)
         except DataError as error:
             self.options.bad_lines.add(error)
             return
@@ -98,28 +101,17 @@ class Batch:
             return []
         return labels_of(row[name], name, place, self.options)
 
+    def _check_whole(self, texts: list[str], labels: list[str], place: str) -> None:
+        """Half a surrogate pair, which JSON can write and UTF-8 cannot, makes a line bad."""
+        for name, text in (
+            *zip(self.columns.text, texts, strict=True),
+            *((self.columns.labels, key) for key in labels),
+        ):
+            if not text.isascii() and has_surrogate(text):
+                raise DataError(f"{place}: '{shown(name)}' holds half of a surrogate pair. Write the whole character.")
+
     def records(self) -> Records:
-        """All rows so far; half a surrogate pair, which JSON can write and UTF-8 cannot, makes a line bad."""
-        try:
-            return self._records()
-        except UnicodeEncodeError:
-            for at in reversed(range(len(self._lines))):
-                broken = self._broken(at)
-                if broken is not None:
-                    words = f"'{shown(broken)}' holds half of a surrogate pair. Write the whole character."
-                    self.options.bad_lines.add(DataError(f"{self.path}:{self._lines[at]}: {words}"))
-                    for column in (self._lines, self._ids, self._texts, self._labels):
-                        del column[at]
-            return self._records()
-
-    def _broken(self, at: int) -> str | None:
-        """The field of a row that holds half of a surrogate pair."""
-        for name, text in zip(self.columns.text, self._texts[at], strict=True):
-            if has_surrogate(text):
-                return name
-        return self.columns.labels if any(map(has_surrogate, self._labels[at])) else None
-
-    def _records(self) -> Records:
+        """All rows so far."""
         by_field = zip(*self._texts, strict=True) if self._texts else ([] for _ in self.columns.text)
         return Records(
             ids=self._ids,
@@ -180,12 +172,29 @@ def cell_labels(cell: str, separator: str, place: str) -> list[Any]:
     if not (text.startswith("[") and text.endswith("]")):
         return [part for part in (part.strip() for part in cell.split(separator)) if part]
     try:
-        found = json.loads(text)
+        return list(json.loads(text))
     except (ValueError, RecursionError):
-        try:
-            found = ast.literal_eval(text)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            found = None
-    if not isinstance(found, (list, tuple)):
+        found = _python_list(text)
+    if found is None:
         raise DataError(f'{place}: {shown(text, 40)} is not a list of labels. Write ["a", "b"] or a{separator}b.')
-    return list(found)
+    return found
+
+
+_ITEM = r"""'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+"|[-+]?\d{1,4000}+"""
+_ITEMS = re.compile(_ITEM, re.DOTALL)
+_LIST = re.compile(rf"\[\s*+(?:(?:{_ITEM})(?:\s*+,\s*+|\s++|(?=\])))*+\]", re.DOTALL)
+
+
+def _python_list(text: str) -> list[Any] | None:
+    """['a', 'b'] as Python writes a list and ['a' 'b'] as NumPy writes an array; None for anything else."""
+    if not _LIST.fullmatch(text):
+        return None
+    items = _ITEMS.findall(text)
+    if "\\" not in text:
+        return [item[1:-1] if item[0] in "'\"" else int(item) for item in items]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of '\d', which stands for itself
+            return [ast.literal_eval(item) for item in items]
+    except (ValueError, SyntaxError):
+        return None

@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import re
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +23,14 @@ from xmtc.data.rows import Batch, Columns, cell_labels, check_columns, choose_co
 from xmtc.data.writing import OneLine, from_line, label_lists
 from xmtc.dataset import Dataset
 from xmtc.errors import DataError, shown
-from xmtc.files import decode_line, open_bytes, plain_name, read_blocks, replace_file, unchanged
+from xmtc.files import decode_line, first_bytes, has_surrogate, plain_name, read_blocks, replace_file, unchanged
 
 _BATCH = 4096
 _DELIMITERS = (",", ";", "\t", "|")
+_MOST_AGAIN = 1 << 26  # characters of a CSV file that are looked at again after rows that are none
 Cells = Iterator[tuple[int, list[str] | DataError]]
+_BRACKETED = re.compile(r"(?:<[^>]*+>\s*+)++")
+_TO_QUOTE = re.compile('[",\r\n]')
 
 
 def read_tsv(path: str | Path, options: ReadOptions) -> Iterator[Records]:
@@ -55,51 +61,91 @@ def _tsv_cells(path: str | Path) -> Cells:
 
 
 def _csv_cells(path: str | Path) -> Cells:
-    csv.field_size_limit(2**31 - 1)  # a text may be long
+    """The rows of a CSV file. Where one is none, the next line is taken as the beginning of the next row."""
     lines = _Lines(path)
-    reader = csv.reader(lines, delimiter=_delimiter(lines.first), strict=True)
-    start = 1
+    reader = csv.reader(lines, delimiter=_delimiter(lines.first()), strict=True)
     while True:
+        start = lines.begin_row()
         try:
-            row = next(reader, None)
+            with _long_cells():
+                row = next(reader, None)
         except csv.Error as error:
             words = shown(str(error), 80).rstrip(".")
-            yield (
-                start,
-                DataError(f"{path}:{start}: not CSV ({words}). Put quotes around cells and double those inside."),
-            )
-        except DataError as error:
-            yield start, error
-        else:
-            if row is None:
-                return
-            if row:
-                yield start, row
-        start = reader.line_num + 1
+            words = f"{path}:{start}: not CSV ({words}). Put quotes around cells and double those inside."
+            yield start, DataError(words)
+            lines.back_to(start + 1)
+            continue
+        if lines.bad is not None:
+            yield start, lines.bad
+        elif row is None:
+            return
+        elif row:
+            yield start, row
+
+
+_cell_limit = threading.Lock()
+
+
+@contextmanager
+def _long_cells() -> Iterator[None]:
+    """A text may be longer than the csv module allows; its limit is the whole process's, and is put back."""
+    with _cell_limit:
+        before = csv.field_size_limit(2**31 - 1)
+        try:
+            yield
+        finally:
+            csv.field_size_limit(before)
 
 
 class _Lines(Iterator[str]):
-    """The lines of a file with their ends; a line that is not UTF-8 raises, and the next call gives the next line."""
+    """The lines of a file with their ends; those of the row that is being read can be read again."""
 
     def __init__(self, path: str | Path) -> None:
-        self._path, self._number = path, 0
-        blocks = read_blocks(path)
-        self._lines: Iterator[bytes] = (line for block in blocks for line in re.findall(rb"[^\n]*\n|[^\n]+", block))
-        self._again = False
-        self.first = next(self, "")
-        self._again = bool(self.first)
+        self._path = path
+        self._lines = (line for block in read_blocks(path) for line in block.removesuffix(b"\n").split(b"\n"))
+        self._number = 0  # lines that were given
+        self._row: list[str] = []  # of the row that is being read
+        self._waiting: deque[str] = deque()  # to be given again
+        self._given_again = 0
+        self.bad: DataError | None = None
+        """What is wrong with a line of this row, if it is not UTF-8."""
+
+    def first(self) -> str:
+        """The first line, which stays to be read."""
+        self.begin_row()
+        line = next(self, "")
+        self.back_to(1)
+        return line
+
+    def begin_row(self) -> int:
+        """The number of the line that begins the next row."""
+        self._row, self.bad = [], None
+        return self._number + 1
+
+    def back_to(self, number: int) -> None:
+        """Give the lines of this row from `number` on once more."""
+        again = self._row[len(self._row) - (self._number + 1 - number) :]
+        self._given_again += sum(map(len, again))
+        if self._given_again > _MOST_AGAIN:  # every line could open a quote that is never closed
+            raise DataError(f"{self._path}:{number - 1}: too many quotes are not closed. Correct them first.")
+        self._waiting.extendleft(reversed(again))
+        self._number = number - 1
 
     def __next__(self) -> str:
-        if self._number == 1 and self._again:
-            self._again = False
-            return self.first
-        line = next(self._lines)
+        text = self._waiting.popleft() if self._waiting else next(self._lines).decode("utf-8", "surrogateescape") + "\n"
         self._number += 1
-        try:
-            text = line.decode("utf-8")
-        except UnicodeDecodeError:
-            return decode_line(line, self._path, self._number)  # raises, with words
+        if not text.isascii() and has_surrogate(text):
+            self.bad = self.bad or _not_utf8(text, self._path, self._number)
+        self._row.append(text)
         return text.removeprefix("\ufeff") if self._number == 1 else text
+
+
+def _not_utf8(line: str, path: str | Path, number: int) -> DataError:
+    try:
+        decode_line(line.encode("utf-8", "surrogateescape"), path, number)
+    except DataError as error:
+        return error
+    raise AssertionError("a line that cannot be encoded was not UTF-8")
 
 
 def _delimiter(header: str) -> str:
@@ -154,16 +200,21 @@ def _named(
         )
     named: dict[str, Any] = {name: clean(row[column]) for name, column in at.items()}
     if columns.labels in at:
-        named[columns.labels] = labels_in_cell(row[at[columns.labels]], options.label_separator, place)
+        named[columns.labels] = _row_labels(row[at[columns.labels]], columns, options, place)
     if columns.id in named and not named[columns.id] and columns.id not in columns.text:
         named[columns.id] = None
     return named
 
 
+def _row_labels(cell: str, columns: Columns, options: ReadOptions, place: str) -> list[Any]:
+    if columns.labels == "subject_uris" and options.label_separator == ReadOptions.label_separator:
+        return subjects(cell)  # Annif's column, with blanks between URIs, which may hold the usual separator
+    return labels_in_cell(cell, options.label_separator, place)
+
+
 def labels_in_cell(cell: str, separator: str, place: str) -> list[Any]:
-    if cell.startswith("<") and cell.rstrip().endswith(">"):
-        return subjects(cell)
-    return cell_labels(cell, separator, place)
+    """The labels of one cell: Annif's subjects, <uri> <uri>, or any other form of several keys in a cell."""
+    return subjects(cell) if _BRACKETED.fullmatch(cell) else cell_labels(cell, separator, place)
 
 
 # ---- writing
@@ -171,29 +222,40 @@ def labels_in_cell(cell: str, separator: str, place: str) -> list[Any]:
 
 def write_csv(dataset: Dataset, path: Path, lossy: bool = False) -> int:
     """A header, then a row a document: id, text fields, labels."""
-    import io
-
+    fit = OneLine(path, "csv", lossy)
+    header = _header(dataset, fit)
     with replace_file(path) as stream:
-        text = io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True)
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["id", *dataset.fields, "labels"])
+        stream.write(",".join(map(_quoted, header)).encode() + b"\n")
         for batch in dataset.batches(1024):
             columns = [column.to_pylist() for column in batch.fields.values()]
             for document, keys, *texts in zip(batch.document_ids(), label_lists(batch), *columns, strict=True):
-                writer.writerow([document, *texts, label_cell(keys)])
-        text.detach()
-    return 0
+                cells = [fit.identifier(document), *texts, label_cell(keys)]
+                stream.write(",".join(map(_quoted, cells)).encode() + b"\n")
+    return fit.changed
+
+
+def _quoted(cell: str) -> str:
+    return '"' + cell.replace('"', '""') + '"' if _TO_QUOTE.search(cell) else cell
+
+
+def _header(dataset: Dataset, fit: OneLine) -> list[str]:
+    """The names of all columns, which a reader must find as they are."""
+    for name in dataset.fields:
+        if not name or name != name.strip() or not name.isprintable():
+            raise DataError(f"{fit.path}: a column cannot be called '{shown(name)}'. Rename that text field.")
+    return ["id", *dataset.fields, "labels"]
 
 
 def write_tsv(dataset: Dataset, path: Path, lossy: bool = False) -> int:
     """A header, then a line a document; line ends inside a text become vertical tabs."""
     fit = OneLine(path, "tsv", lossy)
+    header = _header(dataset, fit)
     with replace_file(path) as stream:
-        stream.write("\t".join(["id", *dataset.fields, "labels"]).encode() + b"\n")
+        stream.write("\t".join(header).encode() + b"\n")
         for batch in dataset.batches(1024):
             columns = [column.to_pylist() for column in batch.fields.values()]
             for document, keys, *texts in zip(batch.document_ids(), label_lists(batch), *columns, strict=True):
-                cells = [fit.text(cell, document, tabs=False) for cell in (document, *texts)]
+                cells = [fit.text(cell, document, tabs=False) for cell in (fit.identifier(document), *texts)]
                 stream.write("\t".join([*cells, label_cell(keys)]).encode() + b"\n")
     return fit.changed
 
@@ -209,6 +271,9 @@ def label_cell(keys: list[str]) -> str:
 
 # ---- Parquet
 
+_DAMAGE = (pa.ArrowException, OSError, ValueError, RuntimeError, OverflowError, MemoryError)
+"""What Arrow raises on its way through a broken file."""
+
 
 def read_parquet(path: str | Path, options: ReadOptions) -> Iterator[Records]:
     """Columns of strings for the text; labels as a list, or in one string with separators."""
@@ -217,32 +282,38 @@ def read_parquet(path: str | Path, options: ReadOptions) -> Iterator[Records]:
     if str(path) == "-":
         raise DataError(f"{path}: Parquet cannot be read from a pipe. Write it to a file first.")
     with unchanged(path):
+        source = _parquet_source(path)
         try:
-            file = pq.ParquetFile(_parquet_source(path))
+            file = pq.ParquetFile(source)
             names = list(file.schema_arrow.names)
             texts = [field.name for field in file.schema_arrow if _is_text(field.type)]
-        except (pa.ArrowException, OSError, ValueError, RuntimeError) as error:
+        except _DAMAGE as error:
             raise _damaged(path, error) from None
         columns = check_columns(choose_columns(names, texts, options, f"{path}"), names, options, f"{path}")
         wanted = [name for name in dict.fromkeys([*columns.text, columns.labels, columns.id]) if name in names]
+        for name in wanted:
+            if names.count(name) > 1:
+                raise DataError(f"{path}: two columns are called '{shown(name)}'. Rename one of them.")
         number = 0
         batches = file.iter_batches(_BATCH, columns=wanted, use_threads=True)
         while True:
             try:
                 batch = next(batches, None)
-                if batch is not None:
-                    batch.validate(full=True)
-            except (pa.ArrowException, OSError, ValueError, RuntimeError) as error:
+                if batch is None:
+                    return
+                batch.validate(full=True)
+                records = _fast(batch, number, columns, options)
+                rows = batch.to_pylist() if records is None else []
+            except _DAMAGE as error:
                 raise _damaged(path, error) from None
-            if batch is None:
-                return
-            yield _fast(batch, number, columns, options) or _slow(batch, number, columns, path, options)
+            yield _slow(rows, number, columns, path, options) if records is None else records
             number += len(batch)
 
 
 def _parquet_source(path: str | Path) -> Any:
-    """The file itself, mapped; or its unpacked bytes where it was compressed once more."""
-    with open_bytes(path) as stream:
+    """The file itself; or its unpacked bytes where it was compressed once more."""
+    first_bytes(path, 4)  # a file that cannot be opened or unpacked is refused here
+    with Path(path).open("rb") as stream:
         if stream.read(4) == b"PAR1":
             return str(path)
     return pa.BufferReader(b"".join(read_blocks(path)))
@@ -283,14 +354,14 @@ def _fast(batch: pa.RecordBatch, before: int, columns: Columns, options: ReadOpt
     return Records(ids=ids, lines=lines, fields=texts, label_counts=counts, label_keys=keys)
 
 
-def _slow(batch: pa.RecordBatch, before: int, columns: Columns, path: str | Path, options: ReadOptions) -> Records:
+def _slow(rows: list[dict[str, Any]], before: int, columns: Columns, path: str | Path, options: ReadOptions) -> Records:
     out = Batch(path, columns, options)
-    for number, row in enumerate(batch.to_pylist(), start=before + 1):
+    for number, row in enumerate(rows, start=before + 1):
         place = f"{path}:{number}"
         cell = row.get(columns.labels)
         try:
             if isinstance(cell, str):
-                row[columns.labels] = labels_in_cell(cell, options.label_separator, place)
+                row[columns.labels] = _row_labels(cell, columns, options, place)
             elif isinstance(cell, (tuple, np.ndarray)):
                 row[columns.labels] = list(cell)
         except DataError as error:

@@ -36,10 +36,18 @@ class OneLine:
     def text(self, text: str, document: str, tabs: bool = True) -> str:
         """A text whose line ends are vertical tabs; `tabs` says whether it may hold tabs."""
         if "\v" in text or "\r" in text or text.startswith("\ufeff") or (not tabs and "\t" in text):
-            self.lose(f"document '{shown(document)}' holds a tab, a carriage return or a byte order mark")
-            text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").replace("\v", "\n")
+            marks = {"\t": "a tab", "\v": "a vertical tab", "\r": "a carriage return", "\ufeff": "a byte order mark"}
+            found = next(words for mark, words in marks.items() if mark in text and not (tabs and mark == "\t"))
+            self.lose(f"document '{shown(document)}' holds {found}")
+            text = text.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n").replace("\v", "\n")
             text = text if tabs else text.replace("\t", " ")
         return text.replace("\n", LINE_END)
+
+    def identifier(self, document: str) -> str:
+        """A document's id; a table cannot tell an empty one from none."""
+        if not document:
+            self.lose("a document has an empty id")
+        return document
 
     def key(self, key: str, forbidden: str, kept: dict[str, str]) -> str:
         """A label key without the characters in `forbidden`; `kept` remembers who has which name in the file."""
