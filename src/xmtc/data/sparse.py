@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
@@ -131,6 +134,10 @@ def _without_blank_end(lines: list[bytes], wanted: int) -> list[bytes]:
 def _records(
     numbered: list[tuple[int, bytes]], path: str | Path, limits: _Limits, options: ReadOptions, header_lines: int = 0
 ) -> Records:
+    plain = _plain(numbered, limits)
+    if plain is not None:
+        plain.ids = pa.array(np.asarray(plain.lines) - 1 - header_lines).cast(pa.string())
+        return plain
     rows: list[NDArray[np.float64]] = []
     keys: list[list[str]] = []
     kept: list[int] = []
@@ -161,6 +168,57 @@ def _records(
         label_counts=[len(row) for row in keys],
         label_keys=[key for row in keys for key in row],
     )
+
+
+def _plain(numbered: list[tuple[int, bytes]], limits: _Limits) -> Records | None:
+    """All lines at once, where each is 'l,l f:v f:v' with single blanks and ascending features; None for any other.
+
+    Several times faster than line by line, which alone says what is wrong, and where. Ids are left to be filled in.
+    """
+    heads, _, rests = zip(*(line.rstrip().partition(b" ") for _, line in numbered), strict=True)
+    labels = _numbers([head for head in heads if head], b",", b"0123456789,", np.int64)
+    pairs = _numbers([rest for rest in rests if rest], b" ", b"0123456789.:eE+- ", np.float64)
+    if labels is None or pairs is None or len(pairs) % 2 or (len(labels) and labels.max() >= limits.labels):
+        return None
+    features, values = pairs[0::2], pairs[1::2]
+    columns = features.astype(np.int64)
+    counts = np.array([rest.count(b":") for rest in rests])
+    rows = np.repeat(np.arange(len(rests)), counts)
+    if len(columns) != counts.sum() or (columns != features).any() or not _finite(values):
+        return None
+    if len(columns) and (columns.min() < 0 or columns.max() >= limits.features):
+        return None
+    if ((np.diff(columns) <= 0) & (np.diff(rows) == 0)).any():
+        return None
+    width = int(columns.max(initial=-1)) + 1 if limits.features == MOST else limits.features
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    matrix = sp.csr_array((values.astype(np.float32), columns.astype(np.int32), indptr), shape=(len(rests), width))
+    return Records(
+        ids=[],
+        lines=[number for number, _ in numbered],
+        features=matrix,
+        label_counts=[head.count(b",") + 1 if head else 0 for head in heads],
+        label_keys=pa.array(labels).cast(pa.string()),
+    )
+
+
+def _numbers(parts: list[bytes], separator: bytes, allowed: bytes, kind: type) -> NDArray[Any] | None:
+    """Every number of some lines: 'l,l', or 'f:v f:v', where colons and blanks take turns; None for anything else."""
+    joined = separator.join(parts)
+    if not joined:
+        return np.empty(0, dtype=kind)
+    if joined.translate(None, allowed) or max(map(len, joined.split(separator)), default=0) > 40:
+        return None
+    marks = np.frombuffer(joined, dtype=np.uint8)
+    marks = marks[(marks == ord(":")) | (marks == ord(separator))]
+    if separator == b" ":
+        if len(marks) % 2 == 0 or (marks[0::2] != ord(":")).any() or (marks[1::2] != ord(" ")).any():
+            return None
+        joined = joined.replace(b":", b" ")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of text that does not end with a number: counted below
+        numbers: NDArray[Any] = np.fromstring(joined.decode(), dtype=kind, sep=separator.decode())
+    return numbers if len(numbers) == len(marks) + 1 else None
 
 
 def _label_numbers(head: bytes, limits: _Limits, place: str) -> list[str]:
