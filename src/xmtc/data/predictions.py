@@ -26,7 +26,8 @@ KEY_FIELDS = ("key", "label", "label_key", "subject", "uri")
 SCORE_FIELDS = ("score", "probability", "confidence", "suggestion_score")
 _EXAMPLE = '{"id": "…", "labels": ["…"]}'
 _XC_HEADER = re.compile(rb"\s*\d+\s+\d+\s*")
-_FASTTEXT = re.compile(r"__label__(\S+)(?:\s+([-+.\deE]+|nan|inf))?")
+_PREFIX = "__label__"
+_FASTTEXT_BLANKS = re.compile(r"[ \t\v\f\0]+")
 
 Ranking = tuple[str | None, list[tuple[str, str, float]]]
 """A document's id, where the file says it, and (key, name, score) of its labels, best first."""
@@ -41,6 +42,8 @@ class Predictions:
     """Whether the file says which document a line is about; otherwise the order of the lines does."""
     numbered: bool = False
     """Whether labels are known by number only."""
+    line_a_label: bool = False
+    """Whether a document without labels has no line, as in a table with a line a label."""
 
 
 def read_predictions(path: str | Path, file_format: str | None = None) -> Predictions:
@@ -56,28 +59,37 @@ def read_predictions(path: str | Path, file_format: str | None = None) -> Predic
     kind = file_format or _detected(path)
     if kind == "npz":
         return _matrix(path)
-    readers = {"fasttext": _fasttext, "xc": _xc, "tsv": _table, "csv": _table}
-    rankings = list(readers[kind](path) if kind in readers else _records(path))
+    line_a_label = False
+    if kind in ("csv", "tsv"):
+        line_a_label, rankings = _table(path, kind)
+    else:
+        readers = {"fasttext": _fasttext, "xc": _xc}
+        rankings = list(readers[kind](path) if kind in readers else _records(path, kind))
     if not rankings:
         raise DataError(f"{path}: no predictions in it. Write {_EXAMPLE} a line.")
     has_ids = all(document is not None for document, _ in rankings)
     ids = [str(number) if document is None else document for number, (document, _) in enumerate(rankings)]
-    return Predictions(TopK.from_rankings(ids, (labels for _, labels in rankings)), has_ids, numbered=kind == "xc")
+    top = TopK.from_rankings(ids, (labels for _, labels in rankings))
+    return Predictions(top, has_ids, numbered=kind == "xc", line_a_label=line_a_label)
 
 
 def match_to(predictions: Predictions, test: Dataset, path: str | Path) -> TopK:
-    """The predictions of the test documents, in their order: by id where the ids are known, else line by line."""
+    """The predictions of the test documents, in their order: by id where the ids are known, else line by line.
+
+    A document that the file does not name is an error, but has no labels where every line is a label.
+    """
     top, wanted = predictions.top, test.document_ids()
     place = {name: row for row, name in enumerate(top.ids)}
     if predictions.has_ids and len(place) == len(top) and any(name in place for name in wanted):
         rows = np.array([place.get(name, -1) for name in wanted], dtype=np.int64)
-        if (rows < 0).any():
+        if (rows < 0).any() and not predictions.line_a_label:
             missing = wanted[int(np.argmax(rows < 0))]
             raise DataError(
                 f"{path}: no prediction for {int((rows < 0).sum()):,} of {len(wanted):,} test documents, such as "
                 f"'{shown(missing)}'. Predict them too; a document may have an empty list."
             )
-        return TopK(top.labels[rows], top.scores[rows], top.index, wanted)
+        labels, scores = np.where(rows[:, None] < 0, -1, top.labels[rows]), top.scores[rows]
+        return TopK(labels, np.where(labels < 0, -np.inf, scores), top.index, wanted)
     if len(top) != len(test):
         raise DataError(
             f"{path}: {len(top):,} predictions for {len(test):,} test documents, and the ids do not say which is "
@@ -97,19 +109,22 @@ def _detected(path: str | Path) -> str:
     line = start.removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n", 1)[0]
     if line.startswith(b"{") or name.endswith((".jsonl", ".ndjson")):
         return "jsonl"
+    if name.endswith((".tsv", ".tab", ".csv")) and line:
+        return "csv" if name.endswith(".csv") else "tsv"
     if b"__label__" in start:
         return "fasttext"
     if _XC_HEADER.fullmatch(line):
         return "xc"
-    if name.endswith((".tsv", ".tab", ".csv")):
-        return "csv" if name.endswith(".csv") else "tsv"
     if not line:
         raise DataError(f"{path}: empty. Write {_EXAMPLE} a line.")
     raise DataError(f"{path}:1: not a known form of predictions. Write {_EXAMPLE} a line.")
 
 
-def _records(path: str | Path) -> Iterator[Ranking]:
+def _records(path: str | Path, kind: str) -> Iterator[Ranking]:
     """JSON or Parquet records: labels as keys or as objects with key and score; or keys and 'scores' side by side."""
+    if not Path(path).is_dir() and (kind == "parquet") != plain_name(path).endswith(".parquet"):
+        ending = "is Parquet. Let its name end in .parquet" if kind == "parquet" else "ends in .parquet. Rename it"
+        raise DataError(f"{path}: {ending}.")
     for place, row in read_rows(path, _EXAMPLE):
         listed = next(
             (row[name] for name in ("labels", *LABEL_FIELDS, "predictions") if row.get(name) is not None), None
@@ -134,14 +149,14 @@ def _label(item: Any, place: str) -> tuple[str, str, Any]:
     if isinstance(item, dict):
         key = next((item[name] for name in KEY_FIELDS if item.get(name) is not None), None)
         name, score = item.get("name"), next((item[s] for s in SCORE_FIELDS if item.get(s) is not None), None)
-    elif isinstance(item, list) and len(item) == 2:
+    elif isinstance(item, (list, tuple)) and len(item) == 2:  # a tuple comes out of a Parquet map
         key, name, score = item[0], None, item[1]
     else:
         key, name, score = item, None, None
     if not isinstance(key, (str, int)) or isinstance(key, bool) or key == "":
         raise DataError(f"{place}: a label has no key. Write {_EXAMPLE}, or objects with key and score.")
     text = str(key).encode("utf-8", "replace").decode()
-    return text, name if isinstance(name, str) and name else text, score
+    return text, name.encode("utf-8", "replace").decode() if isinstance(name, str) and name else text, score
 
 
 def _ordered(
@@ -169,15 +184,20 @@ def _number(score: Any, place: str) -> float:
 
 
 def _fasttext(path: str | Path) -> Iterator[Ranking]:
-    """'__label__a 0.9 __label__b 0.2' a line, as `fasttext predict-prob` prints them."""
+    """'__label__a 0.9 __label__b 0.2' a line, as `fasttext predict-prob` prints them; `predict` leaves out scores."""
     for block in numbered_lines(path):
         for number, line in block:
-            text = decode_line(line, path, number)
-            found = _FASTTEXT.findall(text)
-            if not found and text.strip():
-                raise DataError(f"{path}:{number}: no label. Write __label__NAME SCORE.")
-            labels = [(key, key, score or None) for key, score in found]
-            yield None, _ordered(labels, None, f"{path}:{number}")
+            place = f"{path}:{number}"
+            labels: list[tuple[str, str, str | None]] = []
+            for word in filter(None, _FASTTEXT_BLANKS.split(decode_line(line, path, number))):
+                key = word.removeprefix(_PREFIX)
+                if key != word and key:
+                    labels.append((key, key, None))
+                elif labels and labels[-1][2] is None and key == word:
+                    labels[-1] = (*labels[-1][:2], word)
+                else:
+                    raise DataError(f"{place}: '{shown(word, 30)}' is out of place. Write __label__NAME SCORE.")
+            yield None, _ordered(labels, None, place)
 
 
 def _xc(path: str | Path) -> Iterator[Ranking]:
@@ -189,23 +209,29 @@ def _xc(path: str | Path) -> Iterator[Ranking]:
             place = f"{path}:{number}"
             text = decode_line(line, path, number)
             if number == 1:
-                if not _XC_HEADER.fullmatch(line):
+                if not _XC_HEADER.fullmatch(line.removeprefix(b"\xef\xbb\xbf")):
                     raise DataError(f"{place}: not a header. Begin with two whole numbers: documents labels.")
-                documents, labels = (int(part[:12]) for part in text.split())
+                documents, labels = (int(_digits(part)) for part in text.split())
                 continue
-            pairs = [part.partition(":") for part in text.split()]
-            for key, colon, _ in pairs:
-                if not colon or not (key.isascii() and key.isdigit() and int(key[:12]) < labels):
+            pairs = []
+            for key, colon, score in (part.partition(":") for part in text.split()):
+                if not colon or not (key.isascii() and key.isdigit() and int(_digits(key)) < labels):
                     raise DataError(f"{place}: '{shown(key)}' is not a label below {labels:,}. Write label:score.")
+                pairs.append((_digits(key), _digits(key), score))
             seen += 1
-            yield None, _ordered([(str(int(key)), str(int(key)), score) for key, _, score in pairs], None, place)
+            yield None, _ordered(pairs, None, place)
     if seen != documents:
         raise DataError(f"{path}: the header announces {documents:,} documents, the file has {seen:,}. Correct it.")
 
 
-def _table(path: str | Path) -> Iterator[Ranking]:
-    """A header, then a line a label (id, key, score) or a line a document (id, labels)."""
-    cells = table_cells(path)
+def _digits(number: str) -> str:
+    """A whole number without leading zeros, as far as it is of use: Python refuses to read thousands of digits."""
+    return number.lstrip("0")[:12] or "0"
+
+
+def _table(path: str | Path, kind: str) -> tuple[bool, list[Ranking]]:
+    """A header, then a line a label (id, key, score) or a line a document (id, labels, scores); and which it is."""
+    cells = table_cells(path, quoted=kind == "csv")
     number, header = next(cells, (1, []))
     if isinstance(header, DataError):
         raise header
@@ -215,7 +241,8 @@ def _table(path: str | Path) -> Iterator[Ranking]:
         return next((names.index(name) for name in wanted if name in names), None)
 
     document, key, score = column(ID_FIELDS), column(KEY_FIELDS), column(SCORE_FIELDS)
-    listed, shown_name = column(("labels", "tags", "predictions")), column(("name",))
+    listed = None if key is not None else column(("labels", "tags", "predictions"))
+    scores, shown_name = column(("scores",)), column(("name",))
     if document is None or (key is None and listed is None):
         found = ", ".join(map(shown, header[:8])) or "none"
         raise DataError(f"{path}:{number}: columns id and key (or labels) are wanted. Name them so (found: {found}).")
@@ -227,16 +254,27 @@ def _table(path: str | Path) -> Iterator[Ranking]:
             raise row
         if len(row) != len(names):
             raise DataError(f"{place}: {len(row)} cells where the header has {len(names)}. Correct the line.")
+        if listed is not None and row[document] in grouped:
+            raise DataError(f"{place}: document '{shown(row[document])}' is there twice. Give each one line.")
         labels = grouped.setdefault(row[document], [])
         places.setdefault(row[document], place)
-        if key is None:
-            assert listed is not None
-            labels += [_label(item, place) for item in labels_in_cell(row[listed], ";", place)]
-        elif row[key]:
+        if listed is not None:
+            labels += _listed(row[listed], None if scores is None else row[scores], place)
+        elif key is not None and row[key]:
             name = row[shown_name] if shown_name is not None and row[shown_name] else row[key]
             labels.append((row[key], name, None if score is None or not row[score] else row[score]))
-    for name, labels in grouped.items():
-        yield name, _ordered(labels, None, places[name])
+    return listed is None, [(name, _ordered(labels, None, places[name])) for name, labels in grouped.items()]
+
+
+def _listed(cell: str, scores: str | None, place: str) -> list[tuple[str, str, Any]]:
+    """The labels of one cell, with the scores of another."""
+    labels = [_label(item, place) for item in labels_in_cell(cell, ";", place)]
+    if scores is None:
+        return labels
+    given = labels_in_cell(scores, ";", place)
+    if len(given) != len(labels):
+        raise DataError(f"{place}: {len(labels)} labels and {len(given)} scores. Give each label one.")
+    return [(key, name, score) for (key, name, _), score in zip(labels, given, strict=True)]
 
 
 def _matrix(path: str | Path) -> Predictions:

@@ -23,7 +23,7 @@ from xmtc.data.rows import Batch, Columns, cell_labels, check_columns, choose_co
 from xmtc.data.writing import OneLine, from_line, label_lists
 from xmtc.dataset import Dataset
 from xmtc.errors import DataError, shown
-from xmtc.files import decode_line, first_bytes, has_surrogate, plain_name, read_blocks, replace_file, unchanged
+from xmtc.files import decode_line, first_bytes, has_surrogate, read_blocks, replace_file, unchanged
 
 _BATCH = 4096
 _DELIMITERS = (",", ";", "\t", "|")
@@ -43,9 +43,9 @@ def read_csv(path: str | Path, options: ReadOptions) -> Iterator[Records]:
     return _table(path, _csv_cells(path), options, str)
 
 
-def table_cells(path: str | Path) -> Cells:
-    """(line number, cells) of each row of a table, the header first; or the error of a row that is none."""
-    return _csv_cells(path) if plain_name(path).endswith(".csv") else _tsv_cells(path)
+def table_cells(path: str | Path, quoted: bool) -> Cells:
+    """(line number, cells) of each row of a CSV or a TSV file, the header first; or the error of a row that is none."""
+    return _csv_cells(path) if quoted else _tsv_cells(path)
 
 
 def _tsv_cells(path: str | Path) -> Cells:
