@@ -102,8 +102,9 @@ def write_fasttext(dataset: Dataset, path: Path, lossy: bool = False) -> int:
         for batch in dataset.batches(1024):
             rows = zip(batch.document_ids(), batch.text().to_pylist(), label_lists(batch), strict=True)
             for document, text, keys in rows:
-                line = fit.text(text, document)
+                before, line = fit.changed, fit.text(text, document)
                 if "__label__" in line and _LABEL.search(line):
+                    fit.changed = before  # a text counts once
                     fit.lose(f"the text of document '{shown(document)}' holds a word that begins with __label__")
                     while "__label__" in line:  # taking one out can put another together
                         line = line.replace("__label__", "label")

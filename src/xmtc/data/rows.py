@@ -36,7 +36,11 @@ def choose_columns(names: Collection[str], texts: Collection[str], options: Read
 
     'text', or all that may stand in its place: what the first document lacks, a later one may have.
     """
-    labels = options.label_field or next((name for name in LABEL_FIELDS if name in names), LABEL_FIELDS[0])
+    as_text = options.text_fields or ()
+    usual = (name for name in LABEL_FIELDS if name in names and name not in as_text)
+    labels = options.label_field or next(usual, LABEL_FIELDS[0])
+    if labels in as_text:
+        raise DataError(f"{place}: '{shown(labels)}' is asked for as text and as labels. Name another for one of them.")
     identifier = options.id_field or next((name for name in ID_FIELDS if name in names), ID_FIELDS[0])
     if options.text_fields:
         return Columns(tuple(options.text_fields), labels, identifier)
