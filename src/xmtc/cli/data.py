@@ -51,13 +51,15 @@ def describe(
     first = _read(source, options, progress)
     second = None if other is None else _read(other, options, progress)
     found = figures(first, second, progress=progress)
-    names = (str(source), None if other is None else str(other))
+    files = [source] if other is None else [source, other]
+    told = [file.name for file in files]
+    names = told if len(set(told)) == len(files) else [str(file) for file in files]
     if picture is not None:
         with replace_file(picture) as stream:
-            stream.write(drawn(names[0], found, names[1]).encode())
+            stream.write(drawn(names[0], found, *names[1:]).encode())
     if json_file is not None:
         write_json(json_file, found.to_json())
-    say(description_text(names[0], found, names[1]))
+    say(description_text(names[0], found, *names[1:]))
     if picture is not None:
         tell(f"{picture}: histograms")
 
