@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from xmtc.data.formats import write
     from xmtc.data.reading import read
     from xmtc.dataset import Dataset, LabelIndex
     from xmtc.models.base import Model
@@ -34,6 +35,7 @@ _HOMES = {
     "Runtime": "xmtc.runtime",
     "TopK": "xmtc.topk",
     "read": "xmtc.data.reading",
+    "write": "xmtc.data.formats",
 }
 
 __all__ = [
@@ -48,6 +50,7 @@ __all__ = [
     "__version__",
     "load",
     "read",
+    "write",
 ]
 
 

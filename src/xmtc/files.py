@@ -41,6 +41,11 @@ def has_surrogate(text: str) -> bool:
     return False
 
 
+def is_compressed(start: bytes) -> bool:
+    """Whether bytes are the beginning of a compressed file."""
+    return start.startswith(tuple(_MAGIC))
+
+
 @contextmanager
 def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
     """Decompressed bytes of a file, or of standard input for '-'; compression is told by content, not by name."""

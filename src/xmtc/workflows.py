@@ -13,7 +13,8 @@ import numpy as np
 
 from xmtc import __version__, bulk, config, store
 from xmtc.bulk import Written
-from xmtc.data.formats import detected, named_format, write
+from xmtc.data import lf, lines, matrices
+from xmtc.data.formats import detected, format_to_write, named_format, write
 from xmtc.data.reading import read, stream
 from xmtc.data.records import ReadOptions
 from xmtc.data.splitting import split
@@ -237,11 +238,15 @@ def read_test(
     *,
     model: Model | None = None,
     vocabulary: str | Path | None = None,
+    unknown_labels: str = "refuse",
     progress: Progress = silent,
 ) -> Dataset:
-    """Test documents with their labels; a file without a single label is refused."""
+    """Test documents with their labels; a file without a single label is refused.
+
+    A label that a given vocabulary lacks is refused too, or left out with `unknown_labels="drop"`.
+    """
     options = replace(options or ReadOptions(), feature_count=None if model is None else model.feature_count)
-    test = read(path, options, vocabulary=vocabulary, unknown_labels="drop", progress=progress)
+    test = read(path, options, vocabulary=vocabulary, unknown_labels=unknown_labels, progress=progress)
     if test.labels is None or test.labels.nnz == 0:
         raise DataError(f"{path}: no document has a label, so there is nothing to measure. Check the label field.")
     return test
@@ -258,8 +263,13 @@ def compare(
 ) -> dict[str, Evaluation]:
     """The same test file through several models, by folder name."""
     models = {str(folder): Model.load(folder, runtime) for folder in folders}
-    test = read_test(test_file, options, progress=progress)
-    return {name: evaluate(model, test, scope, progress=progress) for name, model in models.items()}
+    tests: dict[int | None, Dataset] = {}  # read once, unless models take different numbers of features
+    for model in models.values():
+        if model.feature_count not in tests:
+            tests[model.feature_count] = read_test(test_file, options, model=model, progress=progress)
+    return {
+        name: evaluate(model, tests[model.feature_count], scope, progress=progress) for name, model in models.items()
+    }
 
 
 def differences(results: Mapping[str, Evaluation], scope: Scope) -> dict[str, dict[str, Interval]]:
@@ -286,6 +296,9 @@ def evaluate_predictions(
     test = read_test(test_file, options, progress=progress)
     train = None if train_file is None else read(train_file, options, progress=progress)
     labels = None if vocabulary is None else read_vocabulary(vocabulary, numbered=True).index
+    if labels is None and ((options and options.file_format) or detected(test_file)) == "lf":
+        beside = lf.labels_beside(test_file)
+        labels = None if beside is None else lf.read_label_texts(beside)
     return judge_file(path, test, scope or Scope(), train=train, file_format=predictions_format, labels=labels)
 
 
@@ -298,6 +311,7 @@ def convert_file(
     vocabulary: str | Path | None = None,
     language: str | None = None,
     unknown_labels: str = "refuse",
+    force: bool = False,
     options: ReadOptions | None = None,
     progress: Progress = silent,
 ) -> tuple[int, int]:
@@ -310,10 +324,20 @@ def convert_file(
         unknown_labels=unknown_labels,
         progress=progress,
     )
+    refuse_taken(Path(target), format_to_write(Path(target), documents, to).name, force)
     with progress.task(f"writing {Path(target).name}") as task:
         changed = write(documents, target, file_format=to, lossy=lossy)
         task.advance(len(documents))
     return len(documents), changed
+
+
+def refuse_taken(target: Path, file_format: str, force: bool) -> None:
+    """Refuse to write where something is already, be it only the file of labels that goes beside the documents."""
+    beside = {"attentionxml": lines.labels_beside, "npz": matrices.labels_beside}.get(file_format)
+    for place in (target, None if beside is None else beside(target)):
+        if place is None or force or not place.exists() or (place.is_dir() and not any(place.iterdir())):
+            continue
+        raise DataError(f"{place}: is there already. Choose another name, or replace it with --force.")
 
 
 def convert_vocabulary(source: str | Path, target: str | Path, language: str | None = None) -> int:
@@ -350,8 +374,7 @@ def split_file(
     rows = split(documents, test, valid, seed, together=together)
     places = {name: out / (form.part_name.format(name) + ending) for name in rows}
     for place in places.values():
-        if place.exists() and not force:
-            raise DataError(f"{place}: is there already. Choose another folder, or replace it with --force.")
+        refuse_taken(place, form.name, force)
     make_folder(out)
     written = {}
     with progress.task(f"writing to {out}", total=len(documents)) as task:

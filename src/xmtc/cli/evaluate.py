@@ -70,7 +70,13 @@ def evaluate(
         raise ConfigError("evaluate needs a model folder and a test file, or --predictions FILE and a test file.")
     check_choice("--unknown-labels", unknown_labels, ("count", "drop"))
     for written in (json_file, per_label):
-        check_writable(written, test)
+        for read in (test, predictions, train, labels, filter_file):
+            check_writable(written, read)
+    if json_file is not None and json_file == per_label:
+        raise ConfigError(f"{json_file}: is named for two things. Choose another name for one of them.")
+    if tail and predictions is not None:
+        raise ConfigError("--tail scores given labels, which takes a model. Leave it out with --predictions.")
+    _check_filter(filter_file, options)
     scope = Scope(unknown_labels, propensity_a, propensity_b, bootstrap, groups, tail, filter_file, seed)
     if predictions is not None:
         name, result = (
@@ -89,6 +95,13 @@ def evaluate(
     _report(name, result, scope)
 
 
+def _check_filter(filter_file: Path | None, options: Any) -> None:
+    if filter_file is not None and options.bad_lines.skip:
+        raise ConfigError(
+            "--filter counts documents, of which --on-bad-line skip may leave some out. Give one of them."
+        )
+
+
 def _of_model(
     folder: Path, test: Path, labels: Path | None, scope: Scope, options: Any, threads: int | None
 ) -> Evaluation:
@@ -96,7 +109,10 @@ def _of_model(
     from xmtc.cli.progress import terminal_progress
 
     model, progress = load(folder, make_runtime(threads)), terminal_progress()
-    documents = workflows.read_test(test, options, model=model, vocabulary=labels, progress=progress)
+    unknown = "drop" if scope.unknown_labels == "drop" else "refuse"
+    documents = workflows.read_test(
+        test, options, model=model, vocabulary=labels, unknown_labels=unknown, progress=progress
+    )
     return workflows.evaluate(model, documents, scope, progress=progress)
 
 
@@ -133,7 +149,9 @@ def _report(name: str, result: Evaluation, scope: Scope) -> None:
     if result.tail:
         say("\n" + show.tail_table(result.tail))
     seconds = f" in {result.seconds:.2f} s" if result.seconds else ""
-    say(f"\n{result.documents:,} documents{seconds}")
+    without = int((result.predictions.labels < 0).all(axis=1).sum())
+    without_words = f", {without:,} of them without a predicted label" if without else ""
+    say(f"\n{result.documents:,} documents{seconds}{without_words}")
     say(_unknown_words(result, scope.unknown_labels))
 
 
@@ -168,6 +186,7 @@ def compare(
     if len(paths) < 2:
         raise ConfigError("compare needs one or more model folders and then a test file.")
     check_choice("--unknown-labels", unknown_labels, ("count", "drop"))
+    _check_filter(filter_file, options)
     *folders, test = paths
     scope = Scope(unknown_labels, bootstrap=bootstrap, filter_file=filter_file, seed=seed)
     results = workflows.compare(

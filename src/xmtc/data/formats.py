@@ -33,7 +33,7 @@ from xmtc.data.sparse import is_libsvm, is_xmlrepo, read_libsvm, read_xmlrepo, w
 from xmtc.data.tables import read_csv, read_parquet, read_tsv, write_csv, write_parquet, write_tsv
 from xmtc.dataset import Dataset
 from xmtc.errors import DataError, nearest, shown
-from xmtc.files import first_bytes, plain_name
+from xmtc.files import first_bytes, is_compressed, plain_name
 
 Reader = Callable[[str | Path, ReadOptions], Iterator[Records]]
 Writer = Callable[[Dataset, Path, bool], int]
@@ -100,6 +100,8 @@ def detected(path: str | Path) -> str:
         return "annif-folder"
     start = first_bytes(path)
     name = plain_name(path)
+    if str(path) == "-" and is_compressed(start):
+        raise DataError(f"{path}: compressed. Name the file, or unpack it on the way: xz -dc FILE | xmtc …")
     _refuse_other_kinds(path, start, name)
     if start.startswith(b"PAR1") or name.endswith(FORMATS["parquet"].endings):
         return "parquet"
