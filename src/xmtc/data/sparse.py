@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,8 +175,8 @@ def _plain(numbered: list[tuple[int, bytes]], limits: _Limits) -> Records | None
     Several times faster than line by line, which alone says what is wrong, and where. Ids are left to be filled in.
     """
     heads, _, rests = zip(*(line.rstrip().partition(b" ") for _, line in numbered), strict=True)
-    labels = _numbers([head for head in heads if head], b",", b"0123456789,", np.int64)
-    pairs = _numbers([rest for rest in rests if rest], b" ", b"0123456789.:eE+- ", np.float64)
+    labels = _numbers([head for head in heads if head], b",", b"0123456789,", pa.int64())
+    pairs = _numbers([rest for rest in rests if rest], b" ", b"0123456789.:eE+- ", pa.float64())
     if labels is None or pairs is None or len(pairs) % 2 or (len(labels) and labels.max() >= limits.labels):
         return None
     features, values = pairs[0::2], pairs[1::2]
@@ -202,11 +201,11 @@ def _plain(numbered: list[tuple[int, bytes]], limits: _Limits) -> Records | None
     )
 
 
-def _numbers(parts: list[bytes], separator: bytes, allowed: bytes, kind: type) -> NDArray[Any] | None:
+def _numbers(parts: list[bytes], separator: bytes, allowed: bytes, kind: pa.DataType) -> NDArray[Any] | None:
     """Every number of some lines: 'l,l', or 'f:v f:v', where colons and blanks take turns; None for anything else."""
     joined = separator.join(parts)
     if not joined:
-        return np.empty(0, dtype=kind)
+        return np.asarray(pa.array([], kind))
     if joined.translate(None, allowed) or max(map(len, joined.split(separator)), default=0) > 40:
         return None
     marks = np.frombuffer(joined, dtype=np.uint8)
@@ -215,10 +214,11 @@ def _numbers(parts: list[bytes], separator: bytes, allowed: bytes, kind: type) -
         if len(marks) % 2 == 0 or (marks[0::2] != ord(":")).any() or (marks[1::2] != ord(" ")).any():
             return None
         joined = joined.replace(b":", b" ")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of text that does not end with a number: counted below
-        numbers: NDArray[Any] = np.fromstring(joined.decode(), dtype=kind, sep=separator.decode())
-    return numbers if len(numbers) == len(marks) + 1 else None
+    try:
+        # Arrow takes a piece as a number only if all of it is one; NumPy's parser of text finds two in '1+2'.
+        return np.asarray(pa.array(joined.split(separator), pa.binary()).cast(pa.string()).cast(kind))
+    except pa.ArrowInvalid:
+        return None
 
 
 def _label_numbers(head: bytes, limits: _Limits, place: str) -> list[str]:
