@@ -1233,6 +1233,87 @@ def test_both_ways_through_parquet_agree(place, table, how):
     check_parquet_ways_agree(place, table, how)
 
 
+FEATURE_PIECES = st.sampled_from(
+    [
+        *(
+            "0",
+            "1",
+            "2",
+            "7",
+            "007",
+            "-1",
+            "+1",
+            "1.5",
+            "1.",
+            ".5",
+            "1e2",
+            "1e",
+            "1+2",
+            "1-2",
+            "1.2.3",
+            "1e999",
+            "3e38",
+            "-0",
+        ),
+        *(
+            ":",
+            ":",
+            ":",
+            " ",
+            " ",
+            " ",
+            ",",
+            ",",
+            "\t",
+            "  ",
+            "\r",
+            "#",
+            "nan",
+            "inf",
+            "1_0",
+            "x",
+            "",
+            "9" * 50,
+            "0:1 1:1",
+            "0x1",
+        ),
+    ]
+)
+FEATURE_LINE = st.sampled_from(["0,1 0:1 1:2.5", " 2:1e-3", "2", "", "1 0:1"]) | st.lists(
+    FEATURE_PIECES, max_size=9
+).map("".join)
+
+
+def check_feature_ways_agree(folder: Path, lines: list[str], header: bool, how: dict[str, object]) -> None:
+    content = (f"{len(lines)} 3 3\n" if header else "") + "".join(f"{line}\n" for line in lines)
+    path = put(folder / "near.txt", content)
+
+    def features() -> object:
+        bad = BadLines(skip=bool(how["skip"]))
+        try:
+            dataset = read(
+                path, file_format="xmlrepo" if header else "libsvm", bad_lines=bad, feature_count=how["known"]
+            )
+        except XmtcError as error:
+            return str(error), bad.messages
+        return rows_of(dataset), dataset.features.shape, dataset.document_ids(), dataset.labels.shape, bad.messages
+
+    fast = features()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("xmtc.data.sparse._plain", lambda *arguments: None)
+        slow = features()
+    assert fast == slow
+
+
+FEATURE_HOW = st.fixed_dictionaries({"skip": st.booleans(), "known": st.none() | st.integers(1, 3)})
+
+
+@often(300)
+@given(st.lists(FEATURE_LINE, min_size=1, max_size=3), st.booleans(), FEATURE_HOW)
+def test_both_ways_through_features_agree(place, lines, header, how):
+    check_feature_ways_agree(place, lines, header, how)
+
+
 def test_standard_input_in_a_format_that_is_named(monkeypatch):
     for file_format, content in (
         ("csv", b"text,labels\none,a\n"),
