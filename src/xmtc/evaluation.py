@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import pyarrow as pa
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
@@ -28,6 +30,8 @@ KS = (1, 3, 5)
 DEEP = 100
 """Labels of each document that frequency groups are measured on: a document that a label is not returned for at all
 counts as one where it has no score."""
+LEAST = 5
+"""Test documents of a label that is in a frequency group."""
 TAIL_LABELS = 10
 TAIL_KS = (1, 10, 20)
 
@@ -107,10 +111,18 @@ class Evaluation:
         if self.intervals:
             out["intervals"] = {name: [found.low, found.high] for name, found in self.intervals.items()}
         if self.groups:
-            out["groups"] = {ties: [vars(group) for group in groups] for ties, groups in self.groups.items()}
+            out["groups"] = {
+                ties: [{name: _told(value) for name, value in vars(group).items()} for group in groups]
+                for ties, groups in self.groups.items()
+            }
         if self.tail:
             out["tail"] = self.tail
         return out
+
+
+def _told(value: float) -> float | None:
+    """JSON has no word for what cannot be computed, such as the AUC of a label that every document holds."""
+    return None if math.isnan(value) else value
 
 
 def judge(
@@ -133,10 +145,12 @@ def judge(
     if counts is not None:
         entries = counts[truth.indices] == 0  # beyond the training labels, or among them without a document
         unseen = len(np.unique(truth.indices[entries])), int(entries.sum())
-        if scope.unknown_labels == "drop":
-            truth = _without(truth, entries)
+        if scope.unknown_labels == "drop":  # their columns go too: the macro mean runs over what is left
+            known, extra = len(predictions.index), []
+            truth, counts = _without(truth, entries)[:, :known], counts[:known]
     if scope.filter_file is not None:
         predictions, truth = _filtered(predictions, truth, extra, scope.filter_file)
+    predictions = predictions.first(scope.depth)
     inverse = None
     if counts is not None and training is not None:
         inverse = inverse_propensities(counts, training.documents, scope.propensity_a, scope.propensity_b)
@@ -145,8 +159,12 @@ def judge(
     parts = metrics.document_parts(predictions, truth, KS, inverse) if scope.bootstrap else {}
     intervals = metrics.bootstrap(parts, samples=scope.bootstrap, seed=scope.seed) if scope.bootstrap else {}
     conventions: tuple[Ties, ...] = ("pessimistic", "standard") if scope.groups else ()
+    if conventions and (most := int(np.bincount(truth.indices).max(initial=0))) < LEAST:
+        raise DataError(
+            f"groups are of labels with {LEAST} test documents, and the most is {most}. Leave out --groups."
+        )
     groups: dict[str, list[FrequencyGroup]] = {
-        ties: metrics.frequency_groups(predictions, truth, ties=ties) for ties in conventions
+        ties: metrics.frequency_groups(predictions, truth, at_least=LEAST, ties=ties) for ties in conventions
     }
     return Evaluation(
         measures,
@@ -173,7 +191,10 @@ def judge_file(
     file_format: str | None = None,
     labels: LabelIndex | None = None,
 ) -> Evaluation:
-    """Anybody's predictions from a file; `labels` name those that the file knows by number only."""
+    """Anybody's predictions from a file; `labels` name those that the file knows by number only.
+
+    With `train` its labels are numbered first, as in a model that was trained on it, so that means over labels agree.
+    """
     predictions = read_predictions(path, file_format)
     top = match_to(predictions, test, path)
     if labels is not None and predictions.numbered:
@@ -187,7 +208,20 @@ def judge_file(
     if train.labels is None or train.label_index is None:
         raise DataError("the training documents have no labels to count.")
     counts = np.bincount(train.labels.indices, minlength=train.labels.shape[1]).astype(np.int64)
-    return judge(top, test, scope, training=Training(train.label_index, counts, len(train)))
+    top = _numbered_after(train.label_index, top)
+    counts = np.concatenate([counts, np.zeros(len(top.index) - len(counts), dtype=np.int64)])
+    return judge(top, test, scope, training=Training(top.index, counts, len(train)))
+
+
+def _numbered_after(known: LabelIndex, top: TopK) -> TopK:
+    """The same answers under the numbers of `known`; returned labels that it lacks follow."""
+    returned = np.unique(top.labels[top.labels >= 0])
+    numbers = np.full(len(top.index) + 1, -1, dtype=np.int64)  # a pad picks the last
+    numbers[returned] = known.ids(top.index.strings("key", returned))
+    others = returned[numbers[returned] < 0]
+    numbers[others] = len(known) + np.arange(len(others))
+    index = known if not len(others) else LabelIndex(pa.concat_tables([known.table, top.index.take(others).table]))
+    return TopK(numbers[top.labels], top.scores, index, top.ids)
 
 
 def _check_same_keys(top: TopK, test: Dataset, path: str | Path) -> None:

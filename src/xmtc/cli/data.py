@@ -11,17 +11,23 @@ import typer
 
 from xmtc.cli.common import check_writable, say, tell
 from xmtc.cli.reading import Labels, Language, reads_documents
-from xmtc.errors import ConfigError, DataError
+from xmtc.errors import ConfigError
 
 app = typer.Typer(
     name="data",
     help="Look at files of documents, split, convert and fetch them.",
     add_completion=False,
     rich_markup_mode=None,
-    no_args_is_help=True,
 )
 
 Source = Annotated[Path, typer.Argument(metavar="FILE", help="Documents in any known format.")]
+
+
+@app.callback(invoke_without_command=True)
+def root(context: typer.Context) -> None:
+    """Look at files of documents, split, convert and fetch them."""
+    if context.invoked_subcommand is None:
+        say(context.get_help())
 
 
 @app.command()
@@ -44,7 +50,8 @@ def describe(
     from xmtc.store import write_json
 
     for written in (picture, json_file):
-        check_writable(written, source)
+        for file in (source, other):
+            check_writable(written, file)
     if picture is not None and picture.suffix.lower() != ".svg":
         raise ConfigError(f"{picture}: pictures are SVG. Let the name end in .svg.")
     progress = terminal_progress()
@@ -137,8 +144,7 @@ def convert(
     from xmtc.cli.progress import terminal_progress
 
     check_writable(None if target.is_dir() else target, source)
-    if target.exists() and not force and not (target.is_dir() and not any(target.iterdir())):
-        raise DataError(f"{target}: is there already. Choose another name, or replace it with --force.")
+    workflows.refuse_taken(target, "", force)  # before the work, not after it
     if vocabulary:
         say(f"{target}: {workflows.convert_vocabulary(source, target, language):,} labels")
         return
@@ -149,6 +155,7 @@ def convert(
         vocabulary=labels,
         language=language,
         unknown_labels=unknown_labels,
+        force=force,
         options=options,
         progress=terminal_progress(),
     )

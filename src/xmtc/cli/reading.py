@@ -28,10 +28,8 @@ def reads_documents(command: Callable[..., None]) -> Callable[..., None]:
 
     def run(**given: Any) -> None:
         options = read_options(**{name: given.pop(name) for name in own})
-        try:
-            command(**given, options=options)
-        finally:
-            _tell_bad_lines(options)
+        command(**given, options=options)
+        _tell_bad_lines(options)  # a mistake gets one line, and nothing before it
 
     kept = [parameter for name, parameter in signature.parameters.items() if name != "options"]
     run.__signature__ = signature.replace(parameters=[*kept, *own.values()])  # type: ignore[attr-defined]

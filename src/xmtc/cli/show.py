@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations
@@ -71,10 +72,14 @@ def groups_table(groups: Mapping[str, Sequence[FrequencyGroup]]) -> str:
     names = ["head", "middle", "tail"] if len(first) == 3 else [str(number + 1) for number in range(len(first))]
     rows = []
     for at, (name, group) in enumerate(zip(names, first, strict=True)):
-        values = [f"{100 * value:.2f}" for found in groups.values() for value in (found[at].auc, found[at].aupr)]
+        values = [_percent(value) for found in groups.values() for value in (found[at].auc, found[at].aupr)]
         rows.append([name, f"≥ {group.least:,}", f"{group.labels:,}", *values])
     header = ["labels", "documents", "count", *(f"{what} {ties}" for ties in groups for what in ("AUC", "AUPR"))]
     return table(header, rows, right=range(1, len(header)))
+
+
+def _percent(value: float) -> str:
+    return "–" if math.isnan(value) else f"{100 * value:.2f}"
 
 
 def tail_table(tail: Mapping[str, Mapping[str, float]]) -> str:

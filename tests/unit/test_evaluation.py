@@ -1,0 +1,461 @@
+"""Judging answers: a model and a file of its predictions get the same numbers, and every count has a slow twin."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import scipy.sparse as sp
+
+from xmtc import workflows
+from xmtc.cli.output import write_answers
+from xmtc.data import read
+from xmtc.data.planted import PlantedCorpus
+from xmtc.dataset import Dataset, as_dataset
+from xmtc.errors import ConfigError, DataError
+from xmtc.evaluation import Evaluation, Scope, judge, judge_file, most_filtered, write_per_label
+from xmtc.metrics import tail_precision
+from xmtc.models.base import Model
+from xmtc.registry import model_class
+from xmtc.topk import TopK
+
+LABELS = 30
+KEYS = [str(label) for label in range(10, 10 + LABELS)]  # in one order as numbers and as words
+
+
+@pytest.fixture(scope="module")
+def sets() -> tuple[Dataset, Dataset]:
+    """Documents to train and to test on; labels are numbers, the three rarest are only tested on, and some test
+    documents hold none."""
+    corpus = PlantedCorpus(documents=400, labels=LABELS, words_per_document=20, seed=5)
+    texts, rows = [], []
+    for batch in corpus.batches():
+        texts += list(batch.texts)
+        rows += [[KEYS[label] for label in row] for row in batch.labels]
+    counts = Counter(key for row in rows[:300] for key in row)
+    rare = set(sorted(KEYS, key=lambda key: counts[key])[:3])
+    train = as_dataset(texts[:300], [[key for key in row if key not in rare] for row in rows[:300]])
+    test = as_dataset(texts[300:], [row if number % 10 else [] for number, row in enumerate(rows[300:])])
+    return train, replace(test, ids=pa.chunked_array([pa.array([f"t{row}" for row in range(100)])]))
+
+
+@pytest.fixture(scope="module")
+def model(sets: tuple[Dataset, Dataset]) -> Model:
+    return model_class("knn")(neighbours=10).fit(sets[0])
+
+
+def true_keys(test: Dataset) -> list[set[str]]:
+    assert test.labels is not None
+    assert test.label_index is not None
+    return [set(test.label_index.strings("key", test.labels[[row]].indices)) for row in range(len(test))]
+
+
+# ---- a model, and its predictions in a file
+
+
+def as_lines(top: TopK, line: Callable[[str, list[str], list[float]], str], head: str = "") -> str:
+    scores = [[score for _, score in row] for row in top.pairs()]
+    return head + "".join(line(*row) + "\n" for row in zip(top.ids, top.keys(), scores, strict=True))
+
+
+def write_form(form: str, top: TopK, folder: Path) -> Path:
+    path = folder / f"predictions.{form}"
+    if form in ("jsonl", "tsv", "parquet"):
+        write_answers([top], path, form)
+    elif form == "npz":
+        rows = np.nonzero(top.labels >= 0)[0]
+        numbers = [int(label["key"]) for row in top.rows() for label in row["labels"]]
+        scores = top.scores[top.labels >= 0]
+        sp.save_npz(path, sp.csr_matrix((scores, (rows, numbers)), shape=(len(top), 10 + LABELS)))
+    elif form == "xc":
+        head = f"{len(top)} {10 + LABELS}\n"
+        path.write_text(as_lines(top, lambda _, keys, scores: " ".join(map("{}:{!r}".format, keys, scores)), head))
+    elif form == "ft":
+        path.write_text(as_lines(top, lambda _, keys, scores: " ".join(map("__label__{} {!r}".format, keys, scores))))
+    elif form == "csv":
+        path.write_text(as_lines(top, lambda name, keys, _: f"{name},{';'.join(keys)}", "id,labels\n"))
+    else:
+        path.write_text(as_lines(top, lambda name, keys, _: json.dumps({"labels": keys})))
+    return path
+
+
+FORMS = ["jsonl", "tsv", "parquet", "npz", "xc", "ft", "csv", "plain"]
+
+
+def same(first: dict[str, float], second: dict[str, float]) -> None:
+    assert first.keys() == second.keys()
+    assert first == pytest.approx(second, abs=1e-12)
+
+
+class TestFiles:
+    @pytest.mark.parametrize("treatment", ["count", "drop"])
+    @pytest.mark.parametrize("form", FORMS)
+    def test_a_model_and_its_predictions_get_the_same_numbers(
+        self, sets: tuple[Dataset, Dataset], model: Model, tmp_path: Path, form: str, treatment: str
+    ) -> None:
+        train, test = sets
+        scope = Scope(treatment)
+        expected = workflows.evaluate(model, test, scope)
+        found = judge_file(write_form(form, model.predict(test, 5), tmp_path), test, scope, train=train)
+        same(found.metrics, expected.metrics)
+        assert (found.documents, found.unknown_labels) == (expected.documents, expected.unknown_labels)
+        assert found.unknown_pairs == expected.unknown_pairs > 0
+
+    def test_without_training_there_is_no_psp(
+        self, sets: tuple[Dataset, Dataset], model: Model, tmp_path: Path
+    ) -> None:
+        path = write_form("jsonl", model.predict(sets[1], 5), tmp_path)
+        found = judge_file(path, sets[1], Scope())
+        assert found.unknown_labels is None
+        expected = workflows.evaluate(model, sets[1]).metrics
+        kinds = {"P", "nDCG", "R", "microF1", "coverage"}
+        same(
+            {name: value for name, value in found.metrics.items() if not name.startswith("macro")},
+            {name: value for name, value in expected.items() if name.partition("@")[0] in kinds},
+        )
+
+    def test_the_macro_mean_runs_over_labels_of_training_and_test(self, tmp_path: Path) -> None:
+        """F1 at 1: a 1, b 0 (trained on, never seen again), c 0 (tested on only); a fourth that is made up counts."""
+        train = as_dataset(["x", "y"], [["a"], ["b"]])
+        test = as_dataset(["x", "y"], [["a"], ["c"]])
+        path = tmp_path / "p.jsonl"
+        path.write_text('{"labels": ["a"]}\n{"labels": []}\n')
+        assert judge_file(path, test, Scope(), train=train).metrics["macroF1@1"] == pytest.approx(1 / 3)
+        assert judge_file(path, test, Scope("drop"), train=train).metrics["macroF1@1"] == pytest.approx(1 / 2)
+        path.write_text('{"labels": ["a"]}\n{"labels": ["made up"]}\n')
+        found = judge_file(path, test, Scope(), train=train)
+        assert found.metrics["macroF1@1"] == pytest.approx(1 / 4)
+        assert found.unknown_labels == 1
+        assert found.predictions.keys() == [["a"], ["made up"]]
+
+    def test_more_predictions_than_are_measured_change_nothing(
+        self, sets: tuple[Dataset, Dataset], model: Model, tmp_path: Path
+    ) -> None:
+        train, test = sets
+        found = judge_file(write_form("jsonl", model.predict(test, 20), tmp_path), test, Scope(), train=train)
+        same(found.metrics, workflows.evaluate(model, test).metrics)
+
+    def test_groups_of_deep_predictions(self, sets: tuple[Dataset, Dataset], model: Model, tmp_path: Path) -> None:
+        train, test = sets
+        path = write_form("jsonl", model.predict(test, 100), tmp_path)
+        expected = workflows.evaluate(model, test, groups=True).groups
+        assert judge_file(path, test, Scope(groups=True), train=train).groups == expected
+        assert set(expected) == {"pessimistic", "standard"}
+
+    def test_other_keys_are_refused(self, sets: tuple[Dataset, Dataset], tmp_path: Path) -> None:
+        path = tmp_path / "p.jsonl"
+        path.write_text('{"labels": ["Apples"]}\n' + '{"labels": ["Pears"]}\n' * 99)
+        with pytest.raises(DataError) as caught:
+            judge_file(path, sets[1], Scope())
+        assert str(caught.value).startswith(f"{path}: no predicted label is one of the test file: 'Apples' there, ")
+
+    def test_all_wrong_is_no_mistake_if_the_keys_are_known(self, tmp_path: Path) -> None:
+        path = tmp_path / "p.jsonl"
+        path.write_text('{"labels": ["b"]}\n{"labels": ["a"]}\n')
+        assert judge_file(path, as_dataset(["x", "y"], [["a"], ["b"]]), Scope()).metrics["P@1"] == 0
+
+    def test_nothing_predicted_scores_nothing(self, tmp_path: Path) -> None:
+        path = tmp_path / "p.jsonl"
+        path.write_text('{"labels": []}\n{"labels": []}\n')
+        found = judge_file(path, as_dataset(["x", "y"], [["a"], ["b"]]), Scope())
+        assert set(found.metrics.values()) == {0.0}
+
+    def test_numbers_get_names(self, tmp_path: Path) -> None:
+        """The columns of a matrix are the lines of a list, and those of lbl.json beside a label-feature file."""
+        sp.save_npz(tmp_path / "p.npz", sp.csr_matrix([[0, 0.5, 0.25], [0.5, 0, 0]]))
+        (tmp_path / "test.jsonl").write_text('{"text": "x", "labels": ["b"]}\n{"text": "y", "labels": ["a"]}\n')
+        (tmp_path / "names.jsonl").write_text("".join(f'{{"key": "{key}"}}\n' for key in "abc"))
+        for_names = workflows.evaluate_predictions(
+            tmp_path / "p.npz", tmp_path / "test.jsonl", vocabulary=tmp_path / "names.jsonl"
+        )
+        assert for_names.metrics["P@1"] == 1
+        with pytest.raises(DataError, match="no predicted label is one of the test file"):
+            workflows.evaluate_predictions(tmp_path / "p.npz", tmp_path / "test.jsonl")
+        (tmp_path / "names.jsonl").write_text('{"key": "a"}\n{"key": "b"}\n')
+        with pytest.raises(DataError, match="label 2 has no name among 2"):
+            workflows.evaluate_predictions(
+                tmp_path / "p.npz", tmp_path / "test.jsonl", vocabulary=tmp_path / "names.jsonl"
+            )
+        (tmp_path / "lf").mkdir()
+        (tmp_path / "lf" / "tst.json").write_text(
+            '{"uid": "d1", "title": "x", "content": "", "target_ind": [1]}\n'
+            '{"uid": "d2", "title": "y", "content": "", "target_ind": [0, 2]}\n'
+        )
+        (tmp_path / "lf" / "lbl.json").write_text("".join(f'{{"uid": "u{key}", "title": "{key}"}}\n' for key in "abc"))
+        assert workflows.evaluate_predictions(tmp_path / "p.npz", tmp_path / "lf" / "tst.json").metrics["P@1"] == 1
+
+    def test_a_test_set_without_labels(self, sets: tuple[Dataset, Dataset], model: Model) -> None:
+        bare = replace(sets[1], labels=None, label_index=None)
+        with pytest.raises(DataError, match="no labels to hold answers against"):
+            workflows.evaluate(model, bare)
+        with pytest.raises(DataError, match="no labels to hold answers against"):
+            judge(model.predict(bare), bare, Scope())
+
+
+# ---- labels that training never saw
+
+
+class TestUnknownLabels:
+    def test_counted_or_dropped(self, sets: tuple[Dataset, Dataset], model: Model) -> None:
+        train, test = sets
+        assert train.labels is not None
+        assert train.label_index is not None
+        known = set(train.label_index.keys)
+        truth = true_keys(test)
+        unknown = [key for row in truth for key in row if key not in known]
+        best = list(map(set, model.predict(test, 5).keys()))
+        for treatment in ("count", "drop"):
+            found = workflows.evaluate(model, test, unknown_labels=treatment)
+            assert (found.unknown_labels, found.unknown_pairs) == (len(set(unknown)), len(unknown))
+            kept = truth if treatment == "count" else [row & known for row in truth]
+            recall = np.mean([len(row & given) / len(row) if row else 0 for row, given in zip(kept, best, strict=True)])
+            assert found.metrics["R@5"] == pytest.approx(recall)
+            pairs = sum(map(len, kept)) + sum(map(len, best))
+            hits = sum(len(row & given) for row, given in zip(kept, best, strict=True))
+            assert found.metrics["microF1@5"] == pytest.approx(2 * hits / pairs)
+            per_key = []
+            for key in known | set().union(*kept):
+                held, given = (
+                    {n for n, row in enumerate(kept) if key in row},
+                    {n for n, r in enumerate(best) if key in r},
+                )
+                per_key.append(2 * len(held & given) / max(len(held) + len(given), 1))
+            assert found.metrics["macroF1@5"] == pytest.approx(np.mean(per_key))
+
+
+# ---- pairs to leave out
+
+
+def slow_filtered(
+    ranked: list[list[str]], truth: list[set[str]], pairs: set[tuple[int, str]], k: int
+) -> tuple[float, float]:
+    """P@k and R@k after removing pairs, document by document."""
+    precision, recall = [], []
+    for row, (keys, held) in enumerate(zip(ranked, truth, strict=True)):
+        kept = [key for key in keys if (row, key) not in pairs][:k]
+        held = {key for key in held if (row, key) not in pairs}
+        hits = len(held & set(kept))
+        precision.append(hits / k)
+        recall.append(hits / len(held) if held else 0)
+    return float(np.mean(precision)), float(np.mean(recall))
+
+
+def write_filter(path: Path, pairs: set[tuple[int, str]], repeated: bool = True) -> Path:
+    lines = [f"{row} {key}" for row, key in sorted(pairs)]
+    path.write_text("\n".join(lines + lines[:3] * repeated) + "\n\n")
+    return path
+
+
+class TestFilter:
+    @pytest.fixture
+    def pairs(self, sets: tuple[Dataset, Dataset], model: Model) -> set[tuple[int, str]]:
+        """Some right answers, some wrong ones, some true labels that were not returned, some that nobody knows."""
+        chosen = np.random.default_rng(0)
+        best = model.predict(sets[1], 4).keys()
+        pairs = {(row, key) for row, keys in enumerate(best) for key in keys if chosen.random() < 0.4}
+        pairs |= {(row, key) for row, keys in enumerate(true_keys(sets[1])) for key in keys if chosen.random() < 0.3}
+        return pairs | {(3, "999"), (99, "10")}
+
+    def test_a_model_makes_up_for_filtered_labels(
+        self, sets: tuple[Dataset, Dataset], model: Model, pairs: set[tuple[int, str]], tmp_path: Path
+    ) -> None:
+        test, truth = sets[1], true_keys(sets[1])
+        scope = Scope(filter_file=write_filter(tmp_path / "f.txt", pairs))
+        most = max(np.bincount([row for row, _ in pairs]))
+        assert most_filtered(scope, test) >= most
+        whole = model.predict(test, LABELS).keys()
+        found = workflows.evaluate(model, test, scope)
+        for k in (1, 3, 5):
+            precision, recall = slow_filtered(whole, truth, pairs, k)
+            assert found.metrics[f"P@{k}"] == pytest.approx(precision)
+            assert found.metrics[f"R@{k}"] == pytest.approx(recall)
+        assert found.metrics["P@5"] != workflows.evaluate(model, test).metrics["P@5"]
+        assert all((row, key) not in pairs for row, keys in enumerate(found.predictions.keys()) for key in keys)
+        assert found.predictions.k == 5
+
+    def test_in_a_file_later_labels_move_up(
+        self, sets: tuple[Dataset, Dataset], model: Model, pairs: set[tuple[int, str]], tmp_path: Path
+    ) -> None:
+        train, test = sets
+        ranked = model.predict(test, 6)
+        path = write_form("jsonl", ranked, tmp_path)
+        scope = Scope(filter_file=write_filter(tmp_path / "f.txt", pairs))
+        found = judge_file(path, test, scope, train=train)
+        for k in (1, 3, 5):
+            precision, recall = slow_filtered(ranked.keys(), true_keys(test), pairs, k)
+            assert found.metrics[f"P@{k}"] == pytest.approx(precision)
+            assert found.metrics[f"R@{k}"] == pytest.approx(recall)
+
+    def test_labels_are_lines_of_lbl_json_beside_the_filter(self, tmp_path: Path) -> None:
+        """Document 0 is the label u1 itself, and document 1 the label u0; the first hit of both goes away."""
+        (tmp_path / "lbl.json").write_text("".join(f'{{"uid": "u{n}", "title": "t{n}"}}\n' for n in range(3)))
+        test = as_dataset(["x", "y"], [["u1", "u2"], ["u0"]])
+        (tmp_path / "filter.txt").write_text("0 1\n1 0\n")
+        (tmp_path / "p.jsonl").write_text('{"labels": ["u1", "u2"]}\n{"labels": ["u0", "u2"]}\n')
+        plain = judge_file(tmp_path / "p.jsonl", test, Scope()).metrics
+        assert plain["P@1"] == 1
+        found = judge_file(tmp_path / "p.jsonl", test, Scope(filter_file=tmp_path / "filter.txt"))
+        assert found.predictions.keys() == [["u2"], ["u2"]]
+        assert found.metrics["P@1"] == 0.5
+        assert found.truth.sum() == 1
+
+    @pytest.mark.parametrize(
+        ("content", "line", "words"),
+        [
+            ("0 1\n0\n", 2, "not two whole numbers. Write: document label."),
+            ("0 1 2\n", 1, "not two whole numbers"),
+            ("0 x\n", 1, "not two whole numbers"),
+            ("-1 0\n", 1, "not two whole numbers"),
+            (f"0 {'1' * 5000}\n", 1, "not two whole numbers"),
+            ("0 1\n\n100 0\n", 3, "no document 100 among 100"),
+            (b"\xff\n", 1, "not UTF-8"),
+            (None, None, "no such file"),
+        ],
+    )
+    def test_mistakes(
+        self,
+        sets: tuple[Dataset, Dataset],
+        model: Model,
+        tmp_path: Path,
+        content: str | bytes | None,
+        line: int | None,
+        words: str,
+    ) -> None:
+        path = tmp_path / "f.txt"
+        if content is not None:
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        with pytest.raises(DataError) as caught:
+            workflows.evaluate(model, sets[1], filter_file=path)
+        assert str(caught.value).startswith(f"{path}: " if line is None else f"{path}:{line}: ")
+        assert words in str(caught.value)
+
+    def test_a_label_beyond_lbl_json(self, sets: tuple[Dataset, Dataset], model: Model, tmp_path: Path) -> None:
+        (tmp_path / "lbl.json").write_text('{"uid": "0", "title": "t"}\n')
+        (tmp_path / "f.txt").write_text("0 1\n")
+        with pytest.raises(DataError, match=r"f\.txt:1: label 1 is not among the 1 of lbl\.json"):
+            workflows.evaluate(model, sets[1], filter_file=tmp_path / "f.txt")
+
+    def test_an_empty_filter_changes_nothing(self, sets: tuple[Dataset, Dataset], model: Model, tmp_path: Path) -> None:
+        (tmp_path / "f.txt").write_text("")
+        found = workflows.evaluate(model, sets[1], filter_file=tmp_path / "f.txt")
+        same(found.metrics, workflows.evaluate(model, sets[1]).metrics)
+
+
+# ---- closer looks
+
+
+class TestCloserLooks:
+    def test_per_label_counts(self, sets: tuple[Dataset, Dataset], model: Model, tmp_path: Path) -> None:
+        test, path = sets[1], tmp_path / "labels.csv"
+        write_per_label(workflows.evaluate(model, test), path)
+        best, truth = model.predict(test, 5).keys(), true_keys(test)
+        with path.open(encoding="utf-8", newline="") as stream:
+            header, *rows = csv.reader(stream)
+        assert header == ["key", "name", "support", "suggested@5", "hits@5", "never_suggested"]
+        expected = {}
+        for key in {key for row in (*best, *truth) for key in row}:
+            support, suggested = sum(key in row for row in truth), sum(key in row for row in best)
+            hits = sum(key in row and key in given for row, given in zip(truth, best, strict=True))
+            expected[key] = [key, str(support), str(suggested), str(hits), "no" if suggested else "yes"]
+        assert {row[0]: row[1:] for row in rows} == expected
+        assert len(rows) == len(expected)
+        assert "yes" in {row[-1] for row in rows}  # the labels of the test set alone
+
+    def test_per_label_names_come_through_csv(self, tmp_path: Path) -> None:
+        (tmp_path / "p.jsonl").write_text(
+            json.dumps({"labels": [{"key": "a,\n", "name": 'quo"ted; größe', "score": 1}]}) + "\n"
+        )
+        found = judge_file(tmp_path / "p.jsonl", as_dataset(["x"], [["a,\n", "b"]]), Scope())
+        write_per_label(found, tmp_path / "labels.csv")
+        with (tmp_path / "labels.csv").open(encoding="utf-8", newline="") as stream:
+            rows = list(csv.reader(stream))[1:]
+        assert rows == [["a,\n", 'quo"ted; größe', "1", "1", "1", "no"], ["b", "b", "1", "0", "0", "yes"]]
+
+    def test_tail_against_plain_ranking(self, sets: tuple[Dataset, Dataset], model: Model) -> None:
+        train, test = sets
+        assert train.labels is not None
+        truth = true_keys(test)
+        counts = dict(zip(model.labels.keys, np.asarray(train.labels.sum(axis=0)).ravel().astype(int), strict=True))
+        tested = [key for key in model.labels.keys if counts[key] and any(key in row for row in truth)]
+        rare = sorted(tested, key=lambda key: counts[key])[:10]
+        numbers = [model.labels.keys.index(key) for key in rare]
+        scores = model.score(test, np.array([numbers] * len(test)))
+        hits = dict.fromkeys((1, 10, 20), 0)
+        for column, key in enumerate(rare):
+            order = sorted(range(len(test)), key=lambda row: (-scores[row][column], key in truth[row]))
+            for k in hits:
+                hits[k] += sum(key in truth[row] for row in order[:k])
+        documents = [sum(key in row for row in truth) for key in rare]
+        found = workflows.evaluate(model, test, tail=True).tail
+        for name, bound in (("max", max), ("min", min)):
+            expected = {f"P@{k}": hits[k] / sum(bound(count, k) for count in documents) for k in hits}
+            assert found[name] == pytest.approx(expected)
+        held = sp.csr_array([[float(key in row) for key in rare] for row in truth])
+        assert found == tail_precision(scores, held)
+
+    def test_the_tail_takes_a_model(self, sets: tuple[Dataset, Dataset], model: Model) -> None:
+        with pytest.raises(ConfigError, match="takes a model"):
+            judge(model.predict(sets[1]), sets[1], Scope(tail=True))
+
+    def test_intervals_hold_the_value_and_follow_the_seed(self, sets: tuple[Dataset, Dataset], model: Model) -> None:
+        found = workflows.evaluate(model, sets[1], bootstrap=200)
+        assert {name.partition("@")[0] for name in found.intervals} >= {"P", "nDCG", "PSP", "PSnDCG", "R"}
+        for name, interval in found.intervals.items():
+            assert interval.value == pytest.approx(found.metrics[name])
+            assert interval.low <= interval.value <= interval.high
+            assert interval.high - interval.low > 0.01
+        assert workflows.evaluate(model, sets[1], bootstrap=200).intervals == found.intervals
+        assert workflows.evaluate(model, sets[1], bootstrap=200, seed=1).intervals != found.intervals
+
+    def test_differences_are_those_of_the_metrics(self, sets: tuple[Dataset, Dataset], model: Model) -> None:
+        train, test = sets
+        scope = Scope(bootstrap=100)
+        other = model_class("popularity")().fit(train)
+        results = {name: workflows.evaluate(each, test, scope) for name, each in (("a", model), ("b", other))}
+        (name, found), *none = workflows.differences(results, scope).items()
+        assert (name, none) == ("b", [])
+        for measure, interval in found.items():
+            expected = results["b"].metrics[measure] - results["a"].metrics[measure]
+            assert interval.value == pytest.approx(expected)
+            assert interval.low <= expected <= interval.high
+        assert found["P@1"].high < 0
+
+    def test_groups_need_frequent_labels(self, tmp_path: Path) -> None:
+        path = tmp_path / "p.jsonl"
+        path.write_text('{"labels": ["a"]}\n' * 4)
+        with pytest.raises(DataError, match="groups are of labels with 5 test documents, and the most is 4"):
+            judge_file(path, as_dataset(["x"] * 4, [["a"]] * 4), Scope(groups=True))
+
+    def test_what_cannot_be_computed_is_null(self, tmp_path: Path) -> None:
+        """Every document holds the label: there is none to put behind."""
+        path = tmp_path / "p.jsonl"
+        path.write_text('{"labels": ["a"]}\n' * 5)
+        found = judge_file(path, as_dataset(["x"] * 5, [["a"]] * 5), Scope(groups=True)).to_json()
+        assert found["groups"]["standard"][0]["auc"] is None
+        json.dumps(found, allow_nan=False)
+
+    @pytest.mark.parametrize(
+        "how", [{"unknown_labels": "keep"}, {"bootstrap": 1}, {"bootstrap": -1}, {"bootstrap": 10**7}]
+    )
+    def test_bad_scopes(self, how: dict[str, object]) -> None:
+        with pytest.raises(ConfigError):
+            Scope(**how)  # type: ignore[arg-type]
+
+
+def test_predictions_of_features_go_by_row(tmp_path: Path) -> None:
+    """Lines of features have no ids: the order of the lines tells, and labels are numbers in both."""
+    (tmp_path / "test.txt").write_text("2 3 4\n0,3 0:1\n2 1:1\n")
+    (tmp_path / "p.txt").write_text("2 4\n3:0.5 1:0.25\n2:1\n")
+    found = workflows.evaluate_predictions(tmp_path / "p.txt", tmp_path / "test.txt", train_file=tmp_path / "test.txt")
+    assert isinstance(found, Evaluation)
+    assert found.metrics["P@1"] == 1
+    assert found.metrics["PSP@1"] == 1
+    assert found.metrics["macroF1@3"] == pytest.approx(2 / 4)  # of the header's four labels
+    assert read(tmp_path / "test.txt").labels is not None
