@@ -180,12 +180,12 @@ def _plain(numbered: list[tuple[int, bytes]], limits: _Limits) -> Records | None
     if labels is None or pairs is None or len(pairs) % 2 or (len(labels) and labels.max() >= limits.labels):
         return None
     features, values = pairs[0::2], pairs[1::2]
+    if len(features) and not (features.min() >= 0 and features.max() < limits.features):
+        return None
     columns = features.astype(np.int64)
     counts = np.array([rest.count(b":") for rest in rests])
     rows = np.repeat(np.arange(len(rests)), counts)
     if len(columns) != counts.sum() or (columns != features).any() or not _finite(values):
-        return None
-    if len(columns) and (columns.min() < 0 or columns.max() >= limits.features):
         return None
     if ((np.diff(columns) <= 0) & (np.diff(rows) == 0)).any():
         return None
