@@ -21,7 +21,7 @@ from xmtc.files import parse_lines, read_blocks, replace_file
 from xmtc.parallel import run_parallel
 
 EXAMPLE = '{"text": "…", "labels": ["…"]}'
-BLOCK = 2 << 20  # bytes that a thread parses at a time
+BLOCK = 1 << 20  # bytes that a thread parses at a time; the text of one is about what is tokenised at a time
 
 
 def read_jsonl(path: str | Path, options: ReadOptions) -> Iterator[Records]:
