@@ -82,7 +82,7 @@ def read_some(path: str | Path, count: int, options: ReadOptions | None = None) 
 
 def stream(path: str | Path, options: ReadOptions | None = None, *, size: int = 1024, **how: Any) -> Iterator[Dataset]:
     """Documents a few at a time and without their labels, for prediction; '-' is standard input."""
-    options = replace(_options(options, how), labelled=False)
+    options = replace(_options(options, how), labelled=False, ignore_labels=True)
     empty = True
     for records in _records(path, options):
         if not len(records):

@@ -45,6 +45,8 @@ class ReadOptions:
     """What parts labels within one cell of a table; a cell that is a list, ["a", "b"], needs none."""
     labelled: bool = True
     """Whether every document must say its labels (it may say that it has none); else they are read where present."""
+    ignore_labels: bool = False
+    """Whether nobody asks for labels, so that what stands in their place does not matter."""
     bad_lines: BadLines = field(default_factory=BadLines)
     """What becomes of lines that cannot be read."""
     feature_count: int | None = None

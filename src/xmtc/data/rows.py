@@ -154,8 +154,8 @@ def identifier_of(value: Any, number: int, place: str) -> str:
 def labels_of(value: Any, name: str, place: str, options: ReadOptions) -> list[str]:
     """The labels of one document: a list of keys."""
     if not isinstance(value, list):
-        if not options.labelled:
-            return []  # nobody asked for them
+        if options.ignore_labels or (value is None and not options.labelled):
+            return []
         raise DataError(f'{place}: \'{shown(name)}\' must be a list such as ["a", "b"]. Got {json_kind(value)}.')
     out = []
     for label in value:
