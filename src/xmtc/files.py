@@ -20,6 +20,9 @@ from typing import IO, Any, BinaryIO, cast
 from xmtc.errors import DataError, shown
 
 COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
+MOST_LINE = 1 << 30
+"""Bytes of a line; an archive of a few megabytes can hold more than memory does."""
+_MOST_LOOKED_AT = 1 << 26
 _MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}  # none of them is UTF-8
 _BZIP2 = re.compile(rb"BZh[1-9](?:1A|\x17\x72|.?\Z)")  # 'BZh' alone may begin a text
 
@@ -90,10 +93,15 @@ def unchanged(path: str | Path) -> Iterator[None]:
 
 
 def first_bytes(path: str | Path, size: int = 1 << 16) -> bytes:
-    """The start of a file; of standard input what has arrived, which stays to be read."""
+    """Whole lines from the start of a file, one at least; of standard input what has arrived, which stays there."""
     if str(path) == "-":
         return cast("io.BufferedReader", sys.stdin.buffer).peek(size)[:size]
-    return next(iter(read_blocks(path, size)), b"")
+    with open_bytes(path) as stream:
+        start = block = _read(stream.read, size, path)
+        while block and b"\n" not in start and len(start) < _MOST_LOOKED_AT:
+            block = _read(stream.read, len(start), path)
+            start += block
+    return start[: start.rfind(b"\n") + 1] or start
 
 
 def _decompressor(raw: BinaryIO, kind: str) -> BinaryIO:
@@ -114,6 +122,7 @@ def read_blocks(path: str | Path, size: int = 1 << 20) -> Iterator[bytes]:
     """Blocks of about `size` bytes that end at a line end (the last may not); a damaged archive is a `DataError`."""
     with open_bytes(path) as stream:
         rest: list[bytes] = []  # the beginning of a line whose end is still to come
+        held = 0  # its bytes
         while True:
             # A pipe is answered as its lines come, not when a block is full.
             block = _read(stream.read1 if str(path) == "-" else stream.read, size, path)  # type: ignore[attr-defined]
@@ -122,9 +131,15 @@ def read_blocks(path: str | Path, size: int = 1 << 20) -> Iterator[bytes]:
             cut = block.rfind(b"\n") + 1
             if cut == 0:
                 rest.append(block)
+                held += len(block)
+                if held > MOST_LINE:
+                    raise DataError(
+                        f"{path}: a line of more than {MOST_LINE:,} bytes. Check that this is the right file."
+                    )
                 continue
             yield b"".join([*rest, block[:cut]])
             rest = [block[cut:]] if cut < len(block) else []
+            held = len(block) - cut
         if rest:
             yield b"".join(rest)
 

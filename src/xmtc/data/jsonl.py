@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
@@ -21,6 +22,7 @@ from xmtc.files import parse_lines, read_blocks, replace_file
 from xmtc.parallel import run_parallel
 
 EXAMPLE = '{"text": "…", "labels": ["…"]}'
+_NO_NUMBER = re.compile(rb"(?:NaN|Inf|Infinity)[ \t\r\n]*+[,}\]]")
 BLOCK = 1 << 20  # bytes that a thread parses at a time; the text of one is about what is tokenised at a time
 
 
@@ -106,6 +108,8 @@ def _fast(block: bytes, columns: Columns, schema: pa.Schema, options: ReadOption
     # Every line begins with { and ends with }: as many objects as lines then means one object a line.
     count, starts = len(ends), np.concatenate([[0], ends[:-1] + 1])
     if not ((characters[starts] == ord("{")).all() and (characters[ends - 1] == ord("}")).all() and _is_utf8(block)):
+        return None
+    if (b"Inf" in block or b"NaN" in block) and _NO_NUMBER.search(block):  # Arrow takes Inf and -NaN for numbers
         return None
     try:
         table = pj.read_json(

@@ -142,7 +142,7 @@ def _records(
     kept: list[int] = []
     for number, line in numbered:
         place = f"{path}:{number}"
-        head, _, rest = line.rstrip(b"\r").replace(b"\t", b" ").partition(b" ")
+        head, _, rest = line.rstrip().replace(b"\t", b" ").partition(b" ")
         if b":" in head:  # no labels, and the space that should say so is missing
             head, rest = b"", line
         try:

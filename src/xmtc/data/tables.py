@@ -23,14 +23,15 @@ from xmtc.data.rows import Batch, Columns, cell_labels, check_columns, choose_co
 from xmtc.data.writing import OneLine, from_line, label_lists
 from xmtc.dataset import Dataset
 from xmtc.errors import DataError, shown
-from xmtc.files import decode_line, first_bytes, has_surrogate, read_blocks, replace_file, unchanged
+from xmtc.files import decode_line, first_bytes, read_blocks, replace_file, unchanged
 
 _BATCH = 4096
 _DELIMITERS = (",", ";", "\t", "|")
 _MOST_AGAIN = 1 << 26  # characters of a CSV file that are looked at again after rows that are none
 Cells = Iterator[tuple[int, list[str] | DataError]]
+_Line = tuple[str, DataError | None]  # with its end, and what is wrong with it
 _BRACKETED = re.compile(r"(?:<[^>]*+>\s*+)++")
-_TO_QUOTE = re.compile('[",\r\n]')
+_TO_QUOTE = re.compile('[",;|\r\n]')
 
 
 def read_tsv(path: str | Path, options: ReadOptions) -> Iterator[Records]:
@@ -104,8 +105,8 @@ class _Lines(Iterator[str]):
         self._path = path
         self._lines = (line for block in read_blocks(path) for line in block.removesuffix(b"\n").split(b"\n"))
         self._number = 0  # lines that were given
-        self._row: list[str] = []  # of the row that is being read
-        self._waiting: deque[str] = deque()  # to be given again
+        self._row: list[_Line] = []  # of the row that is being read
+        self._waiting: deque[_Line] = deque()  # to be given again
         self._given_again = 0
         self.bad: DataError | None = None
         """What is wrong with a line of this row, if it is not UTF-8."""
@@ -125,27 +126,28 @@ class _Lines(Iterator[str]):
     def back_to(self, number: int) -> None:
         """Give the lines of this row from `number` on once more."""
         again = self._row[len(self._row) - (self._number + 1 - number) :]
-        self._given_again += sum(map(len, again))
+        self._given_again += sum(len(text) for text, _ in again)
         if self._given_again > _MOST_AGAIN:  # every line could open a quote that is never closed
             raise DataError(f"{self._path}:{number - 1}: too many quotes are not closed. Correct them first.")
         self._waiting.extendleft(reversed(again))
         self._number = number - 1
 
     def __next__(self) -> str:
-        text = self._waiting.popleft() if self._waiting else next(self._lines).decode("utf-8", "surrogateescape") + "\n"
+        text, bad = self._waiting.popleft() if self._waiting else self._decoded(next(self._lines))
         self._number += 1
-        if not text.isascii() and has_surrogate(text):
-            self.bad = self.bad or _not_utf8(text, self._path, self._number)
-        self._row.append(text)
+        self._row.append((text, bad))
+        self.bad = self.bad or bad
         return text.removeprefix("\ufeff") if self._number == 1 else text
 
-
-def _not_utf8(line: str, path: str | Path, number: int) -> DataError:
-    try:
-        decode_line(line.encode("utf-8", "surrogateescape"), path, number)
-    except DataError as error:
-        return error
-    raise AssertionError("a line that cannot be encoded was not UTF-8")
+    def _decoded(self, line: bytes) -> _Line:
+        try:
+            return line.decode("utf-8") + "\n", None
+        except UnicodeDecodeError:
+            pass
+        try:
+            raise AssertionError(decode_line(line, self._path, self._number + 1))
+        except DataError as error:
+            return line.decode("utf-8", "replace") + "\n", error
 
 
 def _delimiter(header: str) -> str:
