@@ -65,6 +65,26 @@ def test_first_bytes_begin_the_file(tmp_path, suffix):
     assert len(start) <= 500
 
 
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_line_without_end(tmp_path, suffix, monkeypatch):
+    """An archive of a few bytes can hold a line that fills the memory."""
+    path = pack(tmp_path / f"a{suffix}", b"short\n" + bytes(3 << 20))
+    assert sum(map(len, read_blocks(path, 1000))) == 6 + (3 << 20)
+    monkeypatch.setattr("xmtc.files.MOST_LINE", 1 << 20)
+    with pytest.raises(DataError, match="a line of more than 1,048,576 bytes"):
+        list(read_blocks(path, 1000))
+    monkeypatch.setattr("xmtc.files._MOST_LOOKED_AT", 1 << 10)
+    assert first_bytes(path, 100) == b"short\n"
+    assert len(first_bytes(pack(tmp_path / f"b{suffix}", bytes(1 << 20)), 100)) < 5000
+
+
+@pytest.mark.parametrize("start", [b"BZh", b"BZhang wrote this\n", b"BZh9 words\n", b"BZ"])
+def test_a_text_that_begins_as_an_archive_does(tmp_path, start):
+    path = tmp_path / "a.txt"
+    path.write_bytes(start)
+    assert b"".join(read_blocks(path)) == start
+
+
 def test_several_compressed_members_are_one_file(tmp_path):
     for suffix in SUFFIXES[1:]:
         one = pack(tmp_path / f"one{suffix}", b"first\n").read_bytes()

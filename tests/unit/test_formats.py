@@ -867,6 +867,15 @@ class TestWriting:
                     write(Dataset(fields={name: pa.chunked_array([["t"]])}), tmp_path / file)
         assert os.listdir(tmp_path) == []
 
+    def test_fields_with_separators_in_their_names(self, tmp_path):
+        fields = {"a;b;c;d|e": pa.chunked_array([["one"]]), 'say "x"': pa.chunked_array([["two"]])}
+        for name in ("a.csv", "a.tsv", "a.jsonl", "a.parquet"):
+            write(Dataset(fields=fields), tmp_path / name)
+            assert fields_of(read(tmp_path / name, text_fields=list(fields))) == {
+                "a;b;c;d|e": ["one"],
+                'say "x"': ["two"],
+            }
+
     def test_labels_that_are_not_numbers(self, tmp_path):
         dataset = as_dataset(sp.csr_array(np.eye(1, dtype=np.float32)), [["x"]])
         for file_format, name in FEATURE_NAMES.items():
