@@ -131,3 +131,197 @@ class TestCompare:
         assert mistake("compare", test, ova) == f"{test}: is a file. The model folder comes first."
         assert "no such file" in mistake("compare", ova, "nowhere.jsonl")
         assert "must be count or drop" in mistake("compare", ova, test, "--unknown-labels", "x")
+
+
+class TestPredictions:
+    """Somebody's file of predictions in place of a model."""
+
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def written(ova: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        folder = tmp_path_factory.mktemp("predictions")
+        for name in ("p.jsonl", "p.tsv", "p.parquet", "p.jsonl.gz"):
+            call("predict", ova, data / "test.jsonl", "--output", folder / name)
+        call("predict", ova, data / "test.jsonl", "--output", folder / "parts", "--parts", 30)
+        return folder
+
+    @pytest.mark.parametrize("name", ["p.jsonl", "p.tsv", "p.parquet", "p.jsonl.gz", "parts"])
+    def test_the_numbers_are_those_of_the_model(
+        self, written: Path, ova: Path, data: Path, tmp_path: Path, name: str
+    ) -> None:
+        expected = scores(ova, data / "test.jsonl", tmp_path)
+        done = call(
+            *("evaluate", "--predictions", written / name, data / "test.jsonl", "--train", data / "train.jsonl"),
+            *("--json", tmp_path / "s.json"),
+        )
+        found = json.loads((tmp_path / "s.json").read_text())
+        assert found == {**{key: pytest.approx(value) for key, value in expected.items()}, "seconds": 0.0}
+        assert "\n100 documents\n" in done.out
+        assert "test labels unseen in training: 0" in done.out
+
+    def test_without_training_documents(self, written: Path, data: Path) -> None:
+        done = call("evaluate", "--predictions", written / "p.jsonl", data / "test.jsonl")
+        assert "PSP@" not in done.out
+        assert "training labels are not known: --train FILE adds PSP" in done.out
+
+    def test_documents_without_a_prediction_are_counted(self, written: Path, data: Path, tmp_path: Path) -> None:
+        lines = (written / "p.tsv").read_text().splitlines()
+        first = lines[1].split("\t")[0]
+        kept = [line for line in lines if line.split("\t")[0] != first]
+        (tmp_path / "p.tsv").write_text("\n".join(kept) + "\n")
+        said = call("evaluate", "--predictions", tmp_path / "p.tsv", data / "test.jsonl").out
+        assert "100 documents, 1 of them without a predicted label" in said
+
+    def test_of_features(self, models: Path, data: Path, tmp_path: Path) -> None:
+        call("predict", models / "features", data / "test.txt", "--output", tmp_path / "p.jsonl")
+        more = ("--train", data / "train.txt", "--json", tmp_path / "t.json")
+        call("evaluate", "--predictions", tmp_path / "p.jsonl", data / "test.txt", *more)
+        found = json.loads((tmp_path / "t.json").read_text())
+        expected = scores(models / "features", data / "test.txt", tmp_path)
+        assert {name: found[name] for name in NAMES} == pytest.approx({name: expected[name] for name in NAMES})
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ('{"id": "x", "labels": [["a", NaN]]}\n', ":1: a score is not a number"),
+            ('{"id": "x", "labels": ["a", "a"]}\n', ":1: a label is there twice"),
+            ('{"labels": ["a"]}\n', ": 1 predictions for 100 test documents"),
+            ('{"labels": ["a"]}\n' * 100, ": no predicted label is one of the test file: 'a' there,"),
+            ("", ": empty."),
+            ("words\n", ":1: not a known form of predictions"),
+        ],
+    )
+    def test_bad_files(self, data: Path, tmp_path: Path, content: str, message: str) -> None:
+        path = tmp_path / "predictions"
+        path.write_text(content)
+        said = mistake("evaluate", "--predictions", path, data / "test.jsonl", "--json", tmp_path / "s.json")
+        assert said.startswith(f"{path}{message}")
+        assert [each.name for each in tmp_path.iterdir()] == ["predictions"]
+
+    def test_mistakes(self, written: Path, ova: Path, data: Path, tmp_path: Path) -> None:
+        test, path = data / "test.jsonl", written / "p.jsonl"
+        needs = "evaluate needs a model folder and a test file, or --predictions FILE and a test file."
+        assert mistake("evaluate", ova, "--predictions", path, test) == needs
+        assert mistake("evaluate", test) == needs
+        assert "Missing argument" in mistake("evaluate")
+        assert "Missing argument" in mistake("evaluate", "--predictions", path)
+        for option, value in (("--train", test), ("--predictions-format", "jsonl")):
+            assert f"{option} goes with --predictions FILE." in mistake("evaluate", ova, test, option, value)
+        said = mistake("evaluate", "--predictions", path, test, "--predictions-format", "jsnol")
+        assert said.startswith(f"{path}: no such form of predictions: 'jsnol'. Did you mean 'jsonl'? Known: jsonl,")
+        assert "--tail scores given labels" in mistake("evaluate", "--predictions", path, test, "--tail")
+        assert "no such file" in mistake("evaluate", "--predictions", tmp_path / "no", test)
+        assert "so not one of predictions" in mistake("evaluate", "--predictions", tmp_path, test)
+        assert "is the file that is read" in mistake("evaluate", "--predictions", path, test, "--json", path)
+        assert path.read_text().startswith('{"id": ')
+
+
+class TestCloserLooks:
+    def test_intervals_stand_beside_their_values(self, ova: Path, data: Path, tmp_path: Path) -> None:
+        done = call("evaluate", ova, data / "test.jsonl", "--bootstrap", 50, "--json", tmp_path / "s.json")
+        found = json.loads((tmp_path / "s.json").read_text())
+        for name, (low, high) in found["intervals"].items():
+            assert low <= found[name] <= high
+        line = next(line for line in done.out.splitlines() if line.startswith("P@3 "))
+        low, high = found["intervals"]["P@3"]
+        assert line.split(maxsplit=2)[2] == f"[{100 * low:.2f}, {100 * high:.2f}]"
+
+    def test_seed_of_the_resamples(self, ova: Path, data: Path) -> None:
+        command = ("evaluate", ova, data / "test.jsonl", "--bootstrap", 50)
+
+        def table(*more: object) -> str:
+            return call(*command, *more).out.partition("\n\n")[0]
+
+        assert table() == table("--seed", 0) != table("--seed", 1)
+
+    def test_groups_and_tail(self, ova: Path, data: Path, tmp_path: Path) -> None:
+        done = call("evaluate", ova, data / "test.jsonl", "--groups", "--tail", "--json", tmp_path / "s.json")
+        found = json.loads((tmp_path / "s.json").read_text())
+        assert [group["least"] for group in found["groups"]["standard"]] == sorted(
+            (group["least"] for group in found["groups"]["standard"]), reverse=True
+        )
+        assert set(found["tail"]) == {"max", "min"}
+        assert found["tail"]["min"]["P@10"] > 0.5
+        for words in ("head ", "middle ", "tail ", "AUC pessimistic", "Σ max(documents, k)"):
+            assert words in done.out
+
+    def test_groups_of_a_small_test_file(self, tiny: tuple[Path, Path]) -> None:
+        said = mistake("evaluate", *tiny, "--groups")
+        assert said == "groups are of labels with 5 test documents, and the most is 1. Leave out --groups."
+
+    def test_per_label(self, tiny: tuple[Path, Path], tmp_path: Path) -> None:
+        """Both documents get a and b; one holds b and a new label, the other a."""
+        call("evaluate", *tiny, "--per-label", tmp_path / "l.csv")
+        assert (tmp_path / "l.csv").read_text().splitlines() == [
+            "key,name,support,suggested@5,hits@5,never_suggested",
+            "a,a,1,2,1,no",
+            "b,b,1,2,1,no",
+            "new,new,1,0,0,yes",
+        ]
+
+    def test_filter(self, tmp_path: Path) -> None:
+        """Labels a and b are 0 and 1 of lbl.json; the best answer to the first document is taken out of it."""
+        rows = [{"text": "x", "labels": ["a", "b"]}, {"text": "y", "labels": ["a"]}]
+        (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        (tmp_path / "lbl.json").write_text('{"uid": "a", "title": "A"}\n{"uid": "b", "title": "B"}\n')
+        (tmp_path / "f.txt").write_text("0 0\n")
+        call("train", tmp_path / "train.jsonl", "--model", "popularity", "--out", tmp_path / "m")
+        test, more = tmp_path / "train.jsonl", ("--filter", tmp_path / "f.txt")
+        assert scores(tmp_path / "m", test, tmp_path)["R@1"] == 0.75
+        assert scores(tmp_path / "m", test, tmp_path, *more)["R@1"] == 1
+        assert "100.00" in call("compare", tmp_path / "m", test, *more).out
+        (tmp_path / "f.txt").write_text("0 0\n2 0\n")
+        assert f"{tmp_path / 'f.txt'}:2: no document 2 among 2" in mistake("evaluate", tmp_path / "m", test, *more)
+        said = mistake("evaluate", tmp_path / "m", test, *more, "--on-bad-line", "skip")
+        assert said.startswith("--filter counts documents")
+        assert mistake("compare", tmp_path / "m", test, *more, "--on-bad-line", "skip") == said
+
+    @pytest.mark.parametrize("number", ["1", "-1", "9", "1000001"])
+    def test_too_few_or_many_resamples(self, ova: Path, data: Path, number: str) -> None:
+        said = mistake("evaluate", ova, data / "test.jsonl", "--bootstrap", number)
+        assert said == f"'bootstrap' must be 0, or between 10 and 1,000,000 resamples. Got {number}."
+
+    def test_other_mistakes(self, ova: Path, data: Path, tmp_path: Path) -> None:
+        test = data / "test.jsonl"
+        assert "'seed' must be" in mistake("evaluate", ova, test, "--bootstrap", 20, "--seed", -1)
+        assert "no such file" in mistake("evaluate", ova, test, "--filter", tmp_path / "no")
+        one = tmp_path / "one"
+        assert "is named for two things" in mistake("evaluate", ova, test, "--json", one, "--per-label", one)
+        assert "there is no folder" in mistake("evaluate", ova, test, "--per-label", tmp_path / "no" / "l.csv")
+        assert "is the file that is read" in mistake("evaluate", ova, test, "--per-label", test)
+
+
+class TestCompareClosely:
+    def test_differences_to_the_first(self, models: Path, data: Path, tmp_path: Path) -> None:
+        folders = [models / "one_vs_all", models / "popularity"]
+        done = call("compare", *folders, data / "test.jsonl", "--bootstrap", 50)
+        first, second = (scores(folder, data / "test.jsonl", tmp_path) for folder in folders)
+        at = done.out.index(f"against {folders[0]}")
+        line = next(line for line in done.out[at:].splitlines() if line.startswith("P@1 "))
+        assert line.split()[1] == f"{100 * (second['P@1'] - first['P@1']):+.2f}"
+        assert line.endswith("*")
+        assert "shared labels, %" in done.out
+
+    def test_models_that_know_different_features(self, data: Path, tmp_path: Path) -> None:
+        """Lines of features without a header: each model leaves out what it does not know."""
+        (tmp_path / "a.svm").write_text("0 0:1\n1 1:1\n")
+        (tmp_path / "b.svm").write_text("0 0:1 5:1\n1 1:1 6:1\n")
+        (tmp_path / "test.svm").write_text("0 0:1 9:1\n1 1:1 6:1\n")
+        for name in ("a", "b"):
+            call("train", tmp_path / f"{name}.svm", "--model", "one_vs_all", "--out", tmp_path / name)
+        done = call("compare", tmp_path / "a", tmp_path / "b", tmp_path / "test.svm")
+        assert next(line for line in done.out.splitlines() if line.startswith("P@1")).split() == [
+            "P@1",
+            "100.00",
+            "100.00",
+        ]
+
+    def test_fields_by_other_names(self, models: Path, data: Path, tmp_path: Path) -> None:
+        """The same test file as a table with columns of its own."""
+        rows = [json.loads(line) for line in (data / "test.jsonl").read_text().splitlines()]
+        lines = [f"{row['text']}\t{'|'.join(row['labels'])}" for row in rows]
+        (tmp_path / "t.tab").write_text("body of it\tsubjects here\n" + "\n".join(lines) + "\n")
+        how = ("--text-field", "body of it", "--label-field", "subjects here", "--label-separator", "|")
+        expected = call("compare", models / "knn", data / "test.jsonl").out.splitlines()[2:8]
+        assert call("compare", models / "knn", tmp_path / "t.tab", *how).out.splitlines()[2:8] == expected
+        assert "no text" in mistake("compare", models / "knn", tmp_path / "t.tab")
