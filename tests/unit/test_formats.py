@@ -1085,21 +1085,21 @@ def often(examples: int) -> Callable:
 
 
 @pytest.mark.parametrize("file_format", TEXT_NAMES)
-@often(60)
+@often(40)
 @given(dataset=text_datasets())
 def test_text_comes_back_or_is_refused(place, file_format, dataset):
     check_round_trip(dataset, file_format, place)
 
 
 @pytest.mark.parametrize("file_format", TEXT_NAMES)
-@often(20)
+@often(12)
 @given(dataset=text_datasets())
 def test_there_and_back(place, file_format, dataset):
     check_there_and_back(dataset, file_format, place)
 
 
 @pytest.mark.parametrize("file_format", FEATURE_NAMES)
-@often(50)
+@often(30)
 @given(dataset=feature_datasets())
 def test_features_come_back(place, file_format, dataset):
     check_features(dataset, file_format, place)
@@ -1175,7 +1175,7 @@ def check_jsonl_ways_agree(folder: Path, lines: list[tuple[str, str]], how: dict
 HOW = st.fixed_dictionaries({"labelled": st.booleans(), "skip": st.booleans()})
 
 
-@often(400)
+@often(250)
 @given(st.lists(st.tuples(NEAR_JSON, ENDS), min_size=1, max_size=4), HOW)
 def test_both_ways_through_jsonl_agree(place, lines, how):
     check_jsonl_ways_agree(place, lines, how)
@@ -1236,7 +1236,7 @@ def check_parquet_ways_agree(folder: Path, table: pa.Table, how: dict[str, bool]
     assert fast == slow
 
 
-@often(150)
+@often(100)
 @given(near_tables(), HOW)
 def test_both_ways_through_parquet_agree(place, table, how):
     check_parquet_ways_agree(place, table, how)
@@ -1317,7 +1317,7 @@ def check_feature_ways_agree(folder: Path, lines: list[str], header: bool, how: 
 FEATURE_HOW = st.fixed_dictionaries({"skip": st.booleans(), "known": st.none() | st.integers(1, 3)})
 
 
-@often(300)
+@often(200)
 @given(st.lists(FEATURE_LINE, min_size=1, max_size=3), st.booleans(), FEATURE_HOW)
 def test_both_ways_through_features_agree(place, lines, header, how):
     check_feature_ways_agree(place, lines, header, how)

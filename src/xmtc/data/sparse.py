@@ -92,7 +92,7 @@ def read_libsvm(path: str | Path, options: ReadOptions) -> Iterator[Records]:
     """Batches of feature rows; nobody says how many features or labels there are, and a comment begins with #."""
     number = 0
     known = options.feature_count
-    limits = _Limits(MOST if known is None else known, MOST, "the model", drop_beyond=known is not None)
+    limits = _Limits(MOST if known is None else known, MOST, "this format", drop_beyond=known is not None)
     for block in read_blocks(path):
         if number == 0:
             block = block.removeprefix(b"\xef\xbb\xbf")

@@ -27,7 +27,7 @@ from xmtc.files import decode_line, first_bytes, read_blocks, replace_file, unch
 
 _BATCH = 4096
 _DELIMITERS = (",", ";", "\t", "|")
-_MOST_AGAIN = 1 << 26  # characters of a CSV file that are looked at again after rows that are none
+_MOST_AGAIN = 1 << 25  # characters of a CSV file that are looked at again after rows that are none
 Cells = Iterator[tuple[int, list[str] | DataError]]
 _Line = tuple[str, DataError | None]  # with its end, and what is wrong with it
 _BRACKETED = re.compile(r"(?:<[^>]*+>\s*+)++")
