@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -333,11 +334,17 @@ def convert_file(
 
 def refuse_taken(target: Path, file_format: str, force: bool) -> None:
     """Refuse to write where something is already, be it only the file of labels that goes beside the documents."""
+    for place in _written(target, file_format):
+        taken = place.is_file() or (place.is_dir() and any(place.iterdir()))  # a device has nothing to lose
+        if taken and not force:
+            raise DataError(f"{place}: is there already. Choose another name, or replace it with --force.")
+
+
+def _written(target: Path, file_format: str) -> list[Path]:
+    """The files that documents go to: one, or one more for their labels."""
     beside = {"attentionxml": lines.labels_beside, "npz": matrices.labels_beside}.get(file_format)
-    for place in (target, None if beside is None else beside(target)):
-        if place is None or force or not place.exists() or (place.is_dir() and not any(place.iterdir())):
-            continue
-        raise DataError(f"{place}: is there already. Choose another name, or replace it with --force.")
+    found = None if beside is None else beside(target)
+    return [target] if found is None else [target, found]
 
 
 def convert_vocabulary(source: str | Path, target: str | Path, language: str | None = None) -> int:
@@ -375,13 +382,20 @@ def split_file(
     places = {name: out / (form.part_name.format(name) + ending) for name in rows}
     for place in places.values():
         refuse_taken(place, form.name, force)
+    new = [path for place in places.values() for path in _written(place, form.name) if not path.exists()]
+    new += [] if out.exists() else [out]
     make_folder(out)
     written = {}
-    with progress.task(f"writing to {out}", total=len(documents)) as task:
-        for name, place in places.items():
-            changed = write(documents.take(rows[name]), place, file_format=form.name, lossy=lossy)
-            written[place] = len(rows[name]), changed
-            task.advance(len(rows[name]))
+    try:
+        with progress.task(f"writing to {out}", total=len(documents)) as task:
+            for name, place in places.items():
+                changed = write(documents.take(rows[name]), place, file_format=form.name, lossy=lossy)
+                written[place] = len(rows[name]), changed
+                task.advance(len(rows[name]))
+    except XmtcError:  # all of the parts or none of them
+        for path in new:
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        raise
     return written
 
 

@@ -239,9 +239,11 @@ def test_odd_files_work(tmp_path: Path, form: str, rows: list[tuple[str, list[st
     use(tmp_path / next(iter(written)), rows, tmp_path)
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["LF", "CRLF"])
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["", "BOM"])
-@pytest.mark.parametrize("last", [True, False], ids=["", "no line end at the end"])
+@pytest.mark.parametrize(
+    ("mark", "end", "last"),
+    [(b"", "\r\n", True), (b"\xef\xbb\xbf", "\n", True), (b"", "\n", False), (b"\xef\xbb\xbf", "\r\n", False)],
+    ids=["CRLF", "BOM", "no line end at the end", "all of these"],
+)
 @pytest.mark.parametrize("form", FORMS)
 def test_line_ends_and_byte_order_marks(tmp_path: Path, form: str, end: str, mark: bytes, last: bool) -> None:
     written = lines_of(form, PLAIN)

@@ -198,6 +198,19 @@ class TestSplit:
         assert f"{tmp_path / 'train_labels.txt'}: is there already." in said
         assert (tmp_path / "train_labels.txt").read_text() == "precious"
 
+    def test_all_parts_or_none(self, tmp_path: Path) -> None:
+        """One document cannot be written as asked; whichever it is, in train or in test."""
+        command = ("data", "split", tmp_path / "t.jsonl", "--out", tmp_path / "out", "--test", 0.5)
+        for bad in range(8):
+            rows = [{"text": f"text {n}" + "\r" * (n == bad), "labels": ["a"]} for n in range(8)]
+            (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+            assert "cannot carry" in mistake(*command, "--to", "attentionxml")
+            assert files(tmp_path) == ["t.jsonl"]
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "mine").write_text("precious")
+        assert "cannot carry" in mistake(*command, "--to", "tsv")
+        assert files(tmp_path / "out") == ["mine"]
+
     def test_equal_documents_stay_together_unless_told(self, tmp_path: Path) -> None:
         rows = [{"id": str(n), "text": f"same text {n % 10}", "labels": ["a"]} for n in range(40)]
         (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -267,6 +280,17 @@ class TestConvert:
         call("data", "convert", tmp_path / "t.txt", tmp_path / "t.jsonl")
         rows = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()]
         assert [(row["text"], row["labels"]) for row in rows] == [("one", []), ("", []), ("two", [])]
+
+    def test_standard_input(self, small: Path, tmp_path: Path) -> None:
+        call("data", "convert", "-", tmp_path / "o.csv", stdin=small.read_bytes())
+        assert len(read(tmp_path / "o.csv")) == 5
+        said = mistake("data", "convert", "-", tmp_path / "p.csv", stdin="{\n")
+        assert said.startswith("standard input:1: not JSON")
+        assert mistake("train", "-", "--out", tmp_path / "m", stdin=" ").startswith("standard input: empty.")
+        assert files(tmp_path) == ["o.csv", "small.jsonl"]
+
+    def test_to_a_device(self, small: Path) -> None:
+        call("data", "convert", small, "/dev/null", "--to", "jsonl")
 
     def test_fields_stay_apart(self, tmp_path: Path) -> None:
         (tmp_path / "t.jsonl").write_text('{"title": "t", "body": "b", "tags": ["x"]}\n')

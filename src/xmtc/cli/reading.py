@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xmtc.cli.common import check_choice, tell
+from xmtc.errors import DataError
 
 if TYPE_CHECKING:
     from xmtc.data.records import ReadOptions
@@ -28,7 +29,12 @@ def reads_documents(command: Callable[..., None]) -> Callable[..., None]:
 
     def run(**given: Any) -> None:
         options = read_options(**{name: given.pop(name) for name in own})
-        command(**given, options=options)
+        try:
+            command(**given, options=options)
+        except DataError as error:
+            if not str(error).startswith("-:"):
+                raise
+            raise DataError(f"standard input{str(error).removeprefix('-')}") from None
         _tell_bad_lines(options)  # a mistake gets one line, and nothing before it
 
     kept = [parameter for name, parameter in signature.parameters.items() if name != "options"]
