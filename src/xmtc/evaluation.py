@@ -264,9 +264,8 @@ def _filtered(predictions: TopK, truth: Csr, extra: Sequence[str], path: Path) -
     held = sp.csr_array(truth.astype(bool).astype(np.float32))
     kept = sp.csr_array(held - held.multiply(pairs.astype(bool)))
     kept.eliminate_zeros()
-    out = np.zeros(predictions.labels.shape, dtype=bool)
-    for row in np.unique(rows):
-        out[row] = np.isin(predictions.labels[row], pairs.indices[pairs.indptr[row] : pairs.indptr[row + 1]])
+    start = np.arange(len(predictions), dtype=np.int64)[:, None] * truth.shape[1]  # each pair as one number
+    out = np.isin(start + predictions.labels, start[rows, 0] + numbers) & (predictions.labels >= 0)  # (n, k)
     order = np.argsort(out, axis=1, kind="stable")  # what is filtered goes last
     labels = np.take_along_axis(np.where(out, -1, predictions.labels), order, axis=1)
     scores = np.take_along_axis(np.where(out, -np.inf, predictions.scores), order, axis=1)
