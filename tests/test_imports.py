@@ -17,7 +17,7 @@ TIERS = [
     {"topk"},
     {"store"},
     {"data", "text", "labels", "metrics"},
-    {"linear", "nn", "evaluation"},
+    {"linear", "nn", "evaluation", "conversion"},
     {"models"},
     {"bulk", "restrict"},
     {"workflows"},

@@ -451,7 +451,7 @@ class TestGet:
     def test_a_mirror_without_the_file(
         self, mirror: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("xmtc.data.downloads.PAUSES", ())
+        monkeypatch.setattr("xmtc.data.transport.PAUSES", ())
         done = call("data", "get", "cooking", "--out", tmp_path, "--mirror", mirror[0], ok=False)
         assert done.status == 2
         assert done.err.count("\n") == 1

@@ -105,7 +105,7 @@ def split(
 ) -> None:
     """Split documents into train and test, each label kept in train where it can be."""
     from xmtc.cli.progress import terminal_progress
-    from xmtc.workflows import split_file
+    from xmtc.conversion import split_file
 
     written = split_file(
         *(source, out),
@@ -140,15 +140,15 @@ def convert(
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")] = False,
 ) -> None:
     """Write documents in another format, or a vocabulary as JSONL or TSV."""
-    from xmtc import workflows
+    from xmtc import conversion
     from xmtc.cli.progress import terminal_progress
 
     check_writable(None if target.is_dir() else target, source)
-    workflows.refuse_taken(target, "", force)  # before the work, not after it
+    conversion.refuse_taken(target, force)  # before the work, not after it
     if vocabulary:
-        say(f"{target}: {workflows.convert_vocabulary(source, target, language):,} labels")
+        say(f"{target}: {conversion.convert_vocabulary(source, target, language):,} labels")
         return
-    documents, changed = workflows.convert_file(
+    documents, changed = conversion.convert_file(
         *(source, target),
         to=to,
         lossy=lossy,

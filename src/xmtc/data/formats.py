@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from xmtc.data import matrices
 from xmtc.data.annif import (
     is_annif,
     is_text_folder,
@@ -59,6 +60,10 @@ class Format:
     """Whether fields of text stay apart."""
     ids: bool = False
     """Whether document ids are kept."""
+    packs: bool = True
+    """Whether such a file may be compressed as a whole."""
+    labels_beside: Callable[[Path], Path | None] | None = None
+    """Where the labels go that are in a file of their own."""
 
 
 _TABLE: dict[str, Any] = {"fields": True, "ids": True}
@@ -70,18 +75,32 @@ FORMATS: dict[str, Format] = {
         Format("jsonl", "one JSON object a line", read_jsonl, write_jsonl, "{}.jsonl", (".jsonl", ".ndjson"), **_TABLE),
         Format("csv", "a table with a header, cells in quotes", read_csv, write_csv, "{}.csv", (".csv",), **_TABLE),
         Format("tsv", "a table with a header, no quotes", read_tsv, write_tsv, "{}.tsv", (".tsv", ".tab"), **_TABLE),
-        Format("parquet", "a table in columns", read_parquet, write_parquet, "{}.parquet", (".parquet",), **_TABLE),
+        Format(
+            *("parquet", "a table in columns", read_parquet, write_parquet, "{}.parquet", (".parquet",)),
+            **_TABLE,
+            packs=False,
+        ),
         Format("fasttext", "__label__a __label__b text", read_fasttext, write_fasttext, "{}.txt", (".ft",)),
         Format("annif", "text, a tab, <uri> <uri>", read_annif, write_annif, "{}.tsv"),
-        Format("annif-folder", "NAME.txt beside NAME.tsv", read_annif_folder, write_annif_folder, "{}", ids=True),
+        Format(
+            *("annif-folder", "NAME.txt beside NAME.tsv", read_annif_folder, write_annif_folder, "{}"),
+            ids=True,
+            packs=False,
+        ),
         Format(
             *("attentionxml", "NAME_texts.txt beside NAME_labels.txt", read_attentionxml, write_attentionxml),
             *("{}_texts.txt", ("_texts.txt",)),
+            labels_beside=labels_beside,
         ),
         Format("lf", "title, content, target_ind; lbl.json beside", read_lf, write_lf, "{}.json", (".json",), **_TABLE),
         Format("xmlrepo", "a header, then l1,l2 f:v f:v", read_xmlrepo, write_xmlrepo, "{}.txt", **_FEATURES),
         Format("libsvm", "l1,l2 f:v f:v", read_libsvm, write_libsvm, "{}.svm", (".svm", ".libsvm"), **_FEATURES),
-        Format("npz", "X.trn.npz beside Y.trn.npz", read_npz, write_npz, "X.{}.npz", (".npz",), **_FEATURES),
+        Format(
+            *("npz", "X.trn.npz beside Y.trn.npz", read_npz, write_npz, "X.{}.npz", (".npz",)),
+            **_FEATURES,
+            packs=False,
+            labels_beside=matrices.labels_beside,
+        ),
         Format("text", "one text a line, no labels", read_text),
     )
 }

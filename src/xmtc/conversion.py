@@ -1,0 +1,110 @@
+"""Files of documents and of labels made into others: another format, or the parts of a split."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from xmtc.data.formats import FORMATS, detected, format_to_write, named_format, write
+from xmtc.data.reading import read
+from xmtc.data.records import ReadOptions
+from xmtc.data.splitting import split
+from xmtc.data.vocabularies import read_vocabulary, write_vocabulary
+from xmtc.errors import DataError, XmtcError
+from xmtc.files import COMPRESSED, make_folder
+from xmtc.progress import Progress, silent
+
+
+def convert_file(
+    source: str | Path,
+    target: str | Path,
+    *,
+    to: str | None = None,
+    lossy: bool = False,
+    vocabulary: str | Path | None = None,
+    language: str | None = None,
+    unknown_labels: str = "refuse",
+    force: bool = False,
+    options: ReadOptions | None = None,
+    progress: Progress = silent,
+) -> tuple[int, int]:
+    """Documents in another format; returns their number, and how often characters had to be replaced."""
+    documents = read(
+        *(source, options),
+        labelled=False,
+        vocabulary=vocabulary,
+        language=language,
+        unknown_labels=unknown_labels,
+        progress=progress,
+    )
+    refuse_taken(Path(target), force, format_to_write(Path(target), documents, to).name)
+    with progress.task(f"writing {Path(target).name}") as task:
+        changed = write(documents, target, file_format=to, lossy=lossy)
+        task.advance(len(documents))
+    return len(documents), changed
+
+
+def refuse_taken(target: Path, force: bool, file_format: str | None = None) -> None:
+    """Refuse to write where something is already, be it only the file of labels that goes beside the documents."""
+    for place in _written(target, file_format):
+        taken = place.is_file() or (place.is_dir() and any(place.iterdir()))  # a device has nothing to lose
+        if taken and not force:
+            raise DataError(f"{place}: is there already. Choose another name, or replace it with --force.")
+
+
+def _written(target: Path, file_format: str | None) -> list[Path]:
+    """The files that documents go to: one, or one more for their labels."""
+    beside = None if file_format is None else FORMATS[file_format].labels_beside
+    found = None if beside is None else beside(target)
+    return [target] if found is None else [target, found]
+
+
+def convert_vocabulary(source: str | Path, target: str | Path, language: str | None = None) -> int:
+    """A label vocabulary as JSONL or TSV; returns the number of labels."""
+    vocabulary = read_vocabulary(source, language=language)
+    write_vocabulary(vocabulary, target)
+    return len(vocabulary.index)
+
+
+def split_file(
+    source: str | Path,
+    out: str | Path,
+    *,
+    test: float = 0.2,
+    valid: float = 0.0,
+    seed: int = 0,
+    together: bool = True,
+    to: str | None = None,
+    lossy: bool = False,
+    force: bool = False,
+    options: ReadOptions | None = None,
+    progress: Progress = silent,
+) -> dict[Path, tuple[int, int]]:
+    """Parts of a file in a folder, in the file's own format unless `to` names one.
+
+    Returns of each file the number of documents, and how often characters had to be replaced.
+    """
+    out = Path(out)
+    file_format = (options.file_format if options else None) or detected(source)
+    form = named_format(to or file_format, source)
+    ending = next((ending for ending in COMPRESSED if form.packs and str(source).endswith(ending)), "")
+    documents = read(source, options, progress=progress)
+    rows = split(documents, test, valid, seed, together=together)
+    places = {name: out / (form.part_name.format(name) + ending) for name in rows}
+    for place in places.values():
+        refuse_taken(place, force, form.name)
+    new = [path for place in places.values() for path in _written(place, form.name) if not path.exists()]
+    new += [] if out.exists() else [out]
+    make_folder(out)
+    written = {}
+    try:
+        with progress.task(f"writing to {out}", total=len(documents)) as task:
+            for name, place in places.items():
+                changed = write(documents.take(rows[name]), place, file_format=form.name, lossy=lossy)
+                written[place] = len(rows[name]), changed
+                task.advance(len(rows[name]))
+    except XmtcError:  # all of the parts or none of them
+        for path in new:
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        raise
+    return written
