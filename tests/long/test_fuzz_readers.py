@@ -370,7 +370,7 @@ def near_matrices(draw: st.DrawFn) -> dict[str, np.ndarray]:
     matrix = sp.random(3, 4, 0.5, draw(st.sampled_from(["csr", "csc"])), random_state=0)
     parts = {"indices": matrix.indices, "indptr": matrix.indptr, "data": matrix.data}
     parts |= {"shape": np.array(matrix.shape), "format": np.array(matrix.format.encode())}
-    for name in draw(st.lists(st.sampled_from(sorted(parts)), max_size=2)):
+    for name in draw(st.lists(st.sampled_from(sorted(parts)), max_size=2, unique=True)):
         way = draw(st.integers(0, 4))
         if way == 0:
             del parts[name]
