@@ -37,6 +37,8 @@ def convert_file(
         unknown_labels=unknown_labels,
         progress=progress,
     )
+    if options is not None and (documents.labels is None or documents.labels.nnz == 0):
+        options.notes.append(f"{source}: no document has a label. If it should: --label-field NAME.")
     refuse_taken(Path(target), force, format_to_write(Path(target), documents, to).name)
     with progress.task(f"writing {Path(target).name}") as task:
         changed = write(documents, target, file_format=to, lossy=lossy)
@@ -92,6 +94,8 @@ def split_file(
     rows = split(documents, test, valid, seed, together=together)
     places = {name: out / (form.part_name.format(name) + ending) for name in rows}
     for place in places.values():
+        if place.exists() and place.samefile(source):
+            raise DataError(f"{place}: is the file that is read. Choose another folder for what is written.")
         refuse_taken(place, force, form.name)
     new = [path for place in places.values() for path in _written(place, form.name) if not path.exists()]
     new += [] if out.exists() else [out]

@@ -224,6 +224,18 @@ def _numbered_after(known: LabelIndex, top: TopK) -> TopK:
     return TopK(numbers[top.labels], top.scores, index, top.ids)
 
 
+def check_known(known: LabelIndex, test: Dataset) -> None:
+    """A test file none of whose labels the model knows is in other words, not all wrong."""
+    assert test.labels is not None
+    assert test.label_index is not None
+    occurring = test.label_index.strings("key", np.unique(test.labels.indices))
+    if occurring and len(known) and (known.ids(occurring) < 0).all():
+        raise DataError(
+            f"no label of the test documents is one of the model: '{shown(occurring[0])}' there, "
+            f"'{shown(known.key(0))}' here. Use the same keys in both."
+        )
+
+
 def _check_same_keys(top: TopK, test: Dataset, path: str | Path) -> None:
     """Predictions that share no label with the test file are in other words, not all wrong."""
     assert test.label_index is not None
@@ -256,10 +268,14 @@ def _without(matrix: Csr, entries: NDArray[np.bool_]) -> Csr:
 def _filtered(predictions: TopK, truth: Csr, extra: Sequence[str], path: Path) -> tuple[TopK, Csr]:
     """Both without the pairs of a filter file; later labels move up."""
     rows, keys = read_filter(path, len(predictions))
+    if not keys:
+        return predictions, truth
     numbers = predictions.index.ids(keys)
     beyond = {key: len(predictions.index) + at for at, key in enumerate(extra)}
     numbers = np.array([beyond.get(key, -1) if at < 0 else at for at, key in zip(numbers, keys, strict=True)], np.int64)
     rows, numbers = rows[numbers >= 0], numbers[numbers >= 0]
+    if not len(rows):
+        raise DataError(f"{path}: no pair in it names a label that is predicted or true. Check that the numbers fit.")
     pairs = sp.csr_array((np.ones(len(rows), dtype=np.float32), (rows, numbers)), shape=truth.shape)
     held = sp.csr_array(truth.astype(bool).astype(np.float32))
     kept = sp.csr_array(held - held.multiply(pairs.astype(bool)))

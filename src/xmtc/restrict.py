@@ -49,6 +49,11 @@ class Candidates:
             self.without += len(missing)
             self.first_without = [*self.first_without, *missing[: FEW + 1]][: FEW + 1]
             yield batch
+        if self.documents and self.without == self.documents:
+            raise DataError(
+                f"{self.name}: none of its ids is that of a document: '{shown(next(iter(self.rows)))}' there, "
+                f"'{shown(self.first_without[0])}' here. Use the same ids in both."
+            )
 
     def of(self, documents: Dataset) -> NDArray[np.int64]:
         """(n, c) label numbers, −1 as pads."""

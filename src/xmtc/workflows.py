@@ -20,7 +20,7 @@ from xmtc.data.records import ReadOptions
 from xmtc.data.vocabularies import read_vocabulary
 from xmtc.dataset import Dataset
 from xmtc.errors import ConfigError, DataError, MissingExtraError, XmtcError
-from xmtc.evaluation import Evaluation, Scope, Training, judge, judge_file, most_filtered
+from xmtc.evaluation import Evaluation, Scope, Training, check_known, judge, judge_file, most_filtered
 from xmtc.explanation import Explanation
 from xmtc.metrics import Interval, bootstrap_difference
 from xmtc.models.base import Model
@@ -226,6 +226,7 @@ def evaluate(
     started = time.perf_counter()
     predictions = model.predict(test, scope.depth + most_filtered(scope, test), progress=progress)
     seconds = time.perf_counter() - started
+    check_known(model.labels, test)
     training = Training(model.labels, model.label_counts, int(model.training["documents"]))
     return judge(predictions, test, scope, training=training, scorer=model, seconds=seconds)
 
@@ -291,9 +292,14 @@ def evaluate_predictions(
     progress: Progress = silent,
 ) -> Evaluation:
     """All measures of a file of predictions; `train_file` gives the label counts that propensities come from."""
-    test = read_test(test_file, options, progress=progress)
-    train = None if train_file is None else read(train_file, options, progress=progress)
-    labels = None if vocabulary is None else read_vocabulary(vocabulary, numbered=True).index
+    named = None if vocabulary is None else read_vocabulary(vocabulary)
+    applied = vocabulary if named is not None and not named.plain else None  # a list only says which number is which
+    unknown = "drop" if scope is not None and scope.unknown_labels == "drop" else "refuse"
+    test = read_test(test_file, options, vocabulary=applied, unknown_labels=unknown, progress=progress)
+    train = None
+    if train_file is not None:
+        train = read(train_file, options, vocabulary=applied, unknown_labels=unknown, progress=progress)
+    labels = None if named is None else named.index
     if labels is None and ((options and options.file_format) or detected(test_file)) == "lf":
         beside = lf.labels_beside(test_file)
         labels = None if beside is None else lf.read_label_texts(beside)

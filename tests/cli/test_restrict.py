@@ -177,10 +177,11 @@ class TestCandidates:
         )
         assert keys(done.lines()) == [[known]] * 98 + [[], []]
         path = lines(tmp_path / "c.jsonl", {"id": "nobody", "labels": [known]})
-        done = call("predict", ova, data / "test.jsonl", "--candidates", path)
-        assert done.err == (
-            f"100 of 100 documents have no line in c.jsonl and got no label: '{ids[0]}', '{ids[1]}', '{ids[2]}', …\n"
+        said = mistake("predict", ova, data / "test.jsonl", "--candidates", path, "--output", tmp_path / "o.jsonl")
+        assert said == (
+            f"c.jsonl: none of its ids is that of a document: 'nobody' there, '{ids[0]}' here. Use the same ids in both."
         )
+        assert not (tmp_path / "o.jsonl").exists()
 
     def test_numbers_as_ids_and_keys(self, models: Path, data: Path, tmp_path: Path) -> None:
         path = lines(tmp_path / "c.jsonl", *({"id": at, "labels": [3, 5]} for at in range(100)))

@@ -347,6 +347,13 @@ class TestFilter:
         found = workflows.evaluate(model, sets[1], filter_file=tmp_path / "f.txt")
         same(found.metrics, workflows.evaluate(model, sets[1]).metrics)
 
+    def test_a_filter_without_a_known_label_is_for_other_files(
+        self, sets: tuple[Dataset, Dataset], model: Model, tmp_path: Path
+    ) -> None:
+        (tmp_path / "f.txt").write_text("0 999999\n")
+        with pytest.raises(DataError, match="no pair in it names a label"):
+            workflows.evaluate(model, sets[1], filter_file=tmp_path / "f.txt")
+
 
 # ---- closer looks
 

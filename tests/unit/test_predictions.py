@@ -208,10 +208,10 @@ class TestForms:
         with pytest.raises(DataError, match="4 predictions for 3 test documents"):
             match_to(found, documents(["w", "x", "y"]), "p")
 
-    def test_ids_that_nobody_knows_leave_it_to_the_order(self, tmp_path: Path) -> None:
-        """Somebody numbered the lines in a way of his own."""
+    def test_ids_that_nobody_knows_are_those_of_other_documents(self, tmp_path: Path) -> None:
         found = read_predictions(our_jsonl(tmp_path))
-        assert rankings(match_to(found, documents(["w", "x", "y", "z"]), "p")) == EXPECTED
+        with pytest.raises(DataError, match=r"^p: none of its ids is that of a test document: 'a' there, 'w' here\."):
+            match_to(found, documents(["w", "x", "y", "z"]), "p")
 
     @pytest.mark.parametrize("suffix", SUFFIXES[1:])
     @pytest.mark.parametrize("form", [our_jsonl, our_tsv, wide_csv, fasttext, xc_text], ids=lambda form: form.__name__)
@@ -279,6 +279,8 @@ class TestForms:
         rows = [{"id": "a", "labels": [str(number)]} for number in range(3)]
         path = write_objects(tmp_path / "p.jsonl", *rows)
         assert match_to(read_predictions(path), documents(["a", "a", "a"]), path).keys() == [["0"], ["1"], ["2"]]
+        with pytest.raises(DataError, match="document 'a' is there twice"):
+            match_to(read_predictions(path), documents(["a", "b", "c"]), path)
 
     def test_a_document_without_a_line_has_no_labels_where_a_line_is_a_label(self, tmp_path: Path) -> None:
         path = write_lines(tmp_path / "p.tsv", "id\tkey\tscore", "a\tx\t1", "d\ty\t2", "d\tx\t1")

@@ -59,12 +59,15 @@ def check_choice(option: str, given: str, choices: tuple[str, ...]) -> None:
         raise ConfigError(f"{option} must be {' or '.join(choices)}. Got '{given}'.")
 
 
-def check_writable(path: Path | None, source: str | Path | None = None) -> None:
-    """Refuse a place that cannot be written to before the work is done, not after it."""
+def check_writable(path: Path | None, *sources: str | Path | None) -> None:
+    """Refuse a place that cannot be written to, or that is read, before the work is done, not after it."""
     if path is None:
         return
-    if source is not None and path.exists() and Path(source).exists() and path.samefile(source):
-        raise DataError(f"{path}: is the file that is read. Choose another name for what is written.")
+    for source in sources:
+        if source is not None and path.exists() and Path(source).exists() and path.samefile(source):
+            raise DataError(f"{path}: is the file that is read. Choose another name for what is written.")
+    if (path.parent / "model.json").is_file() and path.suffix in (".json", ".safetensors", ".arrow") and path.exists():
+        raise DataError(f"{path}: is part of a model. Choose another name for what is written.")
     if path.is_dir():
         raise DataError(f"{path}: is a folder. Name a file to write to.")
     if not path.parent.is_dir():

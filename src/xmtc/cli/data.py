@@ -143,7 +143,9 @@ def convert(
     from xmtc import conversion
     from xmtc.cli.progress import terminal_progress
 
-    check_writable(None if target.is_dir() else target, source)
+    check_writable(None if target.is_dir() else target, source, labels)
+    if language is not None and labels is None and not vocabulary:
+        raise ConfigError("--language chooses among the names of a vocabulary. Add --labels FILE or --vocabulary.")
     conversion.refuse_taken(target, force)  # before the work, not after it
     if vocabulary:
         say(f"{target}: {conversion.convert_vocabulary(source, target, language):,} labels")

@@ -13,7 +13,7 @@ import xmtc
 from xmtc.runtime import available_threads
 
 PACKAGES = ("numpy", "scipy", "numba", "pyarrow", "safetensors", "typer", "rich")
-EXTRAS = {"torch": ("torch", "lightning")}
+EXTRAS = {"skos": ("rdflib",), "torch": ("torch", "lightning")}
 
 
 def report() -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ from xmtc.cli.common import ModelFolder, Threads, check_choice, clean, make_runt
 from xmtc.cli.evaluate import compare, evaluate
 from xmtc.cli.predict import predict
 from xmtc.cli.reading import Labels, Language, reads_documents
-from xmtc.errors import XmtcError
+from xmtc.errors import ConfigError, XmtcError
 
 app = typer.Typer(
     name="xmtc",
@@ -75,6 +75,8 @@ def train(
     from xmtc.store import Workspace
 
     check_choice("--unknown-labels", unknown_labels, ("refuse", "drop"))
+    if language is not None and labels is None:
+        raise ConfigError("--language chooses among the names in --labels FILE. Name that file too.")
     runtime = make_runtime(threads, seed)
     decided = workflows.plan(
         out,

@@ -67,7 +67,7 @@ def predict(
             option = "--resume" if resume else "--force"
             raise ConfigError(f"{option} goes with --parts. Leave it out, or add --parts N.")
         form = chosen_format(output_format, output)
-        check_writable(output, source)
+        check_writable(output, source, allow, deny, candidates)
     else:
         _check_parts(text, output, output_format, resume and force)
         bulk.check_folder(output or Path(), resume=resume, force=force)

@@ -35,7 +35,7 @@ def reads_documents(command: Callable[..., None]) -> Callable[..., None]:
             if not str(error).startswith("-:"):
                 raise
             raise DataError(f"standard input{str(error).removeprefix('-')}") from None
-        _tell_bad_lines(options)  # a mistake gets one line, and nothing before it
+        _tell_notes(options)  # a mistake gets one line, and nothing before it
 
     kept = [parameter for name, parameter in signature.parameters.items() if name != "options"]
     run.__signature__ = signature.replace(parameters=[*kept, *own.values()])  # type: ignore[attr-defined]
@@ -77,9 +77,11 @@ def read_options(
     )
 
 
-def _tell_bad_lines(options: ReadOptions) -> None:
-    """How many lines were skipped, and the first of them, to standard error."""
+def _tell_notes(options: ReadOptions) -> None:
+    """What a user should know, how many lines were skipped, and the first of them, to standard error."""
     messages = options.bad_lines.messages
+    for note in dict.fromkeys(options.notes):
+        tell(f"note: {note}")
     if not messages:
         return
     tell(f"skipped {len(messages):,} bad {'line' if len(messages) == 1 else 'lines'}:")

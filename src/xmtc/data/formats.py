@@ -162,6 +162,8 @@ def _refuse_other_kinds(path: str | Path, start: bytes, name: str) -> None:
     packed = start.startswith((b"PK\x03\x04", b"%PDF", b"\x89PNG", b"\x7fELF")) and not name.endswith(".npz")
     if packed or name.endswith((".xlsx", ".pdf", ".docx", ".xls", ".ods")):
         raise DataError(f"{path}: is not a text file. {remedy}")
+    if name.endswith((".ttl", ".rdf", ".nt", ".jsonld", ".skos", ".owl")):
+        raise DataError(f"{path}: is a vocabulary, not documents. Name it with --labels, or convert it: --vocabulary.")
     if start.lstrip().startswith(b"[") and name.endswith(".json"):
         raise DataError(f"{path}: is one JSON array. {remedy}")
 

@@ -99,7 +99,7 @@ def _kind(said: NDArray[Any]) -> str:
     kind = said.reshape(-1)[0] if said.size else b""
     name = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
     if name not in ("csr", "csc"):
-        raise ValueError(f"format '{shown(name)}' is neither csr nor csc")
+        raise ValueError(f"format '{shown(name)}' is neither csr nor csc, so save it with .tocsr()")
     return name
 
 

@@ -79,8 +79,16 @@ def match_to(predictions: Predictions, test: Dataset, path: str | Path) -> TopK:
     A document that the file does not name is an error, but has no labels where every line is a label.
     """
     top, wanted = predictions.top, test.document_ids()
-    place = {name: row for row, name in enumerate(top.ids)}
-    if predictions.has_ids and len(place) == len(top) and any(name in place for name in wanted):
+    if predictions.has_ids and top.ids != wanted:
+        place = {name: row for row, name in enumerate(top.ids)}
+        if len(place) < len(top):
+            twice = next(name for row, name in enumerate(top.ids) if place[name] != row)
+            raise DataError(f"{path}: document '{shown(twice)}' is there twice. Keep one of them.")
+        if not any(name in place for name in wanted):
+            raise DataError(
+                f"{path}: none of its ids is that of a test document: '{shown(top.ids[0])}' there, "
+                f"'{shown(wanted[0])}' here. Use the same ids, or none to go line by line."
+            )
         rows = np.array([place.get(name, -1) for name in wanted], dtype=np.int64)
         if (rows < 0).any() and not predictions.line_a_label:
             missing = wanted[int(np.argmax(rows < 0))]
@@ -92,8 +100,8 @@ def match_to(predictions: Predictions, test: Dataset, path: str | Path) -> TopK:
         return TopK(labels, np.where(labels < 0, -np.inf, scores), top.index, wanted)
     if len(top) != len(test):
         raise DataError(
-            f"{path}: {len(top):,} predictions for {len(test):,} test documents, and the ids do not say which is "
-            "which. Give each document a line, in the same order."
+            f"{path}: {len(top):,} predictions for {len(test):,} test documents, and no ids that say which is which. "
+            "Give each document a line, in the same order."
         )
     return TopK(top.labels, top.scores, top.index, wanted)
 
@@ -179,7 +187,7 @@ def _number(score: Any, place: str) -> float:
     except (TypeError, ValueError, OverflowError):
         value = math.nan
     if math.isnan(value):
-        raise DataError(f"{place}: a score is not a number. Give every label one, or none of them.")
+        raise DataError(f"{place}: a score is not a number. Give every label one such as 0.5, or none of them.")
     return value
 
 

@@ -56,7 +56,26 @@ def read(
     if options.labelled or any(len(part.label_keys) for part in parts):
         labels, index = _labels(parts, path, vocabulary, language, unknown_labels)
         dataset = replace(dataset, labels=labels, label_index=index)
+        options.notes.extend(_label_notes(parts, labels, index, path, vocabulary))
     return dataset
+
+
+def _label_notes(
+    parts: list[Records], labels: Csr, index: LabelIndex, path: str | Path, vocabulary: str | Path | None
+) -> Iterator[str]:
+    """Labels that went, and labels that look like several."""
+    read_in = sum(len(part.label_keys) for part in parts)
+    if vocabulary is not None and labels.nnz < read_in:
+        gone = read_in - labels.nnz
+        yield f"{path}: {gone:,} of {read_in:,} labels of documents are not in {Path(vocabulary).name}, or there twice"
+    widest = int(np.diff(labels.indptr).max(initial=0))
+    if widest == 1 and len(index) > 1:
+        for separator in (",", "|", ";"):
+            several = int(np.asarray(pc.match_substring(index.table["key"], separator)).sum())
+            if several > len(index) / 2:
+                yield f"{path}: each document has one label at most, and {several:,} hold a '{separator}'. " + (
+                    f"If that parts labels: --label-separator '{separator}'."
+                )
 
 
 def read_some(path: str | Path, count: int, options: ReadOptions | None = None) -> Dataset:

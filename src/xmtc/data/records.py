@@ -49,6 +49,8 @@ class ReadOptions:
     """Whether nobody asks for labels, so that what stands in their place does not matter."""
     bad_lines: BadLines = field(default_factory=BadLines)
     """What becomes of lines that cannot be read."""
+    notes: list[str] = field(default_factory=list)
+    """Filled while reading: what a user should know that is no error."""
     feature_count: int | None = None
     """Features that a model knows, for a format that does not say how many there are; those beyond are left out."""
 
@@ -89,5 +91,12 @@ class Records:
 
 def json_kind(value: Any) -> str:
     """A JSON value's type in a reader's words."""
-    kinds = {dict: "an object", list: "a list", str: "a string", bool: "a truth value", type(None): "null"}
+    kinds = {
+        dict: "an object",
+        list: "a list",
+        str: "a string",
+        bool: "a truth value",
+        type(None): "null",
+        bytes: "bytes",
+    }
     return kinds.get(type(value), "a number")

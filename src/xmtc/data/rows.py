@@ -20,6 +20,9 @@ from xmtc.files import has_surrogate
 TEXT_FIELDS = ("title", "abstract", "body", "content", "description")
 LABEL_FIELDS = ("labels", "tags", "label", "subjects", "categories", "keywords", "subject_uris")
 ID_FIELDS = ("id", "uid", "document_id")
+KEY_PARTS = ("key", "uri", "id")
+"""Where a label that is an object has its key, and below its name."""
+NAME_PARTS = ("name", "label", "prefLabel")
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,13 @@ class Columns:
     text: tuple[str, ...]
     labels: str
     id: str
+
+
+def usual_names(names: list[str], options: ReadOptions) -> list[str]:
+    """Column names with the usual ones in lower case: 'Text' is 'text', unless somebody asks for 'Text'."""
+    asked_for = {*(options.text_fields or ()), options.label_field, options.id_field}
+    usual = {"text", *TEXT_FIELDS, *LABEL_FIELDS, *ID_FIELDS} - set(names)
+    return [name.lower() if name.lower() in usual and name not in asked_for else name for name in names]
 
 
 def choose_columns(names: Collection[str], texts: Collection[str], options: ReadOptions, place: str) -> Columns:
@@ -80,6 +90,7 @@ class Batch:
         self._ids: list[str] = []
         self._texts: list[list[str]] = []
         self._labels: list[list[str]] = []
+        self._names: dict[str, str] = {}
 
     def add(self, number: int, row: Mapping[str, Any]) -> None:
         """One row; `number` is its line."""
@@ -103,7 +114,7 @@ class Batch:
             if self.options.labelled:
                 raise DataError(f"{place}: no '{shown(name)}'. Add a list of labels; it may be empty: [].")
             return []
-        return labels_of(row[name], name, place, self.options)
+        return labels_of(row[name], name, place, self.options, self._names)
 
     def _check_whole(self, texts: list[str], labels: list[str], place: str) -> None:
         """Half a surrogate pair, which JSON can write and UTF-8 cannot, makes a line bad."""
@@ -126,6 +137,7 @@ class Batch:
             },
             label_counts=[len(row) for row in self._labels],
             label_keys=pa.array([key for row in self._labels for key in row], pa.string()),
+            label_names=self._names,
         )
 
 
@@ -151,14 +163,20 @@ def identifier_of(value: Any, number: int, place: str) -> str:
     raise DataError(f"{place}: 'id' must be a string or an integer. Got {json_kind(value)}.")
 
 
-def labels_of(value: Any, name: str, place: str, options: ReadOptions) -> list[str]:
-    """The labels of one document: a list of keys."""
+def labels_of(value: Any, name: str, place: str, options: ReadOptions, names: dict[str, str]) -> list[str]:
+    """The labels of one document: a list of keys, or of objects with a key and a name, which goes into `names`."""
     if not isinstance(value, list):
         if options.ignore_labels or (value is None and not options.labelled):
             return []
         raise DataError(f'{place}: \'{shown(name)}\' must be a list such as ["a", "b"]. Got {json_kind(value)}.')
     out = []
-    for label in value:
+    for item in value:
+        label = item
+        if isinstance(item, dict):
+            label = next((item[part] for part in KEY_PARTS if item.get(part) is not None), item)
+            called = next((item[part] for part in NAME_PARTS if isinstance(item.get(part), str)), "")
+            if isinstance(label, str) and called and not has_surrogate(called):
+                names[label] = called
         if isinstance(label, str):
             out.append(label)
         elif isinstance(label, int) and not isinstance(label, bool):

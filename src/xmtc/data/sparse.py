@@ -312,11 +312,11 @@ def _lines(batch: Dataset, numbers: NDArray[np.int64]) -> bytes:
         f"{column}:{value}"
         for column, value in zip(batch.features.indices.tolist(), batch.features.data.astype(str).tolist(), strict=True)
     ]
-    keys = [] if batch.labels is None else numbers[batch.labels.indices].astype(str).tolist()
+    keys = [] if batch.labels is None else numbers[batch.labels.indices].tolist()
     ends = np.zeros(len(batch) + 1, dtype=np.int64) if batch.labels is None else batch.labels.indptr
     cuts = batch.features.indptr
     return "".join(
-        f"{','.join(keys[ends[row] : ends[row + 1]])} {' '.join(pairs[cuts[row] : cuts[row + 1]])}\n"
+        f"{','.join(map(str, sorted(keys[ends[row] : ends[row + 1]])))} {' '.join(pairs[cuts[row] : cuts[row + 1]])}\n"
         for row in range(len(batch))
     ).encode()
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from xmtc.data.annif import subjects
 from xmtc.data.lines import numbered_lines
 from xmtc.data.records import ReadOptions, Records
-from xmtc.data.rows import Batch, Columns, cell_labels, check_columns, choose_columns
+from xmtc.data.rows import Batch, Columns, cell_labels, check_columns, choose_columns, usual_names
 from xmtc.data.writing import OneLine, from_line, label_lists
 from xmtc.dataset import Dataset
 from xmtc.errors import DataError, shown
@@ -31,6 +31,7 @@ _MOST_AGAIN = 1 << 25  # characters of a CSV file that are looked at again after
 Cells = Iterator[tuple[int, list[str] | DataError]]
 _Line = tuple[str, DataError | None]  # with its end, and what is wrong with it
 _BRACKETED = re.compile(r"(?:<[^>]*+>\s*+)++")
+_SEPARATOR_LINE = re.compile(r'(?:\ufeff)?"?sep=([,;|\t])"?\s*', re.IGNORECASE)  # of spreadsheets, before the header
 _TO_QUOTE = re.compile('[",;|\r\n]')
 
 
@@ -64,7 +65,10 @@ def _tsv_cells(path: str | Path) -> Cells:
 def _csv_cells(path: str | Path) -> Cells:
     """The rows of a CSV file. Where one is none, the next line is taken as the beginning of the next row."""
     lines = _Lines(path)
-    reader = csv.reader(lines, delimiter=_delimiter(lines.first()), strict=True)
+    told = _SEPARATOR_LINE.fullmatch(lines.first())
+    if told is not None:
+        next(lines)
+    reader = csv.reader(lines, delimiter=told[1] if told else _delimiter(lines.first()), strict=True)
     while True:
         start = lines.begin_row()
         try:
@@ -161,7 +165,7 @@ def _table(path: str | Path, cells: Cells, options: ReadOptions, clean: Callable
         raise header
     if not header:
         raise DataError(f"{path}: empty. Begin with a header such as id, text, labels.")
-    names = [name.strip() for name in header]
+    names = usual_names([name.strip() for name in header], options)
     place = f"{path}:{number}"
     columns = check_columns(choose_columns(names, names, options, place), names, options, place)
     used = {*columns.text, columns.labels, columns.id}

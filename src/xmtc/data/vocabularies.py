@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xmtc.data.tables import table_cells
 from xmtc.dataset import LabelIndex
 from xmtc.errors import DataError, shown
 from xmtc.files import decode_line, first_bytes, has_surrogate, parse_lines, plain_name, read_blocks, replace_file
@@ -101,6 +102,8 @@ def read_vocabulary(path: str | Path, numbered: bool = False, *, language: str |
     syntax = _skos_syntax(path, start)
     if syntax:
         return _read_skos(path, syntax, language)
+    if plain_name(path).endswith(".csv"):
+        return _read_csv(path, language)
     if language is not None:
         raise DataError(f"{path}: has one name a label and no languages to choose from. Leave 'language' out.")
     if _is_jsonl(path, start):
@@ -151,11 +154,40 @@ def _read_jsonl(path: str | Path) -> Vocabulary:
     for block in read_blocks(path):
         for number, row in parse_lines(block, path, before, _EXAMPLE):
             place = f"{path}:{number}"
-            key = row.get("id") if row.get("key") is None else row["key"]
+            key = next((row[part] for part in ("key", "id", "uid", "uri") if row.get(part) is not None), None)
             if not isinstance(key, (str, int)) or isinstance(key, bool):
                 raise DataError(f'{place}: no "key" or "id". Give each label one.')
-            columns.add(place, number, _whole(str(key), "key", place), _string(row, "name", place), row)
+            name = _string(row, "name", place) or _string(row, "title", place)
+            more = row if "description" in row or "content" not in row else {**row, "description": row["content"]}
+            columns.add(place, number, _whole(str(key), "key", place), name, more)
         before += block.count(b"\n")
+    return columns.vocabulary(path, plain=False)
+
+
+def _read_csv(path: str | Path, language: str | None) -> Vocabulary:
+    """A table with a header: uri or key, then name, or label_en, label_de, … as Annif has them."""
+    cells = table_cells(path, quoted=True)
+    number, header = next(cells, (1, []))
+    if isinstance(header, DataError):
+        raise header
+    names = [name.strip() for name in header]
+    key = next((names.index(part) for part in ("uri", "key", "id") if part in names), None)
+    by_language = {name.removeprefix("label_"): at for at, name in enumerate(names) if name.startswith("label_")}
+    called = by_language.get(language or "en", next(iter(by_language.values()), None))
+    if language is not None and language not in by_language:
+        raise DataError(f"{path}: no column label_{shown(language)}. Found: {shown(', '.join(names))}.")
+    if not by_language:
+        called = next((names.index(part) for part in ("name", "label") if part in names), None)
+    if key is None or called is None:
+        found = shown(", ".join(names))
+        raise DataError(f"{path}:{number}: columns uri (or key) and label_en (or name) are wanted. Found: {found}.")
+    columns = _Columns()
+    for number, row in cells:
+        if isinstance(row, DataError):
+            raise row
+        if len(row) != len(names):
+            raise DataError(f"{path}:{number}: {len(row)} cells where the header has {len(names)}. Correct the line.")
+        columns.add(f"{path}:{number}", number, row[key].strip(), row[called].strip(), {})
     return columns.vocabulary(path, plain=False)
 
 
@@ -172,7 +204,10 @@ def _read_lines(path: str | Path) -> Vocabulary:
             key, tab, rest = text.partition("\t")
             name, _, description = rest.partition("\t")
             plain &= not tab
-            columns.add(f"{path}:{number}", number, key.strip(), name.strip(), {"description": description.strip()})
+            key = key.strip()
+            if tab and key.startswith("<") and key.endswith(">"):  # as Annif writes them
+                key = key[1:-1]
+            columns.add(f"{path}:{number}", number, key, name.strip(), {"description": description.strip()})
         before += block.count(b"\n")
     return columns.vocabulary(path, plain)
 
@@ -188,6 +223,8 @@ def _tsv_lines(vocabulary: Vocabulary, path: str | Path) -> Iterator[str]:
             if row.get(name):
                 raise DataError(f"{path}: TSV has no column for '{name}', as of '{shown(row['key'])}'. Write JSONL.")
         cells = [row["key"], row["name"], *filter(None, [row["description"]])]
+        if row["key"].startswith("<") and row["key"].endswith(">"):
+            raise DataError(f"{path}: TSV cannot hold the angle brackets of '{shown(row['key'])}'. Write JSONL.")
         for cell in cells:
             if cell != cell.strip() or cell.startswith("\ufeff") or any(sign in cell for sign in "\t\r\n"):
                 raise DataError(

@@ -50,7 +50,8 @@ class DocumentFeatures:
             raise UnsupportedError("this model was trained on a feature matrix. Got text: give it features.")
         if dataset.features.shape[1] != self.width:
             raise DataError(
-                f"the model knows {self.width:,} features. Got a matrix with {dataset.features.shape[1]:,} columns."
+                f"the model knows {self.width:,} features. Got a matrix with {dataset.features.shape[1]:,} columns. "
+                "Give it the features that it was trained on."
             )
         return unit_rows(dataset.features)
 
