@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from pathlib import Path
 
+from xmtc.data.annif import is_text_folder
 from xmtc.data.formats import FORMATS, detected, format_to_write, named_format, write
 from xmtc.data.reading import read
 from xmtc.data.records import ReadOptions
 from xmtc.data.splitting import split
 from xmtc.data.vocabularies import read_vocabulary, write_vocabulary
+from xmtc.dataset import Dataset
 from xmtc.errors import DataError, XmtcError
 from xmtc.files import COMPRESSED, make_folder
 from xmtc.progress import Progress, silent
@@ -41,9 +44,26 @@ def convert_file(
         options.notes.append(f"{source}: no document has a label. If it should: --label-field NAME.")
     refuse_taken(Path(target), force, format_to_write(Path(target), documents, to).name)
     with progress.task(f"writing {Path(target).name}") as task:
-        changed = write(documents, target, file_format=to, lossy=lossy)
+        changed = _write(documents, Path(target), to, lossy)
         task.advance(len(documents))
     return len(documents), changed
+
+
+def _write(documents: Dataset, target: Path, file_format: str | None, lossy: bool) -> int:
+    """Documents in a file, or in a folder in place of the one that is there."""
+    if not target.is_dir() or not any(target.iterdir()):
+        return write(documents, target, file_format=file_format, lossy=lossy)
+    if not is_text_folder(target) or any(path.suffix not in (".txt", ".tsv", ".key") for path in target.iterdir()):
+        raise DataError(f"{target}: holds other files than texts and their labels. Name another folder.")
+    new, old = (target.with_name(f".{target.name}.{secrets.token_hex(4)}.{end}") for end in ("new", "old"))
+    try:
+        changed = write(documents, new, file_format=file_format, lossy=lossy)
+        target.rename(old)
+        new.rename(target)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+    return changed
 
 
 def refuse_taken(target: Path, force: bool, file_format: str | None = None) -> None:
@@ -104,7 +124,7 @@ def split_file(
     try:
         with progress.task(f"writing to {out}", total=len(documents)) as task:
             for name, place in places.items():
-                changed = write(documents.take(rows[name]), place, file_format=form.name, lossy=lossy)
+                changed = _write(documents.take(rows[name]), place, form.name, lossy)
                 written[place] = len(rows[name]), changed
                 task.advance(len(rows[name]))
     except XmtcError:  # all of the parts or none of them

@@ -52,7 +52,7 @@ class Candidates:
         if self.documents and self.without == self.documents:
             raise DataError(
                 f"{self.name}: none of its ids is that of a document: '{shown(next(iter(self.rows)))}' there, "
-                f"'{shown(self.first_without[0])}' here. Use the same ids in both."
+                f"'{shown(self.first_without[0])}' here. Use the same ids."
             )
 
     def of(self, documents: Dataset) -> NDArray[np.int64]:

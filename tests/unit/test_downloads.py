@@ -343,6 +343,28 @@ def test_files_that_were_made_into_others_may_go(tmp_path):
     assert read(again.parts["test"]).text().to_pylist() == ["recov excit"]
 
 
+def test_a_made_file_that_changed_since_is_told(tmp_path):
+    with running(Server(bz2.compress(b"7\tE11 M12\trecov excit\n"))) as server:
+        done = fetch("rcv1", tmp_path, mirror=server.url)
+        done.parts["test"].write_bytes(b"")
+        (note,) = fetch("rcv1", tmp_path, mirror=server.url).notes
+        assert note.startswith(f"{done.parts['test']} has 0 bytes and had ")
+        assert note.endswith("delete it to make it again")
+        done.parts["test"].unlink()
+        assert not [note for note in fetch("rcv1", tmp_path, mirror=server.url).notes if "bytes" in note]
+
+
+def test_an_archive_that_cannot_be_unpacked_is_no_measure(tmp_path):
+    whole = pecos_archive()
+    with running(Server(whole[: len(whole) // 2])) as server:
+        with pytest.raises(DataError, match="damaged"):
+            fetch("eurlex-4k", tmp_path, mirror=server.url)
+        archive = next((tmp_path / "eurlex-4k").glob("*.tar.gz"))
+        archive.unlink()
+        server.content = whole
+        assert len(read(fetch("eurlex-4k", tmp_path, mirror=server.url).parts["train"])) == 3
+
+
 def pecos_archive(texts: int = 3) -> bytes:
     matrix = io.BytesIO()
     sp.save_npz(matrix, sp.csr_matrix(np.array([[0, 1], [1, 1], [1, 0]], dtype=np.float32)))

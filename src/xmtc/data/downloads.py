@@ -91,7 +91,11 @@ class _Fetching:
         done = None
         archive = next((self.place / remote.name for remote in self.entry.files if remote.is_archive), None)
         if archive is not None and not self.is_unpacked(origin):
-            done = unpack(archive, self.place / UNPACKED, self.progress)
+            try:
+                done = unpack(archive, self.place / UNPACKED, self.progress)
+            except DataError:
+                self.record.forget(archive.name)  # what cannot be unpacked is no measure for what comes next
+                raise
             self.record.unpacked = origin
             self.record.write()
             if done.left_out:
@@ -214,6 +218,11 @@ class _Fetching:
         """The file to read; it is made if it has to be and is not there."""
         made = self.place / part.name
         if self.is_made(part, origin):
+            then, now = self.record.sizes.get(part.name), made.stat().st_size
+            if then not in (None, now):
+                self.notes.append(
+                    f"{made} has {now:,} bytes and had {then:,} when it was made: delete it to make it again"
+                )
             return made
         source = self.located(part)
         if source is None:
@@ -226,6 +235,7 @@ class _Fetching:
 
         self.notes += prepare(source, part.making, made, self.progress)
         self.record.made[part.name] = origin
+        self.record.sizes[part.name] = made.stat().st_size
         self.record.write()
         return made
 
@@ -260,6 +270,8 @@ class _Record:
     """The sums of what was unpacked last."""
     made: dict[str, str] = field(default_factory=dict)
     """File → the sums of what it was made from."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """File → the bytes that it had when it was made."""
 
     def __post_init__(self) -> None:
         if not self.path.exists():
@@ -269,6 +281,7 @@ class _Record:
             self.files = {name: _Known(**entry) for name, entry in content["files"].items()}
             self.unpacked = str(content["unpacked"])
             self.made = dict(content["made"])
+            self.sizes = dict(content.get("sizes", {}))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(
                 f"{self.path}: damaged ({shown(str(error))}). Delete it; files are then taken as they are."
@@ -279,8 +292,13 @@ class _Record:
             "files": {name: vars(known) for name, known in self.files.items()},
             "unpacked": self.unpacked,
             "made": self.made,
+            "sizes": self.sizes,
         }
         write_json(self.path, content)
+
+    def forget(self, name: str) -> None:
+        self.files.pop(name, None)
+        self.write()
 
 
 def _today() -> str:

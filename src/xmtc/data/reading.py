@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xmtc.data.formats import detected, named_format
-from xmtc.data.records import ReadOptions, Records
+from xmtc.data.records import BadLines, ReadOptions, Records
 from xmtc.data.vocabularies import apply, read_vocabulary
 from xmtc.dataset import Csr, Dataset, LabelIndex, label_matrix, labels_from_keys
 from xmtc.errors import ConfigError, DataError, shown
@@ -80,7 +81,8 @@ def _label_notes(
 
 def read_some(path: str | Path, count: int, options: ReadOptions | None = None) -> Dataset:
     """The first documents of a file, with their labels where they have some; the rest is not read."""
-    options = replace(options or ReadOptions(), labelled=False)
+    wanted = options or ReadOptions()
+    options = replace(wanted, labelled=False, bad_lines=BadLines(skip=True))
     parts: list[Records] = []
     batches: list[pa.RecordBatch] = []
     for records in _records(path, options):
@@ -96,6 +98,12 @@ def read_some(path: str | Path, count: int, options: ReadOptions | None = None) 
     if any(part.label_counts is not None for part in parts):
         labels, index = _labels(parts, path, None, None, "refuse")
         dataset = replace(dataset, labels=labels, label_index=index)
+    lines = np.concatenate([part.lines for part in parts])
+    last = int(lines[count - 1]) if len(lines) >= count else np.inf
+    for message in options.bad_lines.messages:
+        line = re.match(r":(\d+): ", message.removeprefix(str(path)))
+        if line is None or int(line[1]) <= last:  # what is bad further down is not looked at
+            wanted.bad_lines.add(DataError(message))
     return dataset.slice(0, count)
 
 
