@@ -7,21 +7,15 @@ goes on. It says that the folder is complete when the last part is there.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
 from xmtc.dataset import Dataset
 from xmtc.errors import ConfigError, DataError, XmtcError, shown
-from xmtc.files import open_bytes, replace_file, sync_folder
+from xmtc.files import locked, open_bytes, replace_file, sync_folder
 from xmtc.progress import Progress, Task, silent
 from xmtc.store import write_json
 from xmtc.topk import ANSWERS, FORMAT, TopK, part_name, read_answers, write_parquet
@@ -80,7 +74,7 @@ def write_parts(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(f"{folder}: cannot be made ({error.strerror}). Choose another place.") from None
-    with _alone(folder):
+    with locked(folder, "another process is writing there. Wait for it, or choose another folder."):
         check_folder(folder, resume=resume, force=force)  # another run may have ended meanwhile
         try:
             _begin(folder, dict(made_of), resume)
@@ -220,23 +214,3 @@ def _check_part(path: Path, rows: int) -> None:
         raise DataError(f"{path}: not a readable Parquet file. Delete it and go on with --resume.") from None
     if held != rows:
         raise DataError(f"{path}: {held:,} documents in place of {rows:,}. Delete it and go on with --resume.")
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One run at a time in a folder, where the system can lock it; the lock of a process that dies is gone."""
-    handle = os.open(folder, os.O_RDONLY) if fcntl is not None else -1
-    try:
-        if fcntl is not None:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise DataError(
-                    f"{folder}: another process is writing there. Wait for it, or choose another folder."
-                ) from None
-            except OSError:  # some network file systems know no locks
-                pass
-        yield
-    finally:
-        if fcntl is not None:
-            os.close(handle)

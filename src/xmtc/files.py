@@ -17,6 +17,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 from xmtc.errors import DataError, shown
 
 COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
@@ -212,12 +217,12 @@ def replace_file(path: str | Path) -> Iterator[IO[bytes]]:
     if path.is_symlink():
         path = path.resolve()
     if path.exists() and not path.is_file() and not path.is_dir():
-        with _writing(path), path.open("wb") as stream:
+        with writing(path), path.open("wb") as stream:
             yield stream
         return
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        with _writing(path):
+        with writing(path):
             with temporary.open("wb") as raw:
                 with _compressor(raw, path.suffix.lower()) as stream:
                     yield stream
@@ -231,7 +236,8 @@ def replace_file(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def writing(path: Path) -> Iterator[None]:
+    """What the system refuses, in words."""
     try:
         yield
     except OSError as error:
@@ -239,11 +245,33 @@ def _writing(path: Path) -> Iterator[None]:
         raise DataError(f"{path}: cannot be written ({reason}). Free space or choose another place.") from None
 
 
+@contextmanager
+def locked(folder: Path, busy: str | None = None) -> Iterator[None]:
+    """One at a time in a folder, where the system can lock it; the lock of a process that dies is gone.
+
+    Who comes second waits, or is refused with the words in `busy`.
+    """
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
+        except BlockingIOError:
+            raise DataError(f"{folder}: {busy}") from None
+        except OSError:  # some network file systems know no locks
+            pass
+        yield
+    finally:
+        os.close(handle)
+
+
 def make_folder(path: Path) -> None:
     """A folder to write to, made with those above it where it is not there yet."""
     if path.exists() and not path.is_dir():
         raise DataError(f"{path}: is a file. Name a folder.")
-    with _writing(path):
+    with writing(path):
         path.mkdir(parents=True, exist_ok=True)
 
 

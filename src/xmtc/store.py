@@ -12,8 +12,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
@@ -22,13 +21,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
 from xmtc.errors import ConfigError, DataError, ModelFormatError
-from xmtc.files import replace_file, sync_folder
+from xmtc.files import locked, replace_file, sync_folder
 
 FORMAT = 1
 MANIFEST = "model.json"
@@ -133,7 +127,7 @@ def write_folder(folder: Path, manifest: Mapping[str, Any], state: State) -> Non
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(f"{folder}: cannot be made ({error.strerror}). Choose another place.") from None
-    with _alone(folder):
+    with locked(folder):
         files = {"arrays": _write_part(folder, "arrays", "safetensors", lambda s: write_arrays(s, state.arrays))}
         for name, content in state.tables.items():
             files[name] = _write_part(folder, name, "arrow", _arrow_writer(content))
@@ -144,20 +138,6 @@ def write_folder(folder: Path, manifest: Mapping[str, Any], state: State) -> Non
         for path in folder.iterdir():  # the model before, and what a save that died has left
             if is_own(path) and path.name not in kept:
                 path.unlink(missing_ok=True)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One save at a time in a folder, where the system can lock it; the lock of a process that dies is gone."""
-    handle = os.open(folder, os.O_RDONLY) if fcntl is not None else -1
-    try:
-        if fcntl is not None:
-            with suppress(OSError):  # some network file systems know no locks
-                fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        if fcntl is not None:
-            os.close(handle)
 
 
 def _arrow_writer(content: pa.Table) -> Callable[[IO[bytes]], None]:

@@ -20,6 +20,7 @@ import pytest
 
 from tests.cli.conftest import call, mistake
 from xmtc import bulk, workflows
+from xmtc.files import locked
 from xmtc.topk import ANSWERS, TopK, part_name
 
 
@@ -318,7 +319,7 @@ class TestRefused:
 
     def test_two_at_once(self, ova: Path, source: Path, out: Path) -> None:
         out.mkdir()
-        with bulk._alone(out):
+        with locked(out):
             said = mistake("predict", ova, source, "--output", out, "--parts", 30)
         assert said == f"{out}: another process is writing there. Wait for it, or choose another folder."
 

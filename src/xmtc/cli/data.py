@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from xmtc.cli.common import check_writable, say, tell
-from xmtc.cli.reading import Labels, Language, reads_documents
+from xmtc.cli.reading import Labels, Language, NotInLabels, reads_documents
 from xmtc.errors import ConfigError
 
 app = typer.Typer(
@@ -134,9 +134,7 @@ def convert(
     vocabulary: Annotated[bool, typer.Option("--vocabulary", help="IN is a label vocabulary, such as SKOS.")] = False,
     labels: Labels = None,
     language: Language = None,
-    unknown_labels: Annotated[
-        str, typer.Option(metavar="refuse|drop", help="Labels that are not in --labels.")
-    ] = "refuse",
+    unknown_labels: NotInLabels = "refuse",
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")] = False,
 ) -> None:
     """Write documents in another format, or a vocabulary as JSONL or TSV."""

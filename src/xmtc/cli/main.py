@@ -18,7 +18,7 @@ from xmtc.cli import data
 from xmtc.cli.common import ModelFolder, Threads, check_choice, clean, make_runtime, say, tell
 from xmtc.cli.evaluate import compare, evaluate
 from xmtc.cli.predict import predict
-from xmtc.cli.reading import Labels, Language, reads_documents
+from xmtc.cli.reading import Labels, Language, NotInLabels, reads_documents
 from xmtc.errors import ConfigError, XmtcError
 
 app = typer.Typer(
@@ -64,9 +64,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished training.")] = False,
     labels: Labels = None,
     language: Language = None,
-    unknown_labels: Annotated[
-        str, typer.Option(metavar="refuse|drop", help="Labels that are not in --labels.")
-    ] = "refuse",
+    unknown_labels: NotInLabels = "refuse",
     threads: Threads = None,
 ) -> None:
     """Train a model on labelled texts and save it."""

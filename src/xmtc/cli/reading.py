@@ -19,6 +19,7 @@ MOST_SHOWN = 10
 SEPARATORS = {"tab": "\t", "space": " ", "comma": ",", "semicolon": ";"}
 
 Labels = Annotated[Path | None, typer.Option(help="Label names: JSONL, TSV, SKOS or a list.", metavar="FILE")]
+NotInLabels = Annotated[str, typer.Option(metavar="refuse|drop", help="Labels that are not in --labels.")]
 Language = Annotated[str | None, typer.Option(help="Language of the names in a SKOS file.", metavar="CODE")]
 
 

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, BinaryIO, cast
 
 from xmtc.errors import DataError, shown
-from xmtc.files import open_bytes, sync_folder
+from xmtc.files import open_bytes, sync_folder, writing
 from xmtc.progress import Progress, Task, silent
 
 MOST_FILES = 200_000
@@ -43,11 +43,11 @@ def unpack(archive: Path, folder: Path, progress: Progress = silent) -> Unpacked
     """
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
     try:
-        with _writing(folder):
+        with writing(folder):
             temporary.mkdir()
         with _reading(archive), bytes_task(progress, f"unpacking {archive.name}", None) as task:
             done = _write_members(archive, temporary, task)
-        with _writing(folder):
+        with writing(folder):
             _replace(_inner(temporary), folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -141,7 +141,7 @@ def _safe_parts(name: str, archive: Path) -> tuple[str, ...]:
 
 def _copy(stream: IO[bytes], path: Path, archive: Path, left: int, task: Kilobytes) -> int:
     size = 0
-    with _writing(path):
+    with writing(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             target = path.open("xb")
@@ -154,10 +154,10 @@ def _copy(stream: IO[bytes], path: Path, archive: Path, left: int, task: Kilobyt
             size += len(block)
             if size > left:
                 raise _too_large(archive)
-            with _writing(path):
+            with writing(path):
                 target.write(block)
             task.add(len(block))
-        with _writing(path):
+        with writing(path):
             target.flush()
             os.fsync(target.fileno())
     return size
@@ -177,16 +177,6 @@ def _replace(new: Path, folder: Path) -> None:
     new.rename(folder)
     sync_folder(folder.parent)
     shutil.rmtree(old, ignore_errors=True)
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise DataError(
-            f"{shown(str(path), 200)}: cannot be written ({error.strerror}). Free space or choose another place."
-        ) from None
 
 
 @contextmanager

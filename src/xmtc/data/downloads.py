@@ -5,24 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
 from urllib.parse import quote
 
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
-
 from xmtc.data.archives import Unpacked, begins_as, bytes_task, sweep, unpack
 from xmtc.data.catalogue import DataSet, Part, RemoteFile, find
 from xmtc.data.transport import checked_address, discard, download
 from xmtc.errors import DataError, shown
-from xmtc.files import sync_folder
+from xmtc.files import locked, sync_folder
 from xmtc.progress import Progress, silent
 from xmtc.store import write_json
 
@@ -72,7 +66,7 @@ def fetch(
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DataError(f"{place}: cannot be made ({error.strerror}). Choose another place with --out.") from None
-    with _alone(place):
+    with locked(place, "another xmtc is fetching into it. Wait for it, or choose another --out."):
         return _Fetching(entry, place, base, progress).run()
 
 
@@ -303,27 +297,3 @@ class _Record:
 
 def _today() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-@contextmanager
-def _alone(place: Path) -> Iterator[None]:
-    """One call at a time in a folder, where the system can lock it."""
-    if fcntl is None:
-        yield
-        return
-    handle = os.open(place, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DataError(
-                f"{place}: another xmtc is fetching into it. Wait for it, or choose another --out."
-            ) from None
-        except OSError:  # some network file systems know no locks
-            pass
-        yield
-    finally:
-        os.close(handle)
-
-
-# ---- over the wire

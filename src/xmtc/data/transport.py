@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from xmtc import __version__
 from xmtc.data.archives import bytes_task
 from xmtc.errors import ConfigError, DataError, shown
+from xmtc.files import writing
 from xmtc.progress import Progress
 from xmtc.store import write_json
 
@@ -209,7 +210,7 @@ def _check_space(part: Path, needed: int) -> None:
 def _receive(
     response: http.client.HTTPResponse, url: str, part: Path, start: int, total: int | None, progress: Progress
 ) -> None:
-    with _writing(part):
+    with writing(part):
         stream = part.open("ab" if start else "wb")
     with stream:
         if not start:
@@ -218,11 +219,11 @@ def _receive(
         with bytes_task(progress, f"fetching {part.name.removesuffix('.part')}", total) as task:
             task.add(start)
             while block := _next_block(response):
-                with _writing(part):
+                with writing(part):
                     stream.write(block)
                 have += len(block)
                 task.add(len(block))
-        with _writing(part):
+        with writing(part):
             stream.flush()
             os.fsync(stream.fileno())
     if total is not None and have != total:
@@ -236,13 +237,3 @@ def _next_block(response: http.client.HTTPResponse) -> bytes:
         raise _BrokenError(f"nothing comes for {TIMEOUT:g} s") from None
     except (OSError, http.client.HTTPException):
         raise _BrokenError("the connection breaks off") from None
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise DataError(
-            f"{path}: cannot be written ({error.strerror}). Free space or choose another place with --out."
-        ) from None
