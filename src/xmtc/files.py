@@ -29,7 +29,7 @@ MOST_LINE = 1 << 30
 """Bytes of a line; an archive of a few megabytes can hold more than memory does."""
 _MOST_LOOKED_AT = 1 << 26
 _MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}  # none of them is UTF-8
-_BZIP2 = re.compile(rb"BZh[1-9](?:1A|\x17\x72|.?\Z)")  # 'BZh' alone may begin a text
+_BZIP2 = re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")  # its first three letters alone may begin a text
 
 
 def plain_name(path: str | Path) -> str:
@@ -72,10 +72,11 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
     except OSError as error:
         raise DataError(f"{path}: cannot be opened ({error.strerror}). Check the path and its permissions.") from None
     with raw, unchanged(path):
-        head = raw.read(6)
+        head = raw.read(10)
         raw.seek(0)
         kind = next((suffix for magic, suffix in _MAGIC.items() if head.startswith(magic)), "")
-        kind = ".bz2" if _BZIP2.match(head) else kind
+        if _BZIP2.match(head) or (path.suffix.lower() == ".bz2" and head.startswith(b"BZh")):
+            kind = ".bz2"
         with _decompressor(raw, kind) as stream:
             yield stream
 
