@@ -42,28 +42,45 @@ def convert_file(
     )
     if options is not None and (documents.labels is None or documents.labels.nnz == 0):
         options.notes.append(f"{source}: no document has a label. If it should: --label-field NAME.")
-    refuse_taken(Path(target), force, format_to_write(Path(target), documents, to).name)
+    chosen = format_to_write(Path(target), documents, to).name
+    if str(source) != "-":
+        refuse_read(Path(target), chosen, source, (options.file_format if options else None) or detected(source))
+    refuse_taken(Path(target), force, chosen)
     with progress.task(f"writing {Path(target).name}") as task:
-        changed = _write(documents, Path(target), to, lossy)
+        changed = _write(documents, Path(target), chosen, lossy)
         task.advance(len(documents))
     return len(documents), changed
 
 
-def _write(documents: Dataset, target: Path, file_format: str | None, lossy: bool) -> int:
+def _write(documents: Dataset, target: Path, file_format: str, lossy: bool) -> int:
     """Documents in a file, or in a folder in place of the one that is there."""
     if not target.is_dir() or not any(target.iterdir()):
         return write(documents, target, file_format=file_format, lossy=lossy)
+    if not FORMATS[file_format].folder:
+        raise DataError(f"{target}: is a folder. Name a file to write to.")
     if not is_text_folder(target) or any(path.suffix not in (".txt", ".tsv", ".key") for path in target.iterdir()):
         raise DataError(f"{target}: holds other files than texts and their labels. Name another folder.")
     new, old = (target.with_name(f".{target.name}.{secrets.token_hex(4)}.{end}") for end in ("new", "old"))
     try:
         changed = write(documents, new, file_format=file_format, lossy=lossy)
         target.rename(old)
-        new.rename(target)
+        try:
+            new.rename(target)
+        except OSError:
+            old.rename(target)
+            raise
     finally:
         shutil.rmtree(new, ignore_errors=True)
     shutil.rmtree(old, ignore_errors=True)
     return changed
+
+
+def refuse_read(target: Path, to: str, source: str | Path, file_format: str) -> None:
+    """Refuse to write over what is read, be it only a file of labels beside the documents."""
+    for place in _written(target, to):
+        for read_from in [] if str(source) == "-" else _written(Path(source), file_format):
+            if place.exists() and read_from.exists() and place.samefile(read_from):
+                raise DataError(f"{place}: is the file that is read. Choose another place for what is written.")
 
 
 def refuse_taken(target: Path, force: bool, file_format: str | None = None) -> None:
@@ -114,8 +131,7 @@ def split_file(
     rows = split(documents, test, valid, seed, together=together)
     places = {name: out / (form.part_name.format(name) + ending) for name in rows}
     for place in places.values():
-        if place.exists() and place.samefile(source):
-            raise DataError(f"{place}: is the file that is read. Choose another folder for what is written.")
+        refuse_read(place, form.name, source, file_format)
         refuse_taken(place, force, form.name)
     new = [path for place in places.values() for path in _written(place, form.name) if not path.exists()]
     new += [] if out.exists() else [out]

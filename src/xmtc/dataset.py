@@ -345,11 +345,13 @@ def label_matrix(offsets: NDArray[np.int64], labels: NDArray[np.int64], width: i
     return matrix
 
 
-def labels_from_keys(offsets: NDArray[np.int64], keys: pa.Array) -> tuple[Csr, LabelIndex]:
+def labels_from_keys(offsets: NDArray[np.int64], keys: pa.Array | pa.ChunkedArray) -> tuple[Csr, LabelIndex]:
     """The label matrix of keys per row, numbered in the order of the sorted keys."""
+    parts = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
     unique = pc.unique(keys)
     index = LabelIndex.from_keys(unique.take(pc.array_sort_indices(unique)).to_pylist())
-    return label_matrix(offsets, index.ids(keys), len(index)), index
+    numbers = np.concatenate([np.empty(0, dtype=np.int64), *(index.ids(part) for part in parts)])
+    return label_matrix(offsets, numbers, len(index)), index
 
 
 def labels_from_lists(lists: Sequence[Sequence[str | int]]) -> tuple[Csr, LabelIndex]:

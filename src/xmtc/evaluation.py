@@ -155,7 +155,7 @@ def judge(
     if counts is not None and training is not None:
         inverse = inverse_propensities(counts, training.documents, scope.propensity_a, scope.propensity_b)
     measures = metrics.evaluate(predictions, truth, KS, inverse)
-    measures |= metrics.evaluate_sets(predictions, truth, KS)
+    measures |= metrics.evaluate_sets(*_counted(predictions, truth, counts), KS)
     parts = metrics.document_parts(predictions, truth, KS, inverse) if scope.bootstrap else {}
     intervals = metrics.bootstrap(parts, samples=scope.bootstrap, seed=scope.seed) if scope.bootstrap else {}
     conventions: tuple[Ties, ...] = ("pessimistic", "standard") if scope.groups else ()
@@ -182,6 +182,19 @@ def judge(
     )
 
 
+def _counted(predictions: TopK, truth: Csr, counts: NDArray[np.int64] | None) -> tuple[NDArray[np.int64], Csr]:
+    """Predictions and truth with columns for the labels of training and of the test file only.
+
+    Means over labels would otherwise depend on what else a file of predictions happens to name; other predicted labels
+    get numbers beyond the columns, as labels that are wrong and have no mean of their own.
+    """
+    held = np.bincount(truth.indices, minlength=truth.shape[1]) > 0
+    counted = held if counts is None else held | (counts > 0)
+    numbers = np.where(counted, np.cumsum(counted) - 1, int(counted.sum()) + np.cumsum(~counted) - 1)
+    labels = np.append(numbers, -1)[predictions.labels]  # a pad picks the last
+    return labels, truth[:, np.flatnonzero(counted)]
+
+
 def judge_file(
     path: str | Path,
     test: Dataset,
@@ -195,9 +208,11 @@ def judge_file(
 
     With `train` its labels are numbered first, as in a model that was trained on it, so that means over labels agree.
     """
-    predictions = read_predictions(path, file_format)
+    predictions = read_predictions(path, file_format, scope.depth + most_filtered(scope, test))
     top = match_to(predictions, test, path)
-    if labels is not None and predictions.numbered:
+    assert test.label_index is not None
+    # Where the test file knows labels by number too, names are of no use.
+    if labels is not None and predictions.numbered and (labels.ids(test.label_index.keys) >= 0).any():
         numbers = np.array([int(key) for key in top.index.keys], dtype=np.int64)
         if numbers.max(initial=-1) >= len(labels):
             raise DataError(f"{path}: label {numbers.max()} has no name among {len(labels):,}. Name all labels.")

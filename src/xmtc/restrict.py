@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from xmtc.data.rows import KEY_PARTS
 from xmtc.data.vocabularies import read_vocabulary
 from xmtc.dataset import Dataset, LabelIndex
 from xmtc.errors import DataError, nearest, shown
@@ -103,7 +104,7 @@ def read_restriction(
     if allow is not None:
         allowed = _read_labels(labels, allow, notes)
     if deny is not None:
-        kept = ~_read_labels(labels, deny, notes)
+        kept = ~_read_labels(labels, deny, notes, with_deprecated=True)
         allowed = kept if allowed is None else allowed & kept
     if allowed is not None and not allowed.any():
         given = " and ".join(str(path) for path in (allow, deny) if path is not None)
@@ -113,9 +114,13 @@ def read_restriction(
     return Restriction(allowed, chosen, files, tuple(notes))
 
 
-def _read_labels(labels: LabelIndex, path: Path, notes: list[str]) -> NDArray[np.bool_]:
+def _read_labels(labels: LabelIndex, path: Path, notes: list[str], with_deprecated: bool = False) -> NDArray[np.bool_]:
     """(L,) the labels that a vocabulary file means: by key, or by name where no key is the same."""
-    given = read_vocabulary(path).index
+    vocabulary = read_vocabulary(path)
+    given = vocabulary.index
+    if with_deprecated and (vocabulary.replaced or vocabulary.deprecated):
+        old = LabelIndex.from_keys([*vocabulary.replaced, *sorted(vocabulary.deprecated)])
+        given = LabelIndex(pa.concat_tables([given.table, old.table]))
     numbers = labels.ids(given.table["key"].combine_chunks())
     mask = np.zeros(len(labels), dtype=bool)
     mask[numbers[numbers >= 0]] = True
@@ -145,7 +150,9 @@ def _read_candidates(labels: LabelIndex, path: Path, notes: list[str]) -> Candid
             raise DataError(f"{place}: document '{shown(document)}' is there twice. Keep one of them.")
         rows[document] = len(rows)
         for label in listed:
-            key = _text(label.get("key") if isinstance(label, dict) else label)
+            key = _text(
+                next((label[part] for part in KEY_PARTS if part in label), None) if isinstance(label, dict) else label
+            )
             if key is None:
                 raise DataError(f"{place}: a candidate is neither a key nor an object with one. Write {_EXAMPLE}.")
             if key in known:

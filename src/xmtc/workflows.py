@@ -18,7 +18,7 @@ from xmtc.data.formats import detected
 from xmtc.data.reading import read, stream
 from xmtc.data.records import ReadOptions
 from xmtc.data.vocabularies import read_vocabulary
-from xmtc.dataset import Dataset
+from xmtc.dataset import Dataset, LabelIndex
 from xmtc.errors import ConfigError, DataError, MissingExtraError, XmtcError
 from xmtc.evaluation import Evaluation, Scope, Training, check_known, judge, judge_file, most_filtered
 from xmtc.explanation import Explanation
@@ -100,7 +100,16 @@ def train(
             unknown_labels=unknown_labels,
             progress=progress,
         )
-        valid = None if valid_file is None else read(valid_file, options, progress=progress)
+        valid = None
+        if valid_file is not None:
+            features = None if documents.features is None else int(documents.features.shape[1])
+            valid = read(
+                *(valid_file, replace(options or ReadOptions(), feature_count=features)),
+                vocabulary=vocabulary,
+                language=language,
+                unknown_labels=unknown_labels,
+                progress=progress,
+            )
         for path, part in ((train_file, documents), (valid_file, valid)):
             if part is not None and (part.labels is None or part.labels.nnz == 0):
                 raise DataError(f"{path}: no document has a label. Check the label field.")
@@ -207,13 +216,8 @@ def _answer(model: Model, batch: Dataset, k: int, restriction: Restriction) -> T
 def _documents(
     model: Model, source: str | Path, options: ReadOptions | None, restriction: Restriction
 ) -> Iterator[Dataset]:
-    try:
-        batches = stream(source, options, feature_count=model.feature_count)
-        yield from batches if restriction.candidates is None else restriction.candidates.watched(batches)
-    except DataError as error:
-        if str(source) != "-":
-            raise
-        raise DataError(f"standard input{str(error).removeprefix('-')}") from None
+    batches = stream(source, options, feature_count=model.feature_count)
+    yield from batches if restriction.candidates is None else restriction.candidates.watched(batches)
 
 
 def evaluate(
@@ -292,7 +296,7 @@ def evaluate_predictions(
     progress: Progress = silent,
 ) -> Evaluation:
     """All measures of a file of predictions; `train_file` gives the label counts that propensities come from."""
-    named = None if vocabulary is None else read_vocabulary(vocabulary)
+    named = None if vocabulary is None else read_vocabulary(vocabulary, numbered=True)
     applied = vocabulary if named is not None and not named.plain else None  # a list only says which number is which
     unknown = "drop" if scope is not None and scope.unknown_labels == "drop" else "refuse"
     test = read_test(test_file, options, vocabulary=applied, unknown_labels=unknown, progress=progress)
@@ -300,7 +304,11 @@ def evaluate_predictions(
     if train_file is not None:
         train = read(train_file, options, vocabulary=applied, unknown_labels=unknown, progress=progress)
     labels = None if named is None else named.index
-    if labels is None and ((options and options.file_format) or detected(test_file)) == "lf":
+    if named is not None and named.plain:  # line n is the key of label n
+        labels = LabelIndex.from_keys(named.index.names)
+    elif named is not None and (named.replaced or named.deprecated):
+        labels = None  # those in use are not numbered as the lines of the file are
+    if named is None and str(test_file) != "-" and ((options and options.file_format) or detected(test_file)) == "lf":
         beside = lf.labels_beside(test_file)
         labels = None if beside is None else lf.read_label_texts(beside)
     return judge_file(path, test, scope or Scope(), train=train, file_format=predictions_format, labels=labels)

@@ -149,3 +149,46 @@ class TestFilesAsPeopleHaveThem:
         call("evaluate", *given, "--json", here / "s.json")
         assert json.loads((here / "s.json").read_text())["P@1"] == 1.0
         assert json.loads((here / "s.json").read_text())["R@3"] == 1.0
+
+    def test_a_list_of_labels_has_a_line_for_each_number(self, here: Path) -> None:
+        (here / "p.txt").write_text("2 4\n0:0.9 2:0.8\n0:0.9 3:0.8\n")
+        (here / "labels.txt").write_text("sauce\n\nstarch\ncheese\n")
+        given = ("--predictions", here / "p.txt", here / "b.jsonl", "--labels", here / "labels.txt")
+        call("evaluate", *given, "--json", here / "s.json")
+        assert json.loads((here / "s.json").read_text())["R@3"] == 1.0
+
+    def test_denied_labels_that_are_deprecated(self, here: Path) -> None:
+        call("train", here / "a.jsonl", "--model", "popularity", "--out", here / "m")
+        (here / "d.jsonl").write_text('{"key": "sauce", "deprecated": true}\n{"key": "starch"}\n')
+        rows = call("predict", here / "m", "--text", "x", "--deny", here / "d.jsonl", "-k", 3).lines()
+        assert [label["key"] for label in rows[0]["labels"]] == ["cheese"]
+
+    def test_nobody_asks_for_labels_when_predicting(self, here: Path) -> None:
+        call("train", here / "a.jsonl", "--model", "popularity", "--out", here / "m")
+        for name, content in (
+            ("x.csv", "text,keywords\nsauce,[draft] [x]\n"),
+            ("x.jsonl", '{"text": "sauce", "labels": [null, ""]}\n'),
+        ):
+            (here / name).write_text(content)
+            assert len(call("predict", here / "m", here / name).lines()) == 1
+
+    def test_the_labels_of_the_source_are_not_overwritten(self, here: Path) -> None:
+        call("data", "convert", here / "a.jsonl", here / "train_raw_texts.txt")
+        before = (here / "train_labels.txt").read_bytes()
+        said = mistake(
+            "data", "split", here / "train_raw_texts.txt", "--out", here, "--test", 0.4, "--apart", "--force"
+        )
+        assert "is the file that is read" in said
+        assert (here / "train_labels.txt").read_bytes() == before
+
+    def test_a_folder_is_not_replaced_by_a_file(self, here: Path) -> None:
+        call("data", "convert", here / "a.jsonl", here / "texts", "--to", "annif-folder")
+        said = mistake("data", "convert", here / "b.jsonl", here / "texts", "--to", "jsonl", "--force")
+        assert "is a folder" in said
+        assert (here / "texts" / "a.txt").is_file()
+
+    def test_validation_documents_are_read_as_the_training_ones(self, here: Path) -> None:
+        (here / "t.svm").write_text("0 0:1\n1 1:1\n0 0:1 1:0.1\n")
+        (here / "v.svm").write_text("0 0:1 7:1\n1 1:1\n")
+        call("train", here / "t.svm", "--valid", here / "v.svm", "--model", "knn", "--out", here / "m")
+        assert len(call("predict", here / "m", here / "v.svm").lines()) == 2

@@ -122,7 +122,7 @@ class TestFiles:
         )
 
     def test_the_macro_mean_runs_over_labels_of_training_and_test(self, tmp_path: Path) -> None:
-        """F1 at 1: a 1, b 0 (trained on, never seen again), c 0 (tested on only); a fourth that is made up counts."""
+        """F1 at 1: a 1, b 0 (trained on, never seen again), c 0 (tested on only); one that is made up has no mean."""
         train = as_dataset(["x", "y"], [["a"], ["b"]])
         test = as_dataset(["x", "y"], [["a"], ["c"]])
         path = tmp_path / "p.jsonl"
@@ -131,8 +131,12 @@ class TestFiles:
         assert judge_file(path, test, Scope("drop"), train=train).metrics["macroF1@1"] == pytest.approx(1 / 2)
         path.write_text('{"labels": ["a"]}\n{"labels": ["made up"]}\n')
         found = judge_file(path, test, Scope(), train=train)
-        assert found.metrics["macroF1@1"] == pytest.approx(1 / 4)
+        assert found.metrics["macroF1@1"] == pytest.approx(1 / 3)
+        assert found.metrics["microF1@1"] == pytest.approx(1 / 2)
         assert found.unknown_labels == 1
+        path.write_text('{"labels": ["a", "u", "v", "w"]}\n{"labels": ["made up", "x"]}\n')
+        deeper = judge_file(path, test, Scope(), train=train).metrics
+        assert deeper["macroF1@1"] == pytest.approx(1 / 3)
         assert found.predictions.keys() == [["a"], ["made up"]]
 
     def test_more_predictions_than_are_measured_change_nothing(
@@ -464,5 +468,5 @@ def test_predictions_of_features_go_by_row(tmp_path: Path) -> None:
     assert isinstance(found, Evaluation)
     assert found.metrics["P@1"] == 1
     assert found.metrics["PSP@1"] == 1
-    assert found.metrics["macroF1@3"] == pytest.approx(2 / 4)  # of the header's four labels
+    assert found.metrics["macroF1@3"] == pytest.approx(2 / 3)  # of the three labels that occur
     assert read(tmp_path / "test.txt").labels is not None

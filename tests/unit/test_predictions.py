@@ -464,3 +464,35 @@ def test_soup(place: Path, name: str, file_format: str | None, content: bytes) -
 def test_a_label_index_of_its_own(tmp_path: Path) -> None:
     """The numbers of a matrix are its columns, also those that nobody predicted."""
     assert read_predictions(csr_npz(tmp_path)).top.index == LabelIndex.numbered(11)
+
+
+class TestWhoIsWho:
+    """Slips that would give a number and the wrong one."""
+
+    def test_true_labels_beside_predictions(self, tmp_path: Path) -> None:
+        path = write_objects(tmp_path / "p.jsonl", {"id": "a", "labels": ["right"], "predictions": ["wrong"]})
+        assert read_predictions(path).top.keys() == [["wrong"]]
+        path = write_lines(tmp_path / "p.csv", "id,labels,predictions", "a,right,wrong")
+        assert read_predictions(path).top.keys() == [["wrong"]]
+
+    def test_objects_as_annif_writes_them(self, tmp_path: Path) -> None:
+        row = {"id": "a", "labels": [{"uri": "http://x/1", "label": "one", "score": 0.5}]}
+        top = read_predictions(write_objects(tmp_path / "p.jsonl", row)).top
+        assert (top.keys(), top.names()) == ([["http://x/1"]], [["one"]])
+
+    def test_lines_counted_in_another_way(self, tmp_path: Path) -> None:
+        path = write_lines(tmp_path / "p.csv", "id,key,score", "0,x,1", "1,y,1", "2,z,1")
+        with pytest.raises(DataError, match="no prediction for 1 of 3 test documents, such as '3'"):
+            match_to(read_predictions(path), documents(["1", "2", "3"]), path)
+
+    def test_test_documents_with_one_id(self, tmp_path: Path) -> None:
+        path = write_objects(tmp_path / "p.jsonl", {"id": "c", "labels": []}, {"id": "a", "labels": ["x"]})
+        with pytest.raises(DataError, match="two test documents have the same id"):
+            match_to(read_predictions(path), documents(["a", "a", "c"]), path)
+
+    def test_no_more_is_kept_than_is_wanted(self, tmp_path: Path) -> None:
+        matrix = sp.csr_matrix(np.array([[0.1, 0.4, 0.3, 0.2], [0, 0, 0.5, 0]]))
+        sp.save_npz(tmp_path / "p.npz", matrix)
+        assert read_predictions(tmp_path / "p.npz", most=2).top.labels.tolist() == [[1, 2], [2, -1]]
+        path = write_objects(tmp_path / "p.jsonl", {"labels": [["a", 0.1], ["b", 0.9], ["c", 0.5]]})
+        assert read_predictions(path, most=2).top.keys() == [["b", "c"]]

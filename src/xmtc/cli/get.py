@@ -11,8 +11,6 @@ from xmtc.data.catalogue import CATALOGUE, find
 from xmtc.data.downloads import Fetched, fetch
 from xmtc.progress import Progress
 
-FOLDER = Path("data")
-"""Where data sets go unless --out says otherwise."""
 _HOW = {
     "fetched": "fetched",
     "resumed": "fetched, going on with what was there",

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from xmtc.errors import shown
 from xmtc.explanation import (
     Explanation,
     GroupEvidence,
@@ -113,9 +114,11 @@ def ranking(answer: TopK, texts: Sequence[str] | None = None, truth: Sequence[Co
     """Each document's labels, one a line, with scores; with `truth`, the names that are right are marked."""
     blocks = []
     for number, pairs in enumerate(answer.pairs()):
-        title = answer.ids[number] if texts is None else shortened(texts[number], 90)
+        title = shown(answer.ids[number], 200) if texts is None else shortened(texts[number], 90)
         right = () if truth is None else truth[number]
-        lines = [f"  {score:8.4f}  {shortened(name, 90)}{'  *' if name in right else ''}" for name, score in pairs]
+        lines = [
+            f"  {score:8.4f}  {shown(shortened(name, 90), 90)}{'  *' if name in right else ''}" for name, score in pairs
+        ]
         lines = lines or ["  (no label)"]
         blocks.append("\n".join([title, *lines]))
     return "\n".join(blocks)

@@ -169,8 +169,10 @@ def write_annif_folder(dataset: Dataset, path: Path, lossy: bool = False) -> int
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         temporary.mkdir()
+        index = dataset.label_index
+        called = {} if index is None else dict(zip(index.keys, index.names, strict=True))
         for batch in dataset.batches(1024):
-            _write_documents(batch, temporary, fit, names)
+            _write_documents(batch, temporary, fit, names, called)
         os.replace(temporary, path)
         sync_folder(path.parent)
     except OSError as error:
@@ -180,10 +182,9 @@ def write_annif_folder(dataset: Dataset, path: Path, lossy: bool = False) -> int
     return fit.changed
 
 
-def _write_documents(batch: Dataset, folder: Path, fit: OneLine, names: dict[str, str]) -> None:
-    label_name = (
-        {} if batch.label_index is None else dict(zip(batch.label_index.keys, batch.label_index.names, strict=True))
-    )
+def _write_documents(
+    batch: Dataset, folder: Path, fit: OneLine, names: dict[str, str], label_name: dict[str, str]
+) -> None:
     rows = zip(batch.document_ids(), batch.text().to_pylist(), label_lists(batch), strict=True)
     for document, text, keys in rows:
         unfit = not document or document.startswith(".") or len(document.encode()) > _LONGEST_NAME

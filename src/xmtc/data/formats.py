@@ -60,6 +60,8 @@ class Format:
     """Whether fields of text stay apart."""
     ids: bool = False
     """Whether document ids are kept."""
+    folder: bool = False
+    """Whether documents are files in a folder."""
     packs: bool = True
     """Whether such a file may be compressed as a whole."""
     labels_beside: Callable[[Path], Path | None] | None = None
@@ -85,6 +87,7 @@ FORMATS: dict[str, Format] = {
         Format(
             *("annif-folder", "NAME.txt beside NAME.tsv", read_annif_folder, write_annif_folder, "{}"),
             ids=True,
+            folder=True,
             packs=False,
         ),
         Format(

@@ -44,6 +44,8 @@ def read_lf(path: str | Path, options: ReadOptions) -> Iterator[Records]:
 
 def _with_known_labels(records: Records, path: str | Path, width: int, options: ReadOptions) -> Records:
     """The documents whose labels are all numbers below `width`; any other is a bad line."""
+    if options.ignore_labels:
+        return replace(records, label_counts=None, label_keys=[])
     keys = pa.array(records.label_keys, pa.string())
     fine = pc.match_substring_regex(keys, "^(0|[1-9][0-9]{0,8})$")
     numbers = np.asarray(pc.if_else(fine, keys, str(width)).cast(pa.int64()))

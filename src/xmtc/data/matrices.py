@@ -89,7 +89,7 @@ def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
         size = int(np.prod(shape, dtype=object)) * kind.itemsize
         if kind.hasobject or size > info.file_size:
             raise ValueError(f"'{name}' is no plain array or longer than the file")
-        content = member.read()
+        content = member.read(size)
     if len(content) < size:
         raise ValueError(f"'{name}' is cut short")
     return np.frombuffer(content[:size], dtype=kind).reshape(shape)

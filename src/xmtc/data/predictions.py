@@ -13,7 +13,7 @@ import numpy as np
 
 from xmtc.data.lines import numbered_lines
 from xmtc.data.matrices import read_matrix
-from xmtc.data.rows import ID_FIELDS, LABEL_FIELDS
+from xmtc.data.rows import ID_FIELDS, KEY_PARTS, LABEL_FIELDS, NAME_PARTS
 from xmtc.data.sparse import MOST_LABELS
 from xmtc.data.tables import labels_in_cell, table_cells
 from xmtc.dataset import Dataset, LabelIndex
@@ -22,7 +22,9 @@ from xmtc.files import decode_line, first_bytes, plain_name
 from xmtc.topk import TopK, read_rows
 
 FORMATS = ("jsonl", "parquet", "tsv", "csv", "fasttext", "npz", "xc")
-KEY_FIELDS = ("key", "label", "label_key", "subject", "uri")
+KEY_FIELDS = ("key", "uri", "label_key", "subject", "label")
+LIST_FIELDS = ("predictions", "labels", *LABEL_FIELDS)
+"""Where a document's labels are; a file may hold the true ones beside the predicted."""
 SCORE_FIELDS = ("score", "probability", "confidence", "suggestion_score")
 _EXAMPLE = '{"id": "…", "labels": ["…"]}'
 _XC_HEADER = re.compile(rb"\s*\d+\s+\d+\s*")
@@ -46,10 +48,11 @@ class Predictions:
     """Whether a document without labels has no line, as in a table with a line a label."""
 
 
-def read_predictions(path: str | Path, file_format: str | None = None) -> Predictions:
+def read_predictions(path: str | Path, file_format: str | None = None, most: int | None = None) -> Predictions:
     """Rankings from a file (or a folder of parts); labels are numbered as the file names them.
 
-    Where there are scores they decide the order, otherwise the order in the file does.
+    Where there are scores they decide the order, otherwise the order in the file does. `most` labels of each document
+    are kept: what is beyond what is measured only takes room.
     """
     if file_format is not None and file_format not in FORMATS:
         near = nearest(file_format, FORMATS)
@@ -58,19 +61,28 @@ def read_predictions(path: str | Path, file_format: str | None = None) -> Predic
         )
     kind = file_format or _detected(path)
     if kind == "npz":
-        return _matrix(path)
+        return _matrix(path, most)
     line_a_label = False
+    rankings: Iterable[Ranking]
     if kind in ("csv", "tsv"):
         line_a_label, rankings = _table(path, kind)
     else:
         readers = {"fasttext": _fasttext, "xc": _xc}
-        rankings = list(readers[kind](path) if kind in readers else _records(path, kind))
-    if not rankings:
+        rankings = readers[kind](path) if kind in readers else _records(path, kind)
+    ids: list[str] = []
+    without_id = 0
+
+    def labels_only() -> Iterator[list[tuple[str, str, float]]]:
+        nonlocal without_id
+        for document, labels in rankings:
+            without_id += document is None
+            ids.append(str(len(ids)) if document is None else document)
+            yield labels[:most]
+
+    top = TopK.from_rankings(ids, labels_only())
+    if not ids:
         raise DataError(f"{path}: no predictions in it. Write {_EXAMPLE} a line.")
-    has_ids = all(document is not None for document, _ in rankings)
-    ids = [str(number) if document is None else document for number, (document, _) in enumerate(rankings)]
-    top = TopK.from_rankings(ids, (labels for _, labels in rankings))
-    return Predictions(top, has_ids, numbered=kind == "xc", line_a_label=line_a_label)
+    return Predictions(top, not without_id, numbered=kind == "xc", line_a_label=line_a_label)
 
 
 def match_to(predictions: Predictions, test: Dataset, path: str | Path) -> TopK:
@@ -84,13 +96,18 @@ def match_to(predictions: Predictions, test: Dataset, path: str | Path) -> TopK:
         if len(place) < len(top):
             twice = next(name for row, name in enumerate(top.ids) if place[name] != row)
             raise DataError(f"{path}: document '{shown(twice)}' is there twice. Keep one of them.")
+        if len(set(wanted)) < len(wanted):
+            raise DataError(
+                f"{path}: two test documents have the same id, so ids do not say which is which. Give each its own."
+            )
         if not any(name in place for name in wanted):
             raise DataError(
                 f"{path}: none of its ids is that of a test document: '{shown(top.ids[0])}' there, "
                 f"'{shown(wanted[0])}' here. Use the same ids, or none to go line by line."
             )
         rows = np.array([place.get(name, -1) for name in wanted], dtype=np.int64)
-        if (rows < 0).any() and not predictions.line_a_label:
+        foreign = len(place) > int((rows >= 0).sum())
+        if (rows < 0).any() and (foreign or not predictions.line_a_label):
             missing = wanted[int(np.argmax(rows < 0))]
             raise DataError(
                 f"{path}: no prediction for {int((rows < 0).sum()):,} of {len(wanted):,} test documents, such as "
@@ -134,9 +151,7 @@ def _records(path: str | Path, kind: str) -> Iterator[Ranking]:
         ending = "is Parquet. Let its name end in .parquet" if kind == "parquet" else "ends in .parquet. Rename it"
         raise DataError(f"{path}: {ending}.")
     for place, row in read_rows(path, _EXAMPLE):
-        listed = next(
-            (row[name] for name in ("labels", *LABEL_FIELDS, "predictions") if row.get(name) is not None), None
-        )
+        listed = next((row[name] for name in LIST_FIELDS if row.get(name) is not None), None)
         if not isinstance(listed, list):
             raise DataError(f"{place}: no list of labels. Write {_EXAMPLE}.")
         scores = row.get("scores")
@@ -155,8 +170,9 @@ def _identifier(row: dict[str, Any], place: str) -> str | None:
 def _label(item: Any, place: str) -> tuple[str, str, Any]:
     """(key, name, score or None) of one label."""
     if isinstance(item, dict):
-        key = next((item[name] for name in KEY_FIELDS if item.get(name) is not None), None)
-        name, score = item.get("name"), next((item[s] for s in SCORE_FIELDS if item.get(s) is not None), None)
+        key = next((item[part] for part in (*KEY_PARTS, *KEY_FIELDS) if item.get(part) is not None), None)
+        name = next((item[part] for part in NAME_PARTS if item.get(part) is not None), None)
+        score = next((item[part] for part in SCORE_FIELDS if item.get(part) is not None), None)
     elif isinstance(item, (list, tuple)) and len(item) == 2:  # a tuple comes out of a Parquet map
         key, name, score = item[0], None, item[1]
     else:
@@ -249,8 +265,8 @@ def _table(path: str | Path, kind: str) -> tuple[bool, list[Ranking]]:
         return next((names.index(name) for name in wanted if name in names), None)
 
     document, key, score = column(ID_FIELDS), column(KEY_FIELDS), column(SCORE_FIELDS)
-    listed = None if key is not None else column(("labels", "tags", "predictions"))
-    scores, shown_name = column(("scores",)), column(("name",))
+    listed = None if key is not None else column(LIST_FIELDS)
+    scores, shown_name = column(("scores",)), column(NAME_PARTS)
     if document is None or (key is None and listed is None):
         found = ", ".join(map(shown, header[:8])) or "none"
         raise DataError(f"{path}:{number}: columns id and key (or labels) are wanted. Name them so (found: {found}).")
@@ -285,17 +301,19 @@ def _listed(cell: str, scores: str | None, place: str) -> list[tuple[str, str, A
     return [(key, name, score) for (key, name, _), score in zip(labels, given, strict=True)]
 
 
-def _matrix(path: str | Path) -> Predictions:
+def _matrix(path: str | Path, most: int | None) -> Predictions:
     """A sparse matrix of scores, documents × labels; only what it stores is predicted."""
     scores = read_matrix(path)
     if scores.shape[1] > MOST_LABELS:
         raise DataError(f"{path}: {scores.shape[1]:,} labels are too many (at most {MOST_LABELS:,}).")
     counts = np.diff(scores.indptr)
-    width = int(counts.max(initial=0))
+    width = min(int(counts.max(initial=0)), scores.shape[1] if most is None else most)
     labels = np.full((scores.shape[0], width), -1, dtype=np.int64)
     given = np.full((scores.shape[0], width), -np.inf, dtype=np.float32)
     rows = np.repeat(np.arange(scores.shape[0]), counts)
     order = np.lexsort((scores.indices, -scores.data, rows))
     at = np.arange(len(rows)) - np.repeat(scores.indptr[:-1], counts)
+    kept = at < width
+    rows, at, order = rows[kept], at[kept], order[kept]
     labels[rows, at], given[rows, at] = scores.indices[order], scores.data[order]
     return Predictions(TopK(labels, given, LabelIndex.numbered(scores.shape[1])), has_ids=False, numbered=True)

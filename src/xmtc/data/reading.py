@@ -187,7 +187,7 @@ def _labels(
     none = [np.zeros(len(part.lines), dtype=np.int64) for part in parts]
     counts = [zero if part.label_counts is None else part.label_counts for part, zero in zip(parts, none, strict=True)]
     offsets = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
-    keys = pa.concat_arrays([pa.array([], pa.string()), *(part.label_keys for part in parts)])
+    keys = pa.chunked_array([part.label_keys for part in parts], pa.string())  # together they may pass 2 GiB
     width, own = parts[0].label_width, parts[0].label_index
     if vocabulary is None:
         if width is None:
@@ -201,8 +201,8 @@ def _labels(
             )
         return label_matrix(offsets, _whole_numbers(keys), width), LabelIndex.numbered(width, found.index.names[:width])
     if own is not None:
-        keys = own.table["key"].combine_chunks().take(pa.array(_whole_numbers(keys)))
-    numbers = found.index.ids(apply(keys, found))
+        keys = own.table["key"].take(pa.array(_whole_numbers(keys)))
+    numbers = np.concatenate([np.empty(0, np.int64), *(found.index.ids(apply(part, found)) for part in keys.chunks)])
     if unknown != "drop" and (numbers < 0).any():
         _refuse_unknown(parts, path, vocabulary, found.deprecated, int(np.argmax(numbers < 0)), offsets, keys)
     seen = np.unique(numbers[numbers >= 0])  # a model can only learn the labels that occur
@@ -219,7 +219,7 @@ def _named(matrix: Csr, index: LabelIndex, parts: list[Records]) -> tuple[Csr, L
     return matrix, LabelIndex.from_keys(index.keys, [names.get(key, key) for key in index.keys])
 
 
-def _whole_numbers(keys: pa.Array) -> NDArray[np.int64]:
+def _whole_numbers(keys: pa.ChunkedArray) -> NDArray[np.int64]:
     return np.asarray(keys.cast(pa.int64()), dtype=np.int64)
 
 
@@ -230,7 +230,7 @@ def _refuse_unknown(
     deprecated: frozenset[str],
     at: int,
     offsets: NDArray[np.int64],
-    keys: pa.Array,
+    keys: pa.ChunkedArray,
 ) -> None:
     lines = np.concatenate([part.lines for part in parts])
     row = int(np.searchsorted(offsets, at, side="right")) - 1

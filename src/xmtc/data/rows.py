@@ -110,6 +110,8 @@ class Batch:
 
     def _labels_of(self, row: Mapping[str, Any], place: str) -> list[str]:
         name = self.columns.labels
+        if self.options.ignore_labels:
+            return []
         if name not in row:
             if self.options.labelled:
                 raise DataError(f"{place}: no '{shown(name)}'. Add a list of labels; it may be empty: [].")
@@ -166,7 +168,7 @@ def identifier_of(value: Any, number: int, place: str) -> str:
 def labels_of(value: Any, name: str, place: str, options: ReadOptions, names: dict[str, str]) -> list[str]:
     """The labels of one document: a list of keys, or of objects with a key and a name, which goes into `names`."""
     if not isinstance(value, list):
-        if options.ignore_labels or (value is None and not options.labelled):
+        if value is None and not options.labelled:
             return []
         raise DataError(f'{place}: \'{shown(name)}\' must be a list such as ["a", "b"]. Got {json_kind(value)}.')
     out = []

@@ -205,7 +205,7 @@ def _named(
             f"{place}: {len(row)} cells where the header has {width}. Put a cell with a separator in quotes."
         )
     named: dict[str, Any] = {name: clean(row[column]) for name, column in at.items()}
-    if columns.labels in at:
+    if columns.labels in at and not options.ignore_labels:
         named[columns.labels] = _row_labels(row[at[columns.labels]], columns, options, place)
     if columns.id in named and not named[columns.id] and columns.id not in columns.text:
         named[columns.id] = None
