@@ -421,7 +421,7 @@ def check_sound(found: Predictions) -> None:
         assert (scores[1:] <= scores[:-1]).all()  # not by their difference: two may be infinite
     if found.numbered:
         assert all(key.isdigit() for key in best.index.keys)
-    matched = match_to(found, documents([f"row {number}" for number in range(len(best))]), "p")
+    matched = match_to(found, documents(best.ids), "p")
     assert matched.keys() == best.keys()
 
 
