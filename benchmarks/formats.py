@@ -21,6 +21,7 @@ import numpy as np
 from xmtc.data import read, write
 from xmtc.data.formats import FORMATS
 from xmtc.dataset import Dataset, LabelIndex
+from xmtc.errors import DataError
 from xmtc.runtime import Runtime
 from xmtc.text.features import DocumentFeatures
 from xmtc.text.tfidf import TextSettings
@@ -112,7 +113,11 @@ def measure(source: Path, folder: Path, runs: int) -> None:
             write(given, place, file_format=name)
 
         folders = form.name == "annif-folder"
-        out, _ = timed(written, 1)
+        try:
+            out, _ = timed(written, 1)
+        except DataError as error:
+            print(f"{form.name:<14}  refused: {str(error).partition(': ')[2]}")
+            continue
         back, found = timed(lambda place=place: read(place), 1 if form.holds == "features" or folders else runs)
         whole = sum(path.stat().st_size for path in place.parent.rglob("*") if path.is_file()) / 1e6
         equal = same(given, found, form.ids, ordered=not folders)

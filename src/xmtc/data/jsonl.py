@@ -22,7 +22,9 @@ from xmtc.files import parse_lines, read_blocks, replace_file
 from xmtc.parallel import run_parallel
 
 EXAMPLE = '{"text": "…", "labels": ["…"]}'
-_NO_NUMBER = re.compile(rb"(?:NaN|Inf|Infinity)[ \t\r\n]*+[,}\]]")
+# Found by their first letters, which is quick; that they stand where a value stands is looked at afterwards.
+_LIKE_NO_NUMBER = (re.compile(rb"NaN[ \t\r]*+[,}\]]"), re.compile(rb"Inf(?:inity)?[ \t\r]*+[,}\]]"))
+_NO_NUMBER = re.compile(rb"[:,\[][ \t\r]*+-?(?:NaN|Inf|Infinity)[ \t\r]*+[,}\]]")
 BLOCK = 1 << 20  # bytes that a thread parses at a time; the text of one is about what is tokenised at a time
 
 
@@ -109,8 +111,8 @@ def _fast(block: bytes, columns: Columns, schema: pa.Schema, options: ReadOption
     count, starts = len(ends), np.concatenate([[0], ends[:-1] + 1])
     if not ((characters[starts] == ord("{")).all() and (characters[ends - 1] == ord("}")).all() and _is_utf8(block)):
         return None
-    if (b"Inf" in block or b"NaN" in block) and _NO_NUMBER.search(block):  # Arrow takes Inf and -NaN for numbers
-        return None
+    if any(like.search(block) for like in _LIKE_NO_NUMBER) and _NO_NUMBER.search(block):
+        return None  # Arrow takes Inf and -NaN for numbers
     try:
         table = pj.read_json(
             pa.BufferReader(block),

@@ -187,7 +187,7 @@ def _labels(
     none = [np.zeros(len(part.lines), dtype=np.int64) for part in parts]
     counts = [zero if part.label_counts is None else part.label_counts for part, zero in zip(parts, none, strict=True)]
     offsets = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
-    keys = pa.chunked_array([part.label_keys for part in parts], pa.string())  # together they may pass 2 GiB
+    keys = _few_chunks([part.label_keys for part in parts])
     width, own = parts[0].label_width, parts[0].label_index
     if vocabulary is None:
         if width is None:
@@ -209,6 +209,18 @@ def _labels(
     position = np.full(len(found.index) + 1, -1, dtype=np.int64)
     position[seen] = np.arange(len(seen))
     return label_matrix(offsets, position[numbers], len(seen)), found.index.take(seen)
+
+
+def _few_chunks(arrays: list[pa.Array]) -> pa.ChunkedArray:
+    """Strings in as few arrays as can hold them: one, unless they pass 2 GiB."""
+    chunks: list[list[pa.Array]] = [[]]
+    size = 0
+    for array in arrays:
+        if size + array.nbytes > 1 << 30:
+            chunks, size = [*chunks, []], 0
+        chunks[-1].append(array)
+        size += array.nbytes
+    return pa.chunked_array([pa.concat_arrays(chunk) for chunk in chunks if chunk], pa.string())
 
 
 def _named(matrix: Csr, index: LabelIndex, parts: list[Records]) -> tuple[Csr, LabelIndex]:
