@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import tempfile
 import weakref
+from collections.abc import Iterator
 from typing import IO
 
 import numpy as np
@@ -30,6 +31,18 @@ def string_offsets(text: pa.Array) -> NDArray[np.int32]:
     if buffer is None:
         return np.zeros(1, dtype=np.int32)
     return np.frombuffer(buffer, dtype=np.int32)[text.offset : text.offset + len(text) + 1]
+
+
+def cut_texts(texts: pa.ChunkedArray, size: int) -> Iterator[pa.Array]:
+    """Neighbouring texts of up to about `size` bytes, at least one at a time, without copying."""
+    for chunk in texts.chunks:
+        offsets = string_offsets(chunk)
+        start = 0
+        while start < len(chunk):
+            stop = int(np.searchsorted(offsets, int(offsets[start]) + size, side="right")) - 1
+            stop = max(start + 1, stop)
+            yield chunk.slice(start, stop - start)
+            start = stop
 
 
 def let_go(text: pa.Array) -> None:

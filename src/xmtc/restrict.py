@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from xmtc.data.rows import KEY_PARTS
+from xmtc.data.rows import KEY_PARTS, first_of
 from xmtc.data.vocabularies import read_vocabulary
 from xmtc.dataset import Dataset, LabelIndex
 from xmtc.errors import DataError, nearest, shown
@@ -150,9 +150,7 @@ def _read_candidates(labels: LabelIndex, path: Path, notes: list[str]) -> Candid
             raise DataError(f"{place}: document '{shown(document)}' is there twice. Keep one of them.")
         rows[document] = len(rows)
         for label in listed:
-            key = _text(
-                next((label[part] for part in KEY_PARTS if part in label), None) if isinstance(label, dict) else label
-            )
+            key = _text(first_of(label, KEY_PARTS) if isinstance(label, dict) else label)
             if key is None:
                 raise DataError(f"{place}: a candidate is neither a key nor an object with one. Write {_EXAMPLE}.")
             if key in known:

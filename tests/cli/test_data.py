@@ -290,7 +290,7 @@ class TestConvert:
         assert files(tmp_path) == ["o.csv", "small.jsonl"]
 
     def test_to_a_device(self, small: Path) -> None:
-        call("data", "convert", small, "/dev/null", "--to", "jsonl")
+        assert call("data", "convert", small, "/dev/null", "--to", "jsonl").out == "/dev/null: 5 documents\n"
 
     def test_fields_stay_apart(self, tmp_path: Path) -> None:
         (tmp_path / "t.jsonl").write_text('{"title": "t", "body": "b", "tags": ["x"]}\n')

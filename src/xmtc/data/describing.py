@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from xmtc.dataset import Csr, Dataset
-from xmtc.mapping import let_go, string_offsets
+from xmtc.mapping import cut_texts, let_go, string_offsets
 from xmtc.progress import Progress, silent
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -314,7 +314,7 @@ def _read_through(
     characters = np.empty(len(texts), dtype=np.int64)
     hashes = np.empty(len(texts), dtype=np.uint64)
     start = 0
-    for block in _blocks(texts):
+    for block in cut_texts(texts, BLOCK_BYTES):
         stop = start + len(block)
         words[start:stop] = _words(block)
         characters[start:stop] = np.asarray(pc.utf8_length(block))
@@ -323,18 +323,6 @@ def _read_through(
         advance(len(block))
         start = stop
     return words, characters, hashes
-
-
-def _blocks(texts: pa.ChunkedArray) -> Iterator[pa.Array]:
-    """Neighbouring texts of about BLOCK_BYTES."""
-    for chunk in texts.chunks:
-        offsets = string_offsets(chunk)
-        start = 0
-        while start < len(chunk):
-            stop = int(np.searchsorted(offsets, int(offsets[start]) + BLOCK_BYTES, side="right")) - 1
-            stop = max(start + 1, stop)
-            yield chunk.slice(start, stop - start)
-            start = stop
 
 
 def _words(texts: pa.Array) -> NDArray[np.int64]:

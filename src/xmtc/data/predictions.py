@@ -13,7 +13,7 @@ import numpy as np
 
 from xmtc.data.lines import numbered_lines
 from xmtc.data.matrices import read_matrix
-from xmtc.data.rows import ID_FIELDS, KEY_PARTS, LABEL_FIELDS, NAME_PARTS
+from xmtc.data.rows import ID_FIELDS, KEY_PARTS, LABEL_FIELDS, NAME_PARTS, first_of
 from xmtc.data.sparse import MOST_LABELS
 from xmtc.data.tables import labels_in_cell, table_cells
 from xmtc.dataset import Dataset, LabelIndex
@@ -151,7 +151,7 @@ def _records(path: str | Path, kind: str) -> Iterator[Ranking]:
         ending = "is Parquet. Let its name end in .parquet" if kind == "parquet" else "ends in .parquet. Rename it"
         raise DataError(f"{path}: {ending}.")
     for place, row in read_rows(path, _EXAMPLE):
-        listed = next((row[name] for name in LIST_FIELDS if row.get(name) is not None), None)
+        listed = first_of(row, LIST_FIELDS)
         if not isinstance(listed, list):
             raise DataError(f"{place}: no list of labels. Write {_EXAMPLE}.")
         scores = row.get("scores")
@@ -161,7 +161,7 @@ def _records(path: str | Path, kind: str) -> Iterator[Ranking]:
 
 
 def _identifier(row: dict[str, Any], place: str) -> str | None:
-    value = next((row[name] for name in ID_FIELDS if row.get(name) is not None), None)
+    value = first_of(row, ID_FIELDS)
     if value is not None and (not isinstance(value, (str, int)) or isinstance(value, bool)):
         raise DataError(f"{place}: 'id' must be a string or an integer.")
     return None if value is None else str(value).encode("utf-8", "replace").decode()
@@ -170,9 +170,7 @@ def _identifier(row: dict[str, Any], place: str) -> str | None:
 def _label(item: Any, place: str) -> tuple[str, str, Any]:
     """(key, name, score or None) of one label."""
     if isinstance(item, dict):
-        key = next((item[part] for part in (*KEY_PARTS, *KEY_FIELDS) if item.get(part) is not None), None)
-        name = next((item[part] for part in NAME_PARTS if item.get(part) is not None), None)
-        score = next((item[part] for part in SCORE_FIELDS if item.get(part) is not None), None)
+        key, name, score = (first_of(item, names) for names in ((*KEY_PARTS, *KEY_FIELDS), NAME_PARTS, SCORE_FIELDS))
     elif isinstance(item, (list, tuple)) and len(item) == 2:  # a tuple comes out of a Parquet map
         key, name, score = item[0], None, item[1]
     else:

@@ -74,9 +74,8 @@ def _label_notes(
         for separator in (",", "|", ";"):
             several = int(np.asarray(pc.match_substring(index.table["key"], separator)).sum())
             if several > len(index) / 2:
-                yield f"{path}: each document has one label at most, and {several:,} hold a '{separator}'. " + (
-                    f"If that parts labels: --label-separator '{separator}'."
-                )
+                remedy = f"If that parts labels: --label-separator '{separator}'."
+                yield f"{path}: each document has one label at most, and {several:,} hold a '{separator}'. {remedy}"
 
 
 def read_some(path: str | Path, count: int, options: ReadOptions | None = None) -> Dataset:

@@ -6,7 +6,7 @@ import ast
 import json
 import re
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,11 @@ class Columns:
     text: tuple[str, ...]
     labels: str
     id: str
+
+
+def first_of(row: Mapping[str, Any], names: Iterable[str]) -> Any:
+    """The first of these values that a row has, None where it has none."""
+    return next((row[name] for name in names if row.get(name) is not None), None)
 
 
 def usual_names(names: list[str], options: ReadOptions) -> list[str]:
@@ -175,9 +180,9 @@ def labels_of(value: Any, name: str, place: str, options: ReadOptions, names: di
     for item in value:
         label = item
         if isinstance(item, dict):
-            label = next((item[part] for part in KEY_PARTS if item.get(part) is not None), item)
-            called = next((item[part] for part in NAME_PARTS if isinstance(item.get(part), str)), "")
-            if isinstance(label, str) and called and not has_surrogate(called):
+            label, called = first_of(item, KEY_PARTS), first_of(item, NAME_PARTS)
+            label = item if label is None else label
+            if isinstance(label, str) and isinstance(called, str) and called and not has_surrogate(called):
                 names[label] = called
         if isinstance(label, str):
             out.append(label)

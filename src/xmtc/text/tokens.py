@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from xmtc.mapping import let_go, string_offsets
+from xmtc.mapping import cut_texts, let_go, string_offsets
 from xmtc.parallel import run_parallel
 from xmtc.text import kernels
 from xmtc.text.characters import character_classes
@@ -128,19 +128,14 @@ def _blocks(texts: pa.ChunkedArray) -> Iterator[pa.Array]:
     """Arrow string arrays of up to about BLOCK_BYTES, cut where documents end; small chunks are put together."""
     waiting: list[pa.Array] = []
     size = 0
-    for chunk in texts.chunks:
-        offsets = string_offsets(chunk)
-        start = 0
-        while start < len(chunk):
-            stop = int(np.searchsorted(offsets, int(offsets[start]) + BLOCK_BYTES, side="right")) - 1
-            stop = max(start + 1, stop)
-            piece, length = chunk.slice(start, stop - start), int(offsets[stop] - offsets[start])
-            start = stop
-            if waiting and size + length > BLOCK_BYTES:
-                yield _joined(waiting)
-                waiting, size = [], 0
-            waiting.append(piece)
-            size += length
+    for piece in cut_texts(texts, BLOCK_BYTES):
+        offsets = string_offsets(piece)
+        length = int(offsets[-1] - offsets[0])
+        if waiting and size + length > BLOCK_BYTES:
+            yield _joined(waiting)
+            waiting, size = [], 0
+        waiting.append(piece)
+        size += length
     if waiting:
         yield _joined(waiting)
 
