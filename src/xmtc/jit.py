@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar, cast
 
 import numba
@@ -21,30 +23,43 @@ def inlined(function: Function) -> Function:
     return cast("Function", numba.njit(inline="always", error_model="numpy")(function))
 
 
-def kernel(*, outputs: tuple[str, ...] = (), **options: Any) -> Callable[[Function], Function]:
+def kernel(
+    *, outputs: tuple[str, ...] = (), uses: tuple[ModuleType, ...] = (), **options: Any
+) -> Callable[[Function], Function]:
     """numba's `njit` without the interpreter lock and cached on disk.
 
     Arrays go in contiguous and read-only, but for those named in `outputs`: whether they come from memory or from a
-    mapped file, one compilation serves. The cache is keyed by the source file alone, so what a kernel calls lives in
-    its own file and constants are passed as arguments: an edit never leaves a stale kernel behind.
+    mapped file, one compilation serves. The cache is keyed by the source file and those of the modules named in
+    `uses`, so what a kernel calls lives in its own file or in one of these, and constants are passed as arguments: an
+    edit never leaves a stale kernel behind.
     """
     settings = {"nogil": True, "cache": True, "error_model": "numpy", **options}
 
     def decorate(function: Function) -> Function:
         compiled = numba.njit(**settings)(function)
+        if uses:
+            _watch(compiled, uses)
         names = list(inspect.signature(function).parameters)
         writable = {names.index(name) for name in outputs}
 
         @functools.wraps(function)
         def call(*arguments: Any) -> Any:
-            return compiled(*(a if i in writable else _frozen(a) for i, a in enumerate(arguments)))
+            return compiled(*(a if i in writable else frozen(a) for i, a in enumerate(arguments)))
 
         return cast("Function", call)
 
     return decorate
 
 
-def _frozen(argument: Any) -> Any:
+def _watch(compiled: Any, modules: tuple[ModuleType, ...]) -> None:
+    """Let the cache of a kernel lapse when one of these modules changes."""
+    index = compiled._cache._cache_file  # numba has no public place for this
+    sources = [Path(str(module.__file__)).stat() for module in modules]
+    index._source_stamp = (index._source_stamp, *((source.st_mtime, source.st_size) for source in sources))
+
+
+def frozen(argument: Any) -> Any:
+    """An array as kernels take it, contiguous and read-only; anything else as it is. For the members of a tuple."""
     if not isinstance(argument, np.ndarray):
         return argument
     if not argument.flags.c_contiguous:

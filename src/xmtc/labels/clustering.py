@@ -1,0 +1,400 @@
+"""Labels put into groups by their vectors: balanced halves, and spherical k-means.
+
+A group of labels is renumbered to the features it has, so that a pass over it costs its entries and not D. Every
+group draws random numbers of its own: nothing depends on the number of threads.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.dataset import Csr
+from xmtc.jit import inlined, kernel
+from xmtc.labels.features import csr_parts, even_ranges
+from xmtc.parallel import run_parallel
+
+DIRECT = 4
+"""A group with this many times more entries than there are features is not renumbered."""
+
+MEMBERS = 4096
+"""Labels one thread assigns to clusters at a time."""
+
+
+def node_seeds(seed: int, level: int, nodes: int) -> NDArray[np.uint64]:
+    """(nodes,) random seeds that depend on seed, level and node alone."""
+    base = _scrambled(_scrambled(np.array([seed & (1 << 64) - 1], dtype=np.uint64)) + np.uint64(level))
+    return _scrambled(base + np.arange(nodes, dtype=np.uint64))
+
+
+def _scrambled(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """splitmix64: neighbouring numbers become unrelated ones."""
+    state = state + np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))
+
+
+def left_sizes(counts: NDArray[np.int64], align: int = 1, least: int = 1) -> NDArray[np.int64]:
+    """How many of `counts` labels go to the left half: ⌈n/2⌉, rounded up to a multiple of `align` where n > 4·align.
+
+    The right half keeps `least` labels in any case (n ≥ 2·least).
+    """
+    halves = (counts + 1) // 2
+    aligned = np.where(counts > 4 * align, -(-halves // align) * align, halves)
+    return np.minimum(aligned, np.maximum(counts - least, halves))
+
+
+def balanced_halves(
+    features: Csr,
+    order: NDArray[np.int64],
+    bounds: NDArray[np.int64],
+    *,
+    align: int = 1,
+    least: int = 1,
+    passes: int = 20,
+    tolerance: float = 1e-4,
+    seed: int = 0,
+    level: int = 0,
+    threads: int = 1,
+    advance: Callable[[int], None] = lambda _: None,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Every group order[bounds[g]:bounds[g + 1]] cut in two by balanced spherical 2-means: new order, new bounds.
+
+    Two random labels are the first centres. The labels nearest to the one rather than the other go left, of equals
+    those that stand first; within a half the order stays. Ends when the mean similarity to the own centre gains
+    less than `tolerance`. See `left_sizes` for `align` and `least`. `advance` hears how many labels were placed.
+    """
+    indptr, indices, values = csr_parts(features)
+    order = order.copy()
+    groups = len(bounds) - 1
+    sizes = left_sizes(np.diff(bounds), align, least)
+    seeds = node_seeds(seed, level, groups)
+    work = np.diff(np.concatenate([[0], np.cumsum(np.diff(indptr)[order] + 1)])[bounds])
+
+    def halve(part: range) -> int:
+        inside = slice(part.start, part.stop)
+        place = np.zeros(features.shape[1], dtype=np.int32)
+        own = bounds[part.start : part.stop + 1]
+        _halve_groups(
+            indptr,
+            indices,
+            values,
+            own,
+            seeds[inside],
+            sizes[inside],
+            max(passes, 1),
+            tolerance,
+            DIRECT,
+            order,
+            place,
+        )
+        return int(own[-1] - own[0])
+
+    share = max(int(work.sum()) // (8 * threads), 1 << 16)
+    for count in run_parallel(halve, even_ranges(work, share), threads, ahead=8):
+        advance(count)
+    cut = np.empty(2 * groups + 1, dtype=np.int64)
+    cut[::2] = bounds
+    cut[1::2] = bounds[:-1] + sizes
+    return order, cut
+
+
+@inlined
+def _bisect(
+    first: Any,
+    last: Any,
+    indices: Any,
+    values: Any,
+    width: int,
+    seed: Any,
+    size: int,
+    passes: int,
+    tolerance: float,
+    left: Any,  # out: (n,) False before
+) -> None:
+    """Which of n rows, that stand at first … last − 1, are in the left half.
+
+    A half's mean similarity to its centre is the length of its sum over its size, so that the sums, kept up to date
+    with the rows that change sides, say when to stop.
+    """
+    count = len(first)
+    total = np.zeros(width, np.float64)
+    sums = np.zeros(width, np.float64)  # of the left half
+    direction = np.zeros(width, np.float32)  # left centre − right centre
+    scores = np.empty(count, np.float32)
+    filled = np.empty(count, np.int64)
+    fill = 0
+    for row in range(count):
+        if last[row] > first[row]:
+            filled[fill] = row
+            fill += 1
+        for i in range(first[row], last[row]):
+            total[indices[i]] += values[i]
+    if fill > 1:
+        one = np.int64((seed >> np.uint64(32)) % np.uint64(fill))
+        other = np.int64((seed & np.uint64(0xFFFFFFFF)) % np.uint64(fill - 1))
+        other += other >= one
+        for i in range(first[filled[one]], last[filled[one]]):
+            direction[indices[i]] += values[i]
+        for i in range(first[filled[other]], last[filled[other]]):
+            direction[indices[i]] -= values[i]
+    reached = -1.0
+    for _ in range(passes):
+        for row in range(count):
+            score = np.float32(0.0)
+            for i in range(first[row], last[row]):
+                score += values[i] * direction[indices[i]]
+            scores[row] = score
+        threshold = np.partition(scores, count - size)[count - size]
+        spare = size  # places left for those at the threshold
+        for row in range(count):
+            spare -= scores[row] > threshold
+        for row in range(count):
+            chosen = scores[row] > threshold
+            if scores[row] == threshold and spare > 0:
+                chosen = True
+                spare -= 1
+            if chosen != left[row]:
+                left[row] = chosen
+                sign = 1.0 if chosen else -1.0
+                for i in range(first[row], last[row]):
+                    sums[indices[i]] += sign * values[i]
+        left_square = 0.0
+        right_square = 0.0
+        for i in range(width):
+            left_square += sums[i] * sums[i]
+            right_square += (total[i] - sums[i]) * (total[i] - sums[i])
+        similarity = (np.sqrt(left_square) + np.sqrt(right_square)) / count
+        if similarity - reached < tolerance:
+            break
+        reached = similarity
+        left_scale = 1.0 / np.sqrt(left_square) if left_square > 0.0 else 0.0
+        right_scale = 1.0 / np.sqrt(right_square) if right_square > 0.0 else 0.0
+        for i in range(width):
+            direction[i] = sums[i] * left_scale - (total[i] - sums[i]) * right_scale
+
+
+@inlined
+def _renumber(first: Any, last: Any, indices: Any, values: Any, place: Any, entries: int) -> Any:
+    """Columns in order of appearance, with the values beside each other; `first` and `last` change to match."""
+    touched = np.empty(min(entries, len(place)), np.int32)
+    columns = np.empty(entries, np.int32)
+    copied = np.empty(entries, np.float32)
+    end = 0
+    width = 0
+    for row in range(len(first)):
+        start = end
+        for i in range(first[row], last[row]):
+            if place[indices[i]] == 0:
+                touched[width] = indices[i]
+                width += 1
+                place[indices[i]] = width
+            columns[end] = place[indices[i]] - 1
+            copied[end] = values[i]
+            end += 1
+        first[row] = start
+        last[row] = end
+    for i in range(width):
+        place[touched[i]] = 0
+    return columns, copied, width
+
+
+@kernel(outputs=("order", "place"), fastmath={"reassoc", "contract", "nsz"})
+def _halve_groups(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    bounds: NDArray[np.int64],  # (m + 1,)
+    seeds: NDArray[np.uint64],  # (m,)
+    sizes: NDArray[np.int64],  # (m,) of left halves
+    passes: int,
+    tolerance: float,
+    direct: int,
+    order: NDArray[np.int64],  # out: the groups' parts of it
+    place: NDArray[np.int32],  # (D,) zeros, and zeros again afterwards
+) -> None:
+    for group in range(len(sizes)):
+        members = order[bounds[group] : bounds[group + 1]].copy()
+        if len(members) < 2:
+            continue
+        first = np.empty(len(members), np.int64)
+        last = np.empty(len(members), np.int64)
+        entries = 0
+        for row in range(len(members)):
+            first[row] = indptr[members[row]]
+            last[row] = indptr[members[row] + 1]
+            entries += last[row] - first[row]
+        left = np.zeros(len(members), np.bool_)
+        size = sizes[group]
+        if entries >= direct * len(place):
+            _bisect(first, last, indices, values, len(place), seeds[group], size, passes, tolerance, left)
+        else:
+            columns, copied, width = _renumber(first, last, indices, values, place, entries)
+            _bisect(first, last, columns, copied, width, seeds[group], size, passes, tolerance, left)
+        at_left = bounds[group]
+        at_right = at_left + size
+        for row in range(len(members)):
+            if left[row]:
+                order[at_left] = members[row]
+                at_left += 1
+            else:
+                order[at_right] = members[row]
+                at_right += 1
+
+
+def spherical_kmeans(
+    features: Csr,
+    members: NDArray[np.int64],
+    clusters: int,
+    passes: int = 20,
+    seed: int = 0,
+    *,
+    tolerance: float = 1e-4,
+    threads: int = 1,
+) -> NDArray[np.int64]:
+    """(n,) cluster of each member by k-means under cosine similarity; clusters without members are left out.
+
+    Random distinct members are the first centres. Ends when the mean similarity gains less than `tolerance`.
+    Members without features go to whatever cluster is smallest, one by one. Memory: 4 bytes times `clusters` for
+    each feature that the members have.
+    """
+    indptr, indices, values = csr_parts(features)
+    place = np.zeros(features.shape[1], dtype=np.int32)
+    count = len(members)
+    starts, columns, copied, width = _gather(indptr, indices, values, members, place)
+    del place
+    filled = np.flatnonzero(np.diff(starts))
+    wanted = min(clusters, len(filled))
+    cluster = np.full(count, -1, dtype=np.int64)
+    sums = np.zeros((width, wanted), dtype=np.float32)
+    chosen = filled[_distinct(node_seeds(seed, 0, 1)[0], len(filled), wanted)]
+    _move(starts, columns, copied, chosen, cluster[chosen], np.arange(wanted), sums)
+
+    def nearest(start: int) -> NDArray[np.int64]:
+        stop = min(start + MEMBERS, count)
+        return _nearest(starts[start : stop + 1], columns, copied, sums, scales, cluster[start:stop], start)
+
+    everyone = np.arange(count)
+    reached = -1.0
+    scales = _scales(sums)
+    for number in range(max(passes, 1) if wanted else 0):
+        found = np.concatenate(list(run_parallel(nearest, range(0, count, MEMBERS), threads)))
+        if number == 0:
+            sums[:] = 0.0
+        moved = everyone[found != cluster]
+        _move(starts, columns, copied, moved, cluster[moved], found[moved], sums)
+        cluster = found
+        held = np.bincount(cluster[filled], minlength=wanted) > 0
+        scales = np.where(held, _scales(sums), np.float32(0.0))
+        similarity = float((1.0 / scales[scales > 0].astype(np.float64)).sum()) / count
+        if similarity - reached < tolerance:
+            break
+        reached = similarity
+    _level(cluster, np.flatnonzero(np.diff(starts) == 0), min(clusters, count))
+    return np.unique(cluster, return_inverse=True)[1].astype(np.int64)
+
+
+def _level(cluster: NDArray[np.int64], empty: NDArray[np.int64], clusters: int) -> None:
+    """Put each member without features into the cluster that is smallest by then."""
+    cluster[empty] = clusters
+    sizes = np.bincount(cluster, minlength=clusters + 1)[:clusters]
+    heap = [(size, number) for number, size in enumerate(sizes.tolist())]
+    heapq.heapify(heap)
+    for row in empty.tolist():
+        size, number = heap[0]
+        cluster[row] = number
+        heapq.heapreplace(heap, (size + 1, number))
+
+
+@kernel(outputs=("place",))
+def _gather(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    members: NDArray[np.int64],
+    place: NDArray[np.int32],  # (D,) zeros, and zeros again afterwards
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], int]:
+    """The members' rows, one after the other, in the features that they have, and how many these are."""
+    first = indptr[members]
+    last = indptr[members + 1]
+    columns, copied, width = _renumber(first, last, indices, values, place, (last - first).sum())
+    starts = np.zeros(len(members) + 1, np.int64)
+    starts[1:] = last
+    return starts, columns, copied, width
+
+
+@kernel()
+def _distinct(seed: np.uint64, count: int, wanted: int) -> NDArray[np.int64]:
+    """(wanted,) different numbers below `count`, by the first steps of a shuffle with xorshift."""
+    numbers = np.arange(count)
+    state = np.uint64(seed) | np.uint64(1)
+    for i in range(wanted):
+        state ^= state << np.uint64(13)
+        state ^= state >> np.uint64(7)
+        state ^= state << np.uint64(17)
+        j = i + np.int64((state >> np.uint64(33)) % np.uint64(count - i))
+        numbers[i], numbers[j] = numbers[j], numbers[i]
+    return numbers[:wanted].copy()
+
+
+@kernel(outputs=("sums",))
+def _move(
+    starts: NDArray[np.int64],
+    columns: NDArray[np.int32],
+    values: NDArray[np.float32],
+    members: NDArray[np.int64],
+    before: NDArray[np.int64],  # cluster that each leaves, −1 for none
+    after: NDArray[np.int64],  # cluster that each joins
+    sums: NDArray[np.float32],  # (width, clusters)
+) -> None:
+    for at in range(len(members)):
+        for i in range(starts[members[at]], starts[members[at] + 1]):
+            sums[columns[i], after[at]] += values[i]
+            if before[at] >= 0:
+                sums[columns[i], before[at]] -= values[i]
+
+
+@kernel()
+def _scales(sums: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(clusters,) what makes each column a vector of unit length; 0 for columns of zeros."""
+    squares = np.zeros(sums.shape[1], np.float64)
+    for row in range(sums.shape[0]):
+        for cluster in range(sums.shape[1]):
+            squares[cluster] += np.float64(sums[row, cluster]) * sums[row, cluster]
+    return np.where(squares > 0.0, 1.0 / np.sqrt(np.maximum(squares, 1e-30)), 0.0).astype(np.float32)
+
+
+@kernel(fastmath={"reassoc", "contract", "nsz"})
+def _nearest(
+    starts: NDArray[np.int64],  # (m + 1,)
+    columns: NDArray[np.int32],
+    values: NDArray[np.float32],
+    sums: NDArray[np.float32],  # (width, clusters)
+    scales: NDArray[np.float32],  # (clusters,)
+    cluster: NDArray[np.int64],  # (m,)
+    offset: int,
+) -> NDArray[np.int64]:
+    """(m,) most similar cluster; who is like none stays, and at first goes to the one that its number names."""
+    clusters = len(scales)
+    found = cluster.copy()
+    scores = np.empty(clusters, np.float32)
+    for member in range(len(cluster)):
+        scores[:] = 0.0
+        for i in range(starts[member], starts[member + 1]):
+            value = values[i]
+            centre = sums[columns[i]]
+            for k in range(clusters):
+                scores[k] += value * centre[k]
+        best = np.float32(0.0)
+        at = cluster[member] if cluster[member] >= 0 else (offset + member) % clusters
+        for k in range(clusters):
+            if scores[k] * scales[k] > best:
+                best = scores[k] * scales[k]
+                at = k
+        found[member] = at
+    return found

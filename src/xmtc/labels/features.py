@@ -1,0 +1,156 @@
+"""Labels as vectors: what their documents say, and which labels they appear with.
+
+Both are sums over a label's documents, made label by label: memory is one number a feature for each thread and the
+result itself, whatever the number of labels times features would be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from xmtc.dataset import Csr
+from xmtc.errors import DataError
+from xmtc.jit import kernel
+from xmtc.parallel import run_parallel
+
+SUMMED = 1 << 22
+"""Entries of documents one thread adds up at a time."""
+
+
+def positive_features(rows: Csr, labels: Csr, *, keep: int = 256, threads: int = 1) -> Csr:
+    """(L, D) sum of the rows of each label's documents, scaled to unit length.
+
+    Of a label's entries the `keep` largest in absolute value stay (0: all); of equal ones those of smaller feature
+    numbers. A label without documents has an empty row. The result does not depend on `threads`.
+    """
+    if rows.shape[0] != labels.shape[0]:
+        raise DataError(f"{rows.shape[0]:,} rows of features and {labels.shape[0]:,} of labels. Give one a document.")
+    by_label = labels.T.tocsr()
+    by_label.sort_indices()
+    documents, label_indptr = by_label.indices.astype(np.int32, copy=False), by_label.indptr.astype(np.int64)
+    indptr, indices, values = csr_parts(rows)
+    width = int(rows.shape[1])
+
+    def add_up(part: range) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+        place = np.zeros(width, dtype=np.int32)
+        own = label_indptr[part.start : part.stop + 1]
+        return _sum_labels(own, documents, indptr, indices, values, max(keep, 0), place)
+
+    work = np.concatenate([[0], np.cumsum(np.diff(indptr)[documents])])[label_indptr]
+    parts = list(run_parallel(add_up, even_ranges(np.diff(work), SUMMED), threads))
+    counts = np.concatenate([np.zeros(1, dtype=np.int64), *(part[0] for part in parts)])
+    features = np.concatenate([np.empty(0, dtype=np.int32), *(part[1] for part in parts)])
+    sums = np.concatenate([np.empty(0, dtype=np.float32), *(part[2] for part in parts)])
+    return sp.csr_array((sums, features, np.cumsum(counts)), shape=(int(labels.shape[1]), width))
+
+
+def cooccurrence_features(labels: Csr, *, keep: int = 256, threads: int = 1) -> Csr:
+    """(L, L) how often each label stands beside each other and itself, cut and scaled like `positive_features`."""
+    return positive_features(labels, labels, keep=keep, threads=threads)
+
+
+def joined(left: Csr, right: Csr) -> Csr:
+    """(L, D + E) both vectors of each label side by side, scaled to unit length again."""
+    if left.shape[0] != right.shape[0]:
+        raise DataError(f"{left.shape[0]:,} and {right.shape[0]:,} rows of label features. Give one a label to both.")
+    both = sp.hstack([left, right], format="csr", dtype=np.float32)
+    lengths = np.diff(both.indptr)
+    squares = np.concatenate([[0.0], np.cumsum(both.data.astype(np.float64) ** 2)])[both.indptr]
+    norms = np.sqrt(np.diff(squares))  # (L,)
+    scale = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
+    both.data *= np.repeat(scale, lengths).astype(np.float32)
+    return both
+
+
+def csr_parts(matrix: Csr) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    """Row starts, columns and values in the types that kernels take."""
+    return (
+        matrix.indptr.astype(np.int64, copy=False),
+        matrix.indices.astype(np.int32, copy=False),
+        matrix.data.astype(np.float32, copy=False),
+    )
+
+
+def even_ranges(work: NDArray[np.int64], share: int) -> Iterator[range]:
+    """Neighbouring items taken together until their work reaches `share`; every item lies in one range."""
+    done = np.cumsum(work)
+    start = 0
+    while start < len(work):
+        before = int(done[start - 1]) if start else 0
+        stop = min(int(np.searchsorted(done, before + share)) + 1, len(work))
+        yield range(start, stop)
+        start = stop
+
+
+@kernel(outputs=("place",))
+def _sum_labels(
+    label_indptr: NDArray[np.int64],  # (m + 1,)
+    documents: NDArray[np.int32],
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    keep: int,
+    place: NDArray[np.int32],  # (D,) zeros, and zeros again afterwards
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    """Entries of each label (m,), and features and values of all of them."""
+    most = 0
+    widest = 0
+    for label in range(len(label_indptr) - 1):
+        entries = 0
+        for i in range(label_indptr[label], label_indptr[label + 1]):
+            entries += indptr[documents[i] + 1] - indptr[documents[i]]
+        entries = min(entries, len(place))
+        widest = max(widest, entries)
+        most += min(entries, keep) if keep else entries
+    counts = np.zeros(len(label_indptr) - 1, np.int64)
+    features = np.empty(most, np.int32)
+    out = np.empty(most, np.float32)
+    touched = np.empty(widest, np.int32)
+    chosen = np.empty(widest, np.int32)
+    sums = np.empty(widest, np.float64)
+    end = 0
+    for label in range(len(label_indptr) - 1):
+        count = 0
+        for i in range(label_indptr[label], label_indptr[label + 1]):
+            for j in range(indptr[documents[i]], indptr[documents[i] + 1]):
+                at = place[indices[j]]  # 1 + where its sum is
+                if at:
+                    sums[at - 1] += values[j]
+                else:
+                    touched[count] = indices[j]
+                    sums[count] = values[j]
+                    count += 1
+                    place[indices[j]] = count
+        threshold = 0.0
+        if 0 < keep < count:
+            threshold = np.partition(np.abs(sums[:count]), count - keep)[count - keep]
+        candidates = 0
+        spare = keep  # places left for those at the threshold
+        for i in range(count):
+            if abs(sums[i]) >= threshold and sums[i] != 0.0:
+                chosen[candidates] = touched[i]
+                candidates += 1
+                spare -= abs(sums[i]) > threshold
+        chosen[:candidates].sort()
+        start = end
+        square = 0.0
+        for i in range(candidates):
+            value = sums[place[chosen[i]] - 1]
+            if abs(value) == threshold:
+                if spare <= 0:
+                    continue
+                spare -= 1
+            features[end] = chosen[i]
+            out[end] = value
+            square += value * value
+            end += 1
+        for i in range(start, end):
+            out[i] /= np.sqrt(square)
+        for i in range(count):
+            place[touched[i]] = 0
+        counts[label] = end - start
+    return counts, features[:end].copy(), out[:end].copy()

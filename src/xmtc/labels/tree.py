@@ -1,0 +1,304 @@
+"""Trees over labels: what they are, and the ways to grow one from label features."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from xmtc.dataset import Csr
+from xmtc.errors import ConfigError, DataError, ModelFormatError
+from xmtc.labels.clustering import balanced_halves, node_seeds, spherical_kmeans
+from xmtc.parallel import run_parallel
+from xmtc.progress import Progress, silent
+
+MOST_CHILDREN = 65_535
+"""Of one node: a child's number within its node fits in two bytes."""
+
+
+@dataclass(frozen=True, eq=False)
+class LabelTree:
+    """Nodes level by level, the root first; the labels hang below the last level, all at the same depth."""
+
+    order: NDArray[np.int64]
+    """(L,) labels, leaf after leaf."""
+    starts: tuple[NDArray[np.int64], ...]
+    """One array a level: the children of node g of level i are starts[i][g] … starts[i][g + 1] − 1, nodes of
+    level i + 1; on the last level they are places in `order`."""
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @property
+    def depth(self) -> int:
+        """Levels of nodes, the root's included and the labels' not."""
+        return len(self.starts)
+
+    def nodes(self, level: int) -> int:
+        """Nodes of a level; level `depth` is that of the labels."""
+        return len(self) if level == self.depth else len(self.starts[level]) - 1
+
+    def bounds(self, level: int, below: int | None = None) -> NDArray[np.int64]:
+        """Where the descendants of each node of `level` begin among the nodes of level `below` (None: the labels)."""
+        reached = self.starts[level]
+        for starts in self.starts[level + 1 : below]:
+            reached = starts[reached]
+        return reached
+
+    def place_of(self) -> NDArray[np.int64]:
+        """(L,) where each label stands in `order`."""
+        places = np.empty(len(self), dtype=np.int64)
+        places[self.order] = np.arange(len(self))
+        return places
+
+    def node_of(self, level: int) -> NDArray[np.int64]:
+        """(L,) node of each label at a level; at level `depth` its place in `order`."""
+        if level == self.depth:
+            return self.place_of()
+        nodes = np.empty(len(self), dtype=np.int64)
+        nodes[self.order] = np.repeat(np.arange(self.nodes(level)), np.diff(self.bounds(level)))
+        return nodes
+
+    def parents(self, level: int) -> NDArray[np.int64]:
+        """(nodes of `level`,) the node of level − 1 above each; level `depth` gives the leaf of each place."""
+        if not 0 < level <= self.depth:
+            raise ValueError(f"levels 1 to {self.depth} have parents. Got {level}.")
+        return np.repeat(np.arange(self.nodes(level - 1)), np.diff(self.starts[level - 1]))
+
+    def node_labels(self, labels: Csr, level: int) -> Csr:
+        """(n, nodes) ones where a document holds any label below the node; columns ascend within a row."""
+        columns = self.node_of(level).astype(np.int32)[labels.indices]
+        ones = np.ones(len(columns), dtype=np.float32)
+        shape = (int(labels.shape[0]), self.nodes(level))
+        out = sp.csr_array((ones, columns, labels.indptr.copy()), shape=shape)
+        out.sum_duplicates()
+        out.data[:] = 1.0
+        return out
+
+    def compressed(self, levels: Sequence[int]) -> LabelTree:
+        """The tree with these levels alone, the root's (0) among them: a node's children are what stood below it."""
+        kept = sorted(set(levels))
+        if not kept or kept[0] != 0 or kept[-1] >= self.depth:
+            raise ValueError(f"the levels kept must be 0 and others below {self.depth}. Got {list(levels)}.")
+        pairs = itertools.pairwise([*kept, self.depth])
+        return LabelTree(self.order, tuple(self.bounds(level, below) for level, below in pairs))
+
+    def check(self) -> None:
+        """Raise ModelFormatError unless the arrays make a tree."""
+        wrong = next(self._faults(), None)
+        if wrong:
+            raise ModelFormatError(f"the label tree is damaged: {wrong}. Copy or train the model again.")
+
+    def _faults(self) -> Iterator[str]:
+        if not self.starts:
+            yield "it has no root"
+        for array in (self.order, *self.starts):
+            if array.ndim != 1 or array.dtype.kind not in "iu":
+                yield f"{array.ndim}-d {array.dtype} where a list of whole numbers is due"
+        if len(self.starts[0]) != 2:
+            yield "it has no single root"
+        for level, starts in enumerate(self.starts):
+            below = len(self) if level + 1 == self.depth else len(self.starts[level + 1]) - 1
+            if len(starts) < 2 or starts[0] != 0 or starts[-1] != below or (np.diff(starts) < 1).any():
+                yield f"the nodes of level {level} do not share out the {below:,} below them"
+        if len(self) and (self.order.min() < 0 or self.order.max() >= len(self)):
+            yield f"'order' names labels beyond its {len(self):,}"
+        if not np.bincount(self.order, minlength=len(self)).all():
+            yield "'order' leaves labels out"
+
+    def state(self) -> dict[str, NDArray[np.int64]]:
+        """The arrays by name, for a file."""
+        return {"order": self.order, **{f"starts-{level}": starts for level, starts in enumerate(self.starts)}}
+
+    @classmethod
+    def from_state(cls, arrays: Mapping[str, NDArray[np.int64]]) -> LabelTree:
+        """A tree out of what `state` gave, checked; other arrays may stand beside."""
+        if "order" not in arrays:
+            raise ModelFormatError("the label tree is damaged: 'order' is missing. Copy or train the model again.")
+        levels = itertools.takewhile(lambda name: name in arrays, (f"starts-{level}" for level in itertools.count()))
+        tree = cls(arrays["order"], tuple(arrays[name] for name in levels))
+        tree.check()
+        return tree
+
+
+def binary_tree(
+    features: Csr,
+    depth: int,
+    *,
+    align: int = 1,
+    passes: int = 20,
+    tolerance: float = 1e-4,
+    seed: int = 0,
+    threads: int = 1,
+    progress: Progress = silent,
+) -> LabelTree:
+    """2^depth leaves, by halving `depth` times with `balanced_halves`: depth + 1 levels of nodes."""
+    labels = _label_count(features)
+    if not 0 <= depth <= labels.bit_length() - 1:
+        raise ConfigError(
+            f"'depth' of a tree over {labels:,} labels must be 0 to {labels.bit_length() - 1}. Got {depth}."
+        )
+    order, bounds = np.arange(labels), np.array([0, labels])
+    with progress.task("clustering labels", total=labels * depth) as task:
+        for level in range(depth):
+            order, bounds = balanced_halves(
+                features,
+                order,
+                bounds,
+                align=align,
+                least=1 << (depth - level - 1),
+                passes=passes,
+                tolerance=tolerance,
+                seed=seed,
+                level=level,
+                threads=threads,
+                advance=task.advance,
+            )
+    pairs = tuple(2 * np.arange((1 << level) + 1) for level in range(depth))
+    return LabelTree(order, (*pairs, bounds))
+
+
+def balanced_tree(
+    features: Csr,
+    *,
+    leaf_size: int = 128,
+    fan_out: int = 256,
+    align: int = 16,
+    passes: int = 20,
+    tolerance: float = 1e-4,
+    seed: int = 0,
+    threads: int = 1,
+    progress: Progress = silent,
+) -> LabelTree:
+    """Few levels: leaves of about `leaf_size` labels below inner nodes of at most `fan_out` children."""
+    levels = balanced_levels(_label_count(features), leaf_size, fan_out)
+    tree = binary_tree(
+        features,
+        levels[-1],
+        align=align,
+        passes=passes,
+        tolerance=tolerance,
+        seed=seed,
+        threads=threads,
+        progress=progress,
+    )
+    return _limited(tree.compressed(levels), "a smaller 'leaf_size' or 'fan_out'")
+
+
+def balanced_levels(labels: int, leaf_size: int, fan_out: int) -> list[int]:
+    """Levels of a binary tree that stay: as few as `fan_out` allows, evenly apart, the wider steps nearer the root."""
+    _at_least("leaf_size", leaf_size, 1)
+    bits = min(max(0, round(math.log2(labels / leaf_size))), labels.bit_length() - 1)
+    steps = -(-bits // _bits(fan_out))
+    narrow, wider = divmod(bits, steps) if steps else (0, 0)
+    return list(itertools.accumulate((narrow + (step < wider) for step in range(steps)), initial=0))
+
+
+def shallow_tree(
+    features: Csr,
+    *,
+    leaf_size: int,
+    fan_out: int,
+    height: int,
+    passes: int = 20,
+    tolerance: float = 1e-4,
+    seed: int = 0,
+    threads: int = 1,
+    progress: Progress = silent,
+) -> LabelTree:
+    """AttentionXML's shallow and wide tree: leaves of at most `leaf_size` labels, `height` levels below the root."""
+    levels = shallow_levels(_label_count(features), leaf_size, fan_out, height)
+    tree = binary_tree(
+        features,
+        levels[-1],
+        passes=passes,
+        tolerance=tolerance,
+        seed=seed,
+        threads=threads,
+        progress=progress,
+    )
+    return _limited(tree.compressed(levels), "a smaller 'leaf_size', or a larger 'height' or 'fan_out'")
+
+
+def shallow_levels(labels: int, leaf_size: int, fan_out: int, height: int) -> list[int]:
+    """Levels of a binary tree that stay: the last, log2(fan_out) above it, … `height` of them, and the root."""
+    _at_least("leaf_size", leaf_size, 1)
+    _at_least("height", height, 0)
+    bits = min((-(-labels // leaf_size) - 1).bit_length(), labels.bit_length() - 1)
+    return [0, *sorted(level for level in range(bits, 0, -_bits(fan_out))[:height])]
+
+
+def unbalanced_tree(
+    features: Csr,
+    *,
+    clusters: int = 100,
+    leaf_size: int = 100,
+    depth: int = 3,
+    passes: int = 20,
+    tolerance: float = 1e-4,
+    seed: int = 0,
+    threads: int = 1,
+    progress: Progress = silent,
+) -> LabelTree:
+    """Bonsai's tree: nodes of more than `leaf_size` labels are split by k-means, at most `depth` levels of nodes.
+
+    A node that is not split has itself as its only child, so that all labels hang at the same depth.
+    """
+    labels = _label_count(features)
+    for name, value, least in (("clusters", clusters, 2), ("leaf_size", leaf_size, 1), ("depth", depth, 1)):
+        _at_least(name, value, least)
+    order, bounds = np.arange(labels), np.array([0, labels])
+    starts: list[NDArray[np.int64]] = []
+    with progress.task("clustering labels", total=labels * (depth - 1)) as task:
+        for level in range(depth - 1):
+            seeds = node_seeds(seed, level, len(bounds) - 1).tolist()
+            inside = threads if len(seeds) == 1 else 1  # the root is alone: its labels are shared out instead
+
+            def split(node: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+                """The labels of a node, cluster after cluster, and the clusters' sizes."""
+                members = order[bounds[node] : bounds[node + 1]]  # noqa: B023, done before the next level
+                if len(members) <= leaf_size:
+                    return members, np.array([len(members)])
+                drawn, apart = seeds[node], inside  # noqa: B023
+                found = spherical_kmeans(features, members, clusters, passes, drawn, tolerance=tolerance, threads=apart)
+                return members[np.argsort(found, kind="stable")], np.bincount(found)
+
+            parts = []
+            for part in run_parallel(split, range(len(seeds)), threads, ahead=8):
+                parts.append(part)
+                task.advance(len(part[0]))
+            children = np.array([len(sizes) for _, sizes in parts])
+            if children.max() == 1:
+                break
+            order = np.concatenate([members for members, _ in parts])
+            bounds = np.concatenate([[0], np.cumsum(np.concatenate([sizes for _, sizes in parts]))])
+            starts.append(np.concatenate([[0], np.cumsum(children)]))
+    return _limited(LabelTree(order, (*starts, bounds)), "a larger 'depth', or 'clusters' nearer to its square root")
+
+
+def _label_count(features: Csr) -> int:
+    if not features.shape[0]:
+        raise DataError("a label tree needs labels. Got none.")
+    return int(features.shape[0])
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise ConfigError(f"'{name}' of a label tree must be an integer ≥ {least}. Got {value}.")
+
+
+def _bits(fan_out: int) -> int:
+    _at_least("fan_out", fan_out, 2)
+    return fan_out.bit_length() - 1
+
+
+def _limited(tree: LabelTree, remedy: str) -> LabelTree:
+    most = max(int(np.diff(starts).max()) for starts in tree.starts)
+    if most > MOST_CHILDREN:
+        raise ConfigError(f"a node of the label tree has {most:,} children; {MOST_CHILDREN:,} may be. Set {remedy}.")
+    return tree

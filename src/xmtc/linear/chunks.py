@@ -1,0 +1,286 @@
+"""Weights of sibling classifiers in chunks: one look at a document's word serves all children of a node.
+
+Each node has one chunk: a hash table from feature to row, and the rows. A row with many weights is dense, a multiple of
+sixteen columns wide; one with few is a short list of (column, weight). A chunk stands by itself, so that a node can be
+trained anew and put in the place of the old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.jit import frozen, inlined, kernel
+from xmtc.linear import lanes
+from xmtc.linear.lanes import LANES, add_dot, add_wide_dot, widened
+
+EMPTY = -1
+"""A place of the hash table that no feature has."""
+ABSENT = -(1 << 31)
+"""The row of a feature that a chunk does not know. Dense rows are ≥ 0, sparse row r is −1 − r."""
+DENSE_SHARE = 16
+"""A row is dense when at least one in so many of its columns has a weight."""
+
+
+class Chunks(NamedTuple):
+    """The chunks of all nodes of a tree, root first, level after level; `*_start` has one entry more than nodes."""
+
+    table_start: NDArray[np.int64]  # in places of the hash table; their number is a power of two
+    table: NDArray[np.int32]  # feature, row, feature, row, …
+    dense_start: NDArray[np.int64]
+    dense: NDArray[Any]  # float32, or float16 as uint16; row after row
+    sparse_start: NDArray[np.int64]  # in entries
+    sparse_row_start: NDArray[np.int64]
+    sparse_ends: NDArray[np.int32]  # where a sparse row ends, counted from its chunk's start
+    sparse_columns: NDArray[np.uint16]
+    sparse_weights: NDArray[Any]
+    bias_start: NDArray[np.int64]  # multiples of LANES: the width of a dense row is the difference
+    bias: NDArray[np.float32]  # −∞ in columns beyond the last child
+
+    @property
+    def nodes(self) -> int:
+        return len(self.table_start) - 1
+
+    @classmethod
+    def joined(cls, parts: Sequence[Chunks]) -> Chunks:
+        """Chunks of several groups of nodes, one after the other."""
+        fields = {}
+        for name in cls._fields:
+            arrays = [getattr(part, name) for part in parts]
+            fields[name] = _joined_starts(arrays) if name.endswith("_start") else np.concatenate(arrays)
+        return cls(**{name: frozen(array) for name, array in fields.items()})
+
+    def taken(self, nodes: range) -> Chunks:
+        """The chunks of neighbouring nodes."""
+
+        def cut(array: NDArray[Any], starts: NDArray[np.int64], each: int = 1) -> NDArray[Any]:
+            return array[each * starts[nodes.start] : each * starts[nodes.stop]]
+
+        def moved(starts: NDArray[np.int64]) -> NDArray[np.int64]:
+            return starts[nodes.start : nodes.stop + 1] - starts[nodes.start]
+
+        return Chunks(
+            moved(self.table_start),
+            cut(self.table, self.table_start, 2),
+            moved(self.dense_start),
+            cut(self.dense, self.dense_start),
+            moved(self.sparse_start),
+            moved(self.sparse_row_start),
+            cut(self.sparse_ends, self.sparse_row_start),
+            cut(self.sparse_columns, self.sparse_start),
+            cut(self.sparse_weights, self.sparse_start),
+            moved(self.bias_start),
+            cut(self.bias, self.bias_start),
+        )
+
+    def column(self, node: int, column: int) -> dict[int, float]:
+        """Feature → weight of one child."""
+        one = self.taken(range(node, node + 1))
+        table = one.table.reshape(-1, 2)
+        width = int(one.bias_start[1])
+        weights = {}
+        for feature, row in table[table[:, 0] != EMPTY].tolist():
+            if row >= 0:
+                weights[feature] = float(_as_floats(one.dense[row * width + column : row * width + column + 1])[0])
+                continue
+            entries = slice(one.sparse_ends[-2 - row] if row < -1 else 0, one.sparse_ends[-1 - row])
+            here = np.flatnonzero(one.sparse_columns[entries] == column)
+            if len(here):
+                weights[feature] = float(_as_floats(one.sparse_weights[entries][here])[0])
+        return {feature: weight for feature, weight in weights.items() if weight}
+
+
+def _joined_starts(arrays: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(np.concatenate([np.diff(array) for array in arrays]))]).astype(np.int64)
+
+
+def _as_floats(weights: NDArray[Any]) -> NDArray[np.float32]:
+    return (weights.view(np.float16) if weights.dtype == np.uint16 else weights).astype(np.float32)
+
+
+def packed(
+    features: NDArray[np.int32],
+    blocks: Sequence[tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.float32]]],
+    bias: NDArray[np.float32],
+    children: int,
+    half: bool,
+) -> Chunks:
+    """The chunk of one node, from the pruned weights of its blocks: (local feature, column, weight), by feature.
+
+    `features` are the global numbers of the local ones; `bias` has a multiple of LANES entries.
+    """
+    rows, columns, weights = (np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
+    least = max(2, children // DENSE_SHARE)
+    table, dense, ends, sparse_columns, sparse_weights = _pack(
+        features, rows, columns, weights, len(bias), least, EMPTY
+    )
+    bias = bias.copy()
+    bias[children:] = -np.inf
+
+    def span(count: int) -> NDArray[np.int64]:
+        return np.array([0, count], dtype=np.int64)
+
+    def kept(values: NDArray[np.float32]) -> NDArray[Any]:
+        return values.astype(np.float16).view(np.uint16) if half else values
+
+    return Chunks(
+        span(len(table) // 2),
+        table,
+        span(len(dense)),
+        kept(dense),
+        span(len(sparse_columns)),
+        span(len(ends)),
+        ends,
+        sparse_columns,
+        kept(sparse_weights),
+        span(len(bias)),
+        bias,
+    )
+
+
+@kernel()
+def pruned(
+    weights: NDArray[np.float32], least: float, children: int, first_column: int
+) -> tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.float32]]:
+    """(feature, column, weight) of the weights of a block that are not closer to zero than `least`."""
+    count = 0
+    for row in range(len(weights)):
+        for lane in range(children):
+            count += abs(weights[row, lane]) >= least and weights[row, lane] != 0.0
+    rows, columns = np.empty(count, np.int32), np.empty(count, np.uint16)
+    kept = np.empty(count, np.float32)
+    at = 0
+    for row in range(len(weights)):
+        for lane in range(children):
+            if abs(weights[row, lane]) >= least and weights[row, lane] != 0.0:
+                rows[at], columns[at], kept[at] = row, first_column + lane, weights[row, lane]
+                at += 1
+    return rows, columns, kept
+
+
+@inlined
+def _place(feature: Any, bits: Any) -> Any:
+    """Where a feature is looked for first in a table of 2^bits places."""
+    return np.int64((np.uint64(feature) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - bits))
+
+
+@kernel()
+def _pack(
+    features: NDArray[np.int32],
+    rows: NDArray[np.int32],
+    columns: NDArray[np.uint16],
+    weights: NDArray[np.float32],
+    width: int,
+    least: int,
+    empty: int,
+) -> tuple[
+    NDArray[np.int32], NDArray[np.float32], NDArray[np.int32], NDArray[np.uint16], NDArray[np.float32]
+]:
+    counts = np.zeros(len(features), np.int32)
+    for row in rows:
+        counts[row] += 1
+    used, dense_rows, sparse_rows, entries = 0, 0, 0, 0
+    for count in counts:
+        used += count > 0
+        dense_rows += count >= least
+        sparse_rows += 0 < count < least
+        entries += count if count < least else 0
+    bits = 1
+    while 3 * (1 << bits) < 4 * used + 4:  # at most three quarters full
+        bits += 1
+    table = np.full(2 << bits, np.int32(empty))
+    dense = np.zeros(dense_rows * width, np.float32)
+    ends = np.empty(sparse_rows, np.int32)
+    sparse_columns, sparse_weights = np.empty(entries, np.uint16), np.empty(entries, np.float32)
+    at = np.empty(len(features), np.int64)  # where the next weight of a feature goes
+    dense_rows, sparse_rows, entries = 0, 0, 0
+    for local in range(len(features)):
+        count = counts[local]
+        if count == 0:
+            continue
+        if count >= least:
+            row = dense_rows
+            at[local] = np.int64(dense_rows) * width
+            dense_rows += 1
+        else:
+            row = -1 - sparse_rows
+            at[local] = entries
+            entries += count
+            ends[sparse_rows] = entries
+            sparse_rows += 1
+        place = _place(features[local], bits)
+        while table[2 * place] != empty:
+            place = (place + 1) & ((1 << bits) - 1)
+        table[2 * place], table[2 * place + 1] = features[local], row
+    for i in range(len(rows)):
+        local = rows[i]
+        if counts[local] >= least:
+            dense[at[local] + columns[i]] = weights[i]
+        else:
+            sparse_columns[at[local]], sparse_weights[at[local]] = columns[i], weights[i]
+            at[local] += 1
+    return table, dense, ends, sparse_columns, sparse_weights
+
+
+# ---- scoring, in the kernels of others
+
+
+@inlined
+def table_bits(chunks: Any, node: Any) -> Any:
+    places = chunks.table_start[node + 1] - chunks.table_start[node]
+    bits = 0
+    while (1 << bits) < places:
+        bits += 1
+    return bits
+
+
+@inlined
+def row_of(chunks: Any, node: Any, bits: Any, feature: Any, absent: Any) -> Any:
+    """The row of a feature in a node's chunk, by its hash table."""
+    start = chunks.table_start[node]
+    place = _place(feature, bits)
+    while True:
+        known = chunks.table[2 * (start + place)]
+        if known == feature:
+            return chunks.table[2 * (start + place) + 1]
+        if known < 0:
+            return absent
+        place = (place + 1) & ((1 << bits) - 1)
+
+
+@inlined
+def add_weights(
+    chunks: Any,
+    node: Any,
+    dense_rows: Any,
+    dense_values: Any,
+    dense_count: Any,
+    sparse_rows: Any,
+    sparse_values: Any,
+    sparse_count: Any,
+    sums: Any,
+    lanes: Any,
+) -> None:
+    """sums[c] = bias + Σ value · weight of child c, over the rows that a document has in this chunk."""
+    first_bias = chunks.bias_start[node]
+    width = chunks.bias_start[node + 1] - first_bias
+    for column in range(width):
+        sums[column] = chunks.bias[first_bias + column]
+    first_row, first_entry = chunks.sparse_row_start[node], chunks.sparse_start[node]
+    for p in range(sparse_count):
+        row, value = sparse_rows[p], sparse_values[p]
+        start = chunks.sparse_ends[first_row + row - 1] if row > 0 else 0
+        for i in range(first_entry + start, first_entry + chunks.sparse_ends[first_row + row]):
+            sums[chunks.sparse_columns[i]] += value * widened(chunks.sparse_weights[i])
+    offset, column = chunks.dense_start[node], 0
+    while column + 4 * lanes <= width:
+        add_wide_dot(dense_rows, dense_values, 0, dense_count, chunks.dense, offset + column, width, sums, column)
+        column += 4 * lanes
+    while column < width:
+        add_dot(dense_rows, dense_values, 0, dense_count, chunks.dense, offset + column, width, sums, column)
+        column += lanes
+
+

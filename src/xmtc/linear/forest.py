@@ -1,0 +1,224 @@
+"""One or more label trees with a linear classifier for every edge: training level by level, predicting, looking inside.
+
+The probability of a label is the product along its path; over several trees it is the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.dataset import Csr
+from xmtc.jit import frozen, kernel
+from xmtc.labels.tree import LabelTree
+from xmtc.linear.chunks import ABSENT, Chunks
+from xmtc.linear.lanes import LANES
+from xmtc.linear.search import FIRST_ROUND, SearchTree, score_rows, search_rows
+from xmtc.linear.training import Members, NodeTrainer, Objective, Rows
+from xmtc.parallel import run_parallel
+from xmtc.progress import Progress, silent
+from xmtc.store import Workspace
+
+Result = TypeVar("Result")
+
+ROWS_AT_ONCE = 4096
+"""Rows searched together by a thread."""
+SHORTLIST = 20
+"""Labels that each of several trees puts forward, where fewer are asked for."""
+
+
+class Step(NamedTuple):
+    """An edge on the way to a label: its probability, and the labels below the node it leads to."""
+
+    probability: float
+    below: NDArray[np.int64]
+
+
+def train_tree(
+    rows: Rows,
+    width: int,
+    labels: Csr,
+    tree: LabelTree,
+    objective: Objective,
+    *,
+    seed: int,
+    threads: int,
+    workspace: Workspace | None = None,
+    name: str = "tree",
+    progress: Progress = silent,
+) -> Chunks:
+    """The classifiers of all nodes, level by level; levels that the workspace has are taken from there."""
+    workspace = workspace or Workspace()
+    for level in range(tree.depth):
+        part = f"{name}-level-{level}"
+        if workspace.has(part):
+            continue
+        documents = None if level == 0 else Members.build(tree.node_labels(labels, level))
+        children = Members.build(tree.node_labels(labels, level + 1))
+        starts = tree.starts[level]
+        trainer = NodeTrainer(rows, width, documents, children, starts, objective, seed + 7919 * level)
+        with progress.task(f"training {name}, level {level + 1} of {tree.depth}", total=int(starts[-1])) as task:
+            chunks = trainer.train(range(len(starts) - 1), threads, task.advance)
+        workspace.save(part, chunks._asdict())
+    return Chunks.joined([Chunks(**workspace.load(f"{name}-level-{level}")[0]) for level in range(tree.depth)])
+
+
+class Forest:
+    """Trained trees, ready to search. `numbers` (D,) are the features' numbers inside the trees."""
+
+    def __init__(
+        self, trees: Sequence[tuple[LabelTree, Chunks]], numbers: NDArray[np.int32], *, beam: int, link: int
+    ) -> None:
+        self._trees = list(trees)
+        self._searched = [SearchTree.build(tree, chunks) for tree, chunks in trees]
+        self._numbers = frozen(numbers)
+        self._beam, self._link = beam, link
+
+    def __len__(self) -> int:
+        return len(self._trees)
+
+    def predict(
+        self, rows: Csr, k: int, allowed: NDArray[np.bool_] | None = None, threads: int = 1
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """(n, k) labels and probabilities, best first; −1 and −∞ where the beam reached fewer than k."""
+        if len(self._trees) == 1:
+            found, given = self._search(self._searched[0], rows, k, allowed, threads)
+            return found, _probabilities(given)
+        lists = [self._search(tree, rows, max(k, SHORTLIST), allowed, threads)[0] for tree in self._searched]
+        candidates = np.sort(np.concatenate(lists, axis=1), axis=1)  # ascending: a stable sort then orders ties
+        candidates[:, 1:][candidates[:, 1:] == candidates[:, :-1]] = -1
+        scores = np.where(candidates >= 0, self.score(rows, candidates, threads), np.float32(-np.inf))
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        return np.take_along_axis(candidates, order, axis=1), np.take_along_axis(scores, order, axis=1)
+
+    def score(self, rows: Csr, candidates: NDArray[np.int64], threads: int = 1) -> NDArray[np.float32]:
+        """(n, c) probabilities of given labels; −∞ for pads."""
+
+        def score(tree: SearchTree, first: int, part: tuple[Any, ...]) -> NDArray[np.float32]:
+            wanted = candidates[first : first + len(part[0]) - 1]
+            return _probabilities(self._score(tree, part, wanted, len(tree.levels) - 1))
+
+        total = np.zeros(candidates.shape, dtype=np.float32)
+        for tree in self._searched:
+            total += np.concatenate(list(self._by_block(rows, threads, lambda *part, tree=tree: score(tree, *part))))
+        return total / np.float32(len(self._trees))
+
+    def weights(self, label: int) -> tuple[dict[int, float], float]:
+        """Feature → weight of the label's own classifier and its bias, the mean over the trees."""
+        names = np.argsort(self._numbers)
+        total: dict[int, float] = {}
+        bias = 0.0
+        for tree in self._searched:
+            node, column = self._leaf(tree, label)
+            bias += float(tree.chunks.bias[tree.chunks.bias_start[node] + column])
+            for number, weight in tree.chunks.column(node, column).items():
+                feature = int(names[number])
+                total[feature] = total.get(feature, 0.0) + weight / len(self._trees)
+        return total, bias / len(self._trees)
+
+    def path(self, row: Csr, label: int) -> list[Step]:
+        """The way to a label, root first, in the tree that finds it most likely."""
+        paths = [self._path(tree, row, label) for tree in self._searched]
+        return max(paths, key=lambda steps: float(np.prod([step.probability for step in steps])))
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        arrays: dict[str, NDArray[Any]] = {"numbers": self._numbers}
+        for place, (tree, chunks) in enumerate(self._trees):
+            arrays.update({f"tree-{place}.{name}": array for name, array in tree.state().items()})
+            arrays.update({f"tree-{place}.{name}": array for name, array in chunks._asdict().items()})
+        return arrays
+
+    @classmethod
+    def from_state(cls, arrays: dict[str, NDArray[Any]], *, beam: int, link: int) -> Forest:
+        trees: list[tuple[LabelTree, Chunks]] = []
+        while f"tree-{len(trees)}.order" in arrays:
+            prefix = f"tree-{len(trees)}."
+            part = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
+            chunks = Chunks(**{name: frozen(part.pop(name)) for name in Chunks._fields})
+            trees.append((LabelTree.from_state(part), chunks))
+        return cls(trees, arrays["numbers"], beam=beam, link=link)
+
+    # ---- inside
+
+    def _by_block(
+        self, rows: Csr, threads: int, function: Callable[[int, tuple[Any, ...]], Result]
+    ) -> Iterator[Result]:
+        """What `function` makes of (first row, rows as kernels take them), an even share for each thread."""
+        count = int(rows.shape[0])
+        step = min(ROWS_AT_ONCE, max(1, -(-count // threads)))
+
+        def block(first: int) -> Result:
+            indptr = rows.indptr[first : min(first + step, count) + 1].astype(np.int64)
+            start, stop = int(indptr[0]), int(indptr[-1])
+            features = self._numbers[rows.indices[start:stop]]
+            values = rows.data[start:stop].astype(np.float32, copy=False)
+            return function(first, (indptr - start, features, values))
+
+        yield from run_parallel(block, range(0, count, step), threads)
+
+    def _search(
+        self, tree: SearchTree, rows: Csr, k: int, allowed: NDArray[np.bool_] | None, threads: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        found = np.empty((rows.shape[0], k), dtype=np.int64)
+        given = np.empty((rows.shape[0], k), dtype=np.float32)
+        nothing = np.empty(0, dtype=bool)
+        nodes = nothing if allowed is None else tree.allowed_nodes(allowed)
+        labels = nothing if allowed is None else allowed
+
+        def search(first: int, part: tuple[Any, ...]) -> None:
+            last = first + len(part[0]) - 1
+            width = len(self._numbers)
+            step = 1 if last - first == 1 else FIRST_ROUND
+            beam, link = self._beam or len(tree.first), self._link
+            target = found[first:last], given[first:last]
+            search_rows(*part, tree, beam, link, nodes, labels, width, step, ABSENT, LANES, *target)
+
+        for _ in self._by_block(rows, threads, search):
+            pass
+        return found, given
+
+    def _score(
+        self, tree: SearchTree, rows: tuple[Any, ...], candidates: NDArray[np.int64], levels: int
+    ) -> NDArray[np.float32]:
+        return score_rows(*rows, tree, self._link, candidates, levels, ABSENT, LANES)
+
+    @staticmethod
+    def _leaf(tree: SearchTree, label: int) -> tuple[int, int]:
+        place = int(tree.place[label])
+        node = int(tree.leaf[place])
+        return node, place - int(tree.first[node])
+
+    def _path(self, tree: SearchTree, row: Csr, label: int) -> list[Step]:
+        parts = row.indptr.astype(np.int64), self._numbers[row.indices], row.data.astype(np.float32)
+        nodes = [int(tree.leaf[tree.place[label]])]
+        while tree.parent[nodes[0]] >= 0:
+            nodes.insert(0, int(tree.parent[nodes[0]]))
+        steps, before = [], 0.0
+        for level, node in enumerate([*nodes[1:], None]):
+            below = np.array([label]) if node is None else self._below(tree, node)
+            total = float(self._score(tree, parts, np.array([[label]]), level + 1)[0, 0])
+            steps.append(Step(float(np.exp(total - before)), below))
+            before = total
+        return steps
+
+    @staticmethod
+    def _below(tree: SearchTree, node: int) -> NDArray[np.int64]:
+        """Labels below a node, as the tree orders them."""
+        first, last = node, node
+        while first < tree.levels[-2]:
+            first, last = int(tree.first[first]), int(tree.first[last] + tree.count[last] - 1)
+        return tree.order[tree.first[first] : tree.first[last] + tree.count[last]]
+
+
+@kernel()
+def _probabilities(logs: NDArray[np.float32]) -> NDArray[np.float32]:
+    """e^x, entry by entry; −∞, the mark of a pad, stays."""
+    out = np.empty(logs.shape, np.float32)
+    for row in range(logs.shape[0]):
+        for column in range(logs.shape[1]):
+            value = logs[row, column]
+            out[row, column] = np.exp(np.float64(value)) if value > -np.inf else value
+    return out

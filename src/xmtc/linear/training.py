@@ -1,0 +1,258 @@
+"""Training the classifiers of many nodes: each on its own documents, with its own features, in parallel.
+
+A node sees only the documents that hold a label below it, and of their words only those that occur there. The largest
+nodes go first and are cut into blocks of sixteen children, so that no thread is left waiting for another.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.dataset import Csr
+from xmtc.jit import kernel
+from xmtc.linear.chunks import Chunks, packed, pruned
+from xmtc.linear.lanes import LANES
+from xmtc.linear.solver import row_squares, solve
+from xmtc.parallel import run_parallel
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What a classifier minimises, how closely, and what is kept of it."""
+
+    loss: str
+    cost: float
+    tolerance: float
+    passes: int
+    prune: float
+    half: bool
+
+
+class Rows(NamedTuple):
+    """Training rows under their own numbering of features."""
+
+    indptr: NDArray[np.int64]
+    features: NDArray[np.int32]
+    values: NDArray[np.float32]
+    squares: NDArray[np.float32]
+
+    @classmethod
+    def build(cls, matrix: Csr, numbers: NDArray[np.int32]) -> Rows:
+        """`numbers` (D,) are the new numbers of the features."""
+        indptr = matrix.indptr.astype(np.int64, copy=False)
+        values = matrix.data.astype(np.float32, copy=False)
+        return cls(indptr, numbers[matrix.indices], values, row_squares(indptr, values))
+
+
+class Members(NamedTuple):
+    """Documents of each node, or of each child of the nodes, ascending."""
+
+    indptr: NDArray[np.int64]
+    documents: NDArray[np.int32]
+
+    @classmethod
+    def build(cls, positives: Csr) -> Members:
+        """From (documents, nodes) 0/1 rows."""
+        columns = positives.T.tocsr()
+        columns.sort_indices()
+        return cls(columns.indptr.astype(np.int64), columns.indices.astype(np.int32))
+
+    def of(self, node: int) -> NDArray[np.int32]:
+        return self.documents[self.indptr[node] : self.indptr[node + 1]]
+
+
+def numbers_by_frequency(matrix: Csr) -> NDArray[np.int32]:
+    """(D,) new numbers of the features, the most widespread first: what is used together lies together."""
+    counts = np.bincount(matrix.indices, minlength=matrix.shape[1])
+    numbers = np.empty(len(counts), dtype=np.int32)
+    numbers[np.argsort(-counts, kind="stable")] = np.arange(len(counts), dtype=np.int32)
+    return numbers
+
+
+class _Local(NamedTuple):
+    """The rows of one node's documents under the node's own numbering of features."""
+
+    documents: NDArray[np.int32]
+    indptr: NDArray[np.int64]
+    features: NDArray[np.int32]
+    values: NDArray[np.float32]
+    squares: NDArray[np.float32]
+    numbers: NDArray[np.int32]  # the number of each local feature among all
+
+
+class NodeTrainer:
+    """Trains the nodes of one level. `documents` is None where every node sees all rows."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        width: int,
+        documents: Members | None,
+        children: Members,
+        starts: NDArray[np.int64],
+        objective: Objective,
+        seed: int,
+    ) -> None:
+        self._rows, self._width = rows, width
+        self._documents, self._children, self._starts = documents, children, starts
+        self._objective, self._seed = objective, seed
+        self._scratch = threading.local()
+        self._everything: _Local | None = None
+        if documents is None:
+            self._everything = self._local(np.arange(len(rows.squares), dtype=np.int32))
+
+    def train(self, nodes: range, threads: int, advance: Callable[[int], None] = lambda _: None) -> Chunks:
+        """The chunks of some nodes; the same whatever the number of threads. `advance` is told of finished children."""
+        costs = {node: self._cost(node) for node in nodes}
+        heavy = sum(costs.values()) / (4 * threads)
+        big = {node: self._of(node) for node in nodes if costs[node] > heavy and self._blocks(node) > 1}
+        tasks = [
+            (costs[node] / self._blocks(node), node, range(block, block + 1))
+            for node in big
+            for block in range(self._blocks(node))
+        ]
+        tasks += [(costs[node], node, range(self._blocks(node))) for node in nodes if node not in big]
+        tasks.sort(key=lambda task: -task[0])
+        pieces: dict[int, dict[int, _Piece]] = {node: {} for node in nodes}
+        chunks: dict[int, Chunks] = {}
+        for node, found in run_parallel(lambda task: self._work(task[1], task[2], big), tasks, threads, ahead=64):
+            if isinstance(found, Chunks):
+                chunks[node] = found
+            else:
+                pieces[node].update(found)
+                if len(pieces[node]) == self._blocks(node):
+                    chunks[node] = self._packed(node, big.pop(node), pieces.pop(node))
+            if node in chunks:
+                advance(int(self._starts[node + 1] - self._starts[node]))
+        return Chunks.joined([chunks[node] for node in nodes])
+
+    def _work(self, node: int, blocks: range, big: dict[int, _Local]) -> tuple[int, Chunks | dict[int, _Piece]]:
+        if node in big:
+            local = big[node]
+            return node, {block: self._piece(node, block, local) for block in blocks}
+        local = self._of(node)
+        return node, self._packed(node, local, {block: self._piece(node, block, local) for block in blocks})
+
+    def _count(self, node: int) -> int:
+        return int(self._starts[node + 1] - self._starts[node])
+
+    def _blocks(self, node: int) -> int:
+        return -(-self._count(node) // LANES)
+
+    def _cost(self, node: int) -> float:
+        rows = len(self._rows.squares) if self._documents is None else len(self._documents.of(node))
+        return float(self._blocks(node) * (rows + 1))
+
+    def _of(self, node: int) -> _Local:
+        return self._everything or self._local(self._documents.of(node))  # type: ignore[union-attr]
+
+    def _local(self, documents: NDArray[np.int32]) -> _Local:
+        if not hasattr(self._scratch, "numbers"):
+            self._scratch.numbers = np.full(self._width, -1, dtype=np.int32)
+        rows = self._rows
+        found = _compacted(documents, rows.indptr, rows.features, rows.values, self._scratch.numbers)
+        return _Local(documents, *found[:3], rows.squares[documents], found[3])
+
+    def _piece(self, node: int, block: int, local: _Local) -> _Piece:
+        """One block of a node's children, solved and pruned."""
+        first = int(self._starts[node]) + block * LANES
+        count = min(LANES, int(self._starts[node + 1]) - first)
+        if self._count(node) == 1:  # an only child is certain
+            nothing = np.empty(0, np.int32), np.empty(0, np.uint16), np.empty(0, np.float32)
+            return nothing, np.full(LANES, np.inf, np.float32)
+        aim = self._objective
+        # Where a node sees a part of the documents, errors weigh as much against the logistic loss as at the root.
+        scale = len(self._rows.squares) / max(1, len(local.documents)) if aim.loss == "logistic" else 1.0
+        weights, bias = solve(
+            local.indptr,
+            local.features,
+            local.values,
+            len(local.numbers),
+            local.squares,
+            _signs(local.documents, self._children.indptr, self._children.documents, first, count, LANES),
+            loss=aim.loss,
+            cost=aim.cost * scale,
+            tolerance=aim.tolerance,
+            passes=aim.passes,
+            seed=(self._seed * 1_000_003 + first) % 2**31,
+        )
+        return pruned(weights, aim.prune, count, block * LANES), bias
+
+    def _packed(self, node: int, local: _Local, pieces: dict[int, _Piece]) -> Chunks:
+        ordered = [pieces[block] for block in range(self._blocks(node))]
+        bias = np.concatenate([bias for _, bias in ordered])
+        return packed(local.numbers, [part for part, _ in ordered], bias, self._count(node), self._objective.half)
+
+
+_Piece = tuple[tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.float32]], NDArray[np.float32]]
+
+
+@kernel(outputs=("scratch",))
+def _compacted(
+    documents: NDArray[np.int32],
+    indptr: NDArray[np.int64],
+    features: NDArray[np.int32],
+    values: NDArray[np.float32],
+    scratch: NDArray[np.int32],
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
+    """Rows of some documents with features numbered anew, in ascending order; `scratch` is −1 before and after."""
+    entries, used = 0, 0
+    for row in documents:
+        entries += indptr[row + 1] - indptr[row]
+        for i in range(indptr[row], indptr[row + 1]):
+            if scratch[features[i]] < 0:
+                scratch[features[i]] = 0
+                used += 1
+    numbers = np.empty(used, np.int32)
+    used = 0
+    for row in documents:
+        for i in range(indptr[row], indptr[row + 1]):
+            if scratch[features[i]] == 0:
+                scratch[features[i]] = 1
+                numbers[used] = features[i]
+                used += 1
+    numbers.sort()
+    for number in range(used):
+        scratch[numbers[number]] = number
+    local_indptr = np.zeros(len(documents) + 1, np.int64)
+    local_features, local_values = np.empty(entries, np.int32), np.empty(entries, np.float32)
+    at = 0
+    for place in range(len(documents)):
+        row = documents[place]
+        for i in range(indptr[row], indptr[row + 1]):
+            local_features[at] = scratch[features[i]]
+            local_values[at] = values[i]
+            at += 1
+        local_indptr[place + 1] = at
+    for number in numbers:
+        scratch[number] = -1
+    return local_indptr, local_features, local_values, numbers
+
+
+@kernel()
+def _signs(
+    documents: NDArray[np.int32],
+    child_indptr: NDArray[np.int64],
+    child_documents: NDArray[np.int32],
+    first: int,
+    count: int,
+    lanes: int,
+) -> NDArray[np.int8]:
+    """(n, lanes) 1 where a document belongs to a child, −1 elsewhere and in lanes without a child."""
+    out = np.full((len(documents), lanes), np.int8(-1))
+    for lane in range(count):
+        for i in range(child_indptr[first + lane], child_indptr[first + lane + 1]):
+            out[np.searchsorted(documents, child_documents[i]), lane] = 1
+    return out
+
+
+def batches(nodes: int, at_once: int) -> Iterator[range]:
+    """Ranges of at most `at_once` nodes."""
+    for start in range(0, nodes, at_once):
+        yield range(start, min(start + at_once, nodes))
