@@ -27,8 +27,9 @@ MEMBERS = 4096
 
 def node_seeds(seed: int, level: int, nodes: int) -> NDArray[np.uint64]:
     """(nodes,) random seeds that depend on seed, level and node alone."""
-    base = _scrambled(_scrambled(np.array([seed & (1 << 64) - 1], dtype=np.uint64)) + np.uint64(level))
-    return _scrambled(base + np.arange(nodes, dtype=np.uint64))
+    given: NDArray[np.uint64] = np.array([seed & (1 << 64) - 1, level], dtype=np.uint64)
+    numbers: NDArray[np.uint64] = np.arange(nodes).astype(np.uint64)
+    return _scrambled(_scrambled(_scrambled(given[:1]) + given[1:]) + numbers)
 
 
 def _scrambled(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -80,19 +81,8 @@ def balanced_halves(
         inside = slice(part.start, part.stop)
         place = np.zeros(features.shape[1], dtype=np.int32)
         own = bounds[part.start : part.stop + 1]
-        _halve_groups(
-            indptr,
-            indices,
-            values,
-            own,
-            seeds[inside],
-            sizes[inside],
-            max(passes, 1),
-            tolerance,
-            DIRECT,
-            order,
-            place,
-        )
+        limits = (max(passes, 1), tolerance, DIRECT)
+        _halve_groups(indptr, indices, values, own, seeds[inside], sizes[inside], *limits, order, place)
         return int(own[-1] - own[0])
 
     share = max(int(work.sum()) // (8 * threads), 1 << 16)
@@ -102,6 +92,37 @@ def balanced_halves(
     cut[::2] = bounds
     cut[1::2] = bounds[:-1] + sizes
     return order, cut
+
+
+@inlined
+def _draw(first: Any, last: Any, indices: Any, values: Any, seed: Any, direction: Any) -> None:
+    """One random row that is not empty minus another."""
+    filled = np.flatnonzero(last > first)
+    if len(filled) > 1:
+        one = np.int64((seed >> np.uint64(32)) % np.uint64(len(filled)))
+        other = np.int64((seed & np.uint64(0xFFFFFFFF)) % np.uint64(len(filled) - 1))
+        other += other >= one
+        for i in range(first[filled[one]], last[filled[one]]):
+            direction[indices[i]] += values[i]
+        for i in range(first[filled[other]], last[filled[other]]):
+            direction[indices[i]] -= values[i]
+
+
+@inlined
+def _take_sides(first: Any, last: Any, indices: Any, values: Any, scores: Any, size: int, left: Any, sums: Any) -> None:
+    """The `size` rows of the largest scores, of equals the first ones, go left; `sums` are of those."""
+    threshold = np.partition(scores, len(scores) - size)[len(scores) - size]
+    spare = size - np.sum(scores > threshold)  # places left for those at the threshold
+    for row in range(len(scores)):
+        chosen = scores[row] > threshold
+        if scores[row] == threshold and spare > 0:
+            chosen = True
+            spare -= 1
+        if chosen != left[row]:
+            left[row] = chosen
+            sign = 1.0 if chosen else -1.0
+            for i in range(first[row], last[row]):
+                sums[indices[i]] += sign * values[i]
 
 
 @inlined
@@ -119,57 +140,31 @@ def _bisect(
 ) -> None:
     """Which of n rows, that stand at first … last − 1, are in the left half.
 
-    A half's mean similarity to its centre is the length of its sum over its size, so that the sums, kept up to date
-    with the rows that change sides, say when to stop.
+    A half's similarities to its centre add up to the length of its sum, so that the sums, kept up to date with the
+    rows that change sides, say when to stop.
     """
-    count = len(first)
     total = np.zeros(width, np.float64)
     sums = np.zeros(width, np.float64)  # of the left half
     direction = np.zeros(width, np.float32)  # left centre − right centre
-    scores = np.empty(count, np.float32)
-    filled = np.empty(count, np.int64)
-    fill = 0
-    for row in range(count):
-        if last[row] > first[row]:
-            filled[fill] = row
-            fill += 1
+    scores = np.empty(len(first), np.float32)
+    for row in range(len(first)):
         for i in range(first[row], last[row]):
             total[indices[i]] += values[i]
-    if fill > 1:
-        one = np.int64((seed >> np.uint64(32)) % np.uint64(fill))
-        other = np.int64((seed & np.uint64(0xFFFFFFFF)) % np.uint64(fill - 1))
-        other += other >= one
-        for i in range(first[filled[one]], last[filled[one]]):
-            direction[indices[i]] += values[i]
-        for i in range(first[filled[other]], last[filled[other]]):
-            direction[indices[i]] -= values[i]
+    _draw(first, last, indices, values, seed, direction)
     reached = -1.0
     for _ in range(passes):
-        for row in range(count):
+        for row in range(len(first)):
             score = np.float32(0.0)
             for i in range(first[row], last[row]):
                 score += values[i] * direction[indices[i]]
             scores[row] = score
-        threshold = np.partition(scores, count - size)[count - size]
-        spare = size  # places left for those at the threshold
-        for row in range(count):
-            spare -= scores[row] > threshold
-        for row in range(count):
-            chosen = scores[row] > threshold
-            if scores[row] == threshold and spare > 0:
-                chosen = True
-                spare -= 1
-            if chosen != left[row]:
-                left[row] = chosen
-                sign = 1.0 if chosen else -1.0
-                for i in range(first[row], last[row]):
-                    sums[indices[i]] += sign * values[i]
+        _take_sides(first, last, indices, values, scores, size, left, sums)
         left_square = 0.0
         right_square = 0.0
         for i in range(width):
             left_square += sums[i] * sums[i]
             right_square += (total[i] - sums[i]) * (total[i] - sums[i])
-        similarity = (np.sqrt(left_square) + np.sqrt(right_square)) / count
+        similarity = (np.sqrt(left_square) + np.sqrt(right_square)) / len(first)
         if similarity - reached < tolerance:
             break
         reached = similarity
@@ -263,21 +258,18 @@ def spherical_kmeans(
     Members without features go to whatever cluster is smallest, one by one. Memory: 4 bytes times `clusters` for
     each feature that the members have.
     """
-    indptr, indices, values = csr_parts(features)
-    place = np.zeros(features.shape[1], dtype=np.int32)
+    starts, columns, values, width = _own_features(features, members)
     count = len(members)
-    starts, columns, copied, width = _gather(indptr, indices, values, members, place)
-    del place
     filled = np.flatnonzero(np.diff(starts))
     wanted = min(clusters, len(filled))
     cluster = np.full(count, -1, dtype=np.int64)
     sums = np.zeros((width, wanted), dtype=np.float32)
     chosen = filled[_distinct(node_seeds(seed, 0, 1)[0], len(filled), wanted)]
-    _move(starts, columns, copied, chosen, cluster[chosen], np.arange(wanted), sums)
+    _move(starts, columns, values, chosen, cluster[chosen], np.arange(wanted), sums)
 
     def nearest(start: int) -> NDArray[np.int64]:
         stop = min(start + MEMBERS, count)
-        return _nearest(starts[start : stop + 1], columns, copied, sums, scales, cluster[start:stop], start)
+        return _nearest(starts[start : stop + 1], columns, values, sums, scales, cluster[start:stop], start)
 
     everyone = np.arange(count)
     reached = -1.0
@@ -287,7 +279,7 @@ def spherical_kmeans(
         if number == 0:
             sums[:] = 0.0
         moved = everyone[found != cluster]
-        _move(starts, columns, copied, moved, cluster[moved], found[moved], sums)
+        _move(starts, columns, values, moved, cluster[moved], found[moved], sums)
         cluster = found
         held = np.bincount(cluster[filled], minlength=wanted) > 0
         scales = np.where(held, _scales(sums), np.float32(0.0))
@@ -297,6 +289,19 @@ def spherical_kmeans(
         reached = similarity
     _level(cluster, np.flatnonzero(np.diff(starts) == 0), min(clusters, count))
     return np.unique(cluster, return_inverse=True)[1].astype(np.int64)
+
+
+def _own_features(
+    features: Csr, members: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], int]:
+    """The members' rows in the features that they have, and how many these are."""
+    starts, columns, values = csr_parts(features[members])
+    held = np.zeros(features.shape[1], dtype=bool)
+    held[columns] = True
+    kept = np.flatnonzero(held)
+    number = np.empty(features.shape[1], dtype=np.int32)
+    number[kept] = np.arange(len(kept))
+    return starts, number[columns], values, len(kept)
 
 
 def _level(cluster: NDArray[np.int64], empty: NDArray[np.int64], clusters: int) -> None:
@@ -309,23 +314,6 @@ def _level(cluster: NDArray[np.int64], empty: NDArray[np.int64], clusters: int) 
         size, number = heap[0]
         cluster[row] = number
         heapq.heapreplace(heap, (size + 1, number))
-
-
-@kernel(outputs=("place",))
-def _gather(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
-    members: NDArray[np.int64],
-    place: NDArray[np.int32],  # (D,) zeros, and zeros again afterwards
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], int]:
-    """The members' rows, one after the other, in the features that they have, and how many these are."""
-    first = indptr[members]
-    last = indptr[members + 1]
-    columns, copied, width = _renumber(first, last, indices, values, place, (last - first).sum())
-    starts = np.zeros(len(members) + 1, np.int64)
-    starts[1:] = last
-    return starts, columns, copied, width
 
 
 @kernel()

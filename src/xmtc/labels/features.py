@@ -7,6 +7,7 @@ result itself, whatever the number of labels times features would be.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from xmtc.dataset import Csr
 from xmtc.errors import DataError
-from xmtc.jit import kernel
+from xmtc.jit import inlined, kernel
 from xmtc.parallel import run_parallel
 
 SUMMED = 1 << 22
@@ -86,6 +87,46 @@ def even_ranges(work: NDArray[np.int64], share: int) -> Iterator[range]:
         start = stop
 
 
+@inlined
+def _room(label_indptr: Any, documents: Any, indptr: Any, width: int, keep: int) -> Any:
+    """At most so many entries in the widest sum, and in all of what is kept."""
+    widest = 0
+    most = 0
+    for label in range(len(label_indptr) - 1):
+        entries = 0
+        for i in range(label_indptr[label], label_indptr[label + 1]):
+            entries += indptr[documents[i] + 1] - indptr[documents[i]]
+        entries = min(entries, width)
+        widest = max(widest, entries)
+        most += min(entries, keep) if keep else entries
+    return widest, most
+
+
+@inlined
+def _choose(touched: Any, sums: Any, place: Any, keep: int, chosen: Any) -> int:
+    """How many features are kept, and these, ascending, at the front of `chosen`."""
+    threshold = 0.0
+    if 0 < keep < len(sums):
+        threshold = np.partition(np.abs(sums), len(sums) - keep)[len(sums) - keep]
+    candidates = 0
+    spare = keep  # places left for those at the threshold
+    for i in range(len(sums)):
+        if abs(sums[i]) >= threshold and sums[i] != 0.0:
+            chosen[candidates] = touched[i]
+            candidates += 1
+            spare -= abs(sums[i]) > threshold
+    chosen[:candidates].sort()
+    kept = 0
+    for i in range(candidates):
+        if abs(sums[place[chosen[i]] - 1]) == threshold:
+            if spare <= 0:
+                continue
+            spare -= 1
+        chosen[kept] = chosen[i]
+        kept += 1
+    return kept
+
+
 @kernel(outputs=("place",))
 def _sum_labels(
     label_indptr: NDArray[np.int64],  # (m + 1,)
@@ -97,15 +138,7 @@ def _sum_labels(
     place: NDArray[np.int32],  # (D,) zeros, and zeros again afterwards
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
     """Entries of each label (m,), and features and values of all of them."""
-    most = 0
-    widest = 0
-    for label in range(len(label_indptr) - 1):
-        entries = 0
-        for i in range(label_indptr[label], label_indptr[label + 1]):
-            entries += indptr[documents[i] + 1] - indptr[documents[i]]
-        entries = min(entries, len(place))
-        widest = max(widest, entries)
-        most += min(entries, keep) if keep else entries
+    widest, most = _room(label_indptr, documents, indptr, len(place), keep)
     counts = np.zeros(len(label_indptr) - 1, np.int64)
     features = np.empty(most, np.int32)
     out = np.empty(most, np.float32)
@@ -113,7 +146,7 @@ def _sum_labels(
     chosen = np.empty(widest, np.int32)
     sums = np.empty(widest, np.float64)
     end = 0
-    for label in range(len(label_indptr) - 1):
+    for label in range(len(counts)):
         count = 0
         for i in range(label_indptr[label], label_indptr[label + 1]):
             for j in range(indptr[documents[i]], indptr[documents[i] + 1]):
@@ -125,32 +158,15 @@ def _sum_labels(
                     sums[count] = values[j]
                     count += 1
                     place[indices[j]] = count
-        threshold = 0.0
-        if 0 < keep < count:
-            threshold = np.partition(np.abs(sums[:count]), count - keep)[count - keep]
-        candidates = 0
-        spare = keep  # places left for those at the threshold
-        for i in range(count):
-            if abs(sums[i]) >= threshold and sums[i] != 0.0:
-                chosen[candidates] = touched[i]
-                candidates += 1
-                spare -= abs(sums[i]) > threshold
-        chosen[:candidates].sort()
-        start = end
+        kept = _choose(touched, sums[:count], place, keep, chosen)
         square = 0.0
-        for i in range(candidates):
-            value = sums[place[chosen[i]] - 1]
-            if abs(value) == threshold:
-                if spare <= 0:
-                    continue
-                spare -= 1
-            features[end] = chosen[i]
-            out[end] = value
-            square += value * value
-            end += 1
-        for i in range(start, end):
-            out[i] /= np.sqrt(square)
+        for i in range(kept):
+            square += sums[place[chosen[i]] - 1] ** 2
+        for i in range(kept):
+            features[end + i] = chosen[i]
+            out[end + i] = sums[place[chosen[i]] - 1] / np.sqrt(square)
         for i in range(count):
             place[touched[i]] = 0
-        counts[label] = end - start
+        counts[label] = kept
+        end += kept
     return counts, features[:end].copy(), out[:end].copy()

@@ -160,7 +160,7 @@ def binary_tree(
                 advance=task.advance,
             )
     pairs = tuple(2 * np.arange((1 << level) + 1) for level in range(depth))
-    return LabelTree(order, (*pairs, bounds))
+    return _limited(LabelTree(order, (*pairs, bounds)), "a larger 'depth' or a smaller 'leaf_size'")
 
 
 def balanced_tree(
@@ -252,33 +252,33 @@ def unbalanced_tree(
     labels = _label_count(features)
     for name, value, least in (("clusters", clusters, 2), ("leaf_size", leaf_size, 1), ("depth", depth, 1)):
         _at_least(name, value, least)
+
+    def split(node: tuple[NDArray[np.int64], int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The labels of a node, cluster after cluster, and the clusters' sizes."""
+        members, drawn = node
+        if len(members) <= leaf_size:
+            return members, np.array([len(members)])
+        share = threads if len(members) * threads > labels else 1  # a node too large for one thread
+        found = spherical_kmeans(features, members, clusters, passes, drawn, tolerance=tolerance, threads=share)
+        return members[np.argsort(found, kind="stable")], np.bincount(found)
+
     order, bounds = np.arange(labels), np.array([0, labels])
     starts: list[NDArray[np.int64]] = []
     with progress.task("clustering labels", total=labels * (depth - 1)) as task:
         for level in range(depth - 1):
             seeds = node_seeds(seed, level, len(bounds) - 1).tolist()
-            inside = threads if len(seeds) == 1 else 1  # the root is alone: its labels are shared out instead
-
-            def split(node: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-                """The labels of a node, cluster after cluster, and the clusters' sizes."""
-                members = order[bounds[node] : bounds[node + 1]]  # noqa: B023, done before the next level
-                if len(members) <= leaf_size:
-                    return members, np.array([len(members)])
-                drawn, apart = seeds[node], inside  # noqa: B023
-                found = spherical_kmeans(features, members, clusters, passes, drawn, tolerance=tolerance, threads=apart)
-                return members[np.argsort(found, kind="stable")], np.bincount(found)
-
             parts = []
-            for part in run_parallel(split, range(len(seeds)), threads, ahead=8):
+            for part in run_parallel(split, zip(np.split(order, bounds[1:-1]), seeds, strict=True), threads, ahead=8):
                 parts.append(part)
                 task.advance(len(part[0]))
             children = np.array([len(sizes) for _, sizes in parts])
             if children.max() == 1:
+                task.advance(labels * (depth - 2 - level))
                 break
             order = np.concatenate([members for members, _ in parts])
             bounds = np.concatenate([[0], np.cumsum(np.concatenate([sizes for _, sizes in parts]))])
             starts.append(np.concatenate([[0], np.cumsum(children)]))
-    return _limited(LabelTree(order, (*starts, bounds)), "a larger 'depth', or 'clusters' nearer to its square root")
+    return _limited(LabelTree(order, (*starts, bounds)), "a larger 'depth' or 'clusters'")
 
 
 def _label_count(features: Csr) -> int:
