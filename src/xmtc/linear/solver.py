@@ -88,8 +88,6 @@ def _squared_hinge(
     rows = len(indptr) - 1
     alpha = np.zeros((rows, width), np.float32)
     margins, steps = np.empty(width, np.float32), np.empty(width, np.float32)
-    highest = np.full(width, np.float32(np.inf))  # a gradient beyond the last pass's largest may drop its document
-    largest = np.empty(width, np.float32)
     order = np.arange(rows)
     active = rows
     diagonal = np.float32(0.5 / cost)
@@ -98,8 +96,7 @@ def _squared_hinge(
     state = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(1)
     for _ in range(passes):
         state = _shuffle(order, active, state)
-        largest[:] = zero
-        is_done = True
+        is_done, is_whole = True, active == rows
         kept = 0
         for at in range(active):
             row = order[at]
@@ -113,8 +110,7 @@ def _squared_hinge(
                 sign, before = np.float32(signs[row, lane]), alpha[row, lane]
                 gradient = sign * margins[lane] - one + before * diagonal
                 projected = min(gradient, zero) if before == zero else gradient
-                needed |= before > zero or gradient <= highest[lane]
-                largest[lane] = max(largest[lane], projected)
+                needed |= before > zero or gradient <= zero
                 worst = max(worst, abs(projected))
                 steps[lane] = max(before - gradient * inverse, zero) - before
             if not needed:
@@ -129,13 +125,10 @@ def _squared_hinge(
                     bias[lane] += steps[lane]
                 add_rows(features, values, first, last, steps, weights)
         active = kept
-        for lane in range(width):
-            highest[lane] = largest[lane] if largest[lane] > zero else np.float32(np.inf)
         if is_done:
-            if active == rows:
+            if is_whole:
                 break
             active = rows  # look once more at what was dropped
-            highest[:] = np.float32(np.inf)
 
 
 @inlined
