@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from xmtc.data.reading import read
     from xmtc.dataset import Dataset, LabelIndex
     from xmtc.models.base import Model
+    from xmtc.models.bonsai import Bonsai
     from xmtc.models.knn import Knn
     from xmtc.models.one_vs_all import OneVsAll
+    from xmtc.models.parabel import Parabel
     from xmtc.models.popularity import Popularity
     from xmtc.runtime import Runtime
     from xmtc.topk import TopK
@@ -26,11 +28,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Bonsai": "xmtc.models.bonsai",
     "Dataset": "xmtc.dataset",
     "Knn": "xmtc.models.knn",
     "LabelIndex": "xmtc.dataset",
     "Model": "xmtc.models.base",
     "OneVsAll": "xmtc.models.one_vs_all",
+    "Parabel": "xmtc.models.parabel",
     "Popularity": "xmtc.models.popularity",
     "Runtime": "xmtc.runtime",
     "TopK": "xmtc.topk",
@@ -39,11 +43,13 @@ _HOMES = {
 }
 
 __all__ = [
+    "Bonsai",
     "Dataset",
     "Knn",
     "LabelIndex",
     "Model",
     "OneVsAll",
+    "Parabel",
     "Popularity",
     "Runtime",
     "TopK",

@@ -18,7 +18,7 @@ class TokenEvidence:
 
 @dataclass(frozen=True)
 class PathStep:
-    """A node on the way down the label tree, its probability and a few of the labels below it."""
+    """An edge on the way down the label tree: its probability, and a few of the labels below where it leads."""
 
     depth: int
     probability: float
@@ -68,6 +68,8 @@ class Explanation:
     evidence: tuple[Evidence, ...]
     constant: float = 0.0
     """What the model starts from before any evidence; with the weights of tokens it adds up to the margin."""
+    path: tuple[PathStep, ...] = ()
+    """The way down the label tree, where the model has one."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; a front end picks its view by `kind`."""

@@ -23,8 +23,10 @@ class Entry:
 
 
 MODELS = {
+    "bonsai": Entry("xmtc.models.bonsai:Bonsai", preference=35),
     "knn": Entry("xmtc.models.knn:Knn", preference=20),
     "one_vs_all": Entry("xmtc.models.one_vs_all:OneVsAll", preference=30),
+    "parabel": Entry("xmtc.models.parabel:Parabel", preference=40),
     "popularity": Entry("xmtc.models.popularity:Popularity", preference=0),
 }
 

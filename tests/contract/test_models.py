@@ -463,7 +463,11 @@ class TestExplain:
         json.dumps(found.to_json())
         if found.kind == "tokens":  # what is shown adds up to what is scored
             margin = found.constant + sum(item.weight for item in found.evidence)
-            assert 1 / (1 + np.exp(-margin)) == pytest.approx(found.score, abs=1e-4)
+            if found.path:
+                assert np.exp(-(max(0.0, 1 - margin) ** 3)) == pytest.approx(found.path[-1].probability, abs=1e-4)
+                assert found.score <= np.prod([step.probability for step in found.path]) + 1e-4
+            else:
+                assert 1 / (1 + np.exp(-margin)) == pytest.approx(found.score, abs=1e-4)
         number = fitted.predict([text], k=1).labels[0, 0]
         assert fitted.explain(text, number) == found
         with pytest.raises(DataError, match="Did you mean"):

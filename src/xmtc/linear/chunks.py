@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.jit import frozen, inlined, kernel
-from xmtc.linear import lanes
 from xmtc.linear.lanes import LANES, add_dot, add_wide_dot, widened
 
 EMPTY = -1
@@ -52,6 +51,13 @@ class Chunks(NamedTuple):
             arrays = [getattr(part, name) for part in parts]
             fields[name] = _joined_starts(arrays) if name.endswith("_start") else np.concatenate(arrays)
         return cls(**{name: frozen(array) for name, array in fields.items()})
+
+    @classmethod
+    def certain(cls, children: int, half: bool) -> Chunks:
+        """One node all of whose children have probability 1."""
+        nothing = np.empty(0, np.int32), np.empty(0, np.uint16), np.empty(0, np.float32)
+        bias = np.full(-(-children // LANES) * LANES, np.inf, np.float32)
+        return packed(np.empty(0, np.int32), [nothing], bias, children, half)
 
     def taken(self, nodes: range) -> Chunks:
         """The chunks of neighbouring nodes."""
@@ -176,9 +182,7 @@ def _pack(
     width: int,
     least: int,
     empty: int,
-) -> tuple[
-    NDArray[np.int32], NDArray[np.float32], NDArray[np.int32], NDArray[np.uint16], NDArray[np.float32]
-]:
+) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int32], NDArray[np.uint16], NDArray[np.float32]]:
     counts = np.zeros(len(features), np.int32)
     for row in rows:
         counts[row] += 1
@@ -282,5 +286,3 @@ def add_weights(
     while column < width:
         add_dot(dense_rows, dense_values, 0, dense_count, chunks.dense, offset + column, width, sums, column)
         column += lanes
-
-

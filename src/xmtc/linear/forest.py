@@ -37,6 +37,14 @@ class Step(NamedTuple):
     below: NDArray[np.int64]
 
 
+class Reasons(NamedTuple):
+    """The label's own classifier, feature → weight and bias, and the way to it from the root."""
+
+    weights: dict[int, float]
+    bias: float
+    path: list[Step]
+
+
 def train_tree(
     rows: Rows,
     width: int,
@@ -64,6 +72,39 @@ def train_tree(
             chunks = trainer.train(range(len(starts) - 1), threads, task.advance)
         workspace.save(part, chunks._asdict())
     return Chunks.joined([Chunks(**workspace.load(f"{name}-level-{level}")[0]) for level in range(tree.depth)])
+
+
+def train_flat(
+    rows: Rows,
+    width: int,
+    labels: Csr,
+    objective: Objective,
+    *,
+    seed: int,
+    threads: int,
+    at_once: int = 256,
+    workspace: Workspace | None = None,
+    progress: Progress = silent,
+) -> tuple[LabelTree, Chunks]:
+    """A classifier for each label against all documents, as a tree whose root leaves every way open.
+
+    Labels are trained `at_once`; groups of labels that the workspace has are taken from there.
+    """
+    workspace = workspace or Workspace()
+    count = int(labels.shape[1])
+    starts = np.append(np.arange(0, count, at_once), count)
+    trainer = NodeTrainer(rows, width, None, Members.build(labels), starts, objective, seed)
+    with progress.task("training labels", total=count) as task:
+        for group, first in enumerate(starts[:-1].tolist()):
+            if workspace.has(f"labels-{first}"):
+                task.advance(int(starts[group + 1]) - first)
+                continue
+            chunks = trainer.train(range(group, group + 1), threads, task.advance)
+            workspace.save(f"labels-{first}", chunks._asdict())
+    parts = [Chunks(**workspace.load(f"labels-{first}")[0]) for first in starts[:-1].tolist()]
+    root = Chunks.certain(len(parts), objective.weights == "float16")
+    tree = LabelTree(np.arange(count), (np.array([0, len(parts)]), starts))
+    return tree, Chunks.joined([root, *parts])
 
 
 class Forest:
@@ -106,23 +147,17 @@ class Forest:
             total += np.concatenate(list(self._by_block(rows, threads, lambda *part, tree=tree: score(tree, *part))))
         return total / np.float32(len(self._trees))
 
-    def weights(self, label: int) -> tuple[dict[int, float], float]:
-        """Feature → weight of the label's own classifier and its bias, the mean over the trees."""
-        names = np.argsort(self._numbers)
-        total: dict[int, float] = {}
-        bias = 0.0
-        for tree in self._searched:
-            node, column = self._leaf(tree, label)
-            bias += float(tree.chunks.bias[tree.chunks.bias_start[node] + column])
-            for number, weight in tree.chunks.column(node, column).items():
-                feature = int(names[number])
-                total[feature] = total.get(feature, 0.0) + weight / len(self._trees)
-        return total, bias / len(self._trees)
-
-    def path(self, row: Csr, label: int) -> list[Step]:
-        """The way to a label, root first, in the tree that finds it most likely."""
+    def reasons(self, row: Csr, label: int) -> Reasons:
+        """What speaks for a label of one document, in the tree that finds it most likely."""
         paths = [self._path(tree, row, label) for tree in self._searched]
-        return max(paths, key=lambda steps: float(np.prod([step.probability for step in steps])))
+        best = max(range(len(paths)), key=lambda place: float(np.prod([step.probability for step in paths[place]])))
+        tree = self._searched[best]
+        place = int(tree.place[label])
+        node = int(tree.leaf[place])
+        column = place - int(tree.first[node])
+        names = np.argsort(self._numbers)
+        weights = {int(names[number]): w for number, w in tree.chunks.column(node, column).items()}
+        return Reasons(weights, float(tree.chunks.bias[tree.chunks.bias_start[node] + column]), paths[best])
 
     def state(self) -> dict[str, NDArray[Any]]:
         arrays: dict[str, NDArray[Any]] = {"numbers": self._numbers}
@@ -184,12 +219,6 @@ class Forest:
         self, tree: SearchTree, rows: tuple[Any, ...], candidates: NDArray[np.int64], levels: int
     ) -> NDArray[np.float32]:
         return score_rows(*rows, tree, self._link, candidates, levels, ABSENT, LANES)
-
-    @staticmethod
-    def _leaf(tree: SearchTree, label: int) -> tuple[int, int]:
-        place = int(tree.place[label])
-        node = int(tree.leaf[place])
-        return node, place - int(tree.first[node])
 
     def _path(self, tree: SearchTree, row: Csr, label: int) -> list[Step]:
         parts = row.indptr.astype(np.int64), self._numbers[row.indices], row.data.astype(np.float32)

@@ -75,7 +75,16 @@ def _dot(lanes: int, chains: int) -> Any:
 
     @intrinsic
     def dot(
-        _: Any, rows: Any, values: Any, first: Any, last: Any, weights: Any, offset: Any, stride: Any, sums: Any, at: Any
+        _: Any,
+        rows: Any,
+        values: Any,
+        first: Any,
+        last: Any,
+        weights: Any,
+        offset: Any,
+        stride: Any,
+        sums: Any,
+        at: Any,
     ) -> Any:
         signature = types.void(
             rows, values, types.int64, types.int64, weights, types.int64, types.int64, sums, types.int64

@@ -207,7 +207,16 @@ def search_rows(
                         sparse_values,
                     )
                     add_weights(
-                        tree.chunks, node, dense_rows, dense_values, dense, sparse_rows, sparse_values, sparse, sums, lanes
+                        tree.chunks,
+                        node,
+                        dense_rows,
+                        dense_values,
+                        dense,
+                        sparse_rows,
+                        sparse_values,
+                        sparse,
+                        sums,
+                        lanes,
                     )
                     held, k = next_held[row], next_scores.shape[1]
                     for child in range(children):
@@ -333,10 +342,18 @@ def score_rows(
                         sparse_values,
                     )
                     add_weights(
-                        tree.chunks, node, dense_rows, dense_values, dense, sparse_rows, sparse_values, sparse, sums, lanes
+                        tree.chunks,
+                        node,
+                        dense_rows,
+                        dense_values,
+                        dense,
+                        sparse_rows,
+                        sparse_values,
+                        sparse,
+                        sums,
+                        lanes,
                     )
                 child = places[column] if level == depth - 1 else above[level + 1, column]
                 below[column] = child - tree.first[node]
                 out[row, column] += _link(sums[below[column]], link)
     return out
-

@@ -9,11 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xmtc.config import Settings
 from xmtc.dataset import Csr
 from xmtc.jit import kernel
 from xmtc.linear.chunks import Chunks, packed, pruned
@@ -23,15 +24,27 @@ from xmtc.parallel import run_parallel
 
 
 @dataclass(frozen=True)
-class Objective:
-    """What a classifier minimises, how closely, and what is kept of it."""
+class Objective(Settings):
+    """What a classifier minimises, how closely, and what is kept of it. Models take these settings among their own."""
 
-    loss: str
-    cost: float
-    tolerance: float
-    passes: int
-    prune: float
-    half: bool
+    loss: Literal["squared_hinge", "logistic"] = "squared_hinge"
+    """What a training error costs: 'squared_hinge' as a support vector machine has it, or 'logistic'."""
+    cost: float = 1.0
+    """Price of a training error against large weights (C of a support vector machine)."""
+    tolerance: float = 0.1
+    """Leave a document alone when no gradient of its dual variables is larger, and stop when none is."""
+    passes: int = 8
+    """Stop after this many passes over the documents at the latest."""
+    prune: float = 0.1
+    """Forget weights closer to zero than this."""
+    weights: Literal["float32", "float16"] = "float32"
+    """Precision of the weights that are kept; 'float16' halves their size."""
+
+    def check(self) -> None:
+        self.require_range("cost", 0, open_low=True)
+        self.require_range("tolerance", 0, open_low=True)
+        self.require_range("passes", 1)
+        self.require_range("prune", 0)
 
 
 class Rows(NamedTuple):
@@ -187,7 +200,9 @@ class NodeTrainer:
     def _packed(self, node: int, local: _Local, pieces: dict[int, _Piece]) -> Chunks:
         ordered = [pieces[block] for block in range(self._blocks(node))]
         bias = np.concatenate([bias for _, bias in ordered])
-        return packed(local.numbers, [part for part, _ in ordered], bias, self._count(node), self._objective.half)
+        return packed(
+            local.numbers, [part for part, _ in ordered], bias, self._count(node), self._objective.weights == "float16"
+        )
 
 
 _Piece = tuple[tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.float32]], NDArray[np.float32]]

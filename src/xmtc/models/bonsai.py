@@ -1,0 +1,62 @@
+"""Bonsai: unbalanced, shallow label trees with a linear classifier for every edge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from xmtc.dataset import Csr
+from xmtc.labels.features import cooccurrence_features, joined, positive_features
+from xmtc.labels.tree import LabelTree, unbalanced_tree
+from xmtc.models.base import Run
+from xmtc.models.linear_tree import LinearTreeModel, LinearTreeSettings
+
+
+@dataclass(frozen=True)
+class BonsaiSettings(LinearTreeSettings):
+    """Settings of bonsai."""
+
+    clusters: int = 100
+    """Clusters that a node's labels are put into, at most."""
+    leaf_size: int = 100
+    """Split a node with more labels than this."""
+    depth: int = 3
+    """Levels of nodes, the root among them; what is still too large then stays a leaf."""
+    label_space: Literal["input", "output", "both"] = "input"
+    """Labels are alike when they share words ('input'), documents ('output') or 'both'."""
+
+    of = "bonsai"
+
+    def check(self) -> None:
+        super().check()
+        self.require_range("clusters", 2)
+        self.require_range("leaf_size", 1)
+        self.require_range("depth", 1)
+
+
+class Bonsai(LinearTreeModel):
+    """Label trees that follow the natural clusters of labels, with a linear classifier for every edge on tf-idf.
+
+    Labels are clustered into about a hundred groups of any size, large ones again. A score is the product of the
+    probabilities along the path, averaged over the trees.
+    """
+
+    name = "bonsai"
+    Config = BonsaiSettings
+
+    def _grow(self, rows: Csr, labels: Csr, seed: int, run: Run) -> LabelTree:
+        keep, threads = self.config.label_features, run.runtime.threads
+        spaces = []
+        if self.config.label_space in ("input", "both"):
+            spaces.append(positive_features(rows, labels, keep=keep, threads=threads))
+        if self.config.label_space in ("output", "both"):
+            spaces.append(cooccurrence_features(labels, keep=keep, threads=threads))
+        return unbalanced_tree(
+            spaces[0] if len(spaces) == 1 else joined(*spaces),
+            clusters=self.config.clusters,
+            leaf_size=self.config.leaf_size,
+            depth=self.config.depth,
+            seed=seed,
+            threads=threads,
+            progress=run.progress,
+        )

@@ -1,0 +1,111 @@
+"""What the models that search label trees of linear classifiers have in common: all but how the tree is grown."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from xmtc.dataset import Csr, Dataset, as_dataset
+from xmtc.explanation import Explanation, PathStep
+from xmtc.labels.tree import LabelTree
+from xmtc.linear.forest import Forest, train_tree
+from xmtc.linear.search import SIGMOID
+from xmtc.linear.training import Objective, Rows, numbers_by_frequency
+from xmtc.models.base import Labels, Mask, Model, Run, Scores
+from xmtc.store import State
+from xmtc.text.features import DocumentFeatures
+from xmtc.text.tfidf import TextSettings
+
+LABELS_SHOWN = 3
+"""Labels that stand for a node of the tree in an explanation."""
+
+
+@dataclass(frozen=True)
+class LinearTreeSettings(Objective):
+    """Settings of models that search label trees of linear classifiers."""
+
+    trees: int = 3
+    """Trees whose probabilities are averaged."""
+    beam: int = 10
+    """Nodes that are followed on each level of a tree; 0 follows all."""
+    power: int = 3
+    """Log-probability of an edge: −max(0, 1 − margin)^power; 2 is the published one. The logistic loss has its own."""
+    label_features: int = 256
+    """Features that describe a label where labels are clustered, its largest; 0 keeps all."""
+    text: TextSettings = field(default_factory=TextSettings)
+    """How text becomes features."""
+
+    def check(self) -> None:
+        super().check()
+        self.require_range("trees", 1)
+        self.require_range("beam", 0)
+        self.require_range("power", 2, 3)
+        self.require_range("label_features", 0)
+
+
+class LinearTreeModel(Model):
+    """Trees over the labels; every node has a linear classifier for each of its children."""
+
+    can = frozenset({"text", "features", "explain", "score"})
+
+    @abstractmethod
+    def _grow(self, rows: Csr, labels: Csr, seed: int, run: Run) -> LabelTree:
+        """A tree over the labels; another seed gives another tree."""
+
+    def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
+        self._features, rows = DocumentFeatures.fit(train, self.config.text, run.runtime, run.progress)
+        assert train.labels is not None
+        numbers = numbers_by_frequency(rows)
+        numbered = Rows.build(rows, numbers)
+        trees = []
+        for place in range(self.config.trees):
+            name, seed = f"tree-{place}", run.runtime.seed + 104_729 * place
+            if not run.workspace.has(name):
+                run.workspace.save(name, self._grow(rows, train.labels, seed, run).state())
+            tree = LabelTree.from_state(run.workspace.load(name)[0])
+            chunks = train_tree(
+                numbered,
+                int(rows.shape[1]),
+                train.labels,
+                tree,
+                self.config,
+                seed=seed,
+                threads=run.runtime.threads,
+                workspace=run.workspace,
+                name=name,
+                progress=run.progress,
+            )
+            trees.append((tree, chunks))
+        self._forest = Forest(trees, numbers, beam=self.config.beam, link=self._link())
+
+    def _link(self) -> int:
+        return SIGMOID if self.config.loss == "logistic" else int(self.config.power)
+
+    def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
+        return self._forest.predict(self._features.transform(batch, self.runtime), k, allowed, self.runtime.threads)
+
+    def _score(self, batch: Dataset, candidates: Labels) -> Scores:
+        return self._forest.score(self._features.transform(batch, self.runtime), candidates, self.runtime.threads)
+
+    def _explain(self, text: str, label: int, score: float) -> Explanation:
+        row = self._features.transform(as_dataset([text]), self.runtime)
+        reasons = self._forest.reasons(row, label)
+        evidence = self._features.evidence(text, reasons.weights)
+        path = []
+        for depth, step in enumerate(reasons.path, start=1):
+            often = step.below[np.argsort(-self.label_counts[step.below], kind="stable")[:LABELS_SHOWN]]
+            path.append(PathStep(depth, step.probability, tuple(self.labels.name(int(other)) for other in often)))
+        name = self.labels.name(label)
+        return Explanation("tokens", text, name, score, tuple(evidence), reasons.bias, tuple(path))
+
+    def _state(self) -> State:
+        kept = self._features.state()
+        kept.arrays.update({f"forest.{name}": array for name, array in self._forest.state().items()})
+        return kept
+
+    def _restore(self, state: State) -> None:
+        self._features = DocumentFeatures.from_state(self.config.text, state)
+        arrays = {name.removeprefix("forest."): a for name, a in state.arrays.items() if name.startswith("forest.")}
+        self._forest = Forest.from_state(arrays, beam=self.config.beam, link=self._link())

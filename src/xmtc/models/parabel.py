@@ -1,0 +1,51 @@
+"""Parabel: balanced label trees with a linear classifier for every edge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xmtc.dataset import Csr
+from xmtc.labels.features import positive_features
+from xmtc.labels.tree import LabelTree, balanced_tree
+from xmtc.models.base import Run
+from xmtc.models.linear_tree import LinearTreeModel, LinearTreeSettings
+
+
+@dataclass(frozen=True)
+class ParabelSettings(LinearTreeSettings):
+    """Settings of parabel."""
+
+    leaf_size: int = 256
+    """Labels in a leaf, about. Larger leaves are more accurate and slower."""
+    fan_out: int = 256
+    """Children of an inner node, at most: the tree is as shallow as that allows."""
+
+    of = "parabel"
+
+    def check(self) -> None:
+        super().check()
+        self.require_range("leaf_size", 2)
+        self.require_range("fan_out", 2)
+
+
+class Parabel(LinearTreeModel):
+    """Balanced label trees, shallow and wide, with a linear classifier for every edge on tf-idf.
+
+    Labels are halved again and again by the words of their documents. A score is the product of the probabilities
+    along the path, averaged over the trees.
+    """
+
+    name = "parabel"
+    Config = ParabelSettings
+
+    def _grow(self, rows: Csr, labels: Csr, seed: int, run: Run) -> LabelTree:
+        threads = run.runtime.threads
+        features = positive_features(rows, labels, keep=self.config.label_features, threads=threads)
+        return balanced_tree(
+            features,
+            leaf_size=self.config.leaf_size,
+            fan_out=self.config.fan_out,
+            seed=seed,
+            threads=threads,
+            progress=run.progress,
+        )
