@@ -66,7 +66,8 @@ class Chunks(NamedTuple):
             return array[each * starts[nodes.start] : each * starts[nodes.stop]]
 
         def moved(starts: NDArray[np.int64]) -> NDArray[np.int64]:
-            return starts[nodes.start : nodes.stop + 1] - starts[nodes.start]
+            moved: NDArray[np.int64] = starts[nodes.start : nodes.stop + 1] - starts[nodes.start]
+            return moved
 
         return Chunks(
             moved(self.table_start),
@@ -186,12 +187,10 @@ def _pack(
     counts = np.zeros(len(features), np.int32)
     for row in rows:
         counts[row] += 1
-    used, dense_rows, sparse_rows, entries = 0, 0, 0, 0
-    for count in counts:
-        used += count > 0
-        dense_rows += count >= least
-        sparse_rows += 0 < count < least
-        entries += count if count < least else 0
+    used = np.count_nonzero(counts)
+    dense_rows = int(np.count_nonzero(counts >= least))
+    sparse_rows = int(used - dense_rows)
+    entries = int(counts[counts < least].sum())
     bits = 1
     while 3 * (1 << bits) < 4 * used + 4:  # at most three quarters full
         bits += 1

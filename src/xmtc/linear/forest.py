@@ -24,6 +24,9 @@ from xmtc.store import Workspace
 
 Result = TypeVar("Result")
 
+Sparse = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
+"""Rows as kernels take them: where each starts, numbers of features inside the trees, values."""
+
 ROWS_AT_ONCE = 4096
 """Rows searched together by a thread."""
 SHORTLIST = 20
@@ -138,7 +141,7 @@ class Forest:
     def score(self, rows: Csr, candidates: NDArray[np.int64], threads: int = 1) -> NDArray[np.float32]:
         """(n, c) probabilities of given labels; −∞ for pads."""
 
-        def score(tree: SearchTree, first: int, part: tuple[Any, ...]) -> NDArray[np.float32]:
+        def score(tree: SearchTree, first: int, part: Sparse) -> NDArray[np.float32]:
             wanted = candidates[first : first + len(part[0]) - 1]
             return _probabilities(self._score(tree, part, wanted, len(tree.levels) - 1))
 
@@ -178,9 +181,7 @@ class Forest:
 
     # ---- inside
 
-    def _by_block(
-        self, rows: Csr, threads: int, function: Callable[[int, tuple[Any, ...]], Result]
-    ) -> Iterator[Result]:
+    def _by_block(self, rows: Csr, threads: int, function: Callable[[int, Sparse], Result]) -> Iterator[Result]:
         """What `function` makes of (first row, rows as kernels take them), an even share for each thread."""
         count = int(rows.shape[0])
         step = min(ROWS_AT_ONCE, max(1, -(-count // threads)))
@@ -203,7 +204,7 @@ class Forest:
         nodes = nothing if allowed is None else tree.allowed_nodes(allowed)
         labels = nothing if allowed is None else allowed
 
-        def search(first: int, part: tuple[Any, ...]) -> None:
+        def search(first: int, part: Sparse) -> None:
             last = first + len(part[0]) - 1
             width = len(self._numbers)
             step = 1 if last - first == 1 else FIRST_ROUND
@@ -215,9 +216,7 @@ class Forest:
             pass
         return found, given
 
-    def _score(
-        self, tree: SearchTree, rows: tuple[Any, ...], candidates: NDArray[np.int64], levels: int
-    ) -> NDArray[np.float32]:
+    def _score(self, tree: SearchTree, rows: Sparse, candidates: NDArray[np.int64], levels: int) -> NDArray[np.float32]:
         return score_rows(*rows, tree, self._link, candidates, levels, ABSENT, LANES)
 
     def _path(self, tree: SearchTree, row: Csr, label: int) -> list[Step]:
@@ -238,8 +237,8 @@ class Forest:
         """Labels below a node, as the tree orders them."""
         first, last = node, node
         while first < tree.levels[-2]:
-            first, last = int(tree.first[first]), int(tree.first[last] + tree.count[last] - 1)
-        return tree.order[tree.first[first] : tree.first[last] + tree.count[last]]
+            first, last = int(tree.first[first]), int(tree.first[last] + tree.children[last] - 1)
+        return tree.order[tree.first[first] : tree.first[last] + tree.children[last]]
 
 
 @kernel()

@@ -1,4 +1,4 @@
-"""Sixteen classifiers side by side: their weights for one feature lie in one cache line, and one instruction works on all.
+"""Sixteen classifiers side by side: their weights for one feature fill a cache line, and one instruction serves all.
 
 These are written in the compiler's own vectors because loops over sixteen values come out several times slower.
 Weights are given flat; row r of a block starts at `offset + r · stride`. Sums are fused multiply-adds in the order of
@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils as untyped
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 LANES = 16
 """Classifiers in one vector."""
+
+cgutils: Any = untyped  # numba's code generation has no types
 
 _FLOAT, _HALF, _WORD, _WIDE = ir.FloatType(), ir.HalfType(), ir.IntType(32), ir.IntType(64)
 
@@ -73,7 +75,6 @@ def _dot(lanes: int, chains: int) -> Any:
     With two chains, even and odd places are summed apart: one addition need not wait for the one before.
     """
 
-    @intrinsic
     def dot(
         _: Any,
         rows: Any,
@@ -126,15 +127,14 @@ def _dot(lanes: int, chains: int) -> Any:
 
         return signature, generate
 
-    return dot
+    return intrinsic(dot)
 
 
 add_dot = _dot(LANES, chains=2)
 add_wide_dot = _dot(4 * LANES, chains=1)
 
 
-@intrinsic
-def add_rows(_: Any, rows: Any, values: Any, first: Any, last: Any, steps: Any, weights: Any) -> Any:
+def _add_rows(_: Any, rows: Any, values: Any, first: Any, last: Any, steps: Any, weights: Any) -> Any:
     """weights[rows[p]] += values[p] · steps for one block of LANES, first ≤ p < last."""
     signature = types.void(rows, values, types.int64, types.int64, steps, weights)
 
@@ -155,8 +155,10 @@ def add_rows(_: Any, rows: Any, values: Any, first: Any, last: Any, steps: Any, 
     return signature, generate
 
 
-@intrinsic
-def widened(_: Any, value: Any) -> Any:
+add_rows: Any = intrinsic(_add_rows)
+
+
+def _widened(_: Any, value: Any) -> Any:
     """A weight as a float: itself, or the 16-bit float whose bits an uint16 holds."""
     signature = types.float32(value)
 
@@ -166,3 +168,6 @@ def widened(_: Any, value: Any) -> Any:
         return arguments[0]
 
     return signature, generate
+
+
+widened: Any = intrinsic(_widened)

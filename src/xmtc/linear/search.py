@@ -27,7 +27,7 @@ class SearchTree(NamedTuple):
     """A label tree in the form that kernels walk: nodes of all levels in one numbering, root first."""
 
     first: NDArray[np.int64]  # (nodes,) first child: a node, or on the last level a place
-    count: NDArray[np.int64]  # (nodes,) children
+    children: NDArray[np.int64]  # (nodes,) how many
     levels: NDArray[np.int64]  # (depth + 1,) where the nodes of each level start
     parent: NDArray[np.int64]  # (nodes,) −1 for the root
     leaf: NDArray[np.int64]  # (L,) the node above each place
@@ -52,7 +52,8 @@ class SearchTree(NamedTuple):
         place = np.empty(len(tree.order), dtype=np.int64)
         place[tree.order] = np.arange(len(tree.order))
         arrays = (first, count, levels, parent, leaf, tree.order, place)
-        return cls(*(frozen(array.astype(np.int64, copy=False)) for array in arrays), weights)
+        first, count, levels, parent, leaf, order, place = (frozen(a.astype(np.int64, copy=False)) for a in arrays)
+        return cls(first, count, levels, parent, leaf, order, place, weights)
 
     def allowed_nodes(self, allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """(nodes,) whether any allowed label lies below."""
@@ -89,34 +90,69 @@ def _insert(found: Any, given: Any, held: Any, key: Any, score: Any) -> Any:
     return min(held + 1, k)
 
 
+class _Scratch(NamedTuple):
+    """Room for the rows that a document has in a chunk, dense and sparse ones apart, and for its margins."""
+
+    dense_rows: NDArray[np.int32]
+    dense_values: NDArray[np.float32]
+    sparse_rows: NDArray[np.int32]
+    sparse_values: NDArray[np.float32]
+    margins: NDArray[np.float32]
+
+
 @inlined
-def _gather(
+def _scratch(indptr: Any, chunks: Any) -> Any:
+    longest, widest = 1, 1
+    for row in range(len(indptr) - 1):
+        longest = max(longest, indptr[row + 1] - indptr[row] + 1)
+    for node in range(len(chunks.bias_start) - 1):
+        widest = max(widest, chunks.bias_start[node + 1] - chunks.bias_start[node])
+    return _Scratch(
+        np.empty(longest, np.int32),
+        np.empty(longest, np.float32),
+        np.empty(longest, np.int32),
+        np.empty(longest, np.float32),
+        np.empty(widest, np.float32),
+    )
+
+
+@inlined
+def _write_margins(
     chunks: Any,
     node: Any,
     lookup: Any,
     has_lookup: Any,
     bits: Any,
-    absent: Any,
     features: Any,
     values: Any,
     first: Any,
     last: Any,
-    dense_rows: Any,
-    dense_values: Any,
-    sparse_rows: Any,
-    sparse_values: Any,
-) -> Any:
-    """The rows that a document has in a chunk, dense and sparse ones apart; returns how many of each."""
+    scratch: Any,
+    absent: Any,
+    lanes: Any,
+) -> None:
+    """The margins of a node's children for one document, its words looked up in `lookup` or in the hash table."""
     dense, sparse = 0, 0
-    for p in range(first, last):
+    for p in range(first, last):  # without branches: a row is written to both lists and stays in one, or in none
         row = lookup[features[p]] if has_lookup else row_of(chunks, node, bits, features[p], absent)
-        dense_rows[dense] = row
-        dense_values[dense] = values[p]
+        scratch.dense_rows[dense] = row
+        scratch.dense_values[dense] = values[p]
         dense += row >= 0
-        sparse_rows[sparse] = -1 - row
-        sparse_values[sparse] = values[p]
+        scratch.sparse_rows[sparse] = -1 - row
+        scratch.sparse_values[sparse] = values[p]
         sparse += (row < 0) & (row != absent)
-    return dense, sparse
+    add_weights(
+        chunks,
+        node,
+        scratch.dense_rows,
+        scratch.dense_values,
+        dense,
+        scratch.sparse_rows,
+        scratch.sparse_values,
+        sparse,
+        scratch.margins,
+        lanes,
+    )
 
 
 @inlined
@@ -147,12 +183,8 @@ def search_rows(
 ) -> None:
     """Write the k best labels of each row and their log-probabilities; `allowed_*` are empty where all are."""
     rows, depth = len(indptr) - 1, len(tree.levels) - 1
-    longest = 1
-    for row in range(rows):
-        longest = max(longest, indptr[row + 1] - indptr[row] + 1)
-    dense_rows, dense_values = np.empty(longest, np.int32), np.empty(longest, np.float32)
-    sparse_rows, sparse_values = np.empty(longest, np.int32), np.empty(longest, np.float32)
-    sums = np.empty(_widest(tree.chunks), np.float32)
+    scratch = _scratch(indptr, tree.chunks)
+    margins = scratch.margins
     lookup = np.empty(0, np.int32)
     beam_nodes, beam_scores = np.zeros((rows, 1), np.int64), np.zeros((rows, 1), np.float32)
     beam_held = np.ones(rows, np.int64)
@@ -186,48 +218,34 @@ def search_rows(
                         lookup = np.full(width, np.int32(absent))
                     _write_lookup(tree.chunks, node, lookup, absent, False)
                 bits = table_bits(tree.chunks, node)
-                first_child, children = tree.first[node], tree.count[node]
+                first_child, children = tree.first[node], tree.children[node]
                 for pair in group:
                     row = pair // beam_nodes.shape[1]
                     base = beam_scores[row, pair % beam_nodes.shape[1]]
-                    dense, sparse = _gather(
+                    _write_margins(
                         tree.chunks,
                         node,
                         lookup,
                         has_lookup,
                         bits,
-                        absent,
                         features,
                         values,
                         indptr[row],
                         indptr[row + 1],
-                        dense_rows,
-                        dense_values,
-                        sparse_rows,
-                        sparse_values,
-                    )
-                    add_weights(
-                        tree.chunks,
-                        node,
-                        dense_rows,
-                        dense_values,
-                        dense,
-                        sparse_rows,
-                        sparse_values,
-                        sparse,
-                        sums,
+                        scratch,
+                        absent,
                         lanes,
                     )
                     held, k = next_held[row], next_scores.shape[1]
                     for child in range(children):
-                        sums[child] = base + _link(sums[child], link)
+                        margins[child] = base + _link(margins[child], link)
                     for child in range(children):
-                        if held == k and sums[child] < next_scores[row, k - 1]:
+                        if held == k and margins[child] < next_scores[row, k - 1]:
                             continue
                         key = tree.order[first_child + child] if is_last else first_child + child
                         if len(allowed_nodes) and not (allowed_labels[key] if is_last else allowed_nodes[key]):
                             continue
-                        held = _insert(next_nodes[row], next_scores[row], held, key, sums[child])
+                        held = _insert(next_nodes[row], next_scores[row], held, key, margins[child])
                     next_held[row] = held
                 if has_lookup:
                     _write_lookup(tree.chunks, node, lookup, absent, True)
@@ -235,14 +253,6 @@ def search_rows(
     for row in range(rows):
         found[row, beam_held[row] :] = -1
         given[row, beam_held[row] :] = -np.inf
-
-
-@inlined
-def _widest(chunks: Any) -> Any:
-    most = 0
-    for node in range(len(chunks.bias_start) - 1):
-        most = max(most, chunks.bias_start[node + 1] - chunks.bias_start[node])
-    return most
 
 
 @inlined
@@ -257,7 +267,7 @@ def _grouped(
     start: Any,
     stop: Any,
 ) -> Any:
-    """(row, place in the beam) pairs that are still worth a look, by node: where each node's group ends, and the pairs."""
+    """(row, place in the beam) pairs that are worth a look, by node: where each group starts, and the pairs."""
     ends = np.zeros(stop - start + 1, np.int64)
     rows, beam, k = beam_nodes.shape[0], beam_nodes.shape[1], next_scores.shape[1]
     total = 0
@@ -297,15 +307,10 @@ def score_rows(
     """
     rows, depth = candidates.shape[0], len(tree.levels) - 1
     out = np.full(candidates.shape, np.float32(-np.inf))
-    longest = 1
-    for row in range(rows):
-        longest = max(longest, indptr[row + 1] - indptr[row] + 1)
-    dense_rows, dense_values = np.empty(longest, np.int32), np.empty(longest, np.float32)
-    sparse_rows, sparse_values = np.empty(longest, np.int32), np.empty(longest, np.float32)
-    sums = np.empty(_widest(tree.chunks), np.float32)
+    scratch = _scratch(indptr, tree.chunks)
+    margins = scratch.margins
     lookup = np.empty(0, np.int32)
     places = np.empty(candidates.shape[1], np.int64)
-    below = np.empty(candidates.shape[1], np.int64)  # the child that a candidate lies under
     above = np.empty((depth, candidates.shape[1]), np.int64)  # the node that it lies under, by level
     for row in range(rows):
         for column in range(candidates.shape[1]):
@@ -325,35 +330,20 @@ def score_rows(
                     continue
                 if above[level, column] != node:
                     node = above[level, column]
-                    dense, sparse = _gather(
+                    _write_margins(
                         tree.chunks,
                         node,
                         lookup,
                         False,
                         table_bits(tree.chunks, node),
-                        absent,
                         features,
                         values,
                         indptr[row],
                         indptr[row + 1],
-                        dense_rows,
-                        dense_values,
-                        sparse_rows,
-                        sparse_values,
-                    )
-                    add_weights(
-                        tree.chunks,
-                        node,
-                        dense_rows,
-                        dense_values,
-                        dense,
-                        sparse_rows,
-                        sparse_values,
-                        sparse,
-                        sums,
+                        scratch,
+                        absent,
                         lanes,
                     )
                 child = places[column] if level == depth - 1 else above[level + 1, column]
-                below[column] = child - tree.first[node]
-                out[row, column] += _link(sums[below[column]], link)
+                out[row, column] += _link(margins[child - tree.first[node]], link)
     return out

@@ -132,8 +132,8 @@ def _squared_hinge(
 
 
 @inlined
-def _logistic_point(point: float, margin: float, square: float, cost: float, rounds: int) -> float:
-    """The t that solves square · (C σ(t) − C σ(point)) + margin + t = 0, which rises with slope ≥ 1: Newton, bracketed."""
+def _logistic_point(point: Any, margin: Any, square: Any, cost: Any, rounds: Any) -> Any:
+    """The t that solves square · (C σ(t) − C σ(point)) + margin + t = 0, whose slope is ≥ 1: bracketed Newton."""
     held = cost / (1.0 + np.exp(-point))
     low, high = -margin - square * (cost - held), -margin + square * held
     t = min(max(point, low), high)

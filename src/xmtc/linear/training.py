@@ -233,14 +233,14 @@ def _compacted(
                 numbers[used] = features[i]
                 used += 1
     numbers.sort()
-    for number in range(used):
-        scratch[numbers[number]] = number
+    for local in range(used):
+        scratch[numbers[local]] = local
     local_indptr = np.zeros(len(documents) + 1, np.int64)
     local_features, local_values = np.empty(entries, np.int32), np.empty(entries, np.float32)
     at = 0
     for place in range(len(documents)):
-        row = documents[place]
-        for i in range(indptr[row], indptr[row + 1]):
+        first, last = indptr[documents[place]], indptr[documents[place] + 1]
+        for i in range(first, last):
             local_features[at] = scratch[features[i]]
             local_values[at] = values[i]
             at += 1
