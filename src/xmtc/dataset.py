@@ -29,6 +29,9 @@ LABEL_SCHEMA = pa.schema(
     ]
 )
 
+FEW = 20
+"""Labels whose strings are looked up one by one."""
+
 
 class LabelIndex:
     """The labels of a model, numbered: key, display name, alternatives, parents and description of each.
@@ -83,7 +86,11 @@ class LabelIndex:
 
     def strings(self, column: str, labels: ArrayLike) -> list[str]:
         """One column ('key', 'name', 'description') of the labels with these numbers."""
-        return list(self.table[column].take(pa.array(np.asarray(labels, dtype=np.int64))).to_pylist())
+        numbers = np.asarray(labels, dtype=np.int64)
+        if len(numbers) <= FEW:  # taking from a column costs as much as looking so many up
+            values = self.table[column]
+            return [values[number].as_py() for number in numbers.tolist()]
+        return list(self.table[column].take(pa.array(numbers)).to_pylist())
 
     def ids(self, keys: Sequence[str] | pa.Array) -> NDArray[np.int64]:
         """The number of each key, −1 where it is unknown."""
@@ -263,6 +270,9 @@ class Dataset:
         """The documents in order, `size` at a time."""
         if size < 1:
             raise DataError(f"'size' of a batch must be an integer ≥ 1. Got {size}.")
+        if 0 < len(self) <= size:
+            yield self
+            return
         for start in range(0, len(self), size):
             yield self.slice(start, start + size)
 

@@ -27,6 +27,7 @@ Result = TypeVar("Result")
 Sparse = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
 """Rows as kernels take them: where each starts, numbers of features inside the trees, values."""
 
+_NOTHING = np.empty(0, dtype=bool)
 ROWS_AT_ONCE = 4096
 """Rows searched together by a thread."""
 SHORTLIST = 20
@@ -138,6 +139,17 @@ class Forest:
         order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         return np.take_along_axis(candidates, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
+    def predict_one(self, row: Csr, k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """What `predict` gives for one row, without pads and with little around the search itself."""
+        if len(self._trees) > 1:
+            found, given = self.predict(row, k)
+            return found[0, found[0] >= 0], given[0, found[0] >= 0]
+        labels, logs = np.empty((1, k), dtype=np.int64), np.empty((1, k), dtype=np.float32)
+        rows = row.indptr.astype(np.int64), self._numbers[row.indices], row.data
+        self._search_part(self._searched[0], rows, _NOTHING, _NOTHING, labels, logs)
+        held = int((labels >= 0).sum())
+        return labels[0, :held], _probabilities(logs)[0, :held]
+
     def score(self, rows: Csr, candidates: NDArray[np.int64], threads: int = 1) -> NDArray[np.float32]:
         """(n, c) probabilities of given labels; −∞ for pads."""
 
@@ -200,21 +212,29 @@ class Forest:
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         found = np.empty((rows.shape[0], k), dtype=np.int64)
         given = np.empty((rows.shape[0], k), dtype=np.float32)
-        nothing = np.empty(0, dtype=bool)
-        nodes = nothing if allowed is None else tree.allowed_nodes(allowed)
-        labels = nothing if allowed is None else allowed
+        nodes = _NOTHING if allowed is None else tree.allowed_nodes(allowed)
+        labels = _NOTHING if allowed is None else allowed
 
         def search(first: int, part: Sparse) -> None:
             last = first + len(part[0]) - 1
-            width = len(self._numbers)
-            step = 1 if last - first == 1 else FIRST_ROUND
-            beam, link = self._beam or len(tree.first), self._link
-            target = found[first:last], given[first:last]
-            search_rows(*part, tree, beam, link, nodes, labels, width, step, ABSENT, LANES, *target)
+            self._search_part(tree, part, nodes, labels, found[first:last], given[first:last])
 
         for _ in self._by_block(rows, threads, search):
             pass
         return found, given
+
+    def _search_part(
+        self,
+        tree: SearchTree,
+        rows: Sparse,
+        nodes: NDArray[np.bool_],
+        labels: NDArray[np.bool_],
+        found: NDArray[np.int64],
+        given: NDArray[np.float32],
+    ) -> None:
+        beam, width = self._beam or len(tree.first), len(self._numbers)
+        step = 1 if len(found) == 1 else FIRST_ROUND
+        search_rows(*rows, tree, beam, self._link, nodes, labels, width, step, ABSENT, LANES, found, given)
 
     def _score(self, tree: SearchTree, rows: Sparse, candidates: NDArray[np.int64], levels: int) -> NDArray[np.float32]:
         return score_rows(*rows, tree, self._link, candidates, levels, ABSENT, LANES)

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xmtc import config, store
-from xmtc.dataset import Dataset, LabelIndex, align_labels, as_dataset
+from xmtc.dataset import Csr, Dataset, LabelIndex, align_labels, as_dataset
 from xmtc.errors import (
     ConfigError,
     DataError,
@@ -187,6 +188,26 @@ class Model(ABC):
             return TopK(np.empty((0, k)), np.empty((0, k)), labels)
         return TopK(np.concatenate(numbers), np.concatenate(scores), labels, dataset.document_ids())
 
+    def tag(self, document: Any, k: int = 5) -> list[tuple[str, float]]:
+        """(name, score) of the k best labels of one document, a text or one row of a feature matrix.
+
+        What `predict` gives, with less around it: for callers that have one document at a time.
+        """
+        if not self._is_plain_row(document) or isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            answer = self.predict([document] if isinstance(document, str) else document, k)
+            if len(answer) != 1:
+                raise DataError(f"'tag' takes one document. Got {len(answer):,}: use predict.")
+            return answer.pairs()[0]
+        found, given = self._tag(document, min(k, len(self.labels)))
+        names = self.labels.strings("name", found)
+        return list(zip(names, given.tolist(), strict=True))
+
+    def _tag(self, row: Csr, k: int) -> tuple[Labels, Scores]:
+        """Labels and scores of one row of features, best first, without pads."""
+        answer = self.predict(row, k)
+        kept = answer.labels[0] >= 0
+        return answer.labels[0, kept], answer.scores[0, kept]
+
     def score(self, documents: Any, candidates: Any) -> Scores:
         """(n, c) scores of given labels: an (n, c) array of label numbers with −1 pads, a TopK, or lists of keys."""
         dataset = self._checked(as_dataset(documents), trained=True)
@@ -308,6 +329,17 @@ class Model(ABC):
             raise DataError("validation documents need labels.")
         labels, _ = align_labels(dataset, index)
         return replace(dataset, labels=labels[:, : len(index)], label_index=index)
+
+    def _is_plain_row(self, document: Any) -> bool:
+        """Whether this is one row as the model's own matrix has them, with nothing left to put right."""
+        return (
+            sp.issparse(document)
+            and document.format == "csr"
+            and document.shape == (1, self.feature_count)
+            and document.dtype == np.float32
+            and document.has_canonical_format
+            and bool(np.isfinite(document.data).all())
+        )
 
     def _allowed(self, allow: Choice | None, deny: Choice | None) -> Mask | None:
         """(L,) the labels that may be returned; None where all may."""

@@ -15,7 +15,7 @@ from xmtc.linear.search import SIGMOID
 from xmtc.linear.training import Objective, Rows, numbers_by_frequency
 from xmtc.models.base import Labels, Mask, Model, Run, Scores
 from xmtc.store import State
-from xmtc.text.features import DocumentFeatures
+from xmtc.text.features import DocumentFeatures, unit_rows
 from xmtc.text.tfidf import TextSettings
 
 LABELS_SHOWN = 3
@@ -85,6 +85,9 @@ class LinearTreeModel(Model):
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
         return self._forest.predict(self._features.transform(batch, self.runtime), k, allowed, self.runtime.threads)
+
+    def _tag(self, row: Csr, k: int) -> tuple[Labels, Scores]:
+        return self._forest.predict_one(unit_rows(row), k)
 
     def _score(self, batch: Dataset, candidates: Labels) -> Scores:
         return self._forest.score(self._features.transform(batch, self.runtime), candidates, self.runtime.threads)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from xmtc.dataset import Csr, Dataset
 from xmtc.errors import DataError, UnsupportedError
 from xmtc.explanation import TokenEvidence
+from xmtc.jit import kernel
 from xmtc.progress import Progress, silent
 from xmtc.runtime import Runtime
 from xmtc.store import State
@@ -76,11 +79,22 @@ class DocumentFeatures:
 
 
 def unit_rows(matrix: Csr) -> Csr:
-    """Rows scaled to length one; empty rows stay empty."""
-    squares = np.add.reduceat(
-        np.append(matrix.data.astype(np.float64) ** 2, 0.0), np.minimum(matrix.indptr[:-1], matrix.nnz)
-    )
-    squares[np.diff(matrix.indptr) == 0] = 0.0
-    scale = np.divide(1.0, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
-    data = (matrix.data * np.repeat(scale, np.diff(matrix.indptr))).astype(np.float32)
+    """Rows scaled to length one; empty rows stay empty, and rows of length one, but for rounding, as they are."""
+    scales = _row_scales(matrix.indptr, matrix.data)
+    if (scales == 1.0).all():
+        return matrix
+    data = (matrix.data * np.repeat(scales, np.diff(matrix.indptr))).astype(np.float32)
     return sp.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+@kernel()
+def _row_scales(indptr: NDArray[Any], values: NDArray[np.float32]) -> NDArray[np.float64]:
+    """What makes each row's length one, from its squares in double precision."""
+    scales = np.ones(len(indptr) - 1, np.float64)
+    for row in range(len(scales)):
+        square = 0.0
+        for i in range(indptr[row], indptr[row + 1]):
+            square += np.float64(values[i]) * np.float64(values[i])
+        if square > 0.0 and abs(square - 1.0) > 1e-6:
+            scales[row] = 1.0 / np.sqrt(square)
+    return scales
