@@ -38,8 +38,8 @@ class TestGood:
 
     def test_without_a_model_the_best_is_taken_and_named(self, data: Path, out: Path) -> None:
         done = call("train", data / "train.jsonl", "--out", out)
-        assert done.err.startswith("model: one_vs_all  (the best that runs here; --model to choose)\n")
-        assert read_manifest(out)["model"] == "one_vs_all"
+        assert done.err.startswith("model: parabel  (the best that runs here; --model to choose)\n")
+        assert read_manifest(out)["model"] == "parabel"
 
     def test_command_line_goes_over_recipe_goes_over_default(self, data: Path, out: Path, tmp_path: Path) -> None:
         recipe = tmp_path / "r.toml"
@@ -71,9 +71,12 @@ class TestGood:
         assert (place / "model.json").is_file()
         assert not (tmp_path / "here.work").exists()
 
-    def test_same_seed_same_model_whatever_the_threads(self, data: Path, ova: Path, out: Path) -> None:
-        call("train", data / "train.jsonl", "--out", out, "--threads", 1)
-        assert read_manifest(out)["files"] == read_manifest(ova)["files"]
+    @pytest.mark.parametrize("model", ["bonsai", "one_vs_all", "parabel"])
+    def test_same_seed_same_model_whatever_the_threads(self, model: str, data: Path, tmp_path: Path) -> None:
+        for threads in (1, 2):
+            out = tmp_path / str(threads)
+            call("train", data / "train.jsonl", "--model", model, "--out", out, "--threads", threads)
+        assert read_manifest(tmp_path / "1")["files"] == read_manifest(tmp_path / "2")["files"]
 
 
 class TestVocabulary:
@@ -114,15 +117,15 @@ class TestVocabulary:
 
 
 MISTAKES: list[tuple[list[str], str]] = [
-    (["--set", "costt=3"], "one_vs_all has no setting 'costt'. Did you mean 'cost'?"),
+    (["--set", "costt=3"], "parabel has no setting 'costt'. Did you mean 'cost'?"),
     (["--set", "text.min_d=3"], "Did you mean 'min_df'?"),
-    (["--set", "cost=many"], "'cost' of one_vs_all must be a number. Got 'many'."),
-    (["--set", "cost=-1"], "'cost' of one_vs_all must be a number > 0. Got -1.0."),
-    (["--set", "cost=inf"], "'cost' of one_vs_all must be a number. Got inf."),
-    (["--set", "passes=0.5"], "'passes' of one_vs_all must be an integer. Got 0.5."),
-    (["--set", "passes=99999999999999999999"], "'passes' of one_vs_all must be an integer."),
+    (["--set", "cost=many"], "'cost' of parabel must be a number. Got 'many'."),
+    (["--set", "cost=-1"], "'cost' of parabel must be a number > 0. Got -1.0."),
+    (["--set", "cost=inf"], "'cost' of parabel must be a number. Got inf."),
+    (["--set", "passes=0.5"], "'passes' of parabel must be an integer. Got 0.5."),
+    (["--set", "passes=99999999999999999999"], "'passes' of parabel must be an integer."),
     (["--set", "cost"], "--set cost: not of the form key=value."),
-    (["--set", "text=3"], "'text' of one_vs_all must be"),
+    (["--set", "text=3"], "'text' of parabel must be"),
     (["--model", "one_vs_al"], "no model 'one_vs_al'. Did you mean 'one_vs_all'?"),
     (["--config", "nowhere.toml"], "no recipe 'nowhere.toml'."),
     (["--seed", "-1"], "'seed' must be an integer from 0 to 4294967295. Got -1."),

@@ -30,7 +30,7 @@ Sparse = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
 _NOTHING = np.empty(0, dtype=bool)
 ROWS_AT_ONCE = 4096
 """Rows searched together by a thread."""
-SHORTLIST = 20
+SHORTLIST = 10
 """Labels that each of several trees puts forward, where fewer are asked for."""
 
 
@@ -132,10 +132,11 @@ class Forest:
         if len(self._trees) == 1:
             found, given = self._search(self._searched[0], rows, k, allowed, threads)
             return found, _probabilities(given)
-        lists = [self._search(tree, rows, max(k, SHORTLIST), allowed, threads)[0] for tree in self._searched]
-        candidates = np.sort(np.concatenate(lists, axis=1), axis=1)  # ascending: a stable sort then orders ties
-        candidates[:, 1:][candidates[:, 1:] == candidates[:, :-1]] = -1
-        scores = np.where(candidates >= 0, self.score(rows, candidates, threads), np.float32(-np.inf))
+        lists = [self._search(tree, rows, max(k, SHORTLIST), allowed, threads) for tree in self._searched]
+        found = np.stack([labels for labels, _ in lists], axis=1)  # (n, trees, shortlist)
+        given = np.stack([_probabilities(logs) for _, logs in lists], axis=1)
+        candidates, known = _shortlist(found, given)
+        scores = self._mean(rows, candidates, known, threads)
         order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         return np.take_along_axis(candidates, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
@@ -152,15 +153,8 @@ class Forest:
 
     def score(self, rows: Csr, candidates: NDArray[np.int64], threads: int = 1) -> NDArray[np.float32]:
         """(n, c) probabilities of given labels; −∞ for pads."""
-
-        def score(tree: SearchTree, first: int, part: Sparse) -> NDArray[np.float32]:
-            wanted = candidates[first : first + len(part[0]) - 1]
-            return _probabilities(self._score(tree, part, wanted, len(tree.levels) - 1))
-
-        total = np.zeros(candidates.shape, dtype=np.float32)
-        for tree in self._searched:
-            total += np.concatenate(list(self._by_block(rows, threads, lambda *part, tree=tree: score(tree, *part))))
-        return total / np.float32(len(self._trees))
+        unknown = np.full((*candidates.shape, len(self._trees)), np.nan, dtype=np.float32)
+        return self._mean(rows, candidates, unknown, threads)
 
     def reasons(self, row: Csr, label: int) -> Reasons:
         """What speaks for a label of one document, in the tree that finds it most likely."""
@@ -223,6 +217,23 @@ class Forest:
             pass
         return found, given
 
+    def _mean(
+        self, rows: Csr, candidates: NDArray[np.int64], known: NDArray[np.float32], threads: int
+    ) -> NDArray[np.float32]:
+        """(n, c) mean over the trees; `known` (n, c, trees) are their probabilities, not-a-number where to be found."""
+
+        def mean(first: int, part: Sparse) -> NDArray[np.float32]:
+            here = slice(first, first + len(part[0]) - 1)
+            total = np.zeros(candidates[here].shape, dtype=np.float32)
+            for place, tree in enumerate(self._searched):
+                held = known[here, :, place]
+                wanted = np.where(np.isnan(held), candidates[here], -1)
+                logs = self._score(tree, part, wanted, len(tree.levels) - 1)
+                total += np.where(np.isnan(held), _probabilities(logs), held)
+            return total / np.float32(len(self._trees))
+
+        return np.concatenate([np.empty((0, candidates.shape[1]), np.float32), *self._by_block(rows, threads, mean)])
+
     def _search_part(
         self,
         tree: SearchTree,
@@ -270,3 +281,23 @@ def _probabilities(logs: NDArray[np.float32]) -> NDArray[np.float32]:
             value = logs[row, column]
             out[row, column] = np.exp(np.float64(value)) if value > -np.inf else value
     return out
+
+
+@kernel()
+def _shortlist(found: NDArray[np.int64], given: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """(n, c) labels that any tree puts forward, ascending and padded at the end with −1, of (n, trees, s) lists.
+
+    Beside them (n, c, trees) the probabilities that the lists give, not-a-number where they do not.
+    """
+    rows, trees, size = found.shape
+    labels = np.full((rows, trees * size), -1, np.int64)
+    known = np.full((rows, trees * size, trees), np.float32(np.nan))
+    for row in range(rows):
+        named = np.unique(found[row])
+        named = named[named >= 0]
+        labels[row, : len(named)] = named
+        for tree in range(trees):
+            for place in range(size):
+                if found[row, tree, place] >= 0:
+                    known[row, np.searchsorted(named, found[row, tree, place]), tree] = given[row, tree, place]
+    return labels, known

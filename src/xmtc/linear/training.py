@@ -179,6 +179,8 @@ class NodeTrainer:
         if self._count(node) == 1:  # an only child is certain
             nothing = np.empty(0, np.int32), np.empty(0, np.uint16), np.empty(0, np.float32)
             return nothing, np.full(LANES, np.inf, np.float32)
+        if not len(local.documents):  # nobody comes here: a label without documents is nobody's
+            return (np.empty(0, np.int32), np.empty(0, np.uint16), np.empty(0, np.float32)), -np.ones(LANES, np.float32)
         aim = self._objective
         # Where a node sees a part of the documents, errors weigh as much against the logistic loss as at the root.
         scale = len(self._rows.squares) / max(1, len(local.documents)) if aim.loss == "logistic" else 1.0
