@@ -45,6 +45,7 @@ COLUMNS = {
     "of it clustering": "{clustering:.1f}",
     "peak GiB": "{peak:.2f}",
     "model MB": "{size:.0f}",
+    "load + first text s": "{start:.1f}",
     "ms/doc, text": "{text_ms:.3f}",
     "ms/doc, features": "{batch_ms:.3f}",
     "one doc ms, predict": "{one_ms:.3f}",
@@ -164,12 +165,13 @@ def predicted(folder: Path) -> dict[str, float]:
 
     test = xmtc.read(folder / "test.jsonl")
     loading, model = timed(lambda: xmtc.load(folder / "model"))
+    first_seconds, _ = timed(lambda: model.predict(test.slice(0, 1), k=5))  # looks words up for the first time
     text_seconds, answer = fastest(lambda: model.predict(test, k=5))
     rows, ready = model._features.transform(test, model.runtime), of_features(model)
     batch_seconds, same = fastest(lambda: ready.predict(rows, k=5))
     assert (answer.labels == same.labels).all()
     return {
-        "loading": loading,
+        "start": loading + first_seconds,
         "text_ms": 1000 * text_seconds / len(test),
         "batch_ms": 1000 * batch_seconds / len(test),
         **one_by_one(ready, rows),
