@@ -26,7 +26,9 @@ from xmtc.store import Workspace, read_manifest, verify_folder
 pytestmark = pytest.mark.long
 
 TEXTS = ["The years of the orchards", "Their canals near the harbours"]
-PARTS = 16  # of 256 labels each
+PARTS = {"one_vs_all": 16, "parabel": 12}
+"""Of 256 labels each; two trees of five levels each, and what the levels look like."""
+SETTINGS = {"one_vs_all": {}, "parabel": {"trees": 2, "leaf_size": 16, "fan_out": 4}}
 
 
 # ---- saving
@@ -48,8 +50,10 @@ def test_killed_while_saving(tmp_path: Path) -> None:
         model.fit(train).save(source)
     answers = [load(source).predict(TEXTS, 3).pairs() for source in sources]
     target = tmp_path / "target"
-    load(sources[0]).save(target)
-    chance = random.Random(0)
+    began = time.monotonic()
+    for source in (*sources, *sources, sources[0]):
+        load(source).save(target)
+    both, chance = (time.monotonic() - began) / 2.5, random.Random(0)  # seconds that a turn takes on this machine
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(["tests.long.test_kill"])
     seen = []
@@ -58,7 +62,7 @@ def test_killed_while_saving(tmp_path: Path) -> None:
         process = server.Process(target=save_again_and_again, args=(there, sources, target))
         process.start()
         assert here.recv() == "ready"
-        time.sleep(chance.uniform(0, 0.06))
+        time.sleep(chance.uniform(0, 3 * both))
         process.kill()
         process.join()
         assert process.exitcode == -signal.SIGKILL
@@ -76,18 +80,25 @@ def test_killed_while_saving(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """train.jsonl with 4,000 labels, and `reference`, the model of an uninterrupted run."""
+    """train.jsonl with 4,000 labels, and `reference` and `reference-parabel`, the models of uninterrupted runs."""
     folder = tmp_path_factory.mktemp("kill")
-    corpus = PlantedCorpus(documents=8000, labels=PARTS * 256, seed=5)
+    corpus = PlantedCorpus(documents=8000, labels=PARTS["one_vs_all"] * 256, seed=5)
     with (folder / "train.jsonl").open("w") as handle:
         corpus.write_jsonl(handle)
-    ended = start(folder, "reference")
-    assert ended.wait(600) == 0
+    for model in PARTS:
+        _, said = start(folder, reference(model), model=model).communicate(timeout=600)
+        assert (folder / reference(model) / "model.json").exists(), said
     return folder
 
 
-def start(place: Path, out: str, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "xmtc.cli.main", "train", "train.jsonl", "--model", "one_vs_all", "--out", out]
+def reference(model: str) -> str:
+    return "reference" if model == "one_vs_all" else f"reference-{model}"
+
+
+def start(place: Path, out: str, *more: str, model: str = "one_vs_all") -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "xmtc.cli.main", "train", "train.jsonl", "--model", model, "--out", out]
+    for name, value in SETTINGS[model].items():
+        command += ["--set", f"{name}={value}"]
     return subprocess.Popen([*command, *more], cwd=place, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
@@ -102,29 +113,31 @@ def stop(process: subprocess.Popen[str], how: signal.Signals, when: Callable[[],
 
 
 def finished(work: Path) -> int:
-    return len(list(work.glob("labels-*.safetensors")))
+    return len([*work.glob("labels-*.safetensors"), *work.glob("tree-*.safetensors")])
 
 
-def assert_equals_reference(place: Path, out: str) -> None:
-    assert read_manifest(place / out)["files"] == read_manifest(place / "reference")["files"]
+def assert_equals_reference(place: Path, out: str, model: str = "one_vs_all") -> None:
+    assert read_manifest(place / out)["files"] == read_manifest(place / reference(model))["files"]
     assert verify_folder(place / out)
     assert not Workspace.beside(place / out).exists()
     assert len(list((place / out).iterdir())) == 1 + len(read_manifest(place / out)["files"])
 
 
-def test_killed_while_training(place: Path) -> None:
-    work, chance = Workspace.beside(place / "killed"), random.Random(1)
+@pytest.mark.parametrize("model", PARTS)
+def test_killed_while_training(place: Path, model: str) -> None:
+    out, parts = f"killed-{model}", PARTS[model]
+    work, chance = Workspace.beside(place / out), random.Random(1)
     moments: list[Callable[[], bool]] = [
         work.exists,  # reading
         lambda: (work / "training.json").exists(),  # weighing words
-        *(lambda count=count: finished(work) >= count for count in (1, 3, 4, 9, 14)),  # type: ignore[misc]
-        lambda: finished(work) == PARTS,  # assembling
-        (place / "killed").exists,  # saving
+        *(lambda count=count: finished(work) >= count for count in (1, 3, 4, 9, parts - 2)),
+        lambda: finished(work) == parts,  # assembling
+        (place / out).exists,  # saving
     ]
     resume: list[str] = []
     done_before = kills = 0
     for moment in moments:
-        process = start(place, "killed", *resume)
+        process = start(place, out, *resume, model=model)
         said = stop(process, signal.SIGKILL, moment)
         if process.returncode == 0:
             break
@@ -135,11 +148,37 @@ def test_killed_while_training(place: Path) -> None:
         resume = ["--resume"]
         time.sleep(chance.uniform(0, 0.05))
     else:
-        last = start(place, "killed", "--resume")
+        last = start(place, out, "--resume", model=model)
         _, said = last.communicate(timeout=600)
         assert last.returncode == 0, said
     assert kills >= 6, "training was over before it could be killed"
-    assert_equals_reference(place, "killed")
+    assert_equals_reference(place, out, model)
+    answers = [load(place / name).predict(TEXTS, 5).pairs() for name in (out, reference(model))]
+    assert answers[0] == answers[1]
+
+
+def test_killed_at_random_moments(place: Path) -> None:
+    """Whatever parabel is at, it gets on from there and ends up with the same model."""
+    began = time.monotonic()
+    start(place, "timed", model="parabel").communicate(timeout=600)
+    whole, chance, kills = time.monotonic() - began, random.Random(2), 0
+    for attempt in range(4):
+        out = f"at-random-{attempt}"
+        work = Workspace.beside(place / out)
+        for _ in range(4):
+            process = start(place, out, *(["--resume"] if work.exists() else []), model="parabel")
+            until = time.monotonic() + chance.uniform(0.25, 0.75) * whole
+            stop(process, signal.SIGKILL, lambda until=until: time.monotonic() >= until)  # type: ignore[misc]
+            kills += process.returncode == -signal.SIGKILL
+            if (place / out).exists() and not work.exists():
+                break
+        else:
+            _, said = start(place, out, *(["--resume"] if work.exists() else []), model="parabel").communicate(
+                timeout=600
+            )
+            assert (place / out).exists(), said
+        assert_equals_reference(place, out, "parabel")
+    assert kills >= 3, "training was over before it could be killed"
 
 
 def test_a_kill_between_saving_and_sweeping_up(place: Path) -> None:
