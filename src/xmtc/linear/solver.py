@@ -4,7 +4,7 @@ Squared hinge: min_w ½‖w‖² + C Σ max(0, 1 − y w·x)²; logistic: min_w 
 of value 1 is the bias, regularised with the rest.
 
 The sixteen labels share the pass over a document's words. A document whose gradients are all within the tolerance is
-left as it is, and one that no label needs drops out of later passes (shrinking). Memory is one block of weights and
+left as it is, and one that no label needs drops out of the next passes (shrinking). Memory is one block of weights and
 one of dual variables for each thread.
 """
 
@@ -20,6 +20,8 @@ from xmtc.linear import lanes
 from xmtc.linear.lanes import LANES, add_dot, add_rows, aligned_zeros
 
 LOSSES = ("squared_hinge", "logistic")
+WHOLE_EVERY = 4
+"""Every so many passes, documents that had dropped out are looked at again."""
 
 
 def solve(
@@ -43,8 +45,11 @@ def solve(
     """
     weights = aligned_zeros(width)
     bias = np.zeros(LANES, np.float32)
-    run = _squared_hinge if loss == "squared_hinge" else _logistic
-    run(indptr, features, values, squares, signs, weights, bias, cost, tolerance, passes, seed, LANES)
+    problem = indptr, features, values, squares, signs, weights, bias, cost, tolerance, passes, seed, LANES
+    if loss == "squared_hinge":
+        _squared_hinge(*problem, WHOLE_EVERY)
+    else:
+        _logistic(*problem)
     return weights.reshape(width, LANES), bias
 
 
@@ -84,6 +89,7 @@ def _squared_hinge(
     passes: int,
     seed: int,
     width: int,
+    whole_every: int,
 ) -> None:
     rows = len(indptr) - 1
     alpha = np.zeros((rows, width), np.float32)
@@ -94,7 +100,7 @@ def _squared_hinge(
     near = np.float32(tolerance)
     zero, one = np.float32(0.0), np.float32(1.0)
     state = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(1)
-    for _ in range(passes):
+    for turn in range(passes):
         state = _shuffle(order, active, state)
         is_done, is_whole = True, active == rows
         kept = 0
@@ -124,11 +130,9 @@ def _squared_hinge(
                     steps[lane] *= np.float32(signs[row, lane])
                     bias[lane] += steps[lane]
                 add_rows(features, values, first, last, steps, weights)
-        active = kept
-        if is_done:
-            if is_whole:
-                break
-            active = rows  # look once more at what was dropped
+        if is_done and is_whole:
+            break
+        active = rows if is_done or (turn + 1) % whole_every == 0 else kept  # look again at what was dropped
 
 
 @inlined
