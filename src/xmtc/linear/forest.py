@@ -16,7 +16,7 @@ from xmtc.jit import frozen, kernel
 from xmtc.labels.tree import LabelTree
 from xmtc.linear.chunks import ABSENT, Chunks
 from xmtc.linear.lanes import LANES
-from xmtc.linear.search import FIRST_ROUND, SearchTree, score_rows, search_rows
+from xmtc.linear.search import FIRST_ROUND, SearchTree, score_rows, search_row, search_rows
 from xmtc.linear.training import Members, NodeTrainer, Objective, Rows
 from xmtc.parallel import run_parallel
 from xmtc.progress import Progress, silent
@@ -146,9 +146,9 @@ class Forest:
             found, given = self.predict(row, k)
             return found[0, found[0] >= 0], given[0, found[0] >= 0]
         labels, logs = np.empty((1, k), dtype=np.int64), np.empty((1, k), dtype=np.float32)
-        rows = row.indptr.astype(np.int64), self._numbers[row.indices], row.data
+        rows = row.indptr, self._numbers[row.indices], row.data
         self._search_part(self._searched[0], rows, _NOTHING, _NOTHING, labels, logs)
-        held = int((labels >= 0).sum())
+        held = int(np.count_nonzero(labels >= 0))
         return labels[0, :held], _probabilities(logs)[0, :held]
 
     def score(self, rows: Csr, candidates: NDArray[np.int64], threads: int = 1) -> NDArray[np.float32]:
@@ -243,9 +243,11 @@ class Forest:
         found: NDArray[np.int64],
         given: NDArray[np.float32],
     ) -> None:
-        beam, width = self._beam or len(tree.first), len(self._numbers)
-        step = 1 if len(found) == 1 else FIRST_ROUND
-        search_rows(*rows, tree, beam, self._link, nodes, labels, width, step, ABSENT, LANES, found, given)
+        beam, link, width = self._beam or len(tree.first), self._link, len(self._numbers)
+        if len(found) == 1:
+            search_row(*rows[1:], tree, beam, link, nodes, labels, ABSENT, LANES, found[0], given[0])
+        else:
+            search_rows(*rows, tree, beam, link, nodes, labels, width, FIRST_ROUND, ABSENT, LANES, found, given)
 
     def _score(self, tree: SearchTree, rows: Sparse, candidates: NDArray[np.int64], levels: int) -> NDArray[np.float32]:
         return score_rows(*rows, tree, self._link, candidates, levels, ABSENT, LANES)

@@ -101,17 +101,23 @@ class _Scratch(NamedTuple):
 
 
 @inlined
-def _scratch(indptr: Any, chunks: Any) -> Any:
-    longest, widest = 1, 1
+def _longest(indptr: Any) -> Any:
+    most = 0
     for row in range(len(indptr) - 1):
-        longest = max(longest, indptr[row + 1] - indptr[row] + 1)
+        most = max(most, indptr[row + 1] - indptr[row])
+    return most
+
+
+@inlined
+def _scratch(words: Any, chunks: Any) -> Any:
+    widest = 1
     for node in range(len(chunks.bias_start) - 1):
         widest = max(widest, chunks.bias_start[node + 1] - chunks.bias_start[node])
     return _Scratch(
-        np.empty(longest, np.int32),
-        np.empty(longest, np.float32),
-        np.empty(longest, np.int32),
-        np.empty(longest, np.float32),
+        np.empty(words + 1, np.int32),
+        np.empty(words + 1, np.float32),
+        np.empty(words + 1, np.int32),
+        np.empty(words + 1, np.float32),
         np.empty(widest, np.float32),
     )
 
@@ -164,6 +170,87 @@ def _write_lookup(chunks: Any, node: Any, lookup: Any, absent: Any, clear: Any) 
             lookup[feature] = absent if clear else chunks.table[2 * place + 1]
 
 
+@inlined
+def _add_children(
+    tree: Any,
+    node: Any,
+    base: Any,
+    link: Any,
+    is_last: Any,
+    allowed_nodes: Any,
+    allowed_labels: Any,
+    margins: Any,
+    found: Any,
+    given: Any,
+    held: Any,
+) -> Any:
+    """Put the children of a node among the best of a document; returns how many it has now."""
+    first, children, k = tree.first[node], tree.children[node], len(found)
+    for child in range(children):
+        margins[child] = base + _link(margins[child], link)
+    for child in range(children):
+        if held == k and margins[child] < given[k - 1]:
+            continue
+        key = tree.order[first + child] if is_last else first + child
+        if len(allowed_nodes) and not (allowed_labels[key] if is_last else allowed_nodes[key]):
+            continue
+        held = _insert(found, given, held, key, margins[child])
+    return held
+
+
+@kernel(outputs=("found", "given"), uses=(lanes, chunks))
+def search_row(
+    features: NDArray[np.int32],
+    values: NDArray[np.float32],
+    tree: Any,
+    beam: int,
+    link: int,
+    allowed_nodes: NDArray[np.bool_],
+    allowed_labels: NDArray[np.bool_],
+    absent: int,
+    lanes: int,
+    found: NDArray[np.int64],
+    given: NDArray[np.float32],
+) -> None:
+    """What `search_rows` writes, for one document: straight down the beam, best node first."""
+    depth = len(tree.levels) - 1
+    scratch = _scratch(len(features), tree.chunks)
+    lookup = np.empty(0, np.int32)
+    nodes, scores, held = np.zeros(1, np.int64), np.zeros(1, np.float32), 1
+    for level in range(depth):
+        is_last = level == depth - 1
+        if is_last:
+            next_nodes, next_scores = found, given
+        else:
+            room = min(beam, tree.levels[level + 2] - tree.levels[level + 1])
+            next_nodes, next_scores = np.empty(room, np.int64), np.empty(room, np.float32)
+        next_held = 0
+        for at in range(held):
+            if next_held == len(next_nodes) and scores[at] < next_scores[-1]:
+                break
+            node = nodes[at]
+            bits = table_bits(tree.chunks, node)
+            _write_margins(
+                tree.chunks, node, lookup, False, bits, features, values, 0, len(features), scratch, absent, lanes
+            )
+            next_held = _add_children(
+                tree,
+                node,
+                scores[at],
+                link,
+                is_last,
+                allowed_nodes,
+                allowed_labels,
+                scratch.margins,
+                next_nodes,
+                next_scores,
+                next_held,
+            )
+        nodes, scores, held = next_nodes, next_scores, next_held
+    found[held:] = -1
+    given[held:] = -np.inf
+
+
 @kernel(outputs=("found", "given"), uses=(lanes, chunks))
 def search_rows(
     indptr: NDArray[np.int64],
@@ -183,8 +270,7 @@ def search_rows(
 ) -> None:
     """Write the k best labels of each row and their log-probabilities; `allowed_*` are empty where all are."""
     rows, depth = len(indptr) - 1, len(tree.levels) - 1
-    scratch = _scratch(indptr, tree.chunks)
-    margins = scratch.margins
+    scratch = _scratch(_longest(indptr), tree.chunks)
     lookup = np.empty(0, np.int32)
     beam_nodes, beam_scores = np.zeros((rows, 1), np.int64), np.zeros((rows, 1), np.float32)
     beam_held = np.ones(rows, np.int64)
@@ -199,13 +285,13 @@ def search_rows(
         next_held = np.zeros(rows, np.int64)
         done = 0
         while done < beam_nodes.shape[1]:
-            upto = min(done + first_round if rows == 1 or done == 0 else beam_nodes.shape[1], beam_nodes.shape[1])
-            group_ends, pairs = _grouped(
+            upto = min(first_round, beam_nodes.shape[1]) if done == 0 else beam_nodes.shape[1]
+            starts, pairs = _grouped(
                 beam_nodes, beam_scores, beam_held, next_scores, next_held, done, upto, start, stop
             )
             done = upto
             for node in range(start, stop):
-                group = pairs[group_ends[node - start] : group_ends[node - start + 1]]
+                group = pairs[starts[node - start] : starts[node - start + 1]]
                 if len(group) == 0:
                     continue
                 words = 0
@@ -218,10 +304,8 @@ def search_rows(
                         lookup = np.full(width, np.int32(absent))
                     _write_lookup(tree.chunks, node, lookup, absent, False)
                 bits = table_bits(tree.chunks, node)
-                first_child, children = tree.first[node], tree.children[node]
                 for pair in group:
                     row = pair // beam_nodes.shape[1]
-                    base = beam_scores[row, pair % beam_nodes.shape[1]]
                     _write_margins(
                         tree.chunks,
                         node,
@@ -236,17 +320,19 @@ def search_rows(
                         absent,
                         lanes,
                     )
-                    held, k = next_held[row], next_scores.shape[1]
-                    for child in range(children):
-                        margins[child] = base + _link(margins[child], link)
-                    for child in range(children):
-                        if held == k and margins[child] < next_scores[row, k - 1]:
-                            continue
-                        key = tree.order[first_child + child] if is_last else first_child + child
-                        if len(allowed_nodes) and not (allowed_labels[key] if is_last else allowed_nodes[key]):
-                            continue
-                        held = _insert(next_nodes[row], next_scores[row], held, key, margins[child])
-                    next_held[row] = held
+                    next_held[row] = _add_children(
+                        tree,
+                        node,
+                        beam_scores[row, pair % beam_nodes.shape[1]],
+                        link,
+                        is_last,
+                        allowed_nodes,
+                        allowed_labels,
+                        scratch.margins,
+                        next_nodes[row],
+                        next_scores[row],
+                        next_held[row],
+                    )
                 if has_lookup:
                     _write_lookup(tree.chunks, node, lookup, absent, True)
         beam_nodes, beam_scores, beam_held = next_nodes, next_scores, next_held
@@ -307,8 +393,7 @@ def score_rows(
     """
     rows, depth = candidates.shape[0], len(tree.levels) - 1
     out = np.full(candidates.shape, np.float32(-np.inf))
-    scratch = _scratch(indptr, tree.chunks)
-    margins = scratch.margins
+    scratch = _scratch(_longest(indptr), tree.chunks)
     lookup = np.empty(0, np.int32)
     places = np.empty(candidates.shape[1], np.int64)
     above = np.empty((depth, candidates.shape[1]), np.int64)  # the node that it lies under, by level
@@ -345,5 +430,5 @@ def score_rows(
                         lanes,
                     )
                 child = places[column] if level == depth - 1 else above[level + 1, column]
-                out[row, column] += _link(margins[child - tree.first[node]], link)
+                out[row, column] += _link(scratch.margins[child - tree.first[node]], link)
     return out
