@@ -241,7 +241,7 @@ def table_bits(chunks: Any, node: Any) -> Any:
 
 
 @inlined
-def row_of(chunks: Any, node: Any, bits: Any, feature: Any, absent: Any) -> Any:
+def _row_of(chunks: Any, node: Any, bits: Any, feature: Any, absent: Any) -> Any:
     """The row of a feature in a node's chunk, by its hash table."""
     start = chunks.table_start[node]
     place = _place(feature, bits)
@@ -255,7 +255,7 @@ def row_of(chunks: Any, node: Any, bits: Any, feature: Any, absent: Any) -> Any:
 
 
 @inlined
-def add_weights(
+def _add_weights(
     chunks: Any,
     node: Any,
     dense_rows: Any,
@@ -285,3 +285,83 @@ def add_weights(
     while column < width:
         add_dot(dense_rows, dense_values, 0, dense_count, chunks.dense, offset + column, width, sums, column)
         column += lanes
+
+
+class Scratch(NamedTuple):
+    """Room for the rows that a document has in a chunk, dense and sparse ones apart, and for its margins."""
+
+    dense_rows: NDArray[np.int32]
+    dense_values: NDArray[np.float32]
+    sparse_rows: NDArray[np.int32]
+    sparse_values: NDArray[np.float32]
+    margins: NDArray[np.float32]
+
+
+@inlined
+def longest_row(indptr: Any) -> Any:
+    most = 0
+    for row in range(len(indptr) - 1):
+        most = max(most, indptr[row + 1] - indptr[row])
+    return most
+
+
+@inlined
+def scratch_for(words: Any, chunks: Any) -> Any:
+    widest = 1
+    for node in range(len(chunks.bias_start) - 1):
+        widest = max(widest, chunks.bias_start[node + 1] - chunks.bias_start[node])
+    return Scratch(
+        np.empty(words + 1, np.int32),
+        np.empty(words + 1, np.float32),
+        np.empty(words + 1, np.int32),
+        np.empty(words + 1, np.float32),
+        np.empty(widest, np.float32),
+    )
+
+
+@inlined
+def write_margins(
+    chunks: Any,
+    node: Any,
+    lookup: Any,
+    has_lookup: Any,
+    bits: Any,
+    features: Any,
+    values: Any,
+    first: Any,
+    last: Any,
+    scratch: Any,
+    absent: Any,
+    lanes: Any,
+) -> None:
+    """The margins of a node's children for one document, its words looked up in `lookup` or in the hash table."""
+    dense, sparse = 0, 0
+    for p in range(first, last):  # without branches: a row is written to both lists and stays in one, or in none
+        row = lookup[features[p]] if has_lookup else _row_of(chunks, node, bits, features[p], absent)
+        scratch.dense_rows[dense] = row
+        scratch.dense_values[dense] = values[p]
+        dense += row >= 0
+        scratch.sparse_rows[sparse] = -1 - row
+        scratch.sparse_values[sparse] = values[p]
+        sparse += (row < 0) & (row != absent)
+    _add_weights(
+        chunks,
+        node,
+        scratch.dense_rows,
+        scratch.dense_values,
+        dense,
+        scratch.sparse_rows,
+        scratch.sparse_values,
+        sparse,
+        scratch.margins,
+        lanes,
+    )
+
+
+@inlined
+def write_lookup(chunks: Any, node: Any, lookup: Any, absent: Any, clear: Any) -> None:
+    """Spread a chunk's hash table over an array of all features, or take it back."""
+    for place in range(chunks.table_start[node], chunks.table_start[node + 1]):
+        feature = chunks.table[2 * place]
+        if feature >= 0:
+            lookup[feature] = absent if clear else chunks.table[2 * place + 1]

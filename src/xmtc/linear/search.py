@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from xmtc.jit import frozen, inlined, kernel
 from xmtc.labels.tree import LabelTree
 from xmtc.linear import chunks, lanes
-from xmtc.linear.chunks import Chunks, add_weights, row_of, table_bits
+from xmtc.linear.chunks import Chunks, longest_row, scratch_for, table_bits, write_lookup, write_margins
 
 SIGMOID = 0
 """The link that takes ln σ(margin) as the log-probability of an edge; 2 and 3 take −max(0, 1 − margin)^link."""
@@ -90,86 +90,6 @@ def _insert(found: Any, given: Any, held: Any, key: Any, score: Any) -> Any:
     return min(held + 1, k)
 
 
-class _Scratch(NamedTuple):
-    """Room for the rows that a document has in a chunk, dense and sparse ones apart, and for its margins."""
-
-    dense_rows: NDArray[np.int32]
-    dense_values: NDArray[np.float32]
-    sparse_rows: NDArray[np.int32]
-    sparse_values: NDArray[np.float32]
-    margins: NDArray[np.float32]
-
-
-@inlined
-def _longest(indptr: Any) -> Any:
-    most = 0
-    for row in range(len(indptr) - 1):
-        most = max(most, indptr[row + 1] - indptr[row])
-    return most
-
-
-@inlined
-def _scratch(words: Any, chunks: Any) -> Any:
-    widest = 1
-    for node in range(len(chunks.bias_start) - 1):
-        widest = max(widest, chunks.bias_start[node + 1] - chunks.bias_start[node])
-    return _Scratch(
-        np.empty(words + 1, np.int32),
-        np.empty(words + 1, np.float32),
-        np.empty(words + 1, np.int32),
-        np.empty(words + 1, np.float32),
-        np.empty(widest, np.float32),
-    )
-
-
-@inlined
-def _write_margins(
-    chunks: Any,
-    node: Any,
-    lookup: Any,
-    has_lookup: Any,
-    bits: Any,
-    features: Any,
-    values: Any,
-    first: Any,
-    last: Any,
-    scratch: Any,
-    absent: Any,
-    lanes: Any,
-) -> None:
-    """The margins of a node's children for one document, its words looked up in `lookup` or in the hash table."""
-    dense, sparse = 0, 0
-    for p in range(first, last):  # without branches: a row is written to both lists and stays in one, or in none
-        row = lookup[features[p]] if has_lookup else row_of(chunks, node, bits, features[p], absent)
-        scratch.dense_rows[dense] = row
-        scratch.dense_values[dense] = values[p]
-        dense += row >= 0
-        scratch.sparse_rows[sparse] = -1 - row
-        scratch.sparse_values[sparse] = values[p]
-        sparse += (row < 0) & (row != absent)
-    add_weights(
-        chunks,
-        node,
-        scratch.dense_rows,
-        scratch.dense_values,
-        dense,
-        scratch.sparse_rows,
-        scratch.sparse_values,
-        sparse,
-        scratch.margins,
-        lanes,
-    )
-
-
-@inlined
-def _write_lookup(chunks: Any, node: Any, lookup: Any, absent: Any, clear: Any) -> None:
-    """Spread a chunk's hash table over an array of all features, or take it back."""
-    for place in range(chunks.table_start[node], chunks.table_start[node + 1]):
-        feature = chunks.table[2 * place]
-        if feature >= 0:
-            lookup[feature] = absent if clear else chunks.table[2 * place + 1]
-
-
 @inlined
 def _add_children(
     tree: Any,
@@ -214,7 +134,7 @@ def search_row(
 ) -> None:
     """What `search_rows` writes, for one document: straight down the beam, best node first."""
     depth = len(tree.levels) - 1
-    scratch = _scratch(len(features), tree.chunks)
+    scratch = scratch_for(len(features), tree.chunks)
     lookup = np.empty(0, np.int32)
     nodes, scores, held = np.zeros(1, np.int64), np.zeros(1, np.float32), 1
     for level in range(depth):
@@ -230,7 +150,7 @@ def search_row(
                 break
             node = nodes[at]
             bits = table_bits(tree.chunks, node)
-            _write_margins(
+            write_margins(
                 tree.chunks, node, lookup, False, bits, features, values, 0, len(features), scratch, absent, lanes
             )
             next_held = _add_children(
@@ -270,7 +190,7 @@ def search_rows(
 ) -> None:
     """Write the k best labels of each row and their log-probabilities; `allowed_*` are empty where all are."""
     rows, depth = len(indptr) - 1, len(tree.levels) - 1
-    scratch = _scratch(_longest(indptr), tree.chunks)
+    scratch = scratch_for(longest_row(indptr), tree.chunks)
     lookup = np.empty(0, np.int32)
     beam_nodes, beam_scores = np.zeros((rows, 1), np.int64), np.zeros((rows, 1), np.float32)
     beam_held = np.ones(rows, np.int64)
@@ -302,11 +222,11 @@ def search_rows(
                 if has_lookup:
                     if len(lookup) == 0:
                         lookup = np.full(width, np.int32(absent))
-                    _write_lookup(tree.chunks, node, lookup, absent, False)
+                    write_lookup(tree.chunks, node, lookup, absent, False)
                 bits = table_bits(tree.chunks, node)
                 for pair in group:
                     row = pair // beam_nodes.shape[1]
-                    _write_margins(
+                    write_margins(
                         tree.chunks,
                         node,
                         lookup,
@@ -334,7 +254,7 @@ def search_rows(
                         next_held[row],
                     )
                 if has_lookup:
-                    _write_lookup(tree.chunks, node, lookup, absent, True)
+                    write_lookup(tree.chunks, node, lookup, absent, True)
         beam_nodes, beam_scores, beam_held = next_nodes, next_scores, next_held
     for row in range(rows):
         found[row, beam_held[row] :] = -1
@@ -393,7 +313,7 @@ def score_rows(
     """
     rows, depth = candidates.shape[0], len(tree.levels) - 1
     out = np.full(candidates.shape, np.float32(-np.inf))
-    scratch = _scratch(_longest(indptr), tree.chunks)
+    scratch = scratch_for(longest_row(indptr), tree.chunks)
     lookup = np.empty(0, np.int32)
     places = np.empty(candidates.shape[1], np.int64)
     above = np.empty((depth, candidates.shape[1]), np.int64)  # the node that it lies under, by level
@@ -415,7 +335,7 @@ def score_rows(
                     continue
                 if above[level, column] != node:
                     node = above[level, column]
-                    _write_margins(
+                    write_margins(
                         tree.chunks,
                         node,
                         lookup,
