@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from xmtc.dataset import Csr
 from xmtc.jit import inlined, kernel
+from xmtc.labels import ranks
 from xmtc.labels.features import csr_parts, even_ranges
+from xmtc.labels.ranks import nth_largest
 from xmtc.parallel import run_parallel
 
 DIRECT = 4
@@ -111,7 +113,7 @@ def _draw(first: Any, last: Any, indices: Any, values: Any, seed: Any, direction
 @inlined
 def _take_sides(first: Any, last: Any, indices: Any, values: Any, scores: Any, size: int, left: Any, sums: Any) -> None:
     """The `size` rows of the largest scores, of equals the first ones, go left; `sums` are of those."""
-    threshold = np.partition(scores, len(scores) - size)[len(scores) - size]
+    threshold = nth_largest(scores, size)
     spare = size - np.sum(scores > threshold)  # places left for those at the threshold
     for row in range(len(scores)):
         chosen = scores[row] > threshold
@@ -199,7 +201,7 @@ def _renumber(first: Any, last: Any, indices: Any, values: Any, place: Any, entr
     return columns, copied, width
 
 
-@kernel(outputs=("order", "place"), fastmath={"reassoc", "contract", "nsz"})
+@kernel(outputs=("order", "place"), uses=(ranks,), fastmath={"reassoc", "contract", "nsz"})
 def _halve_groups(
     indptr: NDArray[np.int64],
     indices: NDArray[np.int32],

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from xmtc.dataset import Csr
 from xmtc.errors import DataError
 from xmtc.jit import inlined, kernel
+from xmtc.labels import ranks
+from xmtc.labels.ranks import nth_largest
 from xmtc.parallel import run_parallel
 
 SUMMED = 1 << 22
@@ -107,7 +109,7 @@ def _choose(touched: Any, sums: Any, place: Any, keep: int, chosen: Any) -> int:
     """How many features are kept, and these, ascending, at the front of `chosen`."""
     threshold = 0.0
     if 0 < keep < len(sums):
-        threshold = np.partition(np.abs(sums), len(sums) - keep)[len(sums) - keep]
+        threshold = nth_largest(np.abs(sums), keep)
     candidates = 0
     spare = keep  # places left for those at the threshold
     for i in range(len(sums)):
@@ -127,7 +129,7 @@ def _choose(touched: Any, sums: Any, place: Any, keep: int, chosen: Any) -> int:
     return kept
 
 
-@kernel(outputs=("place",))
+@kernel(outputs=("place",), uses=(ranks,))
 def _sum_labels(
     label_indptr: NDArray[np.int64],  # (m + 1,)
     documents: NDArray[np.int32],

@@ -295,11 +295,17 @@ def _shortlist(found: NDArray[np.int64], given: NDArray[np.float32]) -> tuple[ND
     labels = np.full((rows, trees * size), -1, np.int64)
     known = np.full((rows, trees * size, trees), np.float32(np.nan))
     for row in range(rows):
-        named = np.unique(found[row])
-        named = named[named >= 0]
-        labels[row, : len(named)] = named
+        count = 0
+        for label in found[row].ravel():
+            at = np.searchsorted(labels[row, :count], label)
+            if label >= 0 and (at == count or labels[row, at] != label):
+                for behind in range(count, at, -1):
+                    labels[row, behind] = labels[row, behind - 1]
+                labels[row, at] = label
+                count += 1
         for tree in range(trees):
             for place in range(size):
                 if found[row, tree, place] >= 0:
-                    known[row, np.searchsorted(named, found[row, tree, place]), tree] = given[row, tree, place]
+                    at = np.searchsorted(labels[row, :count], found[row, tree, place])
+                    known[row, at, tree] = given[row, tree, place]
     return labels, known
