@@ -396,6 +396,8 @@ def as_csr(matrix: Any, what: str) -> Csr:
         if not csr.has_canonical_format:
             csr = csr.copy()
             csr.sum_duplicates()
+    if csr.nnz and not 0 <= csr.indices.min() <= csr.indices.max() < csr.shape[1]:
+        raise DataError(f"{what} name a column beyond the matrix's {csr.shape[1]:,}. Make the matrix anew.")
     if not np.isfinite(csr.data).all():
         bad = int(np.searchsorted(csr.indptr, int(np.argmin(np.isfinite(csr.data))), side="right")) - 1
         raise DataError(f"{what} of document {bad} hold a value that is not finite. Replace it with a number.")

@@ -14,8 +14,6 @@ import numpy as np
 from numba.core import event
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 def inlined(function: Function) -> Function:

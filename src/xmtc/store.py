@@ -327,7 +327,7 @@ class Workspace:
             for name, value in fingerprint.items():
                 if before.get(name) != value:
                     raise ConfigError(
-                        f"{self.folder}: was started with a different {name}. "
+                        f"{self.folder}: was started with different {name}. "
                         "Give the same files and settings, or start over with --force."
                     )
             return
@@ -366,7 +366,10 @@ class Workspace:
         """A finished part."""
         if self.folder is None:
             return self._memory[name]
-        arrays, metadata = map_arrays(self.folder / f"{name}.safetensors")
+        try:
+            arrays, metadata = map_arrays(self.folder / f"{name}.safetensors")
+        except ModelFormatError as error:
+            raise DataError(f"{error} Start over with --force.") from None
         # Copied: a mapping holds a file open, and there may be more parts than a process may have open files.
         return {key: array.copy() for key, array in arrays.items()}, json.loads(metadata.get("values", "{}"))
 

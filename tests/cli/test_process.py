@@ -148,7 +148,7 @@ def test_interrupted_training_goes_on_with_resume(tmp_path: Path, xmtc: Xmtc) ->
     assert not (tmp_path / "m").exists()
     done = xmtc("train", "train.jsonl", "--model", "one_vs_all", "--out", "m", "--resume", "--seed", 1)
     assert done.returncode == 2
-    assert done.stderr.startswith("xmtc: m.work: was started with a different seed.")
+    assert done.stderr.startswith("xmtc: m.work: was started with different seed.")
     assert done.stderr.count("\n") == 1
     done = xmtc("train", "train.jsonl", "--model", "one_vs_all", "--out", "m", "--resume")
     assert done.returncode == 0, done.stderr

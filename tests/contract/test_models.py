@@ -162,6 +162,45 @@ class TestPredict:
             fitted.predict(documents, k=k)  # type: ignore[arg-type]
 
 
+class TestTag:
+    """One document at a time against `predict`."""
+
+    def test_equals_predict(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
+        texts = planted[1].text().to_pylist()[:10]
+        whole = fitted.predict(texts, 4).pairs()
+        for text, expected in zip(texts, whole, strict=True):
+            assert fitted.tag(text, 4) == expected
+
+    def test_rows_of_features(self, kind: type[Model], planted: tuple[Dataset, Dataset, object]) -> None:
+        train, test, _ = planted
+        if "features" not in kind.can:
+            pytest.skip("takes no features")
+        model = kind().fit(as_features(train), train.labels, runtime=Runtime(threads=2, seed=3))
+        rows = as_features(test)
+        rows.sum_duplicates()
+        rows.data *= np.float32(3.0)  # the length of a row does not matter
+        for number, expected in enumerate(model.predict(rows[:20], 5).pairs()):
+            row = rows[[number]]
+            for form in (row, sp.csc_array(row), row.toarray(), row.toarray()[0], sp.csr_matrix(row)):
+                assert model.tag(form, 5) == expected
+        assert model.tag(rows[[0]], 10**6) == model.predict(rows[[0]], len(model.labels)).pairs()[0]
+        assert model.tag(sp.csr_array((1, 3000), dtype=np.float32), 3) is not None
+        with pytest.raises(DataError, match=r"'tag' takes one document. Got 2: use predict."):
+            model.tag(rows[:2])
+        if not isinstance(model, Popularity):  # which reads nothing
+            with pytest.raises(DataError, match="3,000 features"):
+                model.tag(rows[[0]][:, :7])
+        with pytest.raises(ConfigError, match="'k' must be an integer ≥ 1"):
+            model.tag(rows[[0]], 0)
+        for wrong in (None, 3, ["a"]):
+            with pytest.raises(DataError, match=r"'tag' takes one text or one row of features. Got"):
+                model.tag(wrong)
+        beyond = sp.csr_array((np.ones(1, np.float32), np.array([1]), np.array([0, 1])), shape=(1, 3000))
+        beyond.indices[0] = 3000
+        with pytest.raises(DataError, match="a column beyond"):
+            model.tag(beyond)
+
+
 def only(answer: TopK, allowed: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """The first k labels of a whole ranking that are allowed, and their scores."""
     labels = np.full((len(answer), k), -1)

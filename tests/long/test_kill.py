@@ -216,7 +216,7 @@ def test_interrupted_refused_and_resumed(place: Path) -> None:
         _, said = process.communicate(timeout=120)
         assert process.returncode == 2
         assert said == (
-            f"xmtc: interrupted.work: was started with a different {what}. "
+            f"xmtc: interrupted.work: was started with different {what}. "
             "Give the same files and settings, or start over with --force.\n"
         )
     original = (place / "train.jsonl").read_bytes()
@@ -227,7 +227,7 @@ def test_interrupted_refused_and_resumed(place: Path) -> None:
     finally:
         (place / "train.jsonl").write_bytes(original)
     assert process.returncode == 2
-    assert said.startswith("xmtc: interrupted.work: was started with a different training data.")
+    assert said.startswith("xmtc: interrupted.work: was started with different training data.")
     assert said.count("\n") == 1
     assert {path.name: path.read_bytes() for path in work.iterdir()} == before
 

@@ -459,9 +459,9 @@ class TestBuilders:
         monkeypatch.setattr(tree, "MOST_CHILDREN", 9)
         with pytest.raises(ConfigError, match="a smaller 'leaf_size'"):
             balanced_tree(features, leaf_size=40)
-        with pytest.raises(ConfigError, match=r"20 children; 9 may be. Set a larger 'depth'"):
+        with pytest.raises(ConfigError, match=r"20 children; 9 may be. Set a smaller 'leaf_size', or a larger 'depth'"):
             binary_tree(features, 1)
-        with pytest.raises(ConfigError, match="a larger 'depth'"):
+        with pytest.raises(ConfigError, match="or a larger 'depth'"):
             unbalanced_tree(features, depth=1)
         with pytest.raises(ConfigError, match="a larger 'height'"):
             shallow_tree(features, leaf_size=2, fan_out=2, height=1)

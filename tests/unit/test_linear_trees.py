@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tests.conftest import planted_split
 from xmtc.data.planted import PlantedCorpus
 from xmtc.dataset import Csr, Dataset
+from xmtc.errors import ModelFormatError
 from xmtc.labels.tree import LabelTree
 from xmtc.linear.chunks import Chunks, packed, pruned
 from xmtc.linear.forest import SHORTLIST, Forest, train_flat, train_tree
@@ -492,9 +493,12 @@ class TestTraining:
         problem = problem._replace(tree=LabelTree(np.arange(12), starts))
         chunks, numbers = trained(problem, Objective())
         forest = Forest([(problem.tree, chunks)], numbers, beam=0, link=link)
-        for label, certain in ((0, [1, 2]), (3, [1]), (9, [1])):
-            path = forest.reasons(problem.matrix[[7]], label).path
-            assert [level for level, step in enumerate(path) if step.probability == 1 and level] == certain
+        for label, nodes in ((0, [0]), (3, [0, 5]), (9, [0, 6])):  # an explanation leaves them out
+            reasons = forest.reasons(problem.matrix[[7]], label)
+            assert [step.node for step in reasons.path] == nodes
+            probability = float(np.prod([step.probability for step in reasons.path]))
+            assert probability == pytest.approx(float(forest.score(problem.matrix[[7]], np.array([[label]]))[0, 0]))
+            assert np.isfinite(reasons.bias)
 
     @pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
     def test_nodes_and_labels_without_documents(self, loss: str) -> None:
@@ -601,3 +605,66 @@ class TestModels:
         assert np.isfinite(alone.scores).all()
         model = kind(text__min_df=1).fit(["a cat purrs", "a dog barks"], [["cat"], ["dog"]])
         assert model.predict(["my cat", "my dog"], k=1).names() == [["cat"], ["dog"]]
+
+
+class TestFlat:
+    @pytest.mark.parametrize("count", [1, 255, 256, 257, 513])
+    def test_a_label_does_not_depend_on_its_group(self, count: int) -> None:
+        """Groups of 256 labels are trained together; a last group of one label is no certainty."""
+        problem = random_problem(120, 60, 513, 1, 3)
+        labels = problem.labels[:, :count]
+        numbers = numbers_by_frequency(problem.matrix)
+        rows = Rows.build(problem.matrix, numbers)
+        aim = Objective(tolerance=1e-4, passes=1000, prune=0.0)
+        width = int(problem.matrix.shape[1])
+        flat = train_flat(rows, width, labels, aim, seed=0, threads=2)
+        forest = Forest([flat], numbers, beam=0, link=SIGMOID)
+        found, given = forest.predict(problem.matrix, count)
+        assert (np.sort(found, axis=1) == np.arange(count)).all()
+        assert (given[:, 0] < 1).all()
+        last = np.full((problem.matrix.shape[0], 1), count - 1)
+        alone = Forest(
+            [train_flat(rows, width, labels[:, [count - 1]], aim, seed=3, threads=1)], numbers, beam=0, link=SIGMOID
+        )
+        np.testing.assert_allclose(
+            forest.score(problem.matrix, last), alone.score(problem.matrix, np.zeros_like(last)), atol=1e-3
+        )
+
+
+class TestDamage:
+    """A folder whose arrays do not hang together is refused before a kernel walks them."""
+
+    @pytest.fixture
+    def state(self) -> tuple[dict[str, np.ndarray], int, int]:
+        problem = random_problem(100, 60, 30, 2, 4)
+        chunks, numbers = trained(problem, Objective(prune=0.4))
+        forest = Forest([(problem.tree, chunks), (problem.tree, chunks)], numbers, beam=10, link=3)
+        assert all(len(array) for array in forest.state().values())
+        return forest.state(), 30, 60
+
+    def test_whole(self, state: tuple[dict[str, np.ndarray], int, int]) -> None:
+        arrays, labels, width = state
+        assert len(Forest.from_state(arrays, labels=labels, width=width, beam=10, link=3)) == 2
+
+    @pytest.mark.parametrize("name", [*Chunks._fields, "order", "starts-0"])
+    def test_a_changed_array(self, name: str, state: tuple[dict[str, np.ndarray], int, int]) -> None:
+        arrays, labels, width = state
+        before = arrays[f"tree-1.{name}"]
+        for after in (before[:-1], np.append(before, before[-1:]), before.astype(np.float64), before[None]):
+            damaged = {**arrays, f"tree-1.{name}": after}
+            with pytest.raises(ModelFormatError, match="damaged"):
+                Forest.from_state(damaged, labels=labels, width=width, beam=10, link=3)
+        if name.endswith("_start"):
+            for after in (before * 1000, before + 1, np.zeros_like(before)):
+                if before.any():
+                    with pytest.raises(ModelFormatError, match="damaged"):
+                        Forest.from_state(
+                            {**arrays, f"tree-1.{name}": after}, labels=labels, width=width, beam=10, link=3
+                        )
+
+    def test_other_labels_or_features(self, state: tuple[dict[str, np.ndarray], int, int]) -> None:
+        arrays, labels, width = state
+        with pytest.raises(ModelFormatError, match="a tree has 30 labels, not 31"):
+            Forest.from_state(arrays, labels=labels + 1, width=width, beam=10, link=3)
+        with pytest.raises(ModelFormatError, match="do not know the 61 features"):
+            Forest.from_state(arrays, labels=labels, width=width + 1, beam=10, link=3)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from xmtc.dataset import Csr
 from xmtc.linear.lanes import LANES
-from xmtc.linear.solver import LOSSES, row_squares, solve
+from xmtc.linear.solver import row_squares, solve
 from xmtc.text.features import unit_rows
 
 Floats = NDArray[Any]
@@ -108,7 +108,7 @@ class TestAgainstPeers:
             assert ours[label] == pytest.approx(best, rel=1e-3)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
 class TestOptimum:
     @pytest.mark.parametrize("labels", [1, 3, 15, 16, 17])
     def test_any_number_of_labels(self, loss: str, labels: int) -> None:

@@ -221,7 +221,7 @@ class TestWorkspace:
         work.save("part", {"a": np.arange(3)})
         Workspace(tmp_path / "m.work").begin({"seed": 1}, resume=True)
         assert work.has("part")
-        with pytest.raises(ConfigError, match="a different seed"):
+        with pytest.raises(ConfigError, match="different seed"):
             Workspace(tmp_path / "m.work").begin({"seed": 2}, resume=True)
         Workspace(tmp_path / "m.work").begin({"seed": 1}, resume=False)
         assert not work.has("part")

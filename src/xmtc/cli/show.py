@@ -134,7 +134,7 @@ def explanation(found: Explanation, most: int = 10) -> str:
     """An explanation in words; the view follows the kind of evidence."""
     lines = [f"{shortened(found.label, 90)}   score {found.score:.4f}"]
     if len(found.path) > 1:
-        lines.append("  on the way down the tree:")
+        lines.append("  on the way down the tree that finds it most likely:")
         lines += [line for step in found.path for line in _evidence(step)]
         lines.append("  words of its own:")
     if not found.evidence:

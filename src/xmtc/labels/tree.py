@@ -160,7 +160,7 @@ def binary_tree(
                 advance=task.advance,
             )
     pairs = tuple(2 * np.arange((1 << level) + 1) for level in range(depth))
-    return _limited(LabelTree(order, (*pairs, bounds)), "a larger 'depth' or a smaller 'leaf_size'")
+    return _limited(LabelTree(order, (*pairs, bounds)), "a smaller 'leaf_size', or a larger 'depth' of a binary tree")
 
 
 def balanced_tree(
@@ -278,7 +278,7 @@ def unbalanced_tree(
             order = np.concatenate([members for members, _ in parts])
             bounds = np.concatenate([[0], np.cumsum(np.concatenate([sizes for _, sizes in parts]))])
             starts.append(np.concatenate([[0], np.cumsum(children)]))
-    return _limited(LabelTree(order, (*starts, bounds)), "a larger 'depth' or 'clusters'")
+    return _limited(LabelTree(order, (*starts, bounds)), "a smaller 'leaf_size', or a larger 'depth' or 'clusters'")
 
 
 def _label_count(features: Csr) -> int:

@@ -7,12 +7,13 @@ trained anew and put in the place of the old one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xmtc.errors import ModelFormatError
 from xmtc.jit import frozen, inlined, kernel
 from xmtc.linear.lanes import LANES, add_dot, add_wide_dot, widened
 
@@ -22,6 +23,10 @@ ABSENT = -(1 << 31)
 """The row of a feature that a chunk does not know. Dense rows are ≥ 0, sparse row r is −1 − r."""
 DENSE_SHARE = 16
 """A row is dense when at least one in so many of its columns has a weight."""
+
+Triplets = tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.float32]]
+"""Local feature, column and weight of each weight that is kept, by feature."""
+NO_WEIGHTS: Triplets = (np.empty(0, np.int32), np.empty(0, np.uint16), np.empty(0, np.float32))
 
 
 class Chunks(NamedTuple):
@@ -55,9 +60,38 @@ class Chunks(NamedTuple):
     @classmethod
     def certain(cls, children: int, half: bool) -> Chunks:
         """One node all of whose children have probability 1."""
-        nothing = np.empty(0, np.int32), np.empty(0, np.uint16), np.empty(0, np.float32)
         bias = np.full(-(-children // LANES) * LANES, np.inf, np.float32)
-        return packed(np.empty(0, np.int32), [nothing], bias, children, half)
+        return packed(np.empty(0, np.int32), [NO_WEIGHTS], bias, children, half)
+
+    def check(self, children: NDArray[np.int64]) -> None:
+        """Raise ModelFormatError unless the arrays hang together, for nodes with so many children."""
+        wrong = next(self._faults(children), None)
+        if wrong:
+            raise ModelFormatError(f"the weights are damaged: {wrong}. Copy or train the model again.")
+
+    def _faults(self, children: NDArray[np.int64]) -> Iterator[str]:
+        weights = (np.dtype(np.float32), np.dtype(np.uint16))
+        kinds = {"table": np.int32, "sparse_ends": np.int32, "sparse_columns": np.uint16, "bias": np.float32}
+        for name, array in self._asdict().items():
+            kind = np.int64 if name.endswith("_start") else kinds.get(name, self.dense.dtype)
+            if array.ndim != 1 or array.dtype != kind or self.dense.dtype not in weights:
+                yield f"'{name}' is a {array.ndim}-d array of {array.dtype}"
+        for name, held in (
+            ("table_start", len(self.table) / 2),
+            ("dense_start", len(self.dense)),
+            ("sparse_start", len(self.sparse_columns)),
+            ("sparse_start", len(self.sparse_weights)),
+            ("sparse_row_start", len(self.sparse_ends)),
+            ("bias_start", len(self.bias)),
+        ):
+            starts = getattr(self, name)
+            if len(starts) != len(children) + 1 or starts[0] != 0 or starts[-1] != held or (np.diff(starts) < 0).any():
+                yield f"'{name}' does not share out what there is"
+        places, widths = np.diff(self.table_start), np.diff(self.bias_start)
+        if (places < 1).any() or (places & (places - 1)).any():
+            yield "a hash table is cut"
+        if (widths != -(-children // LANES) * LANES).any() or (np.diff(self.dense_start) % np.maximum(widths, 1)).any():
+            yield "rows are not as wide as nodes have children"
 
     def taken(self, nodes: range) -> Chunks:
         """The chunks of neighbouring nodes."""
@@ -110,12 +144,12 @@ def _as_floats(weights: NDArray[Any]) -> NDArray[np.float32]:
 
 def packed(
     features: NDArray[np.int32],
-    blocks: Sequence[tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.float32]]],
+    blocks: Sequence[Triplets],
     bias: NDArray[np.float32],
     children: int,
     half: bool,
 ) -> Chunks:
-    """The chunk of one node, from the pruned weights of its blocks: (local feature, column, weight), by feature.
+    """The chunk of one node, from the pruned weights of its blocks.
 
     `features` are the global numbers of the local ones; `bias` has a multiple of LANES entries.
     """
@@ -149,10 +183,8 @@ def packed(
 
 
 @kernel()
-def pruned(
-    weights: NDArray[np.float32], least: float, children: int, first_column: int
-) -> tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.float32]]:
-    """(feature, column, weight) of the weights of a block that are not closer to zero than `least`."""
+def pruned(weights: NDArray[np.float32], least: float, children: int, first_column: int) -> Triplets:
+    """The weights of a block that are not closer to zero than `least`."""
     count = 0
     for row in range(len(weights)):
         for lane in range(children):

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.dataset import Csr
+from xmtc.errors import ModelFormatError
 from xmtc.jit import frozen, kernel
 from xmtc.labels.tree import LabelTree
 from xmtc.linear.chunks import ABSENT, Chunks
@@ -30,19 +31,24 @@ Sparse = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
 _NOTHING = np.empty(0, dtype=bool)
 ROWS_AT_ONCE = 4096
 """Rows searched together by a thread."""
+CELLS = 1 << 22
+"""Probabilities held at once while trees are put together: 16 MiB."""
 SHORTLIST = 10
 """Labels that each of several trees puts forward, where fewer are asked for."""
 
 
 class Step(NamedTuple):
-    """An edge on the way to a label: its probability, and the labels below the node it leads to."""
+    """An edge on the way to a label: child `column` of a node, its probability, and the labels below it."""
 
+    node: int
+    column: int
     probability: float
     below: NDArray[np.int64]
+    is_certain: bool
 
 
 class Reasons(NamedTuple):
-    """The label's own classifier, feature → weight and bias, and the way to it from the root."""
+    """The last classifier on the way to a label, feature → weight and bias, and the way, without only children."""
 
     weights: dict[int, float]
     bias: float
@@ -132,7 +138,12 @@ class Forest:
         if len(self._trees) == 1:
             found, given = self._search(self._searched[0], rows, k, allowed, threads)
             return found, _probabilities(given)
-        lists = [self._search(tree, rows, max(k, SHORTLIST), allowed, threads) for tree in self._searched]
+        size = max(k, SHORTLIST)
+        step = max(1, CELLS // (size * len(self._trees) ** 2))
+        if rows.shape[0] > step:
+            parts = [self.predict(rows[at : at + step], k, allowed, threads) for at in range(0, rows.shape[0], step)]
+            return np.concatenate([found for found, _ in parts]), np.concatenate([given for _, given in parts])
+        lists = [self._search(tree, rows, size, allowed, threads) for tree in self._searched]
         found = np.stack([labels for labels, _ in lists], axis=1)  # (n, trees, shortlist)
         given = np.stack([_probabilities(logs) for _, logs in lists], axis=1)
         candidates, known = _shortlist(found, given)
@@ -160,13 +171,12 @@ class Forest:
         """What speaks for a label of one document, in the tree that finds it most likely."""
         paths = [self._path(tree, row, label) for tree in self._searched]
         best = max(range(len(paths)), key=lambda place: float(np.prod([step.probability for step in paths[place]])))
-        tree = self._searched[best]
-        place = int(tree.place[label])
-        node = int(tree.leaf[place])
-        column = place - int(tree.first[node])
+        chunks, path = self._searched[best].chunks, [step for step in paths[best] if not step.is_certain]
+        if not path:
+            return Reasons({}, 0.0, paths[best])
         names = np.argsort(self._numbers)
-        weights = {int(names[number]): w for number, w in tree.chunks.column(node, column).items()}
-        return Reasons(weights, float(tree.chunks.bias[tree.chunks.bias_start[node] + column]), paths[best])
+        weights = {int(names[number]): w for number, w in chunks.column(path[-1].node, path[-1].column).items()}
+        return Reasons(weights, float(chunks.bias[chunks.bias_start[path[-1].node] + path[-1].column]), path)
 
     def state(self) -> dict[str, NDArray[Any]]:
         arrays: dict[str, NDArray[Any]] = {"numbers": self._numbers}
@@ -176,14 +186,25 @@ class Forest:
         return arrays
 
     @classmethod
-    def from_state(cls, arrays: dict[str, NDArray[Any]], *, beam: int, link: int) -> Forest:
+    def from_state(cls, arrays: dict[str, NDArray[Any]], *, labels: int, width: int, beam: int, link: int) -> Forest:
+        """What `state` gave, checked against so many labels and features."""
+        numbers = arrays["numbers"]
+        if numbers.shape != (width,) or numbers.dtype != np.int32:
+            raise ModelFormatError(f"the trees do not know the {width:,} features. Copy or train the model again.")
         trees: list[tuple[LabelTree, Chunks]] = []
-        while f"tree-{len(trees)}.order" in arrays:
-            prefix = f"tree-{len(trees)}."
+        places = {name.partition(".")[0] for name in arrays if name.startswith("tree-")}
+        for place in range(max(1, len(places))):
+            prefix = f"tree-{place}."
             part = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
             chunks = Chunks(**{name: frozen(part.pop(name)) for name in Chunks._fields})
-            trees.append((LabelTree.from_state(part), chunks))
-        return cls(trees, arrays["numbers"], beam=beam, link=link)
+            tree = LabelTree.from_state(part)
+            if len(tree) != labels:
+                raise ModelFormatError(
+                    f"a tree has {len(tree):,} labels, not {labels:,}. Copy or train the model again."
+                )
+            chunks.check(np.concatenate([np.diff(starts) for starts in tree.starts]))
+            trees.append((tree, chunks))
+        return cls(trees, numbers, beam=beam, link=link)
 
     # ---- inside
 
@@ -258,10 +279,13 @@ class Forest:
         while tree.parent[nodes[0]] >= 0:
             nodes.insert(0, int(tree.parent[nodes[0]]))
         steps, before = [], 0.0
-        for level, node in enumerate([*nodes[1:], None]):
-            below = np.array([label]) if node is None else self._below(tree, node)
+        for level, node in enumerate(nodes):
+            child = int(tree.place[label]) if level + 1 == len(nodes) else nodes[level + 1]
+            below = np.array([label]) if level + 1 == len(nodes) else self._below(tree, child)
+            column = child - int(tree.first[node])
             total = float(self._score(tree, parts, np.array([[label]]), level + 1)[0, 0])
-            steps.append(Step(float(np.exp(total - before)), below))
+            is_certain = bool(np.isposinf(tree.chunks.bias[tree.chunks.bias_start[node] + column]))
+            steps.append(Step(node, column, float(np.exp(total - before)), below, is_certain))
             before = total
         return steps
 

@@ -19,7 +19,6 @@ from xmtc.jit import inlined, kernel
 from xmtc.linear import lanes
 from xmtc.linear.lanes import LANES, add_dot, add_rows, aligned_zeros
 
-LOSSES = ("squared_hinge", "logistic")
 WHOLE_EVERY = 4
 """Every so many passes, documents that had dropped out are looked at again."""
 

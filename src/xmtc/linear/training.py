@@ -7,7 +7,7 @@ nodes go first and are cut into blocks of sixteen children, so that no thread is
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from xmtc.config import Settings
 from xmtc.dataset import Csr
 from xmtc.jit import kernel
-from xmtc.linear.chunks import Chunks, packed, pruned
+from xmtc.linear.chunks import NO_WEIGHTS, Chunks, packed, pruned
 from xmtc.linear.lanes import LANES
 from xmtc.linear.solver import row_squares, solve
 from xmtc.parallel import run_parallel
@@ -41,7 +41,7 @@ class Objective(Settings):
     """Precision of the weights that are kept; 'float16' halves their size."""
 
     def check(self) -> None:
-        self.require_range("cost", 0, open_low=True)
+        self.require_range("cost", 1e-6, 1e6)
         self.require_range("tolerance", 0, open_low=True)
         self.require_range("passes", 1)
         self.require_range("prune", 0)
@@ -142,7 +142,7 @@ class NodeTrainer:
                 if len(pieces[node]) == self._blocks(node):
                     chunks[node] = self._packed(node, big.pop(node), pieces.pop(node))
             if node in chunks:
-                advance(int(self._starts[node + 1] - self._starts[node]))
+                advance(self._count(node))
         return Chunks.joined([chunks[node] for node in nodes])
 
     def _work(self, node: int, blocks: range, big: dict[int, _Local]) -> tuple[int, Chunks | dict[int, _Piece]]:
@@ -176,11 +176,10 @@ class NodeTrainer:
         """One block of a node's children, solved and pruned."""
         first = int(self._starts[node]) + block * LANES
         count = min(LANES, int(self._starts[node + 1]) - first)
-        if self._count(node) == 1:  # an only child is certain
-            nothing = np.empty(0, np.int32), np.empty(0, np.uint16), np.empty(0, np.float32)
-            return nothing, np.full(LANES, np.inf, np.float32)
+        if self._documents is not None and self._count(node) == 1:  # whoever comes here has the only child
+            return NO_WEIGHTS, np.full(LANES, np.inf, np.float32)
         if not len(local.documents):  # nobody comes here: a label without documents is nobody's
-            return (np.empty(0, np.int32), np.empty(0, np.uint16), np.empty(0, np.float32)), -np.ones(LANES, np.float32)
+            return NO_WEIGHTS, np.full(LANES, -1.0, np.float32)
         aim = self._objective
         # Where a node sees a part of the documents, errors weigh as much against the logistic loss as at the root.
         scale = len(self._rows.squares) / max(1, len(local.documents)) if aim.loss == "logistic" else 1.0
@@ -267,9 +266,3 @@ def _signs(
         for i in range(child_indptr[first + lane], child_indptr[first + lane + 1]):
             out[np.searchsorted(documents, child_documents[i]), lane] = 1
     return out
-
-
-def batches(nodes: int, at_once: int) -> Iterator[range]:
-    """Ranges of at most `at_once` nodes."""
-    for start in range(0, nodes, at_once):
-        yield range(start, min(start + at_once, nodes))

@@ -193,6 +193,11 @@ class Model(ABC):
 
         What `predict` gives, with less around it: for callers that have one document at a time.
         """
+        if isinstance(document, np.ndarray) and document.ndim == 1:
+            document = document[None, :]
+        if not isinstance(document, (str, np.ndarray)) and not sp.issparse(document):
+            kind = type(document).__name__
+            raise DataError(f"'tag' takes one text or one row of features. Got {kind}: for several, use predict.")
         if not self._is_plain_row(document) or isinstance(k, bool) or not isinstance(k, int) or k < 1:
             answer = self.predict([document] if isinstance(document, str) else document, k)
             if len(answer) != 1:
@@ -278,6 +283,8 @@ class Model(ABC):
                 name.removeprefix("model."): array for name, array in state.arrays.items() if name.startswith("model.")
             }
             model._restore(State(state.values, arrays, state.tables))
+        except ModelFormatError as error:
+            raise ModelFormatError(f"{folder}: {error}") from None
         except XmtcError:
             raise
         except (KeyError, ValueError, TypeError, IndexError) as error:
@@ -339,6 +346,7 @@ class Model(ABC):
             and document.dtype == np.float32
             and document.has_canonical_format
             and bool(np.isfinite(document.data).all())
+            and (not document.nnz or (document.indices[0] >= 0 and document.indices[-1] < document.shape[1]))
         )
 
     def _allowed(self, allow: Choice | None, deny: Choice | None) -> Mask | None:

@@ -27,7 +27,7 @@ class LinearTreeSettings(Objective):
     """Settings of models that search label trees of linear classifiers."""
 
     trees: int = 3
-    """Trees whose probabilities are averaged."""
+    """Trees whose probabilities are averaged; labels that fit into one leaf make one tree."""
     beam: int = 10
     """Nodes that are followed on each level of a tree; 0 follows all."""
     power: int = 3
@@ -39,16 +39,48 @@ class LinearTreeSettings(Objective):
 
     def check(self) -> None:
         super().check()
-        self.require_range("trees", 1)
+        self.require_range("trees", 1, 1000)
         self.require_range("beam", 0)
         self.require_range("power", 2, 3)
         self.require_range("label_features", 0)
 
 
-class LinearTreeModel(Model):
-    """Trees over the labels; every node has a linear classifier for each of its children."""
+class ForestModel(Model):
+    """A model whose answers come from a forest of linear classifiers on tf-idf."""
 
     can = frozenset({"text", "features", "explain", "score"})
+    _features: DocumentFeatures
+    _forest: Forest
+
+    @abstractmethod
+    def _search(self) -> tuple[int, int]:
+        """Beam and link of the forest."""
+
+    def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
+        return self._forest.predict(self._features.transform(batch, self.runtime), k, allowed, self.runtime.threads)
+
+    def _tag(self, row: Csr, k: int) -> tuple[Labels, Scores]:
+        return self._forest.predict_one(unit_rows(row), k)
+
+    def _score(self, batch: Dataset, candidates: Labels) -> Scores:
+        return self._forest.score(self._features.transform(batch, self.runtime), candidates, self.runtime.threads)
+
+    def _state(self) -> State:
+        kept = self._features.state()
+        kept.arrays.update({f"forest.{name}": array for name, array in self._forest.state().items()})
+        return kept
+
+    def _restore(self, state: State) -> None:
+        self._features = DocumentFeatures.from_state(self.config.text, state)
+        arrays = {name.removeprefix("forest."): a for name, a in state.arrays.items() if name.startswith("forest.")}
+        beam, link = self._search()
+        self._forest = Forest.from_state(
+            arrays, labels=len(self.label_counts), width=self._features.width, beam=beam, link=link
+        )
+
+
+class LinearTreeModel(ForestModel):
+    """Trees over the labels; every node has a linear classifier for each of its children."""
 
     @abstractmethod
     def _grow(self, rows: Csr, labels: Csr, seed: int, run: Run) -> LabelTree:
@@ -78,19 +110,13 @@ class LinearTreeModel(Model):
                 progress=run.progress,
             )
             trees.append((tree, chunks))
-        self._forest = Forest(trees, numbers, beam=self.config.beam, link=self._link())
+            if tree.depth == 1:  # the others would be the same
+                break
+        beam, link = self._search()
+        self._forest = Forest(trees, numbers, beam=beam, link=link)
 
-    def _link(self) -> int:
-        return SIGMOID if self.config.loss == "logistic" else int(self.config.power)
-
-    def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
-        return self._forest.predict(self._features.transform(batch, self.runtime), k, allowed, self.runtime.threads)
-
-    def _tag(self, row: Csr, k: int) -> tuple[Labels, Scores]:
-        return self._forest.predict_one(unit_rows(row), k)
-
-    def _score(self, batch: Dataset, candidates: Labels) -> Scores:
-        return self._forest.score(self._features.transform(batch, self.runtime), candidates, self.runtime.threads)
+    def _search(self) -> tuple[int, int]:
+        return self.config.beam, SIGMOID if self.config.loss == "logistic" else self.config.power
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         row = self._features.transform(as_dataset([text]), self.runtime)
@@ -102,13 +128,3 @@ class LinearTreeModel(Model):
             path.append(PathStep(depth, step.probability, tuple(self.labels.name(int(other)) for other in often)))
         name = self.labels.name(label)
         return Explanation("tokens", text, name, score, tuple(evidence), reasons.bias, tuple(path))
-
-    def _state(self) -> State:
-        kept = self._features.state()
-        kept.arrays.update({f"forest.{name}": array for name, array in self._forest.state().items()})
-        return kept
-
-    def _restore(self, state: State) -> None:
-        self._features = DocumentFeatures.from_state(self.config.text, state)
-        arrays = {name.removeprefix("forest."): a for name, a in state.arrays.items() if name.startswith("forest.")}
-        self._forest = Forest.from_state(arrays, beam=self.config.beam, link=self._link())

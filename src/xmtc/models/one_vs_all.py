@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from xmtc.dataset import Csr, Dataset, as_dataset
+from xmtc.dataset import Dataset, as_dataset
 from xmtc.explanation import Explanation
 from xmtc.linear.forest import Forest, train_flat
 from xmtc.linear.search import SIGMOID
 from xmtc.linear.training import Objective, Rows, numbers_by_frequency
-from xmtc.models.base import Labels, Mask, Model, Run, Scores
-from xmtc.store import State
-from xmtc.text.features import DocumentFeatures, unit_rows
+from xmtc.models.base import Run
+from xmtc.models.linear_tree import ForestModel
+from xmtc.text.features import DocumentFeatures
 from xmtc.text.tfidf import TextSettings
 
 
@@ -29,7 +29,7 @@ class OneVsAllSettings(Objective):
     of = "one_vs_all"
 
 
-class OneVsAll(Model):
+class OneVsAll(ForestModel):
     """A linear classifier for each label (L2-regularised squared hinge on tf-idf), small weights pruned.
 
     A score is the logistic function of the margin.
@@ -37,7 +37,6 @@ class OneVsAll(Model):
 
     name = "one_vs_all"
     Config = OneVsAllSettings
-    can = frozenset({"text", "features", "explain", "score"})
 
     def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
         self._features, rows = DocumentFeatures.fit(train, self.config.text, run.runtime, run.progress)
@@ -55,26 +54,10 @@ class OneVsAll(Model):
         )
         self._forest = Forest([flat], numbers, beam=0, link=SIGMOID)
 
-    def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
-        return self._forest.predict(self._features.transform(batch, self.runtime), k, allowed, self.runtime.threads)
-
-    def _tag(self, row: Csr, k: int) -> tuple[Labels, Scores]:
-        return self._forest.predict_one(unit_rows(row), k)
-
-    def _score(self, batch: Dataset, candidates: Labels) -> Scores:
-        return self._forest.score(self._features.transform(batch, self.runtime), candidates, self.runtime.threads)
+    def _search(self) -> tuple[int, int]:
+        return 0, SIGMOID
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         reasons = self._forest.reasons(self._features.transform(as_dataset([text]), self.runtime), label)
         evidence = self._features.evidence(text, reasons.weights)
         return Explanation("tokens", text, self.labels.name(label), score, tuple(evidence), reasons.bias)
-
-    def _state(self) -> State:
-        kept = self._features.state()
-        kept.arrays.update({f"forest.{name}": array for name, array in self._forest.state().items()})
-        return kept
-
-    def _restore(self, state: State) -> None:
-        self._features = DocumentFeatures.from_state(self.config.text, state)
-        arrays = {name.removeprefix("forest."): a for name, a in state.arrays.items() if name.startswith("forest.")}
-        self._forest = Forest.from_state(arrays, beam=0, link=SIGMOID)
