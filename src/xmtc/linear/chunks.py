@@ -21,7 +21,7 @@ EMPTY = -1
 """A place of the hash table that no feature has."""
 ABSENT = -(1 << 31)
 """The row of a feature that a chunk does not know. Dense rows are ≥ 0, sparse row r is −1 − r."""
-DENSE_SHARE = 16
+DENSE_SHARE = 8
 """A row is dense when at least one in so many of its columns has a weight."""
 
 Triplets = tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.float32]]

@@ -29,7 +29,7 @@ Sparse = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
 """Rows as kernels take them: where each starts, numbers of features inside the trees, values."""
 
 _NOTHING = np.empty(0, dtype=bool)
-ROWS_AT_ONCE = 4096
+ROWS_AT_ONCE = 16_384
 """Rows searched together by a thread."""
 CELLS = 1 << 22
 """Probabilities held at once while trees are put together: 16 MiB."""

@@ -19,8 +19,8 @@ from xmtc.linear.chunks import Chunks, longest_row, scratch_for, table_bits, wri
 
 SIGMOID = 0
 """The link that takes ln σ(margin) as the log-probability of an edge; 2 and 3 take −max(0, 1 − margin)^link."""
-FIRST_ROUND = 3
-"""Nodes of the beam that are scored before any is left out."""
+FIRST_ROUND = 1
+"""Nodes of the beam that are scored before any is left out; then twice as many each round."""
 
 
 class SearchTree(NamedTuple):
@@ -205,7 +205,7 @@ def search_rows(
         next_held = np.zeros(rows, np.int64)
         done = 0
         while done < beam_nodes.shape[1]:
-            upto = min(first_round, beam_nodes.shape[1]) if done == 0 else beam_nodes.shape[1]
+            upto = min(max(first_round, 2 * done), beam_nodes.shape[1])  # twice as many each round
             starts, pairs = _grouped(
                 beam_nodes, beam_scores, beam_held, next_scores, next_held, done, upto, start, stop
             )

@@ -33,7 +33,7 @@ class Objective(Settings):
     """Price of a training error against large weights (C of a support vector machine)."""
     tolerance: float = 0.1
     """Leave a document alone when no gradient of its dual variables is larger, and stop when none is."""
-    passes: int = 8
+    passes: int = 6
     """Stop after this many passes over the documents at the latest."""
     prune: float = 0.1
     """Forget weights closer to zero than this."""

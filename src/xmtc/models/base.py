@@ -41,7 +41,7 @@ Mask = NDArray[np.bool_]
 Choice = Iterable[str] | NDArray[Any]
 """Labels that are meant: their keys, or an array of their numbers, or one truth value for each label."""
 
-BATCH = 4096
+BATCH = 16_384
 """Documents predicted at once; the answer does not depend on it."""
 
 
