@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from xmtc.errors import ModelFormatError
 from xmtc.jit import frozen, inlined, kernel
-from xmtc.linear.lanes import LANES, add_dot, add_wide_dot, widened
+from xmtc.linear.lanes import LANES, add_dot, add_narrow_dot, add_wide_dot, widened
 
 EMPTY = -1
 """A place of the hash table that no feature has."""
@@ -286,39 +286,6 @@ def _row_of(chunks: Any, node: Any, bits: Any, feature: Any, absent: Any) -> Any
         place = (place + 1) & ((1 << bits) - 1)
 
 
-@inlined
-def _add_weights(
-    chunks: Any,
-    node: Any,
-    dense_rows: Any,
-    dense_values: Any,
-    dense_count: Any,
-    sparse_rows: Any,
-    sparse_values: Any,
-    sparse_count: Any,
-    sums: Any,
-    lanes: Any,
-) -> None:
-    """sums[c] = bias + Σ value · weight of child c, over the rows that a document has in this chunk."""
-    first_bias = chunks.bias_start[node]
-    width = chunks.bias_start[node + 1] - first_bias
-    for column in range(width):
-        sums[column] = chunks.bias[first_bias + column]
-    first_row, first_entry = chunks.sparse_row_start[node], chunks.sparse_start[node]
-    for p in range(sparse_count):
-        row, value = sparse_rows[p], sparse_values[p]
-        start = chunks.sparse_ends[first_row + row - 1] if row > 0 else 0
-        for i in range(first_entry + start, first_entry + chunks.sparse_ends[first_row + row]):
-            sums[chunks.sparse_columns[i]] += value * widened(chunks.sparse_weights[i])
-    offset, column = chunks.dense_start[node], 0
-    while column + 4 * lanes <= width:
-        add_wide_dot(dense_rows, dense_values, 0, dense_count, chunks.dense, offset + column, width, sums, column)
-        column += 4 * lanes
-    while column < width:
-        add_dot(dense_rows, dense_values, 0, dense_count, chunks.dense, offset + column, width, sums, column)
-        column += lanes
-
-
 class Scratch(NamedTuple):
     """Room for the rows that a document has in a chunk, dense and sparse ones apart, and for its margins."""
 
@@ -352,7 +319,7 @@ def scratch_for(words: Any, chunks: Any) -> Any:
 
 
 @inlined
-def write_margins(
+def gather_rows(
     chunks: Any,
     node: Any,
     lookup: Any,
@@ -364,9 +331,11 @@ def write_margins(
     last: Any,
     scratch: Any,
     absent: Any,
-    lanes: Any,
-) -> None:
-    """The margins of a node's children for one document, its words looked up in `lookup` or in the hash table."""
+) -> Any:
+    """The rows that a document has in a chunk, its words looked up in `lookup` or in the hash table.
+
+    Sparse rows are added up at once, on top of the biases; returns how many dense ones are left to add.
+    """
     dense, sparse = 0, 0
     for p in range(first, last):  # without branches: a row is written to both lists and stays in one, or in none
         row = lookup[features[p]] if has_lookup else _row_of(chunks, node, bits, features[p], absent)
@@ -376,18 +345,40 @@ def write_margins(
         scratch.sparse_rows[sparse] = -1 - row
         scratch.sparse_values[sparse] = values[p]
         sparse += (row < 0) & (row != absent)
-    _add_weights(
-        chunks,
-        node,
-        scratch.dense_rows,
-        scratch.dense_values,
-        dense,
-        scratch.sparse_rows,
-        scratch.sparse_values,
-        sparse,
-        scratch.margins,
-        lanes,
-    )
+    first_bias = chunks.bias_start[node]
+    for column in range(chunks.bias_start[node + 1] - first_bias):
+        scratch.margins[column] = chunks.bias[first_bias + column]
+    first_row, first_entry = chunks.sparse_row_start[node], chunks.sparse_start[node]
+    for p in range(sparse):
+        row, value = scratch.sparse_rows[p], scratch.sparse_values[p]
+        start = chunks.sparse_ends[first_row + row - 1] if row > 0 else 0
+        for i in range(first_entry + start, first_entry + chunks.sparse_ends[first_row + row]):
+            scratch.margins[chunks.sparse_columns[i]] += value * widened(chunks.sparse_weights[i])
+    return dense
+
+
+@inlined
+def add_dense(chunks: Any, node: Any, dense: Any, scratch: Any, lanes: Any) -> None:
+    """Add the dense rows: the margins of all children are then complete."""
+    width, column = chunks.bias_start[node + 1] - chunks.bias_start[node], 0
+    rows, values, margins, start = scratch.dense_rows, scratch.dense_values, scratch.margins, chunks.dense_start[node]
+    while column + 4 * lanes <= width:
+        add_wide_dot(rows, values, 0, dense, chunks.dense, start + column, width, margins, column)
+        column += 4 * lanes
+    while column < width:
+        add_dot(rows, values, 0, dense, chunks.dense, start + column, width, margins, column)
+        column += lanes
+
+
+@inlined
+def add_dense_block(chunks: Any, node: Any, dense: Any, column: Any, scratch: Any, lanes: Any) -> None:
+    """What `add_dense` adds, to the bit, for the sixteen columns around one."""
+    width, column = chunks.bias_start[node + 1] - chunks.bias_start[node], column // lanes * lanes
+    rows, values, margins, start = scratch.dense_rows, scratch.dense_values, scratch.margins, chunks.dense_start[node]
+    if column < width // (4 * lanes) * (4 * lanes):
+        add_narrow_dot(rows, values, 0, dense, chunks.dense, start + column, width, margins, column)
+    else:
+        add_dot(rows, values, 0, dense, chunks.dense, start + column, width, margins, column)
 
 
 @inlined

@@ -132,6 +132,7 @@ def _dot(lanes: int, chains: int) -> Any:
 
 add_dot = _dot(LANES, chains=2)
 add_wide_dot = _dot(4 * LANES, chains=1)
+add_narrow_dot = _dot(LANES, chains=1)  # a quarter of the wide one, to the bit
 
 
 def _add_rows(_: Any, rows: Any, values: Any, first: Any, last: Any, steps: Any, weights: Any) -> Any:

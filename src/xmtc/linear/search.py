@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 from xmtc.jit import frozen, inlined, kernel
 from xmtc.labels.tree import LabelTree
 from xmtc.linear import chunks, lanes
-from xmtc.linear.chunks import Chunks, longest_row, scratch_for, table_bits, write_lookup, write_margins
+from xmtc.linear.chunks import (
+    Chunks,
+    add_dense,
+    add_dense_block,
+    gather_rows,
+    longest_row,
+    scratch_for,
+    table_bits,
+    write_lookup,
+)
 
 SIGMOID = 0
 """The link that takes ln σ(margin) as the log-probability of an edge; 2 and 3 take −max(0, 1 − margin)^link."""
@@ -150,9 +159,10 @@ def search_row(
                 break
             node = nodes[at]
             bits = table_bits(tree.chunks, node)
-            write_margins(
-                tree.chunks, node, lookup, False, bits, features, values, 0, len(features), scratch, absent, lanes
+            dense = gather_rows(
+                tree.chunks, node, lookup, False, bits, features, values, 0, len(features), scratch, absent
             )
+            add_dense(tree.chunks, node, dense, scratch, lanes)
             next_held = _add_children(
                 tree,
                 node,
@@ -226,7 +236,7 @@ def search_rows(
                 bits = table_bits(tree.chunks, node)
                 for pair in group:
                     row = pair // beam_nodes.shape[1]
-                    write_margins(
+                    dense = gather_rows(
                         tree.chunks,
                         node,
                         lookup,
@@ -238,8 +248,8 @@ def search_rows(
                         indptr[row + 1],
                         scratch,
                         absent,
-                        lanes,
                     )
+                    add_dense(tree.chunks, node, dense, scratch, lanes)
                     next_held[row] = _add_children(
                         tree,
                         node,
@@ -329,13 +339,13 @@ def score_rows(
                     node = tree.parent[node]
         order = np.argsort(places)  # candidates of one node stand together on every level
         for level in range(levels):
-            node = -1
+            node, block, dense = -1, -1, 0
             for column in order:
                 if places[column] < 0:
                     continue
                 if above[level, column] != node:
-                    node = above[level, column]
-                    write_margins(
+                    node, block = above[level, column], -1
+                    dense = gather_rows(
                         tree.chunks,
                         node,
                         lookup,
@@ -347,8 +357,11 @@ def score_rows(
                         indptr[row + 1],
                         scratch,
                         absent,
-                        lanes,
                     )
                 child = places[column] if level == depth - 1 else above[level + 1, column]
-                out[row, column] += _link(scratch.margins[child - tree.first[node]], link)
+                child -= tree.first[node]
+                if child // lanes != block:  # children ascend: each block is added once
+                    block = child // lanes
+                    add_dense_block(tree.chunks, node, dense, child, scratch, lanes)
+                out[row, column] += _link(scratch.margins[child], link)
     return out
