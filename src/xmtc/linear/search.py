@@ -58,9 +58,7 @@ class SearchTree(NamedTuple):
         inner = levels[-2]
         parent = np.concatenate([[-1], np.repeat(np.arange(inner), count[:inner])])
         leaf = np.repeat(np.arange(inner, levels[-1]), count[inner:])
-        place = np.empty(len(tree.order), dtype=np.int64)
-        place[tree.order] = np.arange(len(tree.order))
-        arrays = (first, count, levels, parent, leaf, tree.order, place)
+        arrays = (first, count, levels, parent, leaf, tree.order, tree.place_of())
         first, count, levels, parent, leaf, order, place = (frozen(a.astype(np.int64, copy=False)) for a in arrays)
         return cls(first, count, levels, parent, leaf, order, place, weights)
 

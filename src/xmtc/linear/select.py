@@ -40,34 +40,6 @@ def best_of_rows(
     return found, given
 
 
-@kernel()
-def best_of_block(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """(m, k) columns with the largest scores of each row of a dense block; equal scores are ordered by column."""
-    found = np.full((len(scores), k), -1, np.int64)
-    given = np.full((len(scores), k), -np.inf, np.float32)
-    for row in range(len(scores)):
-        held = 0
-        for label in range(scores.shape[1]):
-            if held < k or scores[row, label] > given[row, k - 1]:
-                held = _insert(found[row], given[row], held, label, scores[row, label])
-    return found, given
-
-
-@kernel()
-def best_of_columns(
-    scores: NDArray[np.float32], columns: NDArray[np.int64], k: int
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """What `best_of_block` gives when only these columns, which ascend, may be chosen."""
-    found = np.full((len(scores), k), -1, np.int64)
-    given = np.full((len(scores), k), -np.inf, np.float32)
-    for row in range(len(scores)):
-        held = 0
-        for label in columns:
-            if held < k or scores[row, label] > given[row, k - 1]:
-                held = _insert(found[row], given[row], held, label, scores[row, label])
-    return found, given
-
-
 def only_allowed(
     indptr: NDArray[np.int64], labels: NDArray[np.int32], scores: NDArray[np.float32], allowed: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from xmtc.config import Settings
 from xmtc.dataset import Csr
 from xmtc.jit import kernel
-from xmtc.linear.chunks import NO_WEIGHTS, Chunks, packed, pruned
+from xmtc.linear.chunks import NO_WEIGHTS, Chunks, Triplets, packed, pruned
 from xmtc.linear.lanes import LANES
 from xmtc.linear.solver import row_squares, solve
 from xmtc.parallel import run_parallel
@@ -206,7 +206,7 @@ class NodeTrainer:
         )
 
 
-_Piece = tuple[tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.float32]], NDArray[np.float32]]
+_Piece = tuple[Triplets, NDArray[np.float32]]
 
 
 @kernel(outputs=("scratch",))

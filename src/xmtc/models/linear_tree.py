@@ -53,8 +53,8 @@ class ForestModel(Model):
     _forest: Forest
 
     @abstractmethod
-    def _search(self) -> tuple[int, int]:
-        """Beam and link of the forest."""
+    def _beam_and_link(self) -> tuple[int, int]:
+        """How the forest is searched."""
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
         return self._forest.predict(self._features.transform(batch, self.runtime), k, allowed, self.runtime.threads)
@@ -73,7 +73,7 @@ class ForestModel(Model):
     def _restore(self, state: State) -> None:
         self._features = DocumentFeatures.from_state(self.config.text, state)
         arrays = {name.removeprefix("forest."): a for name, a in state.arrays.items() if name.startswith("forest.")}
-        beam, link = self._search()
+        beam, link = self._beam_and_link()
         self._forest = Forest.from_state(
             arrays, labels=len(self.label_counts), width=self._features.width, beam=beam, link=link
         )
@@ -112,10 +112,10 @@ class LinearTreeModel(ForestModel):
             trees.append((tree, chunks))
             if tree.depth == 1:  # the others would be the same
                 break
-        beam, link = self._search()
+        beam, link = self._beam_and_link()
         self._forest = Forest(trees, numbers, beam=beam, link=link)
 
-    def _search(self) -> tuple[int, int]:
+    def _beam_and_link(self) -> tuple[int, int]:
         return self.config.beam, SIGMOID if self.config.loss == "logistic" else self.config.power
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:

@@ -30,7 +30,7 @@ class OneVsAllSettings(Objective):
 
 
 class OneVsAll(ForestModel):
-    """A linear classifier for each label (L2-regularised squared hinge on tf-idf), small weights pruned.
+    """A linear classifier for each label (L2-regularised, on tf-idf), small weights pruned.
 
     A score is the logistic function of the margin.
     """
@@ -52,9 +52,10 @@ class OneVsAll(ForestModel):
             workspace=run.workspace,
             progress=run.progress,
         )
-        self._forest = Forest([flat], numbers, beam=0, link=SIGMOID)
+        beam, link = self._beam_and_link()
+        self._forest = Forest([flat], numbers, beam=beam, link=link)
 
-    def _search(self) -> tuple[int, int]:
+    def _beam_and_link(self) -> tuple[int, int]:
         return 0, SIGMOID
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
