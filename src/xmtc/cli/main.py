@@ -15,7 +15,7 @@ import typer
 
 from xmtc import __version__
 from xmtc.cli import data
-from xmtc.cli.common import ModelFolder, Threads, check_choice, clean, make_runtime, say, tell
+from xmtc.cli.common import ModelFolder, Threads, check_choice, check_writable, clean, make_runtime, say, tell
 from xmtc.cli.evaluate import compare, evaluate
 from xmtc.cli.predict import predict
 from xmtc.cli.reading import Labels, Language, NotInLabels, reads_documents
@@ -118,6 +118,11 @@ def train(
     )
 
 
+def in_colour() -> bool:
+    """Whether standard output is a terminal that shows colours, and nobody asked for none (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def flat_settings(settings: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     """Nested settings under dotted names."""
     rows: list[tuple[str, Any]] = []
@@ -139,14 +144,28 @@ def explain(
     folder: ModelFolder,
     text: Annotated[str, typer.Option(help="The text.")],
     label: Annotated[str, typer.Option(help="A label by name or key.", metavar="NAME")],
+    html: Annotated[Path | None, typer.Option(help="Write a page with the words shaded here.", metavar="FILE")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show why a model gives a text a label."""
     from xmtc import workflows
+    from xmtc.cli.shading import page, shaded
     from xmtc.cli.show import explanation
+    from xmtc.files import replace_file
 
+    check_writable(html)
+    if html is not None and html.suffix.lower() not in (".html", ".htm"):
+        raise ConfigError(f"{html}: pages are HTML. Let the name end in .html.")
     found = workflows.explain(folder, clean(text), clean(label), make_runtime())
-    say(json.dumps(found.to_json(), indent=1) if as_json else explanation(found))
+    if html is not None:
+        with replace_file(html) as stream:
+            stream.write(page(found).encode())
+    if as_json:
+        say(json.dumps(found.to_json(), indent=1))
+    else:
+        say(shaded(found, shutil.get_terminal_size().columns) if in_colour() else explanation(found))
+    if html is not None:
+        tell(f"{html}: a page with the words shaded")
 
 
 @app.command()

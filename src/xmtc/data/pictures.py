@@ -71,9 +71,9 @@ def _round_up(number: float) -> int:
 
 _WIDTH, _HEIGHT = 320, 214  # of a panel
 _LEFT, _RIGHT, _GAP = 64, 24, 70  # beside the first panel and the last, and between two: room for the axis
-_FONT = "Helvetica, Arial, 'DejaVu Sans', sans-serif"
-_FILL, _LINE = "#8fb3d9", "#a33b12"
-_INK, _FAINT, _GRID = "#222222", "#5c5c5c", "#e3e3e3"
+FONT = "Helvetica, Arial, 'DejaVu Sans', sans-serif"
+FILL, LINE = "#8fb3d9", "#a33b12"
+INK, FAINT, GRID = "#222222", "#5c5c5c", "#e3e3e3"
 _FLOOR = 0.6  # where a logarithmic axis of counts starts, so that a bar of 1 can be seen
 
 
@@ -91,22 +91,27 @@ def picture(name: str, description: Description, other_name: str | None = None) 
     if other_name is not None and description.other is not None:
         files.append((other_name, description.other))
     panels = _panels([each for _, each in files])
-    names = [_named(each) for each, _ in files]
+    names = [named(each) for each, _ in files]
     facts = [_facts(each) for _, each in files]
     longest = max(9 * len(each) + 7 * len(told) for each, told in zip(names, facts, strict=True))  # in pixels, about
     width = max(_LEFT + len(panels) * (_WIDTH + _GAP) - _GAP, _LEFT + 40 + longest) + _RIGHT
     top = 62 + 34 * len(files)
     height = top + _HEIGHT + 52
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        f'font-family="{_FONT}" role="img">',
-        f"<title>{_safe(' and '.join(names))}</title>",
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-        *_legend(names, facts),
-    ]
+    parts = _legend(names, facts)
     for number, panel in enumerate(panels):
         parts += _drawn(panel, names, _LEFT + number * (_WIDTH + _GAP), top)
-    return "\n".join([*parts, "</svg>", ""])
+    return sheet(" and ".join(names), width, height, parts)
+
+
+def sheet(title: str, width: int, height: int, parts: Sequence[str]) -> str:
+    """An SVG on white with what is drawn on it."""
+    head = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'font-family="{FONT}" role="img">',
+        f"<title>{safe(title)}</title>",
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+    ]
+    return "\n".join([*head, *parts, "</svg>", ""])
 
 
 def _panels(descriptions: list[Description]) -> list[_Panel]:
@@ -147,34 +152,34 @@ def _legend(names: list[str], facts: list[str]) -> list[str]:
         line = 28 + 19 * number
         parts += [
             f'<rect x="{_LEFT}" y="{line - 11}" width="20" height="11" {_style(number)}/>',
-            f'<text x="{_LEFT + 28}" y="{line}" font-size="14" fill="{_INK}"><tspan font-weight="bold">'
-            f'{_safe(name)}</tspan><tspan fill="{_FAINT}" font-size="12" dx="10">{told}</tspan></text>',
+            f'<text x="{_LEFT + 28}" y="{line}" font-size="14" fill="{INK}"><tspan font-weight="bold">'
+            f'{safe(name)}</tspan><tspan fill="{FAINT}" font-size="12" dx="10">{told}</tspan></text>',
         ]
     return parts
 
 
 def _style(number: int) -> str:
-    return f'fill="{_FILL}"' if number == 0 else f'fill="none" stroke="{_LINE}" stroke-width="1.6"'
+    return f'fill="{FILL}"' if number == 0 else f'fill="none" stroke="{LINE}" stroke-width="1.6"'
 
 
 def _drawn(panel: _Panel, names: list[str], left: float, top: float) -> list[str]:
     y = top - 15 * len(names) - 9
     parts = [
         f'<g class="panel" data-panel="{panel.title}">',
-        f'<text x="{left}" y="{y}" font-size="13" font-weight="bold" fill="{_INK}">{panel.title.capitalize()}</text>',
+        f'<text x="{left}" y="{y}" font-size="13" font-weight="bold" fill="{INK}">{panel.title.capitalize()}</text>',
     ]
     for number, distribution in enumerate(panel.distributions):
         line, indent = y + 16 + 15 * number, 14 if len(names) > 1 else 0
         if indent:
             parts.append(f'<rect x="{left}" y="{line - 8}" width="9" height="8" {_style(number)}/>')
         parts.append(
-            f'<text x="{left + indent}" y="{line}" font-size="11" fill="{_FAINT}">{_summary(distribution)}</text>'
+            f'<text x="{left + indent}" y="{line}" font-size="11" fill="{FAINT}">{_summary(distribution)}</text>'
         )
     if any(each.total for each in panel.distributions):
         parts += _histogram(panel, names, left, top + _HEIGHT)
     else:
         middle = f'x="{left + _WIDTH / 2:g}" y="{top + _HEIGHT / 2:g}"'
-        parts.append(f'<text {middle} font-size="12" text-anchor="middle" fill="{_FAINT}">nothing to draw</text>')
+        parts.append(f'<text {middle} font-size="12" text-anchor="middle" fill="{FAINT}">nothing to draw</text>')
     return [*parts, "</g>"]
 
 
@@ -211,7 +216,7 @@ def _logarithmic(counts: list[NDArray[np.int64]]) -> _Upright:
 def _percent(counts: list[NDArray[np.int64]]) -> _Upright:
     shares = [100 * each / max(int(each.sum()), 1) for each in counts]
     highest = max(float(each.max()) for each in shares)
-    gap, pixels = _nice_step(highest / 6), _HEIGHT / (1.06 * highest)
+    gap, pixels = nice_step(highest / 6), _HEIGHT / (1.06 * highest)
     marks = [(mark * gap * pixels, f"{mark * gap:g}") for mark in range(int(1.06 * highest / gap) + 1)]
     return _Upright([(each * pixels).tolist() for each in shares], marks)
 
@@ -222,14 +227,7 @@ def _histogram(panel: _Panel, names: list[str], left: float, bottom: float) -> l
     upright = _logarithmic(counts) if panel.logarithmic else _percent(counts)
     step = _WIDTH / (len(bins.edges) - 1)
     things = "label" if panel.logarithmic else "document"
-    right, middle = left + _WIDTH, bottom - _HEIGHT / 2
-    parts = []
-    for height, told in upright.marks:
-        level = bottom - height
-        parts += [
-            f'<line x1="{left}" x2="{right}" y1="{level:.1f}" y2="{level:.1f}" stroke="{_GRID}"/>',
-            f'<text x="{left - 6}" y="{level + 3.5:.1f}" font-size="11" text-anchor="end" fill="{_INK}">{told}</text>',
-        ]
+    parts = grid(upright.marks, left, bottom, _WIDTH)
     for number, (values, heights) in enumerate(zip(counts, upright.heights, strict=True)):
         whose = f"{names[number]}, " if len(names) > 1 else ""
         tips = [
@@ -237,19 +235,49 @@ def _histogram(panel: _Panel, names: list[str], left: float, bottom: float) -> l
             for bar, count in enumerate(values.tolist())
         ]
         parts += _bars(number, values.tolist(), heights, tips, left, bottom, step)
-    parts.append(f'<line x1="{left}" x2="{right}" y1="{bottom}" y2="{bottom}" stroke="{_INK}"/>')
-    for place, told in _ticks(bins, panel.logarithmic, step):
+    ticks = _ticks(bins, panel.logarithmic, step)
+    beside = f"{things}s{'' if panel.logarithmic else ', %'}"
+    return [*parts, *axes(ticks, left, bottom, _WIDTH, _HEIGHT, below=panel.title, beside=beside)]
+
+
+def grid(marks: Sequence[tuple[float, str]], left: float, bottom: float, width: float) -> list[str]:
+    """Faint lines across a panel, each (pixels above its bottom, what it stands for)."""
+    right = left + width
+    parts = []
+    for height, told in marks:
+        level = bottom - height
+        parts += [
+            f'<line x1="{left}" x2="{right}" y1="{level:.1f}" y2="{level:.1f}" stroke="{GRID}"/>',
+            f'<text x="{left - 6}" y="{level + 3.5:.1f}" font-size="11" text-anchor="end" fill="{INK}">{told}</text>',
+        ]
+    return parts
+
+
+def axes(
+    ticks: Sequence[tuple[float, str]],
+    left: float,
+    bottom: float,
+    width: float,
+    height: float,
+    *,
+    below: str,
+    beside: str,
+) -> list[str]:
+    """The horizontal axis with its ticks, each (pixels from the left, what stands there), and the names of both."""
+    right, middle = left + width, bottom - height / 2
+    parts = [f'<line x1="{left}" x2="{right}" y1="{bottom}" y2="{bottom}" stroke="{INK}"/>']
+    for place, told in ticks:
         x = f"{left + place:.1f}"
         parts += [
-            f'<line x1="{x}" x2="{x}" y1="{bottom}" y2="{bottom + 4}" stroke="{_INK}"/>',
-            f'<text x="{x}" y="{bottom + 17}" font-size="11" text-anchor="middle" fill="{_INK}">{told}</text>',
+            f'<line x1="{x}" x2="{x}" y1="{bottom}" y2="{bottom + 4}" stroke="{INK}"/>',
+            f'<text x="{x}" y="{bottom + 17}" font-size="11" text-anchor="middle" fill="{INK}">{told}</text>',
         ]
     return [
         *parts,
-        f'<text x="{left + _WIDTH / 2:g}" y="{bottom + 36}" font-size="12" text-anchor="middle" fill="{_INK}">'
-        f"{panel.title}</text>",
-        f'<text x="{left - 40}" y="{middle:g}" font-size="12" text-anchor="middle" fill="{_INK}" '
-        f'transform="rotate(-90 {left - 40} {middle:g})">{things}s{"" if panel.logarithmic else ", %"}</text>',
+        f'<text x="{left + width / 2:g}" y="{bottom + 36}" font-size="12" text-anchor="middle" fill="{INK}">'
+        f"{below}</text>",
+        f'<text x="{left - 40}" y="{middle:g}" font-size="12" text-anchor="middle" fill="{INK}" '
+        f'transform="rotate(-90 {left - 40} {middle:g})">{beside}</text>',
     ]
 
 
@@ -260,11 +288,11 @@ def _bars(
     inset = min(step * 0.06, 1.0)
     parts = []
     for bar, (value, tall, tip) in enumerate(zip(values, heights, tips, strict=True)):
-        look = f'fill="{_FILL}"' if number == 0 else 'fill="none" pointer-events="all"'
+        look = f'fill="{FILL}"' if number == 0 else 'fill="none" pointer-events="all"'
         parts.append(
             f'<rect class="bar file-{number}" data-count="{value}" x="{left + bar * step + inset:.2f}" '
             f'y="{bottom - tall:.2f}" width="{step - 2 * inset:.2f}" height="{tall:.2f}" {look}>'
-            f"<title>{_safe(tip)}</title></rect>"
+            f"<title>{safe(tip)}</title></rect>"
         )
     if number:
         way = [f"M{left:.2f} {bottom:.2f}"]
@@ -295,7 +323,7 @@ def _ticks(bins: Bins, logarithmic: bool, step: float) -> list[tuple[float, str]
     return ticks
 
 
-def _nice_step(number: float) -> float:
+def nice_step(number: float) -> float:
     """The next of …, 0.5, 1, 2, 5, 10, …"""
     power = 10.0 ** math.floor(math.log10(number))
     return next(step * power for step in (1, 2, 5, 10) if step * power >= number * 0.999)
@@ -309,10 +337,11 @@ def short_number(value: int) -> str:
     return str(value)
 
 
-def _named(name: str) -> str:
+def named(name: str) -> str:
     """A file's name, short enough for a line; its end says more than its start."""
     return shown(name if len(name) <= 48 else "…" + name[-47:])
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
+    """Text between tags or in an attribute."""
     return escape(text, {'"': "&quot;"})
