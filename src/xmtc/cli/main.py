@@ -19,7 +19,7 @@ from xmtc.cli.common import ModelFolder, Threads, check_choice, check_writable, 
 from xmtc.cli.evaluate import compare, evaluate
 from xmtc.cli.predict import predict
 from xmtc.cli.reading import Labels, Language, NotInLabels, reads_documents
-from xmtc.errors import ConfigError, XmtcError
+from xmtc.errors import ConfigError, XmtcError, shown
 
 app = typer.Typer(
     name="xmtc",
@@ -166,6 +166,30 @@ def explain(
         say(shaded(found, shutil.get_terminal_size().columns) if in_colour() else explanation(found))
     if html is not None:
         tell(f"{html}: a page with the words shaded")
+
+
+@app.command()
+def plot(
+    logs: Annotated[
+        list[Path], typer.Argument(metavar="LOG…", help="Training logs, or models with a log beside them.")
+    ],
+    out: Annotated[Path, typer.Option(help="Draw the curves into this SVG file.", metavar="FILE")],
+    against: Annotated[str, typer.Option(help="Along the axis: epoch, seconds or step.", metavar="WHAT")] = "epoch",
+) -> None:
+    """Draw loss and validation score from training logs."""
+    from xmtc.cli.show import table
+    from xmtc.data.curves import AGAINST, drawn, read_curves, told
+    from xmtc.files import replace_file
+
+    check_choice("--against", against, AGAINST)
+    check_writable(out, *logs)
+    if out.suffix.lower() != ".svg":
+        raise ConfigError(f"{out}: pictures are SVG. Let the name end in .svg.")
+    curves = read_curves(logs, against)
+    with replace_file(out) as stream:
+        stream.write(drawn(curves, against).encode())
+    say(table(["training", "how it went"], [[shown(curve.name), told(curve, against)] for curve in curves]))
+    tell(f"{out}: curves")
 
 
 @app.command()

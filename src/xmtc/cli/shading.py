@@ -165,26 +165,29 @@ def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _wrapped(cells: list[Cell], width: int) -> list[list[Cell]]:
-    """Lines no wider than `width`, broken at blanks, or anywhere in a script that has none."""
+    """Lines no wider than `width`, broken at blanks or beside a wide character; anywhere, if there is neither."""
     lines: list[list[Cell]] = []
     line: list[Cell] = []
-    used, blank = 0, -1  # columns of the line, and where its last blank is
+    used = 0  # columns
+    ends, begins = 0, 0  # the last place to break: where this line would end, and the next one begin
     for cell in cells:
-        wide = cell_len(cell[0])
-        if used + wide > width and cell[0] != " ":
-            cut = blank if blank > 0 else len(line)
-            lines.append(line[:cut])
-            line = line[cut + 1 :] if blank > 0 else []
-            used, blank = sum(cell_len(char) for char, _ in line), -1
-        if cell[0] == " ":
-            if used >= width or not line:
-                if line:
-                    lines.append(line)
-                line, used, blank = [], 0, -1
-                continue
-            blank = len(line)
+        char, wide = cell[0], cell_len(cell[0])
+        if char == " ":
+            ends, begins = len(line), len(line) + 1
+        elif wide == 2:
+            ends, begins = len(line), len(line)
+        if used + wide > width:
+            if not ends:
+                ends = begins = len(line)
+            lines.append(line[:ends])
+            line = line[begins:]
+            used, ends, begins = sum(cell_len(kept) for kept, _ in line), 0, 0
+        if char == " " and not line:
+            continue
         line.append(cell)
         used += wide
+        if wide == 2:
+            ends = begins = len(line)
     return [*lines, line] if line else lines
 
 
