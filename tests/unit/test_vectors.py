@@ -285,7 +285,7 @@ def slow_vectors(
             slope = 1 / (1 + np.exp(-hidden @ outputs[target])) - (draw == 0)
             gradient += slope * outputs[target]
             outputs[target] -= rate * slope * hidden
-        np.subtract.at(inputs, around, rate * gradient / len(around))
+        np.subtract.at(inputs, around, rate * gradient)  # the mean's whole step for each word
 
     for _ in range(settings.epochs):
         for document in documents:

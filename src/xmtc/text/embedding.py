@@ -1,9 +1,8 @@
 """Word vectors learnt from the training texts themselves: word2vec with negative sampling.
 
 CBOW tells a word from the mean of the words around it, skip-gram from each of them. One thread goes through the
-documents in reading order with random numbers of its own, so that a seed gives the same vectors everywhere on a
-machine. A word costs one pass over `negative` + 1 rows, in skip-gram for each word around it; rows of frequent words
-stay in the cache.
+documents in reading order with random numbers of its own, so that nothing depends on the number of threads. A word
+costs one pass over `negative` + 1 rows, in skip-gram one for each word around it.
 """
 
 from __future__ import annotations
@@ -278,5 +277,5 @@ def learn(
                 if near != centre:
                     row = inputs[words[near]]
                     for i in range(width):
-                        row[i] += share * change[i]
+                        row[i] += change[i]  # the mean's whole step for each word, as word2vec does
     state[0] = chance
