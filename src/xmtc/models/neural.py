@@ -1,0 +1,255 @@
+"""What the neural models have in common: word sequences, word vectors, training, members and answers."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from numpy.typing import NDArray
+
+from xmtc.config import Settings
+from xmtc.dataset import Csr, Dataset
+from xmtc.metrics import ndcg
+from xmtc.models.base import Labels, Mask, Model, Run, Scores
+from xmtc.nn.answers import best_labels, candidate_scores
+from xmtc.nn.device import arithmetic, chosen_device, chunk_memory
+from xmtc.nn.documents import Documents
+from xmtc.nn.encoders import Encoder
+from xmtc.nn.heads import Head
+from xmtc.nn.network import Network
+from xmtc.nn.training import Trainer, TrainingSettings
+from xmtc.runtime import Runtime
+from xmtc.store import State
+from xmtc.text.embedding import CorpusVectorSettings, train_vectors
+from xmtc.text.sequences import FIRST_WORD, PADDING, SequenceSettings, WordSequences
+from xmtc.text.tokens import TokenBlock
+from xmtc.text.vectors import read_vectors
+
+SPREAD = 0.3
+"""Standard deviation of the numbers in vectors that are made here; those of GloVe are spread about as much."""
+
+
+@dataclass(frozen=True)
+class NeuralSettings(Settings):
+    """Settings of models that read words in order."""
+
+    members: int = 1
+    """Networks, trained from different seeds, whose probabilities are averaged."""
+    vectors: str = "corpus"
+    """Word vectors to start from: 'corpus' trains them on the training texts, 'random' draws them, or a file."""
+    frozen: bool = False
+    """Keep the word vectors as they are."""
+    corpus: CorpusVectorSettings = field(default_factory=CorpusVectorSettings)
+    """How vectors are trained on the corpus; `width` holds for random ones too."""
+    text: SequenceSettings = field(default_factory=SequenceSettings)
+    """How text becomes a sequence of words."""
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    """How the network is trained."""
+
+    def check(self) -> None:
+        self.require_range("members", 1, 1000)
+        self.require("vectors", bool(self.vectors), "'corpus', 'random' or a file")
+
+
+class NeuralModel(Model):
+    """Word vectors, an encoder and a head; the settings `encoder` and `head` are each model's own."""
+
+    can = frozenset({"text", "score"})
+    _sequences: WordSequences
+    _networks: list[Network]
+
+    @abstractmethod
+    def _encoder(self, width: int) -> Encoder:
+        """A new encoder of words that are `width` wide; its `width` is that of its states or vectors."""
+
+    @abstractmethod
+    def _head(self, labels: int, width: int) -> Head:
+        """A new head on states or vectors of this width."""
+
+    def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
+        assert train.labels is not None
+        torch.set_num_threads(run.runtime.threads)
+        device = chosen_device(run.runtime)
+        self._sequences, sequences = WordSequences.fit(train, self.config.text, run.runtime, run.progress)
+        self.facts = {}
+        table = self._vectors(sequences, run)
+        learnt, watched = self._split(train, sequences, valid, run)
+        documents = Documents(*learnt, device)
+        self._networks = []
+        scores = []
+        for member in range(self.config.members):
+            seed = run.runtime.seed + 104_729 * member
+            network, score = self._train_member(member, seed, table, documents, watched, device, run)
+            self._networks.append(network)
+            scores.append(score)
+        if watched is not None:
+            self.facts["nDCG@5 held out"] = round(float(np.mean(scores)), 4)
+
+    def _train_member(
+        self,
+        member: int,
+        seed: int,
+        table: NDArray[np.float32],
+        documents: Documents,
+        watched: tuple[TokenBlock, Csr] | None,
+        device: torch.device,
+        run: Run,
+    ) -> tuple[Network, float]:
+        """One network, from its finished part, its checkpoint or its start."""
+        done, begun = f"member-{member}", f"checkpoint-{member}"
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(seed)
+            network = self._network(table, device, run.runtime)
+            network.head.start_from(torch.from_numpy(self.label_counts / len(documents)).float())
+            if run.workspace.has(done):
+                arrays, values = run.workspace.load(done)
+                _load(network, arrays)
+                return network, float(values["score"])
+            validate = None
+            if watched is not None:
+                seen, truth = Documents(watched[0], None, device), watched[1]
+
+                def validate() -> float:
+                    return ndcg(best_labels([network], seen, min(5, truth.shape[1]))[0], truth, 5)
+
+            trainer = Trainer(
+                network,
+                documents,
+                self.config.training,
+                seed=seed,
+                free=chunk_memory(device),
+                validate=validate,
+                log=lambda line: run.workspace.log({"member": member, **line}),
+            )
+            trainer.run(run.progress, run.workspace, begun)
+        run.workspace.save(done, _arrays(network), {"score": trainer.course.best_score})
+        run.workspace.drop(begun)
+        return network, trainer.course.best_score
+
+    def _network(self, table: NDArray[np.float32], device: torch.device, runtime: Runtime) -> Network:
+        encoder = self._encoder(table.shape[1])
+        head = self._head(len(self.label_counts), encoder.width)
+        network = Network(
+            torch.from_numpy(np.array(table)),
+            encoder,
+            head,
+            trained_words=not self.config.frozen,
+            compute=arithmetic(runtime, device),
+        )
+        return network.to(device)
+
+    def _vectors(self, sequences: TokenBlock, run: Run) -> NDArray[np.float32]:
+        """(V, e) the word table to start from; what has no vector is drawn at random, padding is zero."""
+        random = np.random.default_rng([run.runtime.seed, 1])
+        if self.config.vectors == "corpus":
+            if not run.workspace.has("vectors"):
+                ids = sequences.ids - np.int32(FIRST_WORD)
+                frequencies = np.bincount(ids[ids >= 0], minlength=len(self._sequences.vocabulary)).astype(np.int64)
+                made = train_vectors(
+                    sequences.indptr, ids, frequencies, self.config.corpus, run.runtime.seed, run.progress
+                )
+                made *= np.float32(SPREAD / max(float(made.std()), 1e-12))
+                run.workspace.save("vectors", {"vectors": made})
+            found = run.workspace.load("vectors")[0]["vectors"]
+            known = np.ones(len(found), dtype=bool)
+        elif self.config.vectors == "random":
+            found = np.zeros((len(self._sequences.vocabulary), self.config.corpus.width), dtype=np.float32)
+            known = np.zeros(len(found), dtype=bool)
+        else:
+            with run.progress.task("reading word vectors", total=1) as task:
+                read = read_vectors(Path(self.config.vectors), self._sequences.words)
+                task.advance()
+            found, known = read.matrix, read.found
+            self.facts["words with a vector"] = f"{100 * read.coverage:.1f} %"
+            self.facts["running words with a vector"] = f"{100 * _running(sequences, known):.1f} %"
+        spread = np.sqrt(3) * (found[known].std() if known.any() else SPREAD)  # drawn ones as the others are
+        table = random.uniform(-spread, spread, (len(found) + FIRST_WORD, found.shape[1])).astype(np.float32)
+        table[FIRST_WORD:][known] = found[known]
+        table[PADDING] = 0.0
+        return table
+
+    def _split(
+        self, train: Dataset, sequences: TokenBlock, valid: Dataset | None, run: Run
+    ) -> tuple[tuple[TokenBlock, Csr], tuple[TokenBlock, Csr] | None]:
+        """Sequences and labels to learn from, and those to watch: the ones given, or held out of the training."""
+        assert train.labels is not None
+        random = np.random.default_rng([run.runtime.seed, 2])
+        most = self.config.training.held_out
+        if valid is not None and most:
+            assert valid.labels is not None
+            chosen = np.sort(random.permutation(len(valid))[:most])
+            part = valid.take(chosen)
+            return (sequences, train.labels), (self._sequences.encode(part, run.runtime), valid.labels[chosen])
+        count = min(most, len(train) // 10)
+        if not count:
+            return (sequences, train.labels), None
+        order = random.permutation(len(train))
+        held, kept = np.sort(order[:count]), np.sort(order[count:])
+        return (
+            (_taken(sequences, kept), train.labels[kept]),
+            (_taken(sequences, held), train.labels[held]),
+        )
+
+    def _documents(self, batch: Dataset) -> Documents:
+        return Documents(self._sequences.encode(batch, self.runtime), None, self._networks[0].table.device)
+
+    def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
+        return best_labels(self._networks, self._documents(batch), k, allowed)
+
+    def _score(self, batch: Dataset, candidates: Labels) -> Scores:
+        return candidate_scores(self._networks, self._documents(batch), candidates)
+
+    def _state(self) -> State:
+        state = State(tables={"words": self._sequences.state()})
+        for number, network in enumerate(self._networks):
+            for name, array in _arrays(network).items():
+                if number == 0 or name != "table" or not self.config.frozen:  # a frozen table is everybody's
+                    state.arrays[f"{number}.{name}"] = array
+        return state
+
+    def _restore(self, state: State) -> None:
+        device = chosen_device(self.runtime)
+        self._sequences = WordSequences.from_state(self.config.text, state.tables["words"])
+        self._networks = []
+        for number in range(self.config.members):
+            start = f"{number}."
+            arrays = {name.removeprefix(start): a for name, a in state.arrays.items() if name.startswith(start)}
+            arrays.setdefault("table", state.arrays["0.table"])
+            if len(arrays["table"]) != self._sequences.size:
+                raise ValueError(f"{len(arrays['table']):,} word vectors for {self._sequences.size:,} words")
+            network = self._network(arrays["table"], device, self.runtime)
+            _load(network, arrays)
+            self._networks.append(network.eval())
+
+
+def _arrays(network: Network) -> dict[str, NDArray[Any]]:
+    return {name: part.detach().cpu().numpy() for name, part in network.named_parameters()}
+
+
+@torch.no_grad()
+def _load(network: Network, arrays: dict[str, NDArray[Any]]) -> None:
+    for name, part in network.named_parameters():
+        given = torch.from_numpy(np.array(arrays[name]))
+        if given.shape != part.shape:
+            raise ValueError(f"{name} is {tuple(given.shape)} and not {tuple(part.shape)}")
+        part.copy_(given)
+
+
+def _taken(block: TokenBlock, rows: NDArray[np.int64]) -> TokenBlock:
+    """Some of the documents, in this order."""
+    whole = sp.csr_array(
+        (np.ones(len(block.ids), np.int8), block.ids, block.indptr), shape=(len(block.indptr) - 1, 1 << 31)
+    )
+    part = whole[rows]
+    return TokenBlock(part.indptr.astype(np.int64), part.indices.astype(np.int32))
+
+
+def _running(sequences: TokenBlock, known: NDArray[np.bool_]) -> float:
+    """Share of the running words that have a vector."""
+    ids = sequences.ids - FIRST_WORD
+    return float(known[ids[ids >= 0]].mean()) if (ids >= 0).any() else 0.0

@@ -1,0 +1,35 @@
+"""XML-RNN: a bidirectional LSTM with max-pooling over the words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from xmtc.models.neural import NeuralModel, NeuralSettings
+from xmtc.nn.encoders import Encoder, PooledLstm, PooledLstmSettings
+from xmtc.nn.heads import Head, LinearHead
+
+
+@dataclass(frozen=True)
+class XmlRnnSettings(NeuralSettings):
+    """Settings of xml_rnn."""
+
+    encoder: PooledLstmSettings = field(default_factory=PooledLstmSettings)
+    """The LSTM and the layer after pooling."""
+
+    of = "xml_rnn"
+
+
+class XmlRnn(NeuralModel):
+    """Words in order by a bidirectional LSTM, the largest value of each unit, a linear output for each label.
+
+    What AttentionXML is without its attention: the baseline that it is measured against.
+    """
+
+    name = "xml_rnn"
+    Config = XmlRnnSettings
+
+    def _encoder(self, width: int) -> Encoder:
+        return PooledLstm(width, self.config.encoder)
+
+    def _head(self, labels: int, width: int) -> Head:
+        return LinearHead(labels, width)

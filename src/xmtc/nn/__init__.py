@@ -1,0 +1,1 @@
+"""Neural parts on torch: embeddings, encoders, label attention, heads, optimiser, and the one training loop."""

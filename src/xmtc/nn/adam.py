@@ -1,0 +1,95 @@
+"""Adam whose every step can be captured in a graph, with lazy updates for tables of which a batch touches few rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from xmtc.nn.heads import gradient_of
+
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+HISTORY = 5
+
+
+class Adam:
+    """Moments of every parameter; `rows` names tables whose untouched rows, and their moments, stay as they are."""
+
+    def __init__(self, parameters: Mapping[str, Tensor], rows: frozenset[str] = frozenset()) -> None:
+        self.parameters = parameters
+        self.rows = rows
+        self.first = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
+        self.second = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
+        device = next(iter(parameters.values())).device
+        self.count = torch.zeros((), device=device)
+        self.rate = torch.zeros((), device=device)
+        for parameter in parameters.values():
+            gradient_of(parameter)
+
+    @torch.no_grad()
+    def zero(self, touched: Mapping[str, Tensor]) -> None:
+        """Clear the gradients; of a table, those of the touched rows, which are all that are not zero."""
+        dense = [gradient_of(parameter) for name, parameter in self.parameters.items() if name not in self.rows]
+        torch._foreach_zero_(dense)
+        for name in self.rows:
+            gradient_of(self.parameters[name]).index_fill_(0, touched[name], 0.0)
+
+    @torch.no_grad()
+    def step(self, touched: Mapping[str, Tensor]) -> None:
+        """One update; `touched` are the rows of each table that have a gradient. Repeated rows do no harm."""
+        self.count += 1
+        scale = self.rate / (1 - BETA1**self.count)
+        root = (1 - BETA2**self.count).sqrt()
+        names = [name for name in self.parameters if name not in self.rows]
+        gradients = [gradient_of(self.parameters[name]) for name in names]
+        first, second = [self.first[name] for name in names], [self.second[name] for name in names]
+        torch._foreach_lerp_(first, gradients, 1 - BETA1)
+        torch._foreach_mul_(second, BETA2)
+        torch._foreach_addcmul_(second, gradients, gradients, 1 - BETA2)
+        below = torch._foreach_sqrt(second)
+        torch._foreach_div_(below, root)
+        torch._foreach_add_(below, EPSILON)
+        change = torch._foreach_div(first, below)
+        torch._foreach_mul_(change, scale)
+        torch._foreach_sub_([self.parameters[name] for name in names], change)
+        for name in self.rows:
+            self._step_rows(name, touched[name], scale, root)
+
+    def _step_rows(self, name: str, rows: Tensor, scale: Tensor, root: Tensor) -> None:
+        """Repeated rows compute and write the same values."""
+        parameter = self.parameters[name]
+        gradient = gradient_of(parameter).index_select(0, rows)
+        first = self.first[name].index_select(0, rows).lerp_(gradient, 1 - BETA1)
+        second = self.second[name].index_select(0, rows).mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
+        change = first / (second.sqrt().div_(root).add_(EPSILON)) * scale
+        parameter.index_copy_(0, rows, parameter.index_select(0, rows).sub_(change))
+        self.first[name].index_copy_(0, rows, first)
+        self.second[name].index_copy_(0, rows, second)
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that a later step depends on, but for the parameters."""
+        kept = {f"first.{name}": moment for name, moment in self.first.items()}
+        kept |= {f"second.{name}": moment for name, moment in self.second.items()}
+        return {**kept, "count": self.count}
+
+
+class Clipping:
+    """Gradients are cut at a multiple of the largest of the last five norms.
+
+    A recorded norm is at most 1 and at most twice the largest before; the first five steps pass uncut.
+    """
+
+    def __init__(self, factor: float, device: torch.device) -> None:
+        self.factor = factor
+        self.norms = torch.zeros(HISTORY, device=device)
+        self.norms[-1] = torch.inf
+
+    @torch.no_grad()
+    def apply(self, gradients: list[Tensor]) -> None:
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        largest = self.norms.max()
+        scale = (self.factor * largest / (norm + 1e-6)).clamp(max=1.0)
+        torch._foreach_mul_(gradients, scale)
+        recorded = torch.minimum(norm, 2.0 * largest).clamp(max=1.0)
+        self.norms.copy_(torch.cat([self.norms[1:], recorded[None]]))

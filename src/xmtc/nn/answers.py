@@ -1,0 +1,101 @@
+"""Answers of trained networks, one or several whose probabilities are averaged: the best labels, or given ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from xmtc.nn.device import chunk_memory
+from xmtc.nn.documents import Documents, sorted_batches
+from xmtc.nn.network import Network
+
+TOKENS = {"cpu": 1 << 13, "cuda": 1 << 18}
+DOCUMENTS = {"cpu": 64, "cuda": 1024}
+"""Words, with padding, and documents that are read at once."""
+
+Encoded = list[tuple[Tensor, Tensor]]
+
+
+def best_labels(
+    networks: Sequence[Network],
+    documents: Documents,
+    k: int,
+    allowed: NDArray[np.bool_] | None = None,
+    advance: Callable[[int], None] | None = None,
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """(n, k) labels and probabilities, best first; `allowed` (L,) tells the labels that may be returned."""
+    found = np.full((len(documents), k), -1, dtype=np.int64)
+    given = np.full((len(documents), k), -np.inf, dtype=np.float32)
+    device = networks[0].table.device
+    barred = None if allowed is None else torch.from_numpy(~allowed).to(device)
+    for rows, encoded, chunk in _encoded(networks, documents):
+        labels, scores = _best(networks, encoded, k, chunk, barred)
+        found[rows], given[rows] = labels.cpu().numpy(), scores.cpu().numpy()
+        if advance is not None:
+            advance(len(rows))
+    found[np.isneginf(given)] = -1
+    return found, given
+
+
+def candidate_scores(
+    networks: Sequence[Network], documents: Documents, candidates: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """(n, c) probabilities of given labels; those below 0 mean nothing."""
+    scores = np.empty(candidates.shape, dtype=np.float32)
+    device = networks[0].table.device
+    for rows, encoded, chunk in _encoded(networks, documents):
+        numbers = torch.from_numpy(candidates[rows]).to(device)
+        parts = [
+            torch.sigmoid(network.head.candidate_logits(*part, numbers, chunk))
+            for network, part in zip(networks, encoded, strict=True)
+        ]
+        scores[rows] = _mean(parts).cpu().numpy()
+    return scores
+
+
+def _encoded(networks: Sequence[Network], documents: Documents) -> Iterator[tuple[NDArray[np.int64], Encoded, int]]:
+    """Documents a batch at a time, shortest first: their rows, what each network makes of them, and a chunk's size."""
+    device = networks[0].table.device
+    free = chunk_memory(device)
+    for network in networks:
+        network.eval()
+    for rows, length in sorted_batches(documents.lengths, TOKENS[device.type], DOCUMENTS[device.type]):
+        tokens = documents.tokens(torch.from_numpy(rows).to(device), length)
+        chunk = networks[0].head.chunk(len(rows), length, networks[0].compute.itemsize, free)
+        yield rows, [network.encode(tokens) for network in networks], chunk
+
+
+def _best(
+    networks: Sequence[Network], encoded: Encoded, k: int, chunk: int, barred: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """(B, k) labels and probabilities: the best of each chunk against the best so far."""
+    labels: Tensor | None = None
+    scores: Tensor | None = None
+    count = networks[0].head.labels
+    for low in range(0, count, chunk):
+        high = min(low + chunk, count)
+        parts = [
+            torch.sigmoid(network.head.logits(*part, low, high))
+            for network, part in zip(networks, encoded, strict=True)
+        ]
+        part = _mean(parts)
+        if barred is not None:
+            part = part.masked_fill(barred[low:high], -torch.inf)
+        top, places = part.topk(min(k, high - low), dim=1)
+        places = places + low
+        if scores is not None and labels is not None:
+            top, places = torch.cat([scores, top], dim=1), torch.cat([labels, places], dim=1)
+            top, order = top.topk(min(k, top.shape[1]), dim=1)
+            places = places.gather(1, order)
+        labels, scores = places, top
+    assert labels is not None
+    assert scores is not None
+    return labels, scores.float()
+
+
+def _mean(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.stack(parts).mean(0)

@@ -1,0 +1,46 @@
+"""The device that a run asks for, the arithmetic on it, and the memory that is free there."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from xmtc.errors import ConfigError
+from xmtc.runtime import Runtime
+
+CHUNK_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}
+"""Memory for what is held of a chunk of labels, where so much is free."""
+
+
+def chosen_device(runtime: Runtime) -> torch.device:
+    """CUDA where there is one, unless the run says otherwise."""
+    if runtime.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(runtime.device)
+    except RuntimeError:
+        raise ConfigError(f"'device' must be 'auto', 'cpu', 'cuda' or 'cuda:N'. Got '{runtime.device}'.") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        have = f"{torch.cuda.device_count()} here" if torch.cuda.is_available() else "none here"
+        raise ConfigError(f"there is no '{runtime.device}': {have}. Use device 'auto' or 'cpu'.")
+    return device
+
+
+def arithmetic(runtime: Runtime, device: torch.device) -> torch.dtype:
+    """bfloat16 on CUDA, float32 elsewhere, unless the run says otherwise."""
+    if runtime.precision == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[runtime.precision]
+
+
+def chunk_memory(device: torch.device) -> int:
+    """Bytes that a chunk of labels may take: an eighth of what is free, up to a limit.
+
+    In powers of two, so that a run that is resumed under slightly other conditions goes on with equal chunks.
+    """
+    if device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0]
+    else:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 1 << 30
+    return min(CHUNK_BYTES[device.type], 1 << max(20, (free // 8).bit_length() - 1))

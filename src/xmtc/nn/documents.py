@@ -1,0 +1,118 @@
+"""Documents on the device, and the batches of like length that training and prediction take them in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from xmtc.dataset import Csr
+from xmtc.text.tokens import TokenBlock
+
+
+class Batch(NamedTuple):
+    """Rows of a batch and the length that they are padded to."""
+
+    rows: NDArray[np.int64]
+    length: int
+
+
+class Documents:
+    """Sequences of word numbers, one after the other, and the labels of each document."""
+
+    def __init__(self, sequences: TokenBlock, labels: Csr | None, device: torch.device) -> None:
+        self.lengths = np.diff(sequences.indptr)
+        self._ids = torch.from_numpy(np.ascontiguousarray(sequences.ids, dtype=np.int32)).to(device)
+        self._ends = torch.from_numpy(sequences.indptr[1:].astype(np.int64)).to(device)
+        self._lengths = torch.from_numpy(self.lengths.astype(np.int64)).to(device)
+        self._positives = None if labels is None else torch.from_numpy(padded_labels(labels)).to(device)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def tokens(self, rows: Tensor, length: int) -> Tensor:
+        """(B, length) word numbers; padding comes first, so that all texts end at the same place."""
+        back = torch.arange(length, 0, -1, device=rows.device)  # distance to the end
+        ends = self._ends.index_select(0, rows)[:, None]
+        inside = back <= self._lengths.index_select(0, rows)[:, None]
+        return self._ids[(ends - back).clamp_(min=0)] * inside  # padding is 0
+
+    def positives(self, rows: Tensor) -> Tensor:
+        """(B, m) label numbers, −1 as pads."""
+        assert self._positives is not None
+        return self._positives.index_select(0, rows)
+
+
+def padded_labels(labels: Csr) -> NDArray[np.int64]:
+    """(n, m) the label numbers of each row, −1 as pads."""
+    counts = np.diff(labels.indptr)
+    out = np.full((len(counts), max(1, int(counts.max(initial=0)))), -1, dtype=np.int64)
+    out[np.arange(out.shape[1]) < counts[:, None]] = labels.indices
+    return out
+
+
+def length_steps(lengths: NDArray[np.int64], most: int) -> list[int]:
+    """Up to `most` lengths to pad to, with the least padding in all; the last is the longest document's."""
+    grain = max(8, -(-int(lengths.max()) // 512) * 8)
+    longest = int(lengths.max())
+    edges = np.unique(np.append(np.arange(grain, longest, grain), longest))
+    below = np.searchsorted(np.sort(lengths), edges, side="right")  # documents that fit into each edge
+    cost = edges.astype(np.float64) * below  # one step: all padded to it
+    choice = [np.full(len(edges), -1)]
+    for _ in range(min(most, len(edges)) - 1):
+        # the steps before end at edge j, and this one takes the documents between
+        options = cost[None, :] + edges[:, None] * (below[:, None] - below[None, :])
+        options[np.triu_indices(len(edges))] = np.inf
+        options[0] = np.inf if len(edges) > 1 else options[0]
+        before = np.argmin(options, axis=1)
+        best = options[np.arange(len(edges)), before]
+        choice.append(before)
+        cost = best
+    steps, at = [], len(edges) - 1
+    for before in reversed(choice):
+        steps.append(int(edges[at]))
+        at = int(before[at])
+    return sorted(set(steps))
+
+
+def epoch_batches(lengths: NDArray[np.int64], steps: list[int], size: int, random: np.random.Generator) -> list[Batch]:
+    """All documents once, in batches of like length and equal size, in random order.
+
+    What does not fill a batch goes on to the next longer one; the last is filled up with documents drawn again.
+    """
+    order = random.permutation(len(lengths))
+    step_of = np.searchsorted(steps, lengths[order])
+    waiting = np.empty(0, dtype=np.int64)
+    batches = []
+    for number, length in enumerate(steps):
+        rows = np.concatenate([waiting, order[step_of == number]])
+        rows = random.permutation(rows)
+        full = len(rows) // size * size
+        batches += [Batch(rows[at : at + size], length) for at in range(0, full, size)]
+        waiting = rows[full:]
+    if len(waiting):
+        drawn = random.permutation(len(lengths))[: size - len(waiting)]
+        batches.append(Batch(np.resize(np.concatenate([waiting, drawn]), size), steps[-1]))
+    return [batches[place] for place in random.permutation(len(batches))]
+
+
+def sorted_batches(lengths: NDArray[np.int64], tokens: int, most: int) -> Iterator[Batch]:
+    """All documents once, shortest first, at most `tokens` words with padding and `most` documents in a batch."""
+    order = np.argsort(lengths, kind="stable")
+    start = 0
+    while start < len(order):
+        ahead = lengths[order[start : start + most]]
+        fitting = np.flatnonzero(rounded_length(ahead) * np.arange(1, len(ahead) + 1) <= tokens)
+        count = int(fitting[-1]) + 1 if len(fitting) else 1
+        rows = order[start : start + count]
+        yield Batch(rows, int(rounded_length(lengths[rows[-1:]])[0]))
+        start += count
+
+
+def rounded_length(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Lengths padded to: few different ones, so that a text is padded alike in most company."""
+    return -(-lengths // 8) * 8

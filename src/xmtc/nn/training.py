@@ -1,0 +1,323 @@
+"""The one training loop: batches of like length, clipped Adam, averaged weights, validation, checkpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from xmtc.config import Settings
+from xmtc.nn.adam import Adam, Clipping
+from xmtc.nn.capture import Captured
+from xmtc.nn.documents import Batch, Documents, epoch_batches, length_steps
+from xmtc.nn.network import Network
+from xmtc.progress import Progress
+from xmtc.store import Workspace
+
+REPORT_SECONDS = 0.5
+"""Time between looks at the loss, each of which waits for the device."""
+
+
+@dataclass(frozen=True)
+class TrainingSettings(Settings):
+    """How a network is trained."""
+
+    epochs: int = 30
+    """Times that every document is seen, at most."""
+    batch: int | Literal["auto"] = "auto"
+    """Documents in a step; 'auto' is a two-hundredth of them, from 16 to 128."""
+    learning_rate: float = 1e-3
+    """Adam's rate."""
+    warm_up: int = 0
+    """Steps over which the rate rises to its full value."""
+    decay_from: float = 1.0
+    """Share of the epochs after which the rate falls, linearly, to nothing; 1 keeps it."""
+    averaging: Literal["window", "all", "none"] = "window"
+    """Which weights are averaged: those of the last epochs, all since `average_from`, or none."""
+    average_from: float = 1.0
+    """Epochs before averaging begins."""
+    average_window: float = 1.0
+    """Epochs that a window of weights looks back, falling off exponentially."""
+    clip: float = 5.0
+    """Gradients are cut at this multiple of the largest of the last five norms; 0 never cuts."""
+    check_every: int = 0
+    """Steps between looks at the validation documents; 0 looks after every epoch."""
+    patience: int = 10
+    """Looks without a better nDCG@5 after which training stops."""
+    held_out: int = 1000
+    """Validation documents, at most: of those given, or a tenth of the training documents."""
+    minutes: float = 0.0
+    """Time after which training stops; 0 sets no limit."""
+    checkpoint_minutes: float = 10.0
+    """Time between checkpoints, from which a training that was killed goes on."""
+    lengths: int = 8
+    """Lengths that texts are padded to."""
+
+    of = "training"
+
+    def check(self) -> None:
+        for name in ("epochs", "patience", "lengths"):
+            self.require_range(name, 1)
+        if self.batch != "auto":
+            self.require("batch", self.batch >= 1, "an integer ≥ 1, or auto")
+        for name in ("warm_up", "average_from", "clip", "check_every", "held_out", "minutes", "checkpoint_minutes"):
+            self.require_range(name, 0)
+        self.require_range("learning_rate", 0, open_low=True)
+        self.require_range("average_window", 0, open_low=True)
+        self.require_range("decay_from", 0, 1)
+
+
+@dataclass
+class Course:
+    """Where a training stands: everything that is not a tensor."""
+
+    step: int = 0
+    averaged: int = 0
+    best_score: float = -1.0
+    best_step: int = 0
+    waited: int = 0
+    seconds: float = 0.0
+    finished: bool = False
+    chunk: int = 0
+    loss_sum: float = 0.0
+    loss_steps: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Trainer:
+    """One run of one network. `validate` scores the network as it stands; None keeps the last averaged weights."""
+
+    def __init__(
+        self,
+        network: Network,
+        documents: Documents,
+        settings: TrainingSettings,
+        *,
+        seed: int,
+        free: int,
+        validate: Callable[[], float] | None,
+        log: Callable[[dict[str, Any]], None] = lambda line: None,
+    ) -> None:
+        self.network, self.documents, self.settings, self.seed = network, documents, settings, seed
+        self.validate, self.log = validate, log
+        self.parameters: dict[str, Tensor] = {name: p for name, p in network.named_parameters() if p.requires_grad}
+        device = network.table.device
+        tables = frozenset({"table"}) & self.parameters.keys()
+        self.adam = Adam(self.parameters, tables)
+        self.clipping = Clipping(settings.clip, device) if settings.clip else None
+        self.loss = torch.zeros((), device=device)  # of the steps that were not looked at yet
+        self.seen = 0
+        self.averages: list[Tensor] = []
+        self.best: list[Tensor] = []
+        size = min(128, max(16, len(documents) // 200)) if settings.batch == "auto" else settings.batch
+        self.size = min(size, len(documents))
+        self.steps = length_steps(documents.lengths, settings.lengths)
+        self.course = Course()
+        self.course.chunk = network.head.chunk(self.size, self.steps[-1], network.compute.itemsize, free)
+        self.per_epoch = len(self._batches(0))
+        self.total = settings.epochs * self.per_epoch
+
+    def run(self, progress: Progress, workspace: Workspace, name: str) -> None:
+        """Train to the end, from the checkpoint if there is one; the network is left with the best weights."""
+        if workspace.has(name):
+            self._resume(workspace, name)
+        started = saved = time.perf_counter() - self.course.seconds
+        saved += self.course.seconds
+        limit = 60 * self.settings.minutes or float("inf")
+        step = Captured(self._step, self._tensors()) if self.loss.is_cuda else self._step
+        with progress.task("training", total=self.total * self.size) as task:
+            task.advance(self.course.step * self.size)
+            reported, reported_step = time.perf_counter(), self.course.step
+            try:
+                for batch in self._remaining():
+                    if self.course.finished:
+                        break
+                    self.adam.rate.fill_(self._rate())
+                    self.network.train()
+                    step(torch.from_numpy(batch.rows).to(self.loss.device), batch.length)
+                    self.course.step += 1
+                    self._average()
+                    task.advance(self.size)
+                    at_check = self.course.step % (self.settings.check_every or self.per_epoch) == 0
+                    now = time.perf_counter()
+                    if at_check or now - reported > REPORT_SECONDS or self.course.step == self.total:
+                        self._take_loss()
+                        now = time.perf_counter()
+                        speed = (self.course.step - reported_step) * self.size / max(now - reported, 1e-9)
+                        self.course.seconds = now - started
+                        if at_check or self.course.step == self.total:
+                            self._check(speed)
+                        task.note(self._words(speed))
+                        reported, reported_step = time.perf_counter(), self.course.step
+                        self.course.seconds = reported - started
+                        self.course.finished |= self.course.seconds > limit
+                        if reported - saved > 60 * self.settings.checkpoint_minutes:
+                            self._save(workspace, name)
+                            saved = time.perf_counter()
+            except KeyboardInterrupt:
+                self._save(workspace, name)
+                raise
+        self._finish()
+
+    # ---- one step
+
+    def _step(self, rows: Tensor, length: int) -> None:
+        tokens = self.documents.tokens(rows, length)
+        touched = {}
+        if "table" in self.parameters:
+            flat = tokens.reshape(-1).long()
+            touched["table"] = flat if flat.is_cuda else flat.unique()  # counting would not fit into a graph
+        self.loss += self.network.learn(tokens, self.documents.positives(rows), self.course.chunk)
+        if self.clipping is not None:
+            self.clipping.apply([p.grad for p in self.parameters.values() if p.grad is not None])
+        self.adam.step(touched)
+        self.adam.zero(touched)
+
+    def _rate(self) -> float:
+        """The rate of the step to come."""
+        done = self.course.step / self.total
+        rise = min(1.0, (self.course.step + 1) / max(1, self.settings.warm_up))
+        start = self.settings.decay_from
+        fall = 1.0 if done <= start else (1.0 - done) / (1.0 - start)
+        return self.settings.learning_rate * rise * fall
+
+    def _batches(self, epoch: int) -> list[Batch]:
+        random = np.random.default_rng([self.seed, epoch])
+        return epoch_batches(self.documents.lengths, self.steps, self.size, random)
+
+    def _remaining(self) -> Iterator[Batch]:
+        """The batches from where the course stands to its end."""
+        for epoch in range(self.course.step // self.per_epoch, self.settings.epochs):
+            yield from self._batches(epoch)[self.course.step - epoch * self.per_epoch :]
+
+    # ---- averaged weights
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        settings, course = self.settings, self.course
+        if settings.averaging == "none" or course.step < settings.average_from * self.per_epoch:
+            return
+        weights = list(self.parameters.values())
+        if not self.averages:
+            self.averages = [weight.detach().clone() for weight in weights]
+            course.averaged = 1
+            return
+        course.averaged += 1
+        window = max(1.0, settings.average_window * self.per_epoch) if settings.averaging == "window" else float("inf")
+        torch._foreach_lerp_(self.averages, weights, 1.0 / min(window, course.averaged))
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        """Exchange the weights with their averages, in place."""
+        if self.averages:
+            weights = list(self.parameters.values())
+            kept = [weight.detach().clone() for weight in weights]
+            torch._foreach_copy_(weights, self.averages)
+            torch._foreach_copy_(self.averages, kept)
+
+    # ---- validation
+
+    def _check(self, speed: float) -> None:
+        """Score the averaged weights on the validation documents; keep the best."""
+        course = self.course
+        line = {
+            "step": course.step,
+            "epoch": round(course.step / self.per_epoch, 4),
+            "seconds": round(course.seconds, 3),
+            "loss": course.loss_sum / max(1, course.loss_steps),
+            "rate": self._rate(),
+            "documents_per_second": round(speed, 1),
+        }
+        course.loss_sum, course.loss_steps = 0.0, 0
+        if self.validate is not None:
+            self._swap()
+            score = self.validate()
+            line["score"], line["best"] = score, score > course.best_score
+            if score > course.best_score:
+                course.best_score, course.best_step, course.waited = score, course.step, 0
+                self._keep_best()
+            else:
+                course.waited += 1
+                course.finished = course.waited >= self.settings.patience
+            self._swap()
+        course.history.append(line)
+        self.log(line)
+
+    @torch.no_grad()
+    def _keep_best(self) -> None:
+        weights = list(self.parameters.values())
+        if not self.best:
+            self.best = [torch.empty_like(weight) for weight in weights]
+        torch._foreach_copy_(self.best, weights)
+
+    @torch.no_grad()
+    def _finish(self) -> None:
+        """Leave the best weights in the network, or the averages where nothing was validated."""
+        self.network.eval()
+        weights = list(self.parameters.values())
+        if self.best:
+            torch._foreach_copy_(weights, self.best)
+        elif self.averages:
+            torch._foreach_copy_(weights, self.averages)
+
+    def _take_loss(self) -> None:
+        """Fetch the loss of the steps since the last look, which waits until they are done."""
+        self.course.loss_sum += float(self.loss)
+        self.course.loss_steps += self.course.step - self.seen
+        self.loss.zero_()
+        self.seen = self.course.step
+
+    def _words(self, speed: float) -> str:
+        course = self.course
+        loss = course.loss_sum / course.loss_steps if course.loss_steps else course.history[-1]["loss"]
+        best = f"  nDCG@5 {100 * course.best_score:.2f}" if course.best_score >= 0 else ""
+        return f"loss {loss:.5f}  {speed:,.0f} docs/s{best}"
+
+    # ---- checkpoints
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """Everything on the device that a step changes."""
+        kept = {f"weight.{name}": weight for name, weight in self.parameters.items()}
+        kept |= {f"adam.{name}": part for name, part in self.adam.state().items()}
+        kept["loss"] = self.loss
+        if self.clipping is not None:
+            kept["norms"] = self.clipping.norms
+        return kept
+
+    def _save(self, workspace: Workspace, name: str) -> None:
+        """A checkpoint, whole or not at all; a run without a folder needs none."""
+        if workspace.folder is None:
+            return
+        kept = self._tensors()
+        names = list(self.parameters)
+        kept |= {f"average.{name}": part for name, part in zip(names, self.averages, strict=False)}
+        kept |= {f"best.{name}": part for name, part in zip(names, self.best, strict=False)}
+        arrays = {name: part.detach().cpu().numpy() for name, part in kept.items()}
+        arrays["random"] = torch.get_rng_state().numpy()
+        if self.loss.is_cuda:
+            arrays["random.cuda"] = torch.cuda.get_rng_state(self.loss.device).numpy()
+        workspace.save(name, arrays, vars(self.course))
+
+    @torch.no_grad()
+    def _resume(self, workspace: Workspace, name: str) -> None:
+        arrays, values = workspace.load(name)
+        self.course = Course(**values)
+        self.seen = self.course.step
+        device = self.loss.device
+
+        def tensor(key: str) -> Tensor:
+            return torch.from_numpy(np.array(arrays[key])).to(device)
+
+        for key, part in self._tensors().items():
+            part.copy_(tensor(key))
+        names = list(self.parameters)
+        self.averages = [tensor(f"average.{key}") for key in names if f"average.{key}" in arrays]
+        self.best = [tensor(f"best.{key}") for key in names if f"best.{key}" in arrays]
+        torch.set_rng_state(torch.from_numpy(np.array(arrays["random"])))
+        if "random.cuda" in arrays and self.loss.is_cuda:
+            torch.cuda.set_rng_state(torch.from_numpy(np.array(arrays["random.cuda"])), device)
