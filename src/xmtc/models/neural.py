@@ -17,7 +17,7 @@ from xmtc.dataset import Csr, Dataset
 from xmtc.metrics import ndcg
 from xmtc.models.base import Labels, Mask, Model, Run, Scores
 from xmtc.nn.answers import best_labels, candidate_scores
-from xmtc.nn.device import arithmetic, chosen_device, chunk_memory
+from xmtc.nn.device import arithmetic, chosen_device, chunk_memory, cpu_threads
 from xmtc.nn.documents import Documents
 from xmtc.nn.encoders import Encoder
 from xmtc.nn.heads import Head
@@ -73,18 +73,18 @@ class NeuralModel(Model):
 
     def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
         assert train.labels is not None
-        torch.set_num_threads(run.runtime.threads)
         device = chosen_device(run.runtime)
         self._sequences, sequences = WordSequences.fit(train, self.config.text, run.runtime, run.progress)
         self.facts = {}
         table = self._vectors(sequences, run)
         learnt, watched = self._split(train, sequences, valid, run)
         documents = Documents(*learnt, device)
+        shares = torch.from_numpy(self.label_counts / len(train)).float()  # (L,)
         self._networks = []
         scores = []
         for member in range(self.config.members):
-            seed = run.runtime.seed + 104_729 * member
-            network, score = self._train_member(member, seed, table, documents, watched, device, run)
+            with cpu_threads(run.runtime.threads):
+                network, score = self._train_member(member, table, shares, documents, watched, device, run)
             self._networks.append(network)
             scores.append(score)
         if watched is not None:
@@ -93,23 +93,24 @@ class NeuralModel(Model):
     def _train_member(
         self,
         member: int,
-        seed: int,
         table: NDArray[np.float32],
+        shares: torch.Tensor,
         documents: Documents,
         watched: tuple[TokenBlock, Csr] | None,
         device: torch.device,
         run: Run,
     ) -> tuple[Network, float]:
         """One network, from its finished part, its checkpoint or its start."""
+        seed = run.runtime.seed + 104_729 * member
         done, begun = f"member-{member}", f"checkpoint-{member}"
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(seed)
             network = self._network(table, device, run.runtime)
-            network.head.start_from(torch.from_numpy(self.label_counts / len(documents)).float())
+            network.head.start_from(shares)
             if run.workspace.has(done):
                 arrays, values = run.workspace.load(done)
                 _load(network, arrays)
-                return network, float(values["score"])
+                return network.eval(), float(values["score"])
             validate = None
             if watched is not None:
                 seen, truth = Documents(watched[0], None, device), watched[1]
@@ -180,7 +181,7 @@ class NeuralModel(Model):
         assert train.labels is not None
         random = np.random.default_rng([run.runtime.seed, 2])
         most = self.config.training.held_out
-        if valid is not None and most:
+        if valid is not None and len(valid) and most:
             assert valid.labels is not None
             chosen = np.sort(random.permutation(len(valid))[:most])
             part = valid.take(chosen)
@@ -199,10 +200,12 @@ class NeuralModel(Model):
         return Documents(self._sequences.encode(batch, self.runtime), None, self._networks[0].table.device)
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
-        return best_labels(self._networks, self._documents(batch), k, allowed)
+        with cpu_threads(self.runtime.threads):
+            return best_labels(self._networks, self._documents(batch), k, allowed)
 
     def _score(self, batch: Dataset, candidates: Labels) -> Scores:
-        return candidate_scores(self._networks, self._documents(batch), candidates)
+        with cpu_threads(self.runtime.threads):
+            return candidate_scores(self._networks, self._documents(batch), candidates)
 
     def _state(self) -> State:
         state = State(tables={"words": self._sequences.state()})
@@ -222,7 +225,8 @@ class NeuralModel(Model):
             arrays.setdefault("table", state.arrays["0.table"])
             if len(arrays["table"]) != self._sequences.size:
                 raise ValueError(f"{len(arrays['table']):,} word vectors for {self._sequences.size:,} words")
-            network = self._network(arrays["table"], device, self.runtime)
+            with torch.random.fork_rng(devices=[]):  # the weights that are drawn are replaced at once
+                network = self._network(arrays["table"], device, self.runtime)
             _load(network, arrays)
             self._networks.append(network.eval())
 

@@ -34,7 +34,8 @@ def best_labels(
     barred = None if allowed is None else torch.from_numpy(~allowed).to(device)
     for rows, encoded, chunk in _encoded(networks, documents):
         labels, scores = _best(networks, encoded, k, chunk, barred)
-        found[rows], given[rows] = labels.cpu().numpy(), scores.cpu().numpy()
+        width = labels.shape[1]  # k, or as many labels as there are
+        found[rows, :width], given[rows, :width] = labels.cpu().numpy(), scores.cpu().numpy()
         if advance is not None:
             advance(len(rows))
     found[np.isneginf(given)] = -1

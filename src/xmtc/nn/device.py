@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -18,9 +20,11 @@ def chosen_device(runtime: Runtime) -> torch.device:
     if runtime.device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        device = torch.device(runtime.device)
+        device: torch.device | None = torch.device(runtime.device)
     except RuntimeError:
-        raise ConfigError(f"'device' must be 'auto', 'cpu', 'cuda' or 'cuda:N'. Got '{runtime.device}'.") from None
+        device = None
+    if device is None or device.type not in CHUNK_BYTES:
+        raise ConfigError(f"'device' must be 'auto', 'cpu', 'cuda' or 'cuda:N'. Got '{runtime.device}'.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         have = f"{torch.cuda.device_count()} here" if torch.cuda.is_available() else "none here"
         raise ConfigError(f"there is no '{runtime.device}': {have}. Use device 'auto' or 'cpu'.")
@@ -34,6 +38,17 @@ def arithmetic(runtime: Runtime, device: torch.device) -> torch.dtype:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[runtime.precision]
 
 
+@contextmanager
+def cpu_threads(count: int) -> Iterator[None]:
+    """Let torch work on so many threads, and afterwards on as many as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def chunk_memory(device: torch.device) -> int:
     """Bytes that a chunk of labels may take: an eighth of what is free, up to a limit.
 
@@ -41,6 +56,8 @@ def chunk_memory(device: torch.device) -> int:
     """
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
-    else:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 1 << 30
+    elif "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", {}):
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    else:  # macOS and Windows do not say
+        free = 1 << 30
     return min(CHUNK_BYTES[device.type], 1 << max(20, (free // 8).bit_length() - 1))

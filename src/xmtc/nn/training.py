@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -130,37 +133,49 @@ class Trainer:
         saved += self.course.seconds
         limit = 60 * self.settings.minutes or float("inf")
         step = Captured(self._step, self._tensors()) if self.loss.is_cuda else self._step
-        with progress.task("training", total=self.total * self.size) as task:
+        with progress.task("training", total=self.total * self.size) as task, _interrupts_held_back() as interrupted:
             task.advance(self.course.step * self.size)
             reported, reported_step = time.perf_counter(), self.course.step
+            whole = True  # between steps, where a checkpoint is exact
             try:
                 for batch in self._remaining():
                     if self.course.finished:
                         break
+                    whole = False
                     self.adam.rate.fill_(self._rate())
                     self.network.train()
                     step(torch.from_numpy(batch.rows).to(self.loss.device), batch.length)
                     self.course.step += 1
                     self._average()
-                    task.advance(self.size)
-                    at_check = self.course.step % (self.settings.check_every or self.per_epoch) == 0
                     now = time.perf_counter()
-                    if at_check or now - reported > REPORT_SECONDS or self.course.step == self.total:
+                    over = now - started > limit
+                    at_check = self.course.step % (self.settings.check_every or self.per_epoch) == 0
+                    at_check |= over or self.course.step == self.total
+                    at_report = at_check or now - reported > REPORT_SECONDS
+                    if at_report:
                         self._take_loss()
                         now = time.perf_counter()
                         speed = (self.course.step - reported_step) * self.size / max(now - reported, 1e-9)
                         self.course.seconds = now - started
-                        if at_check or self.course.step == self.total:
+                        if at_check:
                             self._check(speed)
+                        self.course.finished |= over
+                    whole = True
+                    if at_check:
+                        self.log(self.course.history[-1])
+                    task.advance(self.size)
+                    if at_report:
                         task.note(self._words(speed))
                         reported, reported_step = time.perf_counter(), self.course.step
                         self.course.seconds = reported - started
-                        self.course.finished |= self.course.seconds > limit
                         if reported - saved > 60 * self.settings.checkpoint_minutes:
                             self._save(workspace, name)
                             saved = time.perf_counter()
+                    if interrupted():
+                        raise KeyboardInterrupt
             except KeyboardInterrupt:
-                self._save(workspace, name)
+                if whole:  # else the checkpoint before stands
+                    self._save(workspace, name)
                 raise
         self._finish()
 
@@ -246,7 +261,6 @@ class Trainer:
                 course.finished = course.waited >= self.settings.patience
             self._swap()
         course.history.append(line)
-        self.log(line)
 
     @torch.no_grad()
     def _keep_best(self) -> None:
@@ -293,6 +307,7 @@ class Trainer:
         """A checkpoint, whole or not at all; a run without a folder needs none."""
         if workspace.folder is None:
             return
+        self._take_loss()
         kept = self._tensors()
         names = list(self.parameters)
         kept |= {f"average.{name}": part for name, part in zip(names, self.averages, strict=False)}
@@ -321,3 +336,30 @@ class Trainer:
         torch.set_rng_state(torch.from_numpy(np.array(arrays["random"])))
         if "random.cuda" in arrays and self.loss.is_cuda:
             torch.cuda.set_rng_state(torch.from_numpy(np.array(arrays["random.cuda"])), device)
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C waits for the end of a step, where a checkpoint is exact; pressed again, it does not wait.
+
+    Yields whether it was pressed. A caller's own handler, and threads that get no signals, are left alone.
+    """
+    pressed = False
+
+    def press(*_: object) -> None:
+        nonlocal pressed
+        if pressed:
+            raise KeyboardInterrupt
+        pressed = True
+
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield lambda: False
+        return
+    signal.signal(signal.SIGINT, press)
+    try:
+        yield lambda: pressed
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if pressed:
+        raise KeyboardInterrupt
