@@ -23,11 +23,14 @@ class Entry:
 
 
 MODELS = {
+    "attention_xml": Entry("xmtc.models.attention_xml:AttentionXml", preference=10, extra="torch"),
     "bonsai": Entry("xmtc.models.bonsai:Bonsai", preference=35),
     "knn": Entry("xmtc.models.knn:Knn", preference=20),
     "one_vs_all": Entry("xmtc.models.one_vs_all:OneVsAll", preference=30),
     "parabel": Entry("xmtc.models.parabel:Parabel", preference=40),
     "popularity": Entry("xmtc.models.popularity:Popularity", preference=0),
+    "xml_cnn": Entry("xmtc.models.xml_cnn:XmlCnn", preference=5, extra="torch"),
+    "xml_rnn": Entry("xmtc.models.xml_rnn:XmlRnn", preference=5, extra="torch"),
 }
 
 _EXTRA_MODULES = {"torch": "torch"}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xmtc.errors import ConfigError
+from xmtc.errors import ConfigError, shown
 
 
 def available_threads() -> int:
@@ -20,12 +21,12 @@ def available_threads() -> int:
 class Runtime:
     """The machine's side of a run. Nothing here changes what a model means, only how fast and where."""
 
-    device: str = "cpu"
-    """'cpu', 'cuda' or 'cuda:N'."""
+    device: str = "auto"
+    """Where neural models run: 'auto' (CUDA where there is one), 'cpu', 'cuda' or 'cuda:N'."""
     threads: int = field(default_factory=available_threads)
     """CPU threads for kernels."""
-    precision: str = "float32"
-    """Arithmetic of neural models: 'float32' or 'bfloat16'."""
+    precision: str = "auto"
+    """Arithmetic of neural models: 'auto' (bfloat16 on CUDA, float32 elsewhere), 'float32' or 'bfloat16'."""
     rank: int = 0
     """This process's place in the process group that the caller made."""
     world_size: int = 1
@@ -38,8 +39,10 @@ class Runtime:
     def __post_init__(self) -> None:
         if self.threads < 1:
             raise ConfigError(f"'threads' must be an integer ≥ 1. Got {self.threads}.")
-        if self.precision not in ("float32", "bfloat16"):
-            raise ConfigError(f"'precision' must be 'float32' or 'bfloat16'. Got '{self.precision}'.")
+        if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", self.device):
+            raise ConfigError(f"'device' must be 'auto', 'cpu', 'cuda' or 'cuda:N'. Got '{shown(self.device)}'.")
+        if self.precision not in ("auto", "float32", "bfloat16"):
+            raise ConfigError(f"'precision' must be 'auto', 'float32' or 'bfloat16'. Got '{shown(self.precision)}'.")
         if not 0 <= self.rank < self.world_size:
             raise ConfigError(f"'rank' must be between 0 and world_size − 1. Got {self.rank} of {self.world_size}.")
         if not 0 <= self.seed < 2**32:

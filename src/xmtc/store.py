@@ -26,6 +26,9 @@ from xmtc.files import locked, replace_file, sync_folder
 
 FORMAT = 1
 MANIFEST = "model.json"
+LOG = "log.jsonl"
+LOG_SUFFIX = ".log.jsonl"
+WORK_SUFFIX = ".work"
 _OWN_FILE = re.compile(r"^(?:[a-z_]+-[0-9a-f]{16}\.(?:safetensors|arrow)|\.[^/\\]*\.part)$")
 _TYPES = {
     "F64": np.float64,
@@ -298,6 +301,16 @@ def verify_folder(folder: Path) -> list[tuple[str, int]]:
 # ---- the training workspace
 
 
+def log_beside(folder: Path) -> Path:
+    """Where the log of a complete training lies: beside the model folder, which holds what answers are made of."""
+    return _beside(folder, LOG_SUFFIX)
+
+
+def _beside(folder: Path, suffix: str) -> Path:
+    named = folder if folder.name not in ("", "..") else folder.resolve()  # '.' has no name of its own
+    return named.with_name(named.name + suffix)
+
+
 class Workspace:
     """Finished parts of an unfinished training, so that it can go on where it stopped.
 
@@ -311,8 +324,7 @@ class Workspace:
     @classmethod
     def beside(cls, folder: Path) -> Path:
         """Where the workspace of a model folder lies."""
-        named = folder if folder.name not in ("", "..") else folder.resolve()  # '.' has no name of its own
-        return named.with_name(named.name + ".work")
+        return _beside(folder, WORK_SUFFIX)
 
     def begin(self, fingerprint: Mapping[str, Any], resume: bool) -> None:
         """Start a training in this folder, or go on with the one that was started by the same fingerprint."""
@@ -362,6 +374,19 @@ class Workspace:
         with replace_file(self.folder / f"{name}.safetensors") as stream:
             write_arrays(stream, arrays, {"values": json.dumps(values or {})})
 
+    def drop(self, name: str) -> None:
+        """Remove a part that something finished has taken the place of."""
+        if self.folder is None:
+            self._memory.pop(name, None)
+        else:
+            (self.folder / f"{name}.safetensors").unlink(missing_ok=True)
+
+    def log(self, line: Mapping[str, Any]) -> None:
+        """Add a line to the training's log; a run without a folder keeps none."""
+        if self.folder is not None:
+            with (self.folder / LOG).open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(line) + "\n")
+
     def load(self, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """A finished part."""
         if self.folder is None:
@@ -372,6 +397,16 @@ class Workspace:
             raise DataError(f"{error} Start over with --force.") from None
         # Copied: a mapping holds a file open, and there may be more parts than a process may have open files.
         return {key: array.copy() for key, array in arrays.items()}, json.loads(metadata.get("values", "{}"))
+
+    def keep_log(self, place: Path, resumed: bool) -> None:
+        """Move the log of a complete training here; one of an earlier training goes, even where there is none now.
+
+        A training that was killed just after its log was moved is resumed without one, and leaves it in place.
+        """
+        if self.folder is not None and (self.folder / LOG).is_file():
+            os.replace(self.folder / LOG, place)
+        elif not resumed:
+            place.unlink(missing_ok=True)
 
     def remove(self) -> None:
         """The training is complete."""

@@ -87,6 +87,7 @@ def train(
 ) -> Model:
     """Read, fit and save. Until the model folder is complete, finished parts lie in the workspace beside it.
 
+    The log of a complete training lies beside the model folder, as DIR.log.jsonl.
     `begun` is called when everything is read and found fit to train on.
     """
     runtime = runtime or Runtime()
@@ -121,6 +122,7 @@ def train(
         if not decided.resume:
             workspace.remove_if_nothing_finished()
         raise
+    workspace.keep_log(store.log_beside(decided.out), decided.resume)
     workspace.remove()
     return decided.model
 

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Model folder.")]
 Threads = Annotated[int | None, typer.Option(help="CPU threads (default: all).", metavar="N")]
+Device = Annotated[
+    str,
+    typer.Option(help="Where neural models run; auto takes CUDA where there is one.", metavar="auto|cpu|cuda|cuda:N"),
+]
 
 
 def say(words: str) -> None:
@@ -30,14 +34,17 @@ def tell(words: str) -> None:
     print(words, file=sys.stderr, flush=True)
 
 
-def make_runtime(threads: int | None = None, seed: int = 0) -> Runtime:
+def make_runtime(
+    threads: int | None = None, seed: int = 0, *, device: str = "auto", precision: str = "auto"
+) -> Runtime:
     """The machine as the command line sees it: all cores, and a cache for tokens unless XMTC_CACHE is 'off'."""
     from xmtc.runtime import Runtime, available_threads
 
     _load_numba()
     place = os.environ.get("XMTC_CACHE") or str(Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "xmtc")
     cache = None if place == "off" else Path(place).expanduser()
-    return Runtime(threads=available_threads() if threads is None else threads, seed=seed, cache=cache)
+    usable = available_threads() if threads is None else threads
+    return Runtime(device=device, threads=usable, precision=precision, seed=seed, cache=cache)
 
 
 def _load_numba() -> None:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 
 import xmtc
+from xmtc.errors import shown
 from xmtc.runtime import available_threads
 
 PACKAGES = ("numpy", "scipy", "numba", "pyarrow", "safetensors", "typer", "rich")
@@ -24,6 +25,7 @@ def report() -> list[tuple[str, str]]:
         ("cores", f"{available_threads()} of {os.cpu_count()} usable"),
         ("memory", _memory()),
         ("GPU", _gpu()),
+        ("neural models", _neural()),
     ]
     rows += [(name, _version(name)) for name in PACKAGES]
     for extra, modules in EXTRAS.items():
@@ -61,3 +63,17 @@ def _gpu() -> str:
     except (OSError, subprocess.SubprocessError):
         return "none that answers"
     return "; ".join(line.strip() for line in answer.splitlines() if line.strip()) or "none found"
+
+
+def _neural() -> str:
+    """What they would run on; torch is loaded to ask it, and one that does not load is told, too."""
+    if importlib.util.find_spec("torch") is None:
+        return 'need torch, which is missing; pip install "xmtc[torch]"'
+    try:
+        import torch
+
+        devices = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+    except (ImportError, OSError, RuntimeError) as error:
+        return f"torch {_version('torch')} does not work here: {shown(' '.join(str(error).split()), 120)}"
+    found = ", ".join(f"cuda:{number} {name}" for number, name in enumerate(devices)) or "the CPU: torch sees no CUDA"
+    return f"torch {torch.__version__} on {found}"

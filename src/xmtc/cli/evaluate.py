@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xmtc.cli.common import Threads, check_choice, check_writable, make_runtime, say
+from xmtc.cli.common import Device, Threads, check_choice, check_writable, make_runtime, say
 from xmtc.cli.reading import Labels, reads_documents
 from xmtc.errors import ConfigError
 
 if TYPE_CHECKING:
     from xmtc.evaluation import Evaluation, Scope
+    from xmtc.runtime import Runtime
 
 UnknownLabels = Annotated[
     str,
@@ -57,6 +58,7 @@ def evaluate(
     propensity_b: Annotated[float, typer.Option(help="B of the propensity model.", metavar="B")] = 1.5,
     seed: Annotated[int, typer.Option(help="Seed of the resamples.", metavar="N")] = 0,
     threads: Threads = None,
+    device: Device = "auto",
 ) -> None:
     """Measure a model, or anybody's predictions, on a test file.
 
@@ -87,7 +89,10 @@ def evaluate(
         for option, given in (("--train", train), ("--predictions-format", predictions_format)):
             if given is not None:
                 raise ConfigError(f"{option} goes with --predictions FILE. Leave it out, or name the predictions.")
-        name, result = str(folders[0]), _of_model(folders[0], test, labels, scope, options, threads)
+        name, result = (
+            str(folders[0]),
+            _of_model(folders[0], test, labels, scope, options, make_runtime(threads, device=device)),
+        )
     if json_file is not None:
         write_json(json_file, result.to_json())
     if per_label is not None:
@@ -103,12 +108,12 @@ def _check_filter(filter_file: Path | None, options: Any) -> None:
 
 
 def _of_model(
-    folder: Path, test: Path, labels: Path | None, scope: Scope, options: Any, threads: int | None
+    folder: Path, test: Path, labels: Path | None, scope: Scope, options: Any, runtime: Runtime
 ) -> Evaluation:
     from xmtc import load, workflows
     from xmtc.cli.progress import terminal_progress
 
-    model, progress = load(folder, make_runtime(threads)), terminal_progress()
+    model, progress = load(folder, runtime), terminal_progress()
     unknown = "drop" if scope.unknown_labels == "drop" else "refuse"
     documents = workflows.read_test(
         test, options, model=model, vocabulary=labels, unknown_labels=unknown, progress=progress
@@ -173,6 +178,7 @@ def compare(
     unknown_labels: UnknownLabels = "count",
     seed: Annotated[int, typer.Option(help="Seed of the resamples.", metavar="N")] = 0,
     threads: Threads = None,
+    device: Device = "auto",
 ) -> None:
     """Measure several models on one test file, side by side.
 
@@ -189,9 +195,8 @@ def compare(
     _check_filter(filter_file, options)
     *folders, test = paths
     scope = Scope(unknown_labels, bootstrap=bootstrap, filter_file=filter_file, seed=seed)
-    results = workflows.compare(
-        folders, test, scope, options=options, runtime=make_runtime(threads), progress=terminal_progress()
-    )
+    runtime = make_runtime(threads, device=device)
+    results = workflows.compare(folders, test, scope, options=options, runtime=runtime, progress=terminal_progress())
     intervals = {name: result.intervals for name, result in results.items()}
     say(show.metrics_table({name: result.metrics for name, result in results.items()}, intervals) + "\n")
     if len(results) > 1:

@@ -15,7 +15,7 @@ import typer
 
 from xmtc import __version__
 from xmtc.cli import data
-from xmtc.cli.common import ModelFolder, Threads, check_choice, check_writable, clean, make_runtime, say, tell
+from xmtc.cli.common import Device, ModelFolder, Threads, check_choice, check_writable, clean, make_runtime, say, tell
 from xmtc.cli.evaluate import compare, evaluate
 from xmtc.cli.predict import predict
 from xmtc.cli.reading import Labels, Language, NotInLabels, reads_documents
@@ -66,6 +66,11 @@ def train(
     language: Language = None,
     unknown_labels: NotInLabels = "refuse",
     threads: Threads = None,
+    device: Device = "auto",
+    precision: Annotated[
+        str,
+        typer.Option(help="Arithmetic of neural models; auto takes bfloat16 on CUDA.", metavar="auto|float32|bfloat16"),
+    ] = "auto",
 ) -> None:
     """Train a model on labelled texts and save it."""
     from xmtc import config, workflows
@@ -75,7 +80,7 @@ def train(
     check_choice("--unknown-labels", unknown_labels, ("refuse", "drop"))
     if language is not None and labels is None:
         raise ConfigError("--language chooses among the names in --labels FILE. Name that file too.")
-    runtime = make_runtime(threads, seed)
+    runtime = make_runtime(threads, seed, device=device, precision=precision)
     decided = workflows.plan(
         out,
         name=model,
@@ -146,6 +151,7 @@ def explain(
     label: Annotated[str, typer.Option(help="A label by name or key.", metavar="NAME")],
     html: Annotated[Path | None, typer.Option(help="Write a page with the words shaded here.", metavar="FILE")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    device: Device = "auto",
 ) -> None:
     """Show why a model gives a text a label."""
     from xmtc import workflows
@@ -156,7 +162,7 @@ def explain(
     check_writable(html)
     if html is not None and html.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"{html}: pages are HTML. Let the name end in .html.")
-    found = workflows.explain(folder, clean(text), clean(label), make_runtime())
+    found = workflows.explain(folder, clean(text), clean(label), make_runtime(device=device))
     if html is not None:
         with replace_file(html) as stream:
             stream.write(page(found).encode())

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from xmtc.cli.common import ModelFolder, Threads, check_writable, clean, make_runtime, tell
+from xmtc.cli.common import Device, ModelFolder, Threads, check_writable, clean, make_runtime, tell
 from xmtc.cli.reading import reads_documents
 from xmtc.errors import ConfigError
 
@@ -47,6 +47,7 @@ def predict(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with unfinished parts.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace parts that are there.")] = False,
     threads: Threads = None,
+    device: Device = "auto",
 ) -> None:
     """Give documents their best labels, with scores."""
     from xmtc import bulk, load, workflows
@@ -71,7 +72,7 @@ def predict(
     else:
         _check_parts(text, output, output_format, resume and force)
         bulk.check_folder(output or Path(), resume=resume, force=force)
-    model = load(folder, make_runtime(threads))
+    model = load(folder, make_runtime(threads, device=device))
     restriction = read_restriction(model.labels, allow=allow, deny=deny, candidates=candidates)
     for line in restriction.notes:
         tell(line)

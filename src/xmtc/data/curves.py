@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from xmtc.data.pictures import FAINT, INK, axes, grid, named, nice_step, safe, sheet, short_number
 from xmtc.errors import DataError, shown
 from xmtc.files import parse_lines
+from xmtc.store import LOG, LOG_SUFFIX, WORK_SUFFIX, Workspace, is_model, log_beside
 
 AGAINST = ("epoch", "seconds", "step")
-SUFFIX = ".log.jsonl"
 _MOST = 2**53  # a larger integer is no count, and may not even fit a float
 _EXAMPLE = '{"step": 100, "epoch": 0.5, "seconds": 12.3, "loss": 0.04}'
 
@@ -47,20 +47,31 @@ class Curve:
 
 
 def log_of(path: Path) -> Path:
-    """The log that a path means: itself, or what lies beside a model folder of that name."""
-    whole = path if path.name not in ("", "..") else path.resolve()
-    beside = whole.with_name(whole.name + SUFFIX)
-    if path.is_dir() and not beside.exists():
-        raise DataError(f"{path}: has no training log {beside} beside it. Name the log of a training.")
-    return beside if path.is_dir() or (not path.exists() and beside.exists()) else path
+    """The log that a path means: itself, or that of a model folder of that name, trained or still in training."""
+    if path.exists() and not path.is_dir():
+        return path
+    logs = [log_beside(path), Workspace.beside(path) / LOG]
+    for log in logs if is_model(path) else reversed(logs):
+        if log.exists():
+            return log
+    if path.is_dir():
+        raise DataError(f"{path}: has no training log {logs[0]} beside it. Name the log of a training.")
+    return path
 
 
 def read_curves(paths: Sequence[Path], against: str = "epoch") -> list[Curve]:
     """A curve for each log, or for each member of an ensemble in it, named so that they can be told apart."""
     logs = list(dict.fromkeys(log_of(path) for path in paths))
-    short = [log.name.removesuffix(SUFFIX).removesuffix(".jsonl") for log in logs]
+    short = [_short_name(log) for log in logs]
     names = short if len(set(short)) == len(logs) else [str(log) for log in logs]
     return [curve for name, log in zip(names, logs, strict=True) for curve in _curves(name, log, against)]
+
+
+def _short_name(log: Path) -> str:
+    """The name of the model that a log is of, as far as the log's place tells it."""
+    if log.name == LOG and log.parent.name.endswith(WORK_SUFFIX):
+        return log.parent.name.removesuffix(WORK_SUFFIX)
+    return log.name.removesuffix(LOG_SUFFIX).removesuffix(".jsonl")
 
 
 def _curves(name: str, log: Path, against: str) -> list[Curve]:
