@@ -37,6 +37,7 @@ from xmtc.nn.documents import (  # noqa: E402
     padded_labels,
     rounded_length,
     sorted_batches,
+    thinned,
 )
 from xmtc.nn.encoders import BiLstm, LstmSettings, PooledLstm, PooledLstmSettings  # noqa: E402
 from xmtc.nn.heads import LinearHead, even_chunk  # noqa: E402
@@ -826,3 +827,23 @@ def test_memory_of_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.bit_count() == 1
     monkeypatch.delitem(os.sysconf_names, "SC_AVPHYS_PAGES")  # as on macOS
     assert chunk_memory(CPU) == 64 << 20
+
+
+class TestSkippedWords:
+    def test_what_is_left_keeps_its_order_and_padding_comes_first(self) -> None:
+        torch.manual_seed(0)
+        tokens = torch.zeros(50, 40, dtype=torch.int32)
+        for row in range(50):
+            length = 1 + row % 40
+            tokens[row, 40 - length :] = torch.arange(2, 2 + length)
+        found = thinned(tokens, 0.3)
+        counts = []
+        for before, after in zip(tokens.tolist(), found.tolist(), strict=True):
+            words = [word for word in after if word]
+            assert after == [0] * (40 - len(words)) + words
+            assert words == sorted(set(words))  # in order, none twice
+            assert set(words) <= set(before)
+            counts.append(len(words) / sum(word > 0 for word in before))
+        assert 0.6 < np.mean(counts) < 0.8
+        assert torch.equal(thinned(tokens, 0.0), tokens)
+        assert not torch.equal(thinned(tokens, 0.3), found)  # others the next time

@@ -20,6 +20,7 @@ from xmtc.nn.answers import best_labels, candidate_scores
 from xmtc.nn.device import arithmetic, chosen_device, chunk_memory, cpu_threads
 from xmtc.nn.documents import Documents
 from xmtc.nn.encoders import Encoder
+from xmtc.nn.group import Group
 from xmtc.nn.heads import Head
 from xmtc.nn.network import Network
 from xmtc.nn.training import Trainer, TrainingSettings
@@ -74,9 +75,10 @@ class NeuralModel(Model):
     def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
         assert train.labels is not None
         device = chosen_device(run.runtime)
+        group = Group(run.runtime, device)
         self._sequences, sequences = WordSequences.fit(train, self.config.text, run.runtime, run.progress)
         self.facts = {}
-        table = self._vectors(sequences, run)
+        table = self._vectors(sequences, group, run)
         learnt, watched = self._split(train, sequences, valid, run)
         documents = Documents(*learnt, device)
         shares = torch.from_numpy(self.label_counts / len(train)).float()  # (L,)
@@ -84,7 +86,7 @@ class NeuralModel(Model):
         scores = []
         for member in range(self.config.members):
             with cpu_threads(run.runtime.threads):
-                network, score = self._train_member(member, table, shares, documents, watched, device, run)
+                network, score = self._train_member(member, table, shares, documents, watched, group, run)
             self._networks.append(network)
             scores.append(score)
         if watched is not None:
@@ -97,10 +99,11 @@ class NeuralModel(Model):
         shares: torch.Tensor,
         documents: Documents,
         watched: tuple[TokenBlock, Csr] | None,
-        device: torch.device,
+        group: Group,
         run: Run,
     ) -> tuple[Network, float]:
         """One network, from its finished part, its checkpoint or its start."""
+        device = chosen_device(run.runtime)
         seed = run.runtime.seed + 104_729 * member
         done, begun = f"member-{member}", f"checkpoint-{member}"
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
@@ -126,10 +129,12 @@ class NeuralModel(Model):
                 free=chunk_memory(device),
                 validate=validate,
                 log=lambda line: run.workspace.log({"member": member, **line}),
+                group=group,
             )
             trainer.run(run.progress, run.workspace, begun)
-        run.workspace.save(done, _arrays(network), {"score": trainer.course.best_score})
-        run.workspace.drop(begun)
+        if group.leads:
+            run.workspace.save(done, _arrays(network), {"score": trainer.course.best_score})
+            run.workspace.drop(begun)
         return network, trainer.course.best_score
 
     def _network(self, table: NDArray[np.float32], device: torch.device, runtime: Runtime) -> Network:
@@ -144,19 +149,16 @@ class NeuralModel(Model):
         )
         return network.to(device)
 
-    def _vectors(self, sequences: TokenBlock, run: Run) -> NDArray[np.float32]:
+    def _vectors(self, sequences: TokenBlock, group: Group, run: Run) -> NDArray[np.float32]:
         """(V, e) the word table to start from; what has no vector is drawn at random, padding is zero."""
         random = np.random.default_rng([run.runtime.seed, 1])
         if self.config.vectors == "corpus":
-            if not run.workspace.has("vectors"):
-                ids = sequences.ids - np.int32(FIRST_WORD)
-                frequencies = np.bincount(ids[ids >= 0], minlength=len(self._sequences.vocabulary)).astype(np.int64)
-                made = train_vectors(
-                    sequences.indptr, ids, frequencies, self.config.corpus, run.runtime.seed, run.progress
-                )
-                made *= np.float32(SPREAD / max(float(made.std()), 1e-12))
-                run.workspace.save("vectors", {"vectors": made})
-            found = run.workspace.load("vectors")[0]["vectors"]
+            if run.workspace.has("vectors"):
+                found = run.workspace.load("vectors")[0]["vectors"]
+            else:
+                found = self._trained_vectors(sequences, run)
+                if group.leads:
+                    run.workspace.save("vectors", {"vectors": found})
             known = np.ones(len(found), dtype=bool)
         elif self.config.vectors == "random":
             found = np.zeros((len(self._sequences.vocabulary), self.config.corpus.width), dtype=np.float32)
@@ -173,6 +175,13 @@ class NeuralModel(Model):
         table[FIRST_WORD:][known] = found[known]
         table[PADDING] = 0.0
         return table
+
+    def _trained_vectors(self, sequences: TokenBlock, run: Run) -> NDArray[np.float32]:
+        """Vectors (words, e) learnt from the training texts."""
+        ids = sequences.ids - np.int32(FIRST_WORD)
+        frequencies = np.bincount(ids[ids >= 0], minlength=len(self._sequences.vocabulary)).astype(np.int64)
+        made = train_vectors(sequences.indptr, ids, frequencies, self.config.corpus, run.runtime.seed, run.progress)
+        return made * np.float32(SPREAD / max(float(made.std()), 1e-12))
 
     def _split(
         self, train: Dataset, sequences: TokenBlock, valid: Dataset | None, run: Run

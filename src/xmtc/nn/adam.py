@@ -33,7 +33,11 @@ class Adam:
         dense = [gradient_of(parameter) for name, parameter in self.parameters.items() if name not in self.rows]
         torch._foreach_zero_(dense)
         for name in self.rows:
-            gradient_of(self.parameters[name]).index_fill_(0, touched[name], 0.0)
+            gradient = gradient_of(self.parameters[name])
+            if len(touched[name]) < len(gradient):
+                gradient.index_fill_(0, touched[name], 0.0)
+            else:
+                gradient.zero_()
 
     @torch.no_grad()
     def step(self, touched: Mapping[str, Tensor]) -> None:
@@ -57,15 +61,23 @@ class Adam:
             self._step_rows(name, touched[name], scale, root)
 
     def _step_rows(self, name: str, rows: Tensor, scale: Tensor, root: Tensor) -> None:
-        """Repeated rows compute and write the same values."""
-        parameter = self.parameters[name]
-        gradient = gradient_of(parameter).index_select(0, rows)
-        first = self.first[name].index_select(0, rows).lerp_(gradient, 1 - BETA1)
-        second = self.second[name].index_select(0, rows).mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
-        change = first / (second.sqrt().div_(root).add_(EPSILON)) * scale
-        parameter.index_copy_(0, rows, parameter.index_select(0, rows).sub_(change))
-        self.first[name].index_copy_(0, rows, first)
-        self.second[name].index_copy_(0, rows, second)
+        """Repeated rows compute and write the same values; where they are more than the table has, all are computed."""
+        parameter, gradient = self.parameters[name], gradient_of(self.parameters[name])
+        first, second = self.first[name], self.second[name]
+        if len(rows) < len(parameter):
+            gradient = gradient.index_select(0, rows)
+            moved = first.index_select(0, rows).lerp_(gradient, 1 - BETA1)
+            spread = second.index_select(0, rows).mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
+            change = moved / spread.sqrt().div_(root).add_(EPSILON) * scale
+            parameter.index_copy_(0, rows, parameter.index_select(0, rows).sub_(change))
+            first.index_copy_(0, rows, moved)
+            second.index_copy_(0, rows, spread)
+        else:
+            is_touched = parameter.new_zeros(len(parameter), 1).index_fill_(0, rows, 1.0)
+            first.lerp_(gradient, is_touched * (1 - BETA1))
+            second.lerp_(gradient * gradient, is_touched * (1 - BETA2))
+            change = (first / second.sqrt().div_(root).add_(EPSILON)).mul_(is_touched * scale)
+            parameter.sub_(change)
 
     def state(self) -> dict[str, Tensor]:
         """Everything that a later step depends on, but for the parameters."""

@@ -172,7 +172,7 @@ class LabelAttention(Head):
         width = perceptron[0].out_features
         mixed = torch.bmm(weights.transpose(1, 2), values)  # (B, C, b + ONES)
         share = mixed[..., width].to(wide_type(states)).reciprocal_()
-        activation = mixed[..., :width].relu_()  # ReLU and a positive factor may change places
+        activation = mixed.relu_()[..., :width]  # ReLU and a positive factor may change places; sums are positive
         last = perceptron[-1]
         if len(perceptron) == 2:  # the factor is applied to the logit, not to all that it is made of
             logits = torch.matmul(activation, last.weight[0].to(mixed.dtype)).to(share.dtype) * share + last.bias

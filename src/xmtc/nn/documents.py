@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from xmtc.dataset import Csr
+from xmtc.text.sequences import PADDING
 from xmtc.text.tokens import TokenBlock
 
 
@@ -45,6 +46,14 @@ class Documents:
         """(B, m) label numbers, −1 as pads."""
         assert self._positives is not None
         return self._positives.index_select(0, rows)
+
+
+def thinned(tokens: Tensor, share: float) -> Tensor:
+    """Texts (B, T) without a share of their words, drawn at random; the others move up, and padding comes first."""
+    kept = ((torch.rand(tokens.shape, device=tokens.device) >= share) & (tokens != PADDING)).to(tokens.dtype)
+    behind = kept.flip(1).cumsum(1).flip(1)  # words from here to the end
+    places = (tokens.shape[1] - behind).clamp_(max=tokens.shape[1] - 1)
+    return torch.zeros_like(tokens).scatter_add_(1, places, tokens * kept)
 
 
 def padded_labels(labels: Csr) -> NDArray[np.int64]:

@@ -93,7 +93,7 @@ class BiLstm(Encoder):
     One call over left-padded words, which suits captured graphs: a flag beside the words shuts the input gate at
     padding, so the forward direction enters the text with a state of zeros, and the backward direction meets padding
     only when it has read everything. States and gradients equal those of a packed LSTM. The bias is the weight of a
-    further column of ones: cuDNN adds up the gradient of a bias in a tenth of a training step's time.
+    further column of ones, so that there is one for each gate and not two.
     """
 
     flag: Tensor

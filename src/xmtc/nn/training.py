@@ -17,9 +17,12 @@ from torch import Tensor
 from xmtc.config import Settings
 from xmtc.nn.adam import Adam, Clipping
 from xmtc.nn.capture import Captured
-from xmtc.nn.documents import Batch, Documents, epoch_batches, length_steps
+from xmtc.nn.documents import Batch, Documents, epoch_batches, length_steps, thinned
+from xmtc.nn.group import Group
+from xmtc.nn.heads import gradient_of
 from xmtc.nn.network import Network
 from xmtc.progress import Progress
+from xmtc.runtime import Runtime
 from xmtc.store import Workspace
 
 REPORT_SECONDS = 0.5
@@ -60,6 +63,8 @@ class TrainingSettings(Settings):
     """Time between checkpoints, from which a training that was killed goes on."""
     lengths: int = 8
     """Lengths that texts are padded to."""
+    skipped_words: float = 0.0
+    """Share of a text's words that are skipped, others each time it is seen, so that texts are not learnt by heart."""
 
     of = "training"
 
@@ -73,6 +78,7 @@ class TrainingSettings(Settings):
         self.require_range("learning_rate", 0, open_low=True)
         self.require_range("average_window", 0, open_low=True)
         self.require_range("decay_from", 0, 1)
+        self.require("skipped_words", 0 <= self.skipped_words < 1, "a number from 0 to below 1")
 
 
 @dataclass
@@ -105,9 +111,11 @@ class Trainer:
         free: int,
         validate: Callable[[], float] | None,
         log: Callable[[dict[str, Any]], None] = lambda line: None,
+        group: Group | None = None,
     ) -> None:
         self.network, self.documents, self.settings, self.seed = network, documents, settings, seed
         self.validate, self.log = validate, log
+        self.group = group or Group(Runtime(), network.table.device)
         self.parameters: dict[str, Tensor] = {name: p for name, p in network.named_parameters() if p.requires_grad}
         device = network.table.device
         tables = frozenset({"table"}) & self.parameters.keys()
@@ -118,7 +126,8 @@ class Trainer:
         self.averages: list[Tensor] = []
         self.best: list[Tensor] = []
         size = min(128, max(16, len(documents) // 200)) if settings.batch == "auto" else settings.batch
-        self.size = min(size, len(documents))
+        together = self.group.size
+        self.size = max(min(size, len(documents)) // together, 1) * together  # equal shares for all processes
         self.steps = length_steps(documents.lengths, settings.lengths)
         self.course = Course()
         self.course.chunk = network.head.chunk(self.size, self.steps[-1], network.compute.itemsize, free)
@@ -129,28 +138,33 @@ class Trainer:
         """Train to the end, from the checkpoint if there is one; the network is left with the best weights."""
         if workspace.has(name):
             self._resume(workspace, name)
+        self.group.wait()
+        if self.group.rank:
+            torch.manual_seed(
+                self.seed + self.course.step + 7919 * self.group.rank
+            )  # what is dropped is each one's own
         started = saved = time.perf_counter() - self.course.seconds
         saved += self.course.seconds
-        limit = 60 * self.settings.minutes or float("inf")
-        step = Captured(self._step, self._tensors()) if self.loss.is_cuda else self._step
+        step = Captured(self._step, self._tensors()) if self.loss.is_cuda and self.group.size == 1 else self._step
         with progress.task("training", total=self.total * self.size) as task, _interrupts_held_back() as interrupted:
             task.advance(self.course.step * self.size)
             reported, reported_step = time.perf_counter(), self.course.step
             whole = True  # between steps, where a checkpoint is exact
             try:
-                for batch in self._remaining():
+                for rows, length in self._remaining():
                     if self.course.finished:
                         break
                     whole = False
                     self.adam.rate.fill_(self._rate())
                     self.network.train()
-                    step(torch.from_numpy(batch.rows).to(self.loss.device), batch.length)
+                    step(rows, length)
                     self.course.step += 1
                     self._average()
                     now = time.perf_counter()
-                    over = now - started > limit
                     at_check = self.course.step % (self.settings.check_every or self.per_epoch) == 0
-                    at_check |= over or self.course.step == self.total
+                    at_check |= self.course.step == self.total
+                    over = self._is_over(now - started, at_check)
+                    at_check |= over
                     at_report = at_check or now - reported > REPORT_SECONDS
                     if at_report:
                         self._take_loss()
@@ -161,7 +175,7 @@ class Trainer:
                             self._check(speed)
                         self.course.finished |= over
                     whole = True
-                    if at_check:
+                    if at_check and self.group.leads:
                         self.log(self.course.history[-1])
                     task.advance(self.size)
                     if at_report:
@@ -179,17 +193,29 @@ class Trainer:
                 raise
         self._finish()
 
+    def _is_over(self, seconds: float, at_check: bool) -> bool:
+        """Whether the time is up; processes that train together ask where all of them do, and believe the leader."""
+        is_over = 0 < 60 * self.settings.minutes < seconds
+        if self.group.size == 1:
+            return is_over
+        return at_check and self.group.agreed(is_over, self.loss.device) > 0
+
     # ---- one step
 
     def _step(self, rows: Tensor, length: int) -> None:
+        rows = self.group.share(rows)
         tokens = self.documents.tokens(rows, length)
+        if self.settings.skipped_words:
+            tokens = thinned(tokens, self.settings.skipped_words)
         touched = {}
         if "table" in self.parameters:
-            flat = tokens.reshape(-1).long()
+            flat = self.group.gathered(tokens).reshape(-1).long()
             touched["table"] = flat if flat.is_cuda else flat.unique()  # counting would not fit into a graph
         self.loss += self.network.learn(tokens, self.documents.positives(rows), self.course.chunk)
+        gradients = [gradient_of(parameter) for parameter in self.parameters.values()]
+        self.group.average(gradients)
         if self.clipping is not None:
-            self.clipping.apply([p.grad for p in self.parameters.values() if p.grad is not None])
+            self.clipping.apply(gradients)
         self.adam.step(touched)
         self.adam.zero(touched)
 
@@ -205,10 +231,12 @@ class Trainer:
         random = np.random.default_rng([self.seed, epoch])
         return epoch_batches(self.documents.lengths, self.steps, self.size, random)
 
-    def _remaining(self) -> Iterator[Batch]:
-        """The batches from where the course stands to its end."""
+    def _remaining(self) -> Iterator[tuple[Tensor, int]]:
+        """Rows and length of the batches from where the course stands to its end."""
         for epoch in range(self.course.step // self.per_epoch, self.settings.epochs):
-            yield from self._batches(epoch)[self.course.step - epoch * self.per_epoch :]
+            batches = self._batches(epoch)[self.course.step - epoch * self.per_epoch :]
+            rows = torch.from_numpy(np.stack([batch.rows for batch in batches])).to(self.loss.device)
+            yield from zip(rows, [batch.length for batch in batches], strict=True)  # sent once, not step by step
 
     # ---- averaged weights
 
@@ -251,7 +279,7 @@ class Trainer:
         course.loss_sum, course.loss_steps = 0.0, 0
         if self.validate is not None:
             self._swap()
-            score = self.validate()
+            score = self.group.agreed(self.validate(), self.loss.device)
             line["score"], line["best"] = score, score > course.best_score
             if score > course.best_score:
                 course.best_score, course.best_step, course.waited = score, course.step, 0
@@ -305,7 +333,7 @@ class Trainer:
 
     def _save(self, workspace: Workspace, name: str) -> None:
         """A checkpoint, whole or not at all; a run without a folder needs none."""
-        if workspace.folder is None:
+        if workspace.folder is None or not self.group.leads:
             return
         self._take_loss()
         kept = self._tensors()
