@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,8 +10,29 @@ from pathlib import Path
 
 import pytest
 
+# Read when torch is loaded. Its threads wait for each other in a busy loop, which on a machine with other work to do
+# makes a training of seconds one of minutes.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 from xmtc.data.planted import PlantedCorpus
 from xmtc.dataset import Dataset, as_dataset
+
+_SMALL = {"vectors": "random", "corpus.width": 32, "encoder.dropout": 0.2, "training.learning_rate": 0.01}
+QUICK: dict[str, dict[str, object]] = {
+    "attention_xml": {**_SMALL, "encoder.units": 32, "head.hidden": [32], "training.epochs": 6},
+    "xml_cnn": {
+        **_SMALL,
+        "corpus.width": 64,
+        "encoder.filters": 64,
+        "encoder.hidden": 64,
+        "encoder.pools": 1,
+        "encoder.windows": [1, 2],
+        "training.epochs": 14,
+        "training.learning_rate": 0.003,
+    },
+    "xml_rnn": {**_SMALL, "encoder.units": 32, "encoder.hidden": 64, "training.epochs": 10},
+}
+"""Settings with which neural models learn small planted corpora in seconds; other models take their defaults."""
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -52,7 +53,7 @@ def imported(path: Path) -> set[str]:
     return names
 
 
-BASES = ("xmtc.models.base", "xmtc.models.linear_tree")
+BASES = ("xmtc.models.base", "xmtc.models.linear_tree", "xmtc.models.neural")
 """What models may share; they never import each other."""
 
 
@@ -86,6 +87,29 @@ def test_import_is_light() -> None:
     code = "import sys, xmtc; print([m for m in ('numpy', 'pyarrow', 'numba', 'scipy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+WORK = """
+import sys
+from xmtc import load, read, workflows
+workflows.train(workflows.plan("m", name="parabel"), "train.jsonl")
+load("m").predict(["salt and pepper"])
+workflows.evaluate(load("m"), read("train.jsonl"))
+import xmtc.cli.main
+print("torch" in sys.modules)
+"""
+
+
+def test_linear_models_and_the_command_line_need_no_torch(tmp_path: Path) -> None:
+    """Loading it takes longer than they do."""
+    lines = ['{"text": "salt and pepper", "labels": ["spice"]}', '{"text": "iron and steel", "labels": ["metal"]}']
+    (tmp_path / "train.jsonl").write_text("\n".join(lines * 5) + "\n")
+    done = subprocess.run([sys.executable, "-c", WORK], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+    command = [sys.executable, "-X", "importtime", "-m", "xmtc.cli.main", "--help"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert re.search(r"\| +typer$", told, flags=re.MULTILINE)
+    assert not re.search(r"\| +torch$", told, flags=re.MULTILINE)
 
 
 def test_public_names_resolve() -> None:

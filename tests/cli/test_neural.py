@@ -1,0 +1,178 @@
+"""Neural models on the command line: devices, the log of a training, its curves, and life without torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from tests.cli.conftest import call, mistake
+from tests.conftest import QUICK
+from xmtc.registry import MODELS
+from xmtc.store import LOG, Workspace, log_beside, read_manifest
+
+NEURAL = [name for name, entry in MODELS.items() if entry.extra == "torch"]
+REMEDY = 'Install it with: pip install "xmtc[torch]".'
+
+
+def quickly(model: str, **settings: object) -> list[str]:
+    """--model and --set with which it trains in a second or two."""
+    chosen = {**QUICK[model], "training.epochs": 2, **settings}
+    return [
+        "--model",
+        model,
+        *(part for key, value in chosen.items() for part in ("--set", f"{key}={json.dumps(value)}")),
+    ]
+
+
+class TestWithTorch:
+    @pytest.fixture(scope="class", autouse=True)
+    def _needs_torch(self) -> None:
+        pytest.importorskip("torch")
+
+    @pytest.fixture(scope="class")
+    def trained(self, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        """attention_xml, with vectors of the corpus and validation documents."""
+        out = tmp_path_factory.mktemp("neural") / "attention"
+        settings = quickly("attention_xml", vectors="corpus", **{"training.epochs": 8})
+        call("train", data / "train.jsonl", "--valid", data / "test.jsonl", "--out", out, *settings, "--device", "cpu")
+        return out
+
+    def test_all_that_can_be_done_with_a_model(
+        self, trained: Path, data: Path, tmp_path: Path, label_text: tuple[str, str]
+    ) -> None:
+        name, text = label_text
+        cpu = ("--device", "cpu")
+        assert "nDCG@5 held out" in read_manifest(trained)["training"]["found"]
+        assert len(call("predict", trained, data / "test.jsonl", *cpu).lines()) == 100
+        call("evaluate", trained, data / "test.jsonl", *cpu, "--json", tmp_path / "scores.json")
+        assert "P@1" in call("compare", trained, data / "test.jsonl", *cpu).out
+        found = json.loads(call("explain", trained, "--text", text, "--label", name, "--json", *cpu).out)
+        assert sum(item["weight"] for item in found["evidence"]) == pytest.approx(1.0, abs=1e-4)
+        call("explain", trained, "--text", text, "--label", name, "--html", tmp_path / "page.html")
+        assert text.split()[0] in (tmp_path / "page.html").read_text()
+        call("verify", trained)
+
+    def test_the_log_lies_beside_the_model_and_is_drawn(self, trained: Path, tmp_path: Path) -> None:
+        lines = [json.loads(line) for line in log_beside(trained).read_text().splitlines()]
+        assert [line["epoch"] for line in lines] == list(range(1, 9))
+        assert not Workspace.beside(trained).exists()
+        said = call("plot", trained, "--out", tmp_path / "curves.svg").out
+        assert "attention " in said
+        assert "8 epochs" in said
+
+    def test_a_training_under_way_is_drawn(self, trained: Path, tmp_path: Path) -> None:
+        out = tmp_path / "running"
+        Workspace.beside(out).mkdir()
+        shutil.copy(log_beside(trained), Workspace.beside(out) / LOG)
+        assert "running " in call("plot", out, "--out", tmp_path / "curves.svg").out
+        log_beside(out).write_text('{"step": 1, "epoch": 99, "seconds": 1, "loss": 1}\n')
+        assert "8 epochs" in call("plot", out, "--out", tmp_path / "curves.svg").out  # the older log is another's
+        shutil.copytree(trained, out)
+        assert "99 epochs" in call("plot", out, "--out", tmp_path / "curves.svg").out  # that of the complete model
+
+    def test_a_new_training_replaces_the_log(self, trained: Path, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "again"
+        shutil.copytree(trained, out)
+        shutil.copy(log_beside(trained), log_beside(out))
+        call("train", data / "train.jsonl", "--out", out, "--force", *quickly("xml_cnn"))
+        assert len(log_beside(out).read_text().splitlines()) == 2
+        call("train", data / "train.jsonl", "--out", out, "--force", "--model", "popularity")  # which writes none
+        assert not log_beside(out).exists()
+        assert "has no training log" in mistake("plot", out, "--out", tmp_path / "curves.svg")
+
+    def test_killed_after_the_log_was_moved(self, data: Path, tmp_path: Path) -> None:
+        out = tmp_path / "m"
+        with mock.patch.object(Workspace, "remove", side_effect=KeyboardInterrupt):
+            done = call("train", data / "train.jsonl", "--out", out, *quickly("xml_cnn"), ok=False)
+        assert done.status == 130
+        log = log_beside(out).read_text()
+        call("train", data / "train.jsonl", "--out", out, *quickly("xml_cnn"), "--resume")
+        assert log_beside(out).read_text() == log
+        assert not Workspace.beside(out).exists()
+
+    @pytest.mark.parametrize("device", ["gpu", "cuda:x", "", "mps"])
+    def test_devices_that_do_not_exist(self, trained: Path, data: Path, tmp_path: Path, device: str) -> None:
+        expected = f"'device' must be 'auto', 'cpu', 'cuda' or 'cuda:N'. Got '{device}'."
+        test, out = data / "test.jsonl", tmp_path / "m"
+        for command in (
+            ("train", data / "train.jsonl", "--out", out),
+            ("predict", trained, test),
+            ("evaluate", trained, test),
+            ("compare", trained, test),
+            ("explain", trained, "--text", "a", "--label", "b"),
+        ):
+            assert mistake(*command, "--device", device) == expected
+        assert not out.exists()
+
+    def test_absent_cuda(self, trained: Path, data: Path, tmp_path: Path) -> None:
+        said = mistake("predict", trained, "--text", "a", "--device", "cuda:99")
+        assert said.startswith("there is no 'cuda:99': ")
+        assert said.endswith("Use device 'auto' or 'cpu'.")
+        said = mistake(
+            "train", data / "train.jsonl", "--out", tmp_path / "m", *quickly("xml_cnn"), "--device", "cuda:99"
+        )
+        assert said.startswith("there is no 'cuda:99': ")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_precision(self, data: Path, tmp_path: Path) -> None:
+        train = ("train", data / "train.jsonl", "--out", tmp_path / "m")
+        said = mistake(*train, "--precision", "float16")
+        assert said == "'precision' must be 'auto', 'float32' or 'bfloat16'. Got 'float16'."
+        call(*train, *quickly("xml_cnn", **{"training.epochs": 1}), "--precision", "bfloat16")
+
+    def test_the_doctor_tells_what_they_run_on(self) -> None:
+        import torch
+
+        assert f"neural models   torch {torch.__version__} on " in call("doctor").out
+
+
+HIDDEN = """
+import sys
+
+class Hiding:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "lightning"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Hiding())
+import importlib.util
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if name in ("torch", "lightning") else found(name, *more)
+from xmtc.cli.main import main
+main()
+"""
+
+
+class TestWithoutTorch:
+    def run(self, place: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", HIDDEN, *map(str, arguments)]
+        return subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=120, check=False)
+
+    @pytest.mark.parametrize("model", NEURAL)
+    def test_training_says_what_is_missing(self, model: str, data: Path, tmp_path: Path) -> None:
+        done = self.run(tmp_path, "train", data / "train.jsonl", "--model", model, "--out", "m")
+        assert (done.returncode, done.stderr) == (2, f"xmtc: {model} needs PyTorch. {REMEDY}\n")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_the_rest_goes_on(self, data: Path, tmp_path: Path) -> None:
+        listed = self.run(tmp_path, "models")
+        assert listed.returncode == 0, listed.stderr
+        for model in NEURAL:
+            assert f"{model} needs PyTorch. {REMEDY}" in listed.stdout
+        doctor = self.run(tmp_path, "doctor")
+        assert 'neural models   need torch, which is missing; pip install "xmtc[torch]"' in doctor.stdout
+        trained = self.run(tmp_path, "train", data / "train.jsonl", "--out", "m")
+        assert trained.returncode == 0, trained.stderr
+        assert self.run(tmp_path, "evaluate", "m", data / "test.jsonl").returncode == 0
+
+    def test_a_torch_that_does_not_load(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "torch", None)
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+        assert "does not work here: import of torch halted" in call("doctor").out
