@@ -24,26 +24,21 @@ REMEDY = 'Install it with: pip install "xmtc[torch]".'
 def quickly(model: str, **settings: object) -> list[str]:
     """--model and --set with which it trains in a second or two."""
     chosen = {**QUICK[model], "training.epochs": 2, **settings}
-    return [
-        "--model",
-        model,
-        *(part for key, value in chosen.items() for part in ("--set", f"{key}={json.dumps(value)}")),
-    ]
+    assignments = [f"{key}={json.dumps(value)}" for key, value in chosen.items()]
+    return ["--model", model, *(part for assignment in assignments for part in ("--set", assignment))]
 
 
+@pytest.fixture(scope="module")
+def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """attention_xml, with vectors of the corpus and validation documents."""
+    out = tmp_path_factory.mktemp("neural") / "attention"
+    settings = quickly("attention_xml", vectors="corpus", **{"training.epochs": 8})
+    call("train", data / "train.jsonl", "--valid", data / "test.jsonl", "--out", out, *settings, "--device", "cpu")
+    return out
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
 class TestWithTorch:
-    @pytest.fixture(scope="class", autouse=True)
-    def _needs_torch(self) -> None:
-        pytest.importorskip("torch")
-
-    @pytest.fixture(scope="class")
-    def trained(self, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """attention_xml, with vectors of the corpus and validation documents."""
-        out = tmp_path_factory.mktemp("neural") / "attention"
-        settings = quickly("attention_xml", vectors="corpus", **{"training.epochs": 8})
-        call("train", data / "train.jsonl", "--valid", data / "test.jsonl", "--out", out, *settings, "--device", "cpu")
-        return out
-
     def test_all_that_can_be_done_with_a_model(
         self, trained: Path, data: Path, tmp_path: Path, label_text: tuple[str, str]
     ) -> None:
@@ -115,10 +110,10 @@ class TestWithTorch:
         said = mistake("predict", trained, "--text", "a", "--device", "cuda:99")
         assert said.startswith("there is no 'cuda:99': ")
         assert said.endswith("Use device 'auto' or 'cpu'.")
-        said = mistake(
-            "train", data / "train.jsonl", "--out", tmp_path / "m", *quickly("xml_cnn"), "--device", "cuda:99"
-        )
-        assert said.startswith("there is no 'cuda:99': ")
+        train = ("train", data / "train.jsonl", "--out", tmp_path / "m", *quickly("xml_cnn"))
+        done = call(*train, "--device", "cuda:99", ok=False)
+        assert done.status == 2
+        assert done.err.splitlines()[-1] == f"xmtc: {said}"
         assert list(tmp_path.iterdir()) == []
 
     def test_precision(self, data: Path, tmp_path: Path) -> None:
