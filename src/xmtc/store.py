@@ -413,3 +413,37 @@ class Workspace:
         self._memory.clear()
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class FollowerWorkspace(Workspace):
+    """The workspace of a process that follows another: it reads what the leader has finished, and writes nothing."""
+
+    def begin(self, fingerprint: Mapping[str, Any], resume: bool) -> None:
+        return
+
+    def claim(self) -> None:
+        return
+
+    def remove_if_nothing_finished(self) -> None:
+        return
+
+    def has(self, name: str) -> bool:
+        return name in self._memory or super().has(name)
+
+    def save(self, name: str, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any] | None = None) -> None:
+        self._memory[name] = (dict(arrays), dict(values or {}))
+
+    def drop(self, name: str) -> None:
+        self._memory.pop(name, None)
+
+    def log(self, line: Mapping[str, Any]) -> None:
+        return
+
+    def load(self, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        return self._memory[name] if name in self._memory else super().load(name)
+
+    def keep_log(self, place: Path, resumed: bool) -> None:
+        return
+
+    def remove(self) -> None:
+        self._memory.clear()

@@ -29,7 +29,7 @@ from xmtc.recipes import find_recipe
 from xmtc.registry import MODELS, model_class, preferred
 from xmtc.restrict import EVERYTHING, Restriction
 from xmtc.runtime import Runtime
-from xmtc.store import Workspace
+from xmtc.store import FollowerWorkspace, Workspace
 from xmtc.text.cache import content_hash
 from xmtc.topk import TopK
 
@@ -51,13 +51,19 @@ def plan(
     settings: Mapping[str, Any] | None = None,
     resume: bool = False,
     force: bool = False,
+    follows: bool = False,
 ) -> Plan:
-    """Settle model and settings (default < recipe < given) and refuse what would overwrite work."""
+    """Settle model and settings (default < recipe < given) and refuse what would overwrite work.
+
+    A process that `follows` another writes nothing, and leaves the refusing to it.
+    """
     recipe_name, recipe_settings = (None, {}) if recipe is None else config.read_recipe(find_recipe(recipe))
     if name and recipe_name and name != recipe_name:
         raise ConfigError(f"{recipe}: is a recipe for {recipe_name}, not for {name}. Leave out one of them.")
     model = model_class(name or recipe_name or preferred())(**config.merge(recipe_settings, settings or {}))
     out = Path(out)
+    if follows:
+        return Plan(model, out, resume)
     if out.exists() and not out.is_dir():
         raise DataError(f"{out}: is a file. Name a folder to put the model in.")
     if out.is_dir() and not store.is_model(out) and any(not store.is_own(path) for path in out.iterdir()):
@@ -91,7 +97,8 @@ def train(
     `begun` is called when everything is read and found fit to train on.
     """
     runtime = runtime or Runtime()
-    workspace = Workspace(Workspace.beside(decided.out))
+    leads = runtime.rank == 0
+    workspace = (Workspace if leads else FollowerWorkspace)(Workspace.beside(decided.out))
     workspace.claim()
     try:
         documents = read(
@@ -117,7 +124,8 @@ def train(
         workspace.begin(_fingerprint(decided.model, documents, valid, runtime), decided.resume)
         begun()
         decided.model.fit(documents, valid=valid, runtime=runtime, progress=progress, workspace=workspace)
-        decided.model.save(decided.out)
+        if leads:
+            decided.model.save(decided.out)
     except XmtcError:
         if not decided.resume:
             workspace.remove_if_nothing_finished()

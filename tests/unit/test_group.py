@@ -59,7 +59,7 @@ def run(folder: Path, size: int, made: str, port: int) -> list[np.ndarray]:
     return [np.load(folder / f"{size}-{rank}.npy") for rank in range(size)]
 
 
-@pytest.mark.parametrize("made", ["made", "not made"])
+@pytest.mark.parametrize("made", ["made", pytest.param("not made", marks=pytest.mark.long)])
 def test_two_processes_learn_what_one_learns(tmp_path: Path, made: str) -> None:
     (alone,) = run(tmp_path, 1, made, 0)
     first, second = run(tmp_path, 2, made, 29_500 + os.getpid() % 1000 + (made == "made"))

@@ -37,14 +37,26 @@ def tell(words: str) -> None:
 def make_runtime(
     threads: int | None = None, seed: int = 0, *, device: str = "auto", precision: str = "auto"
 ) -> Runtime:
-    """The machine as the command line sees it: all cores, and a cache for tokens unless XMTC_CACHE is 'off'."""
+    """The machine as the command line sees it: all cores, and a cache for tokens unless XMTC_CACHE is 'off'.
+
+    Under torchrun, which says so in RANK and WORLD_SIZE, it is one of the processes of a run.
+    """
     from xmtc.runtime import Runtime, available_threads
 
     _load_numba()
     place = os.environ.get("XMTC_CACHE") or str(Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "xmtc")
     cache = None if place == "off" else Path(place).expanduser()
     usable = available_threads() if threads is None else threads
-    return Runtime(device=device, threads=usable, precision=precision, seed=seed, cache=cache)
+    together = os.environ if "TORCHELASTIC_RUN_ID" in os.environ else {}
+    return Runtime(
+        device=device,
+        threads=usable,
+        precision=precision,
+        rank=int(together.get("RANK", 0)),
+        world_size=int(together.get("WORLD_SIZE", 1)),
+        seed=seed,
+        cache=cache,
+    )
 
 
 def _load_numba() -> None:

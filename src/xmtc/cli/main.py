@@ -75,6 +75,7 @@ def train(
     """Train a model on labelled texts and save it."""
     from xmtc import config, workflows
     from xmtc.cli.progress import terminal_progress
+    from xmtc.progress import silent
     from xmtc.store import Workspace
 
     check_choice("--unknown-labels", unknown_labels, ("refuse", "drop"))
@@ -88,9 +89,12 @@ def train(
         settings=config.parse_assignments(assignments or []),
         resume=resume,
         force=force,
+        follows=runtime.rank > 0,
     )
 
     def tell_settings() -> None:
+        if runtime.rank > 0:  # of several processes one speaks
+            return
         hint = "" if model or recipe else "  (the best that runs here; --model to choose)"
         settings = {**config.to_mapping(decided.model.config), "seed": seed}
         lines = [f"  {name} = {json.dumps(value)}" for name, value in flat_settings(settings)]
@@ -106,7 +110,7 @@ def train(
             language=language,
             unknown_labels=unknown_labels,
             runtime=runtime,
-            progress=terminal_progress(),
+            progress=terminal_progress() if runtime.rank == 0 else silent,
             begun=tell_settings,
         )
     except KeyboardInterrupt:
@@ -114,6 +118,8 @@ def train(
         parts = f"Finished parts are in {work}" if any(work.glob("*.safetensors")) else "Nothing was finished yet"
         tell(f"xmtc: interrupted. {parts}: go on with the same command and --resume.")
         raise typer.Exit(130) from None
+    if runtime.rank > 0:
+        return
     for name, value in trained.facts.items():
         tell(f"found: {name} = {value}")
     facts = trained.training
