@@ -398,14 +398,11 @@ class Workspace:
         # Copied: a mapping holds a file open, and there may be more parts than a process may have open files.
         return {key: array.copy() for key, array in arrays.items()}, json.loads(metadata.get("values", "{}"))
 
-    def keep_log(self, place: Path, resumed: bool) -> None:
-        """Move the log of a complete training here; one of an earlier training goes, even where there is none now.
-
-        A training that was killed just after its log was moved is resumed without one, and leaves it in place.
-        """
+    def keep_log(self, place: Path, replaces: bool) -> None:
+        """Move the log of a complete training here; that of a model that it `replaces` goes, if there is none now."""
         if self.folder is not None and (self.folder / LOG).is_file():
             os.replace(self.folder / LOG, place)
-        elif not resumed:
+        elif replaces:
             place.unlink(missing_ok=True)
 
     def remove(self) -> None:
@@ -442,7 +439,7 @@ class FollowerWorkspace(Workspace):
     def load(self, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         return self._memory[name] if name in self._memory else super().load(name)
 
-    def keep_log(self, place: Path, resumed: bool) -> None:
+    def keep_log(self, place: Path, replaces: bool) -> None:
         return
 
     def remove(self) -> None:

@@ -124,13 +124,14 @@ def train(
         workspace.begin(_fingerprint(decided.model, documents, valid, runtime), decided.resume)
         begun()
         decided.model.fit(documents, valid=valid, runtime=runtime, progress=progress, workspace=workspace)
+        replaces = store.is_model(decided.out)
         if leads:
             decided.model.save(decided.out)
     except XmtcError:
         if not decided.resume:
             workspace.remove_if_nothing_finished()
         raise
-    workspace.keep_log(store.log_beside(decided.out), decided.resume)
+    workspace.keep_log(store.log_beside(decided.out), replaces and not decided.resume)
     workspace.remove()
     return decided.model
 
@@ -142,6 +143,8 @@ def _fingerprint(model: Model, documents: Dataset, valid: Dataset | None, runtim
         "model": model.name,
         "settings": config.to_mapping(model.config),
         "seed": runtime.seed,
+        "number of processes": runtime.world_size,
+        "precision": runtime.precision,
         "training data": _digest(documents),
         "validation data": None if valid is None else _digest(valid),
     }

@@ -426,13 +426,13 @@ class TestCorpusVectors:
     @pytest.mark.parametrize(
         ("bad", "message"),
         [
-            ({"kind": "glove"}, "'kind' of vectors must be one of cbow, skipgram. Got 'glove'."),
-            ({"width": 0}, "'width' of vectors must be an integer ≥ 1. Got 0."),
-            ({"window": 0}, "'window' of vectors must be an integer ≥ 1. Got 0."),
-            ({"negative": 0}, "'negative' of vectors must be an integer ≥ 1. Got 0."),
-            ({"epochs": 0}, "'epochs' of vectors must be an integer ≥ 1. Got 0."),
-            ({"learning_rate": 0}, "'learning_rate' of vectors must be a number > 0. Got 0.0."),
-            ({"subsample": -1.0}, "'subsample' of vectors must be a number ≥ 0. Got -1.0."),
+            ({"kind": "glove"}, "'kind' of corpus must be one of cbow, skipgram. Got 'glove'."),
+            ({"width": 0}, "'width' of corpus must be an integer ≥ 1. Got 0."),
+            ({"window": 0}, "'window' of corpus must be an integer ≥ 1. Got 0."),
+            ({"negative": 0}, "'negative' of corpus must be an integer ≥ 1. Got 0."),
+            ({"epochs": 0}, "'epochs' of corpus must be an integer ≥ 1. Got 0."),
+            ({"learning_rate": 0}, "'learning_rate' of corpus must be a number > 0. Got 0.0."),
+            ({"subsample": -1.0}, "'subsample' of corpus must be a number ≥ 0. Got -1.0."),
         ],
     )
     def test_bad_settings(self, bad: dict, message: str) -> None:

@@ -25,7 +25,8 @@ class AttentionSettings(Settings):
     of = "head"
 
     def check(self) -> None:
-        self.require("hidden", bool(self.hidden) and min(self.hidden) >= 1, "a list of integers ≥ 1")
+        sizes = self.hidden or (0,)
+        self.require("hidden", min(sizes) >= 1 and max(sizes) <= 1 << 16, "a list of integers from 1 to 65,536")
 
 
 @dataclass(frozen=True)

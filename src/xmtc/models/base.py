@@ -287,7 +287,7 @@ class Model(ABC):
             raise ModelFormatError(f"{folder}: {error}") from None
         except XmtcError:
             raise
-        except (KeyError, ValueError, TypeError, IndexError) as error:
+        except (KeyError, ValueError, TypeError, IndexError, RuntimeError) as error:
             what = f"{error} is missing" if isinstance(error, KeyError) else f"its parts do not fit together: {error}"
             raise ModelFormatError(f"{folder}: {what}. Copy or train the model again.") from None
         return model

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 
@@ -17,7 +16,7 @@ from xmtc.dataset import Csr, Dataset
 from xmtc.metrics import ndcg
 from xmtc.models.base import Labels, Mask, Model, Run, Scores
 from xmtc.nn.answers import best_labels, candidate_scores
-from xmtc.nn.device import arithmetic, chosen_device, chunk_memory, cpu_threads
+from xmtc.nn.device import arithmetic, chosen_device, chunk_memory, cpu_threads, memory_told
 from xmtc.nn.documents import Documents
 from xmtc.nn.encoders import Encoder
 from xmtc.nn.group import Group
@@ -27,7 +26,7 @@ from xmtc.nn.training import Trainer, TrainingSettings
 from xmtc.runtime import Runtime
 from xmtc.store import State
 from xmtc.text.embedding import CorpusVectorSettings, train_vectors
-from xmtc.text.sequences import FIRST_WORD, PADDING, SequenceSettings, WordSequences
+from xmtc.text.sequences import FIRST_WORD, PADDING, SequenceSettings, WordSequences, taken
 from xmtc.text.tokens import TokenBlock
 from xmtc.text.vectors import read_vectors
 
@@ -78,14 +77,14 @@ class NeuralModel(Model):
         group = Group(run.runtime, device)
         self._sequences, sequences = WordSequences.fit(train, self.config.text, run.runtime, run.progress)
         self.facts = {}
-        table = self._vectors(sequences, group, run)
+        table = self._table(sequences, group, run)
         learnt, watched = self._split(train, sequences, valid, run)
         documents = Documents(*learnt, device)
         shares = torch.from_numpy(self.label_counts / len(train)).float()  # (L,)
         self._networks = []
         scores = []
         for member in range(self.config.members):
-            with cpu_threads(run.runtime.threads):
+            with cpu_threads(run.runtime.threads), memory_told():
                 network, score = self._train_member(member, table, shares, documents, watched, group, run)
             self._networks.append(network)
             scores.append(score)
@@ -149,32 +148,40 @@ class NeuralModel(Model):
         )
         return network.to(device)
 
-    def _vectors(self, sequences: TokenBlock, group: Group, run: Run) -> NDArray[np.float32]:
-        """(V, e) the word table to start from; what has no vector is drawn at random, padding is zero."""
-        random = np.random.default_rng([run.runtime.seed, 1])
+    def _table(self, sequences: TokenBlock, group: Group, run: Run) -> NDArray[np.float32]:
+        """(V, e) the word table to start from, and to go on with when a training is resumed."""
+        if not run.workspace.has("vectors"):
+            table, facts = self._made_table(sequences, run)
+            if not group.leads:
+                self.facts.update(facts)
+                return table
+            run.workspace.save("vectors", {"table": table}, facts)
+        arrays, facts = run.workspace.load("vectors")
+        self.facts.update(facts)
+        return arrays["table"]
+
+    def _made_table(self, sequences: TokenBlock, run: Run) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """The table and what is known about it; words without a vector are drawn at random, padding is zero."""
+        count, facts = len(self._sequences.vocabulary), {}
+        known = np.ones(count, dtype=bool)
         if self.config.vectors == "corpus":
-            if run.workspace.has("vectors"):
-                found = run.workspace.load("vectors")[0]["vectors"]
-            else:
-                found = self._trained_vectors(sequences, run)
-                if group.leads:
-                    run.workspace.save("vectors", {"vectors": found})
-            known = np.ones(len(found), dtype=bool)
+            found = self._trained_vectors(sequences, run)
         elif self.config.vectors == "random":
-            found = np.zeros((len(self._sequences.vocabulary), self.config.corpus.width), dtype=np.float32)
-            known = np.zeros(len(found), dtype=bool)
+            found = np.zeros((count, self.config.corpus.width), dtype=np.float32)
+            known[:] = False
         else:
-            with run.progress.task("reading word vectors", total=1) as task:
-                read = read_vectors(Path(self.config.vectors), self._sequences.words)
-                task.advance()
+            read = read_vectors(Path(self.config.vectors), self._sequences.words, run.progress)
             found, known = read.matrix, read.found
-            self.facts["words with a vector"] = f"{100 * read.coverage:.1f} %"
-            self.facts["running words with a vector"] = f"{100 * _running(sequences, known):.1f} %"
+            facts = {
+                "words with a vector": f"{100 * read.coverage:.1f} %",
+                "running words with a vector": f"{100 * _running(sequences, known):.1f} %",
+            }
         spread = np.sqrt(3) * (found[known].std() if known.any() else SPREAD)  # drawn ones as the others are
-        table = random.uniform(-spread, spread, (len(found) + FIRST_WORD, found.shape[1])).astype(np.float32)
+        random = np.random.default_rng([run.runtime.seed, 1])
+        table = random.uniform(-spread, spread, (count + FIRST_WORD, found.shape[1])).astype(np.float32)
         table[FIRST_WORD:][known] = found[known]
         table[PADDING] = 0.0
-        return table
+        return table, facts
 
     def _trained_vectors(self, sequences: TokenBlock, run: Run) -> NDArray[np.float32]:
         """Vectors (words, e) learnt from the training texts."""
@@ -201,19 +208,19 @@ class NeuralModel(Model):
         order = random.permutation(len(train))
         held, kept = np.sort(order[:count]), np.sort(order[count:])
         return (
-            (_taken(sequences, kept), train.labels[kept]),
-            (_taken(sequences, held), train.labels[held]),
+            (taken(sequences, kept), train.labels[kept]),
+            (taken(sequences, held), train.labels[held]),
         )
 
     def _documents(self, batch: Dataset) -> Documents:
         return Documents(self._sequences.encode(batch, self.runtime), None, self._networks[0].table.device)
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
-        with cpu_threads(self.runtime.threads):
+        with cpu_threads(self.runtime.threads), memory_told():
             return best_labels(self._networks, self._documents(batch), k, allowed)
 
     def _score(self, batch: Dataset, candidates: Labels) -> Scores:
-        with cpu_threads(self.runtime.threads):
+        with cpu_threads(self.runtime.threads), memory_told():
             return candidate_scores(self._networks, self._documents(batch), candidates)
 
     def _state(self) -> State:
@@ -231,9 +238,11 @@ class NeuralModel(Model):
         for number in range(self.config.members):
             start = f"{number}."
             arrays = {name.removeprefix(start): a for name, a in state.arrays.items() if name.startswith(start)}
-            arrays.setdefault("table", state.arrays["0.table"])
-            if len(arrays["table"]) != self._sequences.size:
-                raise ValueError(f"{len(arrays['table']):,} word vectors for {self._sequences.size:,} words")
+            if self.config.frozen:
+                arrays["table"] = state.arrays["0.table"]
+            if arrays["table"].ndim != 2 or len(arrays["table"]) != self._sequences.size:
+                shape = " × ".join(map(str, arrays["table"].shape))
+                raise ValueError(f"word vectors of {shape} for {self._sequences.size:,} words")
             with torch.random.fork_rng(devices=[]):  # the weights that are drawn are replaced at once
                 network = self._network(arrays["table"], device, self.runtime)
             _load(network, arrays)
@@ -248,18 +257,11 @@ def _arrays(network: Network) -> dict[str, NDArray[Any]]:
 def _load(network: Network, arrays: dict[str, NDArray[Any]]) -> None:
     for name, part in network.named_parameters():
         given = torch.from_numpy(np.array(arrays[name]))
+        if given.dtype != part.dtype:
+            raise ValueError(f"{name} is of {given.dtype} and not {part.dtype}")
         if given.shape != part.shape:
             raise ValueError(f"{name} is {tuple(given.shape)} and not {tuple(part.shape)}")
         part.copy_(given)
-
-
-def _taken(block: TokenBlock, rows: NDArray[np.int64]) -> TokenBlock:
-    """Some of the documents, in this order."""
-    whole = sp.csr_array(
-        (np.ones(len(block.ids), np.int8), block.ids, block.indptr), shape=(len(block.indptr) - 1, 1 << 31)
-    )
-    part = whole[rows]
-    return TokenBlock(part.indptr.astype(np.int64), part.indices.astype(np.int32))
 
 
 def _running(sequences: TokenBlock, known: NDArray[np.bool_]) -> float:

@@ -86,16 +86,23 @@ def _best(
         part = _mean(parts)
         if barred is not None:
             part = part.masked_fill(barred[low:high], -torch.inf)
-        top, places = part.topk(min(k, high - low), dim=1)
-        places = places + low
+        numbers = torch.arange(low, high, device=part.device).expand(part.shape)
         if scores is not None and labels is not None:
-            top, places = torch.cat([scores, top], dim=1), torch.cat([labels, places], dim=1)
-            top, order = top.topk(min(k, top.shape[1]), dim=1)
-            places = places.gather(1, order)
-        labels, scores = places, top
+            part, numbers = torch.cat([scores, part], dim=1), torch.cat([labels, numbers], dim=1)
+        order = _sortable(part, numbers).topk(min(k, part.shape[1]), dim=1).indices
+        labels, scores = numbers.gather(1, order), part.gather(1, order)
     assert labels is not None
     assert scores is not None
     return labels, scores.float()
+
+
+def _sortable(scores: Tensor, labels: Tensor) -> Tensor:
+    """One integer a score, larger for better ones, and of equal scores for the label of the smaller number.
+
+    The bits of probabilities, read as integers, are in the order of the probabilities; −∞ comes last.
+    """
+    bits = scores.float().clamp(min=-1.0).view(torch.int32).long()
+    return (torch.where(scores < 0, -1, bits) << 32) - labels
 
 
 def _mean(parts: list[Tensor]) -> Tensor:

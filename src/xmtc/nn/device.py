@@ -53,14 +53,25 @@ def cpu_threads(count: int) -> Iterator[None]:
 
 
 def chunk_memory(device: torch.device) -> int:
-    """Bytes that a chunk of labels may take: an eighth of what is free, up to a limit.
+    """Bytes that a chunk of labels may take: on CUDA an eighth of what is free, in powers of two, up to a limit.
 
-    In powers of two, so that a run that is resumed under slightly other conditions goes on with equal chunks.
+    On a CPU it is always the same, so that the same seed gives the same sums whatever else the machine does.
     """
-    if device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
-    elif "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", {}):
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    else:  # macOS and Windows do not say
-        free = 1 << 30
-    return min(CHUNK_BYTES[device.type], 1 << max(20, (free // 8).bit_length() - 1))
+    if device.type == "cpu":
+        return CHUNK_BYTES["cpu"]
+    free = torch.cuda.mem_get_info(device)[0]
+    return min(CHUNK_BYTES["cuda"], 1 << max(20, (free // 8).bit_length() - 1))
+
+
+@contextmanager
+def memory_told() -> Iterator[None]:
+    """Running out of memory as one line, with what would take less."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "alloc" not in str(error).lower():
+            raise
+        raise ConfigError(
+            "there is not enough memory for this network. Lower training.batch, text.max_tokens, or the sizes in "
+            "encoder and head."
+        ) from None

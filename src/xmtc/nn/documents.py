@@ -30,7 +30,13 @@ class Documents:
         self._ids = torch.from_numpy(np.ascontiguousarray(sequences.ids, dtype=np.int32)).to(device)
         self._ends = torch.from_numpy(sequences.indptr[1:].astype(np.int64)).to(device)
         self._lengths = torch.from_numpy(self.lengths.astype(np.int64)).to(device)
-        self._positives = None if labels is None else torch.from_numpy(padded_labels(labels)).to(device)
+        self._labels: tuple[Tensor, Tensor] | None = None
+        self._most_labels = 1
+        if labels is not None:
+            starts = torch.from_numpy(labels.indptr.astype(np.int64)).to(device)
+            held = np.append(labels.indices, -1).astype(np.int64)  # with an end to look up where there is no label
+            self._labels = starts, torch.from_numpy(held).to(device)
+            self._most_labels = max(1, int(np.diff(labels.indptr).max(initial=0)))
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -43,9 +49,12 @@ class Documents:
         return self._ids[(ends - back).clamp_(min=0)] * inside  # padding is 0
 
     def positives(self, rows: Tensor) -> Tensor:
-        """(B, m) label numbers, −1 as pads."""
-        assert self._positives is not None
-        return self._positives.index_select(0, rows)
+        """(B, m) label numbers, −1 as pads; m is the same for every batch."""
+        assert self._labels is not None
+        starts, held = self._labels
+        places = starts.index_select(0, rows)[:, None] + torch.arange(self._most_labels, device=rows.device)
+        inside = places < starts.index_select(0, rows + 1)[:, None]
+        return held[torch.where(inside, places, len(held) - 1)]
 
 
 def thinned(tokens: Tensor, share: float) -> Tensor:
@@ -54,14 +63,6 @@ def thinned(tokens: Tensor, share: float) -> Tensor:
     behind = kept.flip(1).cumsum(1).flip(1)  # words from here to the end
     places = (tokens.shape[1] - behind).clamp_(max=tokens.shape[1] - 1)
     return torch.zeros_like(tokens).scatter_add_(1, places, tokens * kept)
-
-
-def padded_labels(labels: Csr) -> NDArray[np.int64]:
-    """(n, m) the label numbers of each row, −1 as pads."""
-    counts = np.diff(labels.indptr)
-    out = np.full((len(counts), max(1, int(counts.max(initial=0)))), -1, dtype=np.int64)
-    out[np.arange(out.shape[1]) < counts[:, None]] = labels.indices
-    return out
 
 
 def length_steps(lengths: NDArray[np.int64], most: int) -> list[int]:

@@ -67,7 +67,7 @@ class LinearHead(Head):
     def candidate_logits(self, vectors: Tensor, mask: Tensor, candidates: Tensor, chunk: int) -> Tensor:
         """(B, K) logits of labels given for each document; those below 0 mean nothing."""
         parts = []
-        for numbers in candidates.clamp(min=0).split(chunk, dim=1):
+        for numbers in candidates.clamp(min=0).split(max(1, 4 * chunk // vectors.shape[1]), dim=1):  # rows are gathered
             rows = self.rows[numbers].to(vectors.dtype)  # (B, C, d)
             parts.append(torch.bmm(rows, vectors[..., None])[..., 0].to(wide_type(vectors)) + self.bias[numbers])
         return torch.cat(parts, dim=1) if parts else vectors.new_empty(candidates.shape, dtype=torch.float32)

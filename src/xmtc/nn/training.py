@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from xmtc.config import Settings
+from xmtc.errors import XmtcError
 from xmtc.nn.adam import Adam, Clipping
 from xmtc.nn.capture import Captured
 from xmtc.nn.documents import Batch, Documents, epoch_batches, length_steps, thinned
@@ -58,7 +60,7 @@ class TrainingSettings(Settings):
     held_out: int = 1000
     """Validation documents, at most: of those given, or a tenth of the training documents."""
     minutes: float = 0.0
-    """Time after which training stops; 0 sets no limit."""
+    """Time after which the training of a network stops; 0 sets no limit."""
     checkpoint_minutes: float = 10.0
     """Time between checkpoints, from which a training that was killed goes on."""
     lengths: int = 8
@@ -306,10 +308,18 @@ class Trainer:
             torch._foreach_copy_(weights, self.best)
         elif self.averages:
             torch._foreach_copy_(weights, self.averages)
+        for weight in weights:
+            weight.grad = None
 
     def _take_loss(self) -> None:
         """Fetch the loss of the steps since the last look, which waits until they are done."""
-        self.course.loss_sum += float(self.loss)
+        loss = float(self.loss)
+        if not math.isfinite(loss):
+            raise XmtcError(
+                f"training went astray: at step {self.course.step:,} the loss is no number any more. "
+                "Lower training.learning_rate, or set training.clip."
+            )
+        self.course.loss_sum += loss
         self.course.loss_steps += self.course.step - self.seen
         self.loss.zero_()
         self.seen = self.course.step
@@ -349,7 +359,9 @@ class Trainer:
     @torch.no_grad()
     def _resume(self, workspace: Workspace, name: str) -> None:
         arrays, values = workspace.load(name)
+        chunk = self.course.chunk
         self.course = Course(**values)
+        self.course.chunk = min(chunk, self.course.chunk)  # this machine may have less memory
         self.seen = self.course.step
         device = self.loss.device
 

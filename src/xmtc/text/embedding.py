@@ -26,7 +26,7 @@ CHUNK_TOKENS = 1 << 18
 class CorpusVectorSettings(Settings):
     """How word vectors are learnt from the training texts."""
 
-    of: ClassVar[str] = "vectors"
+    of: ClassVar[str] = "corpus"
 
     kind: Literal["cbow", "skipgram"] = "cbow"
     """What is learnt: a word from the mean of those around it (fast), or from each of them (better for rare words)."""

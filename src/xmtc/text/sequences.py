@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from xmtc.config import Settings
 from xmtc.dataset import Dataset
-from xmtc.errors import UnsupportedError
+from xmtc.errors import DataError, UnsupportedError
 from xmtc.progress import Progress, silent
 from xmtc.runtime import Runtime
 from xmtc.text.cache import tokens_of
@@ -76,6 +76,10 @@ class WordSequences:
             made = cls(settings, vocabulary)
             sequences = made._numbered(tokens)
             task.advance()
+        if not len(vocabulary):
+            raise DataError(
+                f"no word is in {settings.min_df} or more training texts. Check the text field, or lower text.min_df."
+            )
         return made, sequences
 
     def encode(self, dataset: Dataset, runtime: Runtime) -> TokenBlock:
@@ -110,6 +114,13 @@ def first_words(block: TokenBlock, most: int) -> TokenBlock:
     ids = np.full(int(indptr[-1]), UNKNOWN, dtype=np.int32)
     ids[_places(indptr[:-1], kept)] = block.ids[_places(block.indptr[:-1], kept)]
     return TokenBlock(indptr, ids)
+
+
+def taken(block: TokenBlock, rows: NDArray[np.int64]) -> TokenBlock:
+    """Some of the documents, in this order."""
+    counts = np.diff(block.indptr)[rows]
+    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return TokenBlock(indptr, block.ids[_places(block.indptr[rows], counts)])
 
 
 def _places(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
