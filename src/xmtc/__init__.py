@@ -42,6 +42,8 @@ _HOMES = {
     "write": "xmtc.data.formats",
 }
 
+_NEURAL = {"AttentionXml": "attention_xml", "XmlCnn": "xml_cnn", "XmlRnn": "xml_rnn"}  # these need torch
+
 __all__ = [
     "Bonsai",
     "Dataset",
@@ -68,10 +70,12 @@ def load(folder: str | Path, runtime: Runtime | None = None) -> Model:
 
 
 def __getattr__(name: str) -> Any:
+    if name in _NEURAL:
+        return importlib.import_module("xmtc.registry").model_class(_NEURAL[name])
     if name not in _HOMES:
         raise AttributeError(f"module 'xmtc' has no attribute '{name}'")
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, *_NEURAL]

@@ -331,6 +331,8 @@ class Workspace:
         if self.folder is None:
             return
         path = self.folder / "training.json"
+        if resume and not path.is_file() and any(self.folder.glob("*.safetensors")):
+            raise DataError(f"{path}: missing, so nothing tells what was trained. Start over with --force.")
         if resume and path.is_file():
             try:
                 before = dict(json.loads(path.read_text(encoding="utf-8")))

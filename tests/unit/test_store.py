@@ -242,3 +242,13 @@ class TestWorkspace:
 
     def test_lies_beside_the_model(self) -> None:
         assert Workspace.beside(Path("some/model")) == Path("some/model.work")
+
+
+def test_a_resumed_training_without_its_description_is_refused(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path / "model.work")
+    workspace.begin({"seed": 1}, resume=False)
+    workspace.save("part", {"numbers": np.arange(3)})
+    (tmp_path / "model.work" / "training.json").unlink()
+    with pytest.raises(DataError, match=r"training.json: missing, so nothing tells what was trained"):
+        workspace.begin({"seed": 1}, resume=True)
+    assert workspace.has("part")

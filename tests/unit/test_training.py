@@ -863,7 +863,7 @@ class TestWhatGoesWrong:
 
         train, _, _ = planted_split(20, 2, labels=4, seed=1)
         monkeypatch.setattr(AttentionXml, "_encoder", beyond)
-        with pytest.raises(ConfigError, match="not enough memory for this network. Lower training.batch"):
+        with pytest.raises(ConfigError, match=r"not enough memory for this network\. Lower training\.batch"):
             AttentionXml(vectors="random").fit(train, runtime=Runtime(threads=1))
 
     def test_words_that_nothing_holds(self) -> None:

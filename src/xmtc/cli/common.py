@@ -43,6 +43,7 @@ def make_runtime(
     """
     from xmtc.runtime import Runtime, available_threads
 
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # else torch's threads wait for each other by spinning
     _load_numba()
     place = os.environ.get("XMTC_CACHE") or str(Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "xmtc")
     cache = None if place == "off" else Path(place).expanduser()

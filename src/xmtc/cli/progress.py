@@ -31,6 +31,10 @@ class _BarTask:
         self._bars.update(self._number, note=words)  # type: ignore[attr-defined]
 
 
+WIDE = 130
+"""Columns of a terminal that a whole line fits into; in a narrower one the bar goes first."""
+
+
 class Bars:
     """One line a task: title, bar, count, time."""
 
@@ -40,14 +44,15 @@ class Bars:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
+        console = Console(stderr=True)
+        wide = console.width >= WIDE
         columns = (
-            TextColumn("{task.description:<30}"),
-            BarColumn(bar_width=30),
+            TextColumn("{task.description:<30}" if wide else "{task.description}"),
+            *([BarColumn(bar_width=30)] if wide else []),
             MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
+            *([TimeElapsedColumn(), TextColumn("left")] if wide else []),
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
         )
-        with RichProgress(*columns, console=Console(stderr=True)) as bars:
+        with RichProgress(*columns, console=console) as bars:
             yield _BarTask(bars, bars.add_task(title, total=total, note=""))

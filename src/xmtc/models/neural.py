@@ -184,10 +184,11 @@ class NeuralModel(Model):
         return table, facts
 
     def _trained_vectors(self, sequences: TokenBlock, run: Run) -> NDArray[np.float32]:
-        """Vectors (words, e) learnt from the training texts."""
+        """Vectors (words, e) learnt from the training texts, about their mean: few texts leave them much in common."""
         ids = sequences.ids - np.int32(FIRST_WORD)
         frequencies = np.bincount(ids[ids >= 0], minlength=len(self._sequences.vocabulary)).astype(np.int64)
         made = train_vectors(sequences.indptr, ids, frequencies, self.config.corpus, run.runtime.seed, run.progress)
+        made -= made.mean(0)
         return made * np.float32(SPREAD / max(float(made.std()), 1e-12))
 
     def _split(

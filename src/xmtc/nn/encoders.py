@@ -157,7 +157,8 @@ class PooledLstm(Encoder):
 class Convolution(Encoder):
     """Document vectors (B, hidden) of convolutions with dynamic pooling: each part of a text keeps its largest values.
 
-    Parts are shares of the text's own words, so that an answer does not depend on the padding.
+    Parts are shares of the text's own words, so that an answer does not depend on the padding. The narrow layer is
+    normalised before its ReLU: pooled values are all positive, and Adam's first steps would shut every unit for good.
     """
 
     def __init__(self, width: int, settings: ConvolutionSettings) -> None:
@@ -182,7 +183,7 @@ class Convolution(Encoder):
             maps = F.relu(F.conv1d(around, convolution.weight.to(words.dtype), convolution.bias.to(words.dtype)))
             for place in range(self.pools):
                 pooled.append((maps * (part == place)[:, None].to(maps.dtype)).amax(2))
-        vector = F.relu(_linear(self.layer, torch.cat(pooled, dim=1)))
+        vector = F.relu(F.layer_norm(_linear(self.layer, torch.cat(pooled, dim=1)), [self.width]))
         return F.dropout(vector, self.dropout, self.training)
 
     @property

@@ -41,8 +41,7 @@ class CorpusVectorSettings(Settings):
     learning_rate: float = 0.05
     """Step size at the beginning; it falls to zero in a straight line."""
     subsample: float = 1e-4
-    """Words with a larger share of the text than this are left out at random, the more frequent the more often; 0
-    keeps all."""
+    """Words with a larger share of the text than this are left out at random, frequent ones more often; 0 keeps all."""
 
     def check(self) -> None:
         for name in ("width", "window", "negative", "epochs"):
