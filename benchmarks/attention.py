@@ -1,7 +1,7 @@
 """AttentionXML on a GPU: seconds an epoch, where they go, and accuracy of one network and of several averaged.
 
     python benchmarks/attention.py prepare --data ../shared/data/eurlex57k --vectors GLOVE.txt --to carry
-    PYTHONPATH=src python benchmarks/attention.py parts --from carry
+    PYTHONPATH=src python benchmarks/attention.py parts
     PYTHONPATH=src python benchmarks/attention.py train --from carry --plan PLAN.json [--test]
 
 `prepare` copies the data and writes the vectors as a half-precision .npy with its words beside it, which is a fifth of
@@ -123,7 +123,7 @@ def report(item: dict[str, Any], model: Any, watched: Watched, documents: dict[s
     model._networks = networks
 
 
-def parts(folder: Path, batches: list[int], length: int, labels: int) -> None:
+def parts(batches: list[int], length: int, labels: int) -> None:
     """Milliseconds of the encoder, the head and the update, each captured alone, and what the head reaches."""
     import torch
 
@@ -237,7 +237,6 @@ def main() -> None:
     one.add_argument("--vectors", type=Path, required=True)
     one.add_argument("--to", type=Path, default=Path("carry"))
     two = commands.add_parser("parts")
-    two.add_argument("--from", dest="source", type=Path, default=Path("carry"))
     two.add_argument("--batches", type=int, nargs="+", default=[128, 256])
     two.add_argument("--length", type=int, default=500)
     two.add_argument("--labels", type=int, default=4108)
@@ -256,7 +255,7 @@ def main() -> None:
     if given.command == "prepare":
         prepare(given.data, given.vectors, given.to)
     elif given.command == "parts":
-        parts(given.source, given.batches, given.length, given.labels)
+        parts(given.batches, given.length, given.labels)
     elif given.command == "profile":
         profile(given.batch, given.length, given.labels, given.words)
     else:
