@@ -26,6 +26,25 @@ from xmtc.data.downloads import fetch
 print(fetch("cooking", sys.argv[1], mirror=sys.argv[2]).files[0].how)
 """
 
+COUNTED = """
+import os, sys
+from pathlib import Path
+from xmtc.data import archives, downloads, preparing
+left = int(sys.argv[3])
+place = str(Path(sys.argv[1]).resolve())
+def watch(event, details):
+    global left
+    changes = event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir") or (event == "open" and details[2] & 3)
+    if not changes or not isinstance(details[0], str | Path) or not str(details[0]).startswith(place):
+        return
+    left -= 1
+    if left < 0:
+        os._exit(9)
+sys.addaudithook(watch)
+downloads.fetch("cooking", sys.argv[1], mirror=sys.argv[2])
+"""
+"""Dies before the change of the file system of that number."""
+
 
 class SlowServer:
     """One archive, a little at a time, with ranges."""
@@ -84,8 +103,8 @@ def server() -> Iterator[SlowServer]:
             thread.join()
 
 
-def start(folder: Path, server: SlowServer) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", CODE, str(folder), server.url]
+def start(folder: Path, server: SlowServer, code: str = CODE, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", code, str(folder), server.url, *more]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -149,3 +168,25 @@ def test_killed_at_any_moment(tmp_path: Path, server: SlowServer) -> None:
         assert errors == ""
         assert_whole(place, server)
     assert len(stages) >= 3, f"the kills did not fall on different stages: {stages}"
+
+
+def test_killed_before_every_change_of_the_file_system(tmp_path: Path, server: SlowServer) -> None:
+    server.pause = 0.0
+    stages: list[list[str]] = []
+    for number in range(100):
+        folder = tmp_path / str(number)
+        process = start(folder, server, COUNTED, str(number))
+        _, errors = process.communicate(timeout=60)
+        assert errors == ""
+        place = folder / "cooking"
+        if process.returncode == 0:
+            break
+        assert process.returncode == 9
+        stages.append(sorted(path.name for path in place.iterdir()) if place.exists() else [])
+        _, errors = start(folder, server).communicate(timeout=60)
+        assert errors == ""
+        assert_whole(place, server)
+    assert_whole(place, server)
+    archive = "cooking.stackexchange.tar.gz"
+    assert [archive, f"{archive}.part.json"] in stages, "between the archive's getting its name and the sweeping up"
+    assert [archive, "download.json", "files", "train.txt"] in stages

@@ -81,6 +81,8 @@ class _Fetching:
     def run(self) -> Fetched:
         sweep(self.place)
         files = tuple(self.obtain(remote) for remote in self.entry.files)
+        for file in files:
+            discard(_arriving(file.path))  # also of an earlier call, killed when the file had just got its name
         origin = " ".join(file.sha256 for file in files)
         done = None
         archive = next((self.place / remote.name for remote in self.entry.files if remote.is_archive), None)
@@ -120,7 +122,7 @@ class _Fetching:
                 f"{self.entry.name}: cannot be fetched by a plain request. Open {remote.url} in a browser, "
                 f"choose {remote.by_hand}, save the file as {path}, and run the same command again."
             )
-        part = path.with_name(path.name + ".part")
+        part = _arriving(path)
         resumed = download(url, part, remote.size, self.progress, self.entry.home)
         return self.accept(remote, part, path, self.digest(part), url, "resumed" if resumed else "fetched")
 
@@ -139,7 +141,6 @@ class _Fetching:
                 os.replace(arrived, path)
             except OSError as error:
                 raise DataError(f"{path}: cannot be written ({error.strerror}). Choose another place.") from None
-            discard(arrived)
             sync_folder(path.parent)
         known = self.record.files.get(remote.name)
         if known is None or known.sha256 != digest:
@@ -293,6 +294,11 @@ class _Record:
     def forget(self, name: str) -> None:
         self.files.pop(name, None)
         self.write()
+
+
+def _arriving(path: Path) -> Path:
+    """Where a file gathers until it is whole."""
+    return path.with_name(path.name + ".part")
 
 
 def _today() -> str:
