@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-long lint format clean
+.PHONY: demo test test-long test-gpu lint format clean
 
 demo: $(VENV)/.core
 	$(BIN)/xmtc demo --out xmtc-demo
@@ -14,6 +14,9 @@ test: $(VENV)/.dev lint
 
 test-long: $(VENV)/.dev
 	$(BIN)/python -m pytest -m long
+
+test-gpu: $(VENV)/.dev
+	$(BIN)/python -m pytest -m gpu
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class TokenEvidence:
-    """A stretch of the text and what it added to the label's score."""
+    """A stretch of the text and what it added to the label's score, or its share of the attention."""
 
     text: str
     start: int
@@ -70,6 +70,8 @@ class Explanation:
     """What the model starts from before any evidence; with the weights of tokens it adds up to the margin."""
     path: tuple[PathStep, ...] = ()
     """The way down the label tree, where the model has one."""
+    shares: bool = False
+    """Whether the weights of tokens are shares of attention: where the model looks, neither for nor against."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; a front end picks its view by `kind`."""

@@ -12,7 +12,8 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
@@ -345,18 +346,38 @@ class Workspace:
                         "Give the same files and settings, or start over with --force."
                     )
             return
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.claim()
+        self._empty()
         write_json(path, dict(fingerprint))
 
-    def claim(self) -> None:
-        """Make the folder before anything is read, so that a training killed at any moment can be resumed."""
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Make the folder before anything is read, so that a training killed at any moment can be resumed.
+
+        It is this process's alone: another that trains there is refused.
+        """
         if self.folder is None:
+            yield
             return
+        self._make()
+        with locked(self.folder, "another process is training there. Wait for it, or choose another folder."):
+            yield
+
+    def _make(self) -> None:
+        assert self.folder is not None
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DataError(f"{self.folder}: cannot be made ({error.strerror}). Choose another place.") from None
+
+    def _empty(self) -> None:
+        """An empty folder; one that is there stays the same, as it is locked."""
+        self._make()
+        assert self.folder is not None
+        for path in self.folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
     def remove_if_nothing_finished(self) -> None:
         """After a mistake in the input: once it is mended, no unfinished training should be in the way."""
@@ -420,8 +441,9 @@ class FollowerWorkspace(Workspace):
     def begin(self, fingerprint: Mapping[str, Any], resume: bool) -> None:
         return
 
-    def claim(self) -> None:
-        return
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        yield
 
     def remove_if_nothing_finished(self) -> None:
         return

@@ -99,41 +99,43 @@ def train(
     runtime = runtime or Runtime()
     leads = runtime.rank == 0
     workspace = (Workspace if leads else FollowerWorkspace)(Workspace.beside(decided.out))
-    workspace.claim()
-    try:
-        documents = read(
-            *(train_file, options),
-            vocabulary=vocabulary,
-            language=language,
-            unknown_labels=unknown_labels,
-            progress=progress,
-        )
-        valid = None
-        if valid_file is not None:
-            features = None if documents.features is None else int(documents.features.shape[1])
-            valid = read(
-                *(valid_file, replace(options or ReadOptions(), feature_count=features)),
+    with workspace.claimed():
+        try:
+            files = (train_file, *([] if valid_file is None else [valid_file]))
+            documents, *others = _labelled(
+                *(files, options),
                 vocabulary=vocabulary,
                 language=language,
                 unknown_labels=unknown_labels,
                 progress=progress,
             )
-        for path, part in ((train_file, documents), (valid_file, valid)):
-            if part is not None and (part.labels is None or part.labels.nnz == 0):
-                raise DataError(f"{path}: no document has a label. Check the label field.")
-        workspace.begin(_fingerprint(decided.model, documents, valid, runtime), decided.resume)
-        begun()
-        decided.model.fit(documents, valid=valid, runtime=runtime, progress=progress, workspace=workspace)
-        replaces = store.is_model(decided.out)
-        if leads:
-            decided.model.save(decided.out)
-    except XmtcError:
-        if not decided.resume:
-            workspace.remove_if_nothing_finished()
-        raise
-    workspace.keep_log(store.log_beside(decided.out), replaces and not decided.resume)
-    workspace.remove()
+            valid = others[0] if others else None
+            workspace.begin(_fingerprint(decided.model, documents, valid, runtime), decided.resume)
+            begun()
+            decided.model.fit(documents, valid=valid, runtime=runtime, progress=progress, workspace=workspace)
+            replaces = store.is_model(decided.out)
+            if leads:
+                decided.model.save(decided.out)
+        except XmtcError:
+            if not decided.resume:
+                workspace.remove_if_nothing_finished()
+            raise
+        workspace.keep_log(store.log_beside(decided.out), replaces and not decided.resume)
+        workspace.remove()
     return decided.model
+
+
+def _labelled(files: Sequence[str | Path], options: ReadOptions | None, **how: Any) -> list[Dataset]:
+    """Files of documents with labels, all with as many features as the first."""
+    found: list[Dataset] = []
+    for path in files:
+        if found and found[0].features is not None:
+            options = replace(options or ReadOptions(), feature_count=int(found[0].features.shape[1]))
+        found.append(read(path, options, **how))
+    for path, part in zip(files, found, strict=True):
+        if part.labels is None or part.labels.nnz == 0:
+            raise DataError(f"{path}: no document has a label. Check the label field.")
+    return found
 
 
 def _fingerprint(model: Model, documents: Dataset, valid: Dataset | None, runtime: Runtime) -> dict[str, Any]:

@@ -137,6 +137,13 @@ class TestPlot:
         losses, _ = picture.iter(f"{SVG}polyline")
         assert len(losses.attrib["points"].split()) == 10
 
+    def test_a_training_that_goes_on_by_its_folder_or_its_workspace(self, log: Path, tmp_path: Path) -> None:
+        work = tmp_path / "other.work"
+        work.mkdir()
+        log.rename(work / "log.jsonl")
+        for path in (work, tmp_path / "other"):
+            assert len(circles(drawn(path, out=tmp_path / "curves.svg"), "score")) == 5
+
     def test_heights_and_places_are_in_proportion(self, log: Path, tmp_path: Path) -> None:
         points = circles(drawn(log, out=tmp_path / "curves.svg"), "score")
         assert points[1][0] - points[0][0] == pytest.approx(points[2][0] - points[1][0], abs=0.2)

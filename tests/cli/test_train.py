@@ -227,6 +227,17 @@ class TestMistakes:
         call("train", data / "train.jsonl", "--model", "popularity", "--out", out, "--force")
         assert not work.exists()
 
+    @pytest.mark.parametrize("how", ["--resume", "--force"])
+    def test_two_do_not_train_in_one_place(self, data: Path, out: Path, how: str) -> None:
+        work = Workspace.beside(out)
+        with Workspace(work).claimed():  # as another process would
+            (work / "labels-0.safetensors").write_bytes(b"precious")
+            said = mistake("train", data / "train.jsonl", "--model", "popularity", "--out", out, how)
+            assert said == f"{work}: another process is training there. Wait for it, or choose another folder."
+            assert (work / "labels-0.safetensors").read_bytes() == b"precious"
+        call("train", data / "train.jsonl", "--model", "popularity", "--out", out, "--force")
+        assert not work.exists()
+
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
     def test_a_place_without_permission(self, data: Path, tmp_path: Path) -> None:
         (tmp_path / "closed").mkdir(mode=0o500)

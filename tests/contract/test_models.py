@@ -531,7 +531,7 @@ class TestExplain:
         assert found.score == pytest.approx(float(fitted.predict([text], k=1).scores[0, 0]), abs=1e-6)
         assert found.evidence
         json.dumps(found.to_json())
-        if MODELS[fitted.name].extra == "torch":  # shares of attention
+        if found.shares:
             assert min(item.weight for item in found.evidence) >= 0
             assert sum(item.weight for item in found.evidence) == pytest.approx(1.0, abs=1e-4)
         elif found.kind == "tokens":  # what is shown adds up to what is scored

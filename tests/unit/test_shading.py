@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -146,7 +147,12 @@ def test_words_are_shaded_by_sign_and_strength() -> None:
 
 
 def test_attention_shares_have_no_side_against() -> None:
-    found = told("iron and wood", ("iron", 0.7), ("wood", 0.3))
+    found = replace(told("iron and wood", ("iron", 0.7), ("wood", 0.3)), shares=True)
+    assert "speaks" not in shaded(found) + page(found)
+    assert "little" in shaded(found).split("\n\n")[2]
+    assert "attention for this label: little" in Page(page(found)).text + page(found)
+    assert "shares of attention" in explanation(found)
+    assert "shares of attention" not in explanation(replace(found, shares=False))
     assert "against" not in shaded(found)
     assert "against" not in Page(page(found)).tags
     assert "speaks against" not in page(found)

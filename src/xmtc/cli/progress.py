@@ -1,18 +1,19 @@
-"""Progress bars on the terminal; nothing at all where standard error is not one."""
+"""Progress bars on the terminal, and now and then a line where standard error is not one."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from xmtc.progress import Progress, Task, silent
+from xmtc.progress import Progress, Task
 
 
 def terminal_progress() -> Progress:
-    """Bars, and a word about what takes time, when a person is watching."""
+    """Bars, and a word about what takes time, when a person is watching; else lines, for a log."""
     if not sys.stderr.isatty():
-        return silent
+        return Lines()
     from xmtc.jit import on_first_compilation
 
     words = "compiling kernels for this machine: once per install, takes some seconds"
@@ -56,3 +57,34 @@ class Bars:
         )
         with RichProgress(*columns, console=console) as bars:
             yield _BarTask(bars, bars.add_task(title, total=total, note=""))
+
+
+EVERY = 60.0
+"""Seconds between two lines of a log."""
+
+
+class _LineTask:
+    def __init__(self, title: str, total: int | None) -> None:
+        self._title, self._total = title, total
+        self._done, self._note = 0, ""
+        self._said = time.monotonic()
+
+    def advance(self, steps: int = 1) -> None:
+        self._done += steps
+        now = time.monotonic()
+        if now - self._said >= EVERY:
+            self._said = now
+            of = "" if self._total is None else f" of {self._total:,}"
+            rest = f", {self._note}" if self._note else ""
+            print(f"{self._title}: {self._done:,}{of}{rest}", file=sys.stderr, flush=True)
+
+    def note(self, words: str) -> None:
+        self._note = words
+
+
+class Lines:
+    """A line a minute for what takes longer than that: a log stays short and still tells how far it is."""
+
+    @contextmanager
+    def task(self, title: str, total: int | None = None) -> Iterator[Task]:
+        yield _LineTask(title, total)

@@ -85,7 +85,7 @@ def shaded(found: Explanation, width: int = 80, most_lines: int = 15) -> str:
     room = max(min(width, _MOST_WIDTH) - len(_INDENT) - 1, 20)
     lines = _wrapped(_cells(found, int(0.9 * room * most_lines)), room)[:most_lines]
     heading, _, rest = plain.partition("\n")
-    legend = _terminal_legend(stretches(found))
+    legend = _terminal_legend(stretches(found), found.shares)
     painted = [_INDENT + _painted(line) for line in lines]
     return "\n".join([heading, "", *painted, "", *legend, *([rest] if rest else [])])
 
@@ -204,7 +204,7 @@ def _on(level: int, words: str) -> str:
     return f"\x1b[38;5;16;48;5;{colour}m{words}\x1b[0m"
 
 
-def _terminal_legend(cut: Sequence[Stretch]) -> list[str]:
+def _terminal_legend(cut: Sequence[Stretch], shares: bool) -> list[str]:
     shades = levels(cut)
     if not any(shades):
         return []
@@ -212,7 +212,7 @@ def _terminal_legend(cut: Sequence[Stretch]) -> list[str]:
     if min(shades) < 0:
         other = "".join(_on(-level, "   ") for level in range(STEPS, 0, -1))
         return [f"{_INDENT}speaks against it {other} {ramp} speaks for it", ""]
-    return [f"{_INDENT}weak {ramp} strong", ""]
+    return [f"{_INDENT}little {ramp} much attention" if shares else f"{_INDENT}weak {ramp} strong", ""]
 
 
 # ---- as a page
@@ -332,7 +332,7 @@ def _text(found: Explanation) -> list[str]:
             look = f' class="{_look(level)}"' if level else ""
             words = f'<mark{look} title="{_safe(_tip(stretch))}">{words}</mark>'
         marked.append(words)
-    return [f'<div class="text" lang="" dir="auto">{"".join(marked)}</div>', *_legend(shades)]
+    return [f'<div class="text" lang="" dir="auto">{"".join(marked)}</div>', *_legend(shades, found.shares)]
 
 
 def _tip(stretch: Stretch) -> str:
@@ -343,16 +343,17 @@ def _tip(stretch: Stretch) -> str:
     return f"{stretch.weight:+.4f} = {', '.join(f'{part.text} {part.weight:+.4f}' for part in parts)}"
 
 
-def _legend(shades: Sequence[int]) -> list[str]:
+def _legend(shades: Sequence[int], shares: bool) -> list[str]:
     if not any(shades):
         return []
-    sides = [(1, "speaks for the label")] if max(shades) > 0 else []
+    weak, strong = ("little", "much") if shares else ("weak", "strong")
+    sides = [(1, "attention for this label" if shares else "speaks for the label")] if max(shades) > 0 else []
     if min(shades) < 0:
         sides.append((-1, "speaks against it"))
     told = []
     for sign, words in sides:
         ramp = "".join(f'<mark class="{_look(sign * level)}"></mark>' for level in range(1, STEPS + 1))
-        told.append(f"<span>{words}: weak <b>{ramp}</b> strong</span>")
+        told.append(f"<span>{words}: {weak} <b>{ramp}</b> {strong}</span>")
     return [f'<p class="legend">{"".join(told)}</p>']
 
 
@@ -360,7 +361,8 @@ def _evidence_table(found: Explanation) -> list[str]:
     if not found.evidence and not found.constant:
         return [f'<p class="faint">{NOTHING.capitalize()}.</p>']
     if found.kind == "tokens":
-        return ["<h2>The strongest words</h2>", *_tokens(found)]
+        title = "Where the model looks" if found.shares else "The strongest words"
+        return [f"<h2>{title}</h2>", *_tokens(found)]
     if found.kind == "path":
         steps = [item for item in found.evidence if isinstance(item, PathStep)]
         return ["<h2>On the way down the tree</h2>", *_path(steps)]
@@ -388,7 +390,7 @@ def _tokens(found: Explanation) -> list[str]:
     tokens = [item for item in found.evidence if isinstance(item, TokenEvidence)]
     tokens.sort(key=lambda item: (-abs(item.weight), item.start))
     peak = max((abs(item.weight) for item in tokens), default=0.0)
-    head = '<tr><th class="number">weight</th><th></th><th>words</th><th>characters</th></tr>'
+    head = f'<tr><th class="number">{"share" if found.shares else "weight"}</th><th></th><th>words</th><th>characters</th></tr>'
     parts = ["<table>", head]
     if found.constant:
         parts.append(

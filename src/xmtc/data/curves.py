@@ -50,6 +50,8 @@ def log_of(path: Path) -> Path:
     """The log that a path means: itself, or that of a model folder of that name, trained or still in training."""
     if path.exists() and not path.is_dir():
         return path
+    if path.name.endswith(WORK_SUFFIX) and (path / LOG).exists():
+        return path / LOG
     logs = [log_beside(path), Workspace.beside(path) / LOG]
     for log in logs if is_model(path) else reversed(logs):
         if log.exists():

@@ -72,4 +72,4 @@ class AttentionXml(NeuralModel):
             for word, weight in zip(words, weights, strict=False)
         ]
         evidence.sort(key=lambda item: -item.weight)
-        return Explanation("tokens", text, self.labels.name(label), score, tuple(evidence))
+        return Explanation("tokens", text, self.labels.name(label), score, tuple(evidence), shares=True)

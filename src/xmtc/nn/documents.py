@@ -53,8 +53,8 @@ class Documents:
         assert self._labels is not None
         starts, held = self._labels
         places = starts.index_select(0, rows)[:, None] + torch.arange(self._most_labels, device=rows.device)
-        inside = places < starts.index_select(0, rows + 1)[:, None]
-        return held[torch.where(inside, places, len(held) - 1)]
+        beyond = places >= starts.index_select(0, rows + 1)[:, None]
+        return held[places.masked_fill_(beyond, len(held) - 1)]
 
 
 def thinned(tokens: Tensor, share: float) -> Tensor:

@@ -1,0 +1,123 @@
+"""What only a CUDA device can show: captured steps, bfloat16, and answers that agree with a CPU's."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import Tensor  # noqa: E402
+
+from tests.conftest import QUICK, planted_split  # noqa: E402
+from xmtc import load  # noqa: E402
+from xmtc.dataset import Dataset, align_labels  # noqa: E402
+from xmtc.metrics import precision  # noqa: E402
+from xmtc.models.base import Model  # noqa: E402
+from xmtc.nn import training  # noqa: E402
+from xmtc.nn.answers import _sortable  # noqa: E402
+from xmtc.registry import model_class  # noqa: E402
+from xmtc.runtime import Runtime  # noqa: E402
+from xmtc.store import Workspace  # noqa: E402
+from xmtc.topk import TopK  # noqa: E402
+
+pytestmark = pytest.mark.gpu
+
+DEVICE = "cuda"
+UNDROPPED = {"encoder.dropout": 0.0, "encoder.word_dropout": 0.0}
+"""Nothing random within a step: what differs is how sums are ordered."""
+
+Split = tuple[Dataset, Dataset]
+
+
+@pytest.fixture(scope="module")
+def split() -> Split:
+    return planted_split(1500, 300, labels=60, seed=3)[:2]
+
+
+def fitted(name: str, split: Split, device: str, precision: str = "float32", **settings: object) -> Model:
+    runtime = Runtime(device=device, precision=precision, seed=1)
+    return model_class(name)(**{**QUICK[name], **settings}).fit(split[0], runtime=runtime)
+
+
+def p_at_1(model: Model, split: Split) -> float:
+    truth, _ = align_labels(split[1], model.labels)
+    return precision(model.predict(split[1], 1), truth, 1)
+
+
+def assert_alike(found: TopK, wanted: TopK, tolerance: float) -> None:
+    """Equal scores within the tolerance, and equal labels wherever the next is further away than that."""
+    np.testing.assert_allclose(found.scores, wanted.scores, atol=tolerance)
+    clear = -np.diff(wanted.scores, axis=1, append=-np.inf) > 2 * tolerance
+    clear &= -np.diff(wanted.scores, axis=1, prepend=np.inf) > 2 * tolerance
+    assert (found.labels == wanted.labels)[clear].all()
+    assert clear.mean() > 0.3
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_captured_steps_are_the_steps(monkeypatch: pytest.MonkeyPatch, split: Split, name: str) -> None:
+    captured = fitted(name, split, DEVICE, **{**UNDROPPED, "training.epochs": 2})
+
+    def plain(step: Callable[[Tensor, int], None], state: Mapping[str, Tensor]) -> Callable[[Tensor, int], None]:
+        return step
+
+    monkeypatch.setattr(training, "Captured", plain)
+    stepped = fitted(name, split, DEVICE, **{**UNDROPPED, "training.epochs": 2})
+    assert_alike(captured.predict(split[1], 5), stepped.predict(split[1], 5), 5e-3)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_planted_labels_are_learnt_as_on_a_cpu(split: Split, name: str) -> None:
+    on_cpu = p_at_1(fitted(name, split, "cpu"), split)
+    assert on_cpu > 0.5
+    for arithmetic in ("float32", "bfloat16"):
+        assert p_at_1(fitted(name, split, DEVICE, arithmetic), split) > on_cpu - 0.05
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_model_answers_alike_on_both(tmp_path: Path, split: Split, name: str) -> None:
+    fitted(name, split, DEVICE, **{"training.epochs": 2}).save(tmp_path / "m")
+    on_cpu = load(tmp_path / "m", Runtime(device="cpu"))
+    for arithmetic, tolerance in (("float32", 2e-3), ("bfloat16", 3e-2)):
+        on_cuda = load(tmp_path / "m", Runtime(device=DEVICE, precision=arithmetic))
+        if arithmetic == "float32":
+            assert_alike(on_cuda.predict(split[1], 5), on_cpu.predict(split[1], 5), tolerance)
+        candidates = np.tile(np.arange(10), (len(split[1]), 1))
+        np.testing.assert_allclose(
+            on_cuda.score(split[1], candidates), on_cpu.score(split[1], candidates), atol=tolerance
+        )
+
+
+def test_an_interrupted_training_goes_on(tmp_path: Path, split: Split) -> None:
+    settings = {**QUICK["attention_xml"], **UNDROPPED, "training.epochs": 2}
+    runtime = Runtime(device=DEVICE, precision="float32", seed=1)
+    whole = model_class("attention_xml")(**settings).fit(split[0], runtime=runtime)
+    (tmp_path / "work").mkdir()
+    workspace = Workspace(tmp_path / "work")
+    step, steps = training.Trainer._average, []
+
+    def interrupted(trainer: training.Trainer) -> None:
+        step(trainer)
+        steps.append(trainer.course.step)
+        if len(steps) == 20:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training.Trainer, "_average", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model_class("attention_xml")(**settings).fit(split[0], runtime=runtime, workspace=workspace)
+    assert workspace.has("checkpoint-0")
+    resumed = model_class("attention_xml")(**settings).fit(split[0], runtime=runtime, workspace=workspace)
+    assert_alike(resumed.predict(split[1], 5), whole.predict(split[1], 5), 5e-3)
+
+
+def test_equal_scores_come_in_the_order_of_labels() -> None:
+    scores = torch.tensor([[0.5, 0.25, 0.5, -torch.inf, 0.75, 0.5]], device=DEVICE)
+    labels = torch.tensor([[9, 1, 4, 0, 7, 2]], device=DEVICE)
+    order = _sortable(scores, labels).topk(6, dim=1).indices
+    assert labels.gather(1, order).tolist() == [[7, 2, 4, 9, 1, 0]]
