@@ -390,7 +390,8 @@ def _tokens(found: Explanation) -> list[str]:
     tokens = [item for item in found.evidence if isinstance(item, TokenEvidence)]
     tokens.sort(key=lambda item: (-abs(item.weight), item.start))
     peak = max((abs(item.weight) for item in tokens), default=0.0)
-    head = f'<tr><th class="number">{"share" if found.shares else "weight"}</th><th></th><th>words</th><th>characters</th></tr>'
+    measure = "share" if found.shares else "weight"
+    head = f'<tr><th class="number">{measure}</th><th></th><th>words</th><th>characters</th></tr>'
     parts = ["<table>", head]
     if found.constant:
         parts.append(
