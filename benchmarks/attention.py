@@ -27,7 +27,7 @@ from xmtc.metrics import precision
 from xmtc.recipes import find_recipe
 from xmtc.registry import model_class
 from xmtc.runtime import Runtime
-from xmtc.store import Workspace
+from xmtc.workspace import Workspace
 
 PARTS = ("train", "dev", "test")
 CEILING = 790e12
@@ -232,25 +232,25 @@ def milliseconds(step: Any, times: int = 10) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("prepare")
-    one.add_argument("--data", type=Path, required=True)
-    one.add_argument("--vectors", type=Path, required=True)
-    one.add_argument("--to", type=Path, default=Path("carry"))
-    two = commands.add_parser("parts")
-    two.add_argument("--batches", type=int, nargs="+", default=[128, 256])
-    two.add_argument("--length", type=int, default=500)
-    two.add_argument("--labels", type=int, default=4108)
-    four = commands.add_parser("profile")
-    four.add_argument("--batch", type=int, default=128)
-    four.add_argument("--length", type=int, default=440)
-    four.add_argument("--labels", type=int, default=4108)
-    four.add_argument("--words", type=int, default=75_000)
-    three = commands.add_parser("train")
-    three.add_argument("--from", dest="source", type=Path, default=Path("carry"))
-    three.add_argument("--plan", type=Path, required=True)
-    three.add_argument("--test", action="store_true", help="Score the test documents too.")
-    three.add_argument("--quiet", action="store_true", help="Only the results.")
-    three.add_argument("--limit", type=int, help="Documents of each part, for a rehearsal.")
+    preparing = commands.add_parser("prepare")
+    preparing.add_argument("--data", type=Path, required=True)
+    preparing.add_argument("--vectors", type=Path, required=True)
+    preparing.add_argument("--to", type=Path, default=Path("carry"))
+    timing = commands.add_parser("parts")
+    timing.add_argument("--batches", type=int, nargs="+", default=[128, 256])
+    timing.add_argument("--length", type=int, default=500)
+    timing.add_argument("--labels", type=int, default=4108)
+    profiling = commands.add_parser("profile")
+    profiling.add_argument("--batch", type=int, default=128)
+    profiling.add_argument("--length", type=int, default=440)
+    profiling.add_argument("--labels", type=int, default=4108)
+    profiling.add_argument("--words", type=int, default=75_000)
+    training = commands.add_parser("train")
+    training.add_argument("--from", dest="source", type=Path, default=Path("carry"))
+    training.add_argument("--plan", type=Path, required=True)
+    training.add_argument("--test", action="store_true", help="Score the test documents too.")
+    training.add_argument("--quiet", action="store_true", help="Only the results.")
+    training.add_argument("--limit", type=int, help="Documents of each part, for a rehearsal.")
     given = parser.parse_args()
     if given.command == "prepare":
         prepare(given.data, given.vectors, given.to)

@@ -17,6 +17,7 @@ TIERS = [
     {"dataset"},
     {"topk"},
     {"store"},
+    {"workspace"},
     {"data", "text", "labels", "metrics"},
     {"linear", "nn", "evaluation", "conversion"},
     {"models"},

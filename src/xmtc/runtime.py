@@ -39,7 +39,7 @@ class Runtime:
     def __post_init__(self) -> None:
         if self.threads < 1:
             raise ConfigError(f"'threads' must be an integer ≥ 1. Got {self.threads}.")
-        if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", self.device):
+        if not re.fullmatch(r"auto|cpu|cuda(:\d|:[1-9]\d)?", self.device):
             raise ConfigError(f"'device' must be 'auto', 'cpu', 'cuda' or 'cuda:N'. Got '{shown(self.device)}'.")
         if self.precision not in ("auto", "float32", "bfloat16"):
             raise ConfigError(f"'precision' must be 'auto', 'float32' or 'bfloat16'. Got '{shown(self.precision)}'.")

@@ -1,4 +1,4 @@
-"""A model folder and a training workspace: JSON, safetensors and Arrow. Nothing here runs code from a file.
+"""A model folder: JSON, safetensors and Arrow. Nothing here runs code from a file.
 
 `model.json` names content-hashed files beside it and is replaced last, in one step: it alone decides what the model
 is, so a save that dies half-way leaves the old model whole.
@@ -11,9 +11,7 @@ import json
 import os
 import re
 import secrets
-import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
@@ -22,14 +20,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from xmtc.errors import ConfigError, DataError, ModelFormatError
+from xmtc.errors import DataError, ModelFormatError
 from xmtc.files import locked, replace_file, sync_folder
 
 FORMAT = 1
 MANIFEST = "model.json"
-LOG = "log.jsonl"
-LOG_SUFFIX = ".log.jsonl"
-WORK_SUFFIX = ".work"
 _OWN_FILE = re.compile(r"^(?:[a-z_]+-[0-9a-f]{16}\.(?:safetensors|arrow)|\.[^/\\]*\.part)$")
 _TYPES = {
     "F64": np.float64,
@@ -297,174 +292,3 @@ def verify_folder(folder: Path) -> list[tuple[str, int]]:
             raise ModelFormatError(f"{path}: content does not match its hash. Copy or train the model again.")
         checked.append((entry["name"], entry["bytes"]))
     return checked
-
-
-# ---- the training workspace
-
-
-def log_beside(folder: Path) -> Path:
-    """Where the log of a complete training lies: beside the model folder, which holds what answers are made of."""
-    return _beside(folder, LOG_SUFFIX)
-
-
-def _beside(folder: Path, suffix: str) -> Path:
-    named = folder if folder.name not in ("", "..") else folder.resolve()  # '.' has no name of its own
-    return named.with_name(named.name + suffix)
-
-
-class Workspace:
-    """Finished parts of an unfinished training, so that it can go on where it stopped.
-
-    Without a folder the parts stay in memory. Each part is one safetensors file that appears whole or not at all.
-    """
-
-    def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder
-        self._memory: dict[str, tuple[dict[str, NDArray[Any]], dict[str, Any]]] = {}
-
-    @classmethod
-    def beside(cls, folder: Path) -> Path:
-        """Where the workspace of a model folder lies."""
-        return _beside(folder, WORK_SUFFIX)
-
-    def begin(self, fingerprint: Mapping[str, Any], resume: bool) -> None:
-        """Start a training in this folder, or go on with the one that was started by the same fingerprint."""
-        if self.folder is None:
-            return
-        path = self.folder / "training.json"
-        if resume and not path.is_file() and any(self.folder.glob("*.safetensors")):
-            raise DataError(f"{path}: missing, so nothing tells what was trained. Start over with --force.")
-        if resume and path.is_file():
-            try:
-                before = dict(json.loads(path.read_text(encoding="utf-8")))
-            except (ValueError, TypeError):
-                raise DataError(f"{path}: damaged. Start over with --force.") from None
-            for name, value in fingerprint.items():
-                if before.get(name) != value:
-                    raise ConfigError(
-                        f"{self.folder}: was started with different {name}. "
-                        "Give the same files and settings, or start over with --force."
-                    )
-            return
-        self._empty()
-        write_json(path, dict(fingerprint))
-
-    @contextmanager
-    def claimed(self) -> Iterator[None]:
-        """Make the folder before anything is read, so that a training killed at any moment can be resumed.
-
-        It is this process's alone: another that trains there is refused.
-        """
-        if self.folder is None:
-            yield
-            return
-        self._make()
-        with locked(self.folder, "another process is training there. Wait for it, or choose another folder."):
-            yield
-
-    def _make(self) -> None:
-        assert self.folder is not None
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DataError(f"{self.folder}: cannot be made ({error.strerror}). Choose another place.") from None
-
-    def _empty(self) -> None:
-        """An empty folder; one that is there stays the same, as it is locked."""
-        self._make()
-        assert self.folder is not None
-        for path in self.folder.iterdir():
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
-
-    def remove_if_nothing_finished(self) -> None:
-        """After a mistake in the input: once it is mended, no unfinished training should be in the way."""
-        if self.folder is not None and not any(self.folder.glob("*.safetensors")):
-            self.remove()
-
-    def has(self, name: str) -> bool:
-        if self.folder is None:
-            return name in self._memory
-        return (self.folder / f"{name}.safetensors").is_file()
-
-    def save(self, name: str, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any] | None = None) -> None:
-        """Keep one finished part."""
-        if self.folder is None:
-            self._memory[name] = (dict(arrays), dict(values or {}))
-            return
-        with replace_file(self.folder / f"{name}.safetensors") as stream:
-            write_arrays(stream, arrays, {"values": json.dumps(values or {})})
-
-    def drop(self, name: str) -> None:
-        """Remove a part that something finished has taken the place of."""
-        if self.folder is None:
-            self._memory.pop(name, None)
-        else:
-            (self.folder / f"{name}.safetensors").unlink(missing_ok=True)
-
-    def log(self, line: Mapping[str, Any]) -> None:
-        """Add a line to the training's log; a run without a folder keeps none."""
-        if self.folder is not None:
-            with (self.folder / LOG).open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(line) + "\n")
-
-    def load(self, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """A finished part."""
-        if self.folder is None:
-            return self._memory[name]
-        try:
-            arrays, metadata = map_arrays(self.folder / f"{name}.safetensors")
-        except ModelFormatError as error:
-            raise DataError(f"{error} Start over with --force.") from None
-        # Copied: a mapping holds a file open, and there may be more parts than a process may have open files.
-        return {key: array.copy() for key, array in arrays.items()}, json.loads(metadata.get("values", "{}"))
-
-    def keep_log(self, place: Path, replaces: bool) -> None:
-        """Move the log of a complete training here; that of a model that it `replaces` goes, if there is none now."""
-        if self.folder is not None and (self.folder / LOG).is_file():
-            os.replace(self.folder / LOG, place)
-        elif replaces:
-            place.unlink(missing_ok=True)
-
-    def remove(self) -> None:
-        """The training is complete."""
-        self._memory.clear()
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
-
-
-class FollowerWorkspace(Workspace):
-    """The workspace of a process that follows another: it reads what the leader has finished, and writes nothing."""
-
-    def begin(self, fingerprint: Mapping[str, Any], resume: bool) -> None:
-        return
-
-    @contextmanager
-    def claimed(self) -> Iterator[None]:
-        yield
-
-    def remove_if_nothing_finished(self) -> None:
-        return
-
-    def has(self, name: str) -> bool:
-        return name in self._memory or super().has(name)
-
-    def save(self, name: str, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any] | None = None) -> None:
-        self._memory[name] = (dict(arrays), dict(values or {}))
-
-    def drop(self, name: str) -> None:
-        self._memory.pop(name, None)
-
-    def log(self, line: Mapping[str, Any]) -> None:
-        return
-
-    def load(self, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        return self._memory[name] if name in self._memory else super().load(name)
-
-    def keep_log(self, place: Path, replaces: bool) -> None:
-        return
-
-    def remove(self) -> None:
-        self._memory.clear()

@@ -29,9 +29,9 @@ from xmtc.recipes import find_recipe
 from xmtc.registry import MODELS, model_class, preferred
 from xmtc.restrict import EVERYTHING, Restriction
 from xmtc.runtime import Runtime
-from xmtc.store import FollowerWorkspace, Workspace
 from xmtc.text.cache import content_hash
 from xmtc.topk import TopK
+from xmtc.workspace import FollowerWorkspace, Workspace, log_beside
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def train(
             if not decided.resume:
                 workspace.remove_if_nothing_finished()
             raise
-        workspace.keep_log(store.log_beside(decided.out), replaces and not decided.resume)
+        workspace.keep_log(log_beside(decided.out), replaces and not decided.resume)
         workspace.remove()
     return decided.model
 

@@ -15,7 +15,8 @@ import pytest
 from tests.cli.conftest import call, mistake
 from tests.conftest import QUICK
 from xmtc.registry import MODELS
-from xmtc.store import LOG, Workspace, log_beside, read_manifest
+from xmtc.store import read_manifest
+from xmtc.workspace import LOG, Workspace, log_beside
 
 NEURAL = [name for name, entry in MODELS.items() if entry.extra == "torch"]
 REMEDY = 'Install it with: pip install "xmtc[torch]".'

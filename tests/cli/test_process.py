@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.conftest import Xmtc
 from xmtc.data.planted import PlantedCorpus
 from xmtc.runtime import available_threads
-from xmtc.store import Workspace
+from xmtc.workspace import Workspace
 
 COMMAND = [sys.executable, "-m", "xmtc.cli.main"]
 

@@ -10,7 +10,8 @@ import pytest
 
 from tests.cli.conftest import call, mistake
 from xmtc import load
-from xmtc.store import Workspace, read_manifest
+from xmtc.store import read_manifest
+from xmtc.workspace import Workspace
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from xmtc.nn import training  # noqa: E402
 from xmtc.nn.answers import _sortable  # noqa: E402
 from xmtc.registry import model_class  # noqa: E402
 from xmtc.runtime import Runtime  # noqa: E402
-from xmtc.store import Workspace  # noqa: E402
 from xmtc.topk import TopK  # noqa: E402
+from xmtc.workspace import Workspace  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 

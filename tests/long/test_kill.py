@@ -21,7 +21,8 @@ from xmtc import load
 from xmtc.data.planted import PlantedCorpus
 from xmtc.models.knn import Knn
 from xmtc.models.popularity import Popularity
-from xmtc.store import Workspace, read_manifest, verify_folder
+from xmtc.store import read_manifest, verify_folder
+from xmtc.workspace import Workspace
 
 pytestmark = pytest.mark.long
 

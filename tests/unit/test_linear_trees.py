@@ -28,8 +28,9 @@ from xmtc.models.bonsai import Bonsai
 from xmtc.models.one_vs_all import OneVsAll
 from xmtc.models.parabel import Parabel
 from xmtc.runtime import Runtime
-from xmtc.store import Workspace, read_manifest
+from xmtc.store import read_manifest
 from xmtc.text.features import unit_rows
+from xmtc.workspace import Workspace
 
 Floats = NDArray[Any]
 Chance = np.random.Generator

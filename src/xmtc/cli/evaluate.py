@@ -89,10 +89,8 @@ def evaluate(
         for option, given in (("--train", train), ("--predictions-format", predictions_format)):
             if given is not None:
                 raise ConfigError(f"{option} goes with --predictions FILE. Leave it out, or name the predictions.")
-        name, result = (
-            str(folders[0]),
-            _of_model(folders[0], test, labels, scope, options, make_runtime(threads, device=device)),
-        )
+        runtime = make_runtime(threads, device=device)
+        name, result = str(folders[0]), _of_model(folders[0], test, labels, scope, options, runtime)
     if json_file is not None:
         write_json(json_file, result.to_json())
     if per_label is not None:

@@ -76,7 +76,7 @@ def train(
     from xmtc import config, workflows
     from xmtc.cli.progress import terminal_progress
     from xmtc.progress import silent
-    from xmtc.store import Workspace
+    from xmtc.workspace import Workspace
 
     check_choice("--unknown-labels", unknown_labels, ("refuse", "drop"))
     if language is not None and labels is None:

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from xmtc.data.pictures import FAINT, INK, axes, grid, named, nice_step, safe, sheet, short_number
 from xmtc.errors import DataError, shown
 from xmtc.files import parse_lines
-from xmtc.store import LOG, LOG_SUFFIX, WORK_SUFFIX, Workspace, is_model, log_beside
+from xmtc.store import is_model
+from xmtc.workspace import LOG, LOG_SUFFIX, WORK_SUFFIX, Workspace, log_beside
 
 AGAINST = ("epoch", "seconds", "step")
 _MOST = 2**53  # a larger integer is no count, and may not even fit a float

@@ -21,7 +21,7 @@ from xmtc.linear.search import FIRST_ROUND, SearchTree, score_rows, search_row, 
 from xmtc.linear.training import Members, NodeTrainer, Objective, Rows
 from xmtc.parallel import run_parallel
 from xmtc.progress import Progress, silent
-from xmtc.store import Workspace
+from xmtc.workspace import Workspace
 
 Result = TypeVar("Result")
 

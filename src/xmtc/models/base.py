@@ -32,8 +32,9 @@ from xmtc.explanation import Explanation
 from xmtc.progress import Progress, silent
 from xmtc.registry import model_class
 from xmtc.runtime import Runtime
-from xmtc.store import State, Workspace
+from xmtc.store import State
 from xmtc.topk import TopK
+from xmtc.workspace import Workspace
 
 Labels = NDArray[np.int64]
 Scores = NDArray[np.float32]

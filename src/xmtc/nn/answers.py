@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -25,7 +25,6 @@ def best_labels(
     documents: Documents,
     k: int,
     allowed: NDArray[np.bool_] | None = None,
-    advance: Callable[[int], None] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """(n, k) labels and probabilities, best first; `allowed` (L,) tells the labels that may be returned."""
     found = np.full((len(documents), k), -1, dtype=np.int64)
@@ -36,8 +35,6 @@ def best_labels(
         labels, scores = _best(networks, encoded, k, chunk, barred)
         width = labels.shape[1]  # k, or as many labels as there are
         found[rows, :width], given[rows, :width] = labels.cpu().numpy(), scores.cpu().numpy()
-        if advance is not None:
-            advance(len(rows))
     found[np.isneginf(given)] = -1
     return found, given
 

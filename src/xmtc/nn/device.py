@@ -22,12 +22,7 @@ def chosen_device(runtime: Runtime) -> torch.device:
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
     if wanted == "cuda" and runtime.world_size > 1:
         wanted = f"cuda:{os.environ.get('LOCAL_RANK', runtime.rank)}"
-    try:
-        device: torch.device | None = torch.device(wanted)
-    except RuntimeError:
-        device = None
-    if device is None or device.type not in CHUNK_BYTES:
-        raise ConfigError(f"'device' must be 'auto', 'cpu', 'cuda' or 'cuda:N'. Got '{runtime.device}'.")
+    device = torch.device(wanted)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         have = f"{torch.cuda.device_count()} here" if torch.cuda.is_available() else "none here"
         raise ConfigError(f"there is no '{wanted}': {have}. Use device 'auto' or 'cpu'.")

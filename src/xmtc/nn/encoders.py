@@ -107,10 +107,8 @@ class BiLstm(Encoder):
         bound = settings.units**-0.5
         for direction in ("forward", "backward"):
             for name, shape in (("input", (width,)), ("state", (settings.units,)), ("bias", ())):
-                weight = torch.empty(4 * settings.units, *shape).uniform_(
-                    -bound, bound
-                )  # rows: input, forget, cell, output
-                self.register_parameter(f"{direction}_{name}", nn.Parameter(weight))
+                weight = torch.empty(4 * settings.units, *shape)  # rows: input, forget, cell, output
+                self.register_parameter(f"{direction}_{name}", nn.Parameter(weight.uniform_(-bound, bound)))
         flag = torch.zeros(4 * settings.units, 1)
         flag[: settings.units] = SHUT
         self.register_buffer("flag", flag, persistent=False)

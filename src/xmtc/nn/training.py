@@ -25,7 +25,7 @@ from xmtc.nn.heads import gradient_of
 from xmtc.nn.network import Network
 from xmtc.progress import Progress
 from xmtc.runtime import Runtime
-from xmtc.store import Workspace
+from xmtc.workspace import Workspace
 
 REPORT_SECONDS = 0.5
 """Time between looks at the loss, each of which waits for the device."""
@@ -142,11 +142,10 @@ class Trainer:
             self._resume(workspace, name)
         self.group.wait()
         if self.group.rank:
-            torch.manual_seed(
-                self.seed + self.course.step + 7919 * self.group.rank
-            )  # what is dropped is each one's own
-        started = saved = time.perf_counter() - self.course.seconds
-        saved += self.course.seconds
+            own = self.seed + self.course.step + 7919 * self.group.rank
+            torch.manual_seed(own)  # what is dropped is each one's own
+        saved = time.perf_counter()
+        started = saved - self.course.seconds
         step = Captured(self._step, self._tensors()) if self.loss.is_cuda and self.group.size == 1 else self._step
         with progress.task("training", total=self.total * self.size) as task, _interrupts_held_back() as interrupted:
             task.advance(self.course.step * self.size)
