@@ -6,15 +6,16 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.errors import ConfigError, DataError, ModelFormatError
 from xmtc.files import locked, replace_file
-from xmtc.store import map_arrays, write_arrays, write_json
+from xmtc.store import Later, Shapes, map_arrays, new_arrays, write_arrays, write_json
 
 LOG = "log.jsonl"
 LOG_SUFFIX = ".log.jsonl"
@@ -64,6 +65,8 @@ class Workspace:
                         f"{self.folder}: was started with different {name}. "
                         "Give the same files and settings, or start over with --force."
                     )
+            for left in self.folder.glob(".*.part"):  # of a write that was killed
+                left.unlink(missing_ok=True)
             return
         self._empty()
         write_json(path, dict(fingerprint))
@@ -108,13 +111,63 @@ class Workspace:
             return name in self._memory
         return (self.folder / f"{name}.safetensors").is_file()
 
-    def save(self, name: str, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any] | None = None) -> None:
+    def save(
+        self, name: str, arrays: Mapping[str, NDArray[Any] | Later], values: Mapping[str, Any] | None = None
+    ) -> None:
         """Keep one finished part."""
         if self.folder is None:
-            self._memory[name] = (dict(arrays), dict(values or {}))
+            self._remember(name, arrays, values)
             return
-        with replace_file(self.folder / f"{name}.safetensors") as stream:
-            write_arrays(stream, arrays, {"values": json.dumps(values or {})})
+        with replace_file(self.folder / f"{name}.safetensors") as file:
+            write_arrays(file, arrays, {"values": json.dumps(values or {})})
+
+    def _remember(
+        self, name: str, arrays: Mapping[str, NDArray[Any] | Later], values: Mapping[str, Any] | None
+    ) -> None:
+        # What is made may be a view of something that changes or that is large.
+        kept = {key: array.made().copy() if isinstance(array, Later) else array for key, array in arrays.items()}
+        self._memory[name] = (kept, dict(values or {}))
+
+    def stream(
+        self, name: str, arrays: Shapes, values: Mapping[str, Any] | None = None
+    ) -> AbstractContextManager[dict[str, NDArray[Any]]]:
+        """Zeros of these shapes and types to be written to in a block; they are a finished part if it ends well.
+
+        With a folder they lie in a file, and may be larger than memory. Afterwards they are read with `map` or `load`:
+        the dictionary is empty then.
+        """
+        if self.folder is None:
+            return self._stream_to_memory(name, arrays, values)
+        return self._stream_to_file(self.folder / f"{name}.safetensors", arrays, values)
+
+    @contextmanager
+    def _stream_to_memory(
+        self, name: str, arrays: Shapes, values: Mapping[str, Any] | None
+    ) -> Iterator[dict[str, NDArray[Any]]]:
+        kept = {key: np.zeros(shape, kind) for key, (shape, kind) in arrays.items()}
+        given = dict(kept)
+        try:
+            yield given
+        finally:
+            given.clear()
+        self._remember(name, kept, values)
+
+    @contextmanager
+    def _stream_to_file(
+        self, path: Path, arrays: Shapes, values: Mapping[str, Any] | None
+    ) -> Iterator[dict[str, NDArray[Any]]]:
+        failed: OSError | None = None
+        try:
+            with replace_file(path) as file, new_arrays(file, arrays, {"values": json.dumps(values or {})}) as given:
+                try:
+                    yield given
+                except OSError as error:
+                    failed = error
+                    raise
+        except DataError:
+            if failed is not None:  # it came from the block, and does not say that this file cannot be written
+                raise failed from None
+            raise
 
     def drop(self, name: str) -> None:
         """Remove a part that something finished has taken the place of."""
@@ -131,14 +184,21 @@ class Workspace:
 
     def load(self, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """A finished part."""
+        arrays, values = self.map(name)
+        if self.folder is None:
+            return arrays, values
+        # Copied: a mapping holds a file open, and there may be more parts than a process may have open files.
+        return {key: array.copy() for key, array in arrays.items()}, values
+
+    def map(self, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """A finished part whose arrays stay in their file, which is open as long as one of them is held."""
         if self.folder is None:
             return self._memory[name]
         try:
             arrays, metadata = map_arrays(self.folder / f"{name}.safetensors")
         except ModelFormatError as error:
             raise DataError(f"{error} Start over with --force.") from None
-        # Copied: a mapping holds a file open, and there may be more parts than a process may have open files.
-        return {key: array.copy() for key, array in arrays.items()}, json.loads(metadata.get("values", "{}"))
+        return arrays, json.loads(metadata.get("values", "{}"))
 
     def keep_log(self, place: Path, replaces: bool) -> None:
         """Move the log of a complete training here; that of a model that it `replaces` goes, if there is none now."""
@@ -170,8 +230,15 @@ class FollowerWorkspace(Workspace):
     def has(self, name: str) -> bool:
         return name in self._memory or super().has(name)
 
-    def save(self, name: str, arrays: Mapping[str, NDArray[Any]], values: Mapping[str, Any] | None = None) -> None:
-        self._memory[name] = (dict(arrays), dict(values or {}))
+    def save(
+        self, name: str, arrays: Mapping[str, NDArray[Any] | Later], values: Mapping[str, Any] | None = None
+    ) -> None:
+        self._remember(name, arrays, values)
+
+    def stream(
+        self, name: str, arrays: Shapes, values: Mapping[str, Any] | None = None
+    ) -> AbstractContextManager[dict[str, NDArray[Any]]]:
+        return self._stream_to_memory(name, arrays, values)
 
     def drop(self, name: str) -> None:
         self._memory.pop(name, None)
@@ -181,6 +248,9 @@ class FollowerWorkspace(Workspace):
 
     def load(self, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         return self._memory[name] if name in self._memory else super().load(name)
+
+    def map(self, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        return self._memory[name] if name in self._memory else super().map(name)
 
     def keep_log(self, place: Path, replaces: bool) -> None:
         return
