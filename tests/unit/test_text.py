@@ -18,6 +18,7 @@ from xmtc.errors import ConfigError
 from xmtc.runtime import Runtime
 from xmtc.text import cache
 from xmtc.text import tokens as tokens_module
+from xmtc.text import vocabulary as vocabulary_module
 from xmtc.text.cache import content_hash, tfidf_of, tokens_of
 from xmtc.text.characters import MARK, WORD, character_classes
 from xmtc.text.tfidf import TextSettings, Tfidf
@@ -163,6 +164,28 @@ class TestVocabulary:
         assert encoded.indptr.tolist() == [0, 4, 4, 6]
         assert encoded.ids.tolist() == [1, -1, 0, 0, -1, 1]
 
+    @pytest.mark.parametrize("lowercase", [True, False])
+    def test_many_words_go_another_way_to_the_same_numbers(
+        self, lowercase: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked = tokenise(column([*CORPUS, "ÉTÉ CAFÉ Zzz quick"]))
+
+        def numbered() -> tuple[list[str], list[int], list[int]]:
+            monkeypatch.setattr(tokens_module, "BLOCK_BYTES", 40)
+            tokens = tokenise(column(CORPUS))
+            assert len(tokens.blocks) > 5
+            vocabulary = Vocabulary.fit(tokens, lowercase=lowercase, min_token_length=2)
+            encoded = vocabulary.encode(asked, lowercase)
+            return vocabulary.terms.to_pylist(), vocabulary.frequencies.tolist(), encoded.ids.tolist()
+
+        one_by_one = numbered()
+        monkeypatch.setattr(vocabulary_module, "MANY", 1)
+        assert numbered() == one_by_one
+        forms = [{fold(token, lowercase) for token in reference_tokens(text)} for text in CORPUS]
+        assert dict(zip(*one_by_one[:2], strict=True)) == Counter(
+            form for text in forms for form in text if len(form) > 1
+        )
+
 
 def slow_tfidf(texts: list[str], grams: int, min_df: int) -> tuple[list[str], np.ndarray]:
     """tf-idf by the book, dense, for a handful of texts."""
@@ -266,6 +289,16 @@ class TestTfidf:
             tfidf = Tfidf.fit(tokens, TextSettings(word_ngrams=3, min_df=1, max_features=count))
             found = set(tfidf.transform(tokens).indices.tolist())
             assert found == set(range(len(tfidf)))
+
+    def test_many_words_go_another_way_to_the_same_rows(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        tokens = tokenise(column(CORPUS))
+        for count in (90, 120):
+            tfidf = Tfidf.fit(tokens, TextSettings(min_df=1, char_ngrams=(2, 3), max_features=count))
+            assert 0 < tfidf.kinds.sum() < len(tfidf) == count < 4 * len(tokens.types)
+            one_by_one = tfidf.transform(tokens).toarray()
+            with monkeypatch.context() as patched:
+                patched.setattr(vocabulary_module, "MANY", 1)
+                np.testing.assert_array_equal(tfidf.transform(tokens).toarray(), one_by_one)
 
     def test_unknown_words_make_an_empty_row(self) -> None:
         tfidf = Tfidf.fit(tokenise(column(CORPUS)), TextSettings())

@@ -147,18 +147,21 @@ def map_tokens(
     return out_indptr, out[:count].copy()
 
 
-@kernel()
-def document_frequencies(indptr: NDArray[np.int64], ids: NDArray[np.int32], width: int) -> NDArray[np.int32]:
+@kernel(outputs=("frequencies", "seen"))
+def document_frequencies(
+    indptr: NDArray[np.int64],
+    ids: NDArray[np.int32],
+    before: int,  # documents counted already
+    frequencies: NDArray[np.int32],  # (width,) grows by the documents that each number occurs in
+    seen: NDArray[np.int32],  # (width,) the last document with each number, −1 at first
+) -> None:
     """In how many documents each number occurs; −1 is no number."""
-    frequencies = np.zeros(width, np.int32)
-    seen = np.full(width, -1, np.int32)
     for document in range(len(indptr) - 1):
         for i in range(indptr[document], indptr[document + 1]):
             number = ids[i]
-            if number >= 0 and seen[number] != document:
-                seen[number] = document
+            if number >= 0 and seen[number] != before + document:
+                seen[number] = before + document
                 frequencies[number] += 1
-    return frequencies
 
 
 @kernel()

@@ -109,6 +109,8 @@ class WordSequences:
 def first_words(block: TokenBlock, most: int) -> TokenBlock:
     """Every document cut after `most` words; one without words gets a single unknown one."""
     lengths = np.diff(block.indptr)
+    if len(lengths) and lengths.min() >= 1 and lengths.max() <= most:
+        return block
     kept = np.minimum(lengths, most)
     indptr = np.concatenate([[0], np.cumsum(np.maximum(kept, 1))]).astype(np.int64)
     ids = np.full(int(indptr[-1]), UNKNOWN, dtype=np.int32)

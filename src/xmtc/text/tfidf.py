@@ -20,7 +20,14 @@ from xmtc.explanation import TokenEvidence
 from xmtc.parallel import run_parallel
 from xmtc.text import kernels
 from xmtc.text.tokens import TokenBlock, Tokens, fold, spans
-from xmtc.text.vocabulary import count_documents, fold_types, mapped_blocks
+from xmtc.text.vocabulary import (
+    count_documents,
+    fold_types,
+    frequent_enough,
+    mapped_blocks,
+    places,
+    worth_a_table,
+)
 
 WORD, CHARACTERS = 0, 1
 WORDS_AT_ONCE = 20_000
@@ -166,6 +173,10 @@ class Tfidf:
         return self._positions
 
     def _word_features(self, words: pa.Array) -> NDArray[np.int32]:
+        if worth_a_table(len(words), len(self)):
+            features = np.flatnonzero(self.kinds == WORD).astype(np.int32)
+            found = places(words, self.terms.take(pa.array(features)))
+            return np.append(features, np.int32(-1))[found]
         get = self._lookup()[WORD].get
         return np.fromiter((get(word, -1) for word in words.to_pylist()), dtype=np.int32, count=len(words))
 
@@ -260,7 +271,9 @@ def _character_candidates(
 
     def counted(block: TokenBlock) -> NDArray[np.int32]:
         expanded = kernels.expand(block.indptr, block.ids, indptr, parts)
-        return kernels.document_frequencies(*expanded, width)
+        own, seen = np.zeros(width, dtype=np.int32), np.full(width, -1, dtype=np.int32)
+        kernels.document_frequencies(*expanded, 0, own, seen)
+        return own
 
     for part in run_parallel(counted, blocks, threads):
         frequencies += part
@@ -278,9 +291,11 @@ def _choose(candidates: list[_Candidates], settings: TextSettings, documents: in
     frequencies = np.concatenate([part.frequencies for part in candidates])
     lengths = np.concatenate([np.full(len(part.names), part.length) for part in candidates])
     kinds = np.concatenate([np.full(len(part.names), part.kind, dtype=np.int8) for part in candidates])
-    terms = pa.array(names, pa.string())
+    near = frequent_enough(frequencies, settings.max_features)
+    terms = pa.array([names[number] for number in near.tolist()], pa.string())
     alphabetical = np.argsort(np.asarray(pc.array_sort_indices(terms), dtype=np.int64))
-    order = np.lexsort((alphabetical, lengths, -frequencies))[: settings.max_features]
+    chosen = np.lexsort((alphabetical, lengths[near], -frequencies[near]))[: settings.max_features]
+    order = near[chosen]
     position = np.full(len(names), -1, dtype=np.int64)
     position[order] = np.arange(len(order))
     if settings.idf == "smooth":
@@ -288,7 +303,7 @@ def _choose(candidates: list[_Candidates], settings: TextSettings, documents: in
     else:
         idf = np.log((1.0 + documents) / frequencies[order])
     keys, features = _ngram_table(candidates, position)
-    return Tfidf(settings, terms.take(pa.array(order)), kinds[order], idf.astype(np.float32), keys, features)
+    return Tfidf(settings, terms.take(pa.array(chosen)), kinds[order], idf.astype(np.float32), keys, features)
 
 
 def _ngram_table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -12,6 +13,9 @@ from numpy.typing import NDArray
 from xmtc.parallel import run_parallel
 from xmtc.text import kernels
 from xmtc.text.tokens import TokenBlock, Tokens, fold
+
+MANY = 4096
+"""Token types from which on Arrow is faster than Python, one by one."""
 
 
 class Vocabulary:
@@ -49,9 +53,11 @@ class Vocabulary:
 
     def numbers(self, types: pa.Array, lowercase: bool = True) -> NDArray[np.int32]:
         """The term number of each token type, −1 where it is unknown."""
+        forms = fold_all(types, lowercase)
+        if worth_a_table(len(types), len(self)):
+            return places(forms, self.terms)
         get = self.positions.get
-        found = (get(fold(token, lowercase), -1) for token in types.to_pylist())
-        return np.fromiter(found, dtype=np.int32, count=len(types))
+        return np.fromiter((get(form, -1) for form in forms.to_pylist()), dtype=np.int32, count=len(forms))
 
     def encode(self, tokens: Tokens, lowercase: bool = True) -> TokenBlock:
         """Token numbers of every document in reading order, for neural models; unknown words are −1."""
@@ -65,13 +71,33 @@ class Vocabulary:
 
 def fold_types(types: pa.Array, lowercase: bool, min_length: int) -> tuple[pa.Array, NDArray[np.int32]]:
     """The distinct folded tokens, and for each type the number of its folded form (−1: too short to keep)."""
-    forms = [fold(token, lowercase) for token in types.to_pylist()]
-    encoded = pa.array(forms, pa.string()).dictionary_encode()
+    forms = fold_all(types, lowercase)
+    encoded = forms.dictionary_encode()
     numbers = np.asarray(encoded.indices, dtype=np.int32)
     if min_length > 1:
-        short = np.fromiter((len(form) < min_length for form in forms), dtype=bool, count=len(forms))
-        numbers = np.where(short, np.int32(-1), numbers)
+        numbers = np.where(np.asarray(pc.utf8_length(forms)) < min_length, np.int32(-1), numbers)
     return encoded.dictionary, numbers
+
+
+def fold_all(types: pa.Array, lowercase: bool) -> pa.Array:
+    """`fold` of each; of many, only what is not ASCII takes the way through Python."""
+    if len(types) < MANY:
+        return pa.array([fold(token, lowercase) for token in types.to_pylist()], pa.string())
+    is_ascii = pc.string_is_ascii(types)
+    forms = pc.ascii_lower(types) if lowercase else types
+    others = [fold(token, lowercase) for token in types.filter(pc.invert(is_ascii)).to_pylist()]
+    return pc.replace_with_mask(forms, pc.invert(is_ascii), pa.array(others, pa.string())) if others else forms
+
+
+def worth_a_table(types: int, terms: int) -> bool:
+    """Whether `places`, which takes in all terms each time, is faster than a dictionary that has to be made once."""
+    return types >= MANY and 4 * types > terms
+
+
+def places(forms: pa.Array, terms: pa.Array) -> NDArray[np.int32]:
+    """Where each form stands among different terms, −1 where it does not."""
+    found = pc.index_in(forms, value_set=terms)
+    return np.asarray(pc.fill_null(found, -1), dtype=np.int32)
 
 
 def mapped_blocks(tokens: Tokens, numbers: NDArray[np.int32], threads: int) -> list[TokenBlock]:
@@ -87,12 +113,27 @@ def count_documents(blocks: list[TokenBlock], width: int, threads: int) -> NDArr
     """In how many documents each number occurs."""
     total = np.zeros(width, dtype=np.int64)
 
-    def counted(block: TokenBlock) -> NDArray[np.int32]:
-        return kernels.document_frequencies(block.indptr, block.ids, width)
+    def counted(group: range) -> NDArray[np.int32]:
+        frequencies, seen = np.zeros(width, dtype=np.int32), np.full(width, -1, dtype=np.int32)
+        before = 0
+        for block in blocks[group.start : group.stop]:
+            kernels.document_frequencies(block.indptr, block.ids, before, frequencies, seen)
+            before += len(block.indptr) - 1
+        return frequencies
 
-    for part in run_parallel(counted, blocks, threads):
+    for part in run_parallel(counted, _groups(blocks, width), threads):
         total += part
     return total
+
+
+def _groups(blocks: list[TokenBlock], width: int) -> Iterator[range]:
+    """Neighbouring blocks that have `width` tokens together: counts of all numbers are then no more work than these."""
+    start, tokens = 0, 0
+    for number, block in enumerate(blocks):
+        tokens += len(block.ids)
+        if tokens >= width or number + 1 == len(blocks):
+            yield range(start, number + 1)
+            start, tokens = number + 1, 0
 
 
 def rank_terms(
@@ -100,7 +141,15 @@ def rank_terms(
 ) -> NDArray[np.int64]:
     """Positions of the terms to keep, most widespread first."""
     kept = np.flatnonzero(frequencies >= max(min_df, 1))
+    kept = kept[frequent_enough(frequencies[kept], max_terms)]
     alphabetical = np.asarray(pc.array_sort_indices(terms.take(pa.array(kept))), dtype=np.int64)
     kept = kept[alphabetical]
     order = np.argsort(-frequencies[kept], kind="stable")
     return kept[order][:max_terms]
+
+
+def frequent_enough(frequencies: NDArray[np.int64], most: int | None) -> NDArray[np.int64]:
+    """Positions, ascending, of the `most` largest and what equals the last of them: the others need no sorting."""
+    if most is None or len(frequencies) <= most:
+        return np.arange(len(frequencies))
+    return np.flatnonzero(frequencies >= np.partition(frequencies, -most)[-most])
