@@ -46,7 +46,8 @@ class Watched(Workspace):
         self.lines.append(dict(line))
         if self.shown:
             score = 100 * line.get("score", 0)
-            print(f"    {line['member']}  epoch {line['epoch']:5.1f}  {line['seconds']:6.1f} s  ", end="")
+            which = f"{line['member']}.{line['level']}" if "level" in line else line["member"]
+            print(f"    {which}  epoch {line['epoch']:5.1f}  {line['seconds']:6.1f} s  ", end="")
             print(f"loss {1e3 * line['loss']:.3f}e-3  nDCG@5 {score:.2f}", flush=True)
 
 
@@ -79,7 +80,8 @@ def train(folder: Path, plan: list[dict[str, Any]], with_test: bool, shown: bool
     for item in plan:
         runtime = Runtime(seed=int(item.get("seed", 0)), cache=Path("/tmp/xmtc-cache"))
         recipe = read_recipe(find_recipe(item["recipe"]))[1] if "recipe" in item else {}
-        settings = merge(recipe, {"vectors": str(folder / "vectors.npy"), **item.get("settings", {})})
+        vectors = folder / "vectors.npy"
+        settings = merge(recipe, {"vectors": str(vectors)} if vectors.is_file() else {}, item.get("settings", {}))
         model: Any = model_class(item.get("model", "attention_xml"))(**settings)
         watched = Watched(shown)
         if torch.cuda.is_available():
@@ -93,34 +95,39 @@ def train(folder: Path, plan: list[dict[str, Any]], with_test: bool, shown: bool
 def report(item: dict[str, Any], model: Any, watched: Watched, documents: dict[str, Dataset], whole: float) -> None:
     import torch
 
-    members = sorted({line["member"] for line in watched.lines})
-    runs = [[line for line in watched.lines if line["member"] == member] for member in members]
-    epochs = [np.diff([line["seconds"] for line in run]) / np.diff([line["epoch"] for line in run]) for run in runs]
-    each = float(np.median(np.concatenate(epochs))) if len(runs[0]) > 1 else float("nan")
-    loops = ", ".join(f"{run[-1]['seconds']:.1f}" for run in runs)
+    for (member, level), run in by_network(watched.lines).items():
+        each = np.diff([line["seconds"] for line in run]) / np.diff([line["epoch"] for line in run])
+        middle = f", {np.median(each):.2f} s an epoch" if len(each) else ""
+        print(f"  member {member}, level {level}: loop {run[-1]['seconds']:.1f} s{middle}", flush=True)
     memory = torch.cuda.max_memory_reserved() / 2**30 if torch.cuda.is_available() else 0.0
-    print(f"{item['name']}: fit {whole:.1f} s, loop {loops} s, {each:.2f} s an epoch, {memory:.1f} GiB", flush=True)
-    networks = list(model._networks)
-    groups = [([network], f"member {place}") for place, network in enumerate(networks)]
-    groups += [(networks, f"{len(networks)} averaged")] if len(networks) > 1 else []
-    from xmtc.nn.answers import best_labels
-
+    print(f"{item['name']}: fit {whole:.1f} s, {memory:.1f} GiB", flush=True)
+    members = list(model._members)
+    groups = [([member], f"member {place}") for place, member in enumerate(members)]
+    groups += [(members, f"{len(members)} averaged")] if len(members) > 1 else []
     for part in [part for part in PARTS[1:] if part in documents]:
         truth, _ = align_labels(documents[part], model.labels)
         truth = truth[:, : len(model.labels)]
         for chosen, name in groups:
-            model._networks = chosen
+            model._members = chosen
             batch = model._documents(documents[part])
-            best_labels(chosen, batch, 5)
+            model._best(batch, 5, None)
             started = time.perf_counter()
-            found, _ = best_labels(chosen, batch, 5)
+            found, _ = model._best(batch, 5, None)
             seconds = time.perf_counter() - started
             started = time.perf_counter()
             model.predict(documents[part], 5)
             from_text = time.perf_counter() - started
             timed = f"({seconds:.2f} s from word numbers, {from_text:.2f} s from text)"
             print(f"  {part} {name}: {percent(found, truth)}  {timed}", flush=True)
-    model._networks = networks
+    model._members = members
+
+
+def by_network(lines: list[dict[str, Any]]) -> dict[tuple[int, int], list[dict[str, Any]]]:
+    """The log of each network by its member and its level, which is 0 without a tree."""
+    networks: dict[tuple[int, int], list[dict[str, Any]]] = {}
+    for line in lines:
+        networks.setdefault((line["member"], line.get("level", 0)), []).append(line)
+    return networks
 
 
 def parts(batches: list[int], length: int, labels: int) -> None:

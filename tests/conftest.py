@@ -34,6 +34,9 @@ QUICK: dict[str, dict[str, object]] = {
 }
 """Settings with which neural models learn small planted corpora in seconds; other models take their defaults."""
 
+TREE = {"head.tree.height": 2, "head.tree.cluster_size": 4, "head.tree.arity": 4, "head.tree.beam": 8}
+"""What makes attention_xml grow a tree of three levels over the planted labels."""
+
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 
 

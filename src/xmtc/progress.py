@@ -16,10 +16,12 @@ class Task(Protocol):
 
 
 class Progress(Protocol):
-    """Opens tasks; `silent` below shows nothing, the command line's shows bars."""
+    """Opens tasks and passes on what is worth a line; `silent` below shows nothing, the command line's shows bars."""
 
     @contextmanager
     def task(self, title: str, total: int | None = None) -> Iterator[Task]: ...
+
+    def say(self, line: str) -> None: ...
 
 
 class _SilentTask:
@@ -36,6 +38,9 @@ class Silent:
     @contextmanager
     def task(self, title: str, total: int | None = None) -> Iterator[Task]:
         yield _SilentTask()
+
+    def say(self, line: str) -> None:
+        return
 
 
 silent = Silent()

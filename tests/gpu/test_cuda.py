@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +15,15 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor  # noqa: E402
 
-from tests.conftest import QUICK, planted_split  # noqa: E402
+from tests.conftest import QUICK, TREE, planted_split  # noqa: E402
 from xmtc import load  # noqa: E402
 from xmtc.dataset import Dataset, align_labels  # noqa: E402
 from xmtc.metrics import precision  # noqa: E402
+from xmtc.models import attention_xml  # noqa: E402
 from xmtc.models.base import Model  # noqa: E402
 from xmtc.nn import training  # noqa: E402
-from xmtc.nn.answers import _sortable  # noqa: E402
+from xmtc.nn.answers import sortable  # noqa: E402
+from xmtc.nn.plan import LevelPlan  # noqa: E402
 from xmtc.registry import model_class  # noqa: E402
 from xmtc.runtime import Runtime  # noqa: E402
 from xmtc.topk import TopK  # noqa: E402
@@ -32,6 +35,7 @@ DEVICE = "cuda"
 UNDROPPED = {"encoder.dropout": 0.0, "encoder.word_dropout": 0.0}
 """Nothing random within a step: what differs is how sums are ordered."""
 
+KINDS = {**QUICK, "attention_xml, tree": {**QUICK["attention_xml"], **TREE}}
 Split = tuple[Dataset, Dataset]
 
 
@@ -42,7 +46,7 @@ def split() -> Split:
 
 def fitted(name: str, split: Split, device: str, precision: str = "float32", **settings: object) -> Model:
     runtime = Runtime(device=device, precision=precision, seed=1)
-    return model_class(name)(**{**QUICK[name], **settings}).fit(split[0], runtime=runtime)
+    return model_class(name.split(",")[0])(**{**KINDS[name], **settings}).fit(split[0], runtime=runtime)
 
 
 def p_at_1(model: Model, split: Split) -> float:
@@ -59,11 +63,11 @@ def assert_alike(found: TopK, wanted: TopK, tolerance: float) -> None:
     assert clear.mean() > 0.3
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", KINDS)
 def test_captured_steps_are_the_steps(monkeypatch: pytest.MonkeyPatch, split: Split, name: str) -> None:
     captured = fitted(name, split, DEVICE, **{**UNDROPPED, "training.epochs": 2})
 
-    def plain(step: Callable[[Tensor, int], None], state: Mapping[str, Tensor]) -> Callable[[Tensor, int], None]:
+    def plain(step: Callable[[Tensor, int], None], *_: object) -> Callable[[Tensor, int], None]:
         return step
 
     monkeypatch.setattr(training, "Captured", plain)
@@ -71,7 +75,7 @@ def test_captured_steps_are_the_steps(monkeypatch: pytest.MonkeyPatch, split: Sp
     assert_alike(captured.predict(split[1], 5), stepped.predict(split[1], 5), 5e-3)
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", KINDS)
 def test_planted_labels_are_learnt_as_on_a_cpu(split: Split, name: str) -> None:
     on_cpu = p_at_1(fitted(name, split, "cpu"), split)
     assert on_cpu > 0.5
@@ -79,7 +83,7 @@ def test_planted_labels_are_learnt_as_on_a_cpu(split: Split, name: str) -> None:
         assert p_at_1(fitted(name, split, DEVICE, arithmetic), split) > on_cpu - 0.05
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", KINDS)
 def test_a_model_answers_alike_on_both(tmp_path: Path, split: Split, name: str) -> None:
     fitted(name, split, DEVICE, **{"training.epochs": 2}).save(tmp_path / "m")
     on_cpu = load(tmp_path / "m", Runtime(device="cpu"))
@@ -116,8 +120,26 @@ def test_an_interrupted_training_goes_on(tmp_path: Path, split: Split) -> None:
     assert_alike(resumed.predict(split[1], 5), whole.predict(split[1], 5), 5e-3)
 
 
+@pytest.mark.parametrize("rows", ["float32", "bfloat16"])
+def test_rows_in_host_memory_are_learnt_as_on_the_device(
+    monkeypatch: pytest.MonkeyPatch, split: Split, rows: str
+) -> None:
+    settings = {**UNDROPPED, "training.epochs": 2, "head.tree.rows": rows}
+    on_device = fitted("attention_xml, tree", split, DEVICE, **settings)
+
+    def on_host(plans: list[LevelPlan], *_: object) -> list[LevelPlan]:
+        return [replace(plan, on_host=bool(plan.table)) for plan in plans]
+
+    monkeypatch.setattr(attention_xml, "placed", on_host)
+    in_memory = fitted("attention_xml, tree", split, DEVICE, **settings)
+    assert in_memory._members[0].networks[-1].head.rows.device.type == "cpu"
+    if rows == "float32":
+        assert_alike(in_memory.predict(split[1], 5), on_device.predict(split[1], 5), 5e-3)
+    assert p_at_1(in_memory, split) > p_at_1(on_device, split) - 0.05
+
+
 def test_equal_scores_come_in_the_order_of_labels() -> None:
     scores = torch.tensor([[0.5, 0.25, 0.5, -torch.inf, 0.75, 0.5]], device=DEVICE)
     labels = torch.tensor([[9, 1, 4, 0, 7, 2]], device=DEVICE)
-    order = _sortable(scores, labels).topk(6, dim=1).indices
+    order = sortable(scores, labels).topk(6, dim=1).indices
     assert labels.gather(1, order).tolist() == [[7, 2, 4, 9, 1, 0]]

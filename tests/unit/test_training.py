@@ -659,7 +659,7 @@ def model_of(kind: type[Model], **changes: Any) -> Model:
 
 
 def weights_of(model: Any) -> list[dict[str, Tensor]]:
-    return [copied(network) for network in model._networks]
+    return [copied(network) for network in model._members]
 
 
 def test_a_model_interrupted_in_its_second_member(tmp_path: Path) -> None:
@@ -735,7 +735,7 @@ def test_a_label_of_nearly_all_documents_starts_at_its_share() -> None:
     truth = [["always", *(["once"] if row == 3 else [])] if row % 20 else [] for row in range(60)]
     model: Any = model_of(XmlRnn, training__epochs=1, training__batch=54, training__learning_rate=1e-9)
     model.fit(TEXTS, truth, runtime=Runtime(device="cpu", threads=1))
-    bias = model._networks[0].head.bias.detach().numpy()
+    bias = model._members[0].head.bias.detach().numpy()
     assert np.allclose(np.sort(bias), np.sort([np.log(57 / 3), np.log(1 / 59)]), atol=1e-3)
 
 
@@ -865,7 +865,7 @@ class TestWhatGoesWrong:
 
     def test_equal_scores_are_in_the_order_of_labels(self) -> None:
         scores = torch.tensor([[0.5, 0.25, 0.5, -torch.inf, 0.5, 0.0]])
-        keys = answers._sortable(scores, torch.arange(6)[None])
+        keys = answers.sortable(scores, torch.arange(6)[None])
         assert keys.argsort(descending=True).tolist() == [[0, 2, 4, 1, 5, 3]]
 
     def test_other_vectors_do_not_slip_into_a_resumed_training(self, tmp_path: Path) -> None:

@@ -36,7 +36,14 @@ WIDE = 130
 """Columns of a terminal that a whole line fits into; in a narrower one the bar goes first."""
 
 
-class Bars:
+class Said:
+    """What is worth a line, on standard error."""
+
+    def say(self, line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+
+class Bars(Said):
     """One line a task: title, bar, count, time."""
 
     @contextmanager
@@ -82,7 +89,7 @@ class _LineTask:
         self._note = words
 
 
-class Lines:
+class Lines(Said):
     """A line a minute for what takes longer than that: a log stays short and still tells how far it is."""
 
     @contextmanager

@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from xmtc.config import Settings
-from xmtc.dataset import as_dataset
-from xmtc.explanation import Explanation, TokenEvidence
-from xmtc.models.neural import NeuralModel, NeuralSettings
+from xmtc.dataset import Dataset, as_dataset
+from xmtc.explanation import LABELS_SHOWN, Explanation, PathStep, TokenEvidence
+from xmtc.labels.features import positive_features
+from xmtc.labels.tree import LabelTree, shallow_tree
+from xmtc.models.base import Labels, Mask, Run, Scores
+from xmtc.models.neural import TABLE, Material, NeuralModel, NeuralSettings, member_seed
 from xmtc.nn.attention import LabelAttention
+from xmtc.nn.device import arithmetic, chosen_device
+from xmtc.nn.documents import Documents
 from xmtc.nn.encoders import BiLstm, Encoder, LstmSettings
+from xmtc.nn.group import Group
 from xmtc.nn.heads import Head
+from xmtc.nn.levels import Levels
+from xmtc.nn.network import Network
+from xmtc.nn.plan import LevelPlan, Sizes, described, free_memory, level_plan, placed, product_rate
+from xmtc.nn.training import batch_size
+from xmtc.nn.tree import TreeNetwork, best_in_trees, scores_in_trees
+from xmtc.nn.tree_training import KINDS, TreeSettings, TreeTraining, load_level
+from xmtc.runtime import Runtime
+from xmtc.text.features import DocumentFeatures
+from xmtc.text.tfidf import TextSettings
 
 
 @dataclass(frozen=True)
@@ -21,6 +39,8 @@ class AttentionSettings(Settings):
 
     hidden: tuple[int, ...] = (256,)
     """Units of the perceptron's hidden layers."""
+    tree: TreeSettings = field(default_factory=TreeSettings)
+    """A tree over the labels; without one, every label is scored."""
 
     of = "head"
 
@@ -44,12 +64,17 @@ class AttentionXmlSettings(NeuralSettings):
 class AttentionXml(NeuralModel):
     """Words in order by a bidirectional LSTM; every label attends to the words that matter to it.
 
-    AttentionXML without a label tree: for up to some tens of thousands of labels.
+    AttentionXML: flat for up to some tens of thousands of labels; with `head.tree.height` a network for each level of
+    a shallow and wide label tree, for up to millions. Members are trees of their own.
     """
 
     name = "attention_xml"
     Config = AttentionXmlSettings
     can = frozenset({"text", "explain", "score"})
+
+    @property
+    def _has_tree(self) -> bool:
+        return bool(self.config.head.tree.height > 0)
 
     def _encoder(self, width: int) -> Encoder:
         return BiLstm(width, self.config.encoder)
@@ -57,19 +82,149 @@ class AttentionXml(NeuralModel):
     def _head(self, labels: int, width: int) -> Head:
         return LabelAttention(labels, width, self.config.head.hidden)
 
+    # ---- training of trees
+
+    def _train_member(self, member: int, material: Material, group: Group, run: Run) -> tuple[Any, float]:
+        if not self._has_tree:
+            return super()._train_member(member, material, group, run)
+        device, seed = material.documents.device, member_seed(run.runtime, member)
+        levels = Levels(self._grown(member, material.train, seed, run), device)
+        plans = self._planned(levels, material, group, run.runtime)
+        for line in described(plans, device) if member == 0 and group.leads else ():
+            run.progress.say(line)
+        training = TreeTraining(
+            levels,
+            material.documents,
+            material.labels,
+            material.watched,
+            self.config.head.tree,
+            self.config.training,
+            lambda rows: self._network(material.table, rows, device, run.runtime),
+            places=[torch.device("cpu") if plan.on_host else device for plan in plans],
+            seed=seed,
+            member=member,
+            group=group,
+            workspace=run.workspace,
+            progress=run.progress,
+        )
+        networks, score = training.run()
+        return TreeNetwork(levels, networks, self.config.head.tree.beam), score
+
+    def _planned(self, levels: Levels, material: Material, group: Group, runtime: Runtime) -> list[LevelPlan]:
+        """What each level's training takes, and where its rows are to be kept; refused where it cannot fit."""
+        tree, training, documents = self.config.head.tree, self.config.training, material.documents
+        compute = arithmetic(runtime, documents.device)
+        sizes = Sizes(
+            documents=len(documents),
+            tokens=int(documents.lengths.sum()),
+            labels=material.labels.nnz,
+            words=len(material.table),
+            word_width=material.table.shape[1],
+            trained_words=not self.config.frozen,
+            width=2 * self.config.encoder.units,
+            hidden=self.config.head.hidden,
+            batch=batch_size(training, len(documents), group) // group.size,
+            length=int(documents.lengths.max()),
+            kept=KINDS[tree.rows].itemsize,
+            averaged=training.averaging != "none",
+            compute=compute.itemsize,
+        )
+        rate, on_cpu = product_rate(documents.device, compute), documents.device.type == "cpu"
+        plans = []
+        for number, level in enumerate(levels.levels):
+            epochs, followed = tree.training(training, number).epochs, min(tree.beam, level.parents)
+            plans.append(level_plan(sizes, level.nodes, level.parents, level.most, followed, epochs, rate, on_cpu))
+        return placed(plans, *free_memory(documents.device))
+
+    def _grown(self, member: int, train: Dataset, seed: int, run: Run) -> LabelTree:
+        """The label tree of a member, by the words of the labels' documents; another seed gives another tree."""
+        name, settings = f"tree-{member}", self.config.head.tree
+        if not run.workspace.has(name):
+            assert train.labels is not None
+            threads = run.runtime.threads
+            _, rows = DocumentFeatures.fit(train, TextSettings(), run.runtime, run.progress)
+            features = positive_features(rows, train.labels, keep=settings.label_features, threads=threads)
+            tree = shallow_tree(
+                features,
+                leaf_size=settings.cluster_size,
+                fan_out=settings.arity,
+                height=settings.height,
+                seed=seed,
+                threads=threads,
+                progress=run.progress,
+            )
+            run.workspace.save(name, tree.state())
+        return LabelTree.from_state(run.workspace.load(name)[0])
+
+    # ---- answers of trees
+
+    def _best(self, documents: Documents, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
+        if self._has_tree:
+            return best_in_trees(self._members, documents, k, allowed)
+        return super()._best(documents, k, allowed)
+
+    def _given(self, documents: Documents, candidates: Labels) -> Scores:
+        if self._has_tree:
+            return scores_in_trees(self._members, documents, candidates)
+        return super()._given(documents, candidates)
+
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         documents = self._documents(as_dataset([text]))
         words = self._sequences.spans(text)
         length = int(documents.lengths[0])
-        tokens = documents.tokens(torch.zeros(1, dtype=torch.int64, device=self._networks[0].table.device), length)
+        tokens = documents.tokens(torch.zeros(1, dtype=torch.int64, device=documents.device), length)
         shares = []
-        for network in self._networks:
+        for member in self._members:
+            network, row = (member, label) if isinstance(member, Network) else member.last(label)
+            states, mask = network.encode(tokens)
             assert isinstance(network.head, LabelAttention)
-            shares.append(network.head.weights(*network.encode(tokens), label))
+            shares.append(network.head.weights(states, mask, row))
         weights = torch.stack(shares).mean(0)[0].tolist()
         evidence = [
             TokenEvidence(word.token, word.start, word.end, weight)
             for word, weight in zip(words, weights, strict=False)
         ]
         evidence.sort(key=lambda item: -item.weight)
-        return Explanation("tokens", text, self.labels.name(label), score, tuple(evidence), shares=True)
+        path = self._path(documents, label) if self._has_tree and len(self._members) == 1 else ()
+        return Explanation("tokens", text, self.labels.name(label), score, tuple(evidence), path=path, shares=True)
+
+    def _path(self, documents: Documents, label: int) -> tuple[PathStep, ...]:
+        """The nodes on the way to a label, and the most frequent labels below each."""
+        tree = self._members[0]
+        steps = []
+        for level, probability in enumerate(tree.path(documents, label)):
+            nodes = tree.levels.tree.node_of(level + 1)
+            below = np.flatnonzero(nodes == nodes[label])
+            often = below[np.argsort(-self.label_counts[below], kind="stable")[:LABELS_SHOWN]]
+            steps.append(PathStep(level + 1, probability, tuple(self.labels.name(int(other)) for other in often)))
+        return tuple(steps)
+
+    # ---- what is kept of trees
+
+    def _member_arrays(self, member: Any) -> dict[str, NDArray[Any]]:
+        if not self._has_tree:
+            return super()._member_arrays(member)
+        arrays: dict[str, NDArray[Any]] = {f"tree.{name}": array for name, array in member.levels.tree.state().items()}
+        for level, network in enumerate(member.networks):
+            for name, array in super()._member_arrays(network).items():
+                arrays[f"{level}.{name}"] = array
+        if self.config.frozen:  # all levels have the same
+            arrays[TABLE] = arrays["0.table"]
+            arrays = {name: array for name, array in arrays.items() if not name.endswith(f".{TABLE}")}
+        return arrays
+
+    def _restored(self, arrays: dict[str, NDArray[Any]]) -> Any:
+        if not self._has_tree:
+            return super()._restored(arrays)
+        device = chosen_device(self.runtime)
+        parts = {name.removeprefix("tree."): array for name, array in arrays.items() if name.startswith("tree.")}
+        levels = Levels(LabelTree.from_state(parts), device)
+        networks = []
+        for number, level in enumerate(levels.levels):
+            start = f"{number}."
+            own = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+            table = self._checked_table(own.setdefault(TABLE, arrays.get(TABLE, np.empty(0))))
+            network = self._network(table, 1, device, self.runtime)
+            load_level(network, own, level.nodes, device)
+            networks.append(network.eval())
+        return TreeNetwork(levels, networks, self.config.head.tree.beam)

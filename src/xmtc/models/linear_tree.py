@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from xmtc.dataset import Csr, Dataset, as_dataset
-from xmtc.explanation import Explanation, PathStep
+from xmtc.explanation import LABELS_SHOWN, Explanation, PathStep
 from xmtc.labels.tree import LabelTree
 from xmtc.linear.forest import Forest, train_tree
 from xmtc.linear.search import SIGMOID
@@ -17,9 +17,6 @@ from xmtc.models.base import Labels, Mask, Model, Run, Scores
 from xmtc.store import State
 from xmtc.text.features import DocumentFeatures, unit_rows
 from xmtc.text.tfidf import TextSettings
-
-LABELS_SHOWN = 3
-"""Labels that stand for a node of the tree in an explanation."""
 
 
 @dataclass(frozen=True)

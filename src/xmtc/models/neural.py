@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from xmtc.nn.encoders import Encoder
 from xmtc.nn.group import Group
 from xmtc.nn.heads import Head
 from xmtc.nn.network import Network
+from xmtc.nn.tensors import as_array, read_tensor
 from xmtc.nn.training import Trainer, TrainingSettings
 from xmtc.runtime import Runtime
 from xmtc.store import State
@@ -30,6 +31,8 @@ from xmtc.text.sequences import FIRST_WORD, PADDING, SequenceSettings, WordSeque
 from xmtc.text.tokens import TokenBlock
 from xmtc.text.vectors import read_vectors
 
+TABLE = "table"
+"""The name of the word table among a network's weights."""
 SPREAD = 0.3
 """Standard deviation of the numbers in vectors that are made here; those of GloVe are spread about as much."""
 
@@ -56,12 +59,24 @@ class NeuralSettings(Settings):
         self.require("vectors", bool(self.vectors), "'corpus', 'random' or a file")
 
 
+class Material(NamedTuple):
+    """What the members of a model are trained with."""
+
+    train: Dataset
+    table: NDArray[np.float32]  # (V, e) words as training begins
+    documents: Documents
+    labels: Csr
+    """Of these documents."""
+    watched: tuple[Documents, Csr] | None
+
+
 class NeuralModel(Model):
     """Word vectors, an encoder and a head; the settings `encoder` and `head` are each model's own."""
 
     can = frozenset({"text", "score"})
     _sequences: WordSequences
-    _networks: list[Network]
+    _members: list[Any]
+    """What was trained from each seed: networks, unless a model says otherwise."""
 
     @abstractmethod
     def _encoder(self, width: int) -> Encoder:
@@ -79,70 +94,64 @@ class NeuralModel(Model):
         self.facts = {}
         table = self._table(sequences, group, run)
         learnt, watched = self._split(train, sequences, valid, run)
-        documents = Documents(*learnt, device)
-        shares = torch.from_numpy(self.label_counts / len(train)).float()  # (L,)
-        self._networks = []
+        seen = None if watched is None else (Documents(watched[0], None, device), watched[1])
+        material = Material(train, table, Documents(*learnt, device), learnt[1], seen)
+        self._members = []
         scores = []
         for member in range(self.config.members):
-            with cpu_threads(run.runtime.threads), memory_told():
-                network, score = self._train_member(member, table, shares, documents, watched, group, run)
-            self._networks.append(network)
+            with (
+                cpu_threads(run.runtime.threads),
+                memory_told(),
+                torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+            ):
+                trained, score = self._train_member(member, material, group, run)
+            self._members.append(trained)
             scores.append(score)
         if watched is not None:
             self.facts["nDCG@5 held out"] = round(float(np.mean(scores)), 4)
 
-    def _train_member(
-        self,
-        member: int,
-        table: NDArray[np.float32],
-        shares: torch.Tensor,
-        documents: Documents,
-        watched: tuple[TokenBlock, Csr] | None,
-        group: Group,
-        run: Run,
-    ) -> tuple[Network, float]:
-        """One network, from its finished part, its checkpoint or its start."""
-        device = chosen_device(run.runtime)
-        seed = run.runtime.seed + 104_729 * member
+    def _train_member(self, member: int, material: Material, group: Group, run: Run) -> tuple[Any, float]:
+        """One network, from its finished part, its checkpoint or its start, and its score on the watched documents."""
+        device = material.documents.device
+        seed = member_seed(run.runtime, member)
         done, begun = f"member-{member}", f"checkpoint-{member}"
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(seed)
-            network = self._network(table, device, run.runtime)
-            network.head.start_from(shares)
-            if run.workspace.has(done):
-                arrays, values = run.workspace.load(done)
-                _load(network, arrays)
-                return network.eval(), float(values["score"])
-            validate = None
-            if watched is not None:
-                seen, truth = Documents(watched[0], None, device), watched[1]
+        torch.manual_seed(seed)
+        network = self._network(material.table, len(self.label_counts), device, run.runtime)
+        network.head.start_from(torch.from_numpy(self.label_counts / len(material.train)).float())
+        if run.workspace.has(done):
+            arrays, values = run.workspace.load(done)
+            _load(network, arrays)
+            return network.eval(), float(values["score"])
+        validate = None
+        if material.watched is not None:
+            seen, truth = material.watched
 
-                def validate() -> float:
-                    return ndcg(best_labels([network], seen, min(5, truth.shape[1]))[0], truth, 5)
+            def validate() -> float:
+                return ndcg(best_labels([network], seen, min(5, truth.shape[1]))[0], truth, 5)
 
-            trainer = Trainer(
-                network,
-                documents,
-                self.config.training,
-                seed=seed,
-                free=chunk_memory(device),
-                validate=validate,
-                log=lambda line: run.workspace.log({"member": member, **line}),
-                group=group,
-            )
-            trainer.run(run.progress, run.workspace, begun)
+        trainer = Trainer(
+            network,
+            material.documents,
+            self.config.training,
+            seed=seed,
+            free=chunk_memory(device),
+            validate=validate,
+            log=lambda line: run.workspace.log({"member": member, **line}),
+            group=group,
+        )
+        trainer.run(run.progress, run.workspace, begun)
         if group.leads:
             run.workspace.save(done, _arrays(network), {"score": trainer.course.best_score})
             run.workspace.drop(begun)
         return network, trainer.course.best_score
 
-    def _network(self, table: NDArray[np.float32], device: torch.device, runtime: Runtime) -> Network:
+    def _network(self, table: NDArray[np.float32], labels: int, device: torch.device, runtime: Runtime) -> Network:
+        """A new network with a head for so many labels."""
         encoder = self._encoder(table.shape[1])
-        head = self._head(len(self.label_counts), encoder.width)
         network = Network(
             torch.from_numpy(np.array(table)),
             encoder,
-            head,
+            self._head(labels, encoder.width),
             trained_words=not self.config.frozen,
             compute=arithmetic(runtime, device),
         )
@@ -214,50 +223,75 @@ class NeuralModel(Model):
         )
 
     def _documents(self, batch: Dataset) -> Documents:
-        return Documents(self._sequences.encode(batch, self.runtime), None, self._networks[0].table.device)
+        return Documents(self._sequences.encode(batch, self.runtime), None, chosen_device(self.runtime))
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
         with cpu_threads(self.runtime.threads), memory_told():
-            return best_labels(self._networks, self._documents(batch), k, allowed)
+            return self._best(self._documents(batch), k, allowed)
 
     def _score(self, batch: Dataset, candidates: Labels) -> Scores:
         with cpu_threads(self.runtime.threads), memory_told():
-            return candidate_scores(self._networks, self._documents(batch), candidates)
+            return self._given(self._documents(batch), candidates)
+
+    def _best(self, documents: Documents, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
+        """(n, k) labels and probabilities of all members together."""
+        return best_labels(self._members, documents, k, allowed)
+
+    def _given(self, documents: Documents, candidates: Labels) -> Scores:
+        """(n, c) probabilities of given labels."""
+        return candidate_scores(self._members, documents, candidates)
 
     def _state(self) -> State:
         state = State(tables={"words": self._sequences.state()})
-        for number, network in enumerate(self._networks):
-            for name, array in _arrays(network).items():
-                if number == 0 or name != "table" or not self.config.frozen:  # a frozen table is everybody's
+        for number, member in enumerate(self._members):
+            for name, array in self._member_arrays(member).items():
+                if number == 0 or name != TABLE or not self.config.frozen:  # a frozen table is everybody's
                     state.arrays[f"{number}.{name}"] = array
         return state
 
     def _restore(self, state: State) -> None:
-        device = chosen_device(self.runtime)
         self._sequences = WordSequences.from_state(self.config.text, state.tables["words"])
-        self._networks = []
+        self._members = []
         for number in range(self.config.members):
             start = f"{number}."
             arrays = {name.removeprefix(start): a for name, a in state.arrays.items() if name.startswith(start)}
             if self.config.frozen:
-                arrays["table"] = state.arrays["0.table"]
-            if arrays["table"].ndim != 2 or len(arrays["table"]) != self._sequences.size:
-                shape = " × ".join(map(str, arrays["table"].shape))
-                raise ValueError(f"word vectors of {shape} for {self._sequences.size:,} words")
+                arrays[TABLE] = state.arrays[f"0.{TABLE}"]
             with torch.random.fork_rng(devices=[]):  # the weights that are drawn are replaced at once
-                network = self._network(arrays["table"], device, self.runtime)
-            _load(network, arrays)
-            self._networks.append(network.eval())
+                self._members.append(self._restored(arrays))
+
+    def _member_arrays(self, member: Any) -> dict[str, NDArray[Any]]:
+        """What to keep of a member."""
+        return _arrays(member)
+
+    def _restored(self, arrays: dict[str, NDArray[Any]]) -> Any:
+        """A member out of what was kept of it."""
+        network = self._network(
+            self._checked_table(arrays[TABLE]), len(self.label_counts), chosen_device(self.runtime), self.runtime
+        )
+        _load(network, arrays)
+        return network.eval()
+
+    def _checked_table(self, table: NDArray[Any]) -> NDArray[Any]:
+        if table.ndim != 2 or len(table) != self._sequences.size:
+            shape = " × ".join(map(str, table.shape))
+            raise ValueError(f"word vectors of {shape} for {self._sequences.size:,} words")
+        return table
+
+
+def member_seed(runtime: Runtime, member: int) -> int:
+    """The seed that a member starts from."""
+    return runtime.seed + 104_729 * member
 
 
 def _arrays(network: Network) -> dict[str, NDArray[Any]]:
-    return {name: part.detach().cpu().numpy() for name, part in network.named_parameters()}
+    return {name: as_array(part) for name, part in network.named_parameters()}
 
 
 @torch.no_grad()
 def _load(network: Network, arrays: dict[str, NDArray[Any]]) -> None:
     for name, part in network.named_parameters():
-        given = torch.from_numpy(np.array(arrays[name]))
+        given = read_tensor(arrays[name])
         if given.dtype != part.dtype:
             raise ValueError(f"{name} is of {given.dtype} and not {part.dtype}")
         if given.shape != part.shape:

@@ -86,14 +86,14 @@ def _best(
         numbers = torch.arange(low, high, device=part.device).expand(part.shape)
         if scores is not None and labels is not None:
             part, numbers = torch.cat([scores, part], dim=1), torch.cat([labels, numbers], dim=1)
-        order = _sortable(part, numbers).topk(min(k, part.shape[1]), dim=1).indices
+        order = sortable(part, numbers).topk(min(k, part.shape[1]), dim=1).indices
         labels, scores = numbers.gather(1, order), part.gather(1, order)
     assert labels is not None
     assert scores is not None
     return labels, scores.float()
 
 
-def _sortable(scores: Tensor, labels: Tensor) -> Tensor:
+def sortable(scores: Tensor, labels: Tensor) -> Tensor:
     """One integer a score, larger for better ones, and of equal scores for the label of the smaller number.
 
     The bits of probabilities, read as integers, are in the order of the probabilities; −∞ comes last.

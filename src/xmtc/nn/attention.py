@@ -55,11 +55,23 @@ class LabelAttention(Head):
         """Begin at the labels' mean share of the documents; `shares` (L,) are in use by heads with a bias a label."""
         self.perceptron[-1].bias.fill_(torch.logit(shares.mean(), eps=1e-6))
 
+    def hold(self, rows: Tensor) -> None:
+        """Rows (L, d) in place of those that are there, wherever and in whatever type they are kept."""
+        self.labels = len(rows)
+        self.rows.data = rows
+
     def chunk(self, batch: int, length: int, size: int, free: int) -> int:
         """Labels to take at once so that what is held of them, scores and their gradient above all, is `free` bytes."""
-        hidden = sum(layer.out_features for layer in self.perceptron)
-        per_label = batch * (2 * length + 6 * hidden) * size
-        return even_chunk(self.labels, free // per_label)
+        return even_chunk(self.labels, free // (batch * self._held(length) * size))
+
+    def candidate_chunk(self, batch: int, length: int, size: int, free: int, count: int) -> int:
+        """The same of `count` candidates for each document, whose rows and their gradient are held as well."""
+        rows = self.rows.shape[1] * (2 * size + self.rows.itemsize)
+        return even_chunk(count, free // (batch * (self._held(length) * size + rows)))
+
+    def _held(self, length: int) -> int:
+        """Numbers held of a label for each document."""
+        return 2 * length + 6 * sum(layer.out_features for layer in self.perceptron)
 
     @torch.no_grad()
     def logits(self, states: Tensor, mask: Tensor, low: int, high: int) -> Tensor:
@@ -74,7 +86,7 @@ class LabelAttention(Head):
         states, mask, _ = _with_a_token(states, mask)
         values = self._values(states, mask)
         parts = [
-            self._forward(states, mask, values, self._candidate_rows(part, states)).logits
+            self._forward(states, mask, values, self._candidate_rows(part).to(states)).logits
             for part in candidates.clamp(min=0).split(chunk, dim=1)
         ]
         return torch.cat(parts, dim=1) if parts else states.new_empty(candidates.shape, dtype=torch.float32)
@@ -82,7 +94,7 @@ class LabelAttention(Head):
     @torch.no_grad()
     def weights(self, states: Tensor, mask: Tensor, label: int) -> Tensor:
         """(B, T) the attention that a label pays to each token."""
-        scores = (states @ self.rows[label].to(states.dtype)).float()
+        scores = (states @ self.rows[label].to(states)).float()
         return torch.softmax(scores.masked_fill(~mask, -torch.inf), dim=1)
 
     @torch.no_grad()
@@ -119,12 +131,12 @@ class LabelAttention(Head):
         values = self._values(states, mask)
         d_states, d_values = torch.zeros_like(states), torch.zeros_like(values)
         loss = states.new_zeros((), dtype=wide_type(states))
-        given = candidates >= 0
+        table, given = self.rows.to(states.dtype), candidates >= 0
         scale = 1.0 / max(1, candidates.numel())
         for low in range(0, candidates.shape[1], chunk):
             part = slice(low, low + chunk)
             numbers = candidates[:, part].clamp(min=0)
-            rows = self._candidate_rows(numbers, states)  # (B, C, d)
+            rows = table[numbers]  # (B, C, d)
             done = self._forward(states, mask, values, rows)
             wide = done.logits.dtype
             added, error = candidate_error(done.logits, targets[:, part].to(wide), given[:, part].to(wide))
@@ -141,8 +153,9 @@ class LabelAttention(Head):
         rows = self.rows[low:high].to(states.dtype)
         return nn.functional.pad(rows, (0, 0, 0, -len(rows) % ALIGNED))
 
-    def _candidate_rows(self, numbers: Tensor, states: Tensor) -> Tensor:
-        return self.rows[numbers].to(states.dtype)
+    def _candidate_rows(self, numbers: Tensor) -> Tensor:
+        """(B, C, d) from where the rows are, which may be host memory."""
+        return self.rows[numbers.to(self.rows.device)]
 
     def _values(self, states: Tensor, mask: Tensor) -> Tensor:
         """(B, T, b + ONES) the first layer of every token, then ones; all zero at padding."""

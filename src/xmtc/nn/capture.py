@@ -13,11 +13,17 @@ WARM_UP = 2
 """Steps run before capture, in which libraries choose their kernels and set up their workspaces."""
 
 
-class Captured:
-    """A step that is captured when a length first comes, then replayed. `state` are the tensors that a step changes."""
+Step = Callable[[Tensor, int], None]
 
-    def __init__(self, step: Callable[[Tensor, int], None], state: Mapping[str, Tensor]) -> None:
-        self._step = step
+
+class Captured:
+    """A step that is captured when a length first comes, then replayed.
+
+    `state` are the tensors that `rehearsal` changes: the step itself, or what of it is to be run before capture.
+    """
+
+    def __init__(self, step: Step, state: Mapping[str, Tensor], rehearsal: Step | None = None) -> None:
+        self._step, self._rehearsal = step, rehearsal or step
         self._state = state
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self._rows: Tensor | None = None
@@ -42,7 +48,7 @@ class Captured:
         side.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(side):
             for _ in range(WARM_UP):
-                self._step(self._rows, length)
+                self._rehearsal(self._rows, length)
         torch.cuda.current_stream(device).wait_stream(side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -33,13 +34,26 @@ class Documents:
         self._labels: tuple[Tensor, Tensor] | None = None
         self._most_labels = 1
         if labels is not None:
-            starts = torch.from_numpy(labels.indptr.astype(np.int64)).to(device)
-            held = np.append(labels.indices, -1).astype(np.int64)  # with an end to look up where there is no label
-            self._labels = starts, torch.from_numpy(held).to(device)
-            self._most_labels = max(1, int(np.diff(labels.indptr).max(initial=0)))
+            self._label(labels)
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    @property
+    def device(self) -> torch.device:
+        return self._ids.device
+
+    def labelled(self, labels: Csr) -> Documents:
+        """The same texts with other labels."""
+        other = copy.copy(self)
+        other._label(labels)
+        return other
+
+    def _label(self, labels: Csr) -> None:
+        starts = torch.from_numpy(labels.indptr.astype(np.int64)).to(self.device)
+        held = np.append(labels.indices, -1).astype(np.int64)  # with an end to look up where there is no label
+        self._labels = starts, torch.from_numpy(held).to(self.device)
+        self._most_labels = max(1, int(np.diff(labels.indptr).max(initial=0)))
 
     def tokens(self, rows: Tensor, length: int) -> Tensor:
         """(B, length) word numbers; padding comes first, so that all texts end at the same place."""

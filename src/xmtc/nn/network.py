@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -30,15 +32,18 @@ class Network(nn.Module):
             mask = tokens != PADDING
             return self.encoder(words, mask), mask
 
-    def learn(self, tokens: Tensor, positives: Tensor, chunk: int) -> Tensor:
-        """Mean loss of a batch; gradients are added to every parameter's `.grad`."""
+    def learn(self, tokens: Tensor, taught: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Tensor:
+        """Mean loss of a batch; gradients are added to every parameter's `.grad`.
+
+        `taught` takes what was encoded and its mask to the loss and its gradient in what was encoded.
+        """
         mask = tokens != PADDING
         with torch.no_grad():
             words = self._embedded(tokens)
         words.requires_grad_(self.trained_words)
         with torch.enable_grad():
             encoded = self.encoder(words, mask)
-        loss, d_encoded = self.head.learn(encoded.detach(), mask, positives, chunk)
+        loss, d_encoded = taught(encoded.detach(), mask)
         parameters = list(self.encoder.parameters())
         wanted = [*parameters, words] if self.trained_words else parameters
         gradients = torch.autograd.grad(encoded, wanted, d_encoded)

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,17 +18,25 @@ from torch import Tensor
 from xmtc.config import Settings
 from xmtc.errors import XmtcError
 from xmtc.nn.adam import Adam, Clipping
+from xmtc.nn.attention import LabelAttention
+from xmtc.nn.averages import Averages, share_of
 from xmtc.nn.capture import Captured
 from xmtc.nn.documents import Batch, Documents, epoch_batches, length_steps, thinned
 from xmtc.nn.group import Group
 from xmtc.nn.heads import gradient_of
+from xmtc.nn.lessons import ROWS, AllLabels, Lesson
 from xmtc.nn.network import Network
+from xmtc.nn.tensors import read_tensor, written_later
 from xmtc.progress import Progress
 from xmtc.runtime import Runtime
 from xmtc.workspace import Workspace
 
 REPORT_SECONDS = 0.5
 """Time between looks at the loss, each of which waits for the device."""
+FOLDS = 50
+"""Times that a table of rows is folded into its average, over as many steps as are averaged."""
+PASSING = frozenset({f"weight.{ROWS}", f"adam.first.{ROWS}", f"adam.second.{ROWS}"})
+"""What a step that works on a few rows of a table takes from there and returns."""
 
 
 @dataclass(frozen=True)
@@ -114,29 +122,29 @@ class Trainer:
         validate: Callable[[], float] | None,
         log: Callable[[dict[str, Any]], None] = lambda line: None,
         group: Group | None = None,
+        lesson: Lesson | None = None,
     ) -> None:
         self.network, self.documents, self.settings, self.seed = network, documents, settings, seed
         self.validate, self.log = validate, log
         self.group = group or Group(Runtime(), network.table.device)
         self.parameters: dict[str, Tensor] = {name: p for name, p in network.named_parameters() if p.requires_grad}
         device = network.table.device
-        tables = frozenset({"table"}) & self.parameters.keys()
-        self.adam = Adam(self.parameters, tables)
+        self.adam = Adam(self.parameters, frozenset({"table"}) & self.parameters.keys())
+        self.lesson = lesson or AllLabels(network.head, documents)
+        self.lesson.bind(self.adam)
+        self.own = self.parameters if self.lesson.table is None else _without(self.parameters, ROWS)
         self.clipping = Clipping(settings.clip, device) if settings.clip else None
         self.loss = torch.zeros((), device=device)  # of the steps that were not looked at yet
         self.seen = 0
-        self.averages: list[Tensor] = []
-        self.best: list[Tensor] = []
-        size = min(128, max(16, len(documents) // 200)) if settings.batch == "auto" else settings.batch
-        together = self.group.size
-        self.size = max(min(size, len(documents)) // together, 1) * together  # equal shares for all processes
+        self.averages = Averages(self.own)
+        self.size = batch_size(settings, len(documents), self.group)
         self.steps = length_steps(documents.lengths, settings.lengths)
         self.course = Course()
-        self.course.chunk = network.head.chunk(self.size, self.steps[-1], network.compute.itemsize, free)
+        self.course.chunk = self.lesson.chunk(self.size, self.steps[-1], network.compute.itemsize, free)
         self.per_epoch = len(self._batches(0))
         self.total = settings.epochs * self.per_epoch
 
-    def run(self, progress: Progress, workspace: Workspace, name: str) -> None:
+    def run(self, progress: Progress, workspace: Workspace, name: str, title: str = "training") -> None:
         """Train to the end, from the checkpoint if there is one; the network is left with the best weights."""
         if workspace.has(name):
             self._resume(workspace, name)
@@ -146,8 +154,8 @@ class Trainer:
             torch.manual_seed(own)  # what is dropped is each one's own
         saved = time.perf_counter()
         started = saved - self.course.seconds
-        step = Captured(self._step, self._tensors()) if self.loss.is_cuda and self.group.size == 1 else self._step
-        with progress.task("training", total=self.total * self.size) as task, _interrupts_held_back() as interrupted:
+        step = self._captured() if self.loss.is_cuda and self.group.size == 1 else self._step
+        with progress.task(title, total=self.total * self.size) as task, _interrupts_held_back() as interrupted:
             task.advance(self.course.step * self.size)
             reported, reported_step = time.perf_counter(), self.course.step
             whole = True  # between steps, where a checkpoint is exact
@@ -203,8 +211,32 @@ class Trainer:
 
     # ---- one step
 
+    def _captured(self) -> Callable[[Tensor, int], None]:
+        """Steps as graphs; rows that lie in host memory come and go outside of them."""
+        table = self.lesson.table
+        if table is None or not table.on_host:
+            return Captured(self._step, self._tensors(), self._rehearse)
+        learn = Captured(self._learn, self._tensors())
+
+        def step(rows: Tensor, length: int) -> None:
+            self.lesson.take(rows)
+            learn(rows, length)
+            self.lesson.put()
+
+        return step
+
     def _step(self, rows: Tensor, length: int) -> None:
         rows = self.group.share(rows)
+        self.lesson.take(rows)
+        self._learn(rows, length)
+        self.lesson.put()
+
+    def _rehearse(self, rows: Tensor, length: int) -> None:
+        """A step that returns nothing to the table, which is too large to be put back afterwards."""
+        self.lesson.take(rows)
+        self._learn(rows, length)
+
+    def _learn(self, rows: Tensor, length: int) -> None:
         tokens = self.documents.tokens(rows, length)
         if self.settings.skipped_words:
             tokens = thinned(tokens, self.settings.skipped_words)
@@ -212,7 +244,8 @@ class Trainer:
         if "table" in self.parameters:
             flat = self.group.gathered(tokens).reshape(-1).long()
             touched["table"] = flat if flat.is_cuda else flat.unique()  # counting would not fit into a graph
-        self.loss += self.network.learn(tokens, self.documents.positives(rows), self.course.chunk)
+        chunk = self.course.chunk
+        self.loss += self.network.learn(tokens, lambda encoded, mask: self.lesson.learn(rows, encoded, mask, chunk))
         gradients = [gradient_of(parameter) for parameter in self.parameters.values()]
         self.group.average(gradients)
         if self.clipping is not None:
@@ -241,28 +274,24 @@ class Trainer:
 
     # ---- averaged weights
 
-    @torch.no_grad()
     def _average(self) -> None:
-        settings, course = self.settings, self.course
+        """Every step; of a table, which may be large, every fiftieth part of what is averaged over."""
+        settings, course, table = self.settings, self.course, self.lesson.table
         if settings.averaging == "none" or course.step < settings.average_from * self.per_epoch:
             return
-        weights = list(self.parameters.values())
-        if not self.averages:
-            self.averages = [weight.detach().clone() for weight in weights]
-            course.averaged = 1
-            return
+        window = settings.average_window * self.per_epoch
+        apart = max(1, int(window) // FOLDS)
+        if table is not None and course.averaged % apart == 0:
+            table.fold(share_of(settings.averaging, window / apart, 1 + course.averaged // apart))
         course.averaged += 1
-        window = max(1.0, settings.average_window * self.per_epoch) if settings.averaging == "window" else float("inf")
-        torch._foreach_lerp_(self.averages, weights, 1.0 / min(window, course.averaged))
+        self.averages.fold(share_of(settings.averaging, window, course.averaged))
 
-    @torch.no_grad()
-    def _swap(self) -> None:
-        """Exchange the weights with their averages, in place."""
-        if self.averages:
-            weights = list(self.parameters.values())
-            kept = [weight.detach().clone() for weight in weights]
-            torch._foreach_copy_(weights, self.averages)
-            torch._foreach_copy_(self.averages, kept)
+    @contextmanager
+    def _shown(self) -> Iterator[None]:
+        """The network with averaged weights."""
+        table = self.lesson.table
+        with self.averages.shown(), nullcontext() if table is None else table.shown(self.parameters[ROWS]):
+            yield
 
     # ---- validation
 
@@ -279,35 +308,27 @@ class Trainer:
         }
         course.loss_sum, course.loss_steps = 0.0, 0
         if self.validate is not None:
-            self._swap()
-            score = self.group.agreed(self.validate(), self.loss.device)
-            line["score"], line["best"] = score, score > course.best_score
-            if score > course.best_score:
-                course.best_score, course.best_step, course.waited = score, course.step, 0
-                self._keep_best()
-            else:
-                course.waited += 1
-                course.finished = course.waited >= self.settings.patience
-            self._swap()
+            with self._shown():
+                score = self.group.agreed(self.validate(), self.loss.device)
+                line["score"], line["best"] = score, score > course.best_score
+                if score > course.best_score:
+                    course.best_score, course.best_step, course.waited = score, course.step, 0
+                    self.averages.keep_best()
+                    if self.lesson.table is not None:
+                        self.lesson.table.keep_best()
+                else:
+                    course.waited += 1
+                    course.finished = course.waited >= self.settings.patience
         course.history.append(line)
 
-    @torch.no_grad()
-    def _keep_best(self) -> None:
-        weights = list(self.parameters.values())
-        if not self.best:
-            self.best = [torch.empty_like(weight) for weight in weights]
-        torch._foreach_copy_(self.best, weights)
-
-    @torch.no_grad()
     def _finish(self) -> None:
         """Leave the best weights in the network, or the averages where nothing was validated."""
         self.network.eval()
-        weights = list(self.parameters.values())
-        if self.best:
-            torch._foreach_copy_(weights, self.best)
-        elif self.averages:
-            torch._foreach_copy_(weights, self.averages)
-        for weight in weights:
+        self.averages.finish()
+        if self.lesson.table is not None:
+            assert isinstance(self.network.head, LabelAttention)
+            self.network.head.hold(self.lesson.table.finished())
+        for weight in self.parameters.values():
             weight.grad = None
 
     def _take_loss(self) -> None:
@@ -332,7 +353,7 @@ class Trainer:
     # ---- checkpoints
 
     def _tensors(self) -> dict[str, Tensor]:
-        """Everything on the device that a step changes."""
+        """Everything on the device that a step changes, but for a table."""
         kept = {f"weight.{name}": weight for name, weight in self.parameters.items()}
         kept |= {f"adam.{name}": part for name, part in self.adam.state().items()}
         kept["loss"] = self.loss
@@ -340,41 +361,52 @@ class Trainer:
             kept["norms"] = self.clipping.norms
         return kept
 
+    def _lasting(self) -> dict[str, Tensor]:
+        """Of these, what lasts from step to step."""
+        passing = () if self.lesson.table is None else PASSING
+        return {name: part for name, part in self._tensors().items() if name not in passing}
+
     def _save(self, workspace: Workspace, name: str) -> None:
         """A checkpoint, whole or not at all; a run without a folder needs none."""
         if workspace.folder is None or not self.group.leads:
             return
         self._take_loss()
-        kept = self._tensors()
-        names = list(self.parameters)
-        kept |= {f"average.{name}": part for name, part in zip(names, self.averages, strict=False)}
-        kept |= {f"best.{name}": part for name, part in zip(names, self.best, strict=False)}
-        arrays = {name: part.detach().cpu().numpy() for name, part in kept.items()}
-        arrays["random"] = torch.get_rng_state().numpy()
+        kept = self._lasting() | self.averages.state()
+        if self.lesson.table is not None:
+            kept |= {f"table.{name}": part for name, part in self.lesson.table.state().items()}
+        kept["random"] = torch.get_rng_state()
         if self.loss.is_cuda:
-            arrays["random.cuda"] = torch.cuda.get_rng_state(self.loss.device).numpy()
-        workspace.save(name, arrays, vars(self.course))
+            kept["random.cuda"] = torch.cuda.get_rng_state(self.loss.device)
+        workspace.save(name, {key: written_later(part) for key, part in kept.items()}, vars(self.course))
 
     @torch.no_grad()
     def _resume(self, workspace: Workspace, name: str) -> None:
-        arrays, values = workspace.load(name)
+        arrays, values = workspace.map(name)
         chunk = self.course.chunk
         self.course = Course(**values)
         self.course.chunk = min(chunk, self.course.chunk)  # this machine may have less memory
         self.seen = self.course.step
         device = self.loss.device
-
-        def tensor(key: str) -> Tensor:
-            return torch.from_numpy(np.array(arrays[key])).to(device)
-
-        for key, part in self._tensors().items():
-            part.copy_(tensor(key))
-        names = list(self.parameters)
-        self.averages = [tensor(f"average.{key}") for key in names if f"average.{key}" in arrays]
-        self.best = [tensor(f"best.{key}") for key in names if f"best.{key}" in arrays]
-        torch.set_rng_state(torch.from_numpy(np.array(arrays["random"])))
+        for key, part in self._lasting().items():
+            part.copy_(read_tensor(arrays[key]))
+        averaged = {key: array for key, array in arrays.items() if key.startswith(("average.", "best."))}
+        self.averages.restore({key: read_tensor(array).to(device) for key, array in averaged.items()})
+        if self.lesson.table is not None:
+            table = {key.removeprefix("table."): array for key, array in arrays.items() if key.startswith("table.")}
+            self.lesson.table.restore({key: read_tensor(array) for key, array in table.items()})
+        torch.set_rng_state(read_tensor(arrays["random"]))
         if "random.cuda" in arrays and self.loss.is_cuda:
-            torch.cuda.set_rng_state(torch.from_numpy(np.array(arrays["random.cuda"])), device)
+            torch.cuda.set_rng_state(read_tensor(arrays["random.cuda"]), device)
+
+
+def batch_size(settings: TrainingSettings, documents: int, group: Group) -> int:
+    """Documents in a step, in equal shares for all processes."""
+    size = min(128, max(16, documents // 200)) if settings.batch == "auto" else settings.batch
+    return max(min(size, documents) // group.size, 1) * group.size
+
+
+def _without(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
+    return {key: tensor for key, tensor in tensors.items() if key != name}
 
 
 @contextmanager

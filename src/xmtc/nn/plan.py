@@ -1,0 +1,214 @@
+"""What training a label tree will take: memory of each part, where the rows of each level go, and minutes.
+
+It is worked out before anything is trained, so that what cannot fit is refused at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from xmtc.errors import ConfigError
+from xmtc.nn.attention import flops
+from xmtc.nn.device import CHUNK_BYTES
+
+COPIES = 7
+"""Of a weight that every step changes: itself, its gradient, two moments, an average, the best, and a spare."""
+WORKING = 8
+"""Of the rows that a step works on: themselves, gradient, moments, what is put back after capture, and narrow ones."""
+SPARE = 0.9
+"""Share of the free memory that is counted on."""
+HEAD_SHARE, LSTM_SHARE = 0.3, 0.25
+"""Of what plain matrix products reach, what the head and the LSTM do."""
+LAUNCH = 2e-5
+"""Seconds for a word of a batch, both ways through an LSTM on CUDA, however few documents there are."""
+
+
+class Sizes(NamedTuple):
+    """What a plan is made from."""
+
+    documents: int
+    tokens: int
+    labels: int
+    """All labels of all documents."""
+    words: int
+    word_width: int
+    trained_words: bool
+    width: int
+    """Of the encoder's states."""
+    hidden: tuple[int, ...]
+    batch: int
+    length: int
+    """Words of the longest texts."""
+    kept: int
+    """Bytes of a number in the rows' table."""
+    averaged: bool
+    compute: int
+    """Bytes of a number in matrix products."""
+
+
+@dataclass(frozen=True)
+class LevelPlan:
+    """Bytes of one level's training by part, bytes of the table of its rows and of the best of them, and seconds."""
+
+    nodes: int
+    parts: dict[str, int]
+    table: int
+    best: int
+    seconds: float
+    on_host: bool = False
+
+    @property
+    def device(self) -> int:
+        """Bytes on the device."""
+        return sum(self.parts.values()) + (0 if self.on_host else self.table)
+
+    @property
+    def host(self) -> int:
+        """Bytes in host memory, where that is not the device's."""
+        return self.best + (self.table if self.on_host else 0)
+
+
+def level_plan(
+    sizes: Sizes, nodes: int, parents: int, most: int, followed: int, epochs: int, rate: float, on_cpu: bool
+) -> LevelPlan:
+    """One level: `nodes` below `parents` of up to `most` children, of which `followed` are given for each document.
+
+    `rate` are the operations a second of plain matrix products; the uppermost level has one parent.
+    """
+    scored = nodes if parents == 1 else followed * most
+    units = sizes.width // 2
+    lstm_weights = 2 * 4 * units * (sizes.word_width + units)
+    layers = (sizes.width, *sizes.hidden, 1)
+    perceptron = sum(before * after for before, after in itertools.pairwise(layers))
+    copies = COPIES if sizes.trained_words else 1
+    parts = {
+        "texts": 4 * sizes.tokens + 24 * sizes.documents + 8 * sizes.labels,
+        "words": 4 * copies * sizes.words * sizes.word_width,
+        "encoder": 4 * COPIES * (lstm_weights + perceptron),
+        "steps": CHUNK_BYTES["cpu" if on_cpu else "cuda"]
+        + sizes.batch * sizes.length * (2 * sizes.word_width + 12 * sizes.width) * sizes.compute,
+    }
+    table = best = 0
+    if parents == 1:
+        parts["rows"] = 4 * COPIES * nodes * sizes.width
+    else:
+        slots = min(sizes.batch * followed, parents) * most
+        parts["candidates"] = 4 * sizes.documents * followed
+        parts["rows in use"] = 4 * WORKING * slots * sizes.width
+        table = (3 + sizes.averaged) * sizes.kept * nodes * sizes.width
+        best = sizes.kept * nodes * sizes.width
+    mean = sizes.tokens / max(1, sizes.documents)
+    head = flops(1, mean, scored, sizes.width, sizes.hidden[0]) / (HEAD_SHARE * rate)
+    lstm = 3 * 2 * mean * lstm_weights / (LSTM_SHARE * rate)
+    launched = 0.0 if on_cpu else LAUNCH * mean / sizes.batch
+    seconds = epochs * sizes.documents * (head + max(lstm, launched))
+    return LevelPlan(nodes, parts, table, best, seconds)
+
+
+def placed(plans: Sequence[LevelPlan], free: int, host: int | None) -> list[LevelPlan]:
+    """Each level with its rows on the device where they fit, else in host memory; a level that fits nowhere is refused.
+
+    `free` bytes are free on the device, `host` bytes in host memory; None where the device is the host.
+    """
+    out = []
+    for number, plan in enumerate(plans, start=1):
+        if plan.device > SPARE * free and host is not None and plan.table:
+            plan = replace(plan, on_host=True)
+        wanted = plan.device if host is not None else plan.device + plan.best
+        if wanted > SPARE * free:
+            largest = max(plan.parts, key=lambda name: plan.parts[name])
+            raise ConfigError(
+                f"level {number} of {len(plans)} ({plan.nodes:,} nodes) needs {_size(wanted)}"
+                f"{' on the device' if host is not None else ''}, {_size(plan.parts[largest])} of it for {largest}"
+                f"{f' and {_size(plan.table)} for the table of rows' if plan.table and not plan.on_host else ''}; "
+                f"{_size(free)} are free. Lower {_remedy(largest)}."
+            )
+        if host is not None and plan.host > SPARE * host:
+            raise ConfigError(
+                f"level {number} of {len(plans)} ({plan.nodes:,} nodes) needs {_size(plan.host)} of host memory for "
+                f"its rows; {_size(host)} are free. Set head.tree.rows=bfloat16, or lower encoder.units."
+            )
+        out.append(plan)
+    return out
+
+
+def described(plans: Sequence[LevelPlan], device: torch.device) -> list[str]:
+    """The plan in lines, for a person."""
+    lines = [f"plan for {device}: {len(plans)} levels, {_time(sum(plan.seconds for plan in plans))} for each tree"]
+    for number, plan in enumerate(plans, start=1):
+        parts = dict(plan.parts)
+        if plan.table:
+            parts["rows (in host memory)" if plan.on_host else "rows"] = plan.table
+        told = ", ".join(f"{name} {_size(size)}" for name, size in parts.items() if size >= 1 << 20)
+        total = _size(plan.device) + (f" and {_size(plan.host)} of host memory" if plan.on_host else "")
+        lines.append(f"  level {number}, {plan.nodes:,} nodes: {total} ({told}), {_time(plan.seconds)}")
+    return lines
+
+
+def free_memory(device: torch.device) -> tuple[int, int | None]:
+    """Bytes free on the device, and in host memory where that is another."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0]), _host_memory()
+    return _host_memory(), None
+
+
+def product_rate(device: torch.device, compute: torch.dtype) -> float:
+    """Operations a second that matrix products reach here, by a short trial."""
+    size = 4096 if device.type == "cuda" else 512
+    left = torch.ones(size, size, dtype=compute, device=device)
+    best = math.inf
+    for _ in range(4):
+        started = time.perf_counter()
+        (left @ left)[0, 0].item()
+        best = min(best, time.perf_counter() - started)
+    return 2.0 * size**3 / best
+
+
+def _host_memory() -> int:
+    """Bytes of host memory that can be had, also within a container's limit."""
+    pages = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    available = _number_in("/proc/meminfo", "MemAvailable:") * 1024 or pages
+    limit, used = _number_in("/sys/fs/cgroup/memory.max"), _number_in("/sys/fs/cgroup/memory.current")
+    return min(available, max(0, limit - used)) if limit else available
+
+
+def _number_in(path: str, field: str = "") -> int:
+    """The number that follows a field in a file, 0 where there is none."""
+    try:
+        words = Path(path).read_text(encoding="ascii").split()
+        return int(words[words.index(field) + 1 if field else 0])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _remedy(part: str) -> str:
+    return {
+        "words": "text.max_words",
+        "rows": "head.tree.cluster_size is what makes the first level large: raise it, or head.tree.height",
+        "rows in use": "training.batch or head.tree.beam",
+        "candidates": "head.tree.beam",
+        "texts": "text.max_tokens",
+    }.get(part, "training.batch, text.max_tokens or encoder.units")
+
+
+def _size(count: int) -> str:
+    for unit, bytes_each in (("GB", 1e9), ("MB", 1e6)):
+        if count >= bytes_each:
+            return f"{count / bytes_each:.1f} {unit}"
+    return f"{count / 1e3:.0f} kB"
+
+
+def _time(seconds: float) -> str:
+    minutes = seconds / 60
+    if minutes < 1:
+        return "less than a minute"
+    return f"about {minutes:.0f} min" if minutes < 120 else f"about {minutes / 60:.1f} h"

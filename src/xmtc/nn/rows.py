@@ -1,0 +1,160 @@
+"""The attention rows of very many nodes, kept apart from the network that learns a few of them at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+SLICE = 1 << 16
+"""Rows that are drawn, averaged or rounded at once."""
+
+
+class RowTable:
+    """Rows (n, d) of all nodes of a level, their moments, their average and the best of them so far.
+
+    A step works on the rows that its batch needs: `take` brings them and their moments, `put` returns them, so that a
+    step costs what its batch needs and not n. The table lies on the device, or in host memory where a card is too
+    small for it; in float32, or in half the room in bfloat16, rounded at random, so that changes smaller than its steps
+    are not lost. There is one row more than nodes, which is nobody's and is taken where there is nothing to take.
+    """
+
+    def __init__(self, count: int, width: int, *, place: torch.device, kind: torch.dtype, averaged: bool) -> None:
+        def table() -> Tensor:
+            return torch.zeros(count + 1, width, dtype=kind, device=place)
+
+        self.count = count
+        self.rows, self.first, self.second = table(), table(), table()
+        self._average = table() if averaged else None
+        self._has_average = False
+        self.best: Tensor | None = None  # (n + 1, d) in host memory: it is looked at once, at the end
+        self._passing: Tensor | None = None
+
+    @property
+    def on_host(self) -> bool:
+        return self.rows.device.type == "cpu"
+
+    @torch.no_grad()
+    def draw(self, drawn: Callable[[int, int], Tensor]) -> None:
+        """Start from `drawn(low, high)`, the rows of neighbouring nodes."""
+        for low, high in _slices(self.count):
+            self.rows[low:high] = drawn(low, high)
+
+    # ---- a step
+
+    @torch.no_grad()
+    def take(self, numbers: Tensor, working: Sequence[Tensor]) -> None:
+        """Rows and both moments of some nodes into three tensors of a step; number n is nobody's."""
+        used = self._used(numbers)
+        for kept, wanted in zip((self.rows, self.first, self.second), working, strict=True):
+            if kept.device != wanted.device:
+                passing = self._buffer(wanted)[: len(used)]
+                torch.index_select(kept, 0, used, out=passing)
+                wanted[: len(used)].copy_(passing)
+            elif kept.dtype == wanted.dtype:
+                torch.index_select(kept, 0, numbers, out=wanted)
+            else:
+                wanted.copy_(kept.index_select(0, numbers))
+
+    @torch.no_grad()
+    def put(self, numbers: Tensor, working: Sequence[Tensor]) -> None:
+        """Return what `take` brought, as the step has left it."""
+        used = self._used(numbers)
+        for kept, changed in zip((self.rows, self.first, self.second), working, strict=True):
+            if kept.device == changed.device:
+                kept.index_copy_(0, numbers, narrowed(changed, kept.dtype))
+            else:
+                passing = self._buffer(changed)[: len(used)]
+                passing.copy_(narrowed(changed[: len(used)], kept.dtype))
+                kept.index_copy_(0, used, passing)
+
+    def _used(self, numbers: Tensor) -> Tensor:
+        """The numbers where the table is; between host and device, without those at the end that are nobody's."""
+        if numbers.device == self.rows.device:
+            return numbers
+        here = numbers.to(self.rows.device)
+        return here[: int((here != self.count).nonzero()[-1]) + 1]
+
+    def _buffer(self, like: Tensor) -> Tensor:
+        """Host memory that a card copies from and to by itself."""
+        if self._passing is None:
+            self._passing = torch.empty(like.shape, dtype=self.rows.dtype, pin_memory=like.is_cuda)
+        return self._passing
+
+    # ---- averages, as of all other weights
+
+    @torch.no_grad()
+    def fold(self, share: float) -> None:
+        """Move the average towards the rows by this share of the way; the first time it is the rows."""
+        assert self._average is not None
+        if not self._has_average:
+            self._average.copy_(self.rows)
+            self._has_average = True
+        elif self.rows.dtype == torch.float32:
+            self._average.lerp_(self.rows, share)
+        else:
+            for low, high in _slices(self.count):
+                moved = self._average[low:high].float().lerp_(self.rows[low:high].float(), share)
+                self._average[low:high] = narrowed(moved, self.rows.dtype)
+
+    def _current(self) -> Tensor:
+        return self._average if self._average is not None and self._has_average else self.rows
+
+    @contextmanager
+    def shown(self, parameter: Tensor) -> Iterator[None]:
+        """All rows, averaged, in place of those that a step works on, for a while."""
+        working = parameter.data
+        parameter.data = self._current()[: self.count]
+        yield
+        parameter.data = working
+
+    @torch.no_grad()
+    def keep_best(self) -> None:
+        if self.best is None:
+            self.best = torch.empty(self.rows.shape, dtype=self.rows.dtype)
+        self.best.copy_(self._current())
+
+    def finished(self) -> Tensor:
+        """(n, d) the best rows, where the table is; the table is done with."""
+        if self.best is not None:
+            self.rows.copy_(self.best)
+        else:
+            self.rows = self._current()
+        self.first = self.second = self.rows[:0]
+        self._average = self.best = self._passing = None
+        return self.rows[: self.count]
+
+    # ---- checkpoints
+
+    def state(self) -> dict[str, Tensor]:
+        """What a later step depends on."""
+        kept = {"rows": self.rows, "first": self.first, "second": self.second}
+        if self._average is not None and self._has_average:
+            kept["average"] = self._average
+        if self.best is not None:
+            kept["best"] = self.best
+        return kept
+
+    @torch.no_grad()
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        self._has_average = "average" in state
+        if "best" in state:
+            self.best = torch.empty(self.rows.shape, dtype=self.rows.dtype)
+        for name, part in self.state().items():
+            part.copy_(state[name])
+
+
+def narrowed(numbers: Tensor, kind: torch.dtype) -> Tensor:
+    """Numbers in a type; in bfloat16 rounded up or down at random, so that on average they stay what they are."""
+    if kind != torch.bfloat16:
+        return numbers.to(kind)
+    bits = numbers.contiguous().view(torch.int32)
+    bits = (bits + torch.randint_like(bits, 1 << 16)) & -(1 << 16)
+    return bits.view(torch.float32).to(kind)
+
+
+def _slices(count: int) -> Iterator[tuple[int, int]]:
+    for low in range(0, count, SLICE):
+        yield low, min(low + SLICE, count)

@@ -1,0 +1,287 @@
+"""Training of a label tree's networks, level by level.
+
+The first level is a network over all its nodes. Every other starts from the one above and learns, for each document,
+the children of a fixed number of parents: those that hold a label of the document, then those that the levels above
+think best. A trained level and the parents for the next are parts of the workspace: the parents are found in one pass
+and written as they are found, and a training goes on after any of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import DTypeLike, NDArray
+from torch import Tensor
+
+from xmtc.config import Settings
+from xmtc.dataset import Csr
+from xmtc.metrics import ndcg
+from xmtc.nn.answers import DOCUMENTS, TOKENS
+from xmtc.nn.attention import LabelAttention
+from xmtc.nn.device import chunk_memory
+from xmtc.nn.documents import Documents, sorted_batches
+from xmtc.nn.group import Group
+from xmtc.nn.lessons import AllLabels, Candidates, Lesson
+from xmtc.nn.levels import Levels
+from xmtc.nn.network import Network
+from xmtc.nn.rows import RowTable
+from xmtc.nn.tensors import read_tensor, written_later
+from xmtc.nn.training import Trainer, TrainingSettings, batch_size
+from xmtc.nn.tree import Found, best_of, chunk_of, level_scores
+from xmtc.progress import Progress
+from xmtc.workspace import Workspace
+
+KINDS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+FIRST = 2.0
+"""Added to the score of nodes that hold a label of the document: they come before all others."""
+UPLOADED = 1 << 16
+"""Documents whose parents are sent to the device at once."""
+
+
+@dataclass(frozen=True)
+class TreeSettings(Settings):
+    """A shallow and wide tree over the labels, for very many of them."""
+
+    height: int = 0
+    """Levels of nodes between the root and the labels; 0 has no tree, and every label is scored."""
+    arity: int = 8
+    """Children of a node, at most: a power of two. The first level has as many nodes as are left."""
+    cluster_size: int = 8
+    """Labels below a node of the last level, at most."""
+    beam: int = 160
+    """Nodes of a level that are followed: in training those that hold a label of the document come first."""
+    inherit: bool = True
+    """Let a node's attention start from its parent's; else it starts at random, as published."""
+    epochs: int | Literal["same"] = "same"
+    """Epochs of each level but the first, which has those of `training`."""
+    average_from: float | Literal["same"] = "same"
+    """Epochs before averaging begins on each level but the first."""
+    learning_rate: float | Literal["same"] = "same"
+    """Adam's rate on each level but the first."""
+    rows: Literal["float32", "bfloat16"] = "float32"
+    """How the attention of nodes and its moments are kept; bfloat16 takes half the memory."""
+    label_features: int = 256
+    """Features that describe a label where labels are clustered, its largest; 0 keeps all."""
+
+    of = "head.tree"
+
+    def check(self) -> None:
+        self.require_range("height", 0, 20)
+        self.require("arity", 2 <= self.arity <= 1 << 15 and self.arity.bit_count() == 1, "a power of two from 2")
+        for name in ("cluster_size", "beam"):
+            self.require_range(name, 1, 1 << 16)
+        self.require("epochs", self.epochs == "same" or self.epochs >= 1, "an integer ≥ 1, or same")
+        self.require("average_from", self.average_from == "same" or self.average_from >= 0, "a number ≥ 0, or same")
+        self.require("learning_rate", self.learning_rate == "same" or self.learning_rate > 0, "a number > 0, or same")
+        self.require_range("label_features", 0)
+
+    def training(self, settings: TrainingSettings, level: int) -> TrainingSettings:
+        """How a level is trained."""
+        if level == 0:
+            return settings
+        own = {name: getattr(self, name) for name in ("epochs", "average_from", "learning_rate")}
+        return dataclasses.replace(settings, **{name: value for name, value in own.items() if value != "same"})
+
+
+@dataclass
+class TreeTraining:
+    """The training of one tree."""
+
+    levels: Levels
+    documents: Documents
+    labels: Csr
+    watched: tuple[Documents, Csr] | None
+    tree: TreeSettings
+    training: TrainingSettings
+    new_network: Callable[[int], Network]
+    """A network as training begins, with a head of so many rows."""
+    places: list[torch.device]
+    """Where the rows of each level are kept."""
+    seed: int
+    member: int
+    group: Group
+    workspace: Workspace
+    progress: Progress
+
+    def run(self) -> tuple[list[Network], float]:
+        """The networks of all levels, and the last one's score on the watched documents."""
+        score = -1.0
+        for level in range(len(self.levels)):
+            network = None
+            if not self.workspace.has(self._done(level)):
+                network = self._train(level)
+            if level + 1 < len(self.levels) and not self.workspace.has(self._listed(level + 1)):
+                self._list_parents(level, network or self._trained(level)[0])
+            del network
+        networks = []
+        for level in range(len(self.levels)):
+            network, score = self._trained(level)
+            networks.append(network.eval())
+        return networks, score
+
+    # ---- parts of the workspace
+
+    def _done(self, level: int) -> str:
+        return f"member-{self.member}-level-{level}"
+
+    def _listed(self, level: int) -> str:
+        """Parents for each document, below which a level is learnt, and their scores."""
+        return f"parents-{self.member}-level-{level}"
+
+    def _trained(self, level: int) -> tuple[Network, float]:
+        arrays, values = self.workspace.map(self._done(level))
+        network = self.new_network(1)
+        load_level(network, arrays, self.levels.levels[level].nodes, self.places[level])
+        return network, float(values["score"])
+
+    # ---- one level
+
+    def _train(self, level: int) -> Network:
+        settings, name = self.tree.training(self.training, level), f"checkpoint-{self.member}-level-{level}"
+        torch.manual_seed(self.seed + 7919 * level)
+        truth = self.levels.tree.node_labels(self.labels, level + 1)
+        documents = self.documents.labelled(truth)
+        network, lesson = self._first(truth, documents) if level == 0 else self._next(level, settings, documents)
+        trainer = Trainer(
+            network,
+            documents,
+            settings,
+            seed=self.seed + 7919 * level,
+            free=chunk_memory(documents.device),
+            validate=None if self.watched is None else lambda: self._score(level, network),
+            log=lambda line: self.workspace.log({"member": self.member, "level": level, **line}),
+            group=self.group,
+            lesson=lesson,
+        )
+        trainer.run(self.progress, self.workspace, name, f"training level {level + 1} of {len(self.levels)}")
+        kept = {name: written_later(part) for name, part in network.named_parameters()}
+        self.workspace.save(self._done(level), kept, {"score": trainer.course.best_score})
+        self.workspace.drop(name)
+        return network
+
+    def _first(self, truth: Csr, documents: Documents) -> tuple[Network, Lesson]:
+        network = self.new_network(self.levels.levels[0].nodes)
+        shares = np.bincount(truth.indices, minlength=truth.shape[1]) / max(1, len(documents))
+        network.head.start_from(torch.from_numpy(shares).float())
+        return network, AllLabels(network.head, documents)
+
+    def _next(self, number: int, settings: TrainingSettings, documents: Documents) -> tuple[Network, Lesson]:
+        """A network with the weights of the one above, and a table of rows for all nodes."""
+        level = self.levels.levels[number]
+        batch = batch_size(settings, len(documents), self.group)
+        parents = self._uploaded(number)
+        network = self.new_network(Candidates.slots(level, parents.shape[1], batch))
+        head = network.head
+        assert isinstance(head, LabelAttention)
+        above = {name: read_tensor(array) for name, array in self.workspace.map(self._done(number - 1))[0].items()}
+        with torch.no_grad():
+            for name, part in network.named_parameters():
+                if part is not head.rows:
+                    part.copy_(above[name])
+        width = head.rows.shape[1]
+        kind, averaged = KINDS[self.tree.rows], settings.averaging != "none"
+        table = RowTable(level.nodes, width, place=self.places[number], kind=kind, averaged=averaged)
+        bound = (6.0 / (level.nodes + width)) ** 0.5
+        rows = above["head.rows"].float()
+        parent_of = torch.from_numpy(self.levels.tree.parents(number + 1))
+
+        def drawn(low: int, high: int) -> Tensor:
+            if self.tree.inherit:
+                return rows[parent_of[low:high]]
+            return torch.empty(high - low, width, device=documents.device).uniform_(-bound, bound)
+
+        table.draw(drawn)
+        return network, Candidates(head, documents, level, parents, table, self.group, batch)
+
+    def _uploaded(self, level: int) -> Tensor:
+        """(N, C) the parents of each document, on the device."""
+        mapped = self.workspace.map(self._listed(level))[0]["parents"]
+        parents = torch.empty(mapped.shape, dtype=torch.int32, device=self.documents.device)
+        for low in range(0, len(mapped), UPLOADED):
+            parents[low : low + UPLOADED] = torch.from_numpy(np.array(mapped[low : low + UPLOADED]))
+        return parents
+
+    # ---- answers of a level
+
+    def _score(self, level: int, network: Network) -> float:
+        """nDCG@5 of a level's nodes on the watched documents."""
+        assert self.watched is not None
+        documents, labels = self.watched
+        truth = self.levels.tree.node_labels(labels, level + 1)
+        count = min(5, int(truth.shape[1]))
+        best = np.full((len(documents), count), -1, dtype=np.int64)
+        for rows, _, found in self._answers(level, network, documents, "watched"):
+            best[rows] = best_of(found, count).nodes.cpu().numpy()
+        return ndcg(best, truth, 5)
+
+    def _answers(
+        self, number: int, network: Network, documents: Documents, listed: str
+    ) -> Iterator[tuple[NDArray[np.int64], Found | None, Found]]:
+        """Documents a batch at a time: their rows, the listed parents, and what a level thinks of the nodes below."""
+        network.eval()
+        device, level = documents.device, self.levels.levels[number]
+        free, above = chunk_memory(device), None
+        lists = self.workspace.map(self._listed(number))[0] if number else {}
+        for rows, length in sorted_batches(documents.lengths, TOKENS[device.type], DOCUMENTS[device.type]):
+            if number:
+                parents = torch.from_numpy(lists[listed][rows]).to(device).long()
+                above = Found(parents, torch.from_numpy(lists[f"{listed} scores"][rows]).to(device))
+            encoded = network.encode(documents.tokens(torch.from_numpy(rows).to(device), length))
+            parents_each = 0 if above is None else above.nodes.shape[1]
+            chunk = chunk_of(network, level, len(rows), length, parents_each, free)
+            yield rows, above, level_scores(network, encoded, level, above, chunk)
+
+    def _list_parents(self, number: int, network: Network) -> None:
+        """Write, for each document, the nodes of this level below which the next is learnt."""
+        level = self.levels.levels[number]
+        count = min(self.tree.beam, level.nodes)
+        sets = [("parents", self.documents.labelled(self.levels.tree.node_labels(self.labels, number + 1)))]
+        sets += [] if self.watched is None else [("watched", self.watched[0])]
+        shapes: dict[str, tuple[tuple[int, ...], DTypeLike]]
+        shapes = {name: ((len(documents), count), np.int32) for name, documents in sets}
+        shapes |= {f"{name} scores": ((len(documents), count), np.float32) for name, documents in sets}
+        total = sum(len(documents) for _, documents in sets)
+        title = f"candidates of level {number + 2} of {len(self.levels)}"
+        with (
+            self.progress.task(title, total=total) as task,
+            self.workspace.stream(self._listed(number + 1), shapes) as arrays,
+        ):
+            for name, documents in sets:
+                for rows, above, found in self._answers(number, network, documents, name):
+                    favour = self._favour(number, documents, rows, above, found) if name == "parents" else 0.0
+                    best = best_of(found, count, favour)
+                    arrays[name][rows] = best.nodes.cpu().numpy()
+                    arrays[f"{name} scores"][rows] = best.scores.cpu().numpy()
+                    task.advance(len(rows))
+
+    def _favour(
+        self, number: int, documents: Documents, rows: NDArray[np.int64], above: Found | None, found: Found
+    ) -> Tensor:
+        """What puts nodes that hold a label of the document before all others."""
+        positives = documents.positives(torch.from_numpy(rows).to(documents.device))
+        places = positives if above is None else self.levels.levels[number].places(above.nodes, positives)
+        return torch.zeros_like(found.scores).scatter_add_(1, places.clamp(min=0), FIRST * (places >= 0))
+
+
+@torch.no_grad()
+def load_level(network: Network, arrays: Mapping[str, NDArray[Any]], nodes: int, place: torch.device) -> None:
+    """Weights of a trained level; the rows of its nodes are put where they are to be kept."""
+    head = network.head
+    assert isinstance(head, LabelAttention)
+    for name, part in network.named_parameters():
+        given = read_tensor(arrays[name])
+        is_rows = part is head.rows
+        expected = (nodes if is_rows else part.shape[0], *part.shape[1:]) if part.dim() else ()
+        if given.dtype != part.dtype and not (is_rows and given.dtype in KINDS.values()):
+            raise ValueError(f"{name} is of {given.dtype} and not {part.dtype}")
+        if given.shape != expected:
+            raise ValueError(f"{name} is {tuple(given.shape)} and not {expected}")
+        if is_rows:
+            head.hold(given.to(place))
+        else:
+            part.copy_(given)
