@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import multiprocessing
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -202,9 +203,16 @@ def tree_features(labels: int) -> TextSettings:
 
 
 def prepare(labels: int, documents: int | None, keep: int, threads: int) -> None:
-    """Texts, word numbers, tf-idf rows, label features and the label tree, each timed."""
-    runtime = Runtime(threads=threads)
-    stages = Stages()
+    """Texts, word numbers, tf-idf rows, label features and the label tree, each timed.
+
+    A cache keeps the tokens, so that texts are split for the word numbers and not for tf-idf again.
+    """
+    with tempfile.TemporaryDirectory() as cache:
+        _prepare(labels, documents, keep, Runtime(threads=threads, cache=Path(cache)))
+
+
+def _prepare(labels: int, documents: int | None, keep: int, runtime: Runtime) -> None:
+    threads, stages = runtime.threads, Stages()
     stages.run("compiling", lambda: compiled(keep, runtime), lambda _: "kernels, on a small corpus")
     train, _, test = stages.run(
         "texts and labels",
