@@ -369,6 +369,41 @@ class TestBuilders:
         assert np.diff(grown.starts[-1]).max() <= 4
         assert (np.diff(grown.starts[1]) == 4).all()
 
+    @pytest.mark.parametrize(
+        ("labels", "leaf_size", "fan_out", "height", "nodes"),
+        [
+            (670_091, 8, 8, 3, [1, 2_048, 16_384, 131_072, 670_091]),  # Amazon-670K
+            (501_008, 64, 64, 1, [1, 8_192, 501_008]),  # Wiki-500K
+            (2_812_281, 8, 8, 3, [1, 8_192, 65_536, 524_288, 2_812_281]),  # Amazon-3M
+        ],
+    )
+    def test_published_trees(self, labels: int, leaf_size: int, fan_out: int, height: int, nodes: list[int]) -> None:
+        """Nodes of every level at full size, which follow from the number of labels alone."""
+        nothing = sp.csr_array((labels, 0), dtype=np.float32)  # labels that cannot be told apart are halved at once
+        grown = shallow_tree(nothing, leaf_size=leaf_size, fan_out=fan_out, height=height)
+        assert [grown.nodes(level) for level in range(grown.depth + 1)] == nodes
+        sizes = np.diff(grown.starts[-1])
+        assert set(sizes.tolist()) <= {labels // nodes[-2], labels // nodes[-2] + 1}
+        assert sizes.max() <= leaf_size
+        assert all((np.diff(starts) == fan_out).all() for starts in grown.starts[1:-1])
+
+    @pytest.mark.parametrize("labels", [65, 100, 129, 670])
+    @pytest.mark.parametrize(("leaf_size", "fan_out", "height"), [(8, 8, 3), (4, 4, 2), (64, 64, 1), (3, 2, 5)])
+    def test_shallow_clusters_are_even(self, labels: int, leaf_size: int, fan_out: int, height: int) -> None:
+        features = random_rows(labels, 50, 0.2, labels)
+        grown = shallow_tree(features, leaf_size=leaf_size, fan_out=fan_out, height=height, seed=1)
+        grown.check()
+        leaves = 1
+        while leaves * leaf_size < labels:
+            leaves *= 2
+        expected = [labels, leaves]
+        while len(expected) <= height and expected[-1] // fan_out > 1:
+            expected.append(expected[-1] // fan_out)
+        assert [grown.nodes(level) for level in range(grown.depth + 1)] == [1, *reversed(expected)]
+        sizes = np.diff(grown.starts[-1])
+        assert sizes.max() <= leaf_size
+        assert np.ptp(sizes) <= 1
+
     def test_balanced_tree_keeps_to_its_fan_out(self) -> None:
         grown = balanced_tree(random_rows(1000, 40, 0.2, 0), leaf_size=16, fan_out=8, seed=0)
         assert [grown.nodes(level) for level in range(4)] == [1, 8, 64, 1000]
