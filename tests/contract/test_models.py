@@ -424,8 +424,7 @@ class TestFit:
         unseen = documents_of(kind, test)
         assert same(again.predict(unseen, k=5), first.predict(unseen, k=5))
         alone = built(kind, **brief).fit(documents, labels, runtime=Runtime(threads=1, seed=3))
-        grown = 1e-3 if "head.tree.height" in SETTINGS[kind.name] else 1e-5  # each level adds to what sums differ by
-        assert same(alone.predict(unseen, k=5), first.predict(unseen, k=5), tolerance=grown)
+        assert same(alone.predict(unseen, k=5), first.predict(unseen, k=5), tolerance=1e-5)
 
     def test_a_document_without_labels_is_kept(self, kind: type[Model]) -> None:
         dataset = as_dataset(["red apple", "green apple", "blue sky", "grey sky"], [["fruit"], [], ["air"], ["air"]])

@@ -778,19 +778,20 @@ class TestListsOfParents:
         assert {f"member-{member}-level-{level}" for member in (0, 1) for level in (0, 1, 2)} <= kept
         assert not [name for name in kept if name.startswith("checkpoint")]
 
-    def test_a_level_starts_from_the_one_above(self) -> None:
-        """With next to no rate, a level is the one above: its rows those of the parents, or drawn anew."""
-        for inherit in (True, False):
-            model = tree_model(head__tree__inherit=inherit, head__tree__learning_rate=1e-12).fit(
-                TEXTS, TRUTH, runtime=RUNTIME
-            )
-            tree, networks = model._members[0].levels.tree, model._members[0].networks
-            for level in (1, 2):
-                above, below = copied(networks[level - 1]), copied(networks[level])
-                rows, expected = below.pop("head.rows"), above.pop("head.rows")[tree.parents(level + 1)]
-                assert all(torch.allclose(below[name], above[name], atol=1e-6) for name in below)
-                assert torch.allclose(rows, expected, atol=1e-6) == inherit
-                assert len(rows.unique(dim=0)) == tree.nodes(1 if inherit else level + 1)
+    @pytest.mark.parametrize("rows", ["float32", "bfloat16"])
+    def test_a_level_starts_from_the_one_above(self, rows: str) -> None:
+        """With next to no rate a level is the one above, but for its rows, which are drawn."""
+        changes = {"head__tree__rows": rows, "head__tree__learning_rate": 1e-12, "training__epochs": 1}
+        model = tree_model(**changes).fit(TEXTS, TRUTH, runtime=RUNTIME)
+        networks = model._members[0].networks
+        for above, below, nodes in zip(networks[:-1], networks[1:], (8, 13), strict=True):
+            weights, expected = copied(below), copied(above)
+            drawn, bound = weights.pop("head.rows").float(), (6 / (nodes + 8)) ** 0.5
+            assert all(torch.allclose(weights[name], expected[name], atol=1e-6) for name in weights)
+            assert drawn.shape == (nodes, 8)
+            assert len(drawn.unique()) > 0.8 * drawn.numel()
+            assert 0.8 * bound < drawn.abs().max() < 1.01 * bound
+            assert abs(drawn.mean()) < 0.25 * bound
 
 
 # ---- exact resume
@@ -831,7 +832,6 @@ class TestResume:
     def test_stopped_everywhere(self, tmp_path: Path, rows: str, averaging: str, watched: bool) -> None:
         changes = {
             "head__tree__rows": rows,
-            "head__tree__inherit": averaging != "all",
             "training__averaging": averaging,
             "training__average_from": 0.5,
             "training__held_out": 20 if watched else 0,
@@ -980,7 +980,6 @@ class TestFolder:
         ("learning_rate", 0.0),
         ("rows", "int8"),
         ("label_features", -1),
-        ("inherit", "maybe"),
     ],
 )
 def test_bad_settings_are_named(name: str, value: object) -> None:
