@@ -29,7 +29,25 @@ pytestmark = pytest.mark.long
 TEXTS = ["The years of the orchards", "Their canals near the harbours"]
 PARTS = {"one_vs_all": 16, "parabel": 12}
 """Of 256 labels each; two trees of five levels each, and what the levels look like."""
-SETTINGS = {"one_vs_all": {}, "parabel": {"trees": 2, "leaf_size": 16, "fan_out": 4}}
+SETTINGS: dict[str, dict[str, object]] = {
+    "one_vs_all": {},
+    "parabel": {"trees": 2, "leaf_size": 16, "fan_out": 4},
+    "attention_xml": {
+        "vectors": "random",
+        "corpus.width": 8,
+        "encoder.units": 4,
+        "head.hidden": [4],
+        "head.tree.height": 2,
+        "head.tree.arity": 16,
+        "head.tree.cluster_size": 16,
+        "head.tree.beam": 16,
+        "training.epochs": 1,
+        "training.check_every": 40,
+        "training.held_out": 50,
+        "training.checkpoint_minutes": 0,
+    },
+}
+"""The last has levels of 16, 256 and 4,096 nodes, and a checkpoint every 40 of some 200 steps."""
 
 
 # ---- saving
@@ -153,6 +171,32 @@ def test_killed_while_training(place: Path, model: str) -> None:
         _, said = last.communicate(timeout=600)
         assert last.returncode == 0, said
     assert kills >= 6, "training was over before it could be killed"
+    assert_equals_reference(place, out, model)
+    answers = [load(place / name).predict(TEXTS, 5).pairs() for name in (out, reference(model))]
+    assert answers[0] == answers[1]
+
+
+def test_killed_while_training_a_tree_of_networks(place: Path) -> None:
+    pytest.importorskip("torch")
+    model, out = "attention_xml", "killed-attention_xml"
+    _, said = start(place, reference(model), model=model).communicate(timeout=600)
+    assert (place / reference(model) / "model.json").exists(), said
+    work = Workspace.beside(place / out)
+    parts = ["vectors", "tree-0"]
+    for level in range(3):
+        parts += [f"checkpoint-0-level-{level}", f"member-0-level-{level}"]
+        parts += [f"parents-0-level-{level + 1}"] if level < 2 else []
+    kills: list[str] = []
+    for part in parts:
+        process = start(place, out, *(["--resume"] if kills else []), model=model)
+        said = stop(process, signal.SIGKILL, (work / f"{part}.safetensors").exists)
+        assert process.returncode == -signal.SIGKILL, said
+        lasting = [name for name in kills if not name.startswith("checkpoint")]
+        assert all((work / f"{name}.safetensors").exists() for name in lasting), "a finished part was lost"
+        kills.append(part)
+    last = start(place, out, "--resume", model=model)
+    _, said = last.communicate(timeout=600)
+    assert last.returncode == 0, said
     assert_equals_reference(place, out, model)
     answers = [load(place / name).predict(TEXTS, 5).pairs() for name in (out, reference(model))]
     assert answers[0] == answers[1]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.conftest import planted_split
@@ -17,21 +18,48 @@ pytest.importorskip("lightning")
 pytestmark = pytest.mark.long
 
 SETTINGS = ("encoder.units=8", "head.hidden=[8]", "vectors=random", "corpus.width=8", "training.epochs=2")
+TREE = ("head.tree.height=1", "head.tree.cluster_size=4", "head.tree.beam=4")
 
 
-def test_one_model_comes_out(tmp_path: Path) -> None:
+def trained(folder: Path, out: str, launched: list[str], settings: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    command = [*launched, "-m", "xmtc.cli.main", "train", "train.jsonl", "--model", "attention_xml", "--out", out]
+    command += ["--threads", "1"]
+    for setting in settings:
+        command += ["--set", setting]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+def two_processes() -> list[str]:
+    port = str(29_500 + os.getpid() % 1000)
+    return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", port]
+
+
+@pytest.mark.parametrize(("tree", "lines"), [((), 2), (TREE, 4)])
+def test_one_model_comes_out(tmp_path: Path, tree: tuple[str, ...], lines: int) -> None:
     import xmtc
 
     train, test, _ = planted_split(200, 20, labels=20, seed=3)
     xmtc.write(train, tmp_path / "train.jsonl")
-    launched = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    launched += ["--master-port", str(29_500 + os.getpid() % 1000), "-m", "xmtc.cli.main"]
-    command = [*launched, "train", "train.jsonl", "--model", "attention_xml", "--out", "model", "--threads", "1"]
-    for setting in SETTINGS:
-        command += ["--set", setting]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = trained(tmp_path, "model", two_processes(), (*SETTINGS, *tree))
     assert done.stdout.count("saved attention_xml in model: 200 documents, 20 labels") == 1
+    assert (done.stdout + done.stderr).count("plan for ") == bool(tree)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "model.log.jsonl", "train.jsonl"]
-    assert len((tmp_path / "model.log.jsonl").read_text().splitlines()) == 2
+    assert len((tmp_path / "model.log.jsonl").read_text().splitlines()) == lines
     assert xmtc.load(tmp_path / "model").predict(test, 3).labels.shape == (20, 3)
+
+
+def test_two_processes_learn_what_one_learns(tmp_path: Path) -> None:
+    """Each has its half of every batch; without dropout, the mean of their gradients is that of the whole."""
+    import xmtc
+
+    train, test, _ = planted_split(200, 20, labels=20, seed=3)
+    xmtc.write(train, tmp_path / "train.jsonl")
+    settings = (*SETTINGS, "encoder.dropout=0", "encoder.word_dropout=0", "training.learning_rate=0.03", *TREE)
+    trained(tmp_path, "together", two_processes(), settings)
+    trained(tmp_path, "alone", [sys.executable], settings)
+    everything = np.tile(np.arange(20), (20, 1))
+    together, alone = (xmtc.load(tmp_path / name).score(test, everything) for name in ("together", "alone"))
+    assert alone.max() > 2 * alone.min()
+    np.testing.assert_allclose(together, alone, rtol=1e-3)
