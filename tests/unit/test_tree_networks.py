@@ -448,6 +448,42 @@ def test_rows_of_no_candidate_stay_with_their_moments() -> None:
     assert second[:edge].any(1).all()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_best_averaged_rows_are_left(kind: torch.dtype) -> None:
+    """What is validated, and kept, is the mean of all rows so far, also of those that a step has not touched."""
+    tree = random_tree(3, depth=3)
+    level, nodes = Levels(tree, CPU).levels[2], tree.nodes(3)
+    truth = sp.csr_array((np.random.default_rng(0).random((12, nodes)) < 0.2).astype(np.float32))
+    documents = texts_of(12, labels=truth)
+    lists = torch.from_numpy(np.stack([np.random.default_rng(i).permutation(tree.nodes(2))[:2] for i in range(12)]))
+    table = RowTable(nodes, 6, place=CPU, kind=kind, averaged=True)
+    table.draw(lambda low, high: torch.randn(high - low, 6))
+    network = made(Candidates.slots(level, 2, 4), 5)
+    lesson = Candidates(network.head, documents, level, lists.int(), table, Group(RUNTIME, CPU), 4)
+    seen: list[Tensor] = []
+    shown: list[dict[str, Tensor]] = []
+    put, scores = lesson.put, iter([0.1, 0.5, 0.3, 0.2])
+
+    def watched() -> None:
+        put()
+        seen.append(table.rows[:nodes].double())
+
+    def validate() -> float:
+        shown.append(copied(network))
+        return next(scores)
+
+    lesson.put = watched  # type: ignore[method-assign]
+    settings = settings_of(batch=4, epochs=4, averaging="all", average_from=0.0, learning_rate=0.1)
+    trainer = Trainer(network, documents, settings, seed=3, free=1 << 20, validate=validate, lesson=lesson)
+    assert trainer.per_epoch == 3
+    trainer.run(silent, Workspace(), "x")
+    tolerance = 1e-5 if kind == torch.float32 else 0.1
+    for count, weights in zip((3, 6, 9, 12), shown, strict=True):
+        assert (weights["head.rows"].double() - torch.stack(seen[:count]).mean(0)).abs().max() < tolerance
+    assert (seen[-1] - seen[5]).abs().max() > 0.2
+    assert same(copied(network), shown[1])
+
+
 # ---- the beam
 
 
@@ -721,21 +757,18 @@ def _few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_few_at_a_time")
 class TestListsOfParents:
-    def listed(self, beam: int, rows: str, valid: object) -> tuple[Any, Workspace]:
+    def listed(self, beam: int, valid: Any, **changes: Any) -> tuple[int, int, float]:
+        """Train, and hold the lists against a plain way: how often labels were cut off and filled up, and how far
+        below the best that is left out a label stood."""
         workspace = Workspace()
-        model = tree_model(head__tree__beam=beam, head__tree__rows=rows, training__held_out=20 if valid else 0)
-        return model.fit(TEXTS, TRUTH, valid=valid, runtime=RUNTIME, workspace=workspace), workspace
-
-    @pytest.mark.parametrize("rows", ["float32", "bfloat16"])
-    @pytest.mark.parametrize(("beam", "valid"), [(2, None), (3, VALID), (5, VALID), (100, VALID)])
-    def test_labels_first_and_then_the_best(self, beam: int, valid: Any, rows: str) -> None:
-        model, workspace = self.listed(beam, rows, valid)
+        model = tree_model(head__tree__beam=beam, training__held_out=20 if valid else 0, **changes)
+        model.fit(TEXTS, TRUTH, valid=valid, runtime=RUNTIME, workspace=workspace)
         tree, networks = model._members[0].levels.tree, model._members[0].networks
         numbers = {name: number for number, name in enumerate(model.labels.names)}
         held = [{numbers[name] for name in names} for names in TRUTH]
         sets = [("parents", TEXTS, held)]
         sets += [] if valid is None else [("watched", valid[0], [set()] * len(valid[0]))]
-        cut = filled_up = 0
+        cut, filled_up, lifted = 0, 0, 0.0
         for name, texts, labels in sets:
             answers = plain_probabilities(networks, model._documents(as_dataset(texts)))
             above = [{0: 1.0} for _ in texts]  # the nodes that are followed, and their scores
@@ -762,9 +795,31 @@ class TestListsOfParents:
                         assert np.allclose([reached[node] for node in part], best, atol=1e-5)
                     cut += len(wanted) > count
                     filled_up += 0 < len(wanted) < count
+                    left = [score for node, score in reached.items() if node not in found]
+                    lifted = max([lifted, *(max(left) - reached[node] for node in front if left)])
                     above[row] = dict(zip(found, scores, strict=True))
+        return cut, filled_up, lifted
+
+    @pytest.mark.parametrize("rows", ["float32", "bfloat16"])
+    @pytest.mark.parametrize(("beam", "valid"), [(2, None), (3, VALID), (5, VALID), (100, VALID)])
+    def test_labels_first_and_then_the_best(self, beam: int, valid: Any, rows: str) -> None:
+        cut, filled_up, _ = self.listed(beam, valid, head__tree__rows=rows)
         assert filled_up
         assert (cut > 0) == (beam == 2)
+
+    def test_labels_come_before_what_seems_certain(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        plain = AttentionXml._network
+
+        def certain(*given: Any) -> Network:
+            network = plain(*given)
+            for part in network.parameters():
+                part.data.copy_(3.0 * torch.randn(part.shape))
+            return network
+
+        monkeypatch.setattr(AttentionXml, "_network", certain)
+        _, filled_up, lifted = self.listed(3, None, training__learning_rate=1e-9)
+        assert filled_up
+        assert lifted > 0.9
 
     def test_the_log_tells_levels(self, tmp_path: Path) -> None:
         workspace = Workspace(tmp_path)
