@@ -32,7 +32,7 @@ from xmtc.workspace import Workspace  # noqa: E402
 pytestmark = pytest.mark.gpu
 
 DEVICE = "cuda"
-UNDROPPED = {"encoder.dropout": 0.0, "encoder.word_dropout": 0.0}
+UNDROPPED = {"encoder.dropout": 0.0, "encoder.word_dropout": 0.0, "training.learning_rate": 0.03}
 """Nothing random within a step: what differs is how sums are ordered."""
 
 KINDS = {**QUICK, "attention_xml, tree": {**QUICK["attention_xml"], **TREE}}
@@ -42,6 +42,12 @@ Split = tuple[Dataset, Dataset]
 @pytest.fixture(scope="module")
 def split() -> Split:
     return planted_split(1500, 300, labels=60, seed=3)[:2]
+
+
+@pytest.fixture(scope="module")
+def few(split: Split) -> Split:
+    """So few that no more than ten steps are made: sums in another order have not yet led elsewhere."""
+    return split[0].slice(0, 170), split[1]
 
 
 def fitted(name: str, split: Split, device: str, precision: str = "float32", **settings: object) -> Model:
@@ -63,16 +69,24 @@ def assert_alike(found: TopK, wanted: TopK, tolerance: float) -> None:
     assert clear.mean() > 0.3
 
 
+def assert_same_steps(found: Model, wanted: Model, documents: Dataset, tolerance: float) -> None:
+    """Every score within a share of itself; the steps have moved some of them further apart."""
+    every = np.tile(np.arange(len(wanted.labels)), (len(documents), 1))
+    scores = wanted.score(documents, every)
+    assert scores.max() > 1.3 * scores.min()
+    np.testing.assert_allclose(found.score(documents, every), scores, rtol=tolerance, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", KINDS)
-def test_captured_steps_are_the_steps(monkeypatch: pytest.MonkeyPatch, split: Split, name: str) -> None:
-    captured = fitted(name, split, DEVICE, **{**UNDROPPED, "training.epochs": 2})
+def test_captured_steps_are_the_steps(monkeypatch: pytest.MonkeyPatch, few: Split, name: str) -> None:
+    captured = fitted(name, few, DEVICE, **{**UNDROPPED, "training.epochs": 1})
 
     def plain(step: Callable[[Tensor, int], None], *_: object) -> Callable[[Tensor, int], None]:
         return step
 
     monkeypatch.setattr(training, "Captured", plain)
-    stepped = fitted(name, split, DEVICE, **{**UNDROPPED, "training.epochs": 2})
-    assert_alike(captured.predict(split[1], 5), stepped.predict(split[1], 5), 5e-3)
+    stepped = fitted(name, few, DEVICE, **{**UNDROPPED, "training.epochs": 1})
+    assert_same_steps(captured, stepped, few[1], 0.05)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -97,10 +111,10 @@ def test_a_model_answers_alike_on_both(tmp_path: Path, split: Split, name: str) 
         )
 
 
-def test_an_interrupted_training_goes_on(tmp_path: Path, split: Split) -> None:
-    settings = {**QUICK["attention_xml"], **UNDROPPED, "training.epochs": 2}
+def test_an_interrupted_training_goes_on(tmp_path: Path, few: Split) -> None:
+    settings = {**QUICK["attention_xml"], **UNDROPPED, "training.epochs": 1}
     runtime = Runtime(device=DEVICE, precision="float32", seed=1)
-    whole = model_class("attention_xml")(**settings).fit(split[0], runtime=runtime)
+    whole = model_class("attention_xml")(**settings).fit(few[0], runtime=runtime)
     (tmp_path / "work").mkdir()
     workspace = Workspace(tmp_path / "work")
     step, steps = training.Trainer._average, []
@@ -108,34 +122,33 @@ def test_an_interrupted_training_goes_on(tmp_path: Path, split: Split) -> None:
     def interrupted(trainer: training.Trainer) -> None:
         step(trainer)
         steps.append(trainer.course.step)
-        if len(steps) == 20:
+        if len(steps) == 5:
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training.Trainer, "_average", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            model_class("attention_xml")(**settings).fit(split[0], runtime=runtime, workspace=workspace)
+            model_class("attention_xml")(**settings).fit(few[0], runtime=runtime, workspace=workspace)
     assert workspace.has("checkpoint-0")
-    resumed = model_class("attention_xml")(**settings).fit(split[0], runtime=runtime, workspace=workspace)
-    assert_alike(resumed.predict(split[1], 5), whole.predict(split[1], 5), 5e-3)
+    resumed = model_class("attention_xml")(**settings).fit(few[0], runtime=runtime, workspace=workspace)
+    assert_same_steps(resumed, whole, few[1], 0.05)
 
 
 @pytest.mark.parametrize("rows", ["float32", "bfloat16"])
 def test_rows_in_host_memory_are_learnt_as_on_the_device(
-    monkeypatch: pytest.MonkeyPatch, split: Split, rows: str
+    monkeypatch: pytest.MonkeyPatch, few: Split, rows: str
 ) -> None:
-    settings = {**UNDROPPED, "training.epochs": 2, "head.tree.rows": rows}
-    on_device = fitted("attention_xml, tree", split, DEVICE, **settings)
+    settings = {**UNDROPPED, "training.epochs": 1, "head.tree.rows": rows}
+    on_device = fitted("attention_xml, tree", few, DEVICE, **settings)
 
     def on_host(plans: list[LevelPlan], *_: object) -> list[LevelPlan]:
         return [replace(plan, on_host=bool(plan.table)) for plan in plans]
 
     monkeypatch.setattr(attention_xml, "placed", on_host)
-    in_memory = fitted("attention_xml, tree", split, DEVICE, **settings)
+    in_memory = fitted("attention_xml, tree", few, DEVICE, **settings)
     assert in_memory._members[0].networks[-1].head.rows.device.type == "cpu"
-    if rows == "float32":
-        assert_alike(in_memory.predict(split[1], 5), on_device.predict(split[1], 5), 5e-3)
-    assert p_at_1(in_memory, split) > p_at_1(on_device, split) - 0.05
+    tolerance = 0.05 if rows == "float32" else 0.3  # what is rounded at random is drawn by another generator
+    assert_same_steps(in_memory, on_device, few[1], tolerance)
 
 
 def test_equal_scores_come_in_the_order_of_labels() -> None:

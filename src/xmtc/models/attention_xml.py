@@ -142,7 +142,7 @@ class AttentionXml(NeuralModel):
         if not run.workspace.has(name):
             assert train.labels is not None
             threads = run.runtime.threads
-            _, rows = DocumentFeatures.fit(train, TextSettings(), run.runtime, run.progress)
+            _, rows = DocumentFeatures.fit(train, TextSettings(idf="plain"), run.runtime, run.progress)
             features = positive_features(rows, train.labels, keep=settings.label_features, threads=threads)
             tree = shallow_tree(
                 features,

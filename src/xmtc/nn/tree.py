@@ -138,8 +138,7 @@ def _encoded(
     for tree in trees:
         for network in tree.networks:
             network.eval()
-    networks = sum(len(tree.networks) for tree in trees)
-    for rows, length in sorted_batches(documents.lengths, max(1, TOKENS[kind] // networks), DOCUMENTS[kind]):
+    for rows, length in sorted_batches(documents.lengths, TOKENS[kind], DOCUMENTS[kind]):
         tokens = documents.tokens(torch.from_numpy(rows).to(trees[0].device), length)
         yield rows, length, [[network.encode(tokens) for network in tree.networks] for tree in trees]
 

@@ -55,8 +55,6 @@ class TreeSettings(Settings):
     """Labels below a node of the last level, at most."""
     beam: int = 160
     """Nodes of a level that are followed: in training those that hold a label of the document come first."""
-    inherit: bool = True
-    """Let a node's attention start from its parent's; else it starts at random, as published."""
     epochs: int | Literal["same"] = "same"
     """Epochs of each level but the first, which has those of `training`."""
     average_from: float | Literal["same"] = "same"
@@ -118,6 +116,8 @@ class TreeTraining:
             if level + 1 < len(self.levels) and not self.workspace.has(self._listed(level + 1)):
                 self._list_parents(level, network or self._trained(level)[0])
             del network
+            if self.documents.device.type == "cuda":
+                torch.cuda.empty_cache()  # what captured steps held is not to be had otherwise
         networks = []
         for level in range(len(self.levels)):
             network, score = self._trained(level)
@@ -178,24 +178,16 @@ class TreeTraining:
         network = self.new_network(Candidates.slots(level, parents.shape[1], batch))
         head = network.head
         assert isinstance(head, LabelAttention)
-        above = {name: read_tensor(array) for name, array in self.workspace.map(self._done(number - 1))[0].items()}
+        above = self.workspace.map(self._done(number - 1))[0]
         with torch.no_grad():
             for name, part in network.named_parameters():
                 if part is not head.rows:
-                    part.copy_(above[name])
+                    part.copy_(read_tensor(above[name]))
         width = head.rows.shape[1]
         kind, averaged = KINDS[self.tree.rows], settings.averaging != "none"
         table = RowTable(level.nodes, width, place=self.places[number], kind=kind, averaged=averaged)
         bound = (6.0 / (level.nodes + width)) ** 0.5
-        rows = above["head.rows"].float()
-        parent_of = torch.from_numpy(self.levels.tree.parents(number + 1))
-
-        def drawn(low: int, high: int) -> Tensor:
-            if self.tree.inherit:
-                return rows[parent_of[low:high]]
-            return torch.empty(high - low, width, device=documents.device).uniform_(-bound, bound)
-
-        table.draw(drawn)
+        table.draw(lambda low, high: torch.empty(high - low, width, device=documents.device).uniform_(-bound, bound))
         return network, Candidates(head, documents, level, parents, table, self.group, batch)
 
     def _uploaded(self, level: int) -> Tensor:
