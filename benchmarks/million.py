@@ -1,6 +1,7 @@
 """A million labels: planted corpora of any size made fast, and what a model's CPU side costs on them.
 
     PYTHONPATH=src python benchmarks/million.py prepare --labels 1000000 [--documents 1000000]
+    PYTHONPATH=src python benchmarks/million.py train --labels 10000 100000 1000000
 
 A document has three labels and about 33 words, and a corpus as many documents as labels, 100,000 at least. Frequencies
 follow Zipf's law with an exponent of 0.3, under which the rarest label still has two documents on average: of all that
@@ -16,14 +17,16 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import multiprocessing
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,15 +34,21 @@ import pyarrow.compute as pc
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from xmtc.config import parse_assignments
 from xmtc.data.planted import BLOCK, PlantedCorpus
 from xmtc.dataset import Csr, Dataset, LabelIndex
 from xmtc.errors import ConfigError
 from xmtc.labels.features import positive_features
 from xmtc.labels.tree import LabelTree, shallow_tree
+from xmtc.metrics import precision
+from xmtc.models.attention_xml import AttentionXml
+from xmtc.models.base import Run
+from xmtc.progress import Task, silent
 from xmtc.runtime import Runtime
 from xmtc.text.features import DocumentFeatures
 from xmtc.text.sequences import SequenceSettings, WordSequences
 from xmtc.text.tfidf import TextSettings
+from xmtc.workspace import LOG, Workspace
 
 LEAST_DOCUMENTS = 100_000
 PART = 16 * BLOCK
@@ -49,6 +58,25 @@ WORDS = SequenceSettings(max_words=10_000_000)
 FEATURES_PER_LABEL = 0.2
 KEEP = 8
 LEAF_SIZE, FAN_OUT, HEIGHT = 8, 8, 3
+
+TRAINING: dict[str, Any] = {
+    "vectors": "random",
+    "corpus.width": 64,
+    "text.max_words": 10_000_000,
+    "text.max_tokens": 64,
+    "encoder.units": 256,
+    "encoder.dropout": 0.2,
+    "head.tree.height": HEIGHT,
+    "head.tree.arity": FAN_OUT,
+    "head.tree.cluster_size": LEAF_SIZE,
+    "head.tree.beam": 40,
+    "head.tree.label_features": KEEP,
+    "training.epochs": 3,
+    "training.batch": 512,
+    "training.learning_rate": 0.005,
+    "training.lengths": 4,
+    "training.average_window": 0.25,
+}
 
 Result = TypeVar("Result")
 
@@ -276,6 +304,74 @@ def per_label(dataset: Dataset) -> str:
     return f"{counts.mean():.1f} documents a label (median {np.median(counts):.0f}, {few})"
 
 
+# ---- training and prediction
+
+
+class Told:
+    """What a training says, line by line."""
+
+    @contextmanager
+    def task(self, title: str, total: int | None = None) -> Iterator[Task]:
+        with silent.task(title, total) as task:
+            yield task
+
+    def say(self, line: str) -> None:
+        print(f"  {line}", flush=True)
+
+
+def train(labels: int, documents: int | None, settings: dict[str, Any], after: Path | None, cache: Path) -> None:
+    """All levels of one tree, timed, then answers for the test documents.
+
+    Texts, tokens and the tree are made first; with `after`, training waits until that file is there.
+    """
+    import torch
+
+    learnt, valid, test = planted(labels, documents)
+    workspace = Workspace(Path(tempfile.mkdtemp(dir=cache)))
+    runtime = Runtime(cache=cache)
+    model = AttentionXml(**{**TRAINING, **settings})
+    run = Run(runtime, silent, workspace)
+    model._sequences, _ = WordSequences.fit(learnt, model.config.text, runtime)
+    model._grown(0, learnt, runtime.seed, run)
+    while after is not None and not after.exists():
+        time.sleep(0.2)
+    on_cuda = torch.cuda.is_available()
+    if on_cuda:
+        torch.cuda.reset_peak_memory_stats()
+    forget_peak()
+    started = time.perf_counter()
+    model.fit(learnt, valid=valid, runtime=runtime, workspace=workspace, progress=Told())
+    seconds = time.perf_counter() - started
+    memory = torch.cuda.max_memory_reserved() / 2**30 if on_cuda else 0.0
+    print(f"{labels:,} labels: fit {seconds:.1f} s, GPU {memory:.1f} GiB, host {peak():.1f} GiB", flush=True)
+    lines = [json.loads(line) for line in (workspace.folder / LOG).read_text().splitlines()]
+    for level in range(len(model._members[0].levels)):
+        own = [line for line in lines if line["level"] == level]
+        speed, scores = own[-1]["documents_per_second"], " ".join(f"{100 * line['score']:.2f}" for line in own)
+        nodes = model._members[0].levels.levels[level].nodes
+        print(f"  level {level + 1}, {nodes:,} nodes: {speed:,.0f} docs/s, nDCG@5 {scores}", flush=True)
+    answers(model, test)
+    workspace.remove()
+
+
+def answers(model: Any, test: Dataset) -> None:
+    """Accuracy, and the time of a second pass over the documents and of single ones, from word numbers on."""
+    batch = model._documents(test)
+    found, _ = model._best(batch, 5, None)
+    started = time.perf_counter()
+    model._best(batch, 5, None)
+    each = (time.perf_counter() - started) / len(test)
+    single = [model._documents(test.slice(row, 1)) for row in range(20)]
+    model._best(single[0], 5, None)
+    started = time.perf_counter()
+    for one in single:
+        model._best(one, 5, None)
+    alone = (time.perf_counter() - started) / len(single)
+    scores = "/".join(f"{100 * precision(found, test.labels, k):.2f}" for k in (1, 3, 5))
+    print(f"  test P@1/3/5 {scores}; {1e6 * each:.0f} µs a document in batches ({1 / each:,.0f} docs/s), ", end="")
+    print(f"{1e3 * alone:.1f} ms alone", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
@@ -284,9 +380,18 @@ def main() -> None:
     preparing.add_argument("--documents", type=int, help="Training documents; as many as labels, 100,000 at least.")
     preparing.add_argument("--keep", type=int, default=KEEP, help="Features that a label is clustered by.")
     preparing.add_argument("--threads", type=int, default=Runtime().threads)
+    training = commands.add_parser("train", help="Train a tree of each size, and predict.")
+    training.add_argument("--labels", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    training.add_argument("--documents", type=int, help="Training documents; as many as labels, 100,000 at least.")
+    training.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
+    training.add_argument("--after", type=Path, help="Prepare, then wait for this file before training.")
+    training.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()))
     given = parser.parse_args()
     if given.command == "prepare":
         prepare(given.labels, given.documents, given.keep, given.threads)
+    else:
+        for labels in given.labels:
+            train(labels, given.documents, parse_assignments(given.settings), given.after, given.cache)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def test_rows_take_what_the_table_takes(nodes: int, kind: torch.dtype, averaged:
     plan = level_plan(sizes, nodes, 50, 60, 10, 5, RATE, on_cpu=True)
     table = RowTable(nodes, 24, place=CPU, kind=kind, averaged=averaged)
     if averaged:
-        table.fold(1.0)
+        table.fold(1.0, 1)
     lasting = table.state()
     assert len(lasting) == 3 + averaged
     one_row = 24 * kind.itemsize
@@ -165,7 +165,8 @@ class TestRefusals:
         assert placed(plans, int(wanted / 0.9) + 1, None) == plans
         message = refusal(plans, int(wanted / 0.9) - 1, None)
         assert message.startswith(f"level 4 of 4 (670,091 nodes) needs {wanted / GB:.1f} GB, ")
-        assert f"{plans[3].table / GB:.1f} GB for the table of rows" in message
+        assert f"{plans[3].table / GB:.1f} GB of it for the table of rows" in message
+        assert message.endswith("Set head.tree.rows=bfloat16, or lower encoder.units.")
         assert "on the device" not in message
 
     @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ class TestRowTable:
             assert taken[[0, 2, 3]].tolist() == kept[[4, 0, 2]].float().tolist()
         for number, part in enumerate(working):
             part += 0.5 * (number + 1)
-        table.put(numbers, working)
+        table.put(numbers, working, torch.tensor(1))
         for number, (old, new) in enumerate(zip(before, parts_of(table), strict=True)):
             assert torch.equal(new[[1, 3, 5, 6]], old[[1, 3, 5, 6]])
             assert torch.equal(new[[4, 0, 2]], old[[4, 0, 2]] + 0.5 * (number + 1))
@@ -236,7 +236,7 @@ class TestRowTable:
             table.rows[:7] += torch.tensor(float(step))
             rows = table.rows[:7].double()
             expected = rows.clone() if expected is None else (1 - share) * expected + share * rows
-            table.fold(share)
+            table.fold(share, 7)
         tolerance = 1e-5 if kind == torch.float32 else 5 * 16 / 256  # a step of bfloat16 at 16 for each time
         with table.shown(parameter):
             assert parameter.shape == (7, 3)
@@ -251,14 +251,14 @@ class TestRowTable:
         rows = table.rows[:7].clone()
         assert torch.equal(table.finished(), rows)
         table = filled(kind)
-        table.fold(1.0)
+        table.fold(1.0, 7)
         table.rows += 1.0
         assert torch.equal(table.finished(), rows)
         table = filled(kind)
-        table.fold(1.0)
+        table.fold(1.0, 7)
         table.keep_best()
         table.rows += 1.0
-        table.fold(1.0)
+        table.fold(1.0, 7)
         assert table.finished().dtype == kind
         assert torch.equal(table.finished(), rows)
         table = filled(kind)
@@ -272,7 +272,7 @@ class TestRowTable:
     def test_a_table_goes_on_from_its_state(self, kind: torch.dtype, stage: str) -> None:
         table = filled(kind)
         if stage in ("averaged", "both"):
-            table.fold(1.0)
+            table.fold(1.0, 7)
         if stage in ("best", "both"):
             table.keep_best()
         table.rows += 2.0
@@ -282,17 +282,16 @@ class TestRowTable:
         ends = []
         for one in (table, other):
             torch.manual_seed(3)
-            one.put(torch.tensor([1, 7]), [torch.full((2, 3), 1.1)] * 3)
-            one.fold(0.5)
+            one.put(torch.tensor([1, 7]), [torch.full((2, 3), 1.1)] * 3, torch.tensor(5))
+            one.fold(0.5, 7)
             ends.append([*parts_of(one), one.finished().clone()])
         assert all(torch.equal(left, right) for left, right in zip(*ends, strict=True))
 
     def test_rounding_is_right_on_average(self) -> None:
-        torch.manual_seed(0)
         count = 20_000
         for number in (1.003, -1.003, 3.14159, -1e-3, 7.7e-20, 1.5e20, 1.0 + 2.0**-20):
             given = torch.tensor(number)
-            found = narrowed(given.expand(count), torch.bfloat16).double()
+            found = narrowed(given.expand(count), torch.bfloat16, 3).double()
             steps = found.unique()
             assert 1 <= len(steps) <= 2
             gap = abs(number) / 64
@@ -301,9 +300,19 @@ class TestRowTable:
 
     def test_numbers_of_the_type_stay(self) -> None:
         numbers = torch.tensor([0.0, -0.0, 1.0, -1.0, 0.5, 3.0, 2.0**-30, -(2.0**40), 1.0078125, 65_280.0])
-        for _ in range(50):
-            assert torch.equal(narrowed(numbers, torch.bfloat16).float(), numbers)
-        assert torch.equal(narrowed(numbers + 1e-7, torch.float32), numbers + 1e-7)
+        for salt in range(50):
+            assert torch.equal(narrowed(numbers, torch.bfloat16, salt).float(), numbers)
+        assert torch.equal(narrowed(numbers + 1e-7, torch.float32, 0), numbers + 1e-7)
+
+    def test_rounding_follows_from_number_place_and_salt(self) -> None:
+        numbers = torch.full((4, 500), 1.003)
+        first = narrowed(numbers, torch.bfloat16, 1)
+        assert torch.equal(narrowed(numbers, torch.bfloat16, torch.tensor(1, dtype=torch.int32)), first)
+        other = narrowed(numbers, torch.bfloat16, 2)
+        up = [rounded.float() > 1.003 for rounded in (first, other)]
+        share = float(up[0].double().mean())
+        agree = float((up[0] == up[1]).double().mean())
+        assert agree == pytest.approx(share**2 + (1 - share) ** 2, abs=0.05)  # as two independent draws do
 
     def test_small_changes_are_not_lost(self) -> None:
         """Steps of a thirty-second of what bfloat16 can tell apart at 1: plain rounding would never move."""
@@ -311,12 +320,11 @@ class TestRowTable:
         table.draw(lambda low, high: torch.ones(high - low, 64))
         numbers, change = torch.arange(64), 2.0**-12
         assert torch.equal((table.rows[:64].float() + change).to(torch.bfloat16), table.rows[:64])
-        torch.manual_seed(0)
         working = [torch.zeros(64, 64) for _ in range(3)]
-        for _ in range(128):
+        for step in range(128):
             table.take(numbers, working)
             working[0] += change
-            table.put(numbers, working)
+            table.put(numbers, working, torch.tensor(step, dtype=torch.int32))
         moved = float(table.rows[:64].double().mean()) - 1.0
         assert moved == pytest.approx(128 * change, rel=0.05)
 

@@ -142,7 +142,9 @@ class AttentionXml(NeuralModel):
         if not run.workspace.has(name):
             assert train.labels is not None
             threads = run.runtime.threads
-            _, rows = DocumentFeatures.fit(train, TextSettings(idf="plain"), run.runtime, run.progress)
+            repeated = min(2, int(self._sequences.vocabulary.frequencies.max()))  # words of one text say little
+            text = TextSettings(idf="plain", min_df=repeated)
+            _, rows = DocumentFeatures.fit(train, text, run.runtime, run.progress)
             features = positive_features(rows, train.labels, keep=settings.label_features, threads=threads)
             tree = shallow_tree(
                 features,
@@ -218,7 +220,10 @@ class AttentionXml(NeuralModel):
             return super()._restored(arrays)
         device = chosen_device(self.runtime)
         parts = {name.removeprefix("tree."): array for name, array in arrays.items() if name.startswith("tree.")}
-        levels = Levels(LabelTree.from_state(parts), device)
+        tree = LabelTree.from_state(parts)
+        if len(tree) != len(self.label_counts):
+            raise ValueError(f"a label tree over {len(tree):,} labels and not {len(self.label_counts):,}")
+        levels = Levels(tree, device)
         networks = []
         for number, level in enumerate(levels.levels):
             start = f"{number}."

@@ -83,6 +83,7 @@ class Candidates(Lesson):
         self._slots = torch.zeros(own, count, dtype=torch.int64, device=device)
         self._targets = torch.zeros(own, count, device=device)
         self._working: list[Tensor] = []
+        self._step = torch.zeros((), device=device)
 
     @staticmethod
     def slots(level: Level, parents: int, batch: int) -> int:
@@ -93,7 +94,7 @@ class Candidates(Lesson):
         return self.head.candidate_chunk(batch, length, size, free, self._slots.shape[1])
 
     def bind(self, adam: Adam) -> None:
-        self._working = [self.head.rows.data, adam.first[ROWS], adam.second[ROWS]]
+        self._working, self._step = [self.head.rows.data, adam.first[ROWS], adam.second[ROWS]], adam.count
 
     @torch.no_grad()
     def take(self, rows: Tensor) -> None:
@@ -112,7 +113,7 @@ class Candidates(Lesson):
         return self.head.learn_candidates(encoded, mask, self._slots, self._targets, chunk)
 
     def put(self) -> None:
-        self.table.put(self._numbers, self._working)
+        self.table.put(self._numbers, self._working, self._step.int())
 
 
 def distinct(numbers: Tensor, most: int, rest: int) -> Tensor:

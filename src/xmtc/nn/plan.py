@@ -31,6 +31,16 @@ HEAD_SHARE, LSTM_SHARE = 0.3, 0.25
 LAUNCH = 2e-5
 """Seconds for a word of a batch, both ways through an LSTM on CUDA, however few documents there are."""
 
+TABLE = "the table of rows"
+REMEDIES = {
+    "words": "Lower text.max_words",
+    "rows": "Raise head.tree.cluster_size or head.tree.height, so that the first level has fewer nodes",
+    "rows in use": "Lower training.batch or head.tree.beam",
+    "candidates": "Lower head.tree.beam",
+    "texts": "Lower text.max_tokens",
+    TABLE: "Set head.tree.rows=bfloat16, or lower encoder.units",
+}
+
 
 class Sizes(NamedTuple):
     """What a plan is made from."""
@@ -125,12 +135,12 @@ def placed(plans: Sequence[LevelPlan], free: int, host: int | None) -> list[Leve
             plan = replace(plan, on_host=True)
         wanted = plan.device if host is not None else plan.device + plan.best
         if wanted > SPARE * free:
-            largest = max(plan.parts, key=lambda name: plan.parts[name])
+            parts = plan.parts if plan.on_host or not plan.table else {**plan.parts, TABLE: plan.table}
+            largest = max(parts, key=lambda name: parts[name])
             raise ConfigError(
                 f"level {number} of {len(plans)} ({plan.nodes:,} nodes) needs {_size(wanted)}"
-                f"{' on the device' if host is not None else ''}, {_size(plan.parts[largest])} of it for {largest}"
-                f"{f' and {_size(plan.table)} for the table of rows' if plan.table and not plan.on_host else ''}; "
-                f"{_size(free)} are free. Lower {_remedy(largest)}."
+                f"{' on the device' if host is not None else ''}, {_size(parts[largest])} of it for {largest}; "
+                f"{_size(free)} are free. {REMEDIES.get(largest, 'Lower training.batch or encoder.units')}."
             )
         if host is not None and plan.host > SPARE * host:
             raise ConfigError(
@@ -188,16 +198,6 @@ def _number_in(path: str, field: str = "") -> int:
         return int(words[words.index(field) + 1 if field else 0])
     except (OSError, ValueError, IndexError):
         return 0
-
-
-def _remedy(part: str) -> str:
-    return {
-        "words": "text.max_words",
-        "rows": "head.tree.cluster_size is what makes the first level large: raise it, or head.tree.height",
-        "rows in use": "training.batch or head.tree.beam",
-        "candidates": "head.tree.beam",
-        "texts": "text.max_tokens",
-    }.get(part, "training.batch, text.max_tokens or encoder.units")
 
 
 def _size(count: int) -> str:

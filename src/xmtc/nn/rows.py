@@ -17,8 +17,8 @@ class RowTable:
 
     A step works on the rows that its batch needs: `take` brings them and their moments, `put` returns them, so that a
     step costs what its batch needs and not n. The table lies on the device, or in host memory where a card is too
-    small for it; in float32, or in half the room in bfloat16, rounded at random, so that changes smaller than its steps
-    are not lost. There is one row more than nodes, which is nobody's and is taken where there is nothing to take.
+    small for it; in float32, or in half the room in bfloat16, rounded as if at random, so that changes smaller than its
+    steps are not lost. There is one row more than nodes, which is nobody's: it is taken where there is nothing to take.
     """
 
     def __init__(self, count: int, width: int, *, place: torch.device, kind: torch.dtype, averaged: bool) -> None:
@@ -59,15 +59,15 @@ class RowTable:
                 wanted.copy_(kept.index_select(0, numbers))
 
     @torch.no_grad()
-    def put(self, numbers: Tensor, working: Sequence[Tensor]) -> None:
-        """Return what `take` brought, as the step has left it."""
+    def put(self, numbers: Tensor, working: Sequence[Tensor], salt: Tensor) -> None:
+        """Return what `take` brought, as the step has left it; `salt` is another number each step."""
         used = self._used(numbers)
         for kept, changed in zip((self.rows, self.first, self.second), working, strict=True):
             if kept.device == changed.device:
-                kept.index_copy_(0, numbers, narrowed(changed, kept.dtype))
+                kept.index_copy_(0, numbers, narrowed(changed, kept.dtype, salt))
             else:
                 passing = self._buffer(changed)[: len(used)]
-                passing.copy_(narrowed(changed[: len(used)], kept.dtype))
+                passing.copy_(narrowed(changed[: len(used)], kept.dtype, salt))
                 kept.index_copy_(0, used, passing)
 
     def _used(self, numbers: Tensor) -> Tensor:
@@ -86,7 +86,7 @@ class RowTable:
     # ---- averages, as of all other weights
 
     @torch.no_grad()
-    def fold(self, share: float) -> None:
+    def fold(self, share: float, salt: int) -> None:
         """Move the average towards the rows by this share of the way; the first time it is the rows."""
         assert self._average is not None
         if not self._has_average:
@@ -97,7 +97,7 @@ class RowTable:
         else:
             for low, high in _slices(self.count):
                 moved = self._average[low:high].float().lerp_(self.rows[low:high].float(), share)
-                self._average[low:high] = narrowed(moved, self.rows.dtype)
+                self._average[low:high] = narrowed(moved, self.rows.dtype, salt)
 
     def _current(self) -> Tensor:
         return self._average if self._average is not None and self._has_average else self.rows
@@ -146,13 +146,20 @@ class RowTable:
             part.copy_(state[name])
 
 
-def narrowed(numbers: Tensor, kind: torch.dtype) -> Tensor:
-    """Numbers in a type; in bfloat16 rounded up or down at random, so that on average they stay what they are."""
+def narrowed(numbers: Tensor, kind: torch.dtype, salt: Tensor | int) -> Tensor:
+    """Numbers in a type; in bfloat16 rounded up or down as if at random, so that on average they stay what they are.
+
+    What is drawn follows from the number, its place and the `salt`, another one each time: processes that train
+    together round alike, as do host and device, and a training that is resumed.
+    """
     if kind != torch.bfloat16:
         return numbers.to(kind)
     bits = numbers.contiguous().view(torch.int32)
-    bits = (bits + torch.randint_like(bits, 1 << 16)) & -(1 << 16)
-    return bits.view(torch.float32).to(kind)
+    places = torch.arange(bits.numel(), dtype=torch.int32, device=bits.device).view(bits.shape)
+    drawn = (bits ^ (places + salt * -1640531527)) * -2048144789  # a hash; products of 32 bits wrap
+    drawn = (drawn ^ (drawn >> 13)) * -1028477387
+    drawn = (drawn ^ (drawn >> 16)) & 0xFFFF
+    return ((bits + drawn) & -(1 << 16)).view(torch.float32).to(kind)
 
 
 def _slices(count: int) -> Iterator[tuple[int, int]]:

@@ -282,7 +282,7 @@ class Trainer:
         window = settings.average_window * self.per_epoch
         apart = max(1, int(window) // FOLDS)
         if table is not None and course.averaged % apart == 0:
-            table.fold(share_of(settings.averaging, window / apart, 1 + course.averaged // apart))
+            table.fold(share_of(settings.averaging, window / apart, 1 + course.averaged // apart), course.step)
         course.averaged += 1
         self.averages.fold(share_of(settings.averaging, window, course.averaged))
 

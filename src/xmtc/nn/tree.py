@@ -43,10 +43,13 @@ class TreeNetwork:
     def device(self) -> torch.device:
         return self.networks[0].table.device
 
-    def width(self, k: int) -> int:
-        """Nodes to follow so that k labels are reached: the beam, or more where its leaves hold fewer."""
-        fewest = int(np.diff(self.levels.tree.starts[-1]).min())
-        return max(self.beam, -(-k // fewest))
+    def width(self, k: int, allowed: NDArray[np.bool_] | None = None) -> int:
+        """Nodes to follow so that k labels are reached: the beam, or more where its leaves hold fewer allowed ones."""
+        starts = self.levels.tree.starts[-1]
+        held = np.diff(starts)
+        if allowed is not None:
+            held = np.add.reduceat(allowed[self.levels.tree.order].astype(np.int64), starts[:-1])
+        return max(self.beam, -(-k // int(held[held > 0].min(initial=k))))
 
     def last(self, label: int) -> tuple[Network, int]:
         """The network that knows a label, and the label's row there."""
@@ -78,9 +81,12 @@ def level_scores(
     return Found(nodes, torch.where((nodes < 0) | (reached < 0), ABSENT, own * reached))
 
 
-def best_of(found: Found, count: int, favour: Tensor | float = 0.0) -> Found:
-    """The `count` best by score and `favour`, best first; among equals those of smaller numbers."""
-    order = sortable(found.scores + favour, found.nodes).topk(count, dim=1).indices
+def best_of(found: Found, count: int, favoured: Tensor | None = None) -> Found:
+    """The `count` best, best first, `favoured` ones (B, m) before others; of equal ones those of smaller numbers."""
+    keys = sortable(found.scores, found.nodes)
+    if favoured is not None:
+        keys = keys + (favoured.long() << 62)
+    order = keys.topk(count, dim=1).indices
     return Found(found.nodes.gather(1, order), found.scores.gather(1, order))
 
 
@@ -102,12 +108,10 @@ def best_in_trees(
     """
     found = np.full((len(documents), k), -1, dtype=np.int64)
     given = np.full((len(documents), k), -np.inf, dtype=np.float32)
-    masks = [_masks(tree, allowed) for tree in trees]
+    wanted = k if len(trees) == 1 else max(k, SHORTLIST)
+    ways = [_Way(tree.width(k, allowed), _masks(tree, allowed)) for tree in trees]
     for rows, length, encoded in _encoded(trees, documents):
-        wanted = k if len(trees) == 1 else max(k, SHORTLIST)
-        lists = [
-            _search(tree, part, wanted, length, mask) for tree, part, mask in zip(trees, encoded, masks, strict=True)
-        ]
+        lists = [_search(tree, part, wanted, length, way) for tree, part, way in zip(trees, encoded, ways, strict=True)]
         answer = lists[0] if len(trees) == 1 else _asked_all(trees, encoded, lists, k, length)
         width = answer.nodes.shape[1]
         found[rows, :width], given[rows, :width] = answer.nodes.cpu().numpy(), answer.scores.cpu().numpy()
@@ -143,27 +147,34 @@ def _encoded(
         yield rows, length, [[network.encode(tokens) for network in tree.networks] for tree in trees]
 
 
+class _Way(NamedTuple):
+    """How a tree is searched: nodes that are followed, and which of each level (nodes,) may be."""
+
+    beam: int
+    masks: list[Tensor] | None
+
+
 def _masks(tree: TreeNetwork, allowed: NDArray[np.bool_] | None) -> list[Tensor] | None:
     """For each level (nodes,), whether a node may be followed."""
     return None if allowed is None else [tree.levels.allowed(level, allowed) for level in range(len(tree.levels))]
 
 
-def _search(tree: TreeNetwork, encoded: Encoded, k: int, length: int, masks: list[Tensor] | None) -> Found:
+def _search(tree: TreeNetwork, encoded: Encoded, k: int, length: int, way: _Way) -> Found:
     """(B, ≤ k) the best labels that the beam reaches."""
     above: Found | None = None
     free = chunk_memory(tree.device)
-    beam, last = tree.width(k), len(tree.levels) - 1
+    last = len(tree.levels) - 1
     for number, (level, network, part) in enumerate(zip(tree.levels.levels, tree.networks, encoded, strict=True)):
         parents = 0 if above is None else above.nodes.shape[1]
         chunk = chunk_of(network, level, len(part[0]), length, parents, free)
         found = level_scores(network, part, level, above, chunk)
-        if masks is not None:
-            barred = ~masks[number][found.nodes.clamp(min=0)]
+        if way.masks is not None:
+            barred = ~way.masks[number][found.nodes.clamp(min=0)]
             found = found._replace(scores=found.scores.masked_fill(barred, ABSENT))
         if number == last:
             labels = tree.levels.order[found.nodes.clamp(min=0)]
             return best_of(Found(labels, found.scores), min(k, labels.shape[1]))
-        above = best_of(found, min(beam, level.nodes, found.nodes.shape[1]))
+        above = best_of(found, min(way.beam, level.nodes, found.nodes.shape[1]))
         above = above._replace(nodes=above.nodes.clamp(min=0))
     raise AssertionError("a tree has levels")
 

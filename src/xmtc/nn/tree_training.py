@@ -37,8 +37,6 @@ from xmtc.progress import Progress
 from xmtc.workspace import Workspace
 
 KINDS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-FIRST = 2.0
-"""Added to the score of nodes that hold a label of the document: they come before all others."""
 UPLOADED = 1 << 16
 """Documents whose parents are sent to the device at once."""
 
@@ -205,10 +203,10 @@ class TreeTraining:
         assert self.watched is not None
         documents, labels = self.watched
         truth = self.levels.tree.node_labels(labels, level + 1)
-        count = min(5, int(truth.shape[1]))
-        best = np.full((len(documents), count), -1, dtype=np.int64)
+        best = np.full((len(documents), 5), -1, dtype=np.int64)
         for rows, _, found in self._answers(level, network, documents, "watched"):
-            best[rows] = best_of(found, count).nodes.cpu().numpy()
+            nodes = best_of(found, min(5, found.nodes.shape[1])).nodes
+            best[rows, : nodes.shape[1]] = nodes.cpu().numpy()
         return ndcg(best, truth, 5)
 
     def _answers(
@@ -245,19 +243,20 @@ class TreeTraining:
         ):
             for name, documents in sets:
                 for rows, above, found in self._answers(number, network, documents, name):
-                    favour = self._favour(number, documents, rows, above, found) if name == "parents" else 0.0
-                    best = best_of(found, count, favour)
+                    favoured = self._favoured(number, documents, rows, above, found) if name == "parents" else None
+                    best = best_of(found, count, favoured)
                     arrays[name][rows] = best.nodes.cpu().numpy()
                     arrays[f"{name} scores"][rows] = best.scores.cpu().numpy()
                     task.advance(len(rows))
 
-    def _favour(
+    def _favoured(
         self, number: int, documents: Documents, rows: NDArray[np.int64], above: Found | None, found: Found
     ) -> Tensor:
-        """What puts nodes that hold a label of the document before all others."""
+        """(B, m) whether a node holds a label of the document, which puts it before all others."""
         positives = documents.positives(torch.from_numpy(rows).to(documents.device))
         places = positives if above is None else self.levels.levels[number].places(above.nodes, positives)
-        return torch.zeros_like(found.scores).scatter_add_(1, places.clamp(min=0), FIRST * (places >= 0))
+        held = torch.zeros(found.scores.shape, dtype=torch.int64, device=documents.device)
+        return held.scatter_add_(1, places.clamp(min=0), (places >= 0).long()) > 0
 
 
 @torch.no_grad()
