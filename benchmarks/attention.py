@@ -2,11 +2,13 @@
 
     python benchmarks/attention.py prepare --data ../shared/data/eurlex57k --vectors GLOVE.txt --to carry
     PYTHONPATH=src python benchmarks/attention.py parts
-    PYTHONPATH=src python benchmarks/attention.py train --from carry --plan PLAN.json [--test]
+    PYTHONPATH=src python benchmarks/attention.py train --from carry --plan PLAN.json [--test] [--save FOLDER]
+    PYTHONPATH=src python benchmarks/attention.py together --from carry FOLDER FOLDER …
 
 `prepare` copies the data and writes the vectors as a half-precision .npy with its words beside it, which is a fifth of
 the text. A plan is a list of {"name", "recipe", "settings", "seed"}; without --test only the validation documents are
-scored.
+scored. `together` averages models that were trained and saved one by one, with different seeds; the same process can
+train them as members.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any
 import numpy as np
 
 import xmtc
+from xmtc.cli.progress import Lines
 from xmtc.config import merge, read_recipe
 from xmtc.dataset import Dataset, align_labels
 from xmtc.metrics import precision
@@ -71,7 +74,9 @@ def percent(answer: Any, truth: Any) -> str:
     return "/".join(f"{100 * precision(answer, truth, k):.2f}" for k in (1, 3, 5))
 
 
-def train(folder: Path, plan: list[dict[str, Any]], with_test: bool, shown: bool, limit: int | None) -> None:
+def train(
+    folder: Path, plan: list[dict[str, Any]], with_test: bool, shown: bool, limit: int | None, save: Path | None
+) -> None:
     import torch
 
     documents = {part: xmtc.read(folder / f"{part}.jsonl.xz") for part in PARTS[: 3 if with_test else 2]}
@@ -87,9 +92,22 @@ def train(folder: Path, plan: list[dict[str, Any]], with_test: bool, shown: bool
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
         started = time.perf_counter()
-        model.fit(documents["train"], valid=documents["dev"], runtime=runtime, workspace=watched)
+        model.fit(documents["train"], valid=documents["dev"], runtime=runtime, workspace=watched, progress=Lines())
         whole = time.perf_counter() - started
         report(item, model, watched, documents, whole)
+        if save is not None:
+            model.save(save)
+
+
+def together(folder: Path, models: list[Path]) -> None:
+    loaded = [xmtc.load(path) for path in models]
+    first: Any = loaded[0]
+    for other in loaded[1:]:
+        assert other._sequences.words == first._sequences.words
+        assert other.labels.keys == first.labels.keys
+        first._members += other._members
+    documents = {part: xmtc.read(folder / f"{part}.jsonl.xz") for part in PARTS[1:]}
+    score(first, documents)
 
 
 def report(item: dict[str, Any], model: Any, watched: Watched, documents: dict[str, Dataset], whole: float) -> None:
@@ -101,6 +119,11 @@ def report(item: dict[str, Any], model: Any, watched: Watched, documents: dict[s
         print(f"  member {member}, level {level}: loop {run[-1]['seconds']:.1f} s{middle}", flush=True)
     memory = torch.cuda.max_memory_reserved() / 2**30 if torch.cuda.is_available() else 0.0
     print(f"{item['name']}: fit {whole:.1f} s, {memory:.1f} GiB", flush=True)
+    score(model, documents)
+
+
+def score(model: Any, documents: dict[str, Dataset]) -> None:
+    """P@1/3/5 of each member and of all together, and the time that answers take."""
     members = list(model._members)
     groups = [([member], f"member {place}") for place, member in enumerate(members)]
     groups += [(members, f"{len(members)} averaged")] if len(members) > 1 else []
@@ -257,7 +280,11 @@ def main() -> None:
     training.add_argument("--plan", type=Path, required=True)
     training.add_argument("--test", action="store_true", help="Score the test documents too.")
     training.add_argument("--quiet", action="store_true", help="Only the results.")
+    training.add_argument("--save", type=Path, help="Folder for the model of a plan of one.")
     training.add_argument("--limit", type=int, help="Documents of each part, for a rehearsal.")
+    averaging = commands.add_parser("together")
+    averaging.add_argument("--from", dest="source", type=Path, default=Path("carry"))
+    averaging.add_argument("models", type=Path, nargs="+")
     given = parser.parse_args()
     if given.command == "prepare":
         prepare(given.data, given.vectors, given.to)
@@ -265,8 +292,10 @@ def main() -> None:
         parts(given.batches, given.length, given.labels)
     elif given.command == "profile":
         profile(given.batch, given.length, given.labels, given.words)
+    elif given.command == "together":
+        together(given.source, given.models)
     else:
-        train(given.source, json.loads(given.plan.read_text()), given.test, not given.quiet, given.limit)
+        train(given.source, json.loads(given.plan.read_text()), given.test, not given.quiet, given.limit, given.save)
 
 
 if __name__ == "__main__":

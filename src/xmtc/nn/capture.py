@@ -50,6 +50,7 @@ class Captured:
             for _ in range(WARM_UP):
                 self._rehearsal(self._rows, length)
         torch.cuda.current_stream(device).wait_stream(side)
+        torch.cuda.empty_cache()  # a graph has memory of its own
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
             self._step(self._rows, length)
