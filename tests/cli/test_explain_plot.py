@@ -181,12 +181,68 @@ class TestPlot:
         other = write_log(tmp_path / "<other> & more.jsonl", members)
         picture = drawn(log, other, out=tmp_path / "curves.svg")
         named = [said for said in words(picture) if "epoch" in said and "best" in said]
-        assert [said.partition("0.0")[0] for said in named[1:]] == [f"<other> & more, member {at}" for at in (0, 1, 2)]
+        assert [said.partition("0.0")[0] for said in named[1:]] == [f"<other> & more, member {at}" for at in (1, 2, 3)]
         assert len(circles(picture, "score")) == 5 + 6
         assert len(circles(picture, "best")) == 4
         colours = [each.attrib["stroke"] for each in picture.iter(f"{SVG}polyline")]
         assert colours[:4] == colours[4:]
         assert len(set(colours)) == 4
+
+    def tree(self, members: int, levels: int) -> list[dict[str, Any]]:
+        """The log of a label tree: each level starts again at the first step."""
+        places = [(member, level, step) for member in range(members) for level in range(levels) for step in (1, 2, 3)]
+        return [
+            row(step, member=member, level=level, loss=0.5 / (step + level), score=0.1 * step + 0.01 * member)
+            for member, level, step in places
+        ]
+
+    def test_a_line_for_each_level_of_a_tree(self, tmp_path: Path) -> None:
+        log = write_log(tmp_path / "a.jsonl", self.tree(1, 3))
+        curves = read_curves([log], "step")
+        assert [curve.name for curve in curves] == ["a, level 1", "a, level 2", "a, level 3"]
+        assert [curve.losses for curve in curves] == [
+            [(step, 0.5 / (step + level)) for step in (1, 2, 3)] for level in range(3)
+        ]
+        picture = drawn(log, out=tmp_path / "a.svg")
+        assert len(circles(picture, "best")) == 3
+        lines = [each.attrib for each in picture.iter(f"{SVG}polyline")]
+        assert len({line["stroke"] for line in lines}) == 3
+        assert not any("stroke-dasharray" in line for line in lines)
+        [curve] = read_curves([write_log(log, self.tree(1, 1))])  # the first level is being trained
+        assert curve.name == "a, level 1"
+
+    def test_levels_differ_by_colour_and_members_by_dashes(self, tmp_path: Path) -> None:
+        log = write_log(tmp_path / "a.jsonl", self.tree(3, 4))
+        picture = drawn(log, out=tmp_path / "a.svg")
+        named = [said for said in words(picture) if "best" in said]
+        assert [said.partition("0.0")[0] for said in named] == [
+            f"a, member {member}, level {level}" for member in (1, 2, 3) for level in (1, 2, 3, 4)
+        ]
+        lines = [each.attrib for each in picture.iter(f"{SVG}polyline")][:12]
+        colours = [line["stroke"] for line in lines]
+        dashes = [line.get("stroke-dasharray", "") for line in lines]
+        assert colours == 3 * colours[:4]
+        assert len(set(colours)) == 4
+        assert [dashes[:4], dashes[4:8], dashes[8:]] == [4 * [dashes[at]] for at in (0, 4, 8)]
+        assert len(set(dashes)) == 3
+        assert len(circles(picture, "best")) == 12
+        assert "32.00" not in words(picture)  # so many values would lie over each other: the legend has them
+        assert any("best nDCG@5 32.00" in said for said in named)
+
+    def test_all_lines_differ_where_there_are_many(self, log: Path, tmp_path: Path) -> None:
+        for members, levels in ((6, 4), (2, 9), (3, 8)):
+            tree = write_log(tmp_path / "tree.jsonl", self.tree(members, levels))
+            picture = drawn(tree, log, out=tmp_path / "a.svg")
+            lines = [each.attrib for each in picture.iter(f"{SVG}polyline")]
+            styles = {(line["stroke"], line.get("stroke-dasharray")) for line in lines}
+            assert len(styles) == members * levels + 1 == len(lines) / 2
+
+    def test_a_level_that_went_back_leaves_the_others(self, tmp_path: Path) -> None:
+        rows = [row(at, level=0, loss=1.0) for at in (1, 2, 3)]
+        rows += [row(at, level=1, loss=loss) for at, loss in ((1, 0.9), (2, 0.8), (1, 0.7))]
+        first, second = read_curves([write_log(tmp_path / "a.jsonl", rows)], "step")
+        assert first.losses == [(1, 1.0), (2, 1.0), (3, 1.0)]
+        assert second.losses == [(1, 0.7)]
 
     def test_logs_of_one_name_are_told_apart(self, log: Path, tmp_path: Path) -> None:
         (tmp_path / "b").mkdir()
@@ -262,6 +318,7 @@ class TestPlot:
             ('{"step": 1, "epoch": 1, "loss": "low"}', ":2: 'loss' must be a number. Got low."),
             ('{"step": 1, "epoch": 1, "score": 61.2}', ":2: 'score' must be a number from 0 to 1. Got 61.2."),
             ('{"step": 1, "epoch": 1, "member": "a"}', ":2: 'member' must be an integer ≥ 0. Got a."),
+            ('{"step": 1, "epoch": 1, "level": -1}', ":2: 'level' must be an integer ≥ 0. Got -1."),
             ("\udcff", ":2: not UTF-8 (byte 0xff at column 1)."),
         ],
     )

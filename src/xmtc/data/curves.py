@@ -1,9 +1,10 @@
 """Training logs as curves: loss and validation score of one training or several, as an SVG picture.
 
 A log has a JSON object a line: `step`, `epoch` and `seconds`, all counted from the start of training, and any of
-`loss`, `score` (nDCG@5 on the validation documents, 0 to 1), `best` (whether that score is the best so far) and
-`member` (which run of an ensemble). It may still be written to: a last line without an end is left for later. Where
-an interrupted training went back to an earlier step, only the way it took then is drawn.
+`loss`, `score` (nDCG@5 on the validation documents, 0 to 1), `best` (whether that score is the best so far), `member`
+(which run of an ensemble) and `level` (of a label tree, each a training of its own), both from 0. It may still be
+written to: a last line without an end is left for later. Where an interrupted training went back to an earlier step,
+only the way it took then is drawn.
 """
 
 from __future__ import annotations
@@ -36,12 +37,19 @@ class Point(NamedTuple):
 class Curve:
     """One training: its losses and validation scores in order, and the best of these."""
 
-    name: str
+    run: str
+    """The model, and which member of it."""
+    level: int | None
+    """Of a label tree, from 0."""
     losses: list[Point]
     scores: list[Point]
     best: Point | None
     epochs: float
     seconds: float
+
+    @property
+    def name(self) -> str:
+        return self.run if self.level is None else f"{self.run}, level {self.level + 1}"
 
 
 # ---- reading
@@ -63,7 +71,7 @@ def log_of(path: Path) -> Path:
 
 
 def read_curves(paths: Sequence[Path], against: str = "epoch") -> list[Curve]:
-    """A curve for each log, or for each member of an ensemble in it, named so that they can be told apart."""
+    """A curve for each log, or for each member and each level of a tree in it, named so that they can be told apart."""
     logs = list(dict.fromkeys(log_of(path) for path in paths))
     short = [_short_name(log) for log in logs]
     names = short if len(set(short)) == len(logs) else [str(log) for log in logs]
@@ -78,7 +86,7 @@ def _short_name(log: Path) -> str:
 
 
 def _curves(name: str, log: Path, against: str) -> list[Curve]:
-    runs: dict[int, dict[int, dict[str, Any]]] = {}  # member → step → what was noted there
+    runs: dict[tuple[int, int | None], dict[int, dict[str, Any]]] = {}  # (member, level) → step → what was noted there
     for number, line in _lines(log):
         place = f"{log}:{number}"
         step = _whole(line, "step", place)
@@ -88,13 +96,17 @@ def _curves(name: str, log: Path, against: str) -> list[Curve]:
             raise DataError(f"{place}: has no '{against}'. Choose another axis with --against {_others(against)}.")
         noted: dict[str, Any] = {key: _number(line, key, place) for key in ("epoch", "seconds", "loss", "score")}
         noted.update(step=step, best=line.get("best") is True or None)
-        run = runs.setdefault(_whole(line, "member", place) or 0, {})
+        run = runs.setdefault((_whole(line, "member", place) or 0, _whole(line, "level", place)), {})
         for later in [other for other in run if other > step]:  # went back to here
             del run[later]
         run[step] = {**run.get(step, {}), **{key: value for key, value in noted.items() if value is not None}}
     if not runs:
         raise DataError(f"{log}: the log is empty. Wait until the training has written its first line.")
-    found = [_curve(f"{name}, member {member}" if len(runs) > 1 else name, runs[member], against) for member in runs]
+    several = len({member for member, _ in runs}) > 1
+    found = [
+        _curve(f"{name}, member {member + 1}" if several else name, level, run, against)
+        for (member, level), run in runs.items()
+    ]
     if not any(curve.losses or curve.scores for curve in found):
         raise DataError(f"{log}: no line has a 'loss' or a 'score'. Check that this is the log of a training.")
     return found
@@ -137,7 +149,7 @@ def _others(against: str) -> str:
     return " or ".join(other for other in AGAINST if other != against)
 
 
-def _curve(name: str, run: dict[int, dict[str, Any]], against: str) -> Curve:
+def _curve(name: str, level: int | None, run: dict[int, dict[str, Any]], against: str) -> Curve:
     noted = list(run.values())
     scored = [line for line in noted if "score" in line]
     flagged = [line for line in scored if "best" in line]
@@ -145,6 +157,7 @@ def _curve(name: str, run: dict[int, dict[str, Any]], against: str) -> Curve:
     best = flagged[-1] if flagged else max(scored, key=lambda line: float(line["score"]), default=None)
     return Curve(
         name,
+        level,
         [Point(float(line[against]), line["loss"]) for line in noted if "loss" in line],
         [Point(float(line[against]), line["score"]) for line in scored],
         None if best is None else Point(float(best[against]), best["score"]),
@@ -160,6 +173,7 @@ _LEFT, _RIGHT, _GAP = 68, 28, 84
 _COLOURS = ("#2f6db3", "#a33b12", "#3b8256", "#7a5aa8", "#9a7410", "#2b8592", "#b24a7d", "#5f6670")
 _DASHES = ("", "7 3", "2 3", "9 3 2 3")  # once the colours are used up
 _MOST_POINTS = 400  # of a line of losses; beyond that, neighbours are averaged
+_MOST_VALUES = 6  # written beside the best points; beyond that, only the legend has room for them
 _TIMES = ((7200, 3600, "hours"), (300, 60, "minutes"), (0, 1, "seconds"))
 
 
@@ -201,20 +215,21 @@ def drawn(curves: Sequence[Curve], against: str = "epoch") -> str:
     width = max(_LEFT + _WIDTH, _LEFT + 46 + longest) + _RIGHT
     upper = 28 + 19 * len(curves) + 38 + _HEIGHT  # where the panel of losses ends
     lower = upper + _GAP + _HEIGHT
-    parts = _legend(names, facts)
+    styles = _styles(curves)
+    parts = _legend(names, facts, styles)
     upright = _loss_scale([point.value for curve in curves for point in curve.losses])
     if upright is None:
         parts += _empty("Training loss", upper)
     else:
         title = f"Training loss{', logarithmic' if upright.logarithmic else ''}"
         panel = _Panel(across, upright, upper, unit)
-        parts += _filled(title, _loss_lines(curves, names, panel), panel, beside="loss", below=below)
+        parts += _filled(title, _loss_lines(curves, names, styles, panel), panel, beside="loss", below=below)
     upright = _score_scale([point.value for curve in curves for point in curve.scores])
     if upright is None:
         parts += _empty("Validation score", lower)
     else:
         panel = _Panel(across, upright, lower, unit)
-        lines = _score_lines(curves, names, panel, against)
+        lines = _score_lines(curves, names, styles, panel, against)
         parts += _filled("Validation score", lines, panel, beside="nDCG@5, %", below=below)
     return sheet(f"Training of {', '.join(names)}", width, lower + 52, parts)
 
@@ -291,6 +306,15 @@ def _even(low: float, high: float, times: float) -> _Scale:
     return scale._replace(marks=[(scale.place(mark * gap / times), f"{mark * gap:.6g}") for mark in marks])
 
 
+def _styles(curves: Sequence[Curve]) -> list[int]:
+    """A number for each curve, of which colour and dashes follow: levels differ by colour, runs by dashes."""
+    runs = list(dict.fromkeys(curve.run for curve in curves))
+    levels = [curve.level or 0 for curve in curves]
+    if max(levels) == 0 or max(levels) >= len(_COLOURS) or len(runs) > len(_DASHES):  # there are not as many
+        return list(range(len(curves)))
+    return [len(_COLOURS) * runs.index(curve.run) + level for curve, level in zip(curves, levels, strict=True)]
+
+
 def _style(number: int) -> str:
     dash = _DASHES[number // len(_COLOURS) % len(_DASHES)]
     return f'stroke="{_colour(number)}"' + (f' stroke-dasharray="{dash}"' if dash else "")
@@ -300,14 +324,14 @@ def _colour(number: int) -> str:
     return _COLOURS[number % len(_COLOURS)]
 
 
-def _legend(names: Sequence[str], facts: Sequence[str]) -> list[str]:
+def _legend(names: Sequence[str], facts: Sequence[str], styles: Sequence[int]) -> list[str]:
     """Who is who, with how it went, one training a line."""
     parts = []
     for number, (name, fact) in enumerate(zip(names, facts, strict=True)):
         line = 28 + 19 * number
         parts += [
             f'<line x1="{_LEFT}" x2="{_LEFT + 26}" y1="{line - 4.5}" y2="{line - 4.5}" stroke-width="2.5" '
-            f"{_style(number)}/>",
+            f"{_style(styles[number])}/>",
             f'<text x="{_LEFT + 34}" y="{line}" font-size="14" fill="{INK}"><tspan font-weight="bold">{safe(name)}'
             f'</tspan><tspan fill="{FAINT}" font-size="12" dx="10">{safe(fact)}</tspan></text>',
         ]
@@ -338,14 +362,14 @@ def _filled(title: str, lines: list[str], panel: _Panel, *, beside: str, below: 
     ]
 
 
-def _loss_lines(curves: Sequence[Curve], names: Sequence[str], panel: _Panel) -> list[str]:
+def _loss_lines(curves: Sequence[Curve], names: Sequence[str], styles: Sequence[int], panel: _Panel) -> list[str]:
     parts = []
-    for number, curve in enumerate(curves):
+    for curve, name, style in zip(curves, names, styles, strict=True):
         places = [panel.place(point) for point in _averaged(curve.losses)]
         if len(places) > 1:
-            parts.append(_line(places, number))
+            parts.append(_line(places, style))
         elif places:
-            parts.append(_dot(places[0], number, "loss", 3, f"{names[number]}: {curve.losses[0].value:.6g}"))
+            parts.append(_dot(places[0], style, "loss", 3, f"{name}: {curve.losses[0].value:.6g}"))
     return parts
 
 
@@ -356,40 +380,52 @@ def _averaged(points: list[Point]) -> list[Point]:
     return [Point(*(math.fsum(column) / len(group) for column in zip(*group, strict=True))) for group in groups]
 
 
-def _score_lines(curves: Sequence[Curve], names: Sequence[str], panel: _Panel, against: str) -> list[str]:
+def _score_lines(
+    curves: Sequence[Curve], names: Sequence[str], styles: Sequence[int], panel: _Panel, against: str
+) -> list[str]:
     """Lines with a dot for each validation, and over all of them the best."""
     parts = []
-    for number, curve in enumerate(curves):
+    for curve, name, style in zip(curves, names, styles, strict=True):
         places = [panel.place(point) for point in curve.scores]
-        parts += [_line(places, number)] if len(places) > 1 else []
+        parts += [_line(places, style)] if len(places) > 1 else []
         radius = 2.6 if len(places) <= 60 else 1.4
         for place, point in zip(places, curve.scores, strict=True):
-            tip = f"{names[number]}, {against} {point.at:,.6g}: {100 * point.value:.2f}"
-            parts.append(_dot(place, number, "score", radius, tip))
+            tip = f"{name}, {against} {point.at:,.6g}: {100 * point.value:.2f}"
+            parts.append(_dot(place, style, "score", radius, tip))
+    marked = [(curve.best, style) for curve, style in zip(curves, styles, strict=True) if curve.best is not None]
+    parts += [_ring(panel.place(best), style) for best, style in marked]
     taken: list[tuple[float, float]] = []  # where values are written
-    for number, curve in enumerate(curves):
-        if curve.best is not None:
-            parts += _best(curve.best, number, panel, taken)
+    for best, style in marked if len(marked) <= _MOST_VALUES else ():
+        parts.append(_value(best, style, panel, taken))
     return parts
 
 
-def _line(places: Sequence[tuple[float, float]], number: int) -> str:
+def _line(places: Sequence[tuple[float, float]], style: int) -> str:
     way = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     return (
-        f'<polyline class="curve-{number}" points="{way}" fill="none" stroke-width="1.8" stroke-linejoin="round" '
-        f"{_style(number)}/>"
+        f'<polyline class="curve-{style}" points="{way}" fill="none" stroke-width="1.8" stroke-linejoin="round" '
+        f"{_style(style)}/>"
     )
 
 
-def _dot(place: tuple[float, float], number: int, what: str, radius: float, tip: str) -> str:
+def _dot(place: tuple[float, float], style: int, what: str, radius: float, tip: str) -> str:
     return (
-        f'<circle class="{what}" cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="{radius:g}" fill="{_colour(number)}">'
+        f'<circle class="{what}" cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="{radius:g}" fill="{_colour(style)}">'
         f"<title>{safe(tip)}</title></circle>"
     )
 
 
-def _best(best: Point, number: int, panel: _Panel, taken: list[tuple[float, float]]) -> list[str]:
-    """A ring around the best point and its value, above it or where there is room."""
+def _ring(place: tuple[float, float], style: int) -> str:
+    """Around the best point."""
+    x, y = place
+    return (
+        f'<circle class="best" cx="{x:.1f}" cy="{y:.1f}" r="5.5" fill="none" stroke-width="1.6" '
+        f'stroke="{_colour(style)}"/>'
+    )
+
+
+def _value(best: Point, style: int, panel: _Panel, taken: list[tuple[float, float]]) -> str:
+    """The value of the best point, above it or where there is room."""
     x, y = panel.place(best)
     middle = min(max(x, _LEFT + 18.0), _LEFT + _WIDTH - 18.0)
     spots = [(middle, y + shift) for shift in (-10, 20, -23, 33, -36, 46)]
@@ -397,9 +433,7 @@ def _best(best: Point, number: int, panel: _Panel, taken: list[tuple[float, floa
     inside = [spot for spot in free if panel.bottom - _HEIGHT - 4 <= spot[1] <= panel.bottom - 4]
     spot = (inside or free or spots)[0]
     taken.append(spot)
-    colour = _colour(number)
-    return [
-        f'<circle class="best" cx="{x:.1f}" cy="{y:.1f}" r="5.5" fill="none" stroke-width="1.6" stroke="{colour}"/>',
+    return (
         f'<text x="{spot[0]:.1f}" y="{spot[1]:.1f}" font-size="12" font-weight="bold" text-anchor="middle" '
-        f'fill="{colour}" stroke="#ffffff" stroke-width="3" paint-order="stroke">{100 * best.value:.2f}</text>',
-    ]
+        f'fill="{_colour(style)}" stroke="#ffffff" stroke-width="3" paint-order="stroke">{100 * best.value:.2f}</text>'
+    )
