@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from xmtc import recipes
 from xmtc.cli.main import app
 from xmtc.registry import MODELS
 
@@ -31,6 +32,12 @@ def first_cells(title: str) -> list[str]:
     return [row.split("`")[1] for row in rows]
 
 
+def plan() -> list[str]:
+    """The lines of the printed plan, but for how long each takes."""
+    [block] = re.findall(r"^(plan for cpu.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+    return [line.rpartition(", ")[0] for line in block.splitlines()]
+
+
 def run(command: list[str], place: Path) -> subprocess.CompletedProcess[str]:
     scripts = str(Path(sys.executable).parent)
     environment = {**os.environ, "PATH": os.pathsep.join([scripts, os.environ["PATH"]]), "XMTC_CACHE": "off"}
@@ -44,6 +51,9 @@ def test_every_command_runs(tmp_path: Path) -> None:
         done = run(["bash", "-euo", "pipefail", "-c", command], tmp_path)
         assert done.returncode == 0, f"{command}\n{done.stderr}"
         assert "Traceback" not in done.stderr
+        if "head.tree" in command and "plan for cpu" in done.stderr:
+            for line in plan():
+                assert line in done.stderr
     assert (tmp_path / "scores.json").is_file()
     assert (tmp_path / "answers.jsonl").read_text().count("\n") == 1000
 
@@ -66,6 +76,12 @@ def test_every_command_is_in_the_table() -> None:
 def test_every_model_is_in_the_table() -> None:
     rows = [row for part in README.split("| model |")[1:] for row in part.split("\n\n")[0].splitlines()[2:]]
     assert sorted(row.split("`")[1] for row in rows) == sorted(MODELS)
+
+
+def test_named_recipes_are_shipped() -> None:
+    named = re.findall(r"`([a-z0-9-]+/[a-z_]+)`", README)
+    assert "amazon-3m/attention_xml" in named
+    assert set(named) <= set(recipes.shipped())
 
 
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#\s]+)", README))))
