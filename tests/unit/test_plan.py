@@ -15,7 +15,17 @@ from xmtc.config import table as settings_table  # noqa: E402
 from xmtc.errors import ConfigError  # noqa: E402
 from xmtc.models import attention_xml  # noqa: E402
 from xmtc.models.attention_xml import AttentionXml  # noqa: E402
-from xmtc.nn.plan import LevelPlan, Sizes, described, free_memory, level_plan, placed, product_rate  # noqa: E402
+from xmtc.nn import plan as plan_module  # noqa: E402
+from xmtc.nn.plan import (  # noqa: E402
+    LevelPlan,
+    Sizes,
+    described,
+    free_memory,
+    level_plan,
+    place_of,
+    placed,
+    product_rate,
+)
 from xmtc.nn.rows import RowTable  # noqa: E402
 from xmtc.nn.training import Trainer  # noqa: E402
 from xmtc.workspace import Workspace  # noqa: E402
@@ -31,6 +41,7 @@ AMAZON_670K = Sizes(
     width=1024,
     hidden=(512, 256),
     batch=200,
+    processes=1,
     length=500,
     kept=4,
     averaged=True,
@@ -75,6 +86,12 @@ def test_working_rows_are_those_of_the_batch_or_of_all_parents() -> None:
         for batch in (2, 200)
     )
     assert all_of_them / few == 2_048 / 320
+
+
+def test_processes_that_train_together_work_on_the_rows_of_all() -> None:
+    alone, together = (planned(processes=processes, batch=4)[3].parts for processes in (1, 3))
+    assert together["rows in use"] == 3 * alone["rows in use"]
+    assert {**together, "rows in use": 0} == {**alone, "rows in use": 0}
 
 
 def test_more_of_anything_takes_more() -> None:
@@ -228,6 +245,20 @@ def test_the_plan_is_told_level_by_level() -> None:
     assert len(hours) == 1
     told = float(hours[0][0]) * (60 if hours[0][1] == "min" else 3600)
     assert told == pytest.approx(sum(plan.seconds for plan in plans), rel=0.05)
+
+
+def test_one_is_not_several() -> None:
+    plan = level_plan(AMAZON_670K, 1, 1, 1, 1, 5, RATE, on_cpu=True)
+    lines = described([plan], CPU)
+    assert lines[0].startswith("plan for cpu: 1 level, ")
+    assert lines[1].startswith("  level 1, 1 node: ")
+
+
+def test_trained_rows_go_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = torch.device("cuda", 1)
+    monkeypatch.setattr(plan_module, "free_memory", lambda device: (1000, 10**6))
+    assert place_of(900, device) == device
+    assert place_of(901, device) == CPU
 
 
 def test_what_is_free_here() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,9 +23,10 @@ from xmtc.nn.documents import Documents
 from xmtc.nn.encoders import BiLstm, Encoder, LstmSettings
 from xmtc.nn.group import Group
 from xmtc.nn.heads import Head
+from xmtc.nn.lessons import ROWS
 from xmtc.nn.levels import Levels
 from xmtc.nn.network import Network
-from xmtc.nn.plan import LevelPlan, Sizes, described, free_memory, level_plan, placed, product_rate
+from xmtc.nn.plan import LevelPlan, Sizes, described, free_memory, level_plan, place_of, placed, product_rate
 from xmtc.nn.training import batch_size
 from xmtc.nn.tree import TreeNetwork, best_in_trees, scores_in_trees
 from xmtc.nn.tree_training import KINDS, TreeSettings, TreeTraining, load_level
@@ -124,6 +126,7 @@ class AttentionXml(NeuralModel):
             width=2 * self.config.encoder.units,
             hidden=self.config.head.hidden,
             batch=batch_size(training, len(documents), group) // group.size,
+            processes=group.size,
             length=int(documents.lengths.max()),
             kept=KINDS[tree.rows].itemsize,
             averaged=training.averaging != "none",
@@ -187,14 +190,15 @@ class AttentionXml(NeuralModel):
             for word, weight in zip(words, weights, strict=False)
         ]
         evidence.sort(key=lambda item: -item.weight)
-        path = self._path(documents, label) if self._has_tree and len(self._members) == 1 else ()
+        path = self._path(documents, label) if self._has_tree else ()
         return Explanation("tokens", text, self.labels.name(label), score, tuple(evidence), path=path, shares=True)
 
     def _path(self, documents: Documents, label: int) -> tuple[PathStep, ...]:
-        """The nodes on the way to a label, and the most frequent labels below each."""
-        tree = self._members[0]
-        steps = []
-        for level, probability in enumerate(tree.path(documents, label)):
+        """In the tree that finds a label most likely, the nodes on the way there and frequent labels below each."""
+        answers = [tree.path(documents, label) for tree in self._members]
+        best = int(np.argmax([math.prod(path) for path in answers]))
+        tree, steps = self._members[best], []
+        for level, probability in enumerate(answers[best]):
             nodes = tree.levels.tree.node_of(level + 1)
             below = np.flatnonzero(nodes == nodes[label])
             often = below[np.argsort(-self.label_counts[below], kind="stable")[:LABELS_SHOWN]]
@@ -230,6 +234,6 @@ class AttentionXml(NeuralModel):
             own = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
             table = self._checked_table(own.setdefault(TABLE, arrays.get(TABLE, np.empty(0))))
             network = self._network(table, 1, device, self.runtime)
-            load_level(network, own, level.nodes, device)
+            load_level(network, own, level.nodes, place_of(own[ROWS].nbytes, device))
             networks.append(network.eval())
         return TreeNetwork(levels, networks, self.config.head.tree.beam)

@@ -56,6 +56,9 @@ class Sizes(NamedTuple):
     """Of the encoder's states."""
     hidden: tuple[int, ...]
     batch: int
+    """Documents of a step in this process."""
+    processes: int
+    """Which train together, each with the rows of all."""
     length: int
     """Words of the longest texts."""
     kept: int
@@ -111,7 +114,7 @@ def level_plan(
     if parents == 1:
         parts["rows"] = 4 * COPIES * nodes * sizes.width
     else:
-        slots = min(sizes.batch * followed, parents) * most
+        slots = min(sizes.processes * sizes.batch * followed, parents) * most
         parts["candidates"] = 4 * sizes.documents * followed
         parts["rows in use"] = 4 * WORKING * slots * sizes.width
         table = (3 + sizes.averaged) * sizes.kept * nodes * sizes.width
@@ -151,16 +154,22 @@ def placed(plans: Sequence[LevelPlan], free: int, host: int | None) -> list[Leve
     return out
 
 
+def place_of(size: int, device: torch.device) -> torch.device:
+    """Where trained rows of so many bytes are kept: on the device, or in host memory where less is free."""
+    return device if size <= SPARE * free_memory(device)[0] else torch.device("cpu")
+
+
 def described(plans: Sequence[LevelPlan], device: torch.device) -> list[str]:
     """The plan in lines, for a person."""
-    lines = [f"plan for {device}: {len(plans)} levels, {_time(sum(plan.seconds for plan in plans))} for each tree"]
+    total_time = _time(sum(plan.seconds for plan in plans))
+    lines = [f"plan for {device}: {_count(len(plans), 'level')}, {total_time} for each tree"]
     for number, plan in enumerate(plans, start=1):
         parts = dict(plan.parts)
         if plan.table:
             parts["rows (in host memory)" if plan.on_host else "rows"] = plan.table
         told = ", ".join(f"{name} {_size(size)}" for name, size in parts.items() if size >= 1 << 20)
         total = _size(plan.device) + (f" and {_size(plan.host)} of host memory" if plan.on_host else "")
-        lines.append(f"  level {number}, {plan.nodes:,} nodes: {total} ({told}), {_time(plan.seconds)}")
+        lines.append(f"  level {number}, {_count(plan.nodes, 'node')}: {total} ({told}), {_time(plan.seconds)}")
     return lines
 
 
@@ -198,6 +207,10 @@ def _number_in(path: str, field: str = "") -> int:
         return int(words[words.index(field) + 1 if field else 0])
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _size(count: int) -> str:
