@@ -6,6 +6,7 @@ import copy
 import functools
 import itertools
 import json
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,8 @@ from xmtc import store  # noqa: E402
 from xmtc.dataset import as_dataset  # noqa: E402
 from xmtc.errors import ConfigError, ModelFormatError  # noqa: E402
 from xmtc.labels.tree import LabelTree  # noqa: E402
+from xmtc.metrics import ndcg  # noqa: E402
+from xmtc.models import attention_xml  # noqa: E402
 from xmtc.models.attention_xml import AttentionXml  # noqa: E402
 from xmtc.models.base import Model  # noqa: E402
 from xmtc.nn import tree as tree_module  # noqa: E402
@@ -37,8 +40,9 @@ from xmtc.nn.lessons import Candidates, distinct  # noqa: E402
 from xmtc.nn.levels import Levels  # noqa: E402
 from xmtc.nn.network import Network  # noqa: E402
 from xmtc.nn.rows import RowTable, narrowed  # noqa: E402
+from xmtc.nn.tensors import as_array  # noqa: E402
 from xmtc.nn.training import Trainer  # noqa: E402
-from xmtc.nn.tree import TreeNetwork, best_in_trees, scores_in_trees  # noqa: E402
+from xmtc.nn.tree import Found, TreeNetwork, best_in_trees, best_of, scores_in_trees  # noqa: E402
 from xmtc.progress import Task, silent  # noqa: E402
 from xmtc.runtime import Runtime  # noqa: E402
 from xmtc.text.sequences import FIRST_WORD, PADDING  # noqa: E402
@@ -276,7 +280,7 @@ class TestRowTable:
         if stage in ("best", "both"):
             table.keep_best()
         table.rows += 2.0
-        state = {name: part.clone() for name, part in table.state().items()}
+        state = {name: as_array(part).copy() for name, part in table.state().items()}
         other = RowTable(7, 3, place=CPU, kind=kind, averaged=True)
         other.restore(state)
         ends = []
@@ -286,6 +290,22 @@ class TestRowTable:
             one.fold(0.5, 7)
             ends.append([*parts_of(one), one.finished().clone()])
         assert all(torch.equal(left, right) for left, right in zip(*ends, strict=True))
+
+    def test_a_state_is_read_part_by_part(self, tmp_path: Path) -> None:
+        """Another copy of all parts at once might be more than there is room for."""
+        table = RowTable(1000, 50, place=CPU, kind=torch.float32, averaged=True)
+        table.draw(lambda low, high: torch.randn(high - low, 50))
+        table.fold(1.0, 1)
+        table.keep_best()
+        Workspace(tmp_path).save("part", {name: as_array(part) for name, part in table.state().items()})
+        other = RowTable(1000, 50, place=CPU, kind=torch.float32, averaged=True)
+        arrays, _ = Workspace(tmp_path).map("part")
+        tracemalloc.start()
+        other.restore(arrays)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 2 * table.rows.nbytes
+        assert all(torch.equal(part, other.state()[name]) for name, part in table.state().items())
 
     def test_rounding_is_right_on_average(self) -> None:
         count = 20_000
@@ -636,6 +656,20 @@ class TestWhatTheBeamReaches:
             assert (found >= 0).all()
             assert set(found.ravel().tolist()) <= allowed
 
+    def test_one_label_of_each_leaf_may_be_returned(self) -> None:
+        """A beam of one leaf holds one such label; k of them need k leaves."""
+        order, leaves, texts = np.random.default_rng(3).permutation(16), np.arange(0, 17, 4), texts_of(5)
+        network = grown(4, beam=1, tree=LabelTree(order, (np.array([0, 4]), leaves)))
+        allowed = np.isin(np.arange(16), order[[1, 4, 11, 14]])
+        products = [path_products(network.levels.tree, part) for part in plain_probabilities(network.networks, texts)]
+        for k in (1, 2, 3, 4):
+            found, given = best_in_trees([network], texts, k, allowed)
+            assert allowed[found].all()
+            assert all(len(set(row)) == k for row in found.tolist())
+            if k == 4:
+                best = [sorted(part[allowed], reverse=True) for part in products]
+                assert np.allclose(given, best, atol=1e-5)
+
     def test_equal_scores_are_in_the_order_of_labels(self) -> None:
         for depth in (1, 2, 3):
             network, documents = grown(1, beam=1000, depth=depth), texts_of(3)
@@ -829,6 +863,34 @@ class TestListsOfParents:
         assert filled_up
         assert lifted > 0.9
 
+    def test_labels_that_seem_impossible_are_in_order_too(self) -> None:
+        scores = torch.tensor([[0.9, 1e-12, 1.0, 3e-9, 0.0, 2e-9, 5e-8, 1e-30]])
+        favoured = torch.tensor([[False, True, False, True, True, True, False, False]])
+        best = best_of(Found(torch.arange(8)[None], scores), 7, favoured)
+        assert best.nodes.tolist() == [[3, 5, 1, 4, 2, 0, 6]]
+        assert torch.equal(best.scores, scores.gather(1, best.nodes))
+
+    def test_a_small_beam_is_scored_on_what_it_reaches(self) -> None:
+        """Two leaves of up to two labels, where nDCG@5 has room for five."""
+        workspace = Workspace()
+        model = tree_model(head__tree__beam=2, training__held_out=20)
+        model.fit(TEXTS, TRUTH, valid=VALID, runtime=RUNTIME, workspace=workspace)
+        tree, networks = model._members[0].levels.tree, model._members[0].networks
+        lists = workspace.map("parents-0-level-2")[0]
+        best = np.full((20, 5), -1)
+        for row, answers in enumerate(plain_probabilities(networks, model._documents(as_dataset(VALID[0])))):
+            reached = {
+                node: score * answers[2][node]
+                for parent, score in zip(lists["watched"][row], lists["watched scores"][row], strict=True)
+                for node in children_of(tree, 2, parent)
+            }
+            assert len(reached) < 5
+            best[row, : len(reached)] = [tree.order[node] for node in sorted(reached, key=lambda node: -reached[node])]
+        truth = as_dataset(*VALID).labels
+        assert as_dataset(*VALID).label_index.names == model.labels.names
+        score = workspace.map("member-0-level-2")[1]["score"]
+        assert score == pytest.approx(ndcg(best, truth, 5), abs=1e-6)
+
     def test_the_log_tells_levels(self, tmp_path: Path) -> None:
         workspace = Workspace(tmp_path)
         model = tree_model(head__tree__epochs=1, members=2)
@@ -1004,6 +1066,50 @@ class TestFolder:
         assert str(caught.value).endswith("Copy or train the model again.")
         assert "\n" not in str(caught.value)
 
+    def test_a_tree_over_other_labels_is_refused(self, saved: Path, tmp_path: Path) -> None:
+        manifest, state = store.read_folder(saved)
+        state.arrays = {**state.arrays, "label_counts": state.arrays["label_counts"][:-1]}
+        store.write_folder(tmp_path / "damaged", manifest, state)
+        with pytest.raises(ModelFormatError, match="a label tree over 13 labels and not 12"):
+            Model.load(tmp_path / "damaged", RUNTIME)
+
+    @pytest.mark.parametrize("kind", [np.uint16, np.int32, np.uint64])
+    def test_whole_numbers_of_any_type_make_a_tree(self, saved: Path, tmp_path: Path, kind: type) -> None:
+        manifest, state = store.read_folder(saved)
+        state.arrays = {
+            name: array.astype(kind) if ".tree." in name else np.array(array) for name, array in state.arrays.items()
+        }
+        store.write_folder(tmp_path / "other", manifest, state)
+        answers = [Model.load(folder, RUNTIME).predict(TEXTS, 4).scores for folder in (saved, tmp_path / "other")]
+        assert np.array_equal(*answers)
+
+    def test_too_little_memory_is_no_damage(self, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def full(*given: Any) -> None:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB.")
+
+        monkeypatch.setattr(attention_xml, "load_level", full)
+        with pytest.raises(ConfigError, match=r"^there is not enough memory for this network\. Use device 'cpu'"):
+            Model.load(saved, RUNTIME)
+
+    def test_the_path_of_the_tree_that_finds_a_label_most_likely(self) -> None:
+        model = tree_model(members=3, training__epochs=1).fit(TEXTS, TRUTH, runtime=RUNTIME)
+        torch.manual_seed(2)
+        for network in (network for tree in model._members for network in tree.networks):
+            for part in network.parameters():
+                part.data.copy_(torch.randn(part.shape))
+        documents, chosen = model._documents(as_dataset(TEXTS[4:5])), set()
+        for label in range(13):
+            ways = [tree.path(documents, label) for tree in model._members]
+            likely = max(range(3), key=lambda number: np.prod(ways[number]))
+            chosen.add(likely)
+            path = model.explain(TEXTS[4], label).path
+            assert [step.probability for step in path] == pytest.approx(ways[likely])
+            assert path[-1].labels == (model.labels.names[label],)
+            node = path_to(model._members[likely].levels.tree, label)[0]
+            below = labels_below(model._members[likely].levels.tree, 0, node)
+            assert set(path[0].labels) <= {model.labels.names[other] for other in below}
+        assert chosen - {0}
+
     def test_answers_of_a_model(self) -> None:
         """Through the public calls: a wide beam ranks all labels by the product along their paths."""
         model = tree_model(head__tree__beam=100).fit(TEXTS, TRUTH, runtime=RUNTIME)
@@ -1050,6 +1156,12 @@ def test_bad_settings_are_named(name: str, value: object) -> None:
         AttentionXml(**{f"head__tree__{name}": value})
     assert str(caught.value).endswith(f"Got {value!r}." if isinstance(value, str) else f"Got {value}.")
     assert "\n" not in str(caught.value)
+
+
+def test_the_largest_arity_is_told() -> None:
+    with pytest.raises(ConfigError, match="a power of two from 2 to 32,768"):
+        AttentionXml(head__tree__arity=1 << 16)
+    assert AttentionXml(head__tree__arity=32_768).config.head.tree.arity == 32_768
 
 
 def test_levels_have_settings_of_their_own() -> None:

@@ -22,7 +22,7 @@ from xmtc.nn.encoders import Encoder
 from xmtc.nn.group import Group
 from xmtc.nn.heads import Head
 from xmtc.nn.network import Network
-from xmtc.nn.tensors import as_array, read_tensor
+from xmtc.nn.tensors import as_array, load_weights
 from xmtc.nn.training import Trainer, TrainingSettings
 from xmtc.runtime import Runtime
 from xmtc.store import State
@@ -120,7 +120,7 @@ class NeuralModel(Model):
         network.head.start_from(torch.from_numpy(self.label_counts / len(material.train)).float())
         if run.workspace.has(done):
             arrays, values = run.workspace.load(done)
-            _load(network, arrays)
+            load_weights(network, arrays)
             return network.eval(), float(values["score"])
         validate = None
         if material.watched is not None:
@@ -257,7 +257,8 @@ class NeuralModel(Model):
             arrays = {name.removeprefix(start): a for name, a in state.arrays.items() if name.startswith(start)}
             if self.config.frozen:
                 arrays[TABLE] = state.arrays[f"0.{TABLE}"]
-            with torch.random.fork_rng(devices=[]):  # the weights that are drawn are replaced at once
+            # The weights that are drawn are replaced at once.
+            with torch.random.fork_rng(devices=[]), memory_told("Use device 'cpu', or a machine with more memory."):
                 self._members.append(self._restored(arrays))
 
     def _member_arrays(self, member: Any) -> dict[str, NDArray[Any]]:
@@ -269,7 +270,7 @@ class NeuralModel(Model):
         network = self._network(
             self._checked_table(arrays[TABLE]), len(self.label_counts), chosen_device(self.runtime), self.runtime
         )
-        _load(network, arrays)
+        load_weights(network, arrays)
         return network.eval()
 
     def _checked_table(self, table: NDArray[Any]) -> NDArray[Any]:
@@ -286,17 +287,6 @@ def member_seed(runtime: Runtime, member: int) -> int:
 
 def _arrays(network: Network) -> dict[str, NDArray[Any]]:
     return {name: as_array(part) for name, part in network.named_parameters()}
-
-
-@torch.no_grad()
-def _load(network: Network, arrays: dict[str, NDArray[Any]]) -> None:
-    for name, part in network.named_parameters():
-        given = read_tensor(arrays[name])
-        if given.dtype != part.dtype:
-            raise ValueError(f"{name} is of {given.dtype} and not {part.dtype}")
-        if given.shape != part.shape:
-            raise ValueError(f"{name} is {tuple(given.shape)} and not {tuple(part.shape)}")
-        part.copy_(given)
 
 
 def _running(sequences: TokenBlock, known: NDArray[np.bool_]) -> float:

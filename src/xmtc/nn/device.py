@@ -59,14 +59,13 @@ def chunk_memory(device: torch.device) -> int:
 
 
 @contextmanager
-def memory_told() -> Iterator[None]:
+def memory_told(
+    remedy: str = "Lower training.batch, text.max_tokens, or the sizes in encoder and head.",
+) -> Iterator[None]:
     """Running out of memory as one line, with what would take less."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "alloc" not in str(error).lower():
             raise
-        raise ConfigError(
-            "there is not enough memory for this network. Lower training.batch, text.max_tokens, or the sizes in "
-            "encoder and head."
-        ) from None
+        raise ConfigError(f"there is not enough memory for this network. {remedy}") from None

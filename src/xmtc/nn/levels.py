@@ -17,6 +17,7 @@ class Level:
     """
 
     def __init__(self, starts: NDArray[np.int64], device: torch.device) -> None:
+        starts = starts.astype(np.int64)  # a file may have them in another type
         self.parents, self.nodes = len(starts) - 1, int(starts[-1])
         counts = np.diff(starts)
         self.most = int(counts.max())
@@ -43,7 +44,7 @@ class Levels:
     def __init__(self, tree: LabelTree, device: torch.device) -> None:
         self.tree = tree
         self.levels = [Level(starts, device) for starts in tree.starts]
-        self.order = torch.from_numpy(np.array(tree.order)).to(device)  # (L,) labels by place
+        self.order = torch.from_numpy(tree.order.astype(np.int64)).to(device)  # (L,) labels by place
         self._device = device
         self._above: dict[int, Tensor] = {}
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from xmtc.nn.tensors import read_tensor
 
 SLICE = 1 << 16
 """Rows that are drawn, averaged or rounded at once."""
@@ -138,12 +142,13 @@ class RowTable:
         return kept
 
     @torch.no_grad()
-    def restore(self, state: Mapping[str, Tensor]) -> None:
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take up what `state` gave, as arrays of a file: read one by one, as each may be large."""
         self._has_average = "average" in state
         if "best" in state:
             self.best = torch.empty(self.rows.shape, dtype=self.rows.dtype)
         for name, part in self.state().items():
-            part.copy_(state[name])
+            part.copy_(read_tensor(state[name]))
 
 
 def narrowed(numbers: Tensor, kind: torch.dtype, salt: Tensor | int) -> Tensor:

@@ -393,7 +393,7 @@ class Trainer:
         self.averages.restore({key: read_tensor(array).to(device) for key, array in averaged.items()})
         if self.lesson.table is not None:
             table = {key.removeprefix("table."): array for key, array in arrays.items() if key.startswith("table.")}
-            self.lesson.table.restore({key: read_tensor(array) for key, array in table.items()})
+            self.lesson.table.restore(table)
         torch.set_rng_state(read_tensor(arrays["random"]))
         if "random.cuda" in arrays and self.loss.is_cuda:
             torch.cuda.set_rng_state(read_tensor(arrays["random.cuda"]), device)

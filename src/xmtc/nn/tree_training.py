@@ -26,11 +26,11 @@ from xmtc.nn.attention import LabelAttention
 from xmtc.nn.device import chunk_memory
 from xmtc.nn.documents import Documents, sorted_batches
 from xmtc.nn.group import Group
-from xmtc.nn.lessons import AllLabels, Candidates, Lesson
+from xmtc.nn.lessons import ROWS, AllLabels, Candidates, Lesson
 from xmtc.nn.levels import Levels
 from xmtc.nn.network import Network
 from xmtc.nn.rows import RowTable
-from xmtc.nn.tensors import read_tensor, written_later
+from xmtc.nn.tensors import checked_tensor, load_weights, written_later
 from xmtc.nn.training import Trainer, TrainingSettings, batch_size
 from xmtc.nn.tree import Found, best_of, chunk_of, level_scores
 from xmtc.progress import Progress
@@ -68,7 +68,8 @@ class TreeSettings(Settings):
 
     def check(self) -> None:
         self.require_range("height", 0, 20)
-        self.require("arity", 2 <= self.arity <= 1 << 15 and self.arity.bit_count() == 1, "a power of two from 2")
+        is_power = self.arity >= 2 and self.arity.bit_count() == 1
+        self.require("arity", is_power and self.arity <= 1 << 15, "a power of two from 2 to 32,768")
         for name in ("cluster_size", "beam"):
             self.require_range(name, 1, 1 << 16)
         self.require("epochs", self.epochs == "same" or self.epochs >= 1, "an integer ≥ 1, or same")
@@ -176,11 +177,7 @@ class TreeTraining:
         network = self.new_network(Candidates.slots(level, parents.shape[1], batch))
         head = network.head
         assert isinstance(head, LabelAttention)
-        above = self.workspace.map(self._done(number - 1))[0]
-        with torch.no_grad():
-            for name, part in network.named_parameters():
-                if part is not head.rows:
-                    part.copy_(read_tensor(above[name]))
+        load_weights(network, self.workspace.map(self._done(number - 1))[0], but=ROWS)
         width = head.rows.shape[1]
         kind, averaged = KINDS[self.tree.rows], settings.averaging != "none"
         table = RowTable(level.nodes, width, place=self.places[number], kind=kind, averaged=averaged)
@@ -259,20 +256,9 @@ class TreeTraining:
         return held.scatter_add_(1, places.clamp(min=0), (places >= 0).long()) > 0
 
 
-@torch.no_grad()
 def load_level(network: Network, arrays: Mapping[str, NDArray[Any]], nodes: int, place: torch.device) -> None:
     """Weights of a trained level; the rows of its nodes are put where they are to be kept."""
     head = network.head
     assert isinstance(head, LabelAttention)
-    for name, part in network.named_parameters():
-        given = read_tensor(arrays[name])
-        is_rows = part is head.rows
-        expected = (nodes if is_rows else part.shape[0], *part.shape[1:]) if part.dim() else ()
-        if given.dtype != part.dtype and not (is_rows and given.dtype in KINDS.values()):
-            raise ValueError(f"{name} is of {given.dtype} and not {part.dtype}")
-        if given.shape != expected:
-            raise ValueError(f"{name} is {tuple(given.shape)} and not {expected}")
-        if is_rows:
-            head.hold(given.to(place))
-        else:
-            part.copy_(given)
+    load_weights(network, arrays, but=ROWS)
+    head.hold(checked_tensor(arrays, ROWS, (nodes, head.rows.shape[1]), *KINDS.values()).to(place))
