@@ -233,6 +233,12 @@ def shallow_levels(labels: int, leaf_size: int, fan_out: int, height: int) -> li
     return [0, *sorted(level for level in range(bits, 0, -_bits(fan_out))[:height])]
 
 
+def shallow_sizes(labels: int, leaf_size: int, fan_out: int, height: int) -> list[tuple[int, int, int]]:
+    """What `shallow_tree` will grow, before it does: nodes, parents and most children of a parent, level by level."""
+    counts = [1 << level for level in shallow_levels(labels, leaf_size, fan_out, height)] + [labels]
+    return [(nodes, parents, -(-nodes // parents)) for parents, nodes in itertools.pairwise(counts)]
+
+
 def unbalanced_tree(
     features: Csr,
     *,

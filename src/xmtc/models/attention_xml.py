@@ -14,11 +14,11 @@ from xmtc.config import Settings
 from xmtc.dataset import Dataset, as_dataset
 from xmtc.explanation import LABELS_SHOWN, Explanation, PathStep, TokenEvidence
 from xmtc.labels.features import positive_features
-from xmtc.labels.tree import LabelTree, shallow_tree
+from xmtc.labels.tree import LabelTree, shallow_sizes, shallow_tree
 from xmtc.models.base import Labels, Mask, Run, Scores
 from xmtc.models.neural import TABLE, Material, NeuralModel, NeuralSettings, member_seed
 from xmtc.nn.attention import LabelAttention
-from xmtc.nn.device import arithmetic, chosen_device
+from xmtc.nn.device import arithmetic, chosen_device, chunk_memory
 from xmtc.nn.documents import Documents
 from xmtc.nn.encoders import BiLstm, Encoder, LstmSettings
 from xmtc.nn.group import Group
@@ -26,7 +26,17 @@ from xmtc.nn.heads import Head
 from xmtc.nn.lessons import ROWS
 from xmtc.nn.levels import Levels
 from xmtc.nn.network import Network
-from xmtc.nn.plan import LevelPlan, Sizes, described, free_memory, level_plan, place_of, placed, product_rate
+from xmtc.nn.plan import (
+    LevelPlan,
+    Sizes,
+    described,
+    free_memory,
+    level_plan,
+    member_size,
+    place_of,
+    placed,
+    product_rate,
+)
 from xmtc.nn.training import batch_size
 from xmtc.nn.tree import TreeNetwork, best_in_trees, scores_in_trees
 from xmtc.nn.tree_training import KINDS, TreeSettings, TreeTraining, load_level
@@ -90,10 +100,10 @@ class AttentionXml(NeuralModel):
         if not self._has_tree:
             return super()._train_member(member, material, group, run)
         device, seed = material.documents.device, member_seed(run.runtime, member)
-        levels = Levels(self._grown(member, material.train, seed, run), device)
-        plans = self._planned(levels, material, group, run.runtime)
+        plans = self._planned(member, material, group, run.runtime)
         for line in described(plans, device) if member == 0 and group.leads else ():
             run.progress.say(line)
+        levels = Levels(self._grown(member, material.train, seed, run), device)
         training = TreeTraining(
             levels,
             material.documents,
@@ -112,8 +122,11 @@ class AttentionXml(NeuralModel):
         networks, score = training.run()
         return TreeNetwork(levels, networks, self.config.head.tree.beam), score
 
-    def _planned(self, levels: Levels, material: Material, group: Group, runtime: Runtime) -> list[LevelPlan]:
-        """What each level's training takes, and where its rows are to be kept; refused where it cannot fit."""
+    def _planned(self, member: int, material: Material, group: Group, runtime: Runtime) -> list[LevelPlan]:
+        """What each level's training takes, and where its rows are to be kept; refused where it cannot fit.
+
+        Members that are trained before the last one stay on the device.
+        """
         tree, training, documents = self.config.head.tree, self.config.training, material.documents
         compute = arithmetic(runtime, documents.device)
         sizes = Sizes(
@@ -131,13 +144,17 @@ class AttentionXml(NeuralModel):
             kept=KINDS[tree.rows].itemsize,
             averaged=training.averaging != "none",
             compute=compute.itemsize,
+            chunk=chunk_memory(documents.device),
         )
-        rate, on_cpu = product_rate(documents.device, compute), documents.device.type == "cpu"
+        rate, kind = product_rate(documents.device, compute), documents.device.type
+        levels = shallow_sizes(len(self.label_counts), tree.cluster_size, tree.arity, tree.height)
         plans = []
-        for number, level in enumerate(levels.levels):
-            epochs, followed = tree.training(training, number).epochs, min(tree.beam, level.parents)
-            plans.append(level_plan(sizes, level.nodes, level.parents, level.most, followed, epochs, rate, on_cpu))
-        return placed(plans, *free_memory(documents.device))
+        for number, (nodes, parents, most) in enumerate(levels):
+            epochs, followed = tree.training(training, number).epochs, min(tree.beam, parents)
+            plans.append(level_plan(sizes, nodes, parents, most, followed, epochs, rate, kind))
+        free, host = free_memory(documents.device)
+        others = (self.config.members - 1 - member) * member_size(sizes, [nodes for nodes, _, _ in levels])
+        return placed(plans, max(0, free - others), host)
 
     def _grown(self, member: int, train: Dataset, seed: int, run: Run) -> LabelTree:
         """The label tree of a member, by the words of the labels' documents; another seed gives another tree."""

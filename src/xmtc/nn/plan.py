@@ -17,19 +17,23 @@ from typing import NamedTuple
 import torch
 
 from xmtc.errors import ConfigError
+from xmtc.nn.answers import DOCUMENTS, TOKENS
 from xmtc.nn.attention import flops
-from xmtc.nn.device import CHUNK_BYTES
 
 COPIES = 7
 """Of a weight that every step changes: itself, its gradient, two moments, an average, the best, and a spare."""
-WORKING = 8
+WORKING = 10
 """Of the rows that a step works on: themselves, gradient, moments, what is put back after capture, and narrow ones."""
 SPARE = 0.9
 """Share of the free memory that is counted on."""
-HEAD_SHARE, LSTM_SHARE = 0.3, 0.25
-"""Of what plain matrix products reach, what the head and the LSTM do."""
-LAUNCH = 2e-5
-"""Seconds for a word of a batch, both ways through an LSTM on CUDA, however few documents there are."""
+SHARES = {"cpu": 0.8, "cuda": 0.3}
+"""Of what plain matrix products reach, what a step does."""
+TRAFFIC = {"cpu": 1e10, "cuda": 2e12}
+"""Bytes a second of passes over tables."""
+LAUNCH = {"cpu": 0.0, "cuda": 3.4e-5}
+"""Seconds for a word of a batch, both ways through an LSTM, however few documents there are."""
+PASSES, ROW_PASSES = 6, 30
+"""Times that a step goes over the word table, for clipping and averaging, and over the rows that it works on."""
 
 TABLE = "the table of rows"
 REMEDIES = {
@@ -38,6 +42,7 @@ REMEDIES = {
     "rows in use": "Lower training.batch or head.tree.beam",
     "candidates": "Lower head.tree.beam",
     "texts": "Lower text.max_tokens",
+    "answers": "Lower head.tree.beam, text.max_tokens or encoder.units",
     TABLE: "Set head.tree.rows=bfloat16, or lower encoder.units",
 }
 
@@ -66,6 +71,8 @@ class Sizes(NamedTuple):
     averaged: bool
     compute: int
     """Bytes of a number in matrix products."""
+    chunk: int
+    """Bytes that a chunk of nodes may take."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +98,12 @@ class LevelPlan:
 
 
 def level_plan(
-    sizes: Sizes, nodes: int, parents: int, most: int, followed: int, epochs: int, rate: float, on_cpu: bool
+    sizes: Sizes, nodes: int, parents: int, most: int, followed: int, epochs: int, rate: float, kind: str
 ) -> LevelPlan:
     """One level: `nodes` below `parents` of up to `most` children, of which `followed` are given for each document.
 
-    `rate` are the operations a second of plain matrix products; the uppermost level has one parent.
+    `rate` are the operations a second of plain matrix products on a device of this `kind`; the uppermost level has one
+    parent.
     """
     scored = nodes if parents == 1 else followed * most
     units = sizes.width // 2
@@ -103,14 +111,21 @@ def level_plan(
     layers = (sizes.width, *sizes.hidden, 1)
     perceptron = sum(before * after for before, after in itertools.pairwise(layers))
     copies = COPIES if sizes.trained_words else 1
+    words = 4 * sizes.words * sizes.word_width
+    held = (2 * sizes.length + 6 * sum(layers[1:])) * sizes.compute  # of a node for each document
+    held += 0 if parents == 1 else sizes.width * (2 * sizes.compute + 4)
+    twice = 1 if kind == "cpu" else 2  # before capture, and in graphs
+    step = sizes.batch * sizes.length * (2 * sizes.word_width + 12 * sizes.width) * sizes.compute
+    at_once = min(DOCUMENTS[kind], max(1, TOKENS[kind] // sizes.length), sizes.documents)
+    read = min(TOKENS[kind], sizes.tokens) * (sizes.word_width + 10 * sizes.width) * sizes.compute
     parts = {
         "texts": 4 * sizes.tokens + 24 * sizes.documents + 8 * sizes.labels,
-        "words": 4 * copies * sizes.words * sizes.word_width,
+        "words": copies * words,
         "encoder": 4 * COPIES * (lstm_weights + perceptron),
-        "steps": CHUNK_BYTES["cpu" if on_cpu else "cuda"]
-        + sizes.batch * sizes.length * (2 * sizes.word_width + 12 * sizes.width) * sizes.compute,
+        "steps": twice * (step + min(sizes.chunk, sizes.batch * scored * held)),
+        "answers": read + at_once * scored * 25 + min(sizes.chunk, at_once * scored * held),
     }
-    table = best = 0
+    slots = table = best = 0
     if parents == 1:
         parts["rows"] = 4 * COPIES * nodes * sizes.width
     else:
@@ -120,11 +135,16 @@ def level_plan(
         table = (3 + sizes.averaged) * sizes.kept * nodes * sizes.width
         best = sizes.kept * nodes * sizes.width
     mean = sizes.tokens / max(1, sizes.documents)
-    head = flops(1, mean, scored, sizes.width, sizes.hidden[0]) / (HEAD_SHARE * rate)
-    lstm = 3 * 2 * mean * lstm_weights / (LSTM_SHARE * rate)
-    launched = 0.0 if on_cpu else LAUNCH * mean / sizes.batch
-    seconds = epochs * sizes.documents * (head + max(lstm, launched))
+    head = flops(1, mean, scored, sizes.width, sizes.hidden[0]) / (SHARES[kind] * rate)
+    lstm = max(6 * mean * lstm_weights / (SHARES[kind] * rate), LAUNCH[kind] * mean / sizes.batch)
+    passed = (PASSES * words if sizes.trained_words else 0) + ROW_PASSES * 4 * slots * sizes.width
+    seconds = epochs * sizes.documents * (head + lstm + passed / TRAFFIC[kind] / sizes.batch)
     return LevelPlan(nodes, parts, table, best, seconds)
+
+
+def member_size(sizes: Sizes, levels: Sequence[int]) -> int:
+    """Bytes of a trained tree: of each level the word table and the rows of its nodes."""
+    return sum(4 * sizes.words * sizes.word_width + sizes.kept * nodes * sizes.width for nodes in levels)
 
 
 def placed(plans: Sequence[LevelPlan], free: int, host: int | None) -> list[LevelPlan]:

@@ -112,16 +112,21 @@ class TreeTraining:
             network = None
             if not self.workspace.has(self._done(level)):
                 network = self._train(level)
+                self._let_go()
             if level + 1 < len(self.levels) and not self.workspace.has(self._listed(level + 1)):
                 self._list_parents(level, network or self._trained(level)[0])
             del network
-            if self.documents.device.type == "cuda":
-                torch.cuda.empty_cache()  # what captured steps held is not to be had otherwise
+            self._let_go()
         networks = []
         for level in range(len(self.levels)):
             network, score = self._trained(level)
             networks.append(network.eval())
         return networks, score
+
+    def _let_go(self) -> None:
+        """Return memory that captured steps held, and that is not to be had otherwise."""
+        if self.documents.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     # ---- parts of the workspace
 
