@@ -20,6 +20,7 @@ from xmtc.labels.tree import (
     balanced_tree,
     binary_tree,
     shallow_levels,
+    shallow_sizes,
     shallow_tree,
     unbalanced_tree,
 )
@@ -500,3 +501,18 @@ class TestBuilders:
             unbalanced_tree(features, depth=1)
         with pytest.raises(ConfigError, match="a larger 'height'"):
             shallow_tree(features, leaf_size=2, fan_out=2, height=1)
+
+
+@pytest.mark.parametrize(
+    ("labels", "leaf_size", "fan_out", "height"), [(300, 4, 4, 2), (97, 8, 8, 3), (5, 8, 2, 4), (1, 2, 2, 1)]
+)
+def test_a_shallow_tree_s_sizes_are_known_before_it_grows(
+    labels: int, leaf_size: int, fan_out: int, height: int
+) -> None:
+    features = sp.random_array((labels, 30), density=0.2, format="csr", rng=np.random.default_rng(0), dtype=np.float32)
+    tree = shallow_tree(features, leaf_size=leaf_size, fan_out=fan_out, height=height)
+    grown = [
+        (tree.nodes(level + 1), tree.nodes(level), int(np.diff(starts).max()))
+        for level, starts in enumerate(tree.starts)
+    ]
+    assert shallow_sizes(labels, leaf_size, fan_out, height) == grown
