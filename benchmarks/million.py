@@ -11,6 +11,9 @@ The words of a label are as rare as the label: all words are numbered. The label
 labels have in common: a fifth as many features as labels, the most widespread ones, without those that are everywhere
 (idf = "plain"), and of these the eight that say most about a label. With all features, or 64 a label, the rarest words
 and the function words hide what labels share, and the labels of a document lie in different branches from the top on.
+That is what `prepare` does; `train` leaves the tree to the model, which takes the 200,000 most widespread words of two
+or more texts, and sets the eight. With 100,000 labels a document then has 2.19 of the 256 uppermost nodes in place of
+2.06.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -67,6 +67,17 @@ def planted_split(documents: int, test: int, **settings: object) -> tuple[Datase
 def planted() -> tuple[Dataset, Dataset, PlantedCorpus]:
     """800 + 200 short texts with 60 labels, the same for the whole session."""
     return planted_split(800, 200, labels=60, seed=7)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """For networks so small that more threads would only wait for each other."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 Xmtc = Callable[..., "subprocess.CompletedProcess[str]"]

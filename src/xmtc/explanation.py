@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-LABELS_SHOWN = 3
-"""Labels that stand for a node of a label tree in an explanation."""
-
 
 @dataclass(frozen=True)
 class TokenEvidence:

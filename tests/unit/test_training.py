@@ -53,13 +53,7 @@ CPU = torch.device("cpu")
 WORDS, LABELS = 20, 5
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """More would only wait for each other over networks this small."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # ---- Adam and clipping

@@ -36,7 +36,7 @@ from xmtc.nn.attention import LabelAttention  # noqa: E402
 from xmtc.nn.documents import Documents, epoch_batches  # noqa: E402
 from xmtc.nn.encoders import BiLstm, LstmSettings  # noqa: E402
 from xmtc.nn.group import Group  # noqa: E402
-from xmtc.nn.lessons import Candidates, distinct  # noqa: E402
+from xmtc.nn.lessons import Candidates, distinct, slots_for  # noqa: E402
 from xmtc.nn.levels import Levels  # noqa: E402
 from xmtc.nn.network import Network  # noqa: E402
 from xmtc.nn.rows import RowTable, narrowed  # noqa: E402
@@ -54,13 +54,7 @@ RUNTIME = Runtime(device="cpu", threads=1, seed=5)
 WORDS = 20
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """More would only wait for each other over networks this small."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 # ---- trees and texts
@@ -415,7 +409,7 @@ def test_steps_on_candidates_equal_a_plain_way(batch: int, followed: int) -> Non
     truth = sp.csr_array((random.random((count, nodes)) < 0.15).astype(np.float32))
     documents = texts_of(count, labels=truth)
     lists = np.stack([random.permutation(parents)[:followed] for _ in range(count)]).astype(np.int32)
-    network = made(Candidates.slots(level, followed, batch), 8, torch.float64)
+    network = made(slots_for(batch, followed, level.parents, level.most), 8, torch.float64)
     assert network.head.labels == min(batch * followed, parents) * level.most
     rows = 2.0 * torch.randn(nodes, 6, dtype=torch.float64)
     table = RowTable(nodes, 6, place=CPU, kind=torch.float64, averaged=False)
@@ -459,7 +453,7 @@ def test_rows_of_no_candidate_stay_with_their_moments() -> None:
     table = RowTable(nodes, 6, place=CPU, kind=torch.float32, averaged=False)
     start = torch.randn(nodes, 6)
     table.draw(lambda low, high: start[low:high])
-    network = made(Candidates.slots(level, 1, 4), 5)
+    network = made(slots_for(4, 1, level.parents, level.most), 5)
     lesson = Candidates(network.head, documents, level, lists, table, group, 4)
     settings = settings_of(batch=4, averaging="none")
     trainer = Trainer(network, documents, settings, seed=3, free=1 << 20, validate=None, lesson=lesson)
@@ -486,7 +480,7 @@ def test_the_best_averaged_rows_are_left(kind: torch.dtype) -> None:
     lists = torch.from_numpy(np.stack([np.random.default_rng(i).permutation(tree.nodes(2))[:2] for i in range(12)]))
     table = RowTable(nodes, 6, place=CPU, kind=kind, averaged=True)
     table.draw(lambda low, high: torch.randn(high - low, 6))
-    network = made(Candidates.slots(level, 2, 4), 5)
+    network = made(slots_for(4, 2, level.parents, level.most), 5)
     lesson = Candidates(network.head, documents, level, lists.int(), table, Group(RUNTIME, CPU), 4)
     seen: list[Tensor] = []
     shown: list[dict[str, Tensor]] = []

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from xmtc.config import Settings
 from xmtc.dataset import Dataset, as_dataset
-from xmtc.explanation import LABELS_SHOWN, Explanation, PathStep, TokenEvidence
+from xmtc.explanation import Explanation, PathStep, TokenEvidence
 from xmtc.labels.features import positive_features
 from xmtc.labels.tree import LabelTree, shallow_sizes, shallow_tree
 from xmtc.models.base import Labels, Mask, Run, Scores
@@ -217,9 +217,7 @@ class AttentionXml(NeuralModel):
         tree, steps = self._members[best], []
         for level, probability in enumerate(answers[best]):
             nodes = tree.levels.tree.node_of(level + 1)
-            below = np.flatnonzero(nodes == nodes[label])
-            often = below[np.argsort(-self.label_counts[below], kind="stable")[:LABELS_SHOWN]]
-            steps.append(PathStep(level + 1, probability, tuple(self.labels.name(int(other)) for other in often)))
+            steps.append(self._path_step(level + 1, probability, np.flatnonzero(nodes == nodes[label])))
         return tuple(steps)
 
     # ---- what is kept of trees

@@ -28,7 +28,7 @@ from xmtc.errors import (
     nearest,
     shown,
 )
-from xmtc.explanation import Explanation
+from xmtc.explanation import Explanation, PathStep
 from xmtc.progress import Progress, silent
 from xmtc.registry import model_class
 from xmtc.runtime import Runtime
@@ -44,6 +44,8 @@ Choice = Iterable[str] | NDArray[Any]
 
 BATCH = 16_384
 """Documents predicted at once; the answer does not depend on it."""
+LABELS_SHOWN = 3
+"""Labels that stand for a node of a label tree in an explanation."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,11 @@ class Model(ABC):
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         raise UnsupportedError(f"{self.name} cannot explain its answers.")
+
+    def _path_step(self, depth: int, probability: float, below: Labels) -> PathStep:
+        """A step to a node of a label tree, told by the most frequent of the labels below it."""
+        often = below[np.argsort(-self.label_counts[below], kind="stable")[:LABELS_SHOWN]]
+        return PathStep(depth, probability, tuple(self.labels.name(int(label)) for label in often))
 
     # ---- what a user calls
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from xmtc.dataset import Csr, Dataset, as_dataset
-from xmtc.explanation import LABELS_SHOWN, Explanation, PathStep
+from xmtc.explanation import Explanation
 from xmtc.labels.tree import LabelTree
 from xmtc.linear.forest import Forest, train_tree
 from xmtc.linear.search import SIGMOID
@@ -119,9 +117,7 @@ class LinearTreeModel(ForestModel):
         row = self._features.transform(as_dataset([text]), self.runtime)
         reasons = self._forest.reasons(row, label)
         evidence = self._features.evidence(text, reasons.weights)
-        path = []
-        for depth, step in enumerate(reasons.path, start=1):
-            often = step.below[np.argsort(-self.label_counts[step.below], kind="stable")[:LABELS_SHOWN]]
-            path.append(PathStep(depth, step.probability, tuple(self.labels.name(int(other)) for other in often)))
+        steps = enumerate(reasons.path, start=1)
+        path = [self._path_step(depth, step.probability, step.below) for depth, step in steps]
         name = self.labels.name(label)
         return Explanation("tokens", text, name, score, tuple(evidence), reasons.bias, tuple(path))

@@ -8,6 +8,7 @@ chunk's loss gradient is formed from its logits and taken back at once, so that 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import torch
@@ -18,6 +19,8 @@ from xmtc.nn.loss import candidate_error, dense_error
 
 ONES = 8
 """Columns beside the values: two of ones, whose mixture is the softmax's denominator; the rest keeps rows aligned."""
+ROW_BYTES = 4
+"""Of a number in the gradient of rows."""
 LARGEST_EXPONENT = 60.0
 """Scores are cut here, both ways, where no maximum is subtracted: thousands of such exponentials add up in range."""
 
@@ -62,16 +65,16 @@ class LabelAttention(Head):
 
     def chunk(self, batch: int, length: int, size: int, free: int) -> int:
         """Labels to take at once so that what is held of them, scores and their gradient above all, is `free` bytes."""
-        return even_chunk(self.labels, free // (batch * self._held(length) * size))
+        return even_chunk(self.labels, free // (batch * held_bytes(length, self._units, size)))
 
     def candidate_chunk(self, batch: int, length: int, size: int, free: int, count: int) -> int:
         """The same of `count` candidates for each document, whose rows and their gradient are held as well."""
-        rows = self.rows.shape[1] * (2 * size + self.rows.itemsize)
-        return even_chunk(count, free // (batch * (self._held(length) * size + rows)))
+        return even_chunk(count, free // (batch * held_bytes(length, self._units, size, self.rows.shape[1])))
 
-    def _held(self, length: int) -> int:
-        """Numbers held of a label for each document."""
-        return 2 * length + 6 * sum(layer.out_features for layer in self.perceptron)
+    @property
+    def _units(self) -> list[int]:
+        """Outputs of each layer."""
+        return [layer.out_features for layer in self.perceptron]
 
     @torch.no_grad()
     def logits(self, states: Tensor, mask: Tensor, low: int, high: int) -> Tensor:
@@ -246,6 +249,11 @@ def _with_a_token(states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]
     mask[:, -1] |= none
     real = (~none)[:, None, None].to(states.dtype)
     return states * real, mask, real
+
+
+def held_bytes(length: int, units: Sequence[int], size: int, row: int = 0) -> int:
+    """Held of a label for each document, in numbers of `size` bytes; `row` is the width of rows that are its own."""
+    return (2 * length + 6 * sum(units)) * size + row * (2 * size + ROW_BYTES)
 
 
 def flops(documents: float, tokens: float, labels: int, width: int, hidden: int) -> float:

@@ -61,7 +61,7 @@ class AllLabels(Lesson):
 class Candidates(Lesson):
     """The children of parents that are given for each document are there or not; nothing is said of other nodes.
 
-    The head has `slots` rows, in which it finds those of the batch; they come from the table and go back there.
+    The head has `slots_for` rows, in which it finds those of the batch; they come from the table and go back there.
     """
 
     def __init__(
@@ -84,11 +84,6 @@ class Candidates(Lesson):
         self._targets = torch.zeros(own, count, device=device)
         self._working: list[Tensor] = []
         self._step = torch.zeros((), device=device)
-
-    @staticmethod
-    def slots(level: Level, parents: int, batch: int) -> int:
-        """Rows that a step needs at most, when each of its documents has so many parents."""
-        return min(batch * parents, level.parents) * level.most
 
     def chunk(self, batch: int, length: int, size: int, free: int) -> int:
         return self.head.candidate_chunk(batch, length, size, free, self._slots.shape[1])
@@ -114,6 +109,11 @@ class Candidates(Lesson):
 
     def put(self) -> None:
         self.table.put(self._numbers, self._working, self._step.int())
+
+
+def slots_for(documents: int, followed: int, parents: int, most: int) -> int:
+    """Rows that a step of so many documents needs at most: `most` below each of the parents that are followed."""
+    return min(documents * followed, parents) * most
 
 
 def distinct(numbers: Tensor, most: int, rest: int) -> Tensor:

@@ -1,6 +1,6 @@
 """What training a label tree will take: memory of each part, where the rows of each level go, and minutes.
 
-It is worked out before anything is trained, so that what cannot fit is refused at once.
+It is worked out before a network is trained or the tree is grown, so that what cannot fit is refused early.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import torch
 
 from xmtc.errors import ConfigError
 from xmtc.nn.answers import DOCUMENTS, TOKENS
-from xmtc.nn.attention import flops
+from xmtc.nn.attention import flops, held_bytes
+from xmtc.nn.lessons import slots_for
 
 COPIES = 7
 """Of a weight that every step changes: itself, its gradient, two moments, an average, the best, and a spare."""
@@ -112,8 +113,7 @@ def level_plan(
     perceptron = sum(before * after for before, after in itertools.pairwise(layers))
     copies = COPIES if sizes.trained_words else 1
     words = 4 * sizes.words * sizes.word_width
-    held = (2 * sizes.length + 6 * sum(layers[1:])) * sizes.compute  # of a node for each document
-    held += 0 if parents == 1 else sizes.width * (2 * sizes.compute + 4)
+    held = held_bytes(sizes.length, layers[1:], sizes.compute, 0 if parents == 1 else sizes.width)
     twice = 1 if kind == "cpu" else 2  # before capture, and in graphs
     step = sizes.batch * sizes.length * (2 * sizes.word_width + 12 * sizes.width) * sizes.compute
     at_once = min(DOCUMENTS[kind], max(1, TOKENS[kind] // sizes.length), sizes.documents)
@@ -129,7 +129,7 @@ def level_plan(
     if parents == 1:
         parts["rows"] = 4 * COPIES * nodes * sizes.width
     else:
-        slots = min(sizes.processes * sizes.batch * followed, parents) * most
+        slots = slots_for(sizes.processes * sizes.batch, followed, parents, most)
         parts["candidates"] = 4 * sizes.documents * followed
         parts["rows in use"] = 4 * WORKING * slots * sizes.width
         table = (3 + sizes.averaged) * sizes.kept * nodes * sizes.width

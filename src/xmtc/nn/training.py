@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -24,6 +22,7 @@ from xmtc.nn.capture import Captured
 from xmtc.nn.documents import Batch, Documents, epoch_batches, length_steps, thinned
 from xmtc.nn.group import Group
 from xmtc.nn.heads import gradient_of
+from xmtc.nn.interrupts import interrupts_held_back
 from xmtc.nn.lessons import ROWS, AllLabels, Lesson
 from xmtc.nn.network import Network
 from xmtc.nn.tensors import read_tensor, written_later
@@ -155,7 +154,7 @@ class Trainer:
         saved = time.perf_counter()
         started = saved - self.course.seconds
         step = self._captured() if self.loss.is_cuda and self.group.size == 1 else self._step
-        with progress.task(title, total=self.total * self.size) as task, _interrupts_held_back() as interrupted:
+        with progress.task(title, total=self.total * self.size) as task, interrupts_held_back() as interrupted:
             task.advance(self.course.step * self.size)
             reported, reported_step = time.perf_counter(), self.course.step
             whole = True  # between steps, where a checkpoint is exact
@@ -407,30 +406,3 @@ def batch_size(settings: TrainingSettings, documents: int, group: Group) -> int:
 
 def _without(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
     return {key: tensor for key, tensor in tensors.items() if key != name}
-
-
-@contextmanager
-def _interrupts_held_back() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C waits for the end of a step, where a checkpoint is exact; pressed again, it does not wait.
-
-    Yields whether it was pressed. A caller's own handler, and threads that get no signals, are left alone.
-    """
-    pressed = False
-
-    def press(*_: object) -> None:
-        nonlocal pressed
-        if pressed:
-            raise KeyboardInterrupt
-        pressed = True
-
-    ours = threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield lambda: False
-        return
-    signal.signal(signal.SIGINT, press)
-    try:
-        yield lambda: pressed
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if pressed:
-        raise KeyboardInterrupt

@@ -26,7 +26,7 @@ from xmtc.nn.attention import LabelAttention
 from xmtc.nn.device import chunk_memory
 from xmtc.nn.documents import Documents, sorted_batches
 from xmtc.nn.group import Group
-from xmtc.nn.lessons import ROWS, AllLabels, Candidates, Lesson
+from xmtc.nn.lessons import ROWS, AllLabels, Candidates, Lesson, slots_for
 from xmtc.nn.levels import Levels
 from xmtc.nn.network import Network
 from xmtc.nn.rows import RowTable
@@ -179,7 +179,7 @@ class TreeTraining:
         level = self.levels.levels[number]
         batch = batch_size(settings, len(documents), self.group)
         parents = self._uploaded(number)
-        network = self.new_network(Candidates.slots(level, parents.shape[1], batch))
+        network = self.new_network(slots_for(batch, parents.shape[1], level.parents, level.most))
         head = network.head
         assert isinstance(head, LabelAttention)
         load_weights(network, self.workspace.map(self._done(number - 1))[0], but=ROWS)
