@@ -63,3 +63,19 @@ def test_two_processes_learn_what_one_learns(tmp_path: Path) -> None:
     together, alone = (xmtc.load(tmp_path / name).score(test, everything) for name in ("together", "alone"))
     assert alone.max() > 2 * alone.min()
     np.testing.assert_allclose(together, alone, rtol=1e-3)
+
+
+def test_the_group_is_left_before_the_interpreter_goes(tmp_path: Path) -> None:
+    """Threads that still talk to others while the interpreter closes down abort the process, now and then."""
+    script = tmp_path / "joins.py"
+    script.write_text(
+        "import atexit, os, torch\n"
+        "atexit.register(lambda: print('joined at the end:', torch.distributed.is_initialized()))\n"
+        "from xmtc.nn.group import Group\n"
+        "from xmtc.runtime import Runtime\n"
+        "Group(Runtime(rank=int(os.environ['RANK']), world_size=2), torch.device('cpu')).wait()\n"
+        "print('joined:', torch.distributed.is_initialized())\n"
+    )
+    done = subprocess.run([*two_processes(), str(script)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("joined: True") == done.stdout.count("joined at the end: False") == 2

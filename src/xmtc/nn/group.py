@@ -6,6 +6,7 @@ starts one. A process alone needs neither.
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -118,5 +119,17 @@ def _joined(runtime: Runtime, device: torch.device) -> Any:
         strategy=DDPStrategy(cluster_environment=Given()),
         precision="32-true",  # types of arithmetic are each network's own
     )
+    ours = not torch.distributed.is_initialized()
     fabric.launch()
+    if ours:
+        atexit.register(_leave)
     return fabric
+
+
+def _leave() -> None:
+    """End the threads that talk to the other processes, before the interpreter goes away under them.
+
+    A thread of gloo's that wants the interpreter while it closes down is killed, and the process aborts with it.
+    """
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
