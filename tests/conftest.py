@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -61,6 +62,13 @@ def planted_split(documents: int, test: int, **settings: object) -> tuple[Datase
         return as_dataset(texts, labels)
 
     return part(0, documents), part(documents, documents + test), corpus
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="session")

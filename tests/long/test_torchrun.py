@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import planted_split
+from tests.conftest import free_port, planted_split
 
 pytest.importorskip("torch")
 pytest.importorskip("lightning")
@@ -32,8 +31,7 @@ def trained(folder: Path, out: str, launched: list[str], settings: tuple[str, ..
 
 
 def two_processes() -> list[str]:
-    port = str(29_500 + os.getpid() % 1000)
-    return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", port]
+    return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
 
 
 @pytest.mark.parametrize(("tree", "lines"), [((), 2), (TREE, 4)])
