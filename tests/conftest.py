@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +18,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from xmtc.data.planted import PlantedCorpus
 from xmtc.dataset import Dataset, as_dataset
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and all they start too: some press it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _SMALL = {"vectors": "random", "corpus.width": 32, "encoder.dropout": 0.2, "training.learning_rate": 0.01}
 QUICK: dict[str, dict[str, object]] = {
