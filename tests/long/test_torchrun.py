@@ -66,14 +66,17 @@ def test_two_processes_learn_what_one_learns(tmp_path: Path) -> None:
 def test_the_group_is_left_before_the_interpreter_goes(tmp_path: Path) -> None:
     """Threads that still talk to others while the interpreter closes down abort the process, now and then."""
     script = tmp_path / "joins.py"
-    script.write_text(
+    script.write_text(  # each process has a file of its own: what both print comes mixed
         "import atexit, os, torch\n"
-        "atexit.register(lambda: print('joined at the end:', torch.distributed.is_initialized()))\n"
+        "from pathlib import Path\n"
+        "out, joined = Path(f'rank-{os.environ[\"RANK\"]}.txt'), torch.distributed.is_initialized\n"
+        "atexit.register(lambda: out.write_text(f'{out.read_text()}, {joined()} at the end'))\n"
         "from xmtc.nn.group import Group\n"
         "from xmtc.runtime import Runtime\n"
         "Group(Runtime(rank=int(os.environ['RANK']), world_size=2), torch.device('cpu')).wait()\n"
-        "print('joined:', torch.distributed.is_initialized())\n"
+        "out.write_text(f'{joined()} after joining')\n"
     )
-    done = subprocess.run([*two_processes(), str(script)], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([*two_processes(), str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("joined: True") == done.stdout.count("joined at the end: False") == 2
+    for rank in range(2):
+        assert (tmp_path / f"rank-{rank}.txt").read_text() == "True after joining, False at the end"
