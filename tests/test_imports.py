@@ -18,7 +18,7 @@ TIERS = [
     {"topk"},
     {"store"},
     {"workspace"},
-    {"data", "text", "labels", "metrics"},
+    {"data", "text", "labels", "metrics", "decisions"},
     {"linear", "nn", "evaluation", "conversion"},
     {"models"},
     {"bulk", "restrict"},
@@ -26,8 +26,8 @@ TIERS = [
     {"experiments", "cli", "server"},
 ]
 RANK = {room: rank for rank, tier in enumerate(TIERS) for room in tier}
-WITHOUT_TORCH = ("data", "labels", "metrics")
-SIDEWAYS: set[tuple[str, str]] = set()  # rooms of one tier that may use each other
+WITHOUT_TORCH = ("data", "labels", "metrics", "decisions")
+SIDEWAYS = {("decisions", "metrics")}  # rooms of one tier that may use each other
 
 
 def modules() -> list[Path]:
