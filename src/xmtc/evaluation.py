@@ -22,7 +22,7 @@ from xmtc.dataset import Csr, Dataset, LabelIndex, align_labels
 from xmtc.errors import ConfigError, DataError, shown
 from xmtc.files import replace_file
 from xmtc.labels.propensity import inverse_propensities
-from xmtc.metrics import FrequencyGroup, Interval, Parts
+from xmtc.metrics import FrequencyGroup, Interval, Parts, Reliability
 from xmtc.metrics.groups import Ties
 from xmtc.topk import TopK
 
@@ -105,6 +105,8 @@ class Evaluation:
     """By denominator."""
     parts: dict[str, Parts] = field(default_factory=dict, repr=False)
     """Of each document, where there are intervals."""
+    reliability: Reliability | None = None
+    """Of the scores; None where they are no probabilities."""
 
     def to_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {**self.metrics, "documents": self.documents, "seconds": round(self.seconds, 4)}
@@ -117,6 +119,8 @@ class Evaluation:
             }
         if self.tail:
             out["tail"] = self.tail
+        if (found := self.reliability) is not None:
+            out["reliability"] = {f"ECE@{found.k}": found.error, "bins": [dict(vars(each)) for each in found.bins]}
         return out
 
 
@@ -179,6 +183,7 @@ def judge(
         groups,
         _tail(test, truth, counts, scorer) if scope.tail else {},
         parts,
+        metrics.reliability(predictions, truth, max(KS)),
     )
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +16,7 @@ KINDS = ("P", "nDCG", "PSP", "PSnDCG", "R", "microF1", "macroF1", "coverage")
 NAMES = [f"{kind}@{k}" for kind in KINDS for k in (1, 3, 5)]
 
 
-def scores(folder: Path, test: Path, place: Path, *more: object) -> dict[str, float]:
+def scores(folder: Path, test: Path, place: Path, *more: object) -> dict[str, Any]:
     call("evaluate", folder, test, "--json", place / "scores.json", *more)
     return dict(json.loads((place / "scores.json").read_text()))
 
@@ -33,7 +36,7 @@ class TestEvaluate:
     def test_table_and_json_agree(self, ova: Path, data: Path, tmp_path: Path) -> None:
         done = call("evaluate", ova, data / "test.jsonl", "--json", tmp_path / "s.json")
         found = json.loads((tmp_path / "s.json").read_text())
-        assert set(found) == {*NAMES, "documents", "seconds"}
+        assert set(found) == {*NAMES, "documents", "seconds", "reliability"}
         assert found["documents"] == 100
         assert found["seconds"] > 0
         assert all(0 <= found[name] <= 1 for name in NAMES)
@@ -155,6 +158,9 @@ class TestPredictions:
             *("--json", tmp_path / "s.json"),
         )
         found = json.loads((tmp_path / "s.json").read_text())
+        reliability, others = (each.pop("reliability") for each in (found, expected))
+        assert reliability["ECE@5"] == pytest.approx(others["ECE@5"])
+        assert reliability["bins"] == [pytest.approx(each) for each in others["bins"]]
         assert found == {**{key: pytest.approx(value) for key, value in expected.items()}, "seconds": 0.0}
         assert "\n100 documents\n" in done.out
         assert "test labels unseen in training: 0" in done.out
@@ -289,6 +295,117 @@ class TestCloserLooks:
         assert "is named for two things" in mistake("evaluate", ova, test, "--json", one, "--per-label", one)
         assert "there is no folder" in mistake("evaluate", ova, test, "--per-label", tmp_path / "no" / "l.csv")
         assert "is the file that is read" in mistake("evaluate", ova, test, "--per-label", test)
+
+
+class TestReliability:
+    """Scores as probabilities: the line, the table of bins, the picture."""
+
+    @pytest.fixture
+    @staticmethod
+    def beyond(tmp_path: Path) -> tuple[Path, Path]:
+        """Predictions with a score above 1, and their test file."""
+        (tmp_path / "p.jsonl").write_text('{"labels": [["a", 1.5]]}\n{"labels": [["a", 0.5]]}\n')
+        (tmp_path / "t.jsonl").write_text('{"text": "x", "labels": ["a"]}\n{"text": "y", "labels": ["b"]}\n')
+        return tmp_path / "p.jsonl", tmp_path / "t.jsonl"
+
+    def test_the_line_comes_after_the_metrics(self, ova: Path, data: Path, tmp_path: Path) -> None:
+        done = call("evaluate", ova, data / "test.jsonl", "--json", tmp_path / "s.json")
+        table, line, *_ = done.out.split("\n\n")
+        assert table.splitlines()[-1].startswith("coverage@5")
+        told = json.loads((tmp_path / "s.json").read_text())["reliability"]
+        error = told["ECE@5"]
+        assert line == f"expected calibration error of the first 5 labels: {error:.4f} (15 bins of equal mass)"
+        counts = [each["count"] for each in told["bins"]]
+        assert max(counts) - min(counts) <= 1
+        assert sum(each["count"] * abs(each["confidence"] - each["accuracy"]) for each in told["bins"]) / sum(
+            counts
+        ) == pytest.approx(error)
+        hits = sum(each["count"] * each["accuracy"] for each in told["bins"])
+        assert hits == pytest.approx(100 * 5 * json.loads((tmp_path / "s.json").read_text())["P@5"])
+        assert done.err == ""
+
+    def test_the_picture_is_written_whole_and_the_bins_are_told(self, ova: Path, data: Path, tmp_path: Path) -> None:
+        file = tmp_path / "r.SVG"
+        file.write_text("an older picture")
+        done = call("evaluate", ova, data / "test.jsonl", "--reliability", file, "--json", tmp_path / "s.json")
+        assert done.err == f"{file}: reliability diagram\n"
+        picture = ElementTree.fromstring(file.read_text(encoding="utf-8"))
+        assert len(picture.findall(".//{*}circle[@class='bin']")) == 15
+        assert str(ova)[-20:] in (picture.findtext("{*}title") or "")
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["r.SVG", "s.json"]
+        bins = json.loads((tmp_path / "s.json").read_text())["reliability"]["bins"]
+        header, _, *rows = done.out.split("\n\n")[2].splitlines()
+        assert header.split("  ")[0] == "scores"
+        assert [row.split() for row in rows] == [
+            [
+                *(f"{each['lowest']:.4f}", "to", f"{each['highest']:.4f}"),
+                *(f"{each['confidence']:.4f}", f"{each['accuracy']:.4f}", str(each["count"])),
+            ]
+            for each in bins
+        ]
+
+    def test_of_predictions(self, ova: Path, data: Path, tmp_path: Path) -> None:
+        path, test = tmp_path / "p.jsonl", data / "test.jsonl"
+        call("predict", ova, test, "--output", path)
+        done = call("evaluate", "--predictions", path, test, "--reliability", tmp_path / "r.svg")
+        expected = call("evaluate", ova, test, "--reliability", tmp_path / "s.svg")
+        assert done.out.split("\n\n")[1:3] == expected.out.split("\n\n")[1:3]
+        assert (tmp_path / "r.svg").is_file()
+
+    def test_predictions_with_other_scores(self, beyond: tuple[Path, Path], tmp_path: Path) -> None:
+        path, test = beyond
+        done = call("evaluate", "--predictions", path, test)
+        assert done.out.split("\n\n")[1] == "scores are no probabilities: some lie outside 0 to 1"
+        out, told = tmp_path / "r.svg", tmp_path / "s.json"
+        asked = ("evaluate", "--predictions", path, test, "--reliability", out, "--json", told)
+        said = mistake(*asked)
+        assert said == f"{out}: there is nothing to draw, scores are no probabilities: some lie outside 0 to 1."
+        assert call(*asked, ok=False).out == done.out  # the metrics are not lost
+        assert "reliability" not in json.loads(told.read_text())
+        assert not out.exists()
+
+    def test_a_model_with_other_scores(self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("xmtc.metrics.reliability", lambda *_: None)
+        rows = '{"text": "x", "labels": ["a"]}\n{"text": "y", "labels": ["b"]}\n'
+        (test := tmp_path / "t.jsonl").write_text(rows)
+        call("train", test, "--model", "popularity", "--out", tmp_path / "m")
+        done = call("evaluate", tmp_path / "m", test)
+        remedy = "scores are no probabilities: xmtc calibrate DIR VALID makes them so"
+        assert done.out.split("\n\n")[1] == remedy
+        out = tmp_path / "r.svg"
+        said = mistake("evaluate", tmp_path / "m", test, "--reliability", out)
+        assert said == f"{out}: there is nothing to draw, {remedy}."
+        assert not out.exists()
+
+    def test_without_predictions(self, beyond: tuple[Path, Path], tmp_path: Path) -> None:
+        path, test = beyond
+        path.write_text('{"labels": []}\n{"labels": []}\n')
+        asked = ("evaluate", "--predictions", path, test)
+        assert "\n\nno document has a predicted label\n" in call(*asked).out
+        out = tmp_path / "r.svg"
+        said = mistake(*asked, "--reliability", out)
+        assert said == f"{out}: there is nothing to draw, no document has a predicted label."
+
+    @pytest.mark.parametrize("name", ["r.png", "r", "svg", "r.svg.gz"])
+    def test_pictures_are_svg(self, ova: Path, data: Path, tmp_path: Path, name: str) -> None:
+        asked = ("evaluate", ova, data / "test.jsonl", "--reliability", tmp_path / name)
+        assert mistake(*asked) == f"{tmp_path / name}: pictures are SVG. Let the name end in .svg."
+        assert call(*asked, ok=False).out == ""  # refused before the work, not after it
+        assert not list(tmp_path.iterdir())
+
+    def test_places_that_cannot_be_written(self, ova: Path, data: Path, tmp_path: Path) -> None:
+        asked = ("evaluate", ova, data / "test.jsonl", "--reliability")
+        missing, folder, one = tmp_path / "no" / "r.svg", tmp_path / "f.svg", tmp_path / "one.svg"
+        folder.mkdir()
+        assert mistake(*asked, missing) == f"{missing}: there is no folder {missing.parent}. Make it first."
+        assert mistake(*asked, folder) == f"{folder}: is a folder. Name a file to write to."
+        same = os.path.join(tmp_path, "f.svg", "..", "one.svg")
+        for option, other in (("--json", one), ("--per-label", one), ("--json", same)):
+            assert "is named for two things. Choose another name" in mistake(*asked, one, option, other)
+        precious = tmp_path / "t.svg"
+        precious.write_text((data / "test.jsonl").read_text())
+        assert "is the file that is read" in mistake("evaluate", ova, precious, "--reliability", precious)
+        assert not one.exists()
 
 
 class TestCompareClosely:

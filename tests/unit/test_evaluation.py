@@ -21,7 +21,7 @@ from xmtc.data.planted import PlantedCorpus
 from xmtc.dataset import Dataset, as_dataset
 from xmtc.errors import ConfigError, DataError
 from xmtc.evaluation import Evaluation, Scope, judge, judge_file, most_filtered, write_per_label
-from xmtc.metrics import tail_precision
+from xmtc.metrics import ReliabilityBin, reliability, tail_precision
 from xmtc.models.base import Model
 from xmtc.registry import model_class
 from xmtc.topk import TopK
@@ -410,6 +410,48 @@ class TestCloserLooks:
             assert found[name] == pytest.approx(expected)
         held = sp.csr_array([[float(key in row) for key in rare] for row in truth])
         assert found == tail_precision(scores, held)
+
+    def test_reliability_is_of_what_is_measured(self, tmp_path: Path) -> None:
+        """The best label of the first document, a hit, is filtered, and its sixth, another, moves up."""
+        rows = [[(key, 0.9 - 0.1 * rank) for rank, key in enumerate("abcdef")], [("b", 0.75)]]
+        path, pairs = tmp_path / "p.jsonl", tmp_path / "f.txt"
+        path.write_text("".join(json.dumps({"labels": row}) + "\n" for row in rows))
+        test = as_dataset(["x", "y"], [["a", "f"], ["b"]])
+        found = judge_file(path, test, Scope()).reliability
+        assert found is not None
+        assert [round(each.lowest, 4) for each in found.bins] == [0.5, 0.6, 0.7, 0.75, 0.8, 0.9]
+        assert [each.accuracy for each in found.bins] == [0, 0, 0, 1, 0, 1]
+        (tmp_path / "lbl.json").write_text("".join(f'{{"uid": "{key}", "title": "{key}"}}\n' for key in "abcdef"))
+        pairs.write_text("0 0\n")
+        found = judge_file(path, test, Scope(filter_file=pairs)).reliability
+        assert found is not None
+        assert [round(each.lowest, 4) for each in found.bins] == [0.4, 0.5, 0.6, 0.7, 0.75, 0.8]
+        assert [each.accuracy for each in found.bins] == [1, 0, 0, 0, 1, 0]
+
+    def test_reliability_in_json(self, sets: tuple[Dataset, Dataset], model: Model) -> None:
+        evaluation = workflows.evaluate(model, sets[1])
+        found = evaluation.reliability
+        assert found == reliability(model.predict(sets[1], 5), evaluation.truth, 5)
+        assert found is not None
+        told = json.loads(json.dumps(evaluation.to_json()))["reliability"]
+        assert told["ECE@5"] == found.error
+        assert len(told["bins"]) == len(found.bins) == 15
+        assert list(told["bins"][0]) == ["count", "confidence", "accuracy", "lowest", "highest"]
+        assert [ReliabilityBin(**each) for each in told["bins"]] == list(found.bins)
+
+    def test_reliability_looks_at_five_labels_however_deep_the_predictions(
+        self, sets: tuple[Dataset, Dataset], model: Model
+    ) -> None:
+        deep = workflows.evaluate(model, sets[1], groups=True)
+        assert deep.predictions.k > 5
+        assert deep.reliability == workflows.evaluate(model, sets[1]).reliability
+
+    def test_scores_that_are_no_probabilities(self, tmp_path: Path) -> None:
+        path = tmp_path / "p.jsonl"
+        path.write_text('{"labels": [["a", 1.5]]}\n{"labels": [["b", 0.5]]}\n')
+        found = judge_file(path, as_dataset(["x", "y"], [["a"], ["b"]]), Scope())
+        assert found.reliability is None
+        assert "reliability" not in found.to_json()
 
     def test_the_tail_takes_a_model(self, sets: tuple[Dataset, Dataset], model: Model) -> None:
         with pytest.raises(ConfigError, match="takes a model"):

@@ -15,7 +15,19 @@ import scipy.sparse as sp
 from xmtc.dataset import LabelIndex
 from xmtc.errors import DataError
 from xmtc.labels.propensity import inverse_propensities
-from xmtc.metrics import evaluate, ndcg, precision, psndcg, psp, recall, scorer
+from xmtc.metrics import (
+    document_f1,
+    evaluate,
+    macro_f1,
+    micro_f1,
+    ndcg,
+    precision,
+    psndcg,
+    psp,
+    recall,
+    scorer,
+    set_scores,
+)
 from xmtc.topk import TopK
 
 SECOND = 1 / math.log2(3)  # the discount of rank 2; rank 1 has 1, rank 3 has 1/2
@@ -62,6 +74,54 @@ def test_psndcg_is_psp_with_discounts() -> None:
     reached = (3 + 1 / 2) + 4
     attainable = (3 + 1 * SECOND) + (4 + 2 * SECOND + 1 / 2)
     assert psndcg(PREDICTED, TRUTH, 3, INVERSE) == pytest.approx(reached / attainable)
+
+
+def test_document_f1_is_the_mean_over_documents() -> None:
+    # At 3: two hits of two true and three returned, none, one hit of three true and one returned.
+    assert document_f1(PREDICTED, TRUTH, 3) == pytest.approx((4 / 5 + 0 + 2 / 4) / 3)
+    assert document_f1(PREDICTED, TRUTH, 1) == pytest.approx((2 / 3 + 0 + 2 / 4) / 3)
+    assert document_f1(np.array([[-1], [0]]), matrix([[], [0]], 1), 1) == 0.5  # neither true nor returned: 0
+
+
+def test_set_scores_take_whole_rows() -> None:
+    values = set_scores(PREDICTED, TRUTH)
+    assert list(values) == ["micro", "macro", "document", "precision", "recall", "labels"]
+    assert values["micro"] == micro_f1(PREDICTED, TRUTH, 3) == pytest.approx(2 * 3 / (5 + 7))
+    assert values["macro"] == macro_f1(PREDICTED, TRUTH, 3)
+    assert values["document"] == document_f1(PREDICTED, TRUTH, 3)
+    assert values["precision"] == pytest.approx(3 / 7)
+    assert values["recall"] == pytest.approx(3 / 5)
+    assert values["labels"] == pytest.approx(7 / 3)
+
+
+def test_set_scores_without_predictions_or_truth_are_zero() -> None:
+    for predicted in (np.empty((3, 0), dtype=np.int64), np.full((3, 2), -1)):
+        assert set(set_scores(predicted, TRUTH).values()) == {0.0}
+    values = set_scores(PREDICTED, matrix([[], [], []], 4))
+    assert values.pop("labels") == pytest.approx(7 / 3)
+    assert set(values.values()) == {0.0}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_set_scores_agree_with_sklearn(seed: int) -> None:
+    peer = pytest.importorskip("sklearn.metrics")
+    generator = np.random.default_rng(seed)
+    predicted = generator.integers(-1, 12, (80, 6))  # pads and repeats
+    truth = generator.random((80, 12)) < generator.random((80, 1)) / 2
+    predicted[:4], truth[2:6] = -1, False
+    for k in (1, 3, 6):
+        returned = np.zeros((80, 13), dtype=bool)
+        np.put_along_axis(returned, predicted[:, :k], True, axis=1)  # a pad marks the last
+        how = {"y_true": truth, "y_pred": returned[:, :-1], "zero_division": 0}
+        expected = peer.f1_score(**how, average="samples")
+        assert document_f1(predicted, sp.csr_array(truth.astype(float)), k) == pytest.approx(expected)
+        values = set_scores(predicted[:, :k], sp.csr_array(truth.astype(float)))
+        assert values["document"] == pytest.approx(expected)
+        assert values["micro"] == pytest.approx(peer.f1_score(**how, average="micro"))
+        assert values["macro"] == pytest.approx(peer.f1_score(**how, average="macro"))
+        assert values["precision"] == pytest.approx(peer.precision_score(**how, average="micro"))
+        assert values["recall"] == pytest.approx(peer.recall_score(**how, average="micro"))
+        assert values["labels"] == pytest.approx(returned[:, :-1].sum() / 80)
 
 
 def test_evaluate_names_in_order() -> None:

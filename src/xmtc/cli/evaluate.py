@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xmtc.cli.common import Device, Threads, check_choice, check_writable, make_runtime, say
+from xmtc.cli.common import Device, Threads, check_choice, check_writable, make_runtime, say, tell
 from xmtc.cli.reading import Labels, reads_documents
-from xmtc.errors import ConfigError
+from xmtc.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from xmtc.evaluation import Evaluation, Scope
+    from xmtc.metrics import Reliability
     from xmtc.runtime import Runtime
 
 UnknownLabels = Annotated[
@@ -49,6 +50,9 @@ def evaluate(
     per_label: Annotated[
         Path | None, typer.Option(help="Write support, suggestions and hits of each label here (CSV).", metavar="FILE")
     ] = None,
+    reliability: Annotated[
+        Path | None, typer.Option(help="Draw scores against shares of hits into this SVG file.", metavar="FILE")
+    ] = None,
     groups: Annotated[bool, typer.Option("--groups", help="AUC and AUPR of frequent and rare labels apart.")] = False,
     tail: Annotated[bool, typer.Option("--tail", help="P@k of the ten rarest labels over all documents.")] = False,
     bootstrap: Bootstrap = 0,
@@ -62,7 +66,8 @@ def evaluate(
 ) -> None:
     """Measure a model, or anybody's predictions, on a test file.
 
-    P, nDCG, PSP, PSnDCG, R, F1 and coverage at 1, 3 and 5, in percent; fractions in the JSON file.
+    P, nDCG, PSP, PSnDCG, R, F1 and coverage at 1, 3 and 5, in percent; fractions in the JSON file. Where scores are
+    probabilities, also how far they are from the shares of hits.
     """
     from xmtc.evaluation import Scope, write_per_label
     from xmtc.store import write_json
@@ -71,11 +76,13 @@ def evaluate(
     if len(folders) != (0 if predictions else 1):
         raise ConfigError("evaluate needs a model folder and a test file, or --predictions FILE and a test file.")
     check_choice("--unknown-labels", unknown_labels, ("count", "drop"))
-    for written in (json_file, per_label):
-        for read in (test, predictions, train, labels, filter_file):
-            check_writable(written, read)
-    if json_file is not None and json_file == per_label:
-        raise ConfigError(f"{json_file}: is named for two things. Choose another name for one of them.")
+    outputs = [path for path in (json_file, per_label, reliability) if path is not None]
+    for written in outputs:
+        check_writable(written, test, predictions, train, labels, filter_file)
+        if [path.resolve() for path in outputs].count(written.resolve()) > 1:
+            raise ConfigError(f"{written}: is named for two things. Choose another name for one of them.")
+    if reliability is not None and reliability.suffix.lower() != ".svg":
+        raise ConfigError(f"{reliability}: pictures are SVG. Let the name end in .svg.")
     if tail and predictions is not None:
         raise ConfigError("--tail scores given labels, which takes a model. Leave it out with --predictions.")
     _check_filter(filter_file, options)
@@ -95,7 +102,14 @@ def evaluate(
         write_json(json_file, result.to_json())
     if per_label is not None:
         write_per_label(result, per_label)
-    _report(name, result, scope)
+    if reliability is not None and result.reliability is not None:
+        _draw(name, result.reliability, reliability)
+    remedy = "xmtc calibrate DIR VALID makes them so" if predictions is None else "some lie outside 0 to 1"
+    _report(name, result, scope, remedy, bins=reliability is not None)
+    if reliability is not None:
+        if result.reliability is None:
+            raise DataError(f"{reliability}: there is nothing to draw, {_no_reliability(result, remedy)}.")
+        tell(f"{reliability}: reliability diagram")
 
 
 def _check_filter(filter_file: Path | None, options: Any) -> None:
@@ -143,10 +157,30 @@ def _of_predictions(
     )
 
 
-def _report(name: str, result: Evaluation, scope: Scope) -> None:
+def _draw(name: str, found: Reliability, path: Path) -> None:
+    from xmtc.data.reliability import reliability_picture
+    from xmtc.files import replace_file
+
+    with replace_file(path) as stream:
+        stream.write(reliability_picture(name, found).encode())
+
+
+def _no_reliability(result: Evaluation, remedy: str) -> str:
+    """Why scores were not held against shares of hits."""
+    predicted = bool((result.predictions.labels >= 0).any())
+    return f"scores are no probabilities: {remedy}" if predicted else "no document has a predicted label"
+
+
+def _report(name: str, result: Evaluation, scope: Scope, remedy: str, *, bins: bool) -> None:
     from xmtc.cli import show
 
     say(show.metrics_table({name: result.metrics}, {name: result.intervals}))
+    if result.reliability is None:
+        say("\n" + _no_reliability(result, remedy))
+    else:
+        say("\n" + show.reliability_words(result.reliability))
+        if bins:
+            say("\n" + show.reliability_table(result.reliability))
     if result.groups:
         say("\n" + show.groups_table(result.groups))
     if result.tail:

@@ -20,7 +20,7 @@ from xmtc.explanation import (
 from xmtc.topk import TopK
 
 if TYPE_CHECKING:
-    from xmtc.metrics import FrequencyGroup, Interval
+    from xmtc.metrics import FrequencyGroup, Interval, Reliability
 
 
 def table(
@@ -88,6 +88,26 @@ def tail_table(tail: Mapping[str, Mapping[str, float]]) -> str:
     cuts = list(next(iter(tail.values())))
     rows = [[f"Σ {name}(documents, k)", *(f"{100 * values[cut]:.2f}" for cut in cuts)] for name, values in tail.items()]
     return table(["rarest labels, over", *cuts], rows, right=range(1, len(cuts) + 1))
+
+
+def reliability_words(found: Reliability) -> str:
+    """How far scores are from probabilities."""
+    bins = f"{len(found.bins)} bin{'' if len(found.bins) == 1 else 's'} of equal mass"
+    return f"expected calibration error of the first {found.k} labels: {found.error:.4f} ({bins})"
+
+
+def reliability_table(found: Reliability) -> str:
+    """Mean score and share of hits of each bin, lowest scores first."""
+    rows = [
+        [
+            f"{each.lowest:.4f} to {each.highest:.4f}",
+            f"{each.confidence:.4f}",
+            f"{each.accuracy:.4f}",
+            f"{each.count:,}",
+        ]
+        for each in found.bins
+    ]
+    return table(["scores", "mean score", "share of hits", "pairs"], rows, right=(1, 2, 3))
 
 
 def overlap_table(tops: Mapping[str, TopK], cuts: Sequence[int] = (1, 3, 5)) -> str:

@@ -103,12 +103,13 @@ def picture(name: str, description: Description, other_name: str | None = None) 
     return sheet(" and ".join(names), width, height, parts)
 
 
-def sheet(title: str, width: int, height: int, parts: Sequence[str]) -> str:
-    """An SVG on white with what is drawn on it."""
+def sheet(title: str, width: int, height: int, parts: Sequence[str], description: str = "") -> str:
+    """An SVG on white with what is drawn on it; the description is for those who do not see it."""
     head = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         f'font-family="{FONT}" role="img">',
         f"<title>{safe(title)}</title>",
+        *([f"<desc>{safe(description)}</desc>"] if description else []),
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
     ]
     return "\n".join([*head, *parts, "</svg>", ""])

@@ -1,10 +1,21 @@
 """Measures of a ranking against the true labels, and the statistics of the field: pure functions."""
 
+from xmtc.metrics.calibration import Reliability, ReliabilityBin, reliability
 from xmtc.metrics.groups import FrequencyGroup, frequency_groups
 from xmtc.metrics.ranking import Parts, document_parts, evaluate, ndcg, precision, psndcg, psp, recall
 from xmtc.metrics.resampling import Interval, bootstrap, bootstrap_difference
 from xmtc.metrics.scorer import scorer
-from xmtc.metrics.sets import LabelCounts, coverage, evaluate_sets, macro_f1, micro_f1, overlap, per_label
+from xmtc.metrics.sets import (
+    LabelCounts,
+    coverage,
+    document_f1,
+    evaluate_sets,
+    macro_f1,
+    micro_f1,
+    overlap,
+    per_label,
+    set_scores,
+)
 from xmtc.metrics.significance import average_ranks, wilcoxon
 from xmtc.metrics.tail import rarest_labels, tail_precision
 
@@ -13,10 +24,13 @@ __all__ = [
     "Interval",
     "LabelCounts",
     "Parts",
+    "Reliability",
+    "ReliabilityBin",
     "average_ranks",
     "bootstrap",
     "bootstrap_difference",
     "coverage",
+    "document_f1",
     "document_parts",
     "evaluate",
     "evaluate_sets",
@@ -31,7 +45,9 @@ __all__ = [
     "psp",
     "rarest_labels",
     "recall",
+    "reliability",
     "scorer",
+    "set_scores",
     "tail_precision",
     "wilcoxon",
 ]

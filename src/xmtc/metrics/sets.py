@@ -57,6 +57,11 @@ def macro_f1(predicted: Predicted, truth: Truth, k: int) -> float:
     return _macro_f1(_compare(predicted, truth, [k]), k)
 
 
+def document_f1(predicted: Predicted, truth: Truth, k: int) -> float:
+    """The mean of the documents' F1; 0 for one that neither holds nor gets a label."""
+    return _document_f1(_compare(predicted, truth, [k]), k)
+
+
 def coverage(predicted: Predicted, truth: Truth, k: int) -> float:
     """Of the labels that are true somewhere, the share that is a hit somewhere; 0 when there are none."""
     return _coverage(_compare(predicted, truth, [k]), k)
@@ -69,6 +74,24 @@ def evaluate_sets(predicted: Predicted, truth: Truth, ks: Iterable[int] = (1, 3,
     values = {f"microF1@{k}": _micro_f1(sets, k) for k in ks}
     values |= {f"macroF1@{k}": _macro_f1(sets, k) for k in ks}
     return values | {f"coverage@{k}": _coverage(sets, k) for k in ks}
+
+
+def set_scores(predicted: Predicted, truth: Truth) -> dict[str, float]:
+    """Whole rows taken as the answer: F1 as "micro", "macro" and "document", "precision" and "recall", "labels".
+
+    Precision and recall are over all (document, label) pairs; "labels" is how many a document gets on average.
+    """
+    k = max(label_numbers(predicted).shape[1], 1)
+    sets = _compare(predicted, truth, [k])
+    hits, returned = _hits(sets, k), int(sets.mentions.sum())
+    return {
+        "micro": _micro_f1(sets, k),
+        "macro": _macro_f1(sets, k),
+        "document": _document_f1(sets, k),
+        "precision": float(ratio(hits, returned)),
+        "recall": float(ratio(hits, len(sets.found.labels))),
+        "labels": returned / sets.found.documents,
+    }
 
 
 def per_label(predicted: Predicted, truth: Truth, k: int) -> LabelCounts:
@@ -116,13 +139,22 @@ def _compare(predicted: Predicted, truth: Truth, ks: list[int]) -> _Sets:
     return _Sets(found, returned, first_mentions(returned), columns=truth.shape[1])
 
 
+def _hits(sets: _Sets, k: int) -> int:
+    return int((sets.found.ranks < k).sum())
+
+
 def _micro_f1(sets: _Sets, k: int) -> float:
-    hits = int((sets.found.ranks < k).sum())
-    return float(ratio(2 * hits, len(sets.found.labels) + int(sets.mentions[:, :k].sum())))
+    return float(ratio(2 * _hits(sets, k), len(sets.found.labels) + int(sets.mentions[:, :k].sum())))
 
 
 def _macro_f1(sets: _Sets, k: int) -> float:
     return float(ratio(_per_label(sets, k).f1.sum(), sets.columns))
+
+
+def _document_f1(sets: _Sets, k: int) -> float:
+    rows = sets.found.rows[sets.found.ranks < k]
+    hits = np.bincount(rows, minlength=sets.found.documents)  # (n,)
+    return float(ratio(2 * hits, sets.found.sizes + sets.mentions[:, :k].sum(axis=1)).mean())
 
 
 def _coverage(sets: _Sets, k: int) -> float:
