@@ -187,7 +187,7 @@ def test_the_threshold_stands_halfway_and_still_parts_neighbours() -> None:
     truth = sp.csr_array(np.array([[1.0], [0.0]]))
     tuned = tune("global", "micro", labels, np.array([[0.75], [0.25]], dtype=np.float32), truth, label_count=1)
     assert tuned.value == 0.5
-    for high in np.float32([1.0, 0.3, 1e-40, -2.5, 3e38]):
+    for high in np.float32([1.0, 1.0000001, 0.3, 1e-40, -2.5, 3e38]):  # rounded, halfway is one or the other
         scores = np.array([[high], [np.nextafter(high, np.float32(-np.inf))]], dtype=np.float32)
         tuned = tune("global", "micro", labels, scores, truth, label_count=1)
         assert tuned.choose(labels, scores).ravel().tolist() == [True, False]
