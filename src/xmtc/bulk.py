@@ -6,7 +6,6 @@ goes on. It says that the folder is complete when the last part is there.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 
 from xmtc.dataset import Dataset
 from xmtc.errors import ConfigError, DataError, XmtcError, shown
-from xmtc.files import locked, open_bytes, replace_file, sync_folder
+from xmtc.files import locked, replace_file, sync_folder
 from xmtc.progress import Progress, Task, silent
 from xmtc.store import write_json
 from xmtc.topk import ANSWERS, FORMAT, TopK, part_name, read_answers, write_parquet
@@ -97,22 +96,6 @@ def is_begun(folder: Path) -> bool:
 def finished_parts(folder: Path) -> int:
     """How many parts are there."""
     return sum(_PART.match(path.name) is not None for path in folder.iterdir()) if folder.is_dir() else 0
-
-
-def content_hash(path: str | Path) -> str:
-    """A hash of a file's bytes as they stand, or of all files of a folder."""
-    digest = hashlib.blake2b(digest_size=32)
-    path = Path(path)
-    parts = sorted(part for part in path.rglob("*") if part.is_file()) if path.is_dir() else [path]
-    for part in parts:
-        with open_bytes(part):  # for its words on what cannot be read
-            pass
-        if path.is_dir():
-            digest.update(f"{part.relative_to(path)}\0{part.stat().st_size}\0".encode())
-        with part.open("rb") as stream:
-            while block := stream.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()
 
 
 def _manifest(made_of: Mapping[str, Any], complete: bool = False, **counts: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import io
 import json
 import lzma
@@ -96,6 +97,22 @@ def unchanged(path: str | Path) -> Iterator[None]:
     yield
     if before != state():
         raise DataError(f"{path}: changed while it was read. Read it again when nobody writes to it.")
+
+
+def content_hash(path: str | Path) -> str:
+    """A hash of a file's bytes as they stand, or of all files of a folder."""
+    digest = hashlib.blake2b(digest_size=32)
+    path = Path(path)
+    parts = sorted(part for part in path.rglob("*") if part.is_file()) if path.is_dir() else [path]
+    for part in parts:
+        with open_bytes(part):  # for its words on what cannot be read
+            pass
+        if path.is_dir():
+            digest.update(f"{part.relative_to(path)}\0{part.stat().st_size}\0".encode())
+        with part.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
 
 
 def first_bytes(path: str | Path, size: int = 1 << 16) -> bytes:

@@ -8,167 +8,38 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import shutil
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
+from xmtc.arrays import map_arrays, write_arrays
 from xmtc.errors import DataError, ModelFormatError
 from xmtc.files import locked, replace_file, sync_folder
+from xmtc.links import MANIFEST, Link, check_entries, copies, read_links, write_links
 
 FORMAT = 1
-MANIFEST = "model.json"
-_OWN_FILE = re.compile(r"^(?:[a-z_]+-[0-9a-f]{16}\.(?:safetensors|arrow)|\.[^/\\]*\.part)$")
-_TYPES = {
-    "F64": np.float64,
-    "F32": np.float32,
-    "F16": np.float16,
-    "I64": np.int64,
-    "I32": np.int32,
-    "I16": np.int16,
-    "I8": np.int8,
-    "U64": np.uint64,
-    "U32": np.uint32,
-    "U16": np.uint16,
-    "U8": np.uint8,
-    "BOOL": np.bool_,
-}
-_CODES = {np.dtype(kind): code for code, kind in _TYPES.items()}
-Shapes = Mapping[str, tuple[tuple[int, ...], DTypeLike]]
-"""The shape and the type of each array, by its name."""
+_OWN_FILE = re.compile(r"^(?:[a-z_]+-[0-9a-f]{16}\.(?:safetensors|arrow)|linked-[0-9a-f]{16}|\.[^/\\]*\.part)$")
 
 
 @dataclass
 class State:
-    """What a model hands over to be kept: plain values, arrays and tables."""
+    """What a model hands over to be kept."""
 
     values: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     tables: dict[str, pa.Table] = field(default_factory=dict)
-
-
-# ---- safetensors
-
-
-@dataclass(frozen=True)
-class Later:
-    """An array that is made when its turn to be written comes, and let go after that."""
-
-    shape: tuple[int, ...]
-    dtype: DTypeLike
-    make: Callable[[], NDArray[Any]]
-
-    def made(self) -> NDArray[Any]:
-        array = self.make()
-        if array.shape != tuple(self.shape) or array.dtype != np.dtype(self.dtype):
-            raise ValueError(
-                f"{array.dtype}{list(array.shape)} made in place of {np.dtype(self.dtype)}{list(self.shape)}"
-            )
-        return array
-
-
-def write_arrays(
-    stream: IO[bytes], arrays: Mapping[str, NDArray[Any] | Later], metadata: Mapping[str, str] | None = None
-) -> None:
-    """Arrays in the safetensors format, written one by one so that nothing is held twice."""
-    start, entries = _header({name: (array.shape, array.dtype) for name, array in arrays.items()}, metadata)
-    stream.write(start)
-    for name in entries:
-        _write_array(stream, arrays[name])
-
-
-def _write_array(stream: IO[bytes], array: NDArray[Any] | Later) -> None:
-    content = array.made() if isinstance(array, Later) else array
-    stream.write(np.ascontiguousarray(content).reshape(-1).view(np.uint8).data)
-
-
-@contextmanager
-def new_arrays(
-    stream: IO[bytes], shapes: Shapes, metadata: Mapping[str, str] | None = None
-) -> Iterator[dict[str, NDArray[Any]]]:
-    """Zeros of these shapes and types in the safetensors format, mapped to be written to until the block ends.
-
-    `stream` is a new file with a name. The arrays leave the dictionary at the end: a mapping holds the file open.
-    """
-    start, entries = _header(shapes, metadata)
-    stream.write(start)
-    _allocate(stream, max((entry["data_offsets"][1] for entry in entries.values()), default=0))
-    mapped = np.memmap(stream.name, dtype=np.uint8, mode="r+")
-    arrays = {name: _view(mapped, len(start), entry) for name, entry in entries.items()}
-    try:
-        yield arrays
-        mapped.flush()
-    finally:
-        arrays.clear()
-
-
-def _allocate(stream: IO[bytes], size: int) -> None:
-    """Add zeros, and take the room for them now: a disk that is full when a mapping is written to kills the process."""
-    stream.flush()
-    if size and hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(stream.fileno(), stream.tell(), size)
-        return
-    block = bytes(min(size, 1 << 20))
-    for first in range(0, size, 1 << 20):
-        stream.write(block[: size - first])
-    stream.flush()
-
-
-def _header(shapes: Shapes, metadata: Mapping[str, str] | None) -> tuple[bytes, dict[str, dict[str, Any]]]:
-    """What a safetensors file begins with, and the entry of each array in the order in which they follow."""
-    kinds: dict[str, np.dtype[Any]] = {name: np.dtype(kind) for name, (_, kind) in shapes.items()}
-    entries: dict[str, dict[str, Any]] = {}
-    end = 0
-    # Widest types first: every array then starts at a multiple of its item size.
-    for name in sorted(shapes, key=lambda name: (-kinds[name].itemsize, name)):
-        shape = [int(count) for count in shapes[name][0]]
-        start, end = end, end + math.prod(shape) * kinds[name].itemsize
-        entries[name] = {"dtype": _CODES[kinds[name]], "shape": shape, "data_offsets": [start, end]}
-    header = {"__metadata__": dict(metadata), **entries} if metadata else entries
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text, entries
-
-
-def map_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """The arrays of a safetensors file, mapped and not read, and its metadata."""
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as stream:
-            length = int.from_bytes(stream.read(8), "little")
-            if length > size - 8:
-                raise ValueError("header longer than the file")
-            header = json.loads(stream.read(length))
-        start = 8 + length
-        metadata = header.pop("__metadata__", {})
-        mapped = np.memmap(path, dtype=np.uint8, mode="r", offset=0) if size > start else np.empty(size, np.uint8)
-        arrays = {name: _view(mapped, start, entry) for name, entry in header.items()}
-    except FileNotFoundError:
-        raise ModelFormatError(f"{path}: missing. The folder is damaged: copy or train it again.") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelFormatError(f"{path}: not a readable safetensors file ({error}).") from None
-    return arrays, metadata
-
-
-def _view(mapped: NDArray[np.uint8], start: int, entry: Mapping[str, Any]) -> NDArray[Any]:
-    first, last = entry["data_offsets"]
-    kind = np.dtype(_TYPES[entry["dtype"]])
-    shape = tuple(int(count) for count in entry["shape"])
-    if not 0 <= first <= last <= len(mapped) - start or last - first != kind.itemsize * int(np.prod(shape)):
-        raise ValueError("an array lies outside the file")
-    return mapped[start + first : start + last].view(kind).reshape(shape).view(np.ndarray)
-
-
-# ---- the model folder
+    parts: dict[str, State] = field(default_factory=dict)
+    """Values and arrays that can be replaced by themselves."""
+    links: dict[str, Link] = field(default_factory=dict)
+    """Other models and files that the model needs."""
 
 
 def is_model(folder: Path) -> bool:
@@ -187,16 +58,50 @@ def write_folder(folder: Path, manifest: Mapping[str, Any], state: State) -> Non
     except OSError as error:
         raise DataError(f"{folder}: cannot be made ({error.strerror}). Choose another place.") from None
     with locked(folder):
-        files = {"arrays": _write_part(folder, "arrays", "safetensors", lambda s: write_arrays(s, state.arrays))}
+        links = write_links(folder, state.links)
+        files = {"arrays": _write_arrays(folder, "arrays", state)}
         for name, content in state.tables.items():
             files[name] = _write_part(folder, name, "arrow", _arrow_writer(content))
-        whole = {"format": FORMAT, **manifest, "state": state.values, "files": files}
+        files |= {name: _write_arrays(folder, name, part) for name, part in state.parts.items()}
+        parts = {name: part.values for name, part in state.parts.items()}
+        more = {**({"parts": parts} if parts else {}), **({"links": links} if links else {})}
         sync_folder(folder)
-        write_json(folder / MANIFEST, whole)
-        kept = {entry["name"] for entry in files.values()}
-        for path in folder.iterdir():  # the model before, and what a save that died has left
-            if is_own(path) and path.name not in kept:
+        write_json(folder / MANIFEST, {"format": FORMAT, **manifest, "state": state.values, "files": files, **more})
+        _clear(folder, {entry["name"] for entry in files.values()} | copies(links))
+
+
+def replace_part(folder: Path, name: str, part: State | None, before: Mapping[str, Any]) -> None:
+    """Put one part of a model in place of the one that is there, or take it away, and leave all else alone.
+
+    `before` is the manifest of the model that the part was made for: another one that is there by now is refused.
+    """
+    with locked(folder):
+        manifest = read_manifest(folder)
+        if manifest != before:
+            raise DataError(f"{folder}: another model was saved there meanwhile. Run the command again.")
+        files, parts = dict(manifest["files"]), dict(manifest.get("parts", {}))
+        files.pop(name, None)
+        parts.pop(name, None)
+        if part is not None:
+            files[name], parts[name] = _write_arrays(folder, name, part), part.values
+        manifest = {**manifest, "files": files, "parts": parts}
+        sync_folder(folder)
+        write_json(folder / MANIFEST, manifest)
+        _clear(folder, {entry["name"] for entry in files.values()} | copies(manifest.get("links", {})))
+
+
+def _clear(folder: Path, kept: Collection[str]) -> None:
+    """Remove the model before, and what a save that died has left."""
+    for path in folder.iterdir():
+        if is_own(path) and path.name not in kept:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
                 path.unlink(missing_ok=True)
+
+
+def _write_arrays(folder: Path, name: str, state: State) -> dict[str, Any]:
+    return _write_part(folder, name, "safetensors", lambda stream: write_arrays(stream, state.arrays))
 
 
 def _arrow_writer(content: pa.Table) -> Callable[[IO[bytes]], None]:
@@ -300,10 +205,17 @@ def _check_manifest(manifest: Mapping[str, Any]) -> None:
         raise ValueError("no model name or settings")
     if not isinstance(manifest["state"], dict) or not isinstance(manifest.get("training", {}), dict):
         raise ValueError("no state or training facts")
+    check_entries(manifest.get("links", {}))
+    for name, values in manifest.get("parts", {}).items():
+        if not isinstance(values, dict) or name not in manifest["files"]:
+            raise ValueError(f"strange part {name!r}")
 
 
 def read_folder(folder: Path) -> tuple[dict[str, Any], State]:
-    """A model's manifest and state; arrays and tables are mapped. Sizes and headers are checked, contents are not."""
+    """A model's manifest and state; arrays and tables are mapped. Sizes and headers are checked, contents are not.
+
+    What a model links to is hashed: model.json of another model, the whole of anything else.
+    """
     manifest = read_manifest(folder)
     try:
         return manifest, _read_state(folder, manifest)
@@ -315,7 +227,8 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], State]:
 
 
 def _read_state(folder: Path, manifest: Mapping[str, Any]) -> State:
-    state = State(values=manifest["state"])
+    parts = {name: State(values=values) for name, values in manifest.get("parts", {}).items()}
+    state = State(values=manifest["state"], parts=parts)
     for name, entry in manifest["files"].items():
         path = folder / entry["name"]
         if not path.is_file():
@@ -325,9 +238,10 @@ def _read_state(folder: Path, manifest: Mapping[str, Any]) -> State:
                 f"{path}: {path.stat().st_size:,} bytes in place of {entry['bytes']:,}. Copy or train the model again."
             )
         if path.suffix == ".safetensors":
-            state.arrays, _ = map_arrays(path)
+            (parts.get(name) or state).arrays, _ = map_arrays(path)
         else:
             state.tables[name] = map_table(path)
+    state.links = read_links(folder, manifest.get("links", {}))
     return state
 
 
@@ -351,4 +265,11 @@ def verify_folder(folder: Path) -> list[tuple[str, int]]:
         if digest != entry["blake2b"]:
             raise ModelFormatError(f"{path}: content does not match its hash. Copy or train the model again.")
         checked.append((entry["name"], entry["bytes"]))
+    for link in read_links(folder, manifest.get("links", {})).values():
+        inner = verify_folder(link.path) if is_model(link.path) else [(link.path.name, _size(link.path))]
+        checked += [(f"{link.path.name}/{name}" if is_model(link.path) else name, size) for name, size in inner]
     return checked
+
+
+def _size(path: Path) -> int:
+    return sum(part.stat().st_size for part in ([path] if path.is_file() else path.rglob("*")) if part.is_file())

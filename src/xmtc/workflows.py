@@ -22,6 +22,8 @@ from xmtc.dataset import Dataset, LabelIndex
 from xmtc.errors import ConfigError, DataError, MissingExtraError, XmtcError
 from xmtc.evaluation import Evaluation, Scope, Training, check_known, judge, judge_file, most_filtered
 from xmtc.explanation import Explanation
+from xmtc.files import content_hash
+from xmtc.links import content_of
 from xmtc.metrics import Interval, bootstrap_difference
 from xmtc.models.base import Model
 from xmtc.progress import Progress, silent
@@ -29,7 +31,7 @@ from xmtc.recipes import find_recipe
 from xmtc.registry import MODELS, model_class, preferred
 from xmtc.restrict import EVERYTHING, Restriction
 from xmtc.runtime import Runtime
-from xmtc.text.cache import content_hash
+from xmtc.text.cache import content_hash as text_hash
 from xmtc.topk import TopK
 from xmtc.workspace import FollowerWorkspace, Workspace, log_beside
 
@@ -155,7 +157,7 @@ def _fingerprint(model: Model, documents: Dataset, valid: Dataset | None, runtim
 def _digest(documents: Dataset) -> str:
     digest = hashlib.blake2b(digest_size=16)
     if documents.has_text:
-        digest.update(content_hash(documents.text()).encode())
+        digest.update(text_hash(documents.text()).encode())
     for matrix in (documents.features, documents.labels):
         if matrix is not None:
             for array in (matrix.indptr, matrix.indices, matrix.data):
@@ -201,14 +203,14 @@ def predict_parts(
     bulk.check_folder(Path(out), resume=resume, force=force)
     made_of = {
         "version of xmtc": __version__,
-        "model": bulk.content_hash(Path(folder) / store.MANIFEST),
-        "input": None if str(source) == "-" else bulk.content_hash(source),
+        "model": content_of(Path(folder)),
+        "input": None if str(source) == "-" else content_hash(source),
         "input format": None if options is None else options.file_format,
         "text fields": None if options is None or options.text_fields is None else list(options.text_fields),
         "id field": None if options is None else options.id_field,
         "bad lines": "skip" if options is not None and options.bad_lines.skip else "refuse",
         "k": k,
-        **{name: None if path is None else bulk.content_hash(path) for name, path in restriction.files.items()},
+        **{name: None if path is None else content_hash(path) for name, path in restriction.files.items()},
         "part size": size,
     }
     return bulk.write_parts(

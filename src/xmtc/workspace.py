@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xmtc.arrays import Later, Shapes, map_arrays, new_arrays, write_arrays
 from xmtc.errors import ConfigError, DataError, ModelFormatError
 from xmtc.files import locked, replace_file
-from xmtc.store import Later, Shapes, map_arrays, new_arrays, write_arrays, write_json
+from xmtc.store import write_json
 
 LOG = "log.jsonl"
 LOG_SUFFIX = ".log.jsonl"

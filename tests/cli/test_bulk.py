@@ -20,7 +20,7 @@ import pytest
 
 from tests.cli.conftest import call, mistake
 from xmtc import bulk, workflows
-from xmtc.files import locked
+from xmtc.files import content_hash, locked
 from xmtc.topk import ANSWERS, TopK, part_name
 
 
@@ -101,8 +101,8 @@ class TestWhole:
     def test_what_it_is_made_of(self, ova: Path, source: Path, out: Path) -> None:
         call("predict", ova, source, "-k", 3, "--output", out, "--parts", 60)
         made_of = manifest(out)["made_of"]
-        assert made_of["model"] == bulk.content_hash(ova / "model.json")
-        assert made_of["input"] == bulk.content_hash(source)
+        assert made_of["model"] == content_hash(ova / "model.json")
+        assert made_of["input"] == content_hash(source)
         assert (made_of["k"], made_of["part size"], made_of["allow"]) == (3, 60, None)
 
     def test_standard_input(self, ova: Path, source: Path, out: Path) -> None:
@@ -120,7 +120,7 @@ class TestWhole:
         call("predict", ova, source, "--output", out, "--parts", 30, "--allow", tmp_path / "allow.txt")
         returned = TopK.read(out).keys()
         assert {key for row in returned for key in row} <= set(keys[:10])
-        assert manifest(out)["made_of"]["allow"] == bulk.content_hash(tmp_path / "allow.txt")
+        assert manifest(out)["made_of"]["allow"] == content_hash(tmp_path / "allow.txt")
 
 
 class TestResume:

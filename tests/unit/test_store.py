@@ -14,16 +14,9 @@ import pyarrow as pa
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from xmtc.arrays import map_arrays, write_arrays
 from xmtc.errors import DataError, ModelFormatError
-from xmtc.store import (
-    State,
-    map_arrays,
-    read_folder,
-    read_manifest,
-    verify_folder,
-    write_arrays,
-    write_folder,
-)
+from xmtc.store import State, read_folder, read_manifest, verify_folder, write_folder
 
 ARRAYS = {
     "floats": np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4),

@@ -14,8 +14,8 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
+from xmtc.arrays import Later, Shapes
 from xmtc.errors import ConfigError, DataError
-from xmtc.store import Later, Shapes
 from xmtc.workspace import FollowerWorkspace, Workspace
 
 SHAPES: Shapes = {

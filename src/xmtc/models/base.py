@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -18,6 +17,9 @@ from numpy.typing import NDArray
 
 from xmtc import config, store
 from xmtc.dataset import Csr, Dataset, LabelIndex, align_labels, as_dataset
+from xmtc.decisions.calibration import Method
+from xmtc.decisions.deciding import DEPTH, Decisions, decide
+from xmtc.decisions.thresholds import Kind, Measure, Thresholds, fixed, kept
 from xmtc.errors import (
     ConfigError,
     DataError,
@@ -25,10 +27,11 @@ from xmtc.errors import (
     NotFittedError,
     UnsupportedError,
     XmtcError,
-    nearest,
     shown,
 )
 from xmtc.explanation import Explanation, PathStep
+from xmtc.models import choices
+from xmtc.models.choices import Choice, allowed_labels, candidate_labels
 from xmtc.progress import Progress, silent
 from xmtc.registry import model_class
 from xmtc.runtime import Runtime
@@ -36,12 +39,14 @@ from xmtc.store import State
 from xmtc.topk import TopK
 from xmtc.workspace import Workspace
 
-Labels = NDArray[np.int64]
+Labels = choices.Labels
+Mask = choices.Mask
 Scores = NDArray[np.float32]
-Mask = NDArray[np.bool_]
-Choice = Iterable[str] | NDArray[Any]
-"""Labels that are meant: their keys, or an array of their numbers, or one truth value for each label."""
 
+PLACES = 5
+"""Labels of each document where nobody says how many."""
+DECISIONS = "decisions"
+"""The part of a model folder that says how scores are read."""
 BATCH = 16_384
 """Documents predicted at once; the answer does not depend on it."""
 LABELS_SHOWN = 3
@@ -72,6 +77,7 @@ class Model(ABC):
         self.label_counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)  # (L,) training documents of each label
         self.training: dict[str, Any] = {}
         self.facts: dict[str, Any] = {}  # what training found out by itself, kept with the model
+        self.decisions = Decisions()  # how scores are read
         self._labels: LabelIndex | None = None
 
     def __repr__(self) -> str:
@@ -144,7 +150,7 @@ class Model(ABC):
             raise DataError("training needs labels. Give one list of labels a document.")
         if train.labels.nnz == 0:
             raise DataError("no document has a label. Check the label field.")
-        self._labels = None
+        self._labels, self.decisions = None, Decisions()
         self.runtime = runtime or Runtime()
         self.label_counts = np.bincount(train.labels.indices, minlength=train.labels.shape[1]).astype(np.int64)
         checked_valid = None if valid is None else self._valid(valid, train.label_index)
@@ -163,38 +169,88 @@ class Model(ABC):
     def predict(
         self,
         documents: Any,
-        k: int = 5,
+        k: int | None = None,
         *,
+        threshold: float | str | None = None,
         allow: Choice | None = None,
         deny: Choice | None = None,
         candidates: Any = None,
         progress: Progress = silent,
     ) -> TopK:
-        """The k best labels of each document.
+        """The k best labels of each document, five where nothing is said.
 
-        With `allow` only these labels are returned, with `deny` never these. `candidates` are labels for each document,
-        in the forms that `score` takes: only they are scored, and all of them are, so that even a label for which
-        nothing speaks fills a place that would stay empty.
+        With a `threshold` a set of labels, of any size: those with at least this score, or, with "auto", those that the
+        rule tuned by `calibrate` chooses; k is then the most. With `allow` only these labels are returned, with `deny`
+        never these. `candidates` are labels for each document, in the forms that `score` takes: only they are scored,
+        and all of them are, so that even a label for which nothing speaks fills a place that would stay empty.
         """
-        labels, scores, dataset = self.labels, [], self._checked(as_dataset(documents), trained=True)
-        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
+        labels, dataset = self.labels, self._checked(as_dataset(documents), trained=True)
+        if k is not None and (isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1):
             raise ConfigError(f"'k' must be an integer ≥ 1. Got {k}.")
-        allowed = self._allowed(allow, deny)
-        most = min(int(k), len(labels) if allowed is None else int(np.count_nonzero(allowed)))
-        given_labels = None if candidates is None else self._candidates(candidates, len(dataset))
-        numbers: list[Labels] = []
+        rule = None if threshold is None else self._rule(threshold)
+        wide = int(k or PLACES) if rule is None else max(int(k or 0), self.decisions.depth)
+        allowed = allowed_labels(labels, allow, deny)
+        given_labels = None if candidates is None else candidate_labels(labels, candidates, len(dataset))
+        ranked = self._ranked(dataset, wide, allowed, given_labels, progress)
+        answer = TopK(ranked.labels, self.decisions.probabilities(ranked.scores), labels, dataset.document_ids())
+        if rule is None:
+            return answer
+        sets = kept(answer, rule.choose(answer.labels, answer.scores))
+        return sets if k is None else sets.first(int(k))
+
+    def _ranked(
+        self, dataset: Dataset, k: int, allowed: Mask | None, candidates: Labels | None, progress: Progress
+    ) -> TopK:
+        """The answer before its scores are read, a batch at a time."""
+        most = min(k, len(self.labels) if allowed is None else int(np.count_nonzero(allowed)))
+        numbers = [np.empty((0, k), dtype=np.int64)]
+        scores = [np.empty((0, k), dtype=np.float32)]
         with progress.task("predicting", total=len(dataset)) as task:
             for start, batch in zip(range(0, len(dataset), BATCH), dataset.batches(BATCH), strict=True):
-                if given_labels is None:
+                if candidates is None:
                     found, given = self._predict(batch, most, allowed)
                 else:
-                    found, given = self._best_of(batch, most, given_labels[start : start + BATCH], allowed)
-                numbers.append(_padded(found, int(k), -1))
-                scores.append(_padded(given, int(k), -np.inf))
+                    found, given = self._best_of(batch, most, candidates[start : start + BATCH], allowed)
+                numbers.append(_padded(found, k, -1))
+                scores.append(_padded(given, k, -np.inf))
                 task.advance(len(batch))
-        if not numbers:
-            return TopK(np.empty((0, k)), np.empty((0, k)), labels)
-        return TopK(np.concatenate(numbers), np.concatenate(scores), labels, dataset.document_ids())
+        return TopK(np.concatenate(numbers), np.concatenate(scores), self.labels)
+
+    def _rule(self, threshold: float | str) -> Thresholds:
+        if threshold != "auto":
+            if isinstance(threshold, (str, bool)):
+                raise ConfigError(f"'threshold' must be a number or auto. Got {shown(repr(threshold))}.")
+            return fixed(threshold)
+        if self.decisions.thresholds is None:
+            raise ConfigError("no threshold was tuned for this model. Do so with: xmtc calibrate DIR VALID")
+        return self.decisions.thresholds
+
+    def calibrate(
+        self,
+        documents: Any,
+        labels: Any = None,
+        *,
+        method: Method | None = "isotonic",
+        threshold: Kind | None = "global",
+        measure: Measure | None = None,
+        k: int = DEPTH,
+        progress: Progress = silent,
+    ) -> Self:
+        """Learn from validation documents what scores mean: probabilities from now on, and a rule for sets of labels.
+
+        `method` is isotonic or platt, None leaves scores as they are. `threshold` is one for all labels (global), one
+        for each (label), or the best set of each document (document); None leaves sets alone. It is tuned for micro-,
+        macro- or document-F1, `measure`. The k best labels of each document are looked at.
+        """
+        dataset = self._checked(as_dataset(documents, labels), trained=True)
+        if dataset.labels is None or dataset.label_index is None:
+            raise DataError("calibration needs documents with labels. Give one list of labels a document.")
+        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
+            raise ConfigError(f"'k' must be an integer ≥ 1. Got {k}.")
+        answer = self._ranked(dataset, min(int(k), len(self.labels)), None, None, progress)
+        truth, _ = align_labels(dataset, self.labels)
+        self.decisions = decide(answer, truth, method=method, threshold=threshold, measure=measure)
+        return self
 
     def tag(self, document: Any, k: int = 5) -> list[tuple[str, float]]:
         """(name, score) of the k best labels of one document, a text or one row of a feature matrix.
@@ -213,24 +269,24 @@ class Model(ABC):
             return answer.pairs()[0]
         found, given = self._tag(document, min(k, len(self.labels)))
         names = self.labels.strings("name", found)
-        return list(zip(names, given.tolist(), strict=True))
+        return list(zip(names, self.decisions.probabilities(given).tolist(), strict=True))
 
     def _tag(self, row: Csr, k: int) -> tuple[Labels, Scores]:
         """Labels and scores of one row of features, best first, without pads."""
-        answer = self.predict(row, k)
-        kept = answer.labels[0] >= 0
-        return answer.labels[0, kept], answer.scores[0, kept]
+        found, given = self._predict(as_dataset(row), k, None)
+        filled = found[0] >= 0
+        return found[0, filled], given[0, filled]
 
     def score(self, documents: Any, candidates: Any) -> Scores:
         """(n, c) scores of given labels: an (n, c) array of label numbers with −1 pads, a TopK, or lists of keys."""
         dataset = self._checked(as_dataset(documents), trained=True)
-        numbers = self._candidates(candidates, len(dataset))
+        numbers = candidate_labels(self.labels, candidates, len(dataset))
         parts = [
             self._score(batch, numbers[start : start + BATCH])
             for start, batch in zip(range(0, len(dataset), BATCH), dataset.batches(BATCH), strict=True)
         ]
         scores = np.concatenate(parts) if parts else np.empty(numbers.shape, dtype=np.float32)
-        return np.where(numbers >= 0, scores, np.float32(-np.inf)).astype(np.float32)
+        return self.decisions.probabilities(np.where(numbers >= 0, scores, np.float32(-np.inf)).astype(np.float32))
 
     def _best_of(self, batch: Dataset, k: int, candidates: Labels, allowed: Mask | None) -> tuple[Labels, Scores]:
         """The best k of each row's candidates; a label that is there twice counts once."""
@@ -271,7 +327,8 @@ class Model(ABC):
             "labels": len(labels),
             "training": self.training,
         }
-        store.write_folder(Path(folder), manifest, State(state.values, arrays, tables))
+        parts = {} if self.decisions == Decisions() else {DECISIONS: self.decisions.state()}
+        store.write_folder(Path(folder), manifest, State(state.values, arrays, tables, parts, state.links))
 
     @classmethod
     def load(cls, folder: str | Path, runtime: Runtime | None = None) -> Model:
@@ -290,7 +347,9 @@ class Model(ABC):
             arrays = {
                 name.removeprefix("model."): array for name, array in state.arrays.items() if name.startswith("model.")
             }
-            model._restore(State(state.values, arrays, state.tables))
+            model._restore(State(state.values, arrays, state.tables, links=state.links))
+            if DECISIONS in state.parts:
+                model.decisions = Decisions.restored(state.parts[DECISIONS])
         except ModelFormatError as error:
             raise ModelFormatError(f"{folder}: {error}") from None
         except XmtcError:
@@ -356,83 +415,6 @@ class Model(ABC):
             and bool(np.isfinite(document.data).all())
             and (not document.nnz or (document.indices[0] >= 0 and document.indices[-1] < document.shape[1]))
         )
-
-    def _allowed(self, allow: Choice | None, deny: Choice | None) -> Mask | None:
-        """(L,) the labels that may be returned; None where all may."""
-        if allow is None and deny is None:
-            return None
-        allowed = np.ones(len(self.labels), dtype=bool) if allow is None else self._mask(allow, "allow")
-        if deny is not None:
-            allowed = allowed & ~self._mask(deny, "deny")
-        if not allowed.any():
-            raise DataError(
-                f"'allow' and 'deny' leave none of the model's {len(self.labels):,} labels. Allow more, or deny fewer."
-            )
-        return None if allowed.all() else allowed
-
-    def _mask(self, choice: Choice, name: str) -> Mask:
-        count = len(self.labels)
-        if isinstance(choice, np.ndarray) and choice.dtype == bool and choice.shape == (count,):
-            return choice
-        if isinstance(choice, str) or not hasattr(choice, "__iter__"):
-            raise DataError(f"'{name}' must be a list of label keys. Got {shown(repr(choice))}.")
-        if isinstance(choice, np.ndarray) and choice.dtype.kind in "biuf":
-            if choice.ndim != 1 or choice.dtype.kind not in "iu":
-                form = f"{choice.ndim}-d {choice.dtype}"
-                raise DataError(f"'{name}' must be label keys or a 1-d array of label numbers. Got {form}.")
-            outside = choice[(choice < 0) | (choice >= count)]
-            if outside.size:
-                raise DataError(f"'{name}': label {outside[0]} is not below the model's {count:,} labels.")
-            numbers = choice
-        else:
-            numbers = self._known([str(key) for key in choice], f"label of '{name}'")
-        mask = np.zeros(count, dtype=bool)
-        mask[numbers] = True
-        return mask
-
-    def _known(self, keys: list[str], what: str) -> Labels:
-        """The numbers of these keys; one that the model does not know is an error."""
-        numbers = self.labels.ids(keys)
-        if (numbers < 0).any():
-            unknown = keys[int(np.argmax(numbers < 0))]
-            close = nearest(unknown, self.labels.keys) or " Labels are meant by their keys."
-            raise DataError(f"{what} '{shown(unknown)}' is not among the model's {len(self.labels):,} labels.{close}")
-        return numbers
-
-    def _candidates(self, candidates: Any, rows: int) -> Labels:
-        """(n, c) label numbers, −1 as pads."""
-        if isinstance(candidates, TopK):
-            candidates = self._renumbered(candidates)
-        if not isinstance(candidates, np.ndarray):
-            candidates = self._numbered(candidates)
-        numbers = np.asarray(candidates)
-        if numbers.ndim != 2 or numbers.shape[0] != rows or numbers.dtype.kind not in "iu":
-            raise DataError(f"candidates must be {rows} rows of label numbers. Got shape {numbers.shape}.")
-        if numbers.size and int(numbers.max()) >= len(self.labels):
-            raise DataError(f"label {int(numbers.max())} is not below the model's {len(self.labels):,} labels.")
-        return numbers.astype(np.int64)
-
-    def _numbered(self, lists: Sequence[Sequence[str]]) -> Labels:
-        """Lists of keys as an (n, c) array; a key that the model does not know is an error."""
-        rows = [list(row) for row in lists]
-        width = max((len(row) for row in rows), default=0)
-        numbers = np.full((len(rows), width), -1, dtype=np.int64)
-        flat = self._known([str(key) for row in rows for key in row], "candidate")
-        start = 0
-        for i, row in enumerate(rows):
-            numbers[i, : len(row)] = flat[start : start + len(row)]
-            start += len(row)
-        return numbers
-
-    def _renumbered(self, answer: TopK) -> Labels:
-        """The labels of another model's answer, or of one read from a file, under this model's numbers."""
-        if answer.index is self.labels:
-            return answer.labels
-        filled = answer.labels >= 0
-        used, places = np.unique(answer.labels[filled], return_inverse=True)
-        numbers = np.full(answer.labels.shape, -1, dtype=np.int64)
-        numbers[filled] = self._known(answer.index.strings("key", used), "candidate")[places]
-        return numbers
 
 
 def _padded(array: NDArray[Any], width: int, pad: float) -> NDArray[Any]:

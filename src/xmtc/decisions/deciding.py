@@ -1,0 +1,86 @@
+"""What validation documents say of a model's scores: probabilities, and which labels to return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.decisions.calibration import Calibration, Method, fit_calibration
+from xmtc.decisions.thresholds import Kind, Measure, Thresholds, hits_among, kept, tune
+from xmtc.errors import DataError
+from xmtc.metrics import reliability, set_scores
+from xmtc.metrics.matching import Truth
+from xmtc.store import State
+from xmtc.topk import TopK
+
+DEPTH = 50
+"""Labels of each document that are looked at where a set is asked for and nothing says how many."""
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """How a model's scores are read."""
+
+    calibration: Calibration | None = None
+    thresholds: Thresholds | None = None
+    depth: int = DEPTH
+    """Labels of each document that were looked at."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What was measured on the documents that it comes from."""
+
+    def probabilities(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Scores as they are given to users; pads stay."""
+        return scores if self.calibration is None else self.calibration.apply(scores)
+
+    def state(self) -> State:
+        """What to keep."""
+        parts = {"calibration": self.calibration, "thresholds": self.thresholds}
+        made = {name: part for name, part in parts.items() if part is not None}
+        values = {name: part.values() for name, part in made.items()}
+        arrays = {f"{name}.{key}": array for name, part in made.items() for key, array in part.arrays().items()}
+        return State({**values, "depth": self.depth, "facts": self.facts}, dict(arrays))
+
+    @classmethod
+    def restored(cls, state: State) -> Decisions:
+        """What was kept; ValueError, KeyError or TypeError where the parts do not fit."""
+
+        def part(name: str, kind: Any) -> Any:
+            start = f"{name}."
+            arrays = {key.removeprefix(start): array for key, array in state.arrays.items() if key.startswith(start)}
+            return kind.restored(state.values[name], arrays) if name in state.values else None
+
+        depth, facts = state.values["depth"], state.values["facts"]
+        if not isinstance(depth, int) or depth < 1 or not isinstance(facts, dict):
+            raise ValueError("depth or facts of decisions are damaged")
+        return cls(part("calibration", Calibration), part("thresholds", Thresholds), depth, facts)
+
+
+def decide(
+    answer: TopK, truth: Truth, *, method: Method | None, threshold: Kind | None, measure: Measure | None = None
+) -> Decisions:
+    """Calibrate the scores of a ranked answer, and tune a threshold on what they become; None leaves one of them out.
+
+    `measure` is what the threshold is the best for: micro-F1 where nothing is said, document-F1 for sets of documents.
+    """
+    filled = answer.labels >= 0
+    if not filled.any():
+        raise DataError("no validation document has a predicted label. Give documents like the training documents.")
+    calibration = None
+    if method is not None:
+        hits = hits_among(answer.labels, truth)
+        calibration = fit_calibration(method, answer.scores[filled], hits[filled])
+    scores = answer.scores if calibration is None else calibration.apply(answer.scores)
+    facts: dict[str, Any] = {"documents": len(answer)}
+    for name, given in (("ECE@5 before", answer.scores), ("ECE@5", scores)):
+        found = reliability(TopK(answer.labels, given, answer.index), truth)
+        facts |= {} if found is None or (calibration is None and given is scores) else {name: found.error}
+    thresholds = None
+    if threshold is not None:
+        measure = measure or ("document" if threshold == "document" else "micro")
+        thresholds = tune(threshold, measure, answer.labels, scores, truth, label_count=len(answer.index))
+        sets = kept(TopK(answer.labels, scores, answer.index), thresholds.choose(answer.labels, scores))
+        facts["F1"] = set_scores(sets, truth)
+    return Decisions(calibration, thresholds, answer.k, facts)
