@@ -116,6 +116,11 @@ class LabelIndex:
         close = nearest(label, self.names) or " Check its spelling."
         raise DataError(f"label '{shown(label)}' is not among the model's {len(self):,} labels.{close}")
 
+    def joined(self, other: LabelIndex) -> LabelIndex:
+        """These labels, and after them those of another that are not among them, by key."""
+        others = np.flatnonzero(self.ids(other.table["key"].combine_chunks()) < 0)
+        return self if not len(others) else LabelIndex(pa.concat_tables([self.table, other.take(others).table]))
+
     def take(self, labels: ArrayLike) -> LabelIndex:
         """The labels with these numbers, renumbered in this order."""
         return LabelIndex(self.table.take(pa.array(np.asarray(labels, dtype=np.int64))))

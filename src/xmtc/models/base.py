@@ -128,6 +128,10 @@ class Model(ABC):
             raise NotFittedError(f"{self.name} is not trained yet. Call fit, or load a trained model.")
         return self._labels
 
+    def counted(self) -> tuple[NDArray[np.int64], int] | None:
+        """(L,) training documents of each label, and how many there were; None where that is not known."""
+        return self.label_counts, int(self.training["documents"])
+
     @property
     def feature_count(self) -> int | None:
         """Columns of the matrix that the model was trained on; None where it was trained on text."""
@@ -155,7 +159,8 @@ class Model(ABC):
         self.label_counts = np.bincount(train.labels.indices, minlength=train.labels.shape[1]).astype(np.int64)
         checked_valid = None if valid is None else self._valid(valid, train.label_index)
         self._fit(train, checked_valid, Run(self.runtime, progress, workspace or Workspace()))
-        self._labels = train.label_index
+        if self._labels is None:  # a model may know labels from elsewhere
+            self._labels = train.label_index
         self.training = {
             "documents": len(train),
             "seed": self.runtime.seed,
@@ -187,7 +192,7 @@ class Model(ABC):
         labels, dataset = self.labels, self._checked(as_dataset(documents), trained=True)
         if k is not None and (isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1):
             raise ConfigError(f"'k' must be an integer ≥ 1. Got {k}.")
-        rule = None if threshold is None else self._rule(threshold)
+        rule = None if threshold is None else self.rule(threshold)
         wide = int(k or PLACES) if rule is None else max(int(k or 0), self.decisions.depth)
         allowed = allowed_labels(labels, allow, deny)
         given_labels = None if candidates is None else candidate_labels(labels, candidates, len(dataset))
@@ -216,7 +221,8 @@ class Model(ABC):
                 task.advance(len(batch))
         return TopK(np.concatenate(numbers), np.concatenate(scores), self.labels)
 
-    def _rule(self, threshold: float | str) -> Thresholds:
+    def rule(self, threshold: float | str) -> Thresholds:
+        """What says which labels are in a set: a score that is given, or "auto" for the rule that was tuned."""
         if threshold != "auto":
             if isinstance(threshold, (str, bool)):
                 raise ConfigError(f"'threshold' must be a number or auto. Got {shown(repr(threshold))}.")
@@ -249,7 +255,9 @@ class Model(ABC):
             raise ConfigError(f"'k' must be an integer ≥ 1. Got {k}.")
         answer = self._ranked(dataset, min(int(k), len(self.labels)), None, None, progress)
         truth, _ = align_labels(dataset, self.labels)
-        self.decisions = decide(answer, truth, method=method, threshold=threshold, measure=measure)
+        known = self.counted()
+        counts = None if known is None else known[0]
+        self.decisions = decide(answer, truth, method=method, threshold=threshold, measure=measure, counts=counts)
         return self
 
     def tag(self, document: Any, k: int = 5) -> list[tuple[str, float]]:
@@ -327,7 +335,7 @@ class Model(ABC):
             "labels": len(labels),
             "training": self.training,
         }
-        parts = {} if self.decisions == Decisions() else {DECISIONS: self.decisions.state()}
+        parts = {DECISIONS: self.decisions.state()} if self.decisions.made else {}
         store.write_folder(Path(folder), manifest, State(state.values, arrays, tables, parts, state.links))
 
     @classmethod
@@ -349,7 +357,7 @@ class Model(ABC):
             }
             model._restore(State(state.values, arrays, state.tables, links=state.links))
             if DECISIONS in state.parts:
-                model.decisions = Decisions.restored(state.parts[DECISIONS])
+                model.decisions = Decisions.restored(state.parts[DECISIONS], len(model.labels))
         except ModelFormatError as error:
             raise ModelFormatError(f"{folder}: {error}") from None
         except XmtcError:
