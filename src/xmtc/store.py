@@ -85,6 +85,8 @@ def replace_part(folder: Path, name: str, part: State | None, before: Mapping[st
         if part is not None:
             files[name], parts[name] = _write_arrays(folder, name, part), part.values
         manifest = {**manifest, "files": files, "parts": parts}
+        if not parts:
+            del manifest["parts"]  # as if there had never been one
         sync_folder(folder)
         write_json(folder / MANIFEST, manifest)
         _clear(folder, {entry["name"] for entry in files.values()} | copies(manifest.get("links", {})))

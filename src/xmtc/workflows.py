@@ -1,4 +1,4 @@
-"""The verbs that the command line and the server call: train, predict, evaluate, compare, explain."""
+"""The verbs that the command line and the server call: train, predict, evaluate, compare, calibrate, explain."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ from xmtc.data.reading import read, stream
 from xmtc.data.records import ReadOptions
 from xmtc.data.vocabularies import read_vocabulary
 from xmtc.dataset import Dataset, LabelIndex
+from xmtc.decisions.calibration import Method
+from xmtc.decisions.deciding import DEPTH, Decisions
+from xmtc.decisions.thresholds import Kind, Measure
 from xmtc.errors import ConfigError, DataError, MissingExtraError, XmtcError
 from xmtc.evaluation import Evaluation, Scope, Training, check_known, judge, judge_file, most_filtered
 from xmtc.explanation import Explanation
 from xmtc.files import content_hash
 from xmtc.links import content_of
 from xmtc.metrics import Interval, bootstrap_difference
-from xmtc.models.base import Model
+from xmtc.models.base import DECISIONS, Model
 from xmtc.progress import Progress, silent
 from xmtc.recipes import find_recipe
 from xmtc.registry import MODELS, model_class, preferred
@@ -329,6 +332,42 @@ def evaluate_predictions(
         beside = lf.labels_beside(test_file)
         labels = None if beside is None else lf.read_label_texts(beside)
     return judge_file(path, test, scope or Scope(), train=train, file_format=predictions_format, labels=labels)
+
+
+def calibrate(
+    folder: str | Path,
+    valid_file: str | Path | None,
+    *,
+    method: Method | None = "isotonic",
+    threshold: Kind | None = "global",
+    measure: Measure | None = None,
+    k: int = DEPTH,
+    options: ReadOptions | None = None,
+    vocabulary: str | Path | None = None,
+    unknown_labels: str = "refuse",
+    runtime: Runtime | None = None,
+    progress: Progress = silent,
+) -> Model:
+    """Learn from validation documents how a saved model's scores are read, and keep that with it.
+
+    Only this part of the folder is written. With neither method nor threshold it is taken away again, for which no
+    documents are needed.
+    """
+    folder = Path(folder)
+    manifest = store.read_manifest(folder)
+    model = Model.load(folder, runtime)
+    if valid_file is not None:
+        how: dict[str, Any] = {"vocabulary": vocabulary, "unknown_labels": unknown_labels, "progress": progress}
+        documents = read_test(valid_file, options, model=model, **how)
+        check_known(model.labels, documents)
+        model.calibrate(documents, method=method, threshold=threshold, measure=measure, k=k, progress=progress)
+    elif method is None and threshold is None:
+        model.decisions = Decisions()
+    else:
+        raise ConfigError("calibration needs a file of documents with labels. Name one that was not trained on.")
+    state = model.decisions.state() if model.decisions.made else None
+    store.replace_part(folder, DECISIONS, state, before=manifest)
+    return model
 
 
 def explain(folder: str | Path, text: str, label: str, runtime: Runtime | None = None) -> Explanation:

@@ -15,6 +15,7 @@ import typer
 
 from xmtc import __version__
 from xmtc.cli import data
+from xmtc.cli.calibrate import calibrate
 from xmtc.cli.common import Device, ModelFolder, Threads, check_choice, check_writable, clean, make_runtime, say, tell
 from xmtc.cli.evaluate import compare, evaluate
 from xmtc.cli.predict import predict
@@ -147,6 +148,7 @@ app.command()(predict)
 
 app.command()(evaluate)
 app.command()(compare)
+app.command()(calibrate)
 app.add_typer(data.app)
 
 

@@ -20,6 +20,8 @@ from xmtc.explanation import (
 from xmtc.topk import TopK
 
 if TYPE_CHECKING:
+    from xmtc.decisions.deciding import Decisions
+    from xmtc.decisions.thresholds import Thresholds
     from xmtc.metrics import FrequencyGroup, Interval, Reliability
 
 
@@ -108,6 +110,46 @@ def reliability_table(found: Reliability) -> str:
         for each in found.bins
     ]
     return table(["scores", "mean score", "share of hits", "pairs"], rows, right=(1, 2, 3))
+
+
+SET_MEASURES = {
+    "micro": "micro-F1",
+    "macro": "macro-F1",
+    "document": "document-F1",
+    "precision": "precision",
+    "recall": "recall",
+}
+
+
+def threshold_words(rule: Thresholds) -> str:
+    """Which labels a tuned rule returns."""
+    if rule.kind == "document":
+        return "the best set of each document"
+    best = f"best for {SET_MEASURES[rule.measure]}"
+    if rule.by_label is None:
+        return f"global {rule.value:.4f}, {best}"
+    own = int((rule.by_label != rule.by_label.dtype.type(rule.value)).sum())
+    others = f", {rule.value:.4f} for the others" if own < len(rule.by_label) else ""
+    return f"its own for {own:,} of {len(rule.by_label):,} labels{others}, {best}"
+
+
+def sets_words(scores: Mapping[str, float]) -> str:
+    """Measures of sets of labels, in percent, on one line."""
+    measures = [f"{name} {100 * scores[key]:.2f}" for key, name in SET_MEASURES.items()]
+    return ", ".join([*measures, f"{scores['labels']:.2f} labels a document"])
+
+
+def calibration_table(found: Decisions) -> str:
+    """What was measured on the documents that a calibration comes from."""
+    before, after = (f"{found.facts[name]:.4f}" if name in found.facts else "–" for name in ("ECE@5 before", "ECE@5"))
+    changed = after if found.calibration is None else f"{before} before, {after} after"
+    rows = [["expected calibration error of the first 5 labels", changed]]
+    if found.thresholds is not None:
+        rows.append(["threshold", threshold_words(found.thresholds)])
+        rows += [[f"{name}, %", f"{100 * found.facts['F1'][key]:.2f}"] for key, name in SET_MEASURES.items()]
+        rows.append(["labels a document", f"{found.facts['F1']['labels']:.2f}"])
+    method = "scores as they are" if found.calibration is None else f"{found.calibration.method} calibration"
+    return table([f"on {found.facts['documents']:,} documents", method], rows)
 
 
 def overlap_table(tops: Mapping[str, TopK], cuts: Sequence[int] = (1, 3, 5)) -> str:

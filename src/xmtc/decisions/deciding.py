@@ -31,6 +31,11 @@ class Decisions:
     facts: dict[str, Any] = field(default_factory=dict)
     """What was measured on the documents that it comes from."""
 
+    @property
+    def made(self) -> bool:
+        """Whether there is anything to keep."""
+        return self.calibration is not None or self.thresholds is not None
+
     def probabilities(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
         """Scores as they are given to users; pads stay."""
         return scores if self.calibration is None else self.calibration.apply(scores)
@@ -44,8 +49,8 @@ class Decisions:
         return State({**values, "depth": self.depth, "facts": self.facts}, dict(arrays))
 
     @classmethod
-    def restored(cls, state: State) -> Decisions:
-        """What was kept; ValueError, KeyError or TypeError where the parts do not fit."""
+    def restored(cls, state: State, label_count: int) -> Decisions:
+        """What was kept for a model of so many labels; ValueError, KeyError or TypeError where parts do not fit."""
 
         def part(name: str, kind: Any) -> Any:
             start = f"{name}."
@@ -55,15 +60,25 @@ class Decisions:
         depth, facts = state.values["depth"], state.values["facts"]
         if not isinstance(depth, int) or depth < 1 or not isinstance(facts, dict):
             raise ValueError("depth or facts of decisions are damaged")
-        return cls(part("calibration", Calibration), part("thresholds", Thresholds), depth, facts)
+        thresholds = part("thresholds", Thresholds)
+        if thresholds is not None and thresholds.by_label is not None and len(thresholds.by_label) != label_count:
+            raise ValueError(f"{len(thresholds.by_label):,} thresholds for {label_count:,} labels")
+        return cls(part("calibration", Calibration), thresholds, depth, facts)
 
 
 def decide(
-    answer: TopK, truth: Truth, *, method: Method | None, threshold: Kind | None, measure: Measure | None = None
+    answer: TopK,
+    truth: Truth,
+    *,
+    method: Method | None,
+    threshold: Kind | None,
+    measure: Measure | None = None,
+    counts: NDArray[np.int64] | None = None,
 ) -> Decisions:
     """Calibrate the scores of a ranked answer, and tune a threshold on what they become; None leaves one of them out.
 
     `measure` is what the threshold is the best for: micro-F1 where nothing is said, document-F1 for sets of documents.
+    `counts` (L,) are the training documents of each label, where they are known.
     """
     filled = answer.labels >= 0
     if not filled.any():
@@ -74,13 +89,34 @@ def decide(
         calibration = fit_calibration(method, answer.scores[filled], hits[filled])
     scores = answer.scores if calibration is None else calibration.apply(answer.scores)
     facts: dict[str, Any] = {"documents": len(answer)}
-    for name, given in (("ECE@5 before", answer.scores), ("ECE@5", scores)):
+    before = {} if calibration is None else {"ECE@5 before": answer.scores}
+    for name, given in {**before, "ECE@5": scores}.items():
         found = reliability(TopK(answer.labels, given, answer.index), truth)
-        facts |= {} if found is None or (calibration is None and given is scores) else {name: found.error}
+        facts |= {} if found is None else {name: found.error}
     thresholds = None
     if threshold is not None:
         measure = measure or ("document" if threshold == "document" else "micro")
         thresholds = tune(threshold, measure, answer.labels, scores, truth, label_count=len(answer.index))
         sets = kept(TopK(answer.labels, scores, answer.index), thresholds.choose(answer.labels, scores))
-        facts["F1"] = set_scores(sets, truth)
+        facts["F1"] = score_sets(sets.labels, truth, counts)
     return Decisions(calibration, thresholds, answer.k, facts)
+
+
+def score_sets(sets: NDArray[np.int64], truth: Truth, counts: NDArray[np.int64] | None) -> dict[str, float]:
+    """F1, precision, recall and size of sets of labels (n, k); `counts` are training documents of the first labels."""
+    return set_scores(*counted_columns(sets, truth, counts))
+
+
+def counted_columns(
+    labels: NDArray[np.int64], truth: Truth, counts: NDArray[np.int64] | None
+) -> tuple[NDArray[np.int64], Truth]:
+    """Predicted labels (n, k) and truth with columns for the labels of training and of the true labels only.
+
+    Means over labels would otherwise depend on what else a file of predictions happens to name; other predicted labels
+    get numbers beyond the columns, as labels that are wrong and have no mean of their own.
+    """
+    counted = np.bincount(truth.indices, minlength=truth.shape[1]) > 0  # (L',)
+    if counts is not None:
+        counted[: len(counts)] |= counts > 0
+    numbers = np.where(counted, np.cumsum(counted) - 1, int(counted.sum()) + np.cumsum(~counted) - 1)
+    return np.append(numbers, -1)[labels], truth[:, np.flatnonzero(counted)]  # a pad picks the last
