@@ -91,7 +91,8 @@ def noisy_or(chances: Chances) -> Chances:
 
 def average(chances: Chances, weights: Sequence[float] = ()) -> Chances:
     """(n, u) the mean of the answers' chances, or the weighted one."""
-    combined: Chances = np.average(chances, axis=0, weights=weights or None)
+    given = np.array(weights or np.ones(len(chances)))
+    combined: Chances = np.tensordot(given / given.sum(), chances, axes=1)
     return combined
 
 
