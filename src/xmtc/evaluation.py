@@ -19,6 +19,8 @@ from xmtc import metrics
 from xmtc.data.lf import read_filter
 from xmtc.data.predictions import match_to, read_predictions
 from xmtc.dataset import Csr, Dataset, LabelIndex, align_labels
+from xmtc.decisions.deciding import counted_columns, score_sets
+from xmtc.decisions.thresholds import Thresholds, fixed, kept
 from xmtc.errors import ConfigError, DataError, shown
 from xmtc.files import replace_file
 from xmtc.labels.propensity import inverse_propensities
@@ -53,8 +55,13 @@ class Scope:
     filter_file: Path | None = None
     """Pairs 'document label' that are left out of predictions and truth."""
     seed: int = 0
+    threshold: float | str | None = None
+    """Sets of labels with at least this score are measured too, or, with 'auto', those of the rule that was tuned with
+    the model; None takes that rule where there is one."""
 
     def __post_init__(self) -> None:
+        if isinstance(self.threshold, str) and self.threshold != "auto":
+            raise ConfigError(f"'threshold' must be a number or auto. Got '{shown(self.threshold)}'.")
         if self.unknown_labels not in ("count", "drop"):
             raise ConfigError(f"'unknown_labels' must be count or drop. Got '{shown(self.unknown_labels)}'.")
         if self.bootstrap and not 10 <= self.bootstrap <= 1_000_000:
@@ -107,6 +114,10 @@ class Evaluation:
     """Of each document, where there are intervals."""
     reliability: Reliability | None = None
     """Of the scores; None where they are no probabilities."""
+    sets: dict[str, float] | None = None
+    """F1, precision, recall and size of the sets of labels at a threshold."""
+    threshold: Thresholds | float | None = None
+    """The rule that was tuned, or the score that was given."""
 
     def to_json(self) -> dict[str, Any]:
         out: dict[str, Any] = {**self.metrics, "documents": self.documents, "seconds": round(self.seconds, 4)}
@@ -121,6 +132,9 @@ class Evaluation:
             out["tail"] = self.tail
         if (found := self.reliability) is not None:
             out["reliability"] = {f"ECE@{found.k}": found.error, "bins": [dict(vars(each)) for each in found.bins]}
+        if (rule := self.threshold) is not None:
+            out["threshold"] = rule.values() if isinstance(rule, Thresholds) else {"value": rule}
+            out["threshold"]["scores"] = self.sets
         return out
 
 
@@ -137,10 +151,13 @@ def judge(
     training: Training | None = None,
     scorer: Scorer | None = None,
     seconds: float = 0.0,
+    threshold: Thresholds | float | None = None,
+    set_depth: int | None = None,
 ) -> Evaluation:
     """All measures of predictions for the test documents, row by row.
 
-    Propensities need `training`, the tail needs it and somebody who scores given labels.
+    Propensities need `training`, the tail needs it and somebody who scores given labels. With a `threshold`, sets are
+    chosen among the first `set_depth` labels of each document, or among all.
     """
     if test.labels is None:
         raise DataError("the test documents have no labels to hold answers against. Give them labels.")
@@ -154,12 +171,13 @@ def judge(
             truth, counts = _without(truth, entries)[:, :known], counts[:known]
     if scope.filter_file is not None:
         predictions, truth = _filtered(predictions, truth, extra, scope.filter_file)
+    sets = None if threshold is None else _sets(predictions.first(set_depth or predictions.k), threshold)
     predictions = predictions.first(scope.depth)
     inverse = None
     if counts is not None and training is not None:
         inverse = inverse_propensities(counts, training.documents, scope.propensity_a, scope.propensity_b)
     measures = metrics.evaluate(predictions, truth, KS, inverse)
-    measures |= metrics.evaluate_sets(*_counted(predictions, truth, counts), KS)
+    measures |= metrics.evaluate_sets(*counted_columns(predictions.labels, truth, counts), KS)
     parts = metrics.document_parts(predictions, truth, KS, inverse) if scope.bootstrap else {}
     intervals = metrics.bootstrap(parts, samples=scope.bootstrap, seed=scope.seed) if scope.bootstrap else {}
     conventions: tuple[Ties, ...] = ("pessimistic", "standard") if scope.groups else ()
@@ -184,20 +202,14 @@ def judge(
         _tail(test, truth, counts, scorer) if scope.tail else {},
         parts,
         metrics.reliability(predictions, truth, max(KS)),
+        None if sets is None else score_sets(sets.labels, truth, counts),
+        threshold,
     )
 
 
-def _counted(predictions: TopK, truth: Csr, counts: NDArray[np.int64] | None) -> tuple[NDArray[np.int64], Csr]:
-    """Predictions and truth with columns for the labels of training and of the test file only.
-
-    Means over labels would otherwise depend on what else a file of predictions happens to name; other predicted labels
-    get numbers beyond the columns, as labels that are wrong and have no mean of their own.
-    """
-    held = np.bincount(truth.indices, minlength=truth.shape[1]) > 0
-    counted = held if counts is None else held | (counts > 0)
-    numbers = np.where(counted, np.cumsum(counted) - 1, int(counted.sum()) + np.cumsum(~counted) - 1)
-    labels = np.append(numbers, -1)[predictions.labels]  # a pad picks the last
-    return labels, truth[:, np.flatnonzero(counted)]
+def _sets(predictions: TopK, threshold: Thresholds | float) -> TopK:
+    rule = threshold if isinstance(threshold, Thresholds) else fixed(threshold)
+    return kept(predictions, rule.choose(predictions.labels, predictions.scores))
 
 
 def judge_file(
@@ -213,7 +225,11 @@ def judge_file(
 
     With `train` its labels are numbered first, as in a model that was trained on it, so that means over labels agree.
     """
-    predictions = read_predictions(path, file_format, scope.depth + most_filtered(scope, test))
+    if scope.threshold == "auto":
+        raise ConfigError("a file of predictions has no tuned threshold. Give a number, or name a model folder.")
+    threshold = None if scope.threshold is None else float(scope.threshold)
+    deep = None if threshold is not None else scope.depth + most_filtered(scope, test)  # sets are of any size
+    predictions = read_predictions(path, file_format, deep)
     top = match_to(predictions, test, path)
     assert test.label_index is not None
     # Where the test file knows labels by number too, names are of no use.
@@ -224,13 +240,13 @@ def judge_file(
         top = TopK(np.where(top.labels >= 0, numbers[top.labels], -1), top.scores, labels, top.ids)
     _check_same_keys(top, test, path)
     if train is None:
-        return judge(top, test, scope)
+        return judge(top, test, scope, threshold=threshold)
     if train.labels is None or train.label_index is None:
         raise DataError("the training documents have no labels to count.")
     counts = np.bincount(train.labels.indices, minlength=train.labels.shape[1]).astype(np.int64)
     top = _numbered_after(train.label_index, top)
     counts = np.concatenate([counts, np.zeros(len(top.index) - len(counts), dtype=np.int64)])
-    return judge(top, test, scope, training=Training(top.index, counts, len(train)))
+    return judge(top, test, scope, training=Training(top.index, counts, len(train)), threshold=threshold)
 
 
 def _numbered_after(known: LabelIndex, top: TopK) -> TopK:

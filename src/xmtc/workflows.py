@@ -21,14 +21,14 @@ from xmtc.data.vocabularies import read_vocabulary
 from xmtc.dataset import Dataset, LabelIndex
 from xmtc.decisions.calibration import Method
 from xmtc.decisions.deciding import DEPTH, Decisions
-from xmtc.decisions.thresholds import Kind, Measure
+from xmtc.decisions.thresholds import Kind, Measure, Thresholds
 from xmtc.errors import ConfigError, DataError, MissingExtraError, XmtcError
 from xmtc.evaluation import Evaluation, Scope, Training, check_known, judge, judge_file, most_filtered
 from xmtc.explanation import Explanation
 from xmtc.files import content_hash
 from xmtc.links import content_of
 from xmtc.metrics import Interval, bootstrap_difference
-from xmtc.models.base import DECISIONS, Model
+from xmtc.models.base import DECISIONS, PLACES, Model
 from xmtc.progress import Progress, silent
 from xmtc.recipes import find_recipe
 from xmtc.registry import MODELS, model_class, preferred
@@ -171,14 +171,15 @@ def _digest(documents: Dataset) -> str:
 def predict(
     model: Model,
     source: str | Path,
-    k: int = 5,
+    k: int | None = None,
     *,
+    threshold: float | str | None = None,
     options: ReadOptions | None = None,
     restriction: Restriction = EVERYTHING,
 ) -> Iterator[TopK]:
-    """Answers for a file (or '-') a batch at a time, as fast as it can be read."""
+    """Answers for a file (or '-') a batch at a time, as fast as it can be read; `threshold` is that of the model."""
     for batch in _documents(model, source, options, restriction):
-        yield _answer(model, batch, k, restriction)
+        yield _answer(model, batch, k, threshold, restriction)
 
 
 def predict_parts(
@@ -186,9 +187,10 @@ def predict_parts(
     folder: str | Path,
     source: str | Path,
     out: str | Path,
-    k: int = 5,
+    k: int | None = None,
     *,
     size: int,
+    threshold: float | str | None = None,
     options: ReadOptions | None = None,
     restriction: Restriction = EVERYTHING,
     resume: bool = False,
@@ -212,7 +214,8 @@ def predict_parts(
         "text fields": None if options is None or options.text_fields is None else list(options.text_fields),
         "id field": None if options is None else options.id_field,
         "bad lines": "skip" if options is not None and options.bad_lines.skip else "refuse",
-        "k": k,
+        "k": PLACES if k is None and threshold is None else k,
+        "threshold": threshold,
         **{name: None if path is None else content_hash(path) for name, path in restriction.files.items()},
         "part size": size,
     }
@@ -221,16 +224,18 @@ def predict_parts(
         size,
         made_of,
         _documents(model, source, options, restriction),
-        lambda batch: _answer(model, batch, k, restriction),
+        lambda batch: _answer(model, batch, k, threshold, restriction),
         resume=resume,
         force=force,
         progress=progress,
     )
 
 
-def _answer(model: Model, batch: Dataset, k: int, restriction: Restriction) -> TopK:
+def _answer(
+    model: Model, batch: Dataset, k: int | None, threshold: float | str | None, restriction: Restriction
+) -> TopK:
     given = None if restriction.candidates is None else restriction.candidates.of(batch)
-    return model.predict(batch, k, allow=restriction.allowed, candidates=given)
+    return model.predict(batch, k, threshold=threshold, allow=restriction.allowed, candidates=given)
 
 
 def _documents(
@@ -247,12 +252,29 @@ def evaluate(
     scope = replace(scope or Scope(), **how)
     if test.labels is None:
         raise DataError("the test documents have no labels to hold answers against. Give them labels.")
+    threshold, set_depth = _threshold(model, scope), model.decisions.depth
+    depth = scope.depth if threshold is None else max(scope.depth, set_depth)
     started = time.perf_counter()
-    predictions = model.predict(test, scope.depth + most_filtered(scope, test), progress=progress)
+    predictions = model.predict(test, depth + most_filtered(scope, test), progress=progress)
     seconds = time.perf_counter() - started
     check_known(model.labels, test)
-    training = Training(model.labels, model.label_counts, int(model.training["documents"]))
-    return judge(predictions, test, scope, training=training, scorer=model, seconds=seconds)
+    counted = model.counted()
+    training = None if counted is None else Training(model.labels, *counted)
+    return judge(
+        *(predictions, test, scope),
+        training=training,
+        scorer=model,
+        seconds=seconds,
+        threshold=threshold,
+        set_depth=set_depth,
+    )
+
+
+def _threshold(model: Model, scope: Scope) -> Thresholds | float | None:
+    """What says which labels are in the sets that are measured; None where no sets are."""
+    if scope.threshold is None:
+        return model.decisions.thresholds
+    return model.rule("auto") if scope.threshold == "auto" else float(scope.threshold)
 
 
 def read_test(

@@ -79,8 +79,9 @@ def test_agrees_with_the_definition(seed: int) -> None:
             if label >= 0 and label not in numbers[:rank]:
                 pairs.append((scores[row, rank], label in truth[row]))
     pairs.sort(key=lambda pair: pair[0])
+    shared = [(score, np.mean([hit for other, hit in pairs if other == score])) for score, _ in pairs]
     error = 0.0
-    for part in np.array_split(np.array(pairs), 15):
+    for part in np.array_split(np.array(shared), 15):
         error += len(part) / len(pairs) * abs(part[:, 0].mean() - part[:, 1].mean())
     result = found(answer(labels, scores, known=12), held(truth))
     assert result.pairs == len(pairs)
@@ -118,11 +119,25 @@ def test_fewer_pairs_than_bins() -> None:
     assert result.error == pytest.approx((0.5 + 0.25) / 2)
 
 
-def test_ties_stay_in_the_order_of_documents() -> None:
+def test_ties_share_their_hits() -> None:
     top = answer([[0], [1], [2], [3]], [[0.5]] * 4)
     first, second = found(top, held([[0], [1], [], []]), bins=2).bins
-    assert (first.accuracy, second.accuracy) == (1.0, 0.0)
-    assert found(top, held([[0], [1], [], []]), bins=1).error == 0.0
+    assert (first.accuracy, second.accuracy) == (0.5, 0.5)
+    # Sorted: 0.25 miss | 0.5 hit, 0.5 miss, 0.5 miss; the middle one of the ties is in the first of two bins.
+    other = answer([[0], [1], [2], [3]], [[0.5], [0.25], [0.5], [0.5]])
+    first, second = found(other, held([[0], [], [], []]), bins=2).bins
+    assert (first.accuracy, second.accuracy) == pytest.approx((1 / 6, 1 / 3))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_order_of_documents_with_many_ties_does_not_matter(seed: int) -> None:
+    drawn = np.random.default_rng(seed)
+    scores = -np.sort(-drawn.integers(0, 4, (300, 5)) / 4, axis=1)
+    truth = sp.csr_array((drawn.random((300, 5)) < 0.4).astype(np.float32))
+    labels = np.tile(np.arange(5), (300, 1))
+    expected = found(answer(labels, scores, known=5), truth)
+    mixed = drawn.permutation(300)
+    assert found(answer(labels, scores[mixed], known=5), truth[mixed]) == expected
 
 
 def test_the_order_of_documents_does_not_matter() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import math
 import os
 import sys
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xmtc.errors import ConfigError, DataError
+from xmtc.errors import ConfigError, DataError, shown
 
 if TYPE_CHECKING:
+    from xmtc.models.base import Model
     from xmtc.runtime import Runtime
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Model folder.")]
@@ -77,6 +79,25 @@ def check_choice(option: str, given: str, choices: tuple[str, ...]) -> None:
     """One of a few words, or a line that names them."""
     if given not in choices:
         raise ConfigError(f"{option} must be {' or '.join(choices)}. Got '{given}'.")
+
+
+def read_threshold(given: str | None) -> float | str | None:
+    """A score, or 'auto' for what was tuned with a model; None where nothing is said."""
+    if given is None or given == "auto":
+        return given
+    try:
+        value = float(given)
+    except ValueError:
+        value = math.nan
+    if not abs(value) < 2**127:  # scores are float32
+        raise ConfigError(f"--threshold must be a number such as 0.3, or auto. Got '{shown(given)}'.")
+    return value
+
+
+def check_tuned(model: Model, folder: Path, threshold: float | str | None) -> None:
+    """Refuse 'auto' where nothing was tuned."""
+    if threshold == "auto" and model.decisions.thresholds is None:
+        raise ConfigError(f"{folder}: no threshold was tuned for this model. Do so with: xmtc calibrate {folder} VALID")
 
 
 def check_writable(path: Path | None, *sources: str | Path | None) -> None:

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xmtc.cli.common import Device, Threads, check_choice, check_writable, make_runtime, say, tell
+from xmtc.cli.common import (
+    Device,
+    Threads,
+    check_choice,
+    check_tuned,
+    check_writable,
+    make_runtime,
+    read_threshold,
+    say,
+    tell,
+)
 from xmtc.cli.reading import Labels, reads_documents
 from xmtc.errors import ConfigError, DataError
 
@@ -53,6 +63,13 @@ def evaluate(
     reliability: Annotated[
         Path | None, typer.Option(help="Draw scores against shares of hits into this SVG file.", metavar="FILE")
     ] = None,
+    threshold: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|SCORE",
+            help="F1 of the sets of labels with at least this score (default: auto, if tuned by xmtc calibrate).",
+        ),
+    ] = None,
     groups: Annotated[bool, typer.Option("--groups", help="AUC and AUPR of frequent and rare labels apart.")] = False,
     tail: Annotated[bool, typer.Option("--tail", help="P@k of the ten rarest labels over all documents.")] = False,
     bootstrap: Bootstrap = 0,
@@ -67,7 +84,7 @@ def evaluate(
     """Measure a model, or anybody's predictions, on a test file.
 
     P, nDCG, PSP, PSnDCG, R, F1 and coverage at 1, 3 and 5, in percent; fractions in the JSON file. Where scores are
-    probabilities, also how far they are from the shares of hits.
+    probabilities, also how far they are from the shares of hits. At a threshold, also F1 of the sets of labels.
     """
     from xmtc.evaluation import Scope, write_per_label
     from xmtc.store import write_json
@@ -86,7 +103,8 @@ def evaluate(
     if tail and predictions is not None:
         raise ConfigError("--tail scores given labels, which takes a model. Leave it out with --predictions.")
     _check_filter(filter_file, options)
-    scope = Scope(unknown_labels, propensity_a, propensity_b, bootstrap, groups, tail, filter_file, seed)
+    least = read_threshold(threshold)
+    scope = Scope(unknown_labels, propensity_a, propensity_b, bootstrap, groups, tail, filter_file, seed, least)
     if predictions is not None:
         name, result = (
             str(predictions),
@@ -104,11 +122,11 @@ def evaluate(
         write_per_label(result, per_label)
     if reliability is not None and result.reliability is not None:
         _draw(name, result.reliability, reliability)
-    remedy = "xmtc calibrate DIR VALID makes them so" if predictions is None else "some lie outside 0 to 1"
-    _report(name, result, scope, remedy, bins=reliability is not None)
+    _report(name, result, scope, of_model=predictions is None, bins=reliability is not None)
     if reliability is not None:
         if result.reliability is None:
-            raise DataError(f"{reliability}: there is nothing to draw, {_no_reliability(result, remedy)}.")
+            why = _no_reliability(result, of_model=predictions is None)
+            raise DataError(f"{reliability}: there is nothing to draw, {why}.")
         tell(f"{reliability}: reliability diagram")
 
 
@@ -126,6 +144,7 @@ def _of_model(
     from xmtc.cli.progress import terminal_progress
 
     model, progress = load(folder, runtime), terminal_progress()
+    check_tuned(model, folder, scope.threshold)
     unknown = "drop" if scope.unknown_labels == "drop" else "refuse"
     documents = workflows.read_test(
         test, options, model=model, vocabulary=labels, unknown_labels=unknown, progress=progress
@@ -165,22 +184,25 @@ def _draw(name: str, found: Reliability, path: Path) -> None:
         stream.write(reliability_picture(name, found).encode())
 
 
-def _no_reliability(result: Evaluation, remedy: str) -> str:
+def _no_reliability(result: Evaluation, *, of_model: bool) -> str:
     """Why scores were not held against shares of hits."""
+    remedy = "xmtc calibrate DIR VALID makes them so" if of_model else "some lie outside 0 to 1"
     predicted = bool((result.predictions.labels >= 0).any())
     return f"scores are no probabilities: {remedy}" if predicted else "no document has a predicted label"
 
 
-def _report(name: str, result: Evaluation, scope: Scope, remedy: str, *, bins: bool) -> None:
+def _report(name: str, result: Evaluation, scope: Scope, *, of_model: bool, bins: bool) -> None:
     from xmtc.cli import show
 
     say(show.metrics_table({name: result.metrics}, {name: result.intervals}))
     if result.reliability is None:
-        say("\n" + _no_reliability(result, remedy))
+        say("\n" + _no_reliability(result, of_model=of_model))
     else:
         say("\n" + show.reliability_words(result.reliability))
         if bins:
             say("\n" + show.reliability_table(result.reliability))
+    if result.sets is not None and result.threshold is not None:
+        say("\n" + show.sets_line(result.threshold, result.sets))
     if result.groups:
         say("\n" + show.groups_table(result.groups))
     if result.tail:
@@ -189,11 +211,13 @@ def _report(name: str, result: Evaluation, scope: Scope, remedy: str, *, bins: b
     without = int((result.predictions.labels < 0).all(axis=1).sum())
     without_words = f", {without:,} of them without a predicted label" if without else ""
     say(f"\n{result.documents:,} documents{seconds}{without_words}")
-    say(_unknown_words(result, scope.unknown_labels))
+    say(_unknown_words(result, scope.unknown_labels, of_model=of_model))
 
 
-def _unknown_words(result: Evaluation, treatment: str) -> str:
+def _unknown_words(result: Evaluation, treatment: str, *, of_model: bool) -> str:
     """How many test labels training never saw, and what was made of them."""
+    if result.unknown_labels is None and of_model:
+        return "training labels are not known, so there is no PSP"
     if result.unknown_labels is None:
         return "training labels are not known: --train FILE adds PSP and counts labels unseen in training"
     done = "left out" if treatment == "drop" else "counted as missed"
@@ -231,10 +255,14 @@ def compare(
     results = workflows.compare(folders, test, scope, options=options, runtime=runtime, progress=terminal_progress())
     intervals = {name: result.intervals for name, result in results.items()}
     say(show.metrics_table({name: result.metrics for name, result in results.items()}, intervals) + "\n")
+    tuned = {name: result.sets for name, result in results.items() if result.sets is not None}
+    if tuned:
+        say(show.sets_table(tuned) + "\n")
     if len(results) > 1:
         say(show.overlap_table({name: result.predictions for name, result in results.items()}) + "\n")
         if bootstrap:
             say(show.difference_table(workflows.differences(results, scope), next(iter(results))) + "\n")
     for name, result in results.items():
-        unseen = _unknown_words(result, unknown_labels)
-        say(f"{name}: {result.documents:,} documents in {result.seconds:.2f} s; {unseen}")
+        unseen = _unknown_words(result, unknown_labels, of_model=True)
+        error = "" if result.reliability is None else f"; expected calibration error {result.reliability.error:.4f}"
+        say(f"{name}: {result.documents:,} documents in {result.seconds:.2f} s; {unseen}{error}")

@@ -9,7 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
-from xmtc.cli.common import Device, ModelFolder, Threads, check_writable, clean, make_runtime, tell
+from xmtc.cli.common import (
+    Device,
+    ModelFolder,
+    Threads,
+    check_tuned,
+    check_writable,
+    clean,
+    make_runtime,
+    read_threshold,
+    tell,
+)
 from xmtc.cli.reading import reads_documents
 from xmtc.errors import ConfigError
 
@@ -23,7 +33,16 @@ def predict(
         typer.Argument(metavar="INPUT|-", help="Documents in any known format, or a text a line; - is standard input."),
     ] = None,
     text: Annotated[str | None, typer.Option(help="One text, instead of a file.")] = None,
-    k: Annotated[int, typer.Option("-k", help="Labels for each document.", metavar="N")] = 5,
+    k: Annotated[
+        int | None, typer.Option("-k", help="Labels for each document (default: 5), at most N of a set.", metavar="N")
+    ] = None,
+    threshold: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|SCORE",
+            help="Sets of any size: labels with at least this score, or auto, as xmtc calibrate tuned it.",
+        ),
+    ] = None,
     allow: Annotated[
         Path | None, typer.Option(help="Return only the labels of this list or vocabulary.", metavar="FILE")
     ] = None,
@@ -59,7 +78,8 @@ def predict(
     if (source is None) == (text is None):
         both = "" if text is None else ", not both"
         raise ConfigError(f"predict needs either an INPUT file (or - for standard input) or --text TEXT{both}.")
-    if k < 1:
+    least = read_threshold(threshold)
+    if k is not None and k < 1:
         raise ConfigError(f"'k' must be an integer ≥ 1. Got {k}.")
     if text is not None and candidates is not None:
         raise ConfigError("--candidates knows documents by their ids. Leave it out with --text.")
@@ -73,6 +93,7 @@ def predict(
         _check_parts(text, output, output_format, resume and force)
         bulk.check_folder(output or Path(), resume=resume, force=force)
     model = load(folder, make_runtime(threads, device=device))
+    check_tuned(model, folder, least)
     restriction = read_restriction(model.labels, allow=allow, deny=deny, candidates=candidates)
     for line in restriction.notes:
         tell(line)
@@ -85,6 +106,7 @@ def predict(
                 output,
                 k,
                 size=parts,
+                threshold=least,
                 options=options,
                 restriction=restriction,
                 resume=resume,
@@ -94,10 +116,11 @@ def predict(
         tell(f"{output}: {count:,} documents in {files:,} parts")
     else:
         if source is not None:
-            answers = workflows.predict(model, source, k, options=options, restriction=restriction)
+            how: dict[str, Any] = {"threshold": least, "options": options, "restriction": restriction}
+            answers = workflows.predict(model, source, k, **how)
             count = write_answers(answers, output, form)
         else:
-            answer = model.predict([clean(text or "")], k, allow=restriction.allowed)
+            answer = model.predict([clean(text or "")], k, threshold=least, allow=restriction.allowed)
             if form == "table":  # a person knows the text by its words, not by its number
                 answer.ids = [shortened(clean(text or ""), 90)]
             count = write_answers([answer], output, form)

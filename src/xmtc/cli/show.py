@@ -121,7 +121,7 @@ SET_MEASURES = {
 }
 
 
-def threshold_words(rule: Thresholds) -> str:
+def _rule(rule: Thresholds) -> str:
     """Which labels a tuned rule returns."""
     if rule.kind == "document":
         return "the best set of each document"
@@ -133,10 +133,18 @@ def threshold_words(rule: Thresholds) -> str:
     return f"its own for {own:,} of {len(rule.by_label):,} labels{others}, {best}"
 
 
-def sets_words(scores: Mapping[str, float]) -> str:
-    """Measures of sets of labels, in percent, on one line."""
+def sets_line(threshold: Thresholds | float, scores: Mapping[str, float]) -> str:
+    """Measures of sets of labels, in percent."""
+    where = f"threshold {threshold:g}" if isinstance(threshold, float) else f"tuned threshold ({_rule(threshold)})"
     measures = [f"{name} {100 * scores[key]:.2f}" for key, name in SET_MEASURES.items()]
-    return ", ".join([*measures, f"{scores['labels']:.2f} labels a document"])
+    return f"at the {where}: {', '.join(measures)}, {scores['labels']:.2f} labels a document"
+
+
+def sets_table(named: Mapping[str, Mapping[str, float]]) -> str:
+    """Measures of sets of labels in percent, and how large sets are, one column a model."""
+    rows = [[name, *(f"{100 * scores[key]:.2f}" for scores in named.values())] for key, name in SET_MEASURES.items()]
+    rows.append(["labels a document", *(f"{scores['labels']:.2f}" for scores in named.values())])
+    return table(["at the tuned threshold, %", *named], rows, right=range(1, len(named) + 1))
 
 
 def calibration_table(found: Decisions) -> str:
@@ -145,7 +153,7 @@ def calibration_table(found: Decisions) -> str:
     changed = after if found.calibration is None else f"{before} before, {after} after"
     rows = [["expected calibration error of the first 5 labels", changed]]
     if found.thresholds is not None:
-        rows.append(["threshold", threshold_words(found.thresholds)])
+        rows.append(["threshold", _rule(found.thresholds)])
         rows += [[f"{name}, %", f"{100 * found.facts['F1'][key]:.2f}"] for key, name in SET_MEASURES.items()]
         rows.append(["labels a document", f"{found.facts['F1']['labels']:.2f}"])
     method = "scores as they are" if found.calibration is None else f"{found.calibration.method} calibration"

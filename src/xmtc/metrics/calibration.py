@@ -2,6 +2,7 @@
 
 Pairs of a document and one of its first k labels are sorted by score and cut into bins of equal mass. In each bin the
 mean score should be the share of hits; the expected calibration error is the mean distance of the two over all pairs.
+Of pairs with the same score each counts as their share of hits, so that it does not matter which of them a bin gets.
 How predictions and true labels are read is said in `matching`.
 """
 
@@ -49,8 +50,7 @@ class Reliability:
 def reliability(predicted: TopK, truth: Truth, k: int = 5, bins: int = 15) -> Reliability | None:
     """How far the scores of the first k labels are from probabilities; with fewer pairs than bins, a bin a pair.
 
-    Equal scores stay in the order of documents and ranks. None where nothing is predicted, or where a score lies
-    outside 0 to 1 and is no probability at all.
+    None where nothing is predicted, or where a score lies outside 0 to 1 and is no probability at all.
     """
     check_count("bins", bins)
     found = match(predicted, truth, [k])
@@ -61,13 +61,14 @@ def reliability(predicted: TopK, truth: Truth, k: int = 5, bins: int = 15) -> Re
     right = np.zeros(mentions.shape, dtype=bool)
     returned = found.ranks < k  # (nnz,)
     right[found.rows[returned], found.ranks[returned]] = True
-    order = np.argsort(scores, kind="stable")
-    scores, hits = scores[order], right[mentions][order]  # (pairs,) each
+    distinct, place, ties = np.unique(scores, return_inverse=True, return_counts=True)  # (u,), (pairs,), (u,)
+    shares = np.bincount(place, weights=right[mentions]) / ties  # (u,)
+    scores, hits = np.repeat(distinct, ties), np.repeat(shares, ties)  # (pairs,) each, by rising score
     parts = min(bins, len(scores))
     counts = len(scores) // parts + (np.arange(parts) < len(scores) % parts)  # (parts,)
     starts = np.cumsum(counts) - counts
     confidence = np.add.reduceat(scores, starts) / counts
-    accuracy = np.add.reduceat(hits, starts, dtype=np.float64) / counts
+    accuracy = np.add.reduceat(hits, starts) / counts
     error = float((counts * np.abs(confidence - accuracy)).sum() / len(scores))
     columns = (counts, confidence, accuracy, scores[starts], scores[starts + counts - 1])
     rows = zip(*(column.tolist() for column in columns), strict=True)
