@@ -92,7 +92,7 @@ def noisy_or(chances: Chances) -> Chances:
 def average(chances: Chances, weights: Sequence[float] = ()) -> Chances:
     """(n, u) the mean of the answers' chances, or the weighted one."""
     given = np.array(weights or np.ones(len(chances)))
-    combined: Chances = np.tensordot(given / given.sum(), chances, axes=1)
+    combined: Chances = (np.reshape(given / given.sum(), (-1, 1, 1)) * chances).sum(axis=0)
     return combined
 
 

@@ -1,0 +1,138 @@
+"""Answers made one: hand-worked cases, and slow references."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
+
+from xmtc.decisions import combining
+from xmtc.decisions.combining import Answer, Gathered, Learnt
+from xmtc.errors import DataError
+
+PADS = -np.inf
+
+
+def answer(*rows: dict[int, float], width: int = 4) -> Answer:
+    """Labels and chances as a model gives them, best first."""
+    labels, chances = np.full((len(rows), width), -1), np.full((len(rows), width), PADS, np.float32)
+    for row, found in enumerate(rows):
+        for place, (label, chance) in enumerate(sorted(found.items(), key=lambda pair: -pair[1])):
+            labels[row, place], chances[row, place] = label, chance
+    return labels, chances
+
+
+def gathered(*answers: Answer) -> Gathered:
+    return combining.gather(answers, combining.union(answers))
+
+
+class TestUnion:
+    def test_by_hand(self) -> None:
+        first, second = answer({7: 0.9, 2: 0.5}, {}), answer({2: 0.6, 1: 0.4, 9: 0.1}, {3: 0.2})
+        assert combining.union([first, second]).tolist() == [[1, 2, 7, 9], [3, -1, -1, -1]]
+
+    @settings(max_examples=50, deadline=None)
+    @given(
+        st.lists(st.lists(st.dictionaries(st.integers(0, 12), st.floats(0.01, 1), max_size=5), min_size=2, max_size=2))
+    )
+    def test_against_dictionaries(self, documents: list[list[dict[int, float]]]) -> None:
+        answers = [answer(*(row[member] for row in documents), width=6) for member in range(2)]
+        found = gathered(*answers)
+        for row, members in enumerate(documents):
+            labels = [label for label in found.labels[row].tolist() if label >= 0]
+            assert labels == sorted(set(members[0]) | set(members[1]))
+            for column, label in enumerate(labels):
+                for place, member in enumerate(members):
+                    assert found.held[place, row, column] == (label in member)
+                    assert found.chances[place, row, column] == np.float32(member.get(label, 0))
+            assert not found.held[:, row, len(labels) :].any()
+
+
+class TestFormulas:
+    def test_noisy_or_by_hand(self) -> None:
+        """1 − (1 − 0.6)(1 − 0.5) = 0.8; a label that one of them lacks keeps the other's chance."""
+        found = gathered(answer({3: 0.6, 5: 0.2}), answer({3: 0.5, 8: 0.7}))
+        assert found.labels.tolist() == [[3, 5, 8]]
+        assert combining.noisy_or(found.chances)[0] == pytest.approx([0.8, 0.2, 0.7])
+
+    def test_noisy_or_of_three(self) -> None:
+        found = gathered(answer({0: 0.5}), answer({0: 0.5}), answer({0: 0.2, 1: 0.1}))
+        assert combining.noisy_or(found.chances)[0] == pytest.approx([0.8, 0.1])
+
+    def test_average_by_hand(self) -> None:
+        found = gathered(answer({3: 0.6, 5: 0.2}), answer({3: 0.5, 8: 0.8}))
+        assert combining.average(found.chances)[0] == pytest.approx([0.55, 0.1, 0.4])
+        assert combining.average(found.chances, (3, 1))[0] == pytest.approx([0.575, 0.15, 0.2])
+
+    def test_shares_say_who_spoke_for_a_label(self) -> None:
+        found = gathered(answer({0: 0.75}), answer({0: 0.5, 1: 0.3}))
+        told = combining.shares(found.chances, "noisy-or")[:, 0]
+        assert told[:, 0] == pytest.approx([np.log(4), np.log(2)])
+        assert told[:, 1] == pytest.approx([0, -np.log(0.7)])
+        assert combining.shares(found.chances, "average", (1, 3))[:, 0, 0] == pytest.approx([0.75, 1.5])
+
+
+def planted(weights: list[float], seed: int = 0) -> tuple[Gathered, np.ndarray, np.ndarray]:
+    """Chances of two members for one label a document, and hits that come true as the weights say."""
+    random = np.random.default_rng(seed)
+    count = 40_000
+    members = [answer(*({0: value} for value in random.beta(0.7, 0.7, count)), width=1) for _ in range(2)]
+    gap = random.random(count) < 0.3
+    members[1][0][gap], members[1][1][gap] = -1, PADS
+    found = gathered(*members)
+    frequency = random.uniform(0, 5, (count, 1))
+    return found, frequency, random.random((count, 1)) < Learnt(np.array(weights))(found, frequency)
+
+
+class TestLearnt:
+    def test_finds_planted_weights(self) -> None:
+        weights = [-0.5, 1.0, 0.5, 0.0, -1.0, 0.1, -0.1, 0.2, 0.0, 0.3]
+        found, frequency, hits = planted(weights)
+        learnt = combining.learn(found, frequency, hits)
+        assert learnt.weights == pytest.approx(weights, abs=0.12)
+
+    def test_equals_scikit_learn(self) -> None:
+        found, frequency, hits = planted([0.3, 0.7, 0.4, 0.0, -0.5, 0.0, 0.1, 0.0, 0.0, 0.0], seed=1)
+        columns = np.stack([column[:, 0] for column in combining._columns(found, frequency)], axis=1)
+        peer = LogisticRegression(C=1 / combining._RIDGE, fit_intercept=False, tol=1e-9, max_iter=2000)
+        peer.fit(columns, hits[:, 0])
+        ours = combining.learn(found, frequency, hits)(found, frequency)[:, 0]
+        np.testing.assert_allclose(ours, peer.predict_proba(columns)[:, 1], atol=1e-4)
+
+    def test_a_sole_member_that_is_right_is_left_alone(self) -> None:
+        """Scores that are probabilities already come out as they went in."""
+        random = np.random.default_rng(0)
+        chances = random.uniform(0.02, 0.98, 30_000)
+        found = gathered(answer(*({0: value} for value in chances), width=1))
+        hits = random.random((30_000, 1)) < chances[:, None]
+        learnt = combining.learn(found, np.zeros((30_000, 1)), hits)
+        assert np.abs(learnt(found, np.zeros((30_000, 1)))[:, 0] - chances).mean() < 0.01
+
+    def test_shares_are_what_a_member_adds(self) -> None:
+        found, frequency, hits = planted([-0.5, 1.0, 0.5, 0.0, -1.0, 0.1, -0.1, 0.2, 0.0, 0.3])
+        learnt = combining.learn(found, frequency, hits)
+        told = learnt.shares(found, frequency)
+        without = Gathered(found.labels, found.chances * [[[0]], [[1]]], found.held & [[[False]], [[True]]])
+
+        def margin(gathered: Gathered) -> np.ndarray:
+            chances = learnt(gathered, frequency)
+            return np.log(chances) - np.log1p(-chances)
+
+        np.testing.assert_allclose(told[0], margin(found) - margin(without), atol=1e-6)
+        assert (told[1][~found.held[1]] == 0).all()
+
+    def test_round_trip(self) -> None:
+        learnt = Learnt(np.arange(10.0))
+        assert (Learnt.restored(learnt.values(), 2).weights == learnt.weights).all()
+        with pytest.raises(ValueError, match="damaged"):
+            Learnt.restored(learnt.values(), 3)
+        with pytest.raises(ValueError, match="damaged"):
+            Learnt.restored({"weights": [np.nan] * 10}, 2)
+
+    def test_nothing_to_learn_from(self) -> None:
+        found = gathered(answer({0: 0.5}), answer({0: 0.5}))
+        for hits in (np.array([[True]]), np.array([[False]])):
+            with pytest.raises(DataError, match="Give more documents"):
+                combining.learn(found, np.zeros((1, 1)), hits)

@@ -1,0 +1,371 @@
+"""Consensus of models and of files of predictions."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import xmtc
+from xmtc.dataset import Dataset, LabelIndex, align_labels, as_dataset
+from xmtc.errors import ConfigError, DataError, ModelFormatError
+from xmtc.links import Link
+from xmtc.metrics import ndcg
+from xmtc.models.base import Model
+from xmtc.models.consensus import Consensus
+from xmtc.models.knn import Knn
+from xmtc.models.parabel import Parabel
+from xmtc.models.popularity import Popularity
+from xmtc.store import verify_folder
+from xmtc.topk import TopK
+from xmtc.workspace import Workspace
+
+
+def written(path: Path, documents: dict[str, dict[str, float]]) -> str:
+    """A file of predictions."""
+    rankings = [[(key, None, score) for key, score in labels.items()] for labels in documents.values()]
+    TopK.from_rankings(list(documents), rankings).write(path)
+    return str(path)
+
+
+def named(ids: list[str], labels: list[list[str]]) -> Dataset:
+    found = as_dataset(["a text"] * len(ids), labels)
+    return Dataset(found.fields, None, found.labels, found.label_index, pa.chunked_array([ids]))
+
+
+@pytest.fixture
+def two_files(tmp_path: Path) -> list[str]:
+    """Two members that number labels in another order; each knows a label that the other does not."""
+    first = {"x": {"a": 0.6, "b": 0.2}, "y": {"b": 0.9, "only first": 0.4}}
+    second = {"y": {"only second": 0.7, "b": 0.5, "a": 0.1}, "x": {"b": 0.5, "a": 0.5}}
+    return [written(tmp_path / "first.jsonl", first), written(tmp_path / "second.jsonl", second)]
+
+
+VALID = named(["x", "y"], [["a"], ["b", "only second"]])
+
+
+def scores_of(model: Model, documents: Any) -> list[dict[str, float]]:
+    answer = model.predict(documents, 9)
+    pairs = zip(answer.keys(), answer.pairs(), strict=True)
+    return [{key: pytest.approx(score) for key, (_, score) in zip(keys, row, strict=True)} for keys, row in pairs]
+
+
+class TestByHand:
+    def test_noisy_or_goes_by_key(self, two_files: list[str]) -> None:
+        model = Consensus(members=two_files, combine="noisy-or", calibrate="none").fit(VALID)
+        assert sorted(model.labels.keys) == ["a", "b", "only first", "only second"]
+        assert scores_of(model, VALID) == [
+            {"a": 0.8, "b": 0.6},  # 1 − 0.4 · 0.5, 1 − 0.8 · 0.5
+            {"b": 0.95, "only second": 0.7, "only first": 0.4, "a": 0.1},
+        ]
+
+    def test_average_with_weights(self, two_files: list[str]) -> None:
+        model = Consensus(members=two_files, combine="average", weights=[3, 1], calibrate="none").fit(VALID)
+        assert scores_of(model, VALID)[0] == {"a": 0.575, "b": 0.275}
+
+    def test_scores_are_those_of_predict(self, two_files: list[str]) -> None:
+        model = Consensus(members=two_files, combine="noisy-or", calibrate="none").fit(VALID)
+        given = model.score(VALID, [["a", "only second"], ["only second", "b"]])
+        np.testing.assert_allclose(given, [[0.8, 0.0], [0.7, 0.95]], atol=1e-6)
+
+    def test_depth_cuts_what_members_put_forward(self, two_files: list[str]) -> None:
+        model = Consensus(members=two_files, combine="noisy-or", calibrate="none", depth=1).fit(VALID)
+        assert scores_of(model, VALID)[1] == {"b": 0.9, "only second": 0.7}
+
+    def test_allow(self, two_files: list[str]) -> None:
+        model = Consensus(members=two_files, combine="noisy-or", calibrate="none").fit(VALID)
+        answer = model.predict(VALID, 3, allow=["only second"])
+        assert answer.keys() == [[], ["only second"]]
+        assert model.predict(VALID, 3, allow=["only second", "a"]).keys() == [["a"], ["only second", "a"]]
+
+    def test_files_of_parts_and_parquet(self, two_files: list[str], tmp_path: Path) -> None:
+        TopK.read(two_files[0]).write(tmp_path / "first.parquet")
+        both = [Consensus(members=[first, two_files[1]], calibrate="none", combine="noisy-or").fit(VALID)
+                for first in (two_files[0], str(tmp_path / "first.parquet"))]  # fmt: skip
+        assert scores_of(both[0], VALID) == scores_of(both[1], VALID)
+
+
+class TestFiles:
+    def test_documents_that_the_file_lacks(self, two_files: list[str]) -> None:
+        model = Consensus(members=two_files, calibrate="none").fit(VALID)
+        with pytest.raises(DataError, match=r"first.jsonl: no prediction for document 'z', and this member is a file"):
+            model.predict(named(["x", "z"], [["a"], ["a"]]))
+
+    def test_places_in_a_file_are_no_ids(self, tmp_path: Path) -> None:
+        member = written(tmp_path / "numbered.jsonl", {"0": {"a": 0.5}, "1": {"a": 0.5}})
+        with pytest.raises(DataError, match=r"numbered.jsonl: knows documents by their place .* Give documents ids"):
+            Consensus(members=[member], calibrate="none").fit(VALID)
+
+    def test_a_document_twice(self, tmp_path: Path) -> None:
+        member = Path(written(tmp_path / "twice.jsonl", {"x": {"a": 0.5}, "y": {"b": 0.5}}))
+        member.write_text(member.read_text() + member.read_text().splitlines()[0])
+        with pytest.raises(DataError, match=r"twice.jsonl: document 'x' is there twice"):
+            Consensus(members=[str(member)], calibrate="none").fit(VALID)
+
+    def test_scores_that_are_no_probabilities(self, tmp_path: Path, two_files: list[str]) -> None:
+        member = written(tmp_path / "votes.jsonl", {"x": {"a": 7.5, "b": 3}, "y": {"b": 2}})
+        with pytest.raises(DataError, match=r"votes.jsonl: a score is 7.5, and probabilities are combined. Set calib"):
+            Consensus(members=[*two_files, member], calibrate="none").fit(VALID)
+
+    def test_labels_in_other_words(self, two_files: list[str]) -> None:
+        with pytest.raises(DataError, match="no label of the documents is one of a member: 'Q1' there, 'a' here"):
+            Consensus(members=two_files, calibrate="none").fit(named(["x", "y"], [["Q1"], ["Q2"]]))
+
+    def test_counts_of_training_are_not_known(self, two_files: list[str]) -> None:
+        model = Consensus(members=two_files, calibrate="none").fit(VALID)
+        assert model.counted() is None
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"members": ["a", "a"]}, "'members' of consensus must be a list of different places"),
+            ({"members": ["a", "b"], "weights": [1, 2]}, "'weights' of consensus must be empty"),
+            ({"members": ["a", "b"], "combine": "average", "weights": [1]}, "one for each member"),
+            ({"members": ["a", "b"], "combine": "average", "weights": [0, 0]}, "one of them > 0"),
+            ({"combine": "vote"}, "must be one of learnt, noisy-or, average"),
+            ({"depth": 0}, "must be an integer ≥ 1"),
+        ],
+    )
+    def test_refused(self, settings: dict[str, Any], message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            Consensus(**settings)
+
+    def test_no_members(self) -> None:
+        with pytest.raises(ConfigError, match=r"consensus has no members. Name model folders"):
+            Consensus().fit(VALID)
+
+    def test_a_member_that_is_not_there(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match="nowhere: no such file"):
+            Consensus(members=[str(tmp_path / "nowhere")]).fit(VALID)
+
+
+@pytest.fixture(scope="module")
+def members(planted: tuple[Dataset, Dataset, object], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders of two models that are good at different things: each was trained on other documents."""
+    folder, train = tmp_path_factory.mktemp("members"), planted[0]
+    Parabel(trees=1).fit(train.slice(0, 150)).save(folder / "tree")
+    Knn(neighbours=10, power=2).fit(train.slice(150, 300)).save(folder / "near")
+    Popularity().fit(train).save(folder / "often")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def valid(planted: tuple[Dataset, Dataset, object]) -> Dataset:
+    return planted[0].slice(400, 800)
+
+
+def both(members: Path) -> list[str]:
+    return [str(members / "tree"), str(members / "near")]
+
+
+class TestModels:
+    @pytest.mark.parametrize("combine", ["learnt", "noisy-or", "average"])
+    def test_beats_its_members(
+        self, members: Path, valid: Dataset, planted: tuple[Dataset, Dataset, object], combine: str
+    ) -> None:
+        test = planted[1]
+        model = Consensus(members=both(members), combine=combine).fit(valid)
+        ours = ndcg(model.predict(test), align_labels(test, model.labels)[0], 5)
+        for name in ("tree", "near"):
+            member = xmtc.load(members / name)
+            assert ours > ndcg(member.predict(test), align_labels(test, member.labels)[0], 5) + 0.005
+
+    def test_learnt_weights_are_calibrated(
+        self, members: Path, valid: Dataset, planted: tuple[Dataset, Dataset, object]
+    ) -> None:
+        answer = Consensus(members=both(members)).fit(valid).predict(planted[1])
+        truth = align_labels(planted[1], answer.index)[0]
+        found = xmtc.metrics.reliability(answer, truth)
+        assert found is not None
+        assert found.error < 0.05
+
+    def test_a_useless_member_does_no_harm_when_weights_are_learnt(
+        self, members: Path, valid: Dataset, planted: tuple[Dataset, Dataset, object]
+    ) -> None:
+        test = planted[1]
+        figures = []
+        for places in (both(members), [*both(members), str(members / "often")]):
+            model = Consensus(members=places).fit(valid)
+            figures.append(ndcg(model.predict(test), align_labels(test, model.labels)[0], 5))
+        assert figures[1] > figures[0] - 0.01
+
+    def test_each_member_runs_once_a_document(
+        self, members: Path, valid: Dataset, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        model = Consensus(members=both(members)).fit(valid)
+        asked: list[int] = []
+        real = Model.predict
+
+        def watched(self: Model, documents: Any, *args: Any, **how: Any) -> TopK:
+            if self is not model:
+                asked.append(len(documents))
+            return real(self, documents, *args, **how)
+
+        monkeypatch.setattr(Model, "predict", watched)
+        model.predict(valid.slice(0, 30))
+        assert asked == [30, 30]
+
+    def test_complete_asks_members_about_what_others_found(self, members: Path, valid: Dataset) -> None:
+        """With it, each label's noisy-or is that of the members' own scores, whoever put it forward."""
+        settings = {"members": both(members), "combine": "noisy-or", "calibrate": "none", "depth": 3}
+        answer = Consensus(**settings, complete=True).fit(valid).predict(valid, 6)
+        incomplete = Consensus(**settings).fit(valid).predict(valid, 6)
+        expected = np.ones(answer.labels.shape)
+        for name in ("tree", "near"):
+            member = xmtc.load(members / name)
+            numbers = np.append(member.labels.ids(answer.index.keys), -1)[answer.labels]
+            scores = member.score(valid, numbers)
+            expected *= 1 - np.where(scores > -np.inf, scores, 0)
+        filled = answer.labels >= 0
+        np.testing.assert_allclose(answer.scores[filled], (1 - expected)[filled], atol=1e-6)
+        assert (incomplete.scores[filled] <= answer.scores[filled] + 1e-6).all()
+        assert (incomplete.scores[filled] < answer.scores[filled] - 1e-6).any()
+
+    def test_explain_names_each_share(self, members: Path, valid: Dataset) -> None:
+        for combine in ("learnt", "noisy-or", "average"):
+            model = Consensus(members=both(members), combine=combine).fit(valid)
+            text = valid.text()[0].as_py()
+            best = model.predict([text], 1).names()[0][0]
+            found = model.explain(text, best)
+            assert found.kind == "members"
+            assert {item.model for item in found.evidence} == {"tree", "near"}
+            assert sum(abs(item.share) for item in found.evidence) == pytest.approx(1)
+            assert all(0 <= item.score <= 1 for item in found.evidence)
+
+    def test_explain_with_a_file(self, two_files: list[str]) -> None:
+        model = Consensus(members=two_files, calibrate="none").fit(VALID)
+        with pytest.raises(DataError, match="this member is a file"):
+            model.explain("a text", "a")
+
+    def test_counts_come_from_the_members(self, members: Path, valid: Dataset) -> None:
+        model = Consensus(members=[str(members / "often"), str(members / "tree")]).fit(valid)
+        counts, documents = model.counted() or (np.zeros(0), 0)
+        assert documents == 800
+        assert (counts == xmtc.load(members / "often").label_counts[: len(counts)]).all()
+
+    def test_goes_on_with_answers_that_were_found(
+        self, members: Path, valid: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        work = Workspace(tmp_path / "work")
+        work.begin({}, resume=False)
+        whole = Consensus(members=both(members)).fit(valid, workspace=work)
+
+        def never(*_: Any, **__: Any) -> None:
+            raise AssertionError("asked again")
+
+        monkeypatch.setattr(Knn, "_predict", never)
+        monkeypatch.setattr(Parabel, "_predict", never)
+        again = Consensus(members=both(members)).fit(valid, workspace=work)
+        monkeypatch.undo()
+        assert (again.predict(valid).scores == whole.predict(valid).scores).all()
+
+    def test_a_consensus_may_be_a_member(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
+        Consensus(members=both(members)).fit(valid).save(tmp_path / "inner")
+        outer = Consensus(members=[str(tmp_path / "inner"), str(members / "often")], copy=True).fit(valid)
+        outer.save(tmp_path / "outer")
+        assert (xmtc.load(tmp_path / "outer").predict(valid).scores == outer.predict(valid).scores).all()
+
+
+class TestFolder:
+    def saved(self, members: Path, valid: Dataset, tmp_path: Path, **settings: Any) -> tuple[Path, TopK]:
+        """A consensus, and members of its own that can be harmed."""
+        for name in ("tree", "near"):
+            shutil.copytree(members / name, tmp_path / "all" / name)
+        model = Consensus(members=both(tmp_path / "all"), **settings).fit(valid)
+        model.save(tmp_path / "all" / "together")
+        return tmp_path / "all" / "together", model.predict(valid)
+
+    def test_small_when_members_stay_where_they_are(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
+        folder, answer = self.saved(members, valid, tmp_path)
+        assert not any(path.is_dir() for path in folder.iterdir())
+        assert (xmtc.load(folder).predict(valid).scores == answer.scores).all()
+
+    def test_moved_together(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
+        folder, answer = self.saved(members, valid, tmp_path)
+        folder.parent.rename(tmp_path / "elsewhere")
+        assert (xmtc.load(tmp_path / "elsewhere" / "together").predict(valid).scores == answer.scores).all()
+
+    def test_moved_alone(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
+        folder, answer = self.saved(members, valid, tmp_path)
+        folder.rename(tmp_path / "alone")
+        assert (xmtc.load(tmp_path / "alone").predict(valid).scores == answer.scores).all()
+
+    def test_copied(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
+        folder, answer = self.saved(members, valid, tmp_path, copy=True)
+        shutil.rmtree(folder.parent / "tree")
+        Popularity().fit(valid).save(folder.parent / "near")
+        loaded = xmtc.load(folder)
+        assert (loaded.predict(valid).scores == answer.scores).all()
+        assert len(verify_folder(folder)) > 4
+        loaded.save(tmp_path / "again")
+        shutil.rmtree(folder)
+        assert (xmtc.load(tmp_path / "again").predict(valid).scores == answer.scores).all()
+
+    def test_a_member_that_changed_is_refused(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
+        folder, _ = self.saved(members, valid, tmp_path)
+        Popularity().fit(valid).save(folder.parent / "near")
+        with pytest.raises(ModelFormatError, match=r"near: has changed since .*together was made of it. Put it back"):
+            xmtc.load(folder)
+
+    def test_a_calibrated_member_is_another_one(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
+        folder, _ = self.saved(members, valid, tmp_path)
+        member = xmtc.load(folder.parent / "near").calibrate(valid)
+        member.save(folder.parent / "near")
+        with pytest.raises(ModelFormatError, match="near: has changed"):
+            xmtc.load(folder)
+
+    def test_a_file_that_changed_is_refused(self, two_files: list[str], tmp_path: Path) -> None:
+        Consensus(members=two_files, calibrate="none").fit(VALID).save(tmp_path / "m")
+        Path(two_files[1]).write_text(Path(two_files[1]).read_text().replace("0.7", "0.8"))
+        with pytest.raises(ModelFormatError, match=r"second.jsonl: has changed since"):
+            xmtc.load(tmp_path / "m")
+
+    def test_a_member_that_is_gone_is_named(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
+        folder, _ = self.saved(members, valid, tmp_path)
+        shutil.rmtree(folder.parent / "tree")
+        with pytest.raises(ModelFormatError, match=r"tree: is not there, .* or train again with --set copy=true"):
+            xmtc.load(folder)
+
+    def test_never_takes_the_place_of_a_member(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
+        folder, _ = self.saved(members, valid, tmp_path)
+        with pytest.raises(DataError, match="near: would replace what it is made of"):
+            xmtc.load(folder).save(folder.parent / "near")
+        assert isinstance(xmtc.load(folder.parent / "near"), Knn)
+
+    @pytest.mark.parametrize(
+        "harm",
+        [
+            {"member 0": {"copied": "linked-0123456789abcdef/../..", "content": "x"}},
+            {"member 0": {"copied": "../tree", "content": "x"}},
+            {"member 0": {"path": 3, "content": "x"}},
+            {"member 0": {"content": "x"}},
+            ["tree"],
+        ],
+    )
+    def test_a_damaged_list_of_members(self, members: Path, valid: Dataset, tmp_path: Path, harm: Any) -> None:
+        folder, _ = self.saved(members, valid, tmp_path)
+        manifest = json.loads((folder / "model.json").read_text())
+        (folder / "model.json").write_text(json.dumps({**manifest, "links": harm}))
+        with pytest.raises(ModelFormatError, match=r"model.json: damaged"):
+            xmtc.load(folder)
+
+    def test_links_know_what_they_lead_to(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("a")
+        link = Link.to(tmp_path / "file")
+        (tmp_path / "file").write_text("b")
+        assert Link.to(tmp_path / "file").content != link.content
+
+
+def test_joined_labels() -> None:
+    first = LabelIndex.from_keys(["b", "a"], ["Bee", "Ay"])
+    second = LabelIndex.from_keys(["c", "a", "d"], ["Sea", "other words", "Dee"])
+    assert first.joined(second).keys == ["b", "a", "c", "d"]
+    assert first.joined(second).names == ["Bee", "Ay", "Sea", "Dee"]
+    assert first.joined(first) is first
