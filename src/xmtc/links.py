@@ -57,8 +57,8 @@ def write_links(folder: Path, links: Mapping[str, Link]) -> dict[str, dict[str, 
 
 def _copied(folder: Path, link: Link) -> str:
     place = f"linked-{link.content[:16]}"
-    if (folder / place).is_dir():
-        return f"{place}/{link.path.name}"
+    for there in (folder / place).glob("*"):  # the same content may have been linked to under another name
+        return f"{place}/{there.name}"
     temporary = folder / f".linked.{secrets.token_hex(4)}.part"
     try:
         temporary.mkdir()

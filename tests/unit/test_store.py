@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,9 +17,11 @@ import pyarrow as pa
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from xmtc import store
 from xmtc.arrays import map_arrays, write_arrays
 from xmtc.errors import DataError, ModelFormatError
-from xmtc.store import State, read_folder, read_manifest, verify_folder, write_folder
+from xmtc.links import Link
+from xmtc.store import State, read_folder, read_manifest, replace_part, verify_folder, write_folder
 
 ARRAYS = {
     "floats": np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4),
@@ -190,3 +195,276 @@ class TestFolder:
         seconds, megabytes = map(float, done.stdout.split())
         assert seconds < 1.0
         assert megabytes < 50
+
+
+def part(number: int = 1) -> State:
+    return State({"number": number}, {"numbers": np.arange(number, dtype=np.float64)})
+
+
+def known_files(folder: Path) -> dict[str, tuple[int, int]]:
+    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.iterdir()}
+
+
+class TestParts:
+    """What can be replaced by itself."""
+
+    @pytest.fixture
+    @staticmethod
+    def folder(tmp_path: Path) -> Path:
+        write_folder(tmp_path / "m", manifest(), state())
+        return tmp_path / "m"
+
+    def test_put_there_replaced_and_taken_away(self, folder: Path) -> None:
+        first = known_files(folder)
+        alone = (folder / "model.json").read_bytes()
+        for number in (3, 5):
+            replace_part(folder, "decisions", part(number), read_manifest(folder))
+            _, found = read_folder(folder)
+            assert found.parts["decisions"].values == {"number": number}
+            np.testing.assert_array_equal(found.parts["decisions"].arrays["numbers"], np.arange(number))
+            assert set(found.arrays) == set(ARRAYS)
+            now = known_files(folder)
+            assert len(now) == len(first) + 1
+            assert {name: now[name] for name in first if name != "model.json"} == {
+                name: found for name, found in first.items() if name != "model.json"
+            }
+        assert len(verify_folder(folder)) == 3
+        replace_part(folder, "decisions", None, read_manifest(folder))
+        assert (folder / "model.json").read_bytes() == alone
+        assert set(known_files(folder)) == set(first)
+
+    def test_nothing_to_take_away(self, folder: Path) -> None:
+        alone = (folder / "model.json").read_bytes()
+        replace_part(folder, "decisions", None, read_manifest(folder))
+        assert (folder / "model.json").read_bytes() == alone
+
+    def test_saved_with_the_model_is_the_same(self, folder: Path, tmp_path: Path) -> None:
+        replace_part(folder, "decisions", part(), read_manifest(folder))
+        write_folder(tmp_path / "n", manifest(), State(**{**vars(state()), "parts": {"decisions": part()}}))
+        assert read_manifest(folder) == read_manifest(tmp_path / "n")
+
+    def test_a_new_model_drops_it(self, folder: Path) -> None:
+        replace_part(folder, "decisions", part(), read_manifest(folder))
+        write_folder(folder, manifest(), state())
+        assert not read_folder(folder)[1].parts
+        assert not list(folder.glob("decisions-*"))
+
+    def test_another_model_meanwhile(self, folder: Path) -> None:
+        before = read_manifest(folder)
+        write_folder(folder, manifest(training={"seed": 1}), state())
+        with pytest.raises(DataError, match=r"another model was saved there meanwhile. Run the command again."):
+            replace_part(folder, "decisions", part(), before)
+        assert not read_folder(folder)[1].parts
+        assert len(list(folder.iterdir())) == 3
+
+    def test_a_kill_before_the_last_rename_leaves_the_old_part(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        replace_part(folder, "decisions", part(3), read_manifest(folder))
+
+        def dying(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(store, "write_json", dying)
+            with pytest.raises(KeyboardInterrupt):
+                replace_part(folder, "decisions", part(4), read_manifest(folder))
+        assert read_folder(folder)[1].parts["decisions"].values == {"number": 3}
+        assert len(list(folder.glob("decisions-*"))) == 2
+        replace_part(folder, "decisions", part(5), read_manifest(folder))
+        assert len(list(folder.glob("decisions-*"))) == 1  # what was left is swept up
+
+    def test_at_once_one_is_refused_or_both_are_done(self, folder: Path) -> None:
+        def put(number: int) -> bool:
+            try:
+                replace_part(folder, "decisions", part(number), read_manifest(folder))
+            except DataError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(2) as pool:
+            done = list(pool.map(put, range(1, 21)))
+        assert any(done)
+        assert len(verify_folder(folder)) == 3
+        assert len(list(folder.iterdir())) == 4
+
+    def test_damage(self, folder: Path) -> None:
+        replace_part(folder, "decisions", part(3), read_manifest(folder))
+        (path,) = folder.glob("decisions-*")
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1] + b"?")
+        with pytest.raises(ModelFormatError, match="content does not match its hash"):
+            verify_folder(folder)
+        path.write_bytes(whole[:-1])
+        with pytest.raises(ModelFormatError, match=r"decisions-\w+.safetensors: \d+ bytes in place of \d+"):
+            read_folder(folder)
+        path.unlink()
+        with pytest.raises(ModelFormatError, match=r"decisions-\w+.safetensors: missing"):
+            read_folder(folder)
+
+    @pytest.mark.parametrize("parts", [{"decisions": 3}, {"other": {}}, ["decisions"], 3])
+    def test_bad_manifest(self, folder: Path, parts: object) -> None:
+        replace_part(folder, "decisions", part(), read_manifest(folder))
+        content = json.loads((folder / "model.json").read_text())
+        (folder / "model.json").write_text(json.dumps({**content, "parts": parts}))
+        with pytest.raises(ModelFormatError, match="damaged"):
+            read_folder(folder)
+
+
+def linked(folder: Path, copied: bool, *paths: Path) -> None:
+    links = {str(number): Link.to(path, copied=copied) for number, path in enumerate(paths)}
+    write_folder(folder, manifest(), State(links=links))
+
+
+class TestLinks:
+    """Other models and files that a model is made of."""
+
+    @pytest.fixture
+    @staticmethod
+    def member(tmp_path: Path) -> Path:
+        write_folder(tmp_path / "member", manifest(), state())
+        return tmp_path / "member"
+
+    @pytest.fixture
+    @staticmethod
+    def file(tmp_path: Path) -> Path:
+        (tmp_path / "answers.jsonl").write_text("{}")
+        return tmp_path / "answers.jsonl"
+
+    def test_referenced(self, tmp_path: Path, member: Path, file: Path) -> None:
+        linked(tmp_path / "m", False, member, file)
+        found = read_folder(tmp_path / "m")[1].links
+        assert [found[name].path for name in ("0", "1")] == [member, file]
+        assert not any(link.copied for link in found.values())
+        assert len(list((tmp_path / "m").iterdir())) == 2
+
+    def test_copied(self, tmp_path: Path, member: Path, file: Path) -> None:
+        linked(tmp_path / "m", True, member, file)
+        shutil.rmtree(member)
+        file.unlink()
+        (tmp_path / "m").rename(tmp_path / "elsewhere")
+        found = read_folder(tmp_path / "elsewhere")[1].links
+        assert all(link.copied for link in found.values())
+        assert read_folder(found["0"].path)[1].values == {"number": 1}
+        assert found["1"].path.read_text() == "{}"
+
+    def test_a_copy_goes_with_the_model_that_needs_it(self, tmp_path: Path, member: Path, file: Path) -> None:
+        linked(tmp_path / "m", True, member, file)
+        replace_part(tmp_path / "m", "decisions", part(), read_manifest(tmp_path / "m"))
+        again = read_folder(tmp_path / "m")[1]
+        assert set(again.links) == {"0", "1"}
+        write_folder(tmp_path / "m", manifest(), State(links={"0": again.links["0"]}))  # saved where it was loaded from
+        assert len(list((tmp_path / "m").glob("linked-*"))) == 1
+        assert read_folder(read_folder(tmp_path / "m")[1].links["0"].path)[1].values == {"number": 1}
+        write_folder(tmp_path / "m", manifest(), state())
+        assert not list((tmp_path / "m").glob("linked-*"))
+
+    def test_the_same_content_under_two_names(self, tmp_path: Path, member: Path) -> None:
+        shutil.copytree(member, tmp_path / "twin")
+        linked(tmp_path / "m", True, member, tmp_path / "twin")
+        assert len({link.path for link in read_folder(tmp_path / "m")[1].links.values()}) == 1
+
+    def test_moved_together(self, tmp_path: Path, member: Path) -> None:
+        (tmp_path / "here").mkdir()
+        shutil.move(member, tmp_path / "here" / "member")
+        linked(tmp_path / "here" / "m", False, tmp_path / "here" / "member")
+        (tmp_path / "here").rename(tmp_path / "there")
+        assert read_folder(tmp_path / "there" / "m")[1].links["0"].path == tmp_path / "there" / "member"
+
+    def test_moved_alone(self, tmp_path: Path, member: Path) -> None:
+        linked(tmp_path / "m", False, member)
+        (tmp_path / "far" / "away").mkdir(parents=True)
+        shutil.move(tmp_path / "m", tmp_path / "far" / "away" / "m")
+        assert read_folder(tmp_path / "far" / "away" / "m")[1].links["0"].path == member
+
+    def test_something_else_beside_it_is_passed_over(self, tmp_path: Path, member: Path) -> None:
+        linked(tmp_path / "m", False, member)
+        (tmp_path / "far").mkdir()
+        shutil.move(tmp_path / "m", tmp_path / "far" / "m")
+        write_folder(tmp_path / "far" / "member", manifest(training={"seed": 7}), state())
+        assert read_folder(tmp_path / "far" / "m")[1].links["0"].path == member
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda member, _: write_folder(member, manifest(training={"seed": 1}), state()),
+            lambda member, _: replace_part(member, "decisions", part(), read_manifest(member)),
+            lambda member, _: (member / "model.json").unlink(),
+            lambda _, file: file.write_text("{} "),
+        ],
+    )
+    def test_changed(self, tmp_path: Path, member: Path, file: Path, change: Callable[[Path, Path], object]) -> None:
+        linked(tmp_path / "m", False, member, file)
+        change(member, file)
+        with pytest.raises(ModelFormatError) as caught:
+            read_folder(tmp_path / "m")
+        assert "has changed since" in str(caught.value)
+        assert str(caught.value).endswith("was made of it. Put it back, or train again.")
+        with pytest.raises(ModelFormatError, match="has changed since"):
+            verify_folder(tmp_path / "m")
+
+    def test_a_part_that_is_taken_away_again_is_no_change(self, tmp_path: Path, member: Path) -> None:
+        linked(tmp_path / "m", False, member)
+        replace_part(member, "decisions", part(), read_manifest(member))
+        replace_part(member, "decisions", None, read_manifest(member))
+        assert read_folder(tmp_path / "m")[1].links["0"].path == member
+
+    def test_missing(self, tmp_path: Path, member: Path) -> None:
+        linked(tmp_path / "m", False, member)
+        shutil.rmtree(member)
+        with pytest.raises(ModelFormatError) as caught:
+            read_folder(tmp_path / "m")
+        assert str(caught.value).startswith(f"{member}: is not there, and {tmp_path / 'm'} is made of it. Put it back")
+        linked(tmp_path / "c", True, tmp_path / "m" / "model.json")
+        (copy,) = (tmp_path / "c").glob("linked-*")
+        shutil.rmtree(copy)
+        with pytest.raises(ModelFormatError, match="is not there"):
+            read_folder(tmp_path / "c")
+
+    def test_changed_before_it_is_copied(self, tmp_path: Path, file: Path) -> None:
+        link = Link.to(file, copied=True)
+        file.write_text("other")
+        with pytest.raises(DataError, match="changed since it was read"):
+            write_folder(tmp_path / "m", manifest(), State(links={"0": link}))
+        assert not list((tmp_path / "m").iterdir())
+
+    def test_a_model_is_not_made_of_itself(self, tmp_path: Path, member: Path) -> None:
+        with pytest.raises(DataError, match="would replace what it is made of"):
+            linked(member, False, member)
+        assert read_folder(member)[1].values == {"number": 1}
+
+    @pytest.mark.parametrize("copied", [True, False])
+    def test_verify_goes_through_links(self, tmp_path: Path, member: Path, file: Path, copied: bool) -> None:
+        linked(tmp_path / "m", copied, member, file)
+        names = [name for name, _ in verify_folder(tmp_path / "m")]
+        assert sum(name.startswith("member/") for name in names) == 2
+        assert names[-1] == "answers.jsonl"
+        inner = read_folder(tmp_path / "m")[1].links["0"].path
+        path = inner / read_manifest(inner)["files"]["arrays"]["name"]
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+        with pytest.raises(ModelFormatError, match="content does not match its hash"):
+            verify_folder(tmp_path / "m")
+
+    @pytest.mark.parametrize(
+        "entry",
+        [
+            {"path": "/x"},
+            {"path": 3, "content": "0"},
+            {"content": "0", "copied": "linked-0123456789abcdef/.."},
+            {"content": "0", "copied": "../secret"},
+            {"content": 0, "path": "/x"},
+            3,
+        ],
+    )
+    def test_strange_links(self, tmp_path: Path, member: Path, entry: object) -> None:
+        content = json.loads((member / "model.json").read_text())
+        (member / "model.json").write_text(json.dumps({**content, "links": {"0": entry}}))
+        with pytest.raises(ModelFormatError, match="damaged"):
+            read_folder(member)
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may read anything")
+    def test_a_file_that_cannot_be_read(self, tmp_path: Path, file: Path) -> None:
+        linked(tmp_path / "m", False, file)
+        file.chmod(0)
+        with pytest.raises(DataError, match=r"answers\.jsonl"):
+            read_folder(tmp_path / "m")
