@@ -189,7 +189,7 @@ def _ordered(
     if len({key for key, _, _ in labels}) < len(labels):
         raise DataError(f"{place}: a label is there twice. Keep one of them.")
     if all(score is None for score in given):
-        given = [1.0 / rank for rank in range(1, len(labels) + 1)]
+        given = [-rank for rank in range(1, len(labels) + 1)]  # as they are no probabilities
     numbers = [_number(score, place) for score in given]
     order = sorted(range(len(labels)), key=lambda at: -numbers[at])
     return [(labels[at][0], labels[at][1], numbers[at]) for at in order]
