@@ -215,6 +215,8 @@ class TestResume:
             "candidates": ("predict", ova, source, "--parts", 30, "--candidates", candidates, *command),
             "allow": ("predict", ova, source, "--parts", 30, "--output", out, "--resume"),
             "k, part size": ("predict", ova, source, "-k", 4, "--parts", 3, *command),
+            "threshold": ("predict", ova, source, "-k", 5, "--threshold", 0.3, "--parts", 30, *command),
+            "k, threshold": ("predict", ova, source, "--threshold", 0.3, "--parts", 30, *command),
         }.items():
             said = mistake(*given)
             remedy = "Give the same files and settings, or start over with --force."
@@ -226,6 +228,23 @@ class TestResume:
         allow.write_text("\n".join(keys[:29]))
         assert "was begun with another allow." in mistake("predict", ova, source, "--parts", 30, *command)
         assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+    def test_sets_go_on_at_the_same_threshold_only(
+        self, ova: Path, source: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = shutil.copytree(ova, tmp_path / "m")
+        call("calibrate", folder, source)
+        whole = ("predict", folder, source, "--output", out, "--parts", 30)
+        unfinished(monkeypatch, 2, *whole, "--threshold", "auto")
+        assert manifest(out)["made_of"]["threshold"] == "auto"
+        for other, what in (((), "k, threshold"), (("--threshold", 0.5), "threshold"), (("-k", 5), "k, threshold")):
+            assert f"was begun with another {what}." in mistake(*whole, *other, "--resume")
+        call(*whole, "--threshold", "auto", "--resume")
+        call("predict", folder, source, "--threshold", "auto", "--output", tmp_path / "p.jsonl")
+        assert TopK.read(out).keys() == TopK.read(tmp_path / "p.jsonl").keys()
+        unfinished(monkeypatch, 2, *whole, "--threshold", "auto", "--force")
+        call("calibrate", folder, source, "--threshold", "label")
+        assert "was begun with another model." in mistake(*whole, "--threshold", "auto", "--resume")
 
     def test_nothing_to_resume(self, ova: Path, source: Path, out: Path) -> None:
         command = ("predict", ova, source, "--output", out, "--parts", 30, "--resume")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import call, mistake
+from xmtc import load, workflows
 
 KINDS = ("P", "nDCG", "PSP", "PSnDCG", "R", "microF1", "macroF1", "coverage")
 NAMES = [f"{kind}@{k}" for kind in KINDS for k in (1, 3, 5)]
@@ -406,6 +408,104 @@ class TestReliability:
         precious.write_text((data / "test.jsonl").read_text())
         assert "is the file that is read" in mistake("evaluate", ova, precious, "--reliability", precious)
         assert not one.exists()
+
+
+class TestSets:
+    """F1 of the sets of labels at a threshold."""
+
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def tuned(models: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        folder = shutil.copytree(models / "knn", tmp_path_factory.mktemp("tuned") / "m")
+        call("calibrate", folder, data / "test.jsonl")
+        return folder
+
+    def test_the_line_comes_after_the_calibration_error(self, tuned: Path, data: Path, tmp_path: Path) -> None:
+        done = call("evaluate", tuned, data / "test.jsonl", "--json", tmp_path / "s.json").out
+        found = json.loads((tmp_path / "s.json").read_text())["threshold"]
+        assert (found["kind"], found["measure"]) == ("global", "micro")
+        values = {name: f"{100 * value:.2f}" for name, value in found["scores"].items()}
+        assert done.split("\n\n")[2] == (
+            f"at the tuned threshold (global {found['value']:.4f}, best for micro-F1): micro-F1 {values['micro']}, "
+            f"macro-F1 {values['macro']}, document-F1 {values['document']}, precision {values['precision']}, "
+            f"recall {values['recall']}, {found['scores']['labels']:.2f} labels a document"
+        )
+        assert (
+            call("evaluate", tuned, data / "test.jsonl", "--threshold", "auto").out.split("\n\n")[:3]
+            == (done.split("\n\n")[:3])
+        )
+
+    def test_a_threshold_that_is_given(self, models: Path, tuned: Path, data: Path, tmp_path: Path) -> None:
+        for folder in (tuned, models / "knn"):
+            done = call(*("evaluate", folder, data / "test.jsonl", "--threshold", "0.4", "--json", tmp_path / "s.json"))
+            found = json.loads((tmp_path / "s.json").read_text())["threshold"]
+            assert set(found) == {"value", "scores"}
+            assert found["value"] == 0.4
+            assert f"\nat the threshold 0.4: micro-F1 {100 * found['scores']['micro']:.2f}, " in done.out
+
+    def test_other_measures_do_not_change(self, models: Path, tuned: Path, data: Path, tmp_path: Path) -> None:
+        plain = scores(models / "knn", data / "test.jsonl", tmp_path)
+        assert "threshold" not in plain
+        for folder, more in ((tuned, ()), (models / "knn", ("--threshold", 0.2))):
+            found = scores(folder, data / "test.jsonl", tmp_path, *more)
+            assert {name: found[name] for name in NAMES} == {name: plain[name] for name in NAMES}
+
+    def test_predicted_once(self, tuned: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked, real = [], workflows.Model.predict
+
+        def counting(self: Any, *given: Any, **how: Any) -> Any:
+            asked.append(given)
+            return real(self, *given, **how)
+
+        monkeypatch.setattr(workflows.Model, "predict", counting)
+        call("evaluate", tuned, data / "test.jsonl")
+        assert len(asked) == 1
+
+    def test_a_file_of_sets_and_a_file_of_rankings(self, tuned: Path, data: Path, tmp_path: Path) -> None:
+        test, value = data / "test.jsonl", load(tuned).decisions.thresholds.value
+        expected = scores(tuned, test, tmp_path)["threshold"]["scores"]
+        call("predict", tuned, test, "--threshold", "auto", "--output", tmp_path / "sets.jsonl")
+        call("predict", tuned, test, "-k", 40, "--output", tmp_path / "rankings.jsonl")
+        for name in ("sets", "rankings"):
+            call(
+                *("evaluate", "--predictions", tmp_path / f"{name}.jsonl", test, "--train", data / "train.jsonl"),
+                *("--threshold", value, "--json", tmp_path / "p.json"),
+            )
+            found = json.loads((tmp_path / "p.json").read_text())
+            assert found["threshold"] == {"value": value, "scores": pytest.approx(expected)}
+        said = mistake("evaluate", "--predictions", tmp_path / "sets.jsonl", test, "--threshold", "auto")
+        assert said == "a file of predictions has no tuned threshold. Give a number, or name a model folder."
+
+    def test_unknown_labels_and_filter(self, tmp_path: Path) -> None:
+        """Both documents get a (score 1) and b (0.5); the first holds b and a label that nobody can return."""
+        rows = [{"text": "x", "labels": ["a", "b"]}, {"text": "y", "labels": ["a"]}]
+        (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        tests = [{"text": "x", "labels": ["b", "new"]}, {"text": "y", "labels": ["a"]}]
+        (test := tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, tests)))
+        call("train", tmp_path / "train.jsonl", "--model", "popularity", "--out", tmp_path / "m")
+
+        def found(threshold: float, *more: object) -> dict[str, float]:
+            told = scores(tmp_path / "m", test, tmp_path, "--threshold", threshold, *more)
+            return dict(told["threshold"]["scores"])
+
+        both, best = found(0.5), found(0.6)
+        assert both == pytest.approx(
+            {
+                "micro": 2 * 2 / 7,
+                "macro": (2 / 3 + 2 / 3 + 0) / 3,
+                "document": (2 / 4 + 2 / 3) / 2,
+                "precision": 2 / 4,
+                "recall": 2 / 3,
+                "labels": 2,
+            }
+        )
+        assert (best["precision"], best["recall"], best["labels"]) == pytest.approx((1 / 2, 1 / 3, 1))
+        dropped = found(0.5, "--unknown-labels", "drop")
+        assert (dropped["recall"], dropped["macro"]) == pytest.approx((1, 2 / 3))
+        (tmp_path / "lbl.json").write_text('{"uid": "a", "title": "A"}\n{"uid": "b", "title": "B"}\n')
+        (tmp_path / "f.txt").write_text("0 0\n")
+        filtered = found(0.5, "--filter", tmp_path / "f.txt")
+        assert (filtered["precision"], filtered["labels"]) == pytest.approx((2 / 3, 1.5))
 
 
 class TestCompareClosely:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -112,6 +113,99 @@ class TestOutput:
         assert ":2: not JSON" in mistake("predict", ova, tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl")
         assert (tmp_path / "out.jsonl").read_text() == "old"
         assert len(list(tmp_path.iterdir())) == 2
+
+
+class TestSets:
+    """Labels with at least a score, as many as there are."""
+
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def tuned(models: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        folder = shutil.copytree(models / "knn", tmp_path_factory.mktemp("tuned") / "m")
+        call("calibrate", folder, data / "test.jsonl")
+        return folder
+
+    @pytest.fixture
+    @staticmethod
+    def one_of_none(label_text: tuple[str, str], tmp_path: Path) -> Path:
+        """Two documents, for the first of which nothing speaks."""
+        path = tmp_path / "two.jsonl"
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in ("zzz", label_text[1])))
+        return path
+
+    @pytest.mark.parametrize("threshold", ["0.2", "0.5", "1", "-3"])
+    def test_all_labels_with_at_least_the_score(self, ova: Path, data: Path, threshold: str) -> None:
+        rows = call("predict", ova, data / "test.jsonl", "--threshold", threshold).lines()
+        whole = call("predict", ova, data / "test.jsonl", "-k", 40).lines()
+        for row, ranked in zip(rows, whole, strict=True):
+            assert row["labels"] == [label for label in ranked["labels"] if label["score"] >= float(threshold)]
+        assert len({len(row["labels"]) for row in rows}) > 1 or threshold in ("1", "-3")
+
+    def test_the_tuned_rule(self, tuned: Path, data: Path) -> None:
+        rule = load(tuned).decisions.thresholds
+        assert rule is not None
+        rows = call("predict", tuned, data / "test.jsonl", "--threshold", "auto").lines()
+        assert rows == call("predict", tuned, data / "test.jsonl", "--threshold", rule.value).lines()
+        assert [[label["name"] for label in row["labels"]] for row in rows] == load(tuned).predict(
+            [json.loads(line)["text"] for line in (data / "test.jsonl").read_text().splitlines()], threshold="auto"
+        ).names()
+
+    def test_k_is_the_most(self, tuned: Path, data: Path) -> None:
+        rows = call("predict", tuned, data / "test.jsonl", "--threshold", "auto").lines()
+        cut = call("predict", tuned, data / "test.jsonl", "--threshold", "auto", "-k", 2).lines()
+        assert [row["labels"][:2] for row in rows] == [row["labels"] for row in cut]
+        assert max(len(row["labels"]) for row in rows) > 2
+
+    def test_restricted(self, tuned: Path, data: Path, tmp_path: Path) -> None:
+        rows = call("predict", tuned, data / "test.jsonl", "--threshold", 0.3).lines()
+        often = rows[0]["labels"][0]["key"]
+        (tmp_path / "l.txt").write_text(often)
+        source = (data / "test.jsonl", "--threshold", 0.3)
+        for option, stays in (("--allow", True), ("--deny", False)):
+            found = call("predict", tuned, *source, option, tmp_path / "l.txt").lines()
+            assert [row["labels"] for row in found] == [
+                [label for label in row["labels"] if (label["key"] == often) == stays] for row in rows
+            ]
+        given = [{"id": row["id"], "labels": [often]} for row in rows]
+        (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, given)))
+        found = call("predict", tuned, *source, "--candidates", tmp_path / "c.jsonl").lines()
+        assert [[label["key"] for label in row["labels"]] for row in found] == [
+            [label["key"] for label in row["labels"] if label["key"] == often] for row in rows
+        ]
+
+    def test_an_empty_set_in_every_form(self, tuned: Path, one_of_none: Path, tmp_path: Path) -> None:
+        asked = ("predict", tuned, one_of_none, "--threshold", "auto")
+        empty, full = call(*asked).lines()
+        assert empty == {"id": "0", "labels": []}
+        assert full["labels"]
+        lines = call(*asked, "--output-format", "tsv").out.splitlines()
+        assert lines[0] == "id\trank\tkey\tname\tscore"
+        assert {line.split("\t")[0] for line in lines[1:]} == {"1"}
+        assert call(*asked, "--output-format", "table").out.startswith("0\n  (no label)\n1\n    0.")
+        call(*asked, "--output", tmp_path / "a.parquet")
+        assert pq.read_table(tmp_path / "a.parquet").to_pylist()[0] == {"id": "0", "labels": []}
+        assert TopK.read(tmp_path / "a.parquet").names() == [[], [label["name"] for label in full["labels"]]]
+
+    def test_text(self, tuned: Path, label_text: tuple[str, str]) -> None:
+        assert call("predict", tuned, "--text", "zzz", "--threshold", "auto").lines() == [{"id": "0", "labels": []}]
+        (row,) = call("predict", tuned, "--text", label_text[1], "--threshold", 0.1).lines()
+        assert row["labels"][0]["name"] == label_text[0]
+        said = call("predict", tuned, "--text", "zzz", "--threshold", 0.5, "--output-format", "table").out
+        assert said == "zzz\n  (no label)\n"
+
+    @pytest.mark.parametrize("given", ["x", "nan", "inf", "", "Auto", "1e39", "0,5"])
+    def test_bad_thresholds(self, ova: Path, data: Path, given: str) -> None:
+        words = f"--threshold must be a number such as 0.3, or auto. Got '{given}'."
+        assert mistake("predict", ova, "--text", "x", "--threshold", given) == words
+        assert mistake("evaluate", ova, data / "test.jsonl", "--threshold", given) == words
+
+    def test_nothing_was_tuned(self, ova: Path, data: Path, tmp_path: Path) -> None:
+        words = f"{ova}: no threshold was tuned for this model. Do so with: xmtc calibrate {ova} VALID"
+        assert mistake("predict", ova, "--text", "x", "--threshold", "auto") == words
+        parts = ("--output", tmp_path / "parts", "--parts", 30)
+        assert mistake("predict", ova, data / "test.jsonl", "--threshold", "auto", *parts) == words
+        assert not (tmp_path / "parts").exists()
+        assert mistake("evaluate", ova, data / "test.jsonl", "--threshold", "auto") == words
 
 
 class TestMistakes:

@@ -234,6 +234,117 @@ class TestUnknownLabels:
             assert found.metrics["macroF1@5"] == pytest.approx(np.mean(per_key))
 
 
+# ---- sets of labels at a threshold
+
+
+def slow_sets(sets: list[set[str]], truth: list[set[str]], columns: set[str]) -> dict[str, float]:
+    hits = sum(len(row & held) for row, held in zip(sets, truth, strict=True))
+    by_document = [2 * len(row & held) / max(len(row) + len(held), 1) for row, held in zip(sets, truth, strict=True)]
+    by_label = []
+    for key in columns:
+        given, held = ({n for n, row in enumerate(rows) if key in row} for rows in (sets, truth))
+        by_label.append(2 * len(given & held) / max(len(given) + len(held), 1))
+    returned, true = sum(map(len, sets)), sum(map(len, truth))
+    return {
+        "micro": 2 * hits / (returned + true),
+        "macro": float(np.mean(by_label)),
+        "document": float(np.mean(by_document)),
+        "precision": hits / returned,
+        "recall": hits / true,
+        "labels": returned / len(sets),
+    }
+
+
+class TestSets:
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def tuned(sets: tuple[Dataset, Dataset]) -> Model:
+        return model_class("knn")(neighbours=10).fit(sets[0]).calibrate(sets[1], k=12, threshold="label")
+
+    @pytest.mark.parametrize("treatment", ["count", "drop"])
+    @pytest.mark.parametrize("threshold", ["auto", 0.3])
+    def test_with_labels_that_training_never_saw(
+        self, sets: tuple[Dataset, Dataset], tuned: Model, treatment: str, threshold: float | str
+    ) -> None:
+        train, test = sets
+        assert train.label_index is not None
+        known = set(train.label_index.keys)
+        truth = [row if treatment == "count" else row & known for row in true_keys(test)]
+        chosen = list(map(set, tuned.predict(test, threshold=threshold).keys()))
+        found = workflows.evaluate(tuned, test, unknown_labels=treatment, threshold=threshold)
+        assert found.sets == pytest.approx(slow_sets(chosen, truth, known | set().union(*truth)))
+        same(found.metrics, workflows.evaluate(tuned, test, unknown_labels=treatment).metrics)
+
+    def test_what_calibrate_said(self, sets: tuple[Dataset, Dataset], tuned: Model) -> None:
+        found = workflows.evaluate(tuned, sets[1])
+        assert found.sets == tuned.decisions.facts["F1"]
+        assert found.threshold is tuned.decisions.thresholds
+        assert found.predictions.k == 5
+        assert workflows.evaluate(tuned, sets[1], groups=True).sets == found.sets  # however deep the predictions
+        told = json.loads(json.dumps(found.to_json()))["threshold"]
+        assert told["scores"] == found.sets
+        assert (told["kind"], told["measure"]) == ("label", "micro")
+
+    @pytest.mark.parametrize("threshold", ["auto", 0.2])
+    def test_without_filtered_pairs(
+        self, sets: tuple[Dataset, Dataset], tuned: Model, tmp_path: Path, threshold: float | str
+    ) -> None:
+        """Labels beyond those that were looked at move up, as if the filtered ones were denied."""
+        test, truth = sets[1], true_keys(sets[1])
+        pairs = {(row, key) for row, keys in enumerate(tuned.predict(test, 3).keys()) for key in keys[: row % 3]}
+        scope = Scope(filter_file=write_filter(tmp_path / "f.txt", pairs), threshold=threshold)
+        chosen = []
+        for row in range(len(test)):
+            denied = [key for other, key in pairs if other == row]
+            chosen.append(set(tuned.predict(test.slice(row, row + 1), threshold=threshold, deny=denied).keys()[0]))
+        assert sets[0].label_index is not None
+        kept = [{key for key in held if (row, key) not in pairs} for row, held in enumerate(truth)]
+        expected = slow_sets(chosen, kept, set(sets[0].label_index.keys) | set().union(*kept))
+        assert workflows.evaluate(tuned, test, scope).sets == pytest.approx(expected)
+
+    def test_a_file_has_sets_of_any_size(self, sets: tuple[Dataset, Dataset], model: Model, tmp_path: Path) -> None:
+        train, test = sets
+        path = write_form("jsonl", model.predict(test, LABELS), tmp_path)
+        expected = workflows.evaluate(model, test, threshold=0.01)
+        found = judge_file(path, test, Scope(threshold=0.01), train=train)
+        assert found.sets == expected.sets
+        assert found.sets is not None
+        assert found.sets["labels"] > 5
+        same(found.metrics, workflows.evaluate(model, test).metrics)
+        assert found.to_json()["threshold"]["value"] == 0.01
+
+    def test_none_where_nobody_asks(self, sets: tuple[Dataset, Dataset], model: Model) -> None:
+        found = workflows.evaluate(model, sets[1])
+        assert found.sets is None
+        assert "threshold" not in found.to_json()
+
+    def test_no_label_reaches_it(self, sets: tuple[Dataset, Dataset], model: Model) -> None:
+        found = workflows.evaluate(model, sets[1], threshold=1e9).sets
+        assert found is not None
+        assert set(found.values()) == {0.0}
+
+    def test_a_model_that_does_not_know_what_it_was_trained_on(
+        self, sets: tuple[Dataset, Dataset], tuned: Model, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(type(tuned), "counted", lambda _: None)
+        found = workflows.evaluate(tuned, sets[1])
+        assert found.unknown_labels is None
+        assert not any(name.startswith("PS") for name in found.metrics)
+        chosen, truth = list(map(set, tuned.predict(sets[1], threshold="auto").keys())), true_keys(sets[1])
+        assert found.sets == pytest.approx(slow_sets(chosen, truth, set().union(*truth)))
+
+    def test_refused(self, sets: tuple[Dataset, Dataset], model: Model, tmp_path: Path) -> None:
+        for bad in ("x", ""):
+            with pytest.raises(ConfigError, match="'threshold' must be a number or auto"):
+                Scope(threshold=bad)
+        with pytest.raises(ConfigError, match="no threshold was tuned for this model"):
+            workflows.evaluate(model, sets[1], threshold="auto")
+        with pytest.raises(ConfigError, match="a file of predictions has no tuned threshold"):
+            judge_file(tmp_path / "p.jsonl", sets[1], Scope(threshold="auto"))
+        with pytest.raises(ConfigError, match="a threshold must be a number"):
+            workflows.evaluate(model, sets[1], threshold=float("nan"))
+
+
 # ---- pairs to leave out
 
 
