@@ -23,6 +23,8 @@ Answer = tuple[Labels, NDArray[np.float32]]
 
 EDGE = 1e-4
 """Chances count as at least this much, and as at most 1 less this much, where their logits are taken."""
+FIRST = 10
+"""Labels of each answer that weights are learnt from."""
 _RIDGE = 1e-3  # keeps the weights of a feature that never varies finite
 _STEPS = 100
 
@@ -108,11 +110,11 @@ def shares(chances: Chances, combine: str, weights: Sequence[float] = ()) -> Cha
 class Learnt:
     """Logistic regression on what the answers say: the logits of their chances, and which of them lack the label.
 
-    Each of these has one weight, and another that grows with the logarithm of the label's frequency in training: which
-    answer is to be trusted differs between frequent and rare labels.
+    The frequency of a label in training has a weight too: answers of different kinds are too sure of frequent labels,
+    or of rare ones, to different degrees.
     """
 
-    weights: NDArray[np.float64]  # (2 · (1 + 2m),)
+    weights: NDArray[np.float64]  # (2 + 2m,): of one, of the frequency, of each logit, of each gap
 
     def __call__(self, gathered: Gathered, frequency: NDArray[np.float64]) -> Chances:
         """(n, u) chances; `frequency` (n, u) is the logarithm of one more than the documents of each label."""
@@ -122,14 +124,10 @@ class Learnt:
         chances: Chances = np.exp(-np.logaddexp(0.0, -margins))
         return chances
 
-    def shares(self, gathered: Gathered, frequency: NDArray[np.float64]) -> Chances:
+    def shares(self, gathered: Gathered) -> Chances:
         """(m, n, u) what each answer adds to the margin, beyond what it would add if it lacked the label."""
-        members = len(gathered.chances)
-        plain, grown = self.weights.reshape(2, -1)
-        slopes = [plain[1 + i] + grown[1 + i] * frequency for i in range(members)]
-        gaps = [plain[1 + members + i] + grown[1 + members + i] * frequency for i in range(members)]
-        told = [slope * _logit(chance) - gap for slope, gap, chance in zip(slopes, gaps, gathered.chances, strict=True)]
-        return np.where(gathered.held, np.stack(told), 0.0)
+        slopes, gaps = self.weights[2:].reshape(2, -1, 1, 1)
+        return np.where(gathered.held, slopes * _logit(gathered.chances) - gaps, 0.0)
 
     def values(self) -> dict[str, Any]:
         """What to keep in JSON."""
@@ -139,25 +137,28 @@ class Learnt:
     def restored(cls, values: Mapping[str, Any], answers: int) -> Learnt:
         """What was kept; ValueError, KeyError or TypeError where it does not fit so many answers."""
         weights = np.array(values["weights"], dtype=np.float64)
-        if weights.shape != (2 * (1 + 2 * answers),) or not np.isfinite(weights).all():
+        if weights.shape != (2 + 2 * answers,) or not np.isfinite(weights).all():
             raise ValueError("learnt weights are damaged")
         return cls(weights)
 
 
-def learn(gathered: Gathered, frequency: NDArray[np.float64], hits: NDArray[np.bool_]) -> Learnt:
-    """The weights that give the hits (n, u) among the gathered labels the best likelihood."""
-    filled = gathered.labels >= 0
-    if not hits[filled].any() or hits[filled].all():
+def learn(answers: Sequence[Answer], gathered: Gathered, frequency: Chances, hits: NDArray[np.bool_]) -> Learnt:
+    """The weights that give the hits (n, u) among the gathered labels the best likelihood.
+
+    Only labels among the first few of an answer count: all others are told apart easily, and would outvote them.
+    """
+    first = gather([(labels[:, :FIRST], chances[:, :FIRST]) for labels, chances in answers], gathered.labels)
+    near = first.held.any(axis=0)
+    if not hits[near].any() or hits[near].all():
         raise DataError("weights are learnt from labels that are true and others that are not. Give more documents.")
-    columns = np.stack([column[filled] for column in _columns(gathered, frequency)], axis=1)  # (pairs, f)
-    return Learnt(_logistic(columns, hits[filled].astype(np.float64)))
+    columns = np.stack([column[near] for column in _columns(gathered, frequency)], axis=1)  # (pairs, 2 + 2m)
+    return Learnt(_logistic(columns, hits[near].astype(np.float64)))
 
 
-def _columns(gathered: Gathered, frequency: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-    """(n, u) each: one, the logits, the gaps, and all of them times the frequency."""
-    logits = [np.where(held, _logit(chance), 0.0) for held, chance in zip(gathered.held, gathered.chances, strict=True)]
-    plain = [np.ones(gathered.labels.shape), *logits, *(~held * 1.0 for held in gathered.held)]
-    return [*plain, *(column * frequency for column in plain)]
+def _columns(gathered: Gathered, frequency: Chances) -> list[Chances]:
+    """(n, u) each, in the order of the weights."""
+    logits = np.where(gathered.held, _logit(gathered.chances), 0.0)
+    return [np.ones(gathered.labels.shape), frequency, *logits, *(~gathered.held).astype(np.float64)]
 
 
 def _logit(chances: Chances) -> Chances:

@@ -203,7 +203,7 @@ class Consensus(Model):
         self._learnt = None
         if self.config.combine == "learnt":
             hits = hits_among(gathered.labels, truth)
-            self._learnt = combining.learn(gathered, self._frequency(gathered.labels), hits)
+            self._learnt = combining.learn(answers, gathered, self._frequency(gathered.labels), hits)
         found, _ = _ranked(gathered.labels, self._combined(gathered), 5)
         named = zip(self._members, answers, strict=True)
         each = {f"nDCG@5 of {member.name}": ndcg(labels, truth, 5) for member, (labels, _) in named}
@@ -293,7 +293,7 @@ class Consensus(Model):
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         gathered = self._asked(as_dataset([text]), np.array([[label]]))
         if self._learnt is not None:
-            shares = self._learnt.shares(gathered, self._frequency(gathered.labels))[:, 0, 0]
+            shares = self._learnt.shares(gathered)[:, 0, 0]
         else:
             shares = combining.shares(gathered.chances, self.config.combine, self.config.weights)[:, 0, 0]
         total = float(np.abs(shares).sum()) or 1.0
