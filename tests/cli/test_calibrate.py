@@ -97,6 +97,7 @@ class TestWhatItSays:
             (["--threshold", "none"], "saved in {}: predict gives probabilities\n"),
             (["--method", "none"], "saved in {}: predict gives scores as they are, predict --threshold auto sets"),
             (["--method", "none"], "scores as they are\n"),
+            (["-k", "3"], "error of the first 3 labels"),
         ],
     )
     def test_the_ways(self, files: Path, folder: Path, arguments: list[str], words: str) -> None:
@@ -283,7 +284,7 @@ class TestRefused:
             (["--threshold", "none", "--f1", "micro"], "--f1 says what the threshold is the best for"),
             (
                 ["--threshold", "document", "--f1", "micro"],
-                "document thresholds are the best for F1 of documents, not for micro. Use 'document'.",
+                "--threshold document gives the best document-F1, not micro-F1. Leave out --f1.",
             ),
             (["--unknown-labels", "count"], "--unknown-labels must be refuse or drop. Got 'count'."),
             (["--json", "nowhere/c.json"], "nowhere/c.json: there is no folder nowhere"),
@@ -296,7 +297,7 @@ class TestRefused:
         assert (folder / "model.json").read_bytes() == before
 
     def test_documents(self, files: Path, folder: Path, tmp_path: Path) -> None:
-        needs = "calibrate needs a model folder and a file of documents with labels, not trained on."
+        needs = "calibrate needs a model folder and documents with labels that it was not trained on."
         assert mistake("calibrate", folder) == needs
         assert "Missing argument 'DIR'" in mistake("calibrate")
         away = ("--method", "none", "--threshold", "none")

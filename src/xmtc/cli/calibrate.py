@@ -51,7 +51,7 @@ def calibrate(
     threads: Threads = None,
     device: Device = "auto",
 ) -> None:
-    """Make a model's scores probabilities, and tune a threshold for sets of labels.
+    """Make scores probabilities, and tune a threshold for sets.
 
     What is found is kept with the model; nothing else of it changes. With --method none and --threshold none it is
     taken away again.
@@ -102,9 +102,11 @@ def _check_together(
         raise ConfigError(f"'k' must be an integer ≥ 1. Got {k}.")
     if measure is not None and threshold == "none":
         raise ConfigError("--f1 says what the threshold is the best for, and there is none. Leave out one of them.")
+    if threshold == "document" and measure not in (None, "document"):
+        raise ConfigError(f"--threshold document gives the best document-F1, not {measure}-F1. Leave out --f1.")
     taken_away = method == "none" and threshold == "none"
     if valid is None and not taken_away:
-        raise ConfigError("calibrate needs a model folder and a file of documents with labels, not trained on.")
+        raise ConfigError("calibrate needs a model folder and documents with labels that it was not trained on.")
     if valid is None and json_file is not None:
         raise ConfigError("--json tells what was measured, which takes documents. Leave it out, or name VALID.")
 
