@@ -180,14 +180,6 @@ def judge(
     measures |= metrics.evaluate_sets(*counted_columns(predictions.labels, truth, counts), KS)
     parts = metrics.document_parts(predictions, truth, KS, inverse) if scope.bootstrap else {}
     intervals = metrics.bootstrap(parts, samples=scope.bootstrap, seed=scope.seed) if scope.bootstrap else {}
-    conventions: tuple[Ties, ...] = ("pessimistic", "standard") if scope.groups else ()
-    if conventions and (most := int(np.bincount(truth.indices).max(initial=0))) < LEAST:
-        raise DataError(
-            f"groups are of labels with {LEAST} test documents, and the most is {most}. Leave out --groups."
-        )
-    groups: dict[str, list[FrequencyGroup]] = {
-        ties: metrics.frequency_groups(predictions, truth, at_least=LEAST, ties=ties) for ties in conventions
-    }
     return Evaluation(
         measures,
         len(test),
@@ -198,13 +190,22 @@ def judge(
         truth,
         extra,
         intervals,
-        groups,
+        _groups(predictions, truth) if scope.groups else {},
         _tail(test, truth, counts, scorer) if scope.tail else {},
         parts,
         metrics.reliability(predictions, truth, max(KS)),
         None if sets is None else score_sets(sets.labels, truth, counts),
         threshold,
     )
+
+
+def _groups(predictions: TopK, truth: Csr) -> dict[str, list[FrequencyGroup]]:
+    if (most := int(np.bincount(truth.indices).max(initial=0))) < LEAST:
+        raise DataError(
+            f"groups are of labels with {LEAST} test documents, and the most is {most}. Leave out --groups."
+        )
+    conventions: tuple[Ties, ...] = ("pessimistic", "standard")
+    return {ties: metrics.frequency_groups(predictions, truth, at_least=LEAST, ties=ties) for ties in conventions}
 
 
 def _sets(predictions: TopK, threshold: Thresholds | float) -> TopK:
