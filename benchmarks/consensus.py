@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import xmtc
-from xmtc import store
+from xmtc import store, workflows
 from xmtc.cli.progress import Lines
 from xmtc.config import merge, parse_assignments, read_recipe
 from xmtc.dataset import align_labels
-from xmtc.evaluation import Scope, Training, judge
 from xmtc.metrics import overlap, precision
 from xmtc.recipes import find_recipe
 from xmtc.registry import model_class
@@ -72,29 +71,27 @@ WAYS: dict[str, dict[str, Any]] = {
 
 def measure(data: Path, members: list[str]) -> None:
     dev, test = (xmtc.read(data / f"{part}.jsonl.xz") for part in ("dev", "test"))
-    trained = xmtc.load(next(member for member in members if store.is_model(Path(member))))
-    counts, documents = trained.counted() or (trained.label_counts, 0)
-    training = Training(trained.labels, counts, documents)  # of all: a file of predictions does not say
-    alone: dict[str, dict[str, Any]] = {
-        Path(member).name: {"members": [member], "combine": "average", "calibrate": "none"} for member in members
-    }
+    model = next(member for member in members if store.is_model(Path(member)))
+    alone: dict[str, dict[str, Any]] = {}
+    for member in members:  # a file does not say what its model was trained on: a model that does is beside it, unheard
+        both = [member] if store.is_model(Path(member)) else [member, model]
+        weights = [1.0, 0.0][: len(both)]
+        alone[Path(member).name] = {"members": both, "combine": "average", "weights": weights, "calibrate": "none"}
     together = {name: {"members": members, **way} for name, way in WAYS.items()} if len(members) > 1 else {}
     answers = {}
     for name, settings in {**alone, **together}.items():
-        model = model_class("consensus")(**settings).fit(dev)
-        raw = answers[name] = model.predict(test)
-        plain = judge(raw, test, Scope("drop"), training=training)
+        system = model_class("consensus")(**settings).fit(dev)
+        plain = workflows.evaluate(system, test, unknown_labels="drop")
+        answers[name] = plain.predictions
         ranks = "/".join(f"{100 * plain.metrics[f'P@{k}']:.2f}" for k in (1, 3, 5))
         shown = f"{name}: {ranks}, nDCG@5 {100 * plain.metrics['nDCG@5']:.2f}"
         shown += f"; ECE {plain.reliability.error:.4f}" if plain.reliability else "; ECE –"
         for threshold, measured in (("global", "micro"), ("label", "macro"), ("document", "document")):
-            model.calibrate(dev, threshold=threshold, measure=measured)
-            rule = model.decisions.thresholds
-            found = judge(
-                model.predict(test, model.decisions.depth), test, Scope("drop"), training=training, threshold=rule
-            )
+            system.calibrate(dev, threshold=threshold, measure=measured)
+            found = workflows.evaluate(system, test, unknown_labels="drop")
             shown += f" → {found.reliability.error:.4f}" if found.reliability and threshold == "global" else ""
             shown += f"; {measured}-F1 {100 * (found.sets or {})[measured]:.2f} by {threshold}"
+            rule = system.decisions.thresholds
             shown += f" {rule.value:.4f}" if rule is not None and threshold == "global" else ""
         print(shown, flush=True)
     for first, second in combinations(alone, 2):

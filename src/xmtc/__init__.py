@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from xmtc.dataset import Dataset, LabelIndex
     from xmtc.models.base import Model
     from xmtc.models.bonsai import Bonsai
+    from xmtc.models.consensus import Consensus
     from xmtc.models.knn import Knn
     from xmtc.models.one_vs_all import OneVsAll
     from xmtc.models.parabel import Parabel
@@ -29,6 +30,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Bonsai": "xmtc.models.bonsai",
+    "Consensus": "xmtc.models.consensus",
     "Dataset": "xmtc.dataset",
     "Knn": "xmtc.models.knn",
     "LabelIndex": "xmtc.dataset",
@@ -46,6 +48,7 @@ _NEURAL = {"AttentionXml": "attention_xml", "XmlCnn": "xml_cnn", "XmlRnn": "xml_
 
 __all__ = [
     "Bonsai",
+    "Consensus",
     "Dataset",
     "Knn",
     "LabelIndex",
