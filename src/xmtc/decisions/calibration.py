@@ -4,9 +4,10 @@ Two ways:
 
 - `isotonic` takes any rising shape. Pairs are pooled until the share of hits rises from block to block (pool adjacent
   violators). Each block then gets one more pair that is a hit at the rate of all pairs, and blocks are pooled again: no
-  probability is exactly 0 or 1, and a block of few pairs says less than one of many. Between the blocks' mean scores
-  the map is a straight line, so that labels with different scores rarely get the same probability, as they would with
-  steps; beyond the outermost it is constant.
+  probability is exactly 0 or 1, and a block of few pairs says less than one of many. Within a block the map rises a
+  little, so that labels with different scores rarely get the same probability, as they would with steps: by as much as
+  the block's share of hits is uncertain, one standard error to each side, but no further than half the way to the next
+  block's. Between blocks it is a straight line, beyond the outermost it is constant.
 - `platt` is a sigmoid of a line, with a slope that is never negative. It needs fewer pairs, and is right only where
   the scores err in that shape. Scores that all lie within [0, 1] enter as their logits.
 """
@@ -16,11 +17,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from xmtc.decisions.logistic import fit_logistic, logit, sigmoid
 from xmtc.errors import ConfigError, DataError, shown
 from xmtc.jit import kernel
 
@@ -31,8 +33,6 @@ LEAST_PAIRS = 10
 """Pairs without which nothing is fitted."""
 
 _EDGE = 1e-7  # scores closer to 0 or 1 than this have the logit of this
-_STEPS = 100  # of Newton's method, which needs about ten
-_SHRINKS = 40  # halvings of one step
 
 
 def _none() -> FloatArray:
@@ -71,8 +71,8 @@ class Calibration:
         return np.minimum(chances, self.chances[right])
 
     def _sigmoid(self, scores: FloatArray) -> FloatArray:
-        inputs = _logit(scores) if self.logits else np.minimum(scores, np.finfo(np.float32).max)
-        return _sigmoid(self.slope * inputs + self.offset)
+        inputs = logit(scores, _EDGE) if self.logits else np.minimum(scores, np.finfo(np.float32).max)
+        return sigmoid(self.slope * inputs + self.offset)
 
     def values(self) -> dict[str, Any]:
         """What to keep in JSON."""
@@ -122,22 +122,41 @@ def fit_calibration(method: Method, scores: ArrayLike, hits: ArrayLike) -> Calib
         which = "all" if true.all() else "none"
         raise DataError(
             f"{which} of the {len(given):,} scored labels are true, which says nothing of probabilities. "
-            f"Give more validation documents."
+            f"Give more validation documents, or look at more labels of each (k)."
         )
     return _isotonic(given, true) if method == "isotonic" else _platt(given, true)
 
 
 def _isotonic(scores: FloatArray, true: NDArray[np.bool_]) -> Calibration:
-    means, hits, counts = isotonic_blocks(scores, true)  # (b,) each
-    rate = hits.sum() / counts.sum()
-    starts = _pooled(hits + rate, counts + 1)  # (b',)
-    points = _means(means, counts, starts)  # (b',)
-    hits, counts = np.add.reduceat(hits + rate, starts), np.add.reduceat(counts + 1, starts)
-    return Calibration("isotonic", points, np.maximum.accumulate(hits / counts))  # rising to the last digit
+    blocks = isotonic_blocks(scores, true)
+    rate = blocks.hits.sum() / blocks.pairs.sum()
+    starts = _pooled(blocks.hits + rate, blocks.pairs + 1)  # (b,)
+    ends = np.append(starts[1:], len(blocks.hits)) - 1
+    pairs = np.add.reduceat(blocks.pairs + 1, starts)
+    shares = np.maximum.accumulate(np.add.reduceat(blocks.hits + rate, starts) / pairs)  # rising to the last digit
+    halfway = np.diff(shares, prepend=0.0, append=1.0) / 2  # (b + 1,)
+    unsure = np.sqrt(shares * (1 - shares) / pairs)
+    edges = np.stack([blocks.lowest[starts], blocks.highest[ends]], axis=1)  # (b, 2)
+    chances = np.stack(
+        [shares - np.minimum(unsure, halfway[:-1]), shares + np.minimum(unsure, halfway[1:])], axis=1
+    )  # (b, 2)
+    single = edges[:, 0] == edges[:, 1]
+    chances[single, 0] = shares[single]
+    used = np.stack([np.ones(len(edges), dtype=bool), ~single], axis=1)
+    return Calibration("isotonic", edges[used], np.maximum.accumulate(chances[used]))
 
 
-def isotonic_blocks(scores: FloatArray, true: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Blocks of pairs in which the share of hits rises: mean score, hits and pairs, (b,) each.
+class Blocks(NamedTuple):
+    """Blocks of pairs in which the share of hits rises, (b,) each."""
+
+    lowest: FloatArray  # scores
+    highest: FloatArray
+    hits: FloatArray
+    pairs: FloatArray
+
+
+def isotonic_blocks(scores: FloatArray, true: NDArray[np.bool_]) -> Blocks:
+    """Pairs pooled until the share of hits rises from block to block.
 
     Pairs of the same score stand together from the start. Counts are whole numbers in float64, so that shares are
     compared exactly.
@@ -146,14 +165,8 @@ def isotonic_blocks(scores: FloatArray, true: NDArray[np.bool_]) -> tuple[FloatA
     counts = np.bincount(place).astype(np.float64)  # (u,)
     hits = np.bincount(place, weights=true).astype(np.float64)  # (u,)
     starts = _pooled(hits, counts)  # (b,)
-    return _means(distinct, counts, starts), np.add.reduceat(hits, starts), np.add.reduceat(counts, starts)
-
-
-def _means(scores: FloatArray, counts: FloatArray, starts: NDArray[np.int64]) -> FloatArray:
-    """The mean score of each block of rising scores, within the block also when rounded, so that means rise."""
-    ends = np.append(starts[1:], len(scores)) - 1  # (b,)
-    means = np.add.reduceat(scores * counts, starts) / np.add.reduceat(counts, starts)
-    return np.clip(means, scores[starts], scores[ends])
+    ends = np.append(starts[1:], len(distinct)) - 1
+    return Blocks(distinct[starts], distinct[ends], np.add.reduceat(hits, starts), np.add.reduceat(counts, starts))
 
 
 @kernel()
@@ -179,51 +192,15 @@ def _platt(scores: FloatArray, true: NDArray[np.bool_]) -> Calibration:
     Targets are Platt's, a little within 0 and 1, so that the slope stays finite where scores part hits from misses.
     """
     logits = bool(scores.min() >= 0 and scores.max() <= 1)
-    inputs = _logit(scores) if logits else scores  # (m,)
+    inputs = logit(scores, _EDGE) if logits else scores  # (m,)
     positive, negative = int(true.sum()), int((~true).sum())
     targets = np.where(true, (positive + 1) / (positive + 2), 1 / (negative + 2))  # (m,)
     centre, spread = float(inputs.mean()), float(inputs.std())
-    flat = float(_logit(targets.mean()))
+    flat = float(logit(targets.mean(), _EDGE))
     slope = 0.0
     if spread > 1e-12 * max(1.0, abs(centre)):
-        slope, offset = _newton((inputs - centre) / spread, targets, flat)
+        columns = np.stack([(inputs - centre) / spread, np.ones(len(inputs))], axis=1)  # (m, 2)
+        slope, offset = fit_logistic(columns, targets, np.array([0.0, flat])).tolist()
     if slope <= 0:
         return Calibration("platt", offset=flat, logits=logits)
     return Calibration("platt", slope=slope / spread, offset=offset - slope * centre / spread, logits=logits)
-
-
-def _newton(inputs: FloatArray, targets: FloatArray, offset: float) -> tuple[float, float]:
-    """Slope and offset of the least cross-entropy; each step is halved until it lowers it."""
-    slope, loss = 0.0, _cross_entropy(0.0 * inputs + offset, targets)
-    for _ in range(_STEPS):
-        chances = _sigmoid(slope * inputs + offset)  # (m,)
-        error, weight = chances - targets, chances * (1 - chances) + 1e-12
-        gradient = np.array([(error * inputs).mean(), error.mean()])
-        if np.abs(gradient).max() < 1e-12:
-            break
-        mixed = (weight * inputs).mean()
-        curvature = np.array([[(weight * inputs * inputs).mean(), mixed], [mixed, weight.mean()]])
-        step = np.linalg.solve(curvature + 1e-12 * np.eye(2), gradient)
-        for halved in range(_SHRINKS):
-            new_slope, new_offset = slope - step[0] * 0.5**halved, offset - step[1] * 0.5**halved
-            new_loss = _cross_entropy(new_slope * inputs + new_offset, targets)
-            if new_loss < loss:
-                break
-        else:
-            break  # no lower within rounding
-        slope, offset, loss = float(new_slope), float(new_offset), new_loss
-    return slope, offset
-
-
-def _cross_entropy(logits: FloatArray, targets: FloatArray) -> float:
-    return float((np.logaddexp(0.0, logits) - targets * logits).mean())
-
-
-def _sigmoid(logits: FloatArray) -> FloatArray:
-    chances: FloatArray = np.exp(-np.logaddexp(0.0, -logits))
-    return chances
-
-
-def _logit(chances: Any) -> Any:
-    inner = np.clip(chances, _EDGE, 1 - _EDGE)
-    return np.log(inner) - np.log1p(-inner)
