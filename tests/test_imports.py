@@ -55,7 +55,7 @@ def imported(path: Path) -> set[str]:
     return names
 
 
-BASES = ("xmtc.models.base", "xmtc.models.linear_tree", "xmtc.models.neural")
+BASES = ("xmtc.models.base", "xmtc.models.linear_tree", "xmtc.models.members", "xmtc.models.neural")
 """What models may share; they never import each other."""
 
 

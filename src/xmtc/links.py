@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
@@ -32,7 +33,12 @@ class Link:
     @classmethod
     def to(cls, path: Path, *, copied: bool = False) -> Link:
         """A link to what lies there now."""
-        return cls(path.resolve(), content_of(path), copied)
+        link = cls(path.resolve(), content_of(path), copied)
+        if copied and (path / MANIFEST).is_file():
+            inner = json.loads((path / MANIFEST).read_text(encoding="utf-8")).get("links", {})
+            if any("copied" not in entry for entry in inner.values()):
+                raise DataError(f"{path}: is itself made of what lies elsewhere. Train it with --set copy=true first.")
+        return link
 
 
 def content_of(path: Path) -> str:
@@ -43,9 +49,12 @@ def content_of(path: Path) -> str:
 def write_links(folder: Path, links: Mapping[str, Link]) -> dict[str, dict[str, Any]]:
     """The entries of a model's links; what is to be copied lies in the folder afterwards."""
     entries: dict[str, dict[str, Any]] = {}
+    whole = folder.resolve()
     for name, link in links.items():
-        if link.path == folder.resolve():
+        if link.path == whole or (whole in link.path.parents and not link.copied):
             raise DataError(f"{folder}: would replace what it is made of. Choose another folder.")
+        if content_of(link.path) != link.content:
+            raise DataError(f"{link.path}: has changed since it was read. Train again when nobody writes to it.")
         if link.copied:
             entries[name] = {"copied": _copied(folder, link), "content": link.content}
             continue
@@ -57,28 +66,32 @@ def write_links(folder: Path, links: Mapping[str, Link]) -> dict[str, dict[str, 
 
 def _copied(folder: Path, link: Link) -> str:
     place = f"linked-{link.content[:16]}"
-    for there in (folder / place).glob("*"):  # the same content may have been linked to under another name
-        return f"{place}/{there.name}"
+    for there in (folder / place).glob("*"):
+        if content_of(there) == link.content:  # perhaps under another name
+            return f"{place}/{there.name}"
+        shutil.rmtree(folder / place)  # a copy that was harmed
+        break
+    name = re.sub(r"[/\\]", "_", link.path.name)
     temporary = folder / f".linked.{secrets.token_hex(4)}.part"
     try:
         temporary.mkdir()
         if link.path.is_dir():
-            shutil.copytree(link.path, temporary / link.path.name, ignore=shutil.ignore_patterns(".*.part"))
+            shutil.copytree(link.path, temporary / name, ignore=shutil.ignore_patterns(".*.part"))
         else:
-            shutil.copyfile(link.path, temporary / link.path.name)
+            shutil.copyfile(link.path, temporary / name)
         for path in temporary.rglob("*"):
             if path.is_file():
                 with path.open("rb") as stream:
                     os.fsync(stream.fileno())
-        if content_of(temporary / link.path.name) != link.content:
-            raise DataError(f"{link.path}: changed since it was read. Train again when nobody writes to it.")
+        if content_of(temporary / name) != link.content:
+            raise DataError(f"{link.path}: changed while it was copied. Train again when nobody writes to it.")
         os.replace(temporary, folder / place)
         sync_folder(folder)
     except OSError as error:
         raise DataError(f"{link.path}: cannot be copied to {folder} ({error.strerror or error}).") from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return f"{place}/{link.path.name}"
+    return f"{place}/{name}"
 
 
 def check_entries(entries: Any) -> None:

@@ -69,6 +69,9 @@ def plan(
     out = Path(out)
     if follows:
         return Plan(model, out, resume)
+    for place in model.made_of():
+        if out.resolve() in (place.resolve(), *place.resolve().parents):
+            raise DataError(f"{out}: would replace {place}, which the model is to be made of. Choose another folder.")
     if out.exists() and not out.is_dir():
         raise DataError(f"{out}: is a file. Name a folder to put the model in.")
     if out.is_dir() and not store.is_model(out) and any(not store.is_own(path) for path in out.iterdir()):
@@ -159,6 +162,7 @@ def _fingerprint(model: Model, documents: Dataset, valid: Dataset | None, runtim
 
 def _digest(documents: Dataset) -> str:
     digest = hashlib.blake2b(digest_size=16)
+    digest.update("\0".join(documents.document_ids()).encode())
     if documents.has_text:
         digest.update(text_hash(documents.text()).encode())
     for matrix in (documents.features, documents.labels):
@@ -252,7 +256,8 @@ def evaluate(
     scope = replace(scope or Scope(), **how)
     if test.labels is None:
         raise DataError("the test documents have no labels to hold answers against. Give them labels.")
-    threshold, set_depth = _threshold(model, scope), model.decisions.depth
+    threshold = _threshold(model, scope)
+    set_depth = model.set_depth("auto" if scope.threshold is None else scope.threshold)
     depth = scope.depth if threshold is None else max(scope.depth, set_depth)
     started = time.perf_counter()
     predictions = model.predict(test, depth + most_filtered(scope, test), progress=progress)

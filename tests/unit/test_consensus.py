@@ -113,19 +113,25 @@ class TestFiles:
             Consensus(members=[*two_files, member], calibrate="none").fit(VALID)
 
     def test_labels_in_other_words(self, two_files: list[str]) -> None:
-        with pytest.raises(DataError, match="no label of the documents is one of a member: 'Q1' there, 'a' here"):
+        with pytest.raises(DataError, match="no label of the test documents is one of the model: 'Q1' there, 'a' here"):
             Consensus(members=two_files, calibrate="none").fit(named(["x", "y"], [["Q1"], ["Q2"]]))
 
     def test_counts_of_training_are_not_known(self, two_files: list[str]) -> None:
         model = Consensus(members=two_files, calibrate="none").fit(VALID)
         assert model.counted() is None
 
+    def test_names_come_from_models(self, tmp_path: Path) -> None:
+        index = LabelIndex.from_keys(["a", "b"], ["Apple", "Bee"])
+        Popularity().fit(Dataset(VALID.fields, None, align_labels(VALID, index)[0][:, :2], index)).save(tmp_path / "m")
+        file = written(tmp_path / "f.jsonl", {"x": {"b": 0.6, "c": 0.2}, "y": {"a": 0.9}})
+        model = Consensus(members=[file, str(tmp_path / "m")], calibrate="none").fit(VALID)
+        assert dict(zip(model.labels.keys, model.labels.names, strict=True)) == {"a": "Apple", "b": "Bee", "c": "c"}
+
 
 class TestSettings:
     @pytest.mark.parametrize(
         ("settings", "message"),
         [
-            ({"members": ["a", "a"]}, "'members' of consensus must be a list of different places"),
             ({"members": ["a", "b"], "weights": [1, 2]}, "'weights' of consensus must be empty"),
             ({"members": ["a", "b"], "combine": "average", "weights": [1]}, "one for each member"),
             ({"members": ["a", "b"], "combine": "average", "weights": [0, 0]}, "one of them > 0"),
@@ -140,6 +146,20 @@ class TestSettings:
     def test_no_members(self) -> None:
         with pytest.raises(ConfigError, match=r"consensus has no members. Name model folders"):
             Consensus().fit(VALID)
+
+    def test_one_place_under_two_names(self, two_files: list[str]) -> None:
+        folder, name = Path(two_files[0]).parent, Path(two_files[0]).name
+        with pytest.raises(ConfigError, match=r"must be different places. Got .*first.jsonl twice"):
+            Consensus(members=[two_files[0], f"{folder}/./{name}"]).fit(VALID)
+
+    def test_validation_documents_beside(self, two_files: list[str]) -> None:
+        with pytest.raises(ConfigError, match="trained on validation documents alone"):
+            Consensus(members=two_files, calibrate="none").fit(VALID, valid=VALID)
+
+    def test_members_that_know_nothing(self, tmp_path: Path) -> None:
+        member = written(tmp_path / "empty.jsonl", {"x": {}, "y": {}})
+        with pytest.raises(DataError, match="no member knows a label"):
+            Consensus(members=[member], combine="noisy-or", calibrate="none").fit(VALID)
 
     def test_a_member_that_is_not_there(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match="nowhere: no such file"):
@@ -241,8 +261,10 @@ class TestModels:
 
     def test_explain_with_a_file(self, two_files: list[str]) -> None:
         model = Consensus(members=two_files, calibrate="none").fit(VALID)
-        with pytest.raises(DataError, match="this member is a file"):
+        with pytest.raises(DataError, match=r"first.jsonl: is a file of predictions and knows documents by their ids"):
             model.explain("a text", "a")
+        with pytest.raises(DataError, match=r"knows documents by their ids, which these do not have. Give them ids"):
+            model.predict(["a text", "another"])
 
     def test_counts_come_from_the_members(self, members: Path, valid: Dataset) -> None:
         model = Consensus(members=[str(members / "often"), str(members / "tree")]).fit(valid)
@@ -266,8 +288,34 @@ class TestModels:
         monkeypatch.undo()
         assert (again.predict(valid).scores == whole.predict(valid).scores).all()
 
+    @pytest.mark.parametrize("combine", ["learnt", "noisy-or", "average"])
+    def test_candidates_rank_as_the_answer_does(self, members: Path, valid: Dataset, combine: str) -> None:
+        """All labels as candidates give the answer first: what no member puts forward is behind it."""
+        for places in (both(members), both(members)[:1]):
+            model = Consensus(members=places, combine=combine, depth=5).fit(valid)
+            everything = np.tile(np.arange(len(model.labels)), (len(valid), 1))
+            free, asked = model.predict(valid, 3), model.predict(valid, 3, candidates=everything)
+            np.testing.assert_allclose(free.scores, asked.scores, atol=1e-6)
+
+    def test_a_member_that_changed_before_resuming(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
+        """Answers are numbered by the labels of all members, so those of one member are of no use with another."""
+        for name in ("tree", "near"):
+            shutil.copytree(members / name, tmp_path / name)
+        work = Workspace(tmp_path / "work")
+        work.begin({}, resume=False)
+        Consensus(members=both(tmp_path)).fit(valid, workspace=work)
+        Knn(neighbours=3, power=1).fit(valid.slice(0, 20)).save(tmp_path / "near")
+        places = both(tmp_path)[::-1]
+        resumed = Consensus(members=places).fit(valid, workspace=work)
+        assert resumed.facts == Consensus(members=places).fit(valid).facts
+
     def test_a_consensus_may_be_a_member(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
         Consensus(members=both(members)).fit(valid).save(tmp_path / "inner")
+        with pytest.raises(
+            DataError, match=r"inner: is itself made of what lies elsewhere. Train it with --set copy=tr"
+        ):
+            Consensus(members=[str(tmp_path / "inner")], copy=True).fit(valid)
+        Consensus(members=both(members), copy=True).fit(valid).save(tmp_path / "inner")
         outer = Consensus(members=[str(tmp_path / "inner"), str(members / "often")], copy=True).fit(valid)
         outer.save(tmp_path / "outer")
         assert (xmtc.load(tmp_path / "outer").predict(valid).scores == outer.predict(valid).scores).all()
@@ -338,6 +386,27 @@ class TestFolder:
         with pytest.raises(DataError, match="near: would replace what it is made of"):
             xmtc.load(folder).save(folder.parent / "near")
         assert isinstance(xmtc.load(folder.parent / "near"), Knn)
+
+    def test_never_lies_above_a_member(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
+        folder, _ = self.saved(members, valid, tmp_path)
+        with pytest.raises(DataError, match="all: would replace what it is made of"):
+            xmtc.load(folder).save(tmp_path / "all")
+
+    def test_a_member_that_changes_before_the_save(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
+        folder, _ = self.saved(members, valid, tmp_path)
+        model = xmtc.load(folder)
+        Popularity().fit(valid).save(folder.parent / "near")
+        with pytest.raises(DataError, match="near: has changed since it was read"):
+            model.save(tmp_path / "late")
+
+    def test_a_copy_that_was_harmed_is_made_anew(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
+        folder, answer = self.saved(members, valid, tmp_path, copy=True)
+        harmed = next(folder.glob("linked-*/near"))
+        Popularity().fit(valid).save(harmed)
+        with pytest.raises(ModelFormatError, match="near: has changed"):
+            xmtc.load(folder)
+        Consensus(members=both(tmp_path / "all"), copy=True).fit(valid).save(folder)
+        assert (xmtc.load(folder).predict(valid).scores == answer.scores).all()
 
     @pytest.mark.parametrize(
         "harm",

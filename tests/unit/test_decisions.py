@@ -255,9 +255,15 @@ class TestModel:
     def test_more_labels_than_were_looked_at(self, model: Model, sets: tuple[Dataset, Dataset, Dataset]) -> None:
         model.calibrate(sets[1], k=3)
         assert model.decisions.depth == 3
-        assert model.predict(sets[2], threshold=0.0).k == 3
-        wide = model.predict(sets[2], 9, threshold=0.0)
+        assert model.predict(sets[2], threshold="auto").k == 3
+        wide = model.predict(sets[2], 9, threshold="auto")
         assert (wide.labels >= 0).sum(axis=1).max() > 3
+        assert model.predict(sets[2], threshold=0.0).k == DEPTH  # a score that is given was not tuned on anything
+
+    def test_all_candidates_are_looked_at(self, model: Model, sets: tuple[Dataset, Dataset, Dataset]) -> None:
+        wide = np.tile(np.arange(LABELS), (len(sets[2]), 3))
+        found = model.predict(sets[2], threshold=0.0, candidates=wide)
+        assert ((found.labels >= 0).sum(axis=1) == LABELS).all()
 
     def test_training_again_forgets(self, model: Model, sets: tuple[Dataset, Dataset, Dataset]) -> None:
         plain = model.predict(sets[2])

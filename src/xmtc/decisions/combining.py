@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xmtc.decisions.logistic import fit_logistic, logit, sigmoid
 from xmtc.errors import DataError
 from xmtc.jit import kernel
 
@@ -26,7 +27,6 @@ EDGE = 1e-4
 FIRST = 10
 """Labels of each answer that weights are learnt from."""
 _RIDGE = 1e-3  # keeps the weights of a feature that never varies finite
-_STEPS = 100
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Gathered:
     """What several answers say of the same labels."""
 
     labels: Labels  # (n, u) −1 as pads
-    chances: Chances  # (m, n, u) 0 where an answer lacks the label
+    chances: NDArray[np.float32]  # (m, n, u) 0 where an answer lacks the label
     held: NDArray[np.bool_]  # (m, n, u) whether it has it
 
 
@@ -61,14 +61,14 @@ def _union(labels: Labels) -> Labels:
 def gather(answers: Sequence[Answer], labels: Labels) -> Gathered:
     """What each answer says of given labels (n, u)."""
     shape = (len(answers), *labels.shape)
-    chances, held = np.zeros(shape), np.zeros(shape, dtype=bool)
+    chances, held = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=bool)
     for place, (found, given) in enumerate(answers):
         order = np.argsort(found, axis=1, kind="stable")
         ranks = _places(np.take_along_axis(found, order, axis=1), labels)
         held[place] = ranks >= 0
-        sorted_chances = np.take_along_axis(given, order, axis=1).astype(np.float64)
-        if sorted_chances.shape[1]:
-            chances[place] = np.where(held[place], np.take_along_axis(sorted_chances, np.maximum(ranks, 0), axis=1), 0)
+        if found.shape[1]:
+            rising = np.take_along_axis(given, order, axis=1)
+            chances[place] = np.where(held[place], np.take_along_axis(rising, np.maximum(ranks, 0), axis=1), 0)
     return Gathered(labels, chances, held)
 
 
@@ -85,25 +85,30 @@ def _places(found: Labels, wanted: Labels) -> Labels:
     return places
 
 
-def noisy_or(chances: Chances) -> Chances:
+def noisy_or(chances: NDArray[np.float32]) -> Chances:
     """(n, u) the chance that one answer at least is right, were each right or wrong by itself: 1 − Π(1 − p)."""
-    combined: Chances = 1 - np.prod(1 - chances, axis=0)
-    return combined
+    wrong = np.ones(chances.shape[1:])
+    for each in chances:
+        wrong *= 1 - each.astype(np.float64)
+    return 1 - wrong
 
 
-def average(chances: Chances, weights: Sequence[float] = ()) -> Chances:
+def average(chances: NDArray[np.float32], weights: Sequence[float] = ()) -> Chances:
     """(n, u) the mean of the answers' chances, or the weighted one."""
     given = np.array(weights or np.ones(len(chances)))
-    combined: Chances = (np.reshape(given / given.sum(), (-1, 1, 1)) * chances).sum(axis=0)
+    combined = np.zeros(chances.shape[1:])
+    for weight, each in zip(given / given.sum(), chances, strict=True):
+        combined += weight * each
     return combined
 
 
-def shares(chances: Chances, combine: str, weights: Sequence[float] = ()) -> Chances:
+def shares(chances: NDArray[np.float32], combine: str, weights: Sequence[float] = ()) -> Chances:
     """(m, n, u) how much each answer has to do with the noisy-or or the average."""
+    given = chances.astype(np.float64)
     if combine == "average":
-        told: Chances = chances * np.reshape(weights or np.ones(len(chances)), (-1, 1, 1))
+        told: Chances = given * np.reshape(weights or np.ones(len(chances)), (-1, 1, 1))
         return told
-    return -np.log1p(-np.minimum(chances, 1 - 1e-12))  # the logarithms add up to that of 1 less the noisy-or
+    return -np.log1p(-np.minimum(given, 1 - 1e-12))  # the logarithms add up to that of 1 less the noisy-or
 
 
 @dataclass(frozen=True)
@@ -116,18 +121,21 @@ class Learnt:
 
     weights: NDArray[np.float64]  # (2 + 2m,): of one, of the frequency, of each logit, of each gap
 
-    def __call__(self, gathered: Gathered, frequency: NDArray[np.float64]) -> Chances:
-        """(n, u) chances; `frequency` (n, u) is the logarithm of one more than the documents of each label."""
-        margins = np.zeros(gathered.labels.shape)
-        for weight, column in zip(self.weights, _columns(gathered, frequency), strict=True):
-            margins += weight * column
-        chances: Chances = np.exp(-np.logaddexp(0.0, -margins))
-        return chances
+    def __call__(self, gathered: Gathered, frequency: Chances) -> Chances:
+        """(n, u) chances, 0 where no answer has the label.
+
+        `frequency` (n, u) is the logarithm of one more than the training documents of each label.
+        """
+        slopes, gaps = self.weights[2:].reshape(2, -1)
+        margins = self.weights[0] + self.weights[1] * frequency
+        for slope, gap, held, chances in zip(slopes, gaps, gathered.held, gathered.chances, strict=True):
+            margins += np.where(held, slope * logit(chances, EDGE), gap)
+        return np.where(gathered.held.any(axis=0), sigmoid(margins), 0.0)
 
     def shares(self, gathered: Gathered) -> Chances:
         """(m, n, u) what each answer adds to the margin, beyond what it would add if it lacked the label."""
         slopes, gaps = self.weights[2:].reshape(2, -1, 1, 1)
-        return np.where(gathered.held, slopes * _logit(gathered.chances) - gaps, 0.0)
+        return np.where(gathered.held, slopes * logit(gathered.chances, EDGE) - gaps, 0.0)
 
     def values(self) -> dict[str, Any]:
         """What to keep in JSON."""
@@ -142,53 +150,26 @@ class Learnt:
         return cls(weights)
 
 
-def learn(answers: Sequence[Answer], gathered: Gathered, frequency: Chances, hits: NDArray[np.bool_]) -> Learnt:
-    """The weights that give the hits (n, u) among the gathered labels the best likelihood.
+def lesson(gathered: Gathered, frequency: Chances) -> Chances:
+    """(pairs, 2 + 2m) what weights are learnt from: a row for each label that is gathered, in the order of weights."""
+    filled = gathered.labels >= 0
+    logits = [
+        np.where(held, logit(each, EDGE), 0.0) for held, each in zip(gathered.held, gathered.chances, strict=True)
+    ]
+    columns = [np.ones(filled.shape), frequency, *logits, *(~gathered.held).astype(np.float64)]
+    return np.stack([column[filled] for column in columns], axis=1)
 
-    Only labels among the first few of an answer count: all others are told apart easily, and would outvote them.
-    """
-    first = gather([(labels[:, :FIRST], chances[:, :FIRST]) for labels, chances in answers], gathered.labels)
-    near = first.held.any(axis=0)
-    if not hits[near].any() or hits[near].all():
+
+def learn(rows: Chances, hits: NDArray[np.bool_]) -> Learnt:
+    """The weights that give the hits (pairs,) the best likelihood, none of them against an answer that is surer."""
+    if not hits.any() or hits.all():
         raise DataError("weights are learnt from labels that are true and others that are not. Give more documents.")
-    columns = np.stack([column[near] for column in _columns(gathered, frequency)], axis=1)  # (pairs, 2 + 2m)
-    return Learnt(_logistic(columns, hits[near].astype(np.float64)))
-
-
-def _columns(gathered: Gathered, frequency: Chances) -> list[Chances]:
-    """(n, u) each, in the order of the weights."""
-    logits = np.where(gathered.held, _logit(gathered.chances), 0.0)
-    return [np.ones(gathered.labels.shape), frequency, *logits, *(~gathered.held).astype(np.float64)]
-
-
-def _logit(chances: Chances) -> Chances:
-    inner = np.clip(chances, EDGE, 1 - EDGE)
-    logits: Chances = np.log(inner) - np.log1p(-inner)
-    return logits
-
-
-def _logistic(columns: NDArray[np.float64], hits: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Newton's method with steps that are halved until they help."""
-    weights = np.zeros(columns.shape[1])
-    loss = _loss(columns, hits, weights)
-    for _ in range(_STEPS):
-        chances = np.exp(-np.logaddexp(0.0, -(columns @ weights)))
-        gradient = columns.T @ (chances - hits) + _RIDGE * weights
-        curvature = (columns * (chances * (1 - chances))[:, None]).T @ columns + _RIDGE * np.eye(len(weights))
-        step = np.linalg.solve(curvature, gradient)
-        for halved in range(30):
-            tried = weights - step * 0.5**halved
-            new = _loss(columns, hits, tried)
-            if new < loss:
-                break
-        else:
-            break  # no lower within rounding
-        gain, weights, loss = loss - new, tried, new
-        if gain < 1e-10 * len(hits):
-            break
-    return weights
-
-
-def _loss(columns: NDArray[np.float64], hits: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
-    margins = columns @ weights
-    return float((np.logaddexp(0.0, margins) - hits * margins).sum() + _RIDGE / 2 * (weights @ weights))
+    answers = rows.shape[1] // 2 - 1
+    used = np.ones(rows.shape[1], dtype=bool)
+    while True:
+        weights = np.zeros(rows.shape[1])
+        weights[used] = fit_logistic(rows[:, used], hits.astype(np.float64), np.zeros(int(used.sum())), _RIDGE)
+        against = np.flatnonzero(weights[2 : 2 + answers] < 0) + 2
+        if not len(against):
+            return Learnt(weights)
+        used[against] = False  # what such an answer says is left out, whether it has the label stays

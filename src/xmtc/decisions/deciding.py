@@ -83,10 +83,7 @@ def decide(
     filled = answer.labels >= 0
     if not filled.any():
         raise DataError("no validation document has a predicted label. Give documents like the training documents.")
-    calibration = None
-    if method is not None:
-        hits = hits_among(answer.labels, truth)
-        calibration = fit_calibration(method, answer.scores[filled], hits[filled])
+    calibration = None if method is None else calibration_of(method, answer.labels, answer.scores, truth)
     scores = answer.scores if calibration is None else calibration.apply(answer.scores)
     facts: dict[str, Any] = {"documents": len(answer)}
     before = {} if calibration is None else {"ECE@5 before": answer.scores}
@@ -99,7 +96,14 @@ def decide(
         thresholds = tune(threshold, measure, answer.labels, scores, truth, label_count=len(answer.index))
         sets = kept(TopK(answer.labels, scores, answer.index), thresholds.choose(answer.labels, scores))
         facts["F1"] = score_sets(sets.labels, truth, counts)
-    return Decisions(calibration, thresholds, answer.k, facts)
+    nothing = calibration is None and thresholds is None
+    return Decisions(calibration, thresholds, DEPTH if nothing else answer.k, facts)
+
+
+def calibration_of(method: Method, labels: NDArray[np.int64], scores: NDArray[np.float32], truth: Truth) -> Calibration:
+    """What the scores of ranked labels (n, k) mean, given the true ones."""
+    filled = labels >= 0
+    return fit_calibration(method, scores[filled], hits_among(labels, truth)[filled])
 
 
 def score_sets(sets: NDArray[np.int64], truth: Truth, counts: NDArray[np.int64] | None) -> dict[str, float]:

@@ -132,6 +132,10 @@ class Model(ABC):
         """(L,) training documents of each label, and how many there were; None where that is not known."""
         return self.label_counts, int(self.training["documents"])
 
+    def made_of(self) -> list[Path]:
+        """Other models and files that the settings name and that training reads."""
+        return []
+
     @property
     def feature_count(self) -> int | None:
         """Columns of the matrix that the model was trained on; None where it was trained on text."""
@@ -184,18 +188,21 @@ class Model(ABC):
     ) -> TopK:
         """The k best labels of each document, five where nothing is said.
 
-        With a `threshold` a set of labels, of any size: those with at least this score, or, with "auto", those that the
-        rule tuned by `calibrate` chooses; k is then the most. With `allow` only these labels are returned, with `deny`
-        never these. `candidates` are labels for each document, in the forms that `score` takes: only they are scored,
-        and all of them are, so that even a label for which nothing speaks fills a place that would stay empty.
+        With a `threshold` a set of labels: of the 50 best those with at least this score, or, with "auto", those that
+        the rule tuned by `calibrate` chooses; at most k, where k is given, and of more than 50 where it is more. With
+        `allow` only these labels are returned, with `deny` never these. `candidates` are labels for each document, in
+        the forms that `score` takes: only they are scored, and all of them are, so that even a label for which nothing
+        speaks fills a place that would stay empty.
         """
         labels, dataset = self.labels, self._checked(as_dataset(documents), trained=True)
         if k is not None and (isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1):
             raise ConfigError(f"'k' must be an integer ≥ 1. Got {k}.")
         rule = None if threshold is None else self.rule(threshold)
-        wide = int(k or PLACES) if rule is None else max(int(k or 0), self.decisions.depth)
         allowed = allowed_labels(labels, allow, deny)
         given_labels = None if candidates is None else candidate_labels(labels, candidates, len(dataset))
+        wide = int(k or PLACES)
+        if threshold is not None:
+            wide = max(int(k or 0), self.set_depth(threshold), 0 if given_labels is None else given_labels.shape[1])
         ranked = self._ranked(dataset, wide, allowed, given_labels, progress)
         answer = TopK(ranked.labels, self.decisions.probabilities(ranked.scores), labels, dataset.document_ids())
         if rule is None:
@@ -230,6 +237,10 @@ class Model(ABC):
         if self.decisions.thresholds is None:
             raise ConfigError("no threshold was tuned for this model. Do so with: xmtc calibrate DIR VALID")
         return self.decisions.thresholds
+
+    def set_depth(self, threshold: float | str) -> int:
+        """Labels of each document among which a set is chosen, where k does not say more."""
+        return self.decisions.depth if threshold == "auto" else max(DEPTH, self.decisions.depth)
 
     def calibrate(
         self,

@@ -74,7 +74,7 @@ def candidate_labels(labels: LabelIndex, candidates: Any, rows: int) -> Labels:
         raise DataError(f"candidates must be {rows} rows of label numbers. Got shape {numbers.shape}.")
     if numbers.size and int(numbers.max()) >= len(labels):
         raise DataError(f"label {int(numbers.max())} is not below the model's {len(labels):,} labels.")
-    return numbers.astype(np.int64)
+    return np.maximum(numbers.astype(np.int64), -1)
 
 
 def _numbered(labels: LabelIndex, lists: Sequence[Sequence[str]]) -> Labels:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,19 +13,20 @@ from numpy.typing import NDArray
 
 from xmtc import store
 from xmtc.config import Settings
-from xmtc.data.predictions import read_predictions
 from xmtc.dataset import Csr, Dataset, LabelIndex, align_labels, as_dataset
 from xmtc.decisions import combining
-from xmtc.decisions.calibration import Calibration, Method, fit_calibration
-from xmtc.decisions.combining import Answer, Gathered, Learnt
+from xmtc.decisions.calibration import Calibration, Method
+from xmtc.decisions.combining import FIRST, Answer, Gathered, Learnt
+from xmtc.decisions.deciding import calibration_of
 from xmtc.decisions.thresholds import hits_among
-from xmtc.errors import ConfigError, DataError, shown
+from xmtc.errors import ConfigError, DataError
+from xmtc.evaluation import check_known
 from xmtc.explanation import Explanation, MemberEvidence
 from xmtc.links import Link
 from xmtc.metrics import ndcg
 from xmtc.models import base
 from xmtc.models.base import Labels, Mask, Model, Run, Scores
-from xmtc.runtime import Runtime
+from xmtc.models.members import FileMember, Member, ModelMember
 from xmtc.store import State
 
 
@@ -51,120 +52,12 @@ class ConsensusSettings(Settings):
     of = "consensus"
 
     def check(self) -> None:
-        self.require("members", len(set(self.members)) == len(self.members), "a list of different places")
         self.require("weights", not self.weights or self.combine == "average", "empty: they go with combine=average")
         fit = not self.weights or (
             min(self.weights) >= 0 < max(self.weights) and len(self.weights) == len(self.members)
         )
         self.require("weights", fit, "numbers ≥ 0, one for each member, one of them > 0")
         self.require_range("depth", 1)
-
-
-class Member(ABC):
-    """One of those who answer. Its labels have numbers of their own, and those that all members share."""
-
-    calibration: Calibration | None = None
-
-    def __init__(self, name: str, labels: LabelIndex) -> None:
-        self.name, self.labels = name, labels
-
-    def number(self, index: LabelIndex) -> None:
-        """Find its labels among those of all, by key: no two members need number them alike."""
-        self._shared = index.ids(self.labels.table["key"].combine_chunks())  # (own labels,)
-        self._own = np.full(len(index), -1, dtype=np.int64)  # (L,) −1 for what it does not know
-        self._own[self._shared] = np.arange(len(self._shared))
-
-    def best(self, batch: Dataset, k: int, allowed: Mask | None) -> Answer:
-        """The k best of its labels for each document, and their scores as it gives them."""
-        mine = None if allowed is None else allowed[self._shared]
-        if mine is not None and not mine.any():
-            return np.full((len(batch), 0), -1, dtype=np.int64), np.empty((len(batch), 0), dtype=np.float32)
-        labels, scores = self._best(batch, k, mine)
-        return np.where(labels >= 0, self._shared[labels], -1), scores
-
-    def score(self, batch: Dataset, labels: Labels) -> Scores:
-        """(n, c) scores of given labels, −∞ where it does not know them."""
-        known = np.where(labels >= 0, self._own[labels], -1)
-        return self._score(batch, known)
-
-    def chances(self, scores: Scores) -> Scores:
-        """Scores as probabilities; pads stay."""
-        if self.calibration is not None:
-            return self.calibration.apply(scores)
-        outside = (scores > 1) | ((scores < 0) & (scores > -np.inf))
-        if outside.any():
-            raise DataError(
-                f"{self.name}: a score is {scores[outside][0]:.4g}, and probabilities are combined. "
-                "Set calibrate=isotonic, or calibrate the member first: xmtc calibrate DIR VALID"
-            )
-        return scores
-
-    @abstractmethod
-    def _best(self, batch: Dataset, k: int, allowed: Mask | None) -> Answer:
-        """Under its own numbers."""
-
-    @abstractmethod
-    def _score(self, batch: Dataset, labels: Labels) -> Scores:
-        """Under its own numbers."""
-
-
-class ModelMember(Member):
-    """A model from its folder."""
-
-    def __init__(self, name: str, path: Path, runtime: Runtime) -> None:
-        self.model = Model.load(path, runtime)
-        super().__init__(name, self.model.labels)
-
-    def _best(self, batch: Dataset, k: int, allowed: Mask | None) -> Answer:
-        answer = self.model.predict(batch, k, allow=allowed)
-        return answer.labels, answer.scores
-
-    def _score(self, batch: Dataset, labels: Labels) -> Scores:
-        return self.model.score(batch, labels)
-
-
-class FileMember(Member):
-    """Predictions from a file, for the documents that it names and no others."""
-
-    def __init__(self, name: str, path: Path) -> None:
-        read = read_predictions(path)
-        self._path, self._top = path, read.top
-        super().__init__(name, read.top.index)
-        self._rows = {document: row for row, document in enumerate(self._top.ids)}
-        lines = [[str(row + first) for row in range(len(self._top))] for first in (0, 1)]
-        if not read.has_ids or self._top.ids in lines:
-            raise DataError(
-                f"{path}: knows documents by their place in a file only, and other files have such places too. "
-                "Give documents ids of their own and predict them again."
-            )
-        if len(self._rows) < len(self._top):
-            twice = next(document for row, document in enumerate(self._top.ids) if self._rows[document] != row)
-            raise DataError(f"{path}: document '{shown(twice)}' is there twice. Keep one of them.")
-
-    def _best(self, batch: Dataset, k: int, allowed: Mask | None) -> Answer:
-        labels, scores = self._of(batch)
-        if allowed is not None:
-            out = (labels < 0) | ~allowed[labels]
-            order = np.argsort(out, axis=1, kind="stable")  # what is not allowed goes last
-            labels = np.take_along_axis(np.where(out, -1, labels), order, axis=1)
-            scores = np.take_along_axis(np.where(out, np.float32(-np.inf), scores), order, axis=1)
-        return labels[:, :k], scores[:, :k]
-
-    def _score(self, batch: Dataset, labels: Labels) -> Scores:
-        """It knows what it holds: anything else is as if it did not know the label."""
-        gathered = combining.gather([self._of(batch)], labels)
-        return np.where(gathered.held[0], gathered.chances[0], -np.inf).astype(np.float32)
-
-    def _of(self, batch: Dataset) -> Answer:
-        ids = batch.document_ids()
-        rows = np.array([self._rows.get(document, -1) for document in ids], dtype=np.int64)
-        if (rows < 0).any():
-            missing = shown(ids[int(np.argmin(rows))])
-            raise DataError(
-                f"{self._path}: no prediction for document '{missing}', and this member is a file. "
-                "Train again with a file that has it too, or with the member's model folder."
-            )
-        return self._top.labels[rows], self._top.scores[rows]
 
 
 class Consensus(Model):
@@ -183,40 +76,67 @@ class Consensus(Model):
     _documents: int
     """That members were trained on, the most of them; 0 where none of them says."""
 
+    def made_of(self) -> list[Path]:
+        return [Path(place) for place in self.config.members]
+
     def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
         if not self.config.members:
             example = """--set 'members=["a", "b"]'"""
             raise ConfigError(f"consensus has no members. Name model folders or files of predictions: {example}")
-        self._open([Link.to(Path(place), copied=self.config.copy) for place in self.config.members])
-        joined = self._members[0].labels
-        for member in self._members[1:]:
-            joined = joined.joined(member.labels)
-        self._number(joined)
+        if valid is not None:
+            raise ConfigError("consensus is trained on validation documents alone. Leave out the others.")
+        self._open([Link.to(place, copied=self.config.copy) for place in self.made_of()])
+        self._check_ids(train)
+        self._number(self._joined())
+        check_known(self.labels, train)
         self.label_counts, self._documents = self._counts()
-        truth, _ = align_labels(train, joined)
-        check_shared(train, joined)
+        truth, _ = align_labels(train, self.labels)
         answers = self._answers_to(train, run)
         if self.config.calibrate != "none":
             for member, (labels, scores) in zip(self._members, answers, strict=True):
                 member.calibration = _calibrated(self.config.calibrate, member.name, labels, scores, truth)
-        gathered = self._gathered(train, answers, None)
-        self._learnt = None
-        if self.config.combine == "learnt":
-            hits = hits_among(gathered.labels, truth)
-            self._learnt = combining.learn(answers, gathered, self._frequency(gathered.labels), hits)
-        found, _ = _ranked(gathered.labels, self._combined(gathered), 5)
-        named = zip(self._members, answers, strict=True)
-        each = {f"nDCG@5 of {member.name}": ndcg(labels, truth, 5) for member, (labels, _) in named}
-        self.facts = {name: round(value, 4) for name, value in {**each, "nDCG@5": ndcg(found, truth, 5)}.items()}
+        self._learnt = self._learn(train, answers, truth) if self.config.combine == "learnt" else None
+        self.facts = self._measured(train, answers, truth)
 
     def _open(self, links: list[Link]) -> None:
         self._links = links
-        short = [link.path.name for link in links]
-        names = [str(link.path) if short.count(link.path.name) > 1 else link.path.name for link in links]
+        places = [link.path for link in links]
+        if len(set(places)) < len(places):
+            twice = next(place for place in places if places.count(place) > 1)
+            raise ConfigError(f"'members' of consensus must be different places. Got {twice} twice.")
+        short = [place.name for place in places]
+        names = [str(place) if short.count(place.name) > 1 else place.name for place in places]
         self._members = [
-            ModelMember(name, link.path, self.runtime) if store.is_model(link.path) else FileMember(name, link.path)
-            for name, link in zip(names, links, strict=True)
+            ModelMember(name, place, self.runtime) if store.is_model(place) else FileMember(name, place)
+            for name, place in zip(names, places, strict=True)
         ]
+
+    def _check_ids(self, documents: Dataset) -> None:
+        """Without ids, a file of predictions would take the first document for its own document '0'."""
+        if documents.ids is not None:
+            return
+        for member in self._members:
+            if isinstance(member, FileMember):
+                raise DataError(
+                    f"{member.name}: is a file of predictions and knows documents by their ids, which these do not "
+                    "have. Give them ids, or train again with the member's model folder."
+                )
+
+    def _checked(self, dataset: Dataset, trained: bool = False) -> Dataset:
+        checked = super()._checked(dataset, trained)
+        if trained:
+            self._check_ids(checked)
+        return checked
+
+    def _joined(self) -> LabelIndex:
+        """The labels of all members by key. Models go first: a file does not always say what a label is called."""
+        first, *others = sorted(self._members, key=lambda member: isinstance(member, FileMember))
+        joined = first.labels
+        for member in others:
+            joined = joined.joined(member.labels)
+        if not len(joined):
+            raise DataError("no member knows a label. Check what the files of predictions hold.")
+        return joined
 
     def _number(self, labels: LabelIndex) -> None:
         self._labels = labels
@@ -229,8 +149,7 @@ class Consensus(Model):
         for member in self._members:
             known = member.model.counted() if isinstance(member, ModelMember) else None
             if known is not None:
-                numbers = self.labels.ids(member.labels.table["key"].combine_chunks())
-                counts[numbers] = np.maximum(counts[numbers], known[0])
+                counts[member.shared] = np.maximum(counts[member.shared], known[0])
                 documents = max(documents, known[1])
         return counts, documents
 
@@ -240,8 +159,9 @@ class Consensus(Model):
     def _answers_to(self, documents: Dataset, run: Run) -> list[Answer]:
         """Each member's best labels; those that were found before an interruption are taken from the workspace."""
         answers = []
-        for member, link in zip(self._members, self._links, strict=True):
-            part = f"answers-{link.content[:16]}"
+        together = hashlib.blake2b("".join(link.content for link in self._links).encode(), digest_size=8).hexdigest()
+        for place, member in enumerate(self._members):
+            part = f"answers-{together}-{place}"  # numbers of labels follow from all members
             if not run.workspace.has(part):
                 found: list[Answer] = []
                 with run.progress.task(f"asking {member.name}", total=len(documents)) as task:
@@ -253,6 +173,30 @@ class Consensus(Model):
             arrays, _ = run.workspace.load(part)
             answers.append((arrays["labels"], arrays["scores"]))
         return answers
+
+    def _learn(self, train: Dataset, answers: Sequence[Answer], truth: Csr) -> Learnt:
+        """Weights from labels among the first few of a member.
+
+        All others are told apart easily, and are so many that the weights would be theirs.
+        """
+        rows, hits = [], []
+        for batch, part, right in _batches(train, answers, truth):
+            first = combining.union([(labels[:, :FIRST], scores) for labels, scores in part])
+            gathered = self._gathered(batch, part, first)
+            rows.append(combining.lesson(gathered, self._frequency(first)))
+            hits.append(hits_among(first, right)[first >= 0])
+        return combining.learn(np.concatenate(rows), np.concatenate(hits))
+
+    def _measured(self, train: Dataset, answers: Sequence[Answer], truth: Csr) -> dict[str, float]:
+        """nDCG@5 of each member and of all together on the documents that it was learnt on."""
+        named = zip(self._members, answers, strict=True)
+        measured = {f"nDCG@5 of {member.name}": ndcg(labels, truth, 5) for member, (labels, _) in named}
+        found = []
+        for batch, part, _ in _batches(train, answers, truth):
+            gathered = self._gathered(batch, part, None)
+            found.append(_padded(_ranked(gathered.labels, self._combined(gathered), 5)[0]))
+        measured["nDCG@5"] = ndcg(np.concatenate(found), truth, 5)
+        return {name: round(value, 4) for name, value in measured.items()}
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
         answers = [member.best(batch, self.config.depth, allowed) for member in self._members]
@@ -287,7 +231,7 @@ class Consensus(Model):
 
     def _frequency(self, labels: Labels) -> NDArray[np.float64]:
         """(n, u) the logarithm of one more than the training documents of each label."""
-        found: NDArray[np.float64] = np.log1p(self.label_counts)[labels]
+        found: NDArray[np.float64] = np.log1p(self.label_counts[labels])
         return found
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
@@ -330,11 +274,23 @@ class Consensus(Model):
 
 
 def _calibrated(method: Method, name: str, labels: Labels, scores: Scores, truth: Csr) -> Calibration:
-    filled = labels >= 0
     try:
-        return fit_calibration(method, scores[filled], hits_among(labels, truth)[filled])
+        return calibration_of(method, labels, scores, truth)
     except DataError as error:
         raise DataError(f"{name}: {error}") from None
+
+
+def _batches(documents: Dataset, answers: Sequence[Answer], truth: Csr) -> Iterator[tuple[Dataset, list[Answer], Csr]]:
+    """A few documents at a time, with the answers to them and their true labels."""
+    start = 0
+    for batch in documents.batches(base.BATCH):
+        rows = slice(start, start + len(batch))
+        yield batch, [(labels[rows], scores[rows]) for labels, scores in answers], truth[rows]
+        start += len(batch)
+
+
+def _padded(labels: Labels, width: int = 5) -> Labels:
+    return np.pad(labels, ((0, 0), (0, width - labels.shape[1])), constant_values=-1)
 
 
 def _ranked(labels: Labels, chances: NDArray[np.float64], k: int) -> tuple[Labels, Scores]:
@@ -343,13 +299,3 @@ def _ranked(labels: Labels, chances: NDArray[np.float64], k: int) -> tuple[Label
     found = np.take_along_axis(labels, order, axis=1)
     given = np.where(found >= 0, np.take_along_axis(chances, order, axis=1), -np.inf)
     return found, given.astype(np.float32)
-
-
-def check_shared(documents: Dataset, labels: LabelIndex) -> None:
-    """Documents none of whose labels a member knows are in other words, not all wrong."""
-    assert documents.label_index is not None
-    if (labels.ids(documents.label_index.keys) < 0).all():
-        raise DataError(
-            f"no label of the documents is one of a member: '{shown(documents.label_index.key(0))}' there, "
-            f"'{shown(labels.key(0))}' here. Use the same keys in both."
-        )
