@@ -268,7 +268,7 @@ def check_known(known: LabelIndex, test: Dataset) -> None:
     occurring = test.label_index.strings("key", np.unique(test.labels.indices))
     if occurring and len(known) and (known.ids(occurring) < 0).all():
         raise DataError(
-            f"no label of the test documents is one of the model: '{shown(occurring[0])}' there, "
+            f"no label of the documents is one of the model: '{shown(occurring[0])}' there, "
             f"'{shown(known.key(0))}' here. Use the same keys in both."
         )
 

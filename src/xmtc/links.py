@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -26,7 +27,7 @@ class Link:
 
     path: Path
     content: str
-    """A hash. That of a model is of its model.json, which holds the hashes of the other files."""
+    """A hash. That of a model is of its model.json, which holds the hashes of its files."""
     copied: bool = False
     """Whether a saved model holds a copy of it."""
 
@@ -42,8 +43,15 @@ class Link:
 
 
 def content_of(path: Path) -> str:
-    """The hash that a link knows something by."""
-    return content_hash(path / MANIFEST if (path / MANIFEST).is_file() else path)
+    """The hash that a link knows something by; how long a model was trained is no part of it."""
+    if not (path / MANIFEST).is_file():
+        return content_hash(path)
+    text = (path / MANIFEST).read_bytes()
+    with suppress(ValueError, AttributeError):
+        manifest = json.loads(text)
+        manifest.pop("training", None)
+        text = json.dumps(manifest, sort_keys=True).encode()
+    return hashlib.blake2b(text, digest_size=32).hexdigest()
 
 
 def write_links(folder: Path, links: Mapping[str, Link]) -> dict[str, dict[str, Any]]:
@@ -114,7 +122,8 @@ def _found(folder: Path, entry: Mapping[str, Any]) -> Link:
     if "copied" in entry:
         places = [folder / entry["copied"]]
     else:
-        places = [*([folder / entry["relative"]] if "relative" in entry else []), Path(entry["path"])]
+        beside = [Path(os.path.normpath(folder.resolve() / entry["relative"]))] if "relative" in entry else []
+        places = [*beside, Path(entry["path"])]
     there = [place for place in places if place.exists()]
     if not there:
         raise ModelFormatError(
@@ -123,7 +132,10 @@ def _found(folder: Path, entry: Mapping[str, Any]) -> Link:
     for place in there:
         if content_of(place) == entry["content"]:
             return Link(place.resolve(), entry["content"], "copied" in entry)
-    raise ModelFormatError(f"{there[0]}: has changed since {folder} was made of it. Put it back, or train again.")
+    raise ModelFormatError(
+        f"{there[0]}: has changed since {folder} was made of it, perhaps by calibrating. Put it back, or train again; "
+        "--set copy=true keeps copies."
+    )
 
 
 def copies(entries: Mapping[str, Mapping[str, Any]]) -> set[str]:

@@ -78,7 +78,7 @@ def replace_part(folder: Path, name: str, part: State | None, before: Mapping[st
     with locked(folder):
         manifest = read_manifest(folder)
         if manifest != before:
-            raise DataError(f"{folder}: another model was saved there meanwhile. Run the command again.")
+            raise DataError(f"{folder}: something else was saved there meanwhile. Run the command again.")
         files, parts = dict(manifest["files"]), dict(manifest.get("parts", {}))
         files.pop(name, None)
         parts.pop(name, None)

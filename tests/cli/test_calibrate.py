@@ -297,7 +297,7 @@ class TestRefused:
         assert (folder / "model.json").read_bytes() == before
 
     def test_documents(self, files: Path, folder: Path, tmp_path: Path) -> None:
-        needs = "calibrate needs a model folder and documents with labels that it was not trained on."
+        needs = "VALID is missing. Name documents with labels that the model was not trained on."
         assert mistake("calibrate", folder) == needs
         assert "Missing argument 'DIR'" in mistake("calibrate")
         away = ("--method", "none", "--threshold", "none")
@@ -311,12 +311,12 @@ class TestRefused:
             "": ": empty",
             '{"text": "a", "labels": []}\n': "no document has a label",
             '{"text": "a"}\n': ":1: no 'labels'",
-            '{"text": "a", "labels": ["new"]}\n': "no label of the test documents is one of the model",
+            '{"text": "a", "labels": ["new"]}\n': "no label of the documents is one of the model",
         }.items():
             path.write_text(content)
             assert message in mistake("calibrate", folder, path)
         key = load(folder).labels.key(0)
-        path.write_text(json.dumps({"text": "zzz", "labels": [key]}) + "\n")
+        path.write_text(10 * (json.dumps({"text": "zzz", "labels": [key]}) + "\n"))
         said = mistake("calibrate", folder, path)
         assert said == "no validation document has a predicted label. Give documents like the training documents."
         assert "is the file that is read" in mistake("calibrate", folder, valid, "--json", valid)
@@ -326,7 +326,7 @@ class TestRefused:
         lines = (files / "valid.jsonl").read_text().splitlines()
         (tmp_path / "v.jsonl").write_text(lines[0] + "\n")
         said = mistake("calibrate", folder, tmp_path / "v.jsonl", "-k", 3)
-        assert said == "3 scored labels are too few to calibrate on, 10 the least. Give more validation documents."
+        assert said == "1 validation document: too few to say what scores mean, 10 the least. Give more of them."
 
     def test_scores_that_are_no_probabilities(self, files: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         real = workflows.Model._ranked
@@ -353,7 +353,7 @@ class TestRefused:
 
         monkeypatch.setattr(workflows.Model, "calibrate", slow)
         said = mistake("calibrate", folder, files / "valid.jsonl")
-        assert said == f"{folder}: another model was saved there meanwhile. Run the command again."
+        assert said == f"{folder}: something else was saved there meanwhile. Run the command again."
         assert read_manifest(folder)["model"] == "popularity"
         assert "parts" not in read_manifest(folder)
 

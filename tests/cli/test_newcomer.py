@@ -89,7 +89,7 @@ class TestNothingGoesInSilence:
 
     def test_a_test_file_in_other_words(self, ova: Path, here: Path) -> None:
         said = mistake("evaluate", ova, here / "a.jsonl")
-        assert said.startswith("no label of the test documents is one of the model: 'cheese' there, ")
+        assert said.startswith("no label of the documents is one of the model: 'cheese' there, ")
 
     def test_a_language_of_nothing(self, here: Path) -> None:
         assert "--language" in mistake("train", here / "a.jsonl", "--out", here / "m", "--language", "de")

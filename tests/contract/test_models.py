@@ -65,8 +65,8 @@ class WithMembers(Consensus):
         for member in (Parabel(trees=1), Knn(neighbours=10, power=2)):
             member.fit(documents, labels, runtime=Runtime(threads=2, seed=3)).save(folder / member.name)
         self.set_params(members=[str(folder / "parabel"), str(folder / "knn")])
-        if len(as_dataset(documents, labels)) < 10:  # too few to calibrate on
-            self.set_params(calibrate="none")
+        if len(as_dataset(documents, labels)) < 10:  # too few to calibrate on and to learn from
+            self.set_params(calibrate="none", combine="noisy-or")
         return super().fit(documents, labels, **how)  # type: ignore[arg-type]
 
 

@@ -153,5 +153,5 @@ class TestLearnt:
     def test_nothing_to_learn_from(self) -> None:
         rows = combining.lesson(gathered(answer({0: 0.5}), answer({0: 0.5})), np.zeros((1, 1)))
         for hits in (np.array([True]), np.array([False])):
-            with pytest.raises(DataError, match="Give more documents"):
+            with pytest.raises(DataError, match="too few to learn weights from"):
                 combining.learn(rows, hits)

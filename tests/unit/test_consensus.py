@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import scipy.sparse as sp
 
 import xmtc
 from xmtc.dataset import Dataset, LabelIndex, align_labels, as_dataset
-from xmtc.errors import ConfigError, DataError, ModelFormatError
+from xmtc.errors import ConfigError, DataError, ModelFormatError, UnsupportedError
 from xmtc.links import Link
 from xmtc.metrics import ndcg
 from xmtc.models.base import Model
@@ -46,6 +47,7 @@ def two_files(tmp_path: Path) -> list[str]:
     return [written(tmp_path / "first.jsonl", first), written(tmp_path / "second.jsonl", second)]
 
 
+SPARSE = sp.csr_array(np.ones((400, 3), dtype=np.float32))
 VALID = named(["x", "y"], [["a"], ["b", "only second"]])
 
 
@@ -92,39 +94,41 @@ class TestByHand:
 
 class TestFiles:
     def test_documents_that_the_file_lacks(self, two_files: list[str]) -> None:
-        model = Consensus(members=two_files, calibrate="none").fit(VALID)
-        with pytest.raises(DataError, match=r"first.jsonl: no prediction for document 'z', and this member is a file"):
+        model = Consensus(members=two_files, combine="noisy-or", calibrate="none").fit(VALID)
+        with pytest.raises(DataError, match=r"first.jsonl: no prediction for 1 of 2 documents, such as 'z', and this"):
             model.predict(named(["x", "z"], [["a"], ["a"]]))
 
     def test_places_in_a_file_are_no_ids(self, tmp_path: Path) -> None:
         member = written(tmp_path / "numbered.jsonl", {"0": {"a": 0.5}, "1": {"a": 0.5}})
         with pytest.raises(DataError, match=r"numbered.jsonl: knows documents by their place .* Give documents ids"):
-            Consensus(members=[member], calibrate="none").fit(VALID)
+            Consensus(members=[member], combine="noisy-or", calibrate="none").fit(VALID)
 
     def test_a_document_twice(self, tmp_path: Path) -> None:
         member = Path(written(tmp_path / "twice.jsonl", {"x": {"a": 0.5}, "y": {"b": 0.5}}))
         member.write_text(member.read_text() + member.read_text().splitlines()[0])
         with pytest.raises(DataError, match=r"twice.jsonl: document 'x' is there twice"):
-            Consensus(members=[str(member)], calibrate="none").fit(VALID)
+            Consensus(members=[str(member)], combine="noisy-or", calibrate="none").fit(VALID)
 
     def test_scores_that_are_no_probabilities(self, tmp_path: Path, two_files: list[str]) -> None:
         member = written(tmp_path / "votes.jsonl", {"x": {"a": 7.5, "b": 3}, "y": {"b": 2}})
         with pytest.raises(DataError, match=r"votes.jsonl: a score is 7.5, and probabilities are combined. Set calib"):
-            Consensus(members=[*two_files, member], calibrate="none").fit(VALID)
+            Consensus(members=[*two_files, member], combine="noisy-or", calibrate="none").fit(VALID)
 
     def test_labels_in_other_words(self, two_files: list[str]) -> None:
-        with pytest.raises(DataError, match="no label of the test documents is one of the model: 'Q1' there, 'a' here"):
-            Consensus(members=two_files, calibrate="none").fit(named(["x", "y"], [["Q1"], ["Q2"]]))
+        with pytest.raises(
+            DataError, match=r"first.jsonl: no label of the documents is one of the model: 'Q1' there, 'a' here"
+        ):
+            Consensus(members=two_files, combine="noisy-or", calibrate="none").fit(named(["x", "y"], [["Q1"], ["Q2"]]))
 
     def test_counts_of_training_are_not_known(self, two_files: list[str]) -> None:
-        model = Consensus(members=two_files, calibrate="none").fit(VALID)
+        model = Consensus(members=two_files, combine="noisy-or", calibrate="none").fit(VALID)
         assert model.counted() is None
 
     def test_names_come_from_models(self, tmp_path: Path) -> None:
         index = LabelIndex.from_keys(["a", "b"], ["Apple", "Bee"])
         Popularity().fit(Dataset(VALID.fields, None, align_labels(VALID, index)[0][:, :2], index)).save(tmp_path / "m")
         file = written(tmp_path / "f.jsonl", {"x": {"b": 0.6, "c": 0.2}, "y": {"a": 0.9}})
-        model = Consensus(members=[file, str(tmp_path / "m")], calibrate="none").fit(VALID)
+        model = Consensus(members=[file, str(tmp_path / "m")], combine="noisy-or", calibrate="none").fit(VALID)
         assert dict(zip(model.labels.keys, model.labels.names, strict=True)) == {"a": "Apple", "b": "Bee", "c": "c"}
 
 
@@ -154,15 +158,24 @@ class TestSettings:
 
     def test_validation_documents_beside(self, two_files: list[str]) -> None:
         with pytest.raises(ConfigError, match="trained on validation documents alone"):
-            Consensus(members=two_files, calibrate="none").fit(VALID, valid=VALID)
+            Consensus(members=two_files, combine="noisy-or", calibrate="none").fit(VALID, valid=VALID)
 
     def test_members_that_know_nothing(self, tmp_path: Path) -> None:
         member = written(tmp_path / "empty.jsonl", {"x": {}, "y": {}})
         with pytest.raises(DataError, match="no member knows a label"):
             Consensus(members=[member], combine="noisy-or", calibrate="none").fit(VALID)
 
+    def test_too_few_documents_to_learn_from(self, two_files: list[str]) -> None:
+        with pytest.raises(DataError, match=r"labels among the best are too few .* or set combine=noisy-or"):
+            Consensus(members=two_files, calibrate="none").fit(VALID)
+
+    def test_a_folder_that_is_no_member(self, tmp_path: Path) -> None:
+        (tmp_path / "other").mkdir()
+        with pytest.raises(DataError, match="other: is neither a model folder nor a folder of predictions"):
+            Consensus(members=[str(tmp_path / "other")]).fit(VALID)
+
     def test_a_member_that_is_not_there(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match="nowhere: no such file"):
+        with pytest.raises(DataError, match="nowhere: no such file or folder"):
             Consensus(members=[str(tmp_path / "nowhere")]).fit(VALID)
 
 
@@ -256,11 +269,12 @@ class TestModels:
             found = model.explain(text, best)
             assert found.kind == "members"
             assert {item.model for item in found.evidence} == {"tree", "near"}
-            assert sum(abs(item.share) for item in found.evidence) == pytest.approx(1)
+            assert sum(item.share for item in found.evidence) == pytest.approx(1)
+            assert all(item.share >= 0 for item in found.evidence)
             assert all(0 <= item.score <= 1 for item in found.evidence)
 
     def test_explain_with_a_file(self, two_files: list[str]) -> None:
-        model = Consensus(members=two_files, calibrate="none").fit(VALID)
+        model = Consensus(members=two_files, combine="noisy-or", calibrate="none").fit(VALID)
         with pytest.raises(DataError, match=r"first.jsonl: is a file of predictions and knows documents by their ids"):
             model.explain("a text", "a")
         with pytest.raises(DataError, match=r"knows documents by their ids, which these do not have. Give them ids"):
@@ -320,8 +334,26 @@ class TestModels:
         outer.save(tmp_path / "outer")
         assert (xmtc.load(tmp_path / "outer").predict(valid).scores == outer.predict(valid).scores).all()
 
+    def test_which_member_cannot_read_the_documents(self, members: Path, valid: Dataset) -> None:
+        with pytest.raises(UnsupportedError, match="tree: this model was trained on text"):
+            Consensus(members=both(members)).fit(Dataset({}, SPARSE, valid.labels, valid.label_index))
+
+    def test_a_mistake_leaves_nothing_in_the_way(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
+        work = Workspace(tmp_path / "work")
+        work.begin({}, resume=False)
+        with pytest.raises(DataError, match="tree: 8 scored labels are too few"):
+            Consensus(members=both(members), depth=2).fit(valid.slice(0, 4), workspace=work)
+        assert not list((tmp_path / "work").glob("*.safetensors"))
+
 
 class TestFolder:
+    def test_training_a_member_again_in_the_same_way_changes_nothing(
+        self, members: Path, valid: Dataset, planted: tuple[Dataset, Dataset, object], tmp_path: Path
+    ) -> None:
+        folder, answer = self.saved(members, valid, tmp_path)
+        Parabel(trees=1).fit(planted[0].slice(0, 150)).save(folder.parent / "tree")
+        assert (xmtc.load(folder).predict(valid).scores == answer.scores).all()
+
     def saved(self, members: Path, valid: Dataset, tmp_path: Path, **settings: Any) -> tuple[Path, TopK]:
         """A consensus, and members of its own that can be harmed."""
         for name in ("tree", "near"):
@@ -359,7 +391,9 @@ class TestFolder:
     def test_a_member_that_changed_is_refused(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
         folder, _ = self.saved(members, valid, tmp_path)
         Popularity().fit(valid).save(folder.parent / "near")
-        with pytest.raises(ModelFormatError, match=r"near: has changed since .*together was made of it. Put it back"):
+        with pytest.raises(
+            ModelFormatError, match=r"near: has changed since .*together was made of it, perhaps by calibrating. Put"
+        ):
             xmtc.load(folder)
 
     def test_a_calibrated_member_is_another_one(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
@@ -370,7 +404,7 @@ class TestFolder:
             xmtc.load(folder)
 
     def test_a_file_that_changed_is_refused(self, two_files: list[str], tmp_path: Path) -> None:
-        Consensus(members=two_files, calibrate="none").fit(VALID).save(tmp_path / "m")
+        Consensus(members=two_files, combine="noisy-or", calibrate="none").fit(VALID).save(tmp_path / "m")
         Path(two_files[1]).write_text(Path(two_files[1]).read_text().replace("0.7", "0.8"))
         with pytest.raises(ModelFormatError, match=r"second.jsonl: has changed since"):
             xmtc.load(tmp_path / "m")

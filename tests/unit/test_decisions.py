@@ -283,7 +283,7 @@ class TestModel:
 
     def test_a_mistake_changes_nothing(self, model: Model, sets: tuple[Dataset, Dataset, Dataset]) -> None:
         before = model.calibrate(sets[1]).decisions
-        with pytest.raises(DataError, match="too few to calibrate on"):
+        with pytest.raises(DataError, match="1 validation document: too few to say"):
             model.calibrate(sets[1].slice(0, 1), k=2)
         assert model.decisions is before
 

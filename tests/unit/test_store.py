@@ -252,7 +252,7 @@ class TestParts:
     def test_another_model_meanwhile(self, folder: Path) -> None:
         before = read_manifest(folder)
         write_folder(folder, manifest(training={"seed": 1}), state())
-        with pytest.raises(DataError, match=r"another model was saved there meanwhile. Run the command again."):
+        with pytest.raises(DataError, match=r"something else was saved there meanwhile. Run the command again."):
             replace_part(folder, "decisions", part(), before)
         assert not read_folder(folder)[1].parts
         assert len(list(folder.iterdir())) == 3
@@ -381,13 +381,13 @@ class TestLinks:
         linked(tmp_path / "m", False, member)
         (tmp_path / "far").mkdir()
         shutil.move(tmp_path / "m", tmp_path / "far" / "m")
-        write_folder(tmp_path / "far" / "member", manifest(training={"seed": 7}), state())
+        write_folder(tmp_path / "far" / "member", manifest(settings={"k": 7}), state())
         assert read_folder(tmp_path / "far" / "m")[1].links["0"].path == member
 
     @pytest.mark.parametrize(
         "change",
         [
-            lambda member, _: write_folder(member, manifest(training={"seed": 1}), state()),
+            lambda member, _: write_folder(member, manifest(settings={"k": 1}), state()),
             lambda member, _: replace_part(member, "decisions", part(), read_manifest(member)),
             lambda member, _: (member / "model.json").unlink(),
             lambda _, file: file.write_text("{} "),
@@ -399,9 +399,14 @@ class TestLinks:
         with pytest.raises(ModelFormatError) as caught:
             read_folder(tmp_path / "m")
         assert "has changed since" in str(caught.value)
-        assert str(caught.value).endswith("was made of it. Put it back, or train again.")
+        assert "was made of it, perhaps by calibrating. Put it back, or train again" in str(caught.value)
         with pytest.raises(ModelFormatError, match="has changed since"):
             verify_folder(tmp_path / "m")
+
+    def test_how_long_training_took_is_no_change(self, tmp_path: Path, member: Path) -> None:
+        linked(tmp_path / "m", False, member)
+        write_folder(member, manifest(training={"seconds": 9}), state())
+        assert read_folder(tmp_path / "m")[1].links["0"].path == member
 
     def test_a_part_that_is_taken_away_again_is_no_change(self, tmp_path: Path, member: Path) -> None:
         linked(tmp_path / "m", False, member)

@@ -106,7 +106,7 @@ def _check_together(
         raise ConfigError(f"--threshold document gives the best document-F1, not {measure}-F1. Leave out --f1.")
     taken_away = method == "none" and threshold == "none"
     if valid is None and not taken_away:
-        raise ConfigError("calibrate needs a model folder and documents with labels that it was not trained on.")
+        raise ConfigError("VALID is missing. Name documents with labels that the model was not trained on.")
     if valid is None and json_file is not None:
         raise ConfigError("--json tells what was measured, which takes documents. Leave it out, or name VALID.")
 

@@ -40,7 +40,7 @@ def predict(
         str | None,
         typer.Option(
             metavar="auto|SCORE",
-            help="Sets of any size: labels with at least this score, or auto, as xmtc calibrate tuned it.",
+            help="Sets: of the 50 best labels those with at least this score, or auto, as xmtc calibrate tuned it.",
         ),
     ] = None,
     allow: Annotated[

@@ -26,6 +26,8 @@ EDGE = 1e-4
 """Chances count as at least this much, and as at most 1 less this much, where their logits are taken."""
 FIRST = 10
 """Labels of each answer that weights are learnt from."""
+LEAST_PAIRS = 10
+"""True labels, and wrong ones, without which no weights are learnt."""
 _RIDGE = 1e-3  # keeps the weights of a feature that never varies finite
 
 
@@ -162,8 +164,12 @@ def lesson(gathered: Gathered, frequency: Chances) -> Chances:
 
 def learn(rows: Chances, hits: NDArray[np.bool_]) -> Learnt:
     """The weights that give the hits (pairs,) the best likelihood, none of them against an answer that is surer."""
-    if not hits.any() or hits.all():
-        raise DataError("weights are learnt from labels that are true and others that are not. Give more documents.")
+    if (rare := min(int(hits.sum()), int((~hits).sum()))) < LEAST_PAIRS:
+        which = "true" if hits.mean() < 0.5 else "wrong"
+        raise DataError(
+            f"{rare} {which} labels among the best are too few to learn weights from, {LEAST_PAIRS} the least. "
+            "Give more documents, or set combine=noisy-or."
+        )
     answers = rows.shape[1] // 2 - 1
     used = np.ones(rows.shape[1], dtype=bool)
     while True:

@@ -18,6 +18,8 @@ from xmtc.topk import TopK
 
 DEPTH = 50
 """Labels of each document that are looked at where a set is asked for and nothing says how many."""
+LEAST_DOCUMENTS = 10
+"""Validation documents without which nothing is said of scores."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,10 @@ def decide(
     `measure` is what the threshold is the best for: micro-F1 where nothing is said, document-F1 for sets of documents.
     `counts` (L,) are the training documents of each label, where they are known.
     """
-    filled = answer.labels >= 0
-    if not filled.any():
+    if len(answer) < LEAST_DOCUMENTS:
+        few = f"{len(answer)} validation document{'' if len(answer) == 1 else 's'}"
+        raise DataError(f"{few}: too few to say what scores mean, {LEAST_DOCUMENTS} the least. Give more of them.")
+    if not (answer.labels >= 0).any():
         raise DataError("no validation document has a predicted label. Give documents like the training documents.")
     calibration = None if method is None else calibration_of(method, answer.labels, answer.scores, truth)
     scores = answer.scores if calibration is None else calibration.apply(answer.scores)

@@ -233,6 +233,8 @@ class Model(ABC):
         if threshold != "auto":
             if isinstance(threshold, (str, bool)):
                 raise ConfigError(f"'threshold' must be a number or auto. Got {shown(repr(threshold))}.")
+            if self.decisions.calibration is not None and not 0 <= threshold <= 1:
+                raise ConfigError(f"'threshold' must be from 0 to 1, as scores are probabilities. Got {threshold}.")
             return fixed(threshold)
         if self.decisions.thresholds is None:
             raise ConfigError("no threshold was tuned for this model. Do so with: xmtc calibrate DIR VALID")

@@ -19,7 +19,7 @@ from xmtc.decisions.calibration import Calibration, Method
 from xmtc.decisions.combining import FIRST, Answer, Gathered, Learnt
 from xmtc.decisions.deciding import calibration_of
 from xmtc.decisions.thresholds import hits_among
-from xmtc.errors import ConfigError, DataError
+from xmtc.errors import ConfigError, DataError, XmtcError
 from xmtc.evaluation import check_known
 from xmtc.explanation import Explanation, MemberEvidence
 from xmtc.links import Link
@@ -28,6 +28,7 @@ from xmtc.models import base
 from xmtc.models.base import Labels, Mask, Model, Run, Scores
 from xmtc.models.members import FileMember, Member, ModelMember
 from xmtc.store import State
+from xmtc.topk import read_answers
 
 
 @dataclass(frozen=True)
@@ -85,13 +86,21 @@ class Consensus(Model):
             raise ConfigError(f"consensus has no members. Name model folders or files of predictions: {example}")
         if valid is not None:
             raise ConfigError("consensus is trained on validation documents alone. Leave out the others.")
-        self._open([Link.to(place, copied=self.config.copy) for place in self.made_of()])
+        self._open([_linked(place, self.config.copy) for place in self.made_of()])
         self._check_ids(train)
         self._number(self._joined())
-        check_known(self.labels, train)
+        for member in self._members:
+            _check_known(member, train)
         self.label_counts, self._documents = self._counts()
         truth, _ = align_labels(train, self.labels)
-        answers = self._answers_to(train, run)
+        try:
+            self._settle(train, truth, self._answers_to(train, run))
+        except XmtcError:
+            self._forget(run)  # once the mistake is mended, nothing should be in the way
+            raise
+
+    def _settle(self, train: Dataset, truth: Csr, answers: Sequence[Answer]) -> None:
+        """Calibrate the members and learn their weights from what they answered."""
         if self.config.calibrate != "none":
             for member, (labels, scores) in zip(self._members, answers, strict=True):
                 member.calibration = _calibrated(self.config.calibrate, member.name, labels, scores, truth)
@@ -159,20 +168,30 @@ class Consensus(Model):
     def _answers_to(self, documents: Dataset, run: Run) -> list[Answer]:
         """Each member's best labels; those that were found before an interruption are taken from the workspace."""
         answers = []
-        together = hashlib.blake2b("".join(link.content for link in self._links).encode(), digest_size=8).hexdigest()
-        for place, member in enumerate(self._members):
-            part = f"answers-{together}-{place}"  # numbers of labels follow from all members
-            if not run.workspace.has(part):
-                found: list[Answer] = []
-                with run.progress.task(f"asking {member.name}", total=len(documents)) as task:
-                    for batch in documents.batches(base.BATCH):
-                        found.append(member.best(batch, self.config.depth, None))
-                        task.advance(len(batch))
-                labels, scores = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
-                run.workspace.save(part, {"labels": labels, "scores": scores})
-            arrays, _ = run.workspace.load(part)
-            answers.append((arrays["labels"], arrays["scores"]))
+        for part, member in zip(self._parts(), self._members, strict=True):
+            if run.workspace.has(part):
+                arrays, _ = run.workspace.load(part)
+                answers.append((arrays["labels"], arrays["scores"]))
+                continue
+            found: list[Answer] = []
+            with run.progress.task(f"asking {member.name}", total=len(documents)) as task:
+                for batch in documents.batches(base.BATCH):
+                    found.append(member.best(batch, self.config.depth, None))
+                    task.advance(len(batch))
+            labels, scores = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+            run.workspace.save(part, {"labels": labels, "scores": scores})
+            answers.append((labels, scores))
         return answers
+
+    def _parts(self) -> list[str]:
+        """Where each member's answers lie in the workspace; the numbers of labels follow from all members."""
+        together = hashlib.blake2b("".join(link.content for link in self._links).encode(), digest_size=8).hexdigest()
+        return [f"answers-{together}-{place}" for place in range(len(self._members))]
+
+    def _forget(self, run: Run) -> None:
+        for part in self._parts():
+            if run.workspace.has(part):
+                run.workspace.drop(part)
 
     def _learn(self, train: Dataset, answers: Sequence[Answer], truth: Csr) -> Learnt:
         """Weights from labels among the first few of a member.
@@ -195,7 +214,7 @@ class Consensus(Model):
         for batch, part, _ in _batches(train, answers, truth):
             gathered = self._gathered(batch, part, None)
             found.append(_padded(_ranked(gathered.labels, self._combined(gathered), 5)[0]))
-        measured["nDCG@5"] = ndcg(np.concatenate(found), truth, 5)
+        measured["nDCG@5 together, as fitted"] = ndcg(np.concatenate(found), truth, 5)
         return {name: round(value, 4) for name, value in measured.items()}
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
@@ -240,7 +259,8 @@ class Consensus(Model):
             shares = self._learnt.shares(gathered)[:, 0, 0]
         else:
             shares = combining.shares(gathered.chances, self.config.combine, self.config.weights)[:, 0, 0]
-        total = float(np.abs(shares).sum()) or 1.0
+        shares = np.maximum(shares, 0.0)  # of those who speak for it
+        total = float(shares.sum()) or 1.0
         given = zip(self._members, gathered.chances[:, 0, 0].tolist(), (shares / total).tolist(), strict=True)
         evidence = [MemberEvidence(member.name, chance, share) for member, chance, share in given]
         evidence.sort(key=lambda member: -member.share)
@@ -271,6 +291,21 @@ class Consensus(Model):
         self._documents = int(state.values["documents"])
         learnt = self.config.combine == "learnt"
         self._learnt = Learnt.restored(state.values["learnt"], len(self._members)) if learnt else None
+
+
+def _linked(place: Path, copied: bool) -> Link:
+    if not place.exists():
+        raise DataError(f"{place}: no such file or folder. Members are model folders and files of predictions.")
+    if place.is_dir() and not store.is_model(place) and read_answers(place) is None:
+        raise DataError(f"{place}: is neither a model folder nor a folder of predictions. Name one of them, or a file.")
+    return Link.to(place, copied=copied)
+
+
+def _check_known(member: Member, documents: Dataset) -> None:
+    try:
+        check_known(member.labels, documents)
+    except DataError as error:
+        raise DataError(f"{member.name}: {error}") from None
 
 
 def _calibrated(method: Method, name: str, labels: Labels, scores: Scores, truth: Csr) -> Calibration:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ from xmtc.dataset import Dataset, LabelIndex
 from xmtc.decisions import combining
 from xmtc.decisions.calibration import Calibration
 from xmtc.decisions.combining import Answer
-from xmtc.errors import DataError, shown
+from xmtc.errors import DataError, XmtcError, shown
 from xmtc.models.base import Labels, Mask, Model, Scores
 from xmtc.runtime import Runtime
 
@@ -75,11 +77,21 @@ class ModelMember(Member):
         super().__init__(name, self.model.labels)
 
     def _best(self, batch: Dataset, k: int, allowed: Mask | None) -> Answer:
-        answer = self.model.predict(batch, k, allow=allowed)
+        with self._named():
+            answer = self.model.predict(batch, min(k, len(self.labels)), allow=allowed)
         return answer.labels, answer.scores
 
     def _score(self, batch: Dataset, labels: Labels) -> Scores:
-        return self.model.score(batch, labels)
+        with self._named():
+            return self.model.score(batch, labels)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Says which of the members cannot do it."""
+        try:
+            yield
+        except XmtcError as error:
+            raise type(error)(f"{self.name}: {error}") from None
 
 
 class FileMember(Member):
@@ -118,9 +130,11 @@ class FileMember(Member):
         ids = batch.document_ids()
         rows = np.array([self._rows.get(document, -1) for document in ids], dtype=np.int64)
         if (rows < 0).any():
-            missing = shown(ids[int(np.argmin(rows))])
+            missing = (
+                f"{int((rows < 0).sum()):,} of {len(rows):,} documents, such as '{shown(ids[int(np.argmin(rows))])}'"
+            )
             raise DataError(
-                f"{self._path}: no prediction for document '{missing}', and this member is a file. "
+                f"{self._path}: no prediction for {missing}, and this member is a file. "
                 "Train again with a file that has it too, or with the member's model folder."
             )
         return self._top.labels[rows], self._top.scores[rows]
