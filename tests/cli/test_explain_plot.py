@@ -66,7 +66,7 @@ class TestExplain:
         file.write_text("an older page")
         done = call(*asked, "--html", file)
         assert done.out == call(*asked).out
-        assert done.err == f"{file}: a page with the words shaded\n"
+        assert done.err == f"{file}: a page that shows why\n"
         written = file.read_text(encoding="utf-8")
         assert f"<title>{name}: why this label</title>" in written
         assert "&lt;b&gt;&amp;" in written

@@ -35,7 +35,7 @@ def test_cooking(cooking: tuple[Dataset, Dataset], model: Model, least: float) -
 
 
 def test_consensus_on_cooking(cooking: tuple[Dataset, Dataset], tmp_path: Path) -> None:
-    """Together they beat each of them, on questions that nobody has seen; calibrated scores are near the truth there."""
+    """Together they beat each of them on questions that nobody has seen, and calibrated scores are near the truth."""
     train, test = cooking
     rows = np.random.default_rng(0).permutation(len(train))
     fitted, held = train.take(np.sort(rows[2000:])), train.take(np.sort(rows[:2000]))

@@ -157,7 +157,7 @@ def explain(
     folder: ModelFolder,
     text: Annotated[str, typer.Option(help="The text.")],
     label: Annotated[str, typer.Option(help="A label by name or key.", metavar="NAME")],
-    html: Annotated[Path | None, typer.Option(help="Write a page with the words shaded here.", metavar="FILE")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page that shows why here.", metavar="FILE")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     device: Device = "auto",
 ) -> None:
@@ -179,7 +179,7 @@ def explain(
     else:
         say(shaded(found, shutil.get_terminal_size().columns) if in_colour() else explanation(found))
     if html is not None:
-        tell(f"{html}: a page with the words shaded")
+        tell(f"{html}: a page that shows why")
 
 
 @app.command()

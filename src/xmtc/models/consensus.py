@@ -86,6 +86,10 @@ class Consensus(Model):
             raise ConfigError(f"consensus has no members. Name model folders or files of predictions: {example}")
         if valid is not None:
             raise ConfigError("consensus is trained on validation documents alone. Leave out the others.")
+        places = [place.resolve() for place in self.made_of()]
+        if len(set(places)) < len(places):
+            twice = next(place for place in places if places.count(place) > 1)
+            raise ConfigError(f"'members' of consensus must be different places. Got {twice} twice.")
         self._open([_linked(place, self.config.copy) for place in self.made_of()])
         self._check_ids(train)
         self._number(self._joined())
@@ -110,9 +114,6 @@ class Consensus(Model):
     def _open(self, links: list[Link]) -> None:
         self._links = links
         places = [link.path for link in links]
-        if len(set(places)) < len(places):
-            twice = next(place for place in places if places.count(place) > 1)
-            raise ConfigError(f"'members' of consensus must be different places. Got {twice} twice.")
         short = [place.name for place in places]
         names = [str(place) if short.count(place.name) > 1 else place.name for place in places]
         self._members = [
