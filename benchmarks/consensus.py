@@ -69,7 +69,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def measure(data: Path, members: list[str]) -> None:
+def measure(data: Path, members: list[str], ways: list[str]) -> None:
     dev, test = (xmtc.read(data / f"{part}.jsonl.xz") for part in ("dev", "test"))
     model = next(member for member in members if store.is_model(Path(member)))
     alone: dict[str, dict[str, Any]] = {}
@@ -77,7 +77,7 @@ def measure(data: Path, members: list[str]) -> None:
         both = [member] if store.is_model(Path(member)) else [member, model]
         weights = [1.0, 0.0][: len(both)]
         alone[Path(member).name] = {"members": both, "combine": "average", "weights": weights, "calibrate": "none"}
-    together = {name: {"members": members, **way} for name, way in WAYS.items()} if len(members) > 1 else {}
+    together = {name: {"members": members, **WAYS[name]} for name in ways} if len(members) > 1 else {}
     answers = {}
     for name, settings in {**alone, **together}.items():
         system = model_class("consensus")(**settings).fit(dev)
@@ -114,9 +114,10 @@ def main() -> None:
     measuring = commands.add_parser("measure")
     measuring.add_argument("--data", type=Path, required=True)
     measuring.add_argument("--members", nargs="+", required=True)
+    measuring.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     given = parser.parse_args()
     if given.command == "measure":
-        measure(given.data, given.members)
+        measure(given.data, given.members, given.ways)
         return
     answers(given)
 
