@@ -115,29 +115,41 @@ def shares(chances: NDArray[np.float32], combine: str, weights: Sequence[float] 
 
 @dataclass(frozen=True)
 class Learnt:
-    """Logistic regression on what the answers say: the logits of their chances, and which of them lack the label.
+    """Logistic regression on what the answers say: the logits of their chances, which of them lack the label, and the
+    logit of their noisy-or, by which a label that several are fairly sure of outdoes their sum.
 
     The frequency of a label in training has a weight too: answers of different kinds are too sure of frequent labels,
     or of rare ones, to different degrees.
     """
 
-    weights: NDArray[np.float64]  # (2 + 2m,): of one, of the frequency, of each logit, of each gap
+    weights: NDArray[np.float64]  # (3 + 2m,): of one, of the frequency, of the noisy-or, of each logit, of each gap
 
     def __call__(self, gathered: Gathered, frequency: Chances) -> Chances:
         """(n, u) chances, 0 where no answer has the label.
 
         `frequency` (n, u) is the logarithm of one more than the training documents of each label.
         """
-        slopes, gaps = self.weights[2:].reshape(2, -1)
-        margins = self.weights[0] + self.weights[1] * frequency
+        return np.where(gathered.held.any(axis=0), sigmoid(self._margins(gathered, frequency)), 0.0)
+
+    def _margins(self, gathered: Gathered, frequency: Chances) -> Chances:
+        one, frequent, noisy = self.weights[:3]
+        slopes, gaps = self.weights[3:].reshape(2, -1)
+        margins: Chances = one + frequent * frequency + noisy * logit(noisy_or(gathered.chances), EDGE)
         for slope, gap, held, chances in zip(slopes, gaps, gathered.held, gathered.chances, strict=True):
             margins += np.where(held, slope * logit(chances, EDGE), gap)
-        return np.where(gathered.held.any(axis=0), sigmoid(margins), 0.0)
+        return margins
 
     def shares(self, gathered: Gathered) -> Chances:
-        """(m, n, u) what each answer adds to the margin, beyond what it would add if it lacked the label."""
-        slopes, gaps = self.weights[2:].reshape(2, -1, 1, 1)
-        return np.where(gathered.held, slopes * logit(gathered.chances, EDGE) - gaps, 0.0)
+        """(m, n, u) what each answer adds to the margin, beyond what would be there if it lacked the label."""
+        nothing = np.zeros(gathered.labels.shape)
+        whole = self._margins(gathered, nothing)
+        added = []
+        for place in range(len(gathered.held)):
+            others = np.arange(len(gathered.held)) != place
+            keep = others[:, None, None]
+            without = Gathered(gathered.labels, gathered.chances * keep, gathered.held & keep)
+            added.append(whole - self._margins(without, nothing))
+        return np.stack(added)
 
     def values(self) -> dict[str, Any]:
         """What to keep in JSON."""
@@ -147,18 +159,19 @@ class Learnt:
     def restored(cls, values: Mapping[str, Any], answers: int) -> Learnt:
         """What was kept; ValueError, KeyError or TypeError where it does not fit so many answers."""
         weights = np.array(values["weights"], dtype=np.float64)
-        if weights.shape != (2 + 2 * answers,) or not np.isfinite(weights).all():
+        if weights.shape != (3 + 2 * answers,) or not np.isfinite(weights).all():
             raise ValueError("learnt weights are damaged")
         return cls(weights)
 
 
 def lesson(gathered: Gathered, frequency: Chances) -> Chances:
-    """(pairs, 2 + 2m) what weights are learnt from: a row for each label that is gathered, in the order of weights."""
+    """(pairs, 3 + 2m) what weights are learnt from: a row for each label that is gathered, in the order of weights."""
     filled = gathered.labels >= 0
     logits = [
         np.where(held, logit(each, EDGE), 0.0) for held, each in zip(gathered.held, gathered.chances, strict=True)
     ]
-    columns = [np.ones(filled.shape), frequency, *logits, *(~gathered.held).astype(np.float64)]
+    noisy = logit(noisy_or(gathered.chances), EDGE)
+    columns = [np.ones(filled.shape), frequency, noisy, *logits, *(~gathered.held).astype(np.float64)]
     return np.stack([column[filled] for column in columns], axis=1)
 
 
@@ -170,12 +183,12 @@ def learn(rows: Chances, hits: NDArray[np.bool_]) -> Learnt:
             f"{rare} {which} labels among the best are too few to learn weights from, {LEAST_PAIRS} the least. "
             "Give more documents, or set combine=noisy-or."
         )
-    answers = rows.shape[1] // 2 - 1
+    opinions = slice(2, 3 + (rows.shape[1] - 3) // 2)  # the noisy-or and the logits
     used = np.ones(rows.shape[1], dtype=bool)
     while True:
         weights = np.zeros(rows.shape[1])
         weights[used] = fit_logistic(rows[:, used], hits.astype(np.float64), np.zeros(int(used.sum())), _RIDGE)
-        against = np.flatnonzero(weights[2 : 2 + answers] < 0) + 2
+        against = np.flatnonzero(weights[opinions] < 0) + opinions.start
         if not len(against):
             return Learnt(weights)
         used[against] = False  # what such an answer says is left out, whether it has the label stays
