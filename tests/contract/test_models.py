@@ -34,10 +34,8 @@ NAMES = [name for name in MODELS if available(name)]
 VARIANTS: dict[str, tuple[str, dict[str, object]]] = {name: (name, QUICK.get(name, {})) for name in NAMES}
 if "attention_xml" in NAMES:  # with a beam that holds every node, so that the answer is the whole ranking
     VARIANTS["attention_xml, tree"] = "attention_xml", {**QUICK["attention_xml"], **TREE, "head.tree.beam": 16}
-for way in ("noisy-or", "average"):
-    VARIANTS[f"consensus, {way}"] = "consensus", {"combine": way, "depth": 100, "calibrate": "platt"}
 VARIANTS["consensus"] = "consensus", {"depth": 100}
-VARIANTS["consensus, complete"] = "consensus", {"depth": 100, "complete": True, "calibrate": "none"}
+VARIANTS["consensus, noisy-or"] = "consensus", {"depth": 100, "combine": "noisy-or", "complete": True}
 FOLDERS: list[Path] = []
 SETTINGS: dict[str, dict[str, object]] = {}
 """Of the variant that is being tested, by the name of its model."""

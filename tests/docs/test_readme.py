@@ -44,6 +44,7 @@ def run(command: list[str], place: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
+@pytest.mark.long
 def test_every_command_runs(tmp_path: Path) -> None:
     commands = [line for block in blocks("sh") for line in block.splitlines() if line and not line.startswith("#")]
     assert len(commands) >= 10

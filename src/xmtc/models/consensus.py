@@ -100,6 +100,7 @@ class Consensus(Model):
         try:
             self._settle(train, truth, self._answers_to(train, run))
         except XmtcError:
+            self._labels = None
             self._forget(run)  # once the mistake is mended, nothing should be in the way
             raise
 
