@@ -41,7 +41,11 @@ SETTINGS: dict[str, dict[str, object]] = {}
 """Of the variant that is being tested, by the name of its model."""
 
 
-@pytest.fixture(scope="module", params=VARIANTS)
+LONG = ("attention_xml, tree", "consensus, noisy-or")  # whose like is among the others, and which take a minute
+PARAMS = [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in VARIANTS]
+
+
+@pytest.fixture(scope="module", params=PARAMS)
 def kind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[type[Model]]:
     name, settings = VARIANTS[request.param]
     FOLDERS.append(tmp_path_factory.mktemp("members"))
