@@ -259,7 +259,7 @@ def _frame(
     place: tuple[int, int, int, int],
 ) -> list[str]:
     """Paper, grid, ticks and the titles of the axes."""
-    from xmtc.data.pictures import short_number
+    from xmtc.pictures.sheet import short_number
 
     left, top, width, height = place
     middle, bottom = left + width / 2, top + height

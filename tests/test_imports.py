@@ -20,7 +20,7 @@ TIERS = [
     {"store"},
     {"workspace"},
     {"data", "text", "labels", "metrics", "decisions"},
-    {"linear", "nn", "evaluation", "conversion"},
+    {"linear", "nn", "evaluation", "conversion", "pictures"},
     {"models"},
     {"bulk", "restrict"},
     {"workflows"},

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from xmtc.cli.describe import description_text, head_text, text_histogram
 from xmtc.data.describing import SHARES, Distribution, describe, document_hashes
-from xmtc.data.pictures import MOST_BARS, doubling_bins, even_bins, picture, short_number
 from xmtc.data.planted import PlantedCorpus
 from xmtc.data.reading import read
 from xmtc.dataset import Dataset, LabelIndex, as_dataset
+from xmtc.pictures.histograms import MOST_BARS, doubling_bins, even_bins, picture
+from xmtc.pictures.sheet import short_number
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -11,10 +11,10 @@ import pytest
 import scipy.sparse as sp
 
 from xmtc.cli.show import reliability_table, reliability_words
-from xmtc.data.reliability import reliability_picture
 from xmtc.dataset import LabelIndex
 from xmtc.errors import DataError
 from xmtc.metrics import Reliability, ReliabilityBin, reliability
+from xmtc.pictures.reliability import reliability_picture
 from xmtc.topk import TopK
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -45,8 +45,8 @@ def describe(
     from xmtc.cli.describe import description_text
     from xmtc.cli.progress import terminal_progress
     from xmtc.data.describing import describe as figures
-    from xmtc.data.pictures import picture as drawn
     from xmtc.files import replace_file
+    from xmtc.pictures.histograms import picture as drawn
     from xmtc.store import write_json
 
     for written in (picture, json_file):

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from xmtc.cli.show import shortened, table
 from xmtc.data.describing import SHARES, Description, Distribution, Repeats
-from xmtc.data.pictures import Bins, doubling_bins, even_bins, number_told
 from xmtc.dataset import Dataset
 from xmtc.errors import shown
+from xmtc.pictures.histograms import Bins, doubling_bins, even_bins, number_told
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 MOST_BLOCKS = 16

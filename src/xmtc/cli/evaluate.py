@@ -177,8 +177,8 @@ def _of_predictions(
 
 
 def _draw(name: str, found: Reliability, path: Path) -> None:
-    from xmtc.data.reliability import reliability_picture
     from xmtc.files import replace_file
+    from xmtc.pictures.reliability import reliability_picture
 
     with replace_file(path) as stream:
         stream.write(reliability_picture(name, found).encode())

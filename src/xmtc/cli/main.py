@@ -192,8 +192,8 @@ def plot(
 ) -> None:
     """Draw loss and validation score from training logs."""
     from xmtc.cli.show import table
-    from xmtc.data.curves import AGAINST, drawn, read_curves, told
     from xmtc.files import replace_file
+    from xmtc.pictures.curves import AGAINST, drawn, read_curves, told
 
     check_choice("--against", against, AGAINST)
     check_writable(out, *logs)

@@ -15,9 +15,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from xmtc.data.pictures import FAINT, INK, axes, grid, named, nice_step, safe, sheet, short_number
 from xmtc.errors import DataError, shown
 from xmtc.files import parse_lines
+from xmtc.pictures.sheet import (
+    COLOURS,
+    DASHES,
+    FAINT,
+    INK,
+    Scale,
+    axes,
+    colour,
+    even,
+    grid,
+    logarithmic,
+    named,
+    nice_step,
+    safe,
+    sheet,
+    short,
+    stroke,
+)
 from xmtc.store import is_model
 from xmtc.workspace import LOG, LOG_SUFFIX, WORK_SUFFIX, Workspace, log_beside
 
@@ -170,33 +187,16 @@ def _curve(name: str, level: int | None, run: dict[int, dict[str, Any]], against
 
 _WIDTH, _HEIGHT = 620, 220  # of a panel
 _LEFT, _RIGHT, _GAP = 68, 28, 84
-_COLOURS = ("#2f6db3", "#a33b12", "#3b8256", "#7a5aa8", "#9a7410", "#2b8592", "#b24a7d", "#5f6670")
-_DASHES = ("", "7 3", "2 3", "9 3 2 3")  # once the colours are used up
 _MOST_POINTS = 400  # of a line of losses; beyond that, neighbours are averaged
 _MOST_VALUES = 6  # written beside the best points; beyond that, only the legend has room for them
 _TIMES = ((7200, 3600, "hours"), (300, 60, "minutes"), (0, 1, "seconds"))
 
 
-class _Scale(NamedTuple):
-    """From values to pixels, with the marks of the axis."""
-
-    low: float
-    high: float
-    length: float
-    marks: list[tuple[float, str]]
-    logarithmic: bool = False
-
-    def place(self, value: float) -> float:
-        """Pixels from where the axis starts."""
-        low, high, value = (math.log(x) if self.logarithmic else x for x in (self.low, self.high, value))
-        return self.length * (value - low) / (high - low)
-
-
 class _Panel(NamedTuple):
     """Where a panel stands and how points are placed in it."""
 
-    across: _Scale
-    upright: _Scale
+    across: Scale
+    upright: Scale
     bottom: int
     unit: float  # of the horizontal axis
 
@@ -262,66 +262,39 @@ def _unit(curves: Sequence[Curve], against: str) -> tuple[float, str]:
     return float(size), f"{name} of training"
 
 
-def _from_zero(values: Sequence[float], length: float) -> _Scale:
+def _from_zero(values: Sequence[float], length: float) -> Scale:
     high = max(values) or 1.0
     gap = nice_step(high / 12)
-    marks = [(length * mark * gap / high, _short(mark * gap)) for mark in range(int(high / gap * 1.0001) + 1)]
-    return _Scale(0.0, high, length, marks)
+    marks = [(length * mark * gap / high, short(mark * gap)) for mark in range(int(high / gap * 1.0001) + 1)]
+    return Scale(0.0, high, length, marks)
 
 
-def _short(value: float) -> str:
-    return short_number(int(value)) if value >= 1000 else f"{value:.6g}"
-
-
-def _loss_scale(values: Sequence[float]) -> _Scale | None:
+def _loss_scale(values: Sequence[float]) -> Scale | None:
     """From 0 on, or logarithmic where the largest loss is more than twenty times the smallest."""
     if not values:
         return None
     low, high = min(values), max(values)
     if low > 0 and high > 20 * low:
-        low, high = low / 1.1, high * 1.1
-        factors = (1, 2, 5) if high < 300 * low else (1,)
-        first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-        powers = range(first, last + 1, math.ceil((last - first) / 10))
-        scale = _Scale(low, high, _HEIGHT, [], True)
-        marks = [factor * 10.0**power for power in powers for factor in factors]
-        return scale._replace(marks=[(scale.place(mark), f"{mark:.6g}") for mark in marks if low <= mark <= high])
-    return _even(min(low, 0.0), 1.06 * max(high, 0.0) or 1.0, 1.0)
+        return logarithmic(low / 1.1, high * 1.1, _HEIGHT)
+    return even(min(low, 0.0), 1.06 * max(high, 0.0) or 1.0, _HEIGHT)
 
 
-def _score_scale(values: Sequence[float]) -> _Scale | None:
+def _score_scale(values: Sequence[float]) -> Scale | None:
     """Around the scores there are, in percent."""
     if not values:
         return None
     low, high = min(values), max(values)
     room = max(0.12 * (high - low), 0.005)
-    return _even(max(low - room, 0.0), min(high + 1.6 * room, 1.02), 100.0)
-
-
-def _even(low: float, high: float, times: float) -> _Scale:
-    """Marks at round numbers of the value taken so many times."""
-    gap = nice_step((high - low) * times / 6)
-    scale = _Scale(low, high, _HEIGHT, [])
-    marks = range(math.ceil(low * times / gap - 1e-9), math.floor(high * times / gap + 1e-9) + 1)
-    return scale._replace(marks=[(scale.place(mark * gap / times), f"{mark * gap:.6g}") for mark in marks])
+    return even(max(low - room, 0.0), min(high + 1.6 * room, 1.02), _HEIGHT, 100.0)
 
 
 def _styles(curves: Sequence[Curve]) -> list[int]:
     """A number for each curve, of which colour and dashes follow: levels differ by colour, runs by dashes."""
     runs = list(dict.fromkeys(curve.run for curve in curves))
     levels = [curve.level or 0 for curve in curves]
-    if max(levels) == 0 or max(levels) >= len(_COLOURS) or len(runs) > len(_DASHES):  # there are not as many
+    if max(levels) == 0 or max(levels) >= len(COLOURS) or len(runs) > len(DASHES):  # there are not as many
         return list(range(len(curves)))
-    return [len(_COLOURS) * runs.index(curve.run) + level for curve, level in zip(curves, levels, strict=True)]
-
-
-def _style(number: int) -> str:
-    dash = _DASHES[number // len(_COLOURS) % len(_DASHES)]
-    return f'stroke="{_colour(number)}"' + (f' stroke-dasharray="{dash}"' if dash else "")
-
-
-def _colour(number: int) -> str:
-    return _COLOURS[number % len(_COLOURS)]
+    return [len(COLOURS) * runs.index(curve.run) + level for curve, level in zip(curves, levels, strict=True)]
 
 
 def _legend(names: Sequence[str], facts: Sequence[str], styles: Sequence[int]) -> list[str]:
@@ -331,7 +304,7 @@ def _legend(names: Sequence[str], facts: Sequence[str], styles: Sequence[int]) -
         line = 28 + 19 * number
         parts += [
             f'<line x1="{_LEFT}" x2="{_LEFT + 26}" y1="{line - 4.5}" y2="{line - 4.5}" stroke-width="2.5" '
-            f"{_style(styles[number])}/>",
+            f"{stroke(styles[number])}/>",
             f'<text x="{_LEFT + 34}" y="{line}" font-size="14" fill="{INK}"><tspan font-weight="bold">{safe(name)}'
             f'</tspan><tspan fill="{FAINT}" font-size="12" dx="10">{safe(fact)}</tspan></text>',
         ]
@@ -404,13 +377,13 @@ def _line(places: Sequence[tuple[float, float]], style: int) -> str:
     way = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     return (
         f'<polyline class="curve-{style}" points="{way}" fill="none" stroke-width="1.8" stroke-linejoin="round" '
-        f"{_style(style)}/>"
+        f"{stroke(style)}/>"
     )
 
 
 def _dot(place: tuple[float, float], style: int, what: str, radius: float, tip: str) -> str:
     return (
-        f'<circle class="{what}" cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="{radius:g}" fill="{_colour(style)}">'
+        f'<circle class="{what}" cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="{radius:g}" fill="{colour(style)}">'
         f"<title>{safe(tip)}</title></circle>"
     )
 
@@ -420,7 +393,7 @@ def _ring(place: tuple[float, float], style: int) -> str:
     x, y = place
     return (
         f'<circle class="best" cx="{x:.1f}" cy="{y:.1f}" r="5.5" fill="none" stroke-width="1.6" '
-        f'stroke="{_colour(style)}"/>'
+        f'stroke="{colour(style)}"/>'
     )
 
 
@@ -435,5 +408,5 @@ def _value(best: Point, style: int, panel: _Panel, taken: list[tuple[float, floa
     taken.append(spot)
     return (
         f'<text x="{spot[0]:.1f}" y="{spot[1]:.1f}" font-size="12" font-weight="bold" text-anchor="middle" '
-        f'fill="{_colour(style)}" stroke="#ffffff" stroke-width="3" paint-order="stroke">{100 * best.value:.2f}</text>'
+        f'fill="{colour(style)}" stroke="#ffffff" stroke-width="3" paint-order="stroke">{100 * best.value:.2f}</text>'
     )

@@ -11,13 +11,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
-from xml.sax.saxutils import escape
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.data.describing import Description, Distribution
-from xmtc.errors import shown
+from xmtc.pictures.sheet import FAINT, FILL, INK, LINE, axes, grid, named, nice_step, safe, sheet, short_number
 
 MOST_BARS, FEWEST_BARS = 30, 6
 
@@ -71,9 +70,6 @@ def _round_up(number: float) -> int:
 
 _WIDTH, _HEIGHT = 320, 214  # of a panel
 _LEFT, _RIGHT, _GAP = 64, 24, 70  # beside the first panel and the last, and between two: room for the axis
-FONT = "Helvetica, Arial, 'DejaVu Sans', sans-serif"
-FILL, LINE = "#8fb3d9", "#a33b12"
-INK, FAINT, GRID = "#222222", "#5c5c5c", "#e3e3e3"
 _FLOOR = 0.6  # where a logarithmic axis of counts starts, so that a bar of 1 can be seen
 
 
@@ -101,18 +97,6 @@ def picture(name: str, description: Description, other_name: str | None = None) 
     for number, panel in enumerate(panels):
         parts += _drawn(panel, names, _LEFT + number * (_WIDTH + _GAP), top)
     return sheet(" and ".join(names), width, height, parts)
-
-
-def sheet(title: str, width: int, height: int, parts: Sequence[str], description: str = "") -> str:
-    """An SVG on white with what is drawn on it; the description is for those who do not see it."""
-    head = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        f'font-family="{FONT}" role="img">',
-        f"<title>{safe(title)}</title>",
-        *([f"<desc>{safe(description)}</desc>"] if description else []),
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
-    ]
-    return "\n".join([*head, *parts, "</svg>", ""])
 
 
 def _panels(descriptions: list[Description]) -> list[_Panel]:
@@ -241,47 +225,6 @@ def _histogram(panel: _Panel, names: list[str], left: float, bottom: float) -> l
     return [*parts, *axes(ticks, left, bottom, _WIDTH, _HEIGHT, below=panel.title, beside=beside)]
 
 
-def grid(marks: Sequence[tuple[float, str]], left: float, bottom: float, width: float) -> list[str]:
-    """Faint lines across a panel, each (pixels above its bottom, what it stands for)."""
-    right = left + width
-    parts = []
-    for height, told in marks:
-        level = bottom - height
-        parts += [
-            f'<line x1="{left}" x2="{right}" y1="{level:.1f}" y2="{level:.1f}" stroke="{GRID}"/>',
-            f'<text x="{left - 6}" y="{level + 3.5:.1f}" font-size="11" text-anchor="end" fill="{INK}">{told}</text>',
-        ]
-    return parts
-
-
-def axes(
-    ticks: Sequence[tuple[float, str]],
-    left: float,
-    bottom: float,
-    width: float,
-    height: float,
-    *,
-    below: str,
-    beside: str,
-) -> list[str]:
-    """The horizontal axis with its ticks, each (pixels from the left, what stands there), and the names of both."""
-    right, middle = left + width, bottom - height / 2
-    parts = [f'<line x1="{left}" x2="{right}" y1="{bottom}" y2="{bottom}" stroke="{INK}"/>']
-    for place, told in ticks:
-        x = f"{left + place:.1f}"
-        parts += [
-            f'<line x1="{x}" x2="{x}" y1="{bottom}" y2="{bottom + 4}" stroke="{INK}"/>',
-            f'<text x="{x}" y="{bottom + 17}" font-size="11" text-anchor="middle" fill="{INK}">{told}</text>',
-        ]
-    return [
-        *parts,
-        f'<text x="{left + width / 2:g}" y="{bottom + 36}" font-size="12" text-anchor="middle" fill="{INK}">'
-        f"{below}</text>",
-        f'<text x="{left - 40}" y="{middle:g}" font-size="12" text-anchor="middle" fill="{INK}" '
-        f'transform="rotate(-90 {left - 40} {middle:g})">{beside}</text>',
-    ]
-
-
 def _bars(
     number: int, values: list[int], heights: list[float], tips: list[str], left: float, bottom: float, step: float
 ) -> list[str]:
@@ -322,27 +265,3 @@ def _ticks(bins: Bins, logarithmic: bool, step: float) -> list[tuple[float, str]
         ticks = [(place, told) for place, told in ticks if place < end - 30]
         ticks.append((end, f"≥{short_number(last)}"))
     return ticks
-
-
-def nice_step(number: float) -> float:
-    """The next of …, 0.5, 1, 2, 5, 10, …"""
-    power = 10.0 ** math.floor(math.log10(number))
-    return next(step * power for step in (1, 2, 5, 10) if step * power >= number * 0.999)
-
-
-def short_number(value: int) -> str:
-    """1, 10, 100, 1k, 2.5M."""
-    for size, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if value >= size:
-            return f"{float(f'{value / size:.3g}'):g}{letter}"
-    return str(value)
-
-
-def named(name: str) -> str:
-    """A file's name, short enough for a line; its end says more than its start."""
-    return shown(name if len(name) <= 48 else "…" + name[-47:])
-
-
-def safe(text: str) -> str:
-    """Text between tags or in an attribute."""
-    return escape(text, {'"': "&quot;"})

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from xmtc.data.pictures import FAINT, FILL, INK, LINE, axes, grid, named, safe, sheet
+from xmtc.pictures.sheet import FAINT, FILL, INK, LINE, axes, grid, named, safe, sheet
 
 if TYPE_CHECKING:
     from xmtc.metrics import Reliability
