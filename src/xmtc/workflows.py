@@ -104,23 +104,42 @@ def train(
     The log of a complete training lies beside the model folder, as DIR.log.jsonl.
     `begun` is called when everything is read and found fit to train on.
     """
+
+    def documents() -> tuple[Dataset, Dataset | None]:
+        files = (train_file, *([] if valid_file is None else [valid_file]))
+        found = _labelled(
+            *(files, options),
+            vocabulary=vocabulary,
+            language=language,
+            unknown_labels=unknown_labels,
+            progress=progress,
+        )
+        return found[0], found[1] if len(found) > 1 else None
+
+    return train_on(decided, documents, runtime=runtime, progress=progress, begun=begun)
+
+
+def train_on(
+    decided: Plan,
+    documents: Callable[[], tuple[Dataset, Dataset | None]],
+    *,
+    runtime: Runtime | None = None,
+    progress: Progress = silent,
+    begun: Callable[[], None] = lambda: None,
+) -> Model:
+    """`train` on documents from anywhere: those to learn from and, where there are any, those to make choices on.
+
+    They are asked for when the workspace is this process's alone.
+    """
     runtime = runtime or Runtime()
     leads = runtime.rank == 0
     workspace = (Workspace if leads else FollowerWorkspace)(Workspace.beside(decided.out))
     with workspace.claimed():
         try:
-            files = (train_file, *([] if valid_file is None else [valid_file]))
-            documents, *others = _labelled(
-                *(files, options),
-                vocabulary=vocabulary,
-                language=language,
-                unknown_labels=unknown_labels,
-                progress=progress,
-            )
-            valid = others[0] if others else None
-            workspace.begin(_fingerprint(decided.model, documents, valid, runtime), decided.resume)
+            train_documents, valid = documents()
+            workspace.begin(_fingerprint(decided.model, train_documents, valid, runtime), decided.resume)
             begun()
-            decided.model.fit(documents, valid=valid, runtime=runtime, progress=progress, workspace=workspace)
+            decided.model.fit(train_documents, valid=valid, runtime=runtime, progress=progress, workspace=workspace)
             replaces = store.is_model(decided.out)
             if leads:
                 decided.model.save(decided.out)
