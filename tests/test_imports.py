@@ -24,7 +24,8 @@ TIERS = [
     {"models"},
     {"bulk", "restrict"},
     {"workflows"},
-    {"experiments", "cli", "server"},
+    {"experiments"},
+    {"cli", "server"},
 ]
 RANK = {room: rank for rank, tier in enumerate(TIERS) for room in tier}
 WITHOUT_TORCH = ("data", "labels", "metrics", "decisions")

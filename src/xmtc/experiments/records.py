@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from xmtc.errors import DataError, shown
+from xmtc.files import make_folder
 from xmtc.store import write_json
 from xmtc.workspace import LOG
 
@@ -94,6 +95,8 @@ class Cell:
     """What training found out by itself."""
     files: dict[str, str] = field(default_factory=dict)
     """File → hash of its content, of those that lie beside it."""
+    resumed: bool = False
+    """Whether training was interrupted and went on, so that its time and memory are those of its last part."""
     log: Path | None = None
     """Of the training, where it kept one."""
 
@@ -142,6 +145,7 @@ def write_cell(folder: Path, cell: Cell) -> None:
 
 
 def write_dataset(folder: Path, record: DatasetRecord) -> None:
+    make_folder(folder / "datasets")
     write_json(folder / "datasets" / f"{record.name}.json", record.to_json())
 
 
@@ -163,7 +167,7 @@ def read_results(folder: Path) -> Results:
 def cell_names(folder: Path) -> list[CellName]:
     """The complete cells of a run."""
     paths = (folder / "cells").glob(f"*/*/*/{CELL}")
-    return sorted(CellName.parsed("/".join(path.parts[-4:-1])) for path in paths)
+    return sorted(CellName.parsed("/".join(path.parts[-4:-1])) for path in paths if path.parts[-2].isdigit())
 
 
 def read_cell(folder: Path, name: CellName) -> Cell:

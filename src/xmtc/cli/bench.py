@@ -1,0 +1,168 @@
+"""`xmtc bench`: suites of data sets × models × seeds. Everything heavy is imported inside the command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from xmtc.cli.common import Device, Threads, make_runtime, say, tell
+from xmtc.errors import ConfigError, DataError, shown
+
+if TYPE_CHECKING:
+    from xmtc.experiments.bench import Bench, Outcome
+    from xmtc.experiments.records import CellName
+    from xmtc.experiments.suites import Suite
+    from xmtc.runtime import Runtime
+
+Data = Annotated[Path, typer.Option("--data", help="Folder that holds the data sets.", metavar="FOLDER")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", help="Cells to run, such as 'cooking/parabel/*'; may be repeated.", metavar="PATTERN"),
+]
+Keep = Annotated[bool, typer.Option("--keep-models", help="Keep the trained models too.")]
+Precision = Annotated[
+    str,
+    typer.Option(help="Arithmetic of neural models; auto takes bfloat16 on CUDA.", metavar="auto|float32|bfloat16"),
+]
+CHILD = (sys.executable, "-m", "xmtc.cli.cell")
+
+
+def bench(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SUITE | import FROM…", help="A TOML file or a shipped suite; or folders to import."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results.", metavar="DIR")] = None,
+    data: Data = Path("data"),
+    only: Only = None,
+    listed: Annotated[bool, typer.Option("--list", help="Show the cells and run nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Run cells anew whose settings or data changed.")] = False,
+    keep_models: Keep = False,
+    threads: Threads = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+) -> None:
+    """Run a suite of data sets × models × seeds, one by one.
+
+    Complete cells are never run again: the same command goes on after an interruption. Without a suite, those that come
+    with the package are listed. `xmtc bench import FROM… --out DIR` takes cells over that were run elsewhere.
+    """
+    from xmtc.experiments.suites import read_suite
+
+    if not words:
+        _list_suites()
+        return
+    if words[0] != "import" and len(words) > 1:
+        raise ConfigError(f"one suite at a time. Got '{shown(words[1])}' too.")
+    if listed and words[0] != "import":
+        _list_cells(words[0], data, out, only or [])
+        return
+    if out is None:
+        raise ConfigError("bench needs a folder for the results. Add --out DIR.")
+    if words[0] == "import":
+        _import(words[1:], out, force)
+        return
+    suite = read_suite(words[0])
+    runtime = make_runtime(threads, device=device, precision=precision)
+    run_suite(suite, out, data, words[0], only or [], runtime, force=force, keep_models=keep_models)
+    say(f"Next: xmtc report {out} --out report.html")
+
+
+def run_suite(
+    suite: Suite,
+    out: Path,
+    data: Path,
+    asked: str,
+    only: list[str],
+    runtime: Runtime,
+    *,
+    force: bool,
+    keep_models: bool,
+) -> None:
+    """Run what is not complete, tell what became of it, and fail if a cell did."""
+    from xmtc.cli.progress import terminal_progress
+    from xmtc.experiments.bench import open_bench, run_bench
+    from xmtc.experiments.suites import chosen
+
+    opened = open_bench(suite, out, data, asked)
+    for line in opened.left_out:
+        tell(f"left out: {line}")
+    cells = chosen(opened.cells, only)
+    if not cells:
+        raise DataError(f"{asked}: no cell can be run here. The lines above say why.")
+    try:
+        outcome = run_bench(
+            *(opened, cells, CHILD),
+            runtime=runtime,
+            force=force,
+            keep_models=keep_models,
+            progress=terminal_progress(),
+            said=tell,
+        )
+    except KeyboardInterrupt:
+        tell(
+            "xmtc: interrupted. Finished cells, and finished parts of the last one, stay: go on with the same command."
+        )
+        raise typer.Exit(130) from None
+    _tell_outcome(opened, cells, outcome)
+
+
+def _tell_outcome(opened: Bench, cells: list[CellName], outcome: Outcome) -> None:
+    say(_scores(opened.out, cells))
+    say(
+        f"\n{opened.out}: {len(outcome.done)} cell{'' if len(outcome.done) == 1 else 's'} run, "
+        f"{len(outcome.there)} there already, {len(outcome.failed)} failed"
+    )
+    if outcome.failed:
+        cell, why = next(iter(outcome.failed.items()))
+        raise DataError(f"{cell}: {why} Mend it and run the same command again: complete cells are kept.")
+
+
+def _scores(out: Path, cells: list[CellName]) -> str:
+    from xmtc.cli.show import table
+    from xmtc.experiments.records import cell_names, read_cell
+
+    complete = set(cell_names(out))
+    rows = []
+    for name in cells:
+        if name in complete:
+            cell = read_cell(out, name)
+            values = [f"{100 * cell.metrics[key]:.2f}" for key in ("P@1", "P@3", "P@5", "nDCG@5")]
+            rows.append([str(name), *values, f"{cell.seconds['train']:.1f}", f"{cell.seconds['predict']:.2f}"])
+    return table(["cell", "P@1", "P@3", "P@5", "nDCG@5", "train s", "predict s"], rows, right=range(1, 7))
+
+
+def _list_suites() -> None:
+    from xmtc.cli.show import table
+    from xmtc.experiments.suites import read_suite, shipped
+
+    rows = []
+    for name in shipped():
+        suite = read_suite(name)
+        rows.append([name, str(len(suite.cells())), suite.about])
+    say(table(["suite", "cells", "what it is"], rows, right=(1,)))
+    say("\nRun one with: xmtc bench NAME --data FOLDER --out DIR; see its cells with: xmtc bench NAME --list")
+
+
+def _list_cells(asked: str, data: Path, out: Path | None, only: list[str]) -> None:
+    """What would be run, and what is complete."""
+    from xmtc.experiments.records import cell_names
+    from xmtc.experiments.suites import chosen, read_suite
+
+    suite = read_suite(asked)
+    complete = set() if out is None else set(cell_names(out))
+    for cell in chosen(suite.cells(), only):
+        say(f"{'complete' if cell in complete else 'to run  '}  {cell}")
+
+
+def _import(sources: list[str], out: Path, force: bool) -> None:
+    from xmtc.experiments.importing import import_cells
+
+    if not sources:
+        raise ConfigError("import needs the folder of a run elsewhere. Write: xmtc bench import FROM --out DIR")
+    for source in sources:
+        copied, there = import_cells(Path(source), out, force=force)
+        say(f"{source}: {len(copied)} cells taken over, {len(there)} there already")

@@ -1,0 +1,19 @@
+"""`python -m xmtc.cli.cell`: the process in which `xmtc bench` runs one cell. It is not for people to call."""
+
+from __future__ import annotations
+
+import gc
+
+
+def main() -> None:
+    from xmtc.cli.common import make_runtime
+    from xmtc.cli.progress import terminal_progress
+    from xmtc.experiments.cells import serve
+
+    gc.set_threshold(100_000)
+    make_runtime()  # what the command line asks of the environment before torch and numba are loaded
+    serve(terminal_progress())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,279 @@
+"""A suite, cell by cell: what is complete is left alone, what was begun goes on, what has changed is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from xmtc import store
+from xmtc.data.describing import describe
+from xmtc.errors import DataError, MissingExtraError
+from xmtc.experiments.cells import Order, clear, drop_model, made_of
+from xmtc.experiments.material import Material, find
+from xmtc.experiments.records import (
+    BENCH,
+    OVERLAPS,
+    PREDICTIONS,
+    CellName,
+    DatasetRecord,
+    cell_names,
+    read_cell,
+    read_dataset,
+    write_bench,
+    write_dataset,
+)
+from xmtc.experiments.suites import Suite
+from xmtc.files import locked, make_folder
+from xmtc.metrics import overlap
+from xmtc.progress import Progress, silent
+from xmtc.registry import model_class
+from xmtc.runtime import Runtime
+from xmtc.topk import TopK
+
+BEGUN = "begun.json"
+"""What a cell that has been begun is made of."""
+OWN = (BENCH, "datasets", "cells", "made")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A suite whose data is there, and the folder where its cells lie."""
+
+    suite: Suite
+    out: Path
+    data: Path
+    asked: str
+    """The suite as the user named it."""
+    materials: dict[str, Material]
+    cells: list[CellName]
+    """Those that can be run here."""
+    left_out: list[str]
+    """Why others cannot, in words."""
+
+
+@dataclass
+class Outcome:
+    """What became of the cells that were to be run."""
+
+    done: list[CellName] = field(default_factory=list)
+    there: list[CellName] = field(default_factory=list)
+    failed: dict[CellName, str] = field(default_factory=dict)
+
+
+def open_bench(suite: Suite, out: Path, data: Path, asked: str) -> Bench:
+    """Find the data of a suite and see which of its cells can be run here."""
+    if out.exists() and not out.is_dir():
+        raise DataError(f"{out}: is a file. Name a folder.")
+    others = [] if not out.is_dir() else [path.name for path in out.iterdir() if path.name not in OWN]
+    if others and not (out / BENCH).is_file():
+        raise DataError(f"{out}: holds other files. Choose a new or empty folder.")
+    left_out, materials = [], {}
+    for name, spec in suite.datasets.items():
+        found = find(name, spec, data, out / "made")
+        if found is None:
+            left_out.append(f"{name}: its files are not in {data}")
+        else:
+            materials[name] = found
+    missing: dict[str, str] = {}
+    for name, entry in suite.models.items():
+        try:
+            model_class(entry.spec.model)
+        except MissingExtraError as error:
+            missing[name] = str(error)
+    for name, entry in suite.models.items():
+        lacking = [each for each in entry.spec.members if each in missing]
+        if lacking:
+            missing[name] = f"its member {lacking[0]} is left out"
+    left_out += [f"{name}: {why}" for name, why in missing.items()]
+    cells = [cell for cell in suite.cells() if cell.dataset in materials and cell.model not in missing]
+    return Bench(suite, out, data, asked, materials, cells, left_out)
+
+
+def run_bench(
+    bench: Bench,
+    cells: Sequence[CellName],
+    command: Sequence[str],
+    *,
+    runtime: Runtime,
+    force: bool = False,
+    keep_models: bool = False,
+    progress: Progress = silent,
+    said: Callable[[str], None] = lambda _: None,
+) -> Outcome:
+    """Run those cells that are not complete, each in a process that `command` starts.
+
+    A cell that fails is told of, and the others go on. With `force` cells whose settings or data are not those that
+    they were run with are run anew; otherwise they are refused before anything is run.
+    """
+    make_folder(bench.out)
+    with locked(bench.out, "another process runs cells there. Wait for it, or choose another folder."):
+        wanted = {cell: made_of(bench.suite, cell, bench.materials[cell.dataset]) for cell in cells}
+        stale = {cell: why for cell, made in wanted.items() if (why := _changed(bench.out, cell, made))}
+        if stale and not force:
+            cell, why = next(iter(stale.items()))
+            more = f" (and {len(stale) - 1} more)" if len(stale) > 1 else ""
+            raise DataError(
+                f"{cell.within(bench.out)}: was run with different {why}{more}. "
+                "Run it anew with --force, or choose another folder."
+            )
+        for cell in stale:
+            clear(cell.within(bench.out))
+        write_bench(bench.out, bench.suite.name, bench.suite.about, bench.suite.study)
+        outcome = Outcome()
+        complete = set(cell_names(bench.out))
+        outcome.there = [cell for cell in cells if cell in complete]
+        for number, cell in enumerate(cells, 1):
+            if cell in complete:
+                continue
+            said(f"[{number}/{len(cells)}] {cell}")
+            lacking = [each for each in bench.suite.members(cell) if each not in {*complete, *outcome.done}]
+            if lacking:
+                outcome.failed[cell] = f"needs {lacking[0]}, which is not complete."
+            else:
+                _run_one(bench, cell, wanted[cell], command, runtime, outcome)
+            if cell in outcome.failed:
+                said(f"{cell}: failed: {outcome.failed[cell]}")
+        describe_datasets(bench, progress)
+        if not keep_models:
+            _drop_models(bench)
+    return outcome
+
+
+def _changed(out: Path, cell: CellName, made: dict[str, Any]) -> str:
+    """In what a cell, complete or begun, is not the one that is wanted; '' where it is, or where there is none."""
+    folder = cell.within(out)
+    if cell in cell_names(out):
+        before = read_cell(out, cell).made_of
+    elif (folder / BEGUN).is_file():
+        before = json.loads((folder / BEGUN).read_text(encoding="utf-8"))
+    else:
+        return ""
+    now = json.loads(json.dumps(made))
+    return next((key for key in {**now, **before} if now.get(key) != before.get(key)), "")
+
+
+def _run_one(
+    bench: Bench,
+    cell: CellName,
+    made: dict[str, Any],
+    command: Sequence[str],
+    runtime: Runtime,
+    outcome: Outcome,
+) -> None:
+    folder = cell.within(bench.out)
+    make_folder(folder)
+    store.write_json(folder / BEGUN, made)
+    order = Order(
+        bench.suite, cell, bench.data.resolve(), bench.out.resolve(), replace(runtime, seed=cell.seed), bench.asked
+    )
+    status, answer = _child(command, json.dumps(order.to_json()))
+    try:
+        told = json.loads(answer)
+    except ValueError:
+        told = {"error": _ended(status)}
+    if "error" in told:
+        outcome.failed[cell] = told["error"]
+        if not any(folder.rglob("*.safetensors")):
+            clear(folder)
+    else:
+        outcome.done.append(cell)
+        (folder / BEGUN).unlink(missing_ok=True)
+
+
+def _child(command: Sequence[str], words: str) -> tuple[int, str]:
+    """Start a process, hand it a line, and wait for what it says and how it ends.
+
+    Its standard input stays open as long as this process lives.
+    """
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", env=_environment()
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            try:
+                child.stdin.write(words + "\n")
+                child.stdin.flush()
+            except BrokenPipeError:
+                pass  # how it ended says more
+            answer = child.stdout.read()
+            return child.wait(), answer
+        except KeyboardInterrupt:
+            _stop(child)
+            raise
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONUNBUFFERED": "1"}
+
+
+def _stop(child: subprocess.Popen[str]) -> None:
+    """Let it finish the step it is in, as a training does that is interrupted; not for ever."""
+    if child.poll() is None:
+        child.send_signal(signal.SIGINT)
+    try:
+        child.wait(timeout=30)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        child.kill()
+
+
+def _ended(status: int) -> str:
+    if status < 0:
+        name = (
+            signal.Signals(-status).name if -status in {each.value for each in signal.Signals} else f"signal {-status}"
+        )
+        memory = " Was there too little memory?" if name == "SIGKILL" else ""
+        return f"its process was ended by {name}.{memory}"
+    return f"its process ended with status {status}; what it printed says why."
+
+
+def describe_datasets(bench: Bench, progress: Progress) -> None:
+    """Keep what each data set is, and how many labels its models have in common."""
+    for name, material in bench.materials.items():
+        cells = [cell for cell in cell_names(bench.out) if cell.dataset == name]
+        if not cells:
+            continue
+        known = read_dataset(bench.out, name)
+        if known is None or known.files != material.hashes or not known.statistics:
+            known = _described(material, progress)
+        write_dataset(bench.out, replace(known, overlap=overlaps(bench.out, cells)))
+
+
+def _described(material: Material, progress: Progress) -> DatasetRecord:
+    spec = material.spec
+    train, _ = material.documents(progress)
+    count = None if train.features is None else int(train.features.shape[1])
+    found = describe(train, material.test(count, progress), progress=progress)
+    noise = {} if spec.noise is None else {"kind": spec.noise.kind, "rate": spec.noise.rate, "of": spec.made_from}
+    return DatasetRecord(
+        material.name, spec.about, spec.published or material.name, material.hashes, found.to_json(), noise
+    )
+
+
+def overlaps(out: Path, cells: Sequence[CellName]) -> list[dict[str, Any]]:
+    """Shares of best labels that each two models have in common, of the first seed of each."""
+    first: dict[str, Path] = {}
+    for cell in cells:
+        path = cell.within(out) / PREDICTIONS
+        if path.is_file():
+            first.setdefault(cell.model, path)
+    tops = {name: TopK.read(path).first(max(OVERLAPS)) for name, path in first.items()}
+    return [
+        {"models": [one, two], "shared": {str(k): overlap(tops[one], tops[two], k) for k in OVERLAPS}}
+        for one, two in combinations(tops, 2)
+    ]
+
+
+def _drop_models(bench: Bench) -> None:
+    """Models are large; those that a cell still to be run is made of stay."""
+    complete = set(cell_names(bench.out))
+    needed = {each for cell in bench.cells if cell not in complete for each in bench.suite.members(cell)}
+    for cell in complete - needed:
+        drop_model(cell.within(bench.out))

@@ -1,0 +1,319 @@
+"""One cell of a suite: train, predict, measure, and write down what it took.
+
+It runs in a process of its own, so that its memory is its own, and what kills it kills nothing else. The process is
+handed an `Order` as JSON on standard input, speaks JSON on standard output, and ends when standard input is closed:
+nobody is left working for a caller that died.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from xmtc import __version__, config, store, workflows
+from xmtc.errors import XmtcError
+from xmtc.evaluation import DEEP, LEAST, Evaluation, Scope
+from xmtc.experiments import suites
+from xmtc.experiments.material import Material, find
+from xmtc.experiments.records import MODEL, PREDICTIONS, VALID, Cell, CellName, read_cell, write_cell
+from xmtc.experiments.suites import DATA, Suite
+from xmtc.files import content_hash, make_folder
+from xmtc.models.base import Model
+from xmtc.progress import Progress
+from xmtc.registry import model_class
+from xmtc.runtime import Runtime
+from xmtc.topk import TopK
+from xmtc.workspace import LOG, Workspace, log_beside
+
+USAGE = "usage.json"
+"""What training took; it stands there once the model does."""
+MEMBERS = "members"
+"""Answers of members that are files."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to run, and where."""
+
+    suite: Suite
+    cell: CellName
+    data: Path
+    out: Path
+    runtime: Runtime
+    asked: str
+    """The suite as the user named it, for the command that reproduces the cell."""
+
+    @property
+    def folder(self) -> Path:
+        return self.cell.within(self.out)
+
+    def to_json(self) -> dict[str, Any]:
+        runtime = {**vars(self.runtime), "cache": None if self.runtime.cache is None else str(self.runtime.cache)}
+        return {
+            "suite": self.suite.name,
+            "content": self.suite.content,
+            "cell": str(self.cell),
+            "data": str(self.data),
+            "out": str(self.out),
+            "runtime": runtime,
+            "asked": self.asked,
+        }
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Order:
+        runtime = values["runtime"]
+        cache = None if runtime["cache"] is None else Path(runtime["cache"])
+        return cls(
+            suites.parsed(values["suite"], values["content"]),
+            CellName.parsed(values["cell"]),
+            Path(values["data"]),
+            Path(values["out"]),
+            Runtime(**{**runtime, "cache": cache}),
+            values["asked"],
+        )
+
+
+def model_of(suite: Suite, cell: CellName) -> Model:
+    """The model of a cell with its resolved settings; paths are as the suite says them, members are cells."""
+    entry = suite.models[cell.model]
+    settings = entry.resolved(cell.dataset)
+    if entry.spec.members:
+        settings = config.merge(settings, {"members": [str(member) for member in suite.members(cell)]})
+    return model_class(entry.spec.model)(**settings)
+
+
+def made_of(suite: Suite, cell: CellName, material: Material) -> dict[str, Any]:
+    """What has to be equal for a complete cell to be this one."""
+    entry = suite.models[cell.model]
+    members = {str(each): made_of(suite, each, material) for each in suite.members(cell)}
+    return {
+        "model": entry.spec.model,
+        "settings": config.to_mapping(model_of(suite, cell).config),
+        "seed": cell.seed,
+        "calibrated": entry.spec.calibrate,
+        "data": material.made_of(),
+        **({"members": members} if members else {}),
+    }
+
+
+def run(order: Order, progress: Progress) -> Cell:
+    """Train, predict, measure; what an earlier try has finished is not done again."""
+    suite, cell, folder = order.suite, order.cell, order.folder
+    spec = suite.datasets[cell.dataset]
+    material = find(cell.dataset, spec, order.data, order.out / "made")
+    assert material is not None, "the caller looks first"
+    make_folder(folder)
+    model, usage = _trained(order, material, progress)
+    test = material.test(model.feature_count, progress)
+    if suite.models[cell.model].spec.calibrate:
+        valid = material.valid(model.feature_count, progress)
+        model.calibrate(valid, progress=progress)
+    found, groups, deep = _measured(model, test, spec, progress)
+    deep.write(folder / PREDICTIONS)
+    _answer_valid(model, material, folder, progress)
+    files = [name for name in (PREDICTIONS, VALID) if (folder / name).is_file()]
+    told = found.to_json()
+    done = Cell(
+        name=cell,
+        suite=suite.name,
+        kind=model.name,
+        settings=config.to_mapping(model_of(suite, cell).config),
+        made_of=made_of(suite, cell, material),
+        metrics=found.metrics,
+        documents=found.documents,
+        seconds={"train": usage["seconds"], "predict": round(found.seconds, 4)},
+        memory={"host": max(usage["host"] or 0, peak_memory() or 0) or None, "device": usage["device"]},
+        model_bytes=_size(folder / MODEL),
+        machine=machine(order.runtime),
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=f"xmtc bench {order.asked} --data DATA --out DIR --only {cell}",
+        groups=groups.to_json().get("groups", {}) if groups is not None else {},
+        tail=told.get("tail", {}),
+        reliability=told.get("reliability"),
+        threshold=told.get("threshold"),
+        facts=model.facts,
+        files={name: content_hash(folder / name) for name in files},
+        resumed=usage["resumed"],
+    )
+    log = log_beside(folder / MODEL)
+    if log.is_file():
+        os.replace(log, folder / LOG)
+    write_cell(order.out, done)
+    return done
+
+
+def _trained(order: Order, material: Material, progress: Progress) -> tuple[Model, dict[str, Any]]:
+    """The model, and what it took to train it."""
+    place, usage = order.folder / MODEL, order.folder / USAGE
+    if store.is_model(place) and not Workspace.beside(place).exists():
+        model = Model.load(place, order.runtime)
+        lost = {"seconds": model.training["seconds"], "host": None, "device": None, "resumed": True}
+        return model, json.loads(usage.read_text(encoding="utf-8")) if usage.is_file() else lost
+    resumed = Workspace.beside(place).exists()
+    model = model_of(order.suite, order.cell)
+    decided = workflows.plan(
+        place, name=model.name, settings=_placed(model, order, material), resume=resumed, force=not resumed
+    )
+
+    def documents() -> Any:
+        train, valid = material.documents(progress)
+        return (valid, None) if order.suite.members(order.cell) else (train, valid)
+
+    trained = workflows.train_on(decided, documents, runtime=order.runtime, progress=progress)
+    took = {
+        "seconds": trained.training["seconds"],
+        "host": peak_memory(),
+        "device": peak_device_memory(),
+        "resumed": resumed,
+    }
+    store.write_json(usage, took)
+    return trained, took
+
+
+def _placed(model: Model, order: Order, material: Material) -> dict[str, Any]:
+    """Settings with paths of this machine in place of those of the suite, and members in place of their names."""
+
+    def place(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: place(inner) for key, inner in value.items()}
+        if isinstance(value, str) and value.startswith(DATA):
+            return str(order.data / value.removeprefix(DATA))
+        return value
+
+    settings: dict[str, Any] = place(config.to_mapping(model.config))
+    members = order.suite.members(order.cell)
+    return config.merge(settings, {"members": [_member(order, each) for each in members]} if members else {})
+
+
+def _member(order: Order, member: CellName) -> str:
+    """The model of another cell or, where it is not there, what it has answered."""
+    folder = member.within(order.out)
+    if store.is_model(folder / MODEL):
+        return str(folder / MODEL)
+    cell = read_cell(order.out, member)
+    answers = [TopK.read(folder / name) for name in cell.files]
+    joined = order.folder / MEMBERS / f"{member.model}.parquet"
+    make_folder(joined.parent)
+    least = min(answer.k for answer in answers)
+    TopK.concatenate([answer.first(least) for answer in answers]).write(joined)
+    return str(joined)
+
+
+def _measured(model: Model, test: Any, spec: Any, progress: Progress) -> tuple[Evaluation, Evaluation | None, TopK]:
+    """All measures of the first labels, as `evaluate` has them, then those of frequency groups, which look deeper."""
+    scope = Scope(spec.unknown_labels, *spec.propensity)
+    tail = "score" in model.can and _has_tail(model, test)
+    found = workflows.evaluate(model, test, replace(scope, tail=tail), progress=progress)
+    labels = test.labels
+    if int(labels.sum(axis=0).max()) < LEAST:
+        return found, None, model.predict(test, DEEP, progress=progress)
+    groups = workflows.evaluate(model, test, replace(scope, groups=True), progress=progress)
+    return found, groups, groups.predictions
+
+
+def _has_tail(model: Model, test: Any) -> bool:
+    """Whether some label has both training and test documents."""
+    counted = model.counted()
+    return counted is not None and bool((counted[0] > 0).any()) and test.labels is not None
+
+
+def _answer_valid(model: Model, material: Material, folder: Path, progress: Progress) -> None:
+    """What a consensus elsewhere would have to know."""
+    if not (material.spec.valid or material.spec.hold_out):
+        return
+    valid = material.valid(model.feature_count, progress)
+    model.predict(valid, DEEP, progress=progress).write(folder / VALID)
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def peak_memory() -> int | None:
+    """The most bytes of memory that this process has held."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        pass
+    try:
+        import resource
+    except ImportError:
+        return None
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+def peak_device_memory() -> int | None:
+    """The most bytes of a GPU's memory that this process has reserved; None where it used none."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return None
+    return int(torch.cuda.max_memory_reserved()) or None
+
+
+def machine(runtime: Runtime) -> dict[str, Any]:
+    """What a time or a size was measured on."""
+    torch = sys.modules.get("torch")
+    on_gpu = peak_device_memory() is not None
+    return {
+        "xmtc": __version__,
+        "python": platform.python_version(),
+        "processor": platform.machine(),
+        "threads": runtime.threads,
+        **({} if torch is None else {"torch": str(torch.__version__)}),
+        **({"gpu": torch.cuda.get_device_name()} if torch is not None and on_gpu else {}),
+    }
+
+
+def clear(folder: Path) -> None:
+    """A cell that is to be run anew."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def drop_model(folder: Path) -> None:
+    """Of a complete cell, all but what is known of it."""
+    shutil.rmtree(folder / MODEL, ignore_errors=True)
+    shutil.rmtree(folder / MEMBERS, ignore_errors=True)
+    (folder / USAGE).unlink(missing_ok=True)
+
+
+def end_with_caller(stream: Any, end: Callable[[], Any] = lambda: os._exit(1)) -> None:
+    """Stop this process as soon as nobody holds the other end of a pipe any more."""
+
+    def watch() -> None:
+        while stream.read(1):
+            pass
+        end()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def serve(progress: Progress) -> None:
+    """Run the cell that standard input names; the answer is one JSON object on standard output."""
+    answer = os.dup(1)
+    os.dup2(2, 1)  # what anybody else prints is for the person who watches
+    order = Order.from_json(json.loads(sys.stdin.readline()))
+    end_with_caller(sys.stdin)
+    try:
+        run(order, progress)
+        told: dict[str, Any] = {"done": str(order.cell)}
+    except XmtcError as error:
+        told = {"error": " ".join(str(error).split())}
+    except MemoryError:
+        told = {"error": "out of memory. Use fewer features, or a larger machine."}
+    except KeyboardInterrupt:
+        os._exit(130)
+    with os.fdopen(answer, "w", encoding="utf-8") as stream:
+        stream.write(json.dumps(told) + "\n")
+    sys.stderr.flush()
+    os._exit(0)  # nothing is left to be done, and threads need not be waited for

@@ -1,0 +1,87 @@
+"""Cells from a run on another machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from xmtc.errors import DataError
+from xmtc.experiments.bench import BEGUN, overlaps
+from xmtc.experiments.cells import MEMBERS, USAGE
+from xmtc.experiments.records import (
+    BENCH,
+    MODEL,
+    CellName,
+    DatasetRecord,
+    cell_names,
+    read_cell,
+    read_dataset,
+    read_results,
+    write_bench,
+    write_dataset,
+)
+from xmtc.files import content_hash, locked, make_folder
+from xmtc.workspace import WORK_SUFFIX
+
+
+def import_cells(source: Path, out: Path, *, force: bool = False) -> tuple[list[CellName], list[CellName]]:
+    """Copy complete cells of a run on another machine; returns those that were copied and those that were there.
+
+    A cell that is there with other settings, data or results is refused, unless `force` puts the other in its place.
+    """
+    theirs = read_results(source)
+    if not theirs.cells:
+        raise DataError(f"{source}: no cell of it is complete. Run it first.")
+    if source.resolve() == out.resolve():
+        raise DataError(f"{source}: is the folder to import to. Name another.")
+    make_folder(out)
+    copied, there = [], []
+    with locked(out, "another process runs cells there. Wait for it, or choose another folder."):
+        _check_same_data(theirs.datasets, out)
+        for cell in theirs.cells:
+            _check_files(source, cell.name)
+        for cell in theirs.cells:
+            target = cell.name.within(out)
+            if cell.name in cell_names(out):
+                mine = read_cell(out, cell.name)
+                if mine.made_of == cell.made_of and mine.metrics == cell.metrics:
+                    there.append(cell.name)
+                    continue
+                if not force:
+                    raise DataError(f"{target}: is there already, with other results. Replace it with --force.")
+            _copy(cell.name.within(source), target)
+            copied.append(cell.name)
+        if not (out / BENCH).is_file():
+            write_bench(out, theirs.suite, theirs.about, theirs.study)
+        for name, record in theirs.datasets.items():
+            known = read_dataset(out, name) or record
+            cells = [cell for cell in cell_names(out) if cell.dataset == name]
+            write_dataset(out, replace(known, overlap=overlaps(out, cells) or record.overlap))
+    return copied, there
+
+
+def _check_same_data(theirs: dict[str, DatasetRecord], out: Path) -> None:
+    for name, record in theirs.items():
+        mine = read_dataset(out, name)
+        if mine is not None and mine.files != record.files:
+            raise DataError(f"{out}: its data set '{name}' has other files than the one to import. Use a new folder.")
+
+
+def _check_files(folder: Path, cell: CellName) -> None:
+    """The files of a cell against their hashes; one that was not copied along is no mistake."""
+    for name, expected in read_cell(folder, cell).files.items():
+        path = cell.within(folder) / name
+        if path.is_file() and content_hash(path) != expected:
+            raise DataError(f"{path}: is not the file that the cell was made with. Copy it again.")
+
+
+def _copy(source: Path, target: Path) -> None:
+    """A whole cell or none: it is complete elsewhere before it is put in its place."""
+    fresh = target.with_name(f".{target.name}.part")
+    shutil.rmtree(fresh, ignore_errors=True)
+    make_folder(target.parent)
+    shutil.copytree(source, fresh, ignore=shutil.ignore_patterns(MODEL, MEMBERS, f"*{WORK_SUFFIX}", BEGUN, USAGE))
+    shutil.rmtree(target, ignore_errors=True)
+    os.replace(fresh, target)
