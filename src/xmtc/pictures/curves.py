@@ -338,7 +338,7 @@ def _filled(title: str, lines: list[str], panel: _Panel, *, beside: str, below: 
 def _loss_lines(curves: Sequence[Curve], names: Sequence[str], styles: Sequence[int], panel: _Panel) -> list[str]:
     parts = []
     for curve, name, style in zip(curves, names, styles, strict=True):
-        places = [panel.place(point) for point in _averaged(curve.losses)]
+        places = [panel.place(point) for point in averaged(curve.losses)]
         if len(places) > 1:
             parts.append(_line(places, style))
         elif places:
@@ -346,9 +346,9 @@ def _loss_lines(curves: Sequence[Curve], names: Sequence[str], styles: Sequence[
     return parts
 
 
-def _averaged(points: list[Point]) -> list[Point]:
+def averaged(points: list[Point], most: int = _MOST_POINTS) -> list[Point]:
     """No more points than can be told apart, each the mean of its neighbours."""
-    size = math.ceil(len(points) / _MOST_POINTS) or 1
+    size = math.ceil(len(points) / most) or 1
     groups = [points[start : start + size] for start in range(0, len(points), size)]
     return [Point(*(math.fsum(column) / len(group) for column in zip(*group, strict=True))) for group in groups]
 

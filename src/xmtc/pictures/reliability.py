@@ -8,8 +8,9 @@ distance to it. Below it stands how many predictions have at most a given score.
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from xmtc.errors import shown
 from xmtc.pictures.sheet import FAINT, FILL, INK, LINE, axes, grid, named, safe, sheet
 
 if TYPE_CHECKING:
@@ -19,7 +20,24 @@ _SIDE, _LOW = 400, 84  # both sides of the diagram, the height of the panel belo
 _LEFT, _RIGHT, _GAP = 68, 28, 84
 _TOP = 100  # where the diagram starts
 _BOTTOM = _TOP + _SIDE
-_MARKS = [(_SIDE * tenth / 10, f"{tenth / 10:g}") for tenth in range(0, 11, 2)]
+
+
+class _Frame(NamedTuple):
+    """Where a diagram stands: its side and where it ends below, in pixels."""
+
+    side: int
+    bottom: int
+
+    def place(self, score: float, share: float) -> tuple[float, float]:
+        """Pixels from the left and from the top of the picture."""
+        return _LEFT + self.side * score, self.bottom - self.side * share
+
+    @property
+    def marks(self) -> list[tuple[float, str]]:
+        return [(self.side * tenth / 10, f"{tenth / 10:g}") for tenth in range(0, 11, 2)]
+
+
+_WHOLE, _SMALL = _Frame(_SIDE, _BOTTOM), _Frame(240, 302)
 
 
 def reliability_picture(name: str, found: Reliability) -> str:
@@ -33,40 +51,47 @@ def reliability_picture(name: str, found: Reliability) -> str:
         f'<text x="{_LEFT}" y="28" font-size="14" font-weight="bold" fill="{INK}">{safe(title)}</text>',
         f'<text x="{_LEFT}" y="47" font-size="12" fill="{INK}">{error}</text>',
         f'<text x="{_LEFT}" y="64" font-size="12" fill="{FAINT}">{fact}</text>',
-        *_diagram(found),
+        *_diagram(found, _WHOLE),
         *_spread(found),
     ]
     told = f"Mean score against share of true labels: {error}; {fact}. On the diagonal, scores are probabilities."
     return sheet(f"Reliability of {title}", width, _BOTTOM + _GAP + _LOW + 52, parts, told)
 
 
-def _place(score: float, share: float) -> tuple[float, float]:
-    """Pixels from the left and from the top of the picture."""
-    return _LEFT + _SIDE * score, _BOTTOM - _SIDE * share
+def small_reliability(name: str, found: Reliability) -> str:
+    """The diagram alone, small enough to stand beside others."""
+    words = f"expected calibration error {found.error:.4f}"
+    parts = [
+        f'<text x="{_LEFT}" y="20" font-size="13" font-weight="bold" fill="{INK}">{safe(shown(name, 34))}</text>',
+        f'<text x="{_LEFT}" y="38" font-size="12" fill="{FAINT}">{words}</text>',
+        *_diagram(found, _SMALL),
+    ]
+    told = f"Mean score against share of true labels of {name}: {words}. On the diagonal, scores are probabilities."
+    return sheet(f"Reliability of {name}", _LEFT + _SMALL.side + _RIGHT, _SMALL.bottom + 46, parts, told)
 
 
 def _way(places: list[tuple[float, float]]) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
 
 
-def _diagram(found: Reliability) -> list[str]:
-    points = [_place(each.confidence, each.accuracy) for each in found.bins]
-    diagonal = [_place(each.confidence, each.confidence) for each in reversed(found.bins)]
-    right = _LEFT + _SIDE
+def _diagram(found: Reliability, frame: _Frame) -> list[str]:
+    points = [frame.place(each.confidence, each.accuracy) for each in found.bins]
+    diagonal = [frame.place(each.confidence, each.confidence) for each in reversed(found.bins)]
+    right, top = _LEFT + frame.side, frame.bottom - frame.side
     parts = [
         '<g class="panel" data-panel="reliability">',
-        *grid(_MARKS, _LEFT, _BOTTOM, _SIDE),
-        *axes(_MARKS, _LEFT, _BOTTOM, _SIDE, _SIDE, below="score", beside="share of true labels"),
-        f'<text x="{_LEFT + 10}" y="{_TOP + 20}" font-size="11" fill="{FAINT}">scores are too low</text>',
-        f'<text x="{right - 10}" y="{_BOTTOM - 12}" font-size="11" text-anchor="end" fill="{FAINT}">'
+        *grid(frame.marks, _LEFT, frame.bottom, frame.side),
+        *axes(frame.marks, _LEFT, frame.bottom, frame.side, frame.side, below="score", beside="share of true labels"),
+        f'<text x="{_LEFT + 10}" y="{top + 20}" font-size="11" fill="{FAINT}">scores are too low</text>',
+        f'<text x="{right - 10}" y="{frame.bottom - 12}" font-size="11" text-anchor="end" fill="{FAINT}">'
         f"scores are too high</text>",
         f'<polygon class="gap" points="{_way(points + diagonal)}" fill="{LINE}" fill-opacity="0.16"/>',
-        f'<line class="diagonal" x1="{_LEFT}" y1="{_BOTTOM}" x2="{right}" y2="{_TOP}" stroke="{FAINT}" '
+        f'<line class="diagonal" x1="{_LEFT}" y1="{frame.bottom}" x2="{right}" y2="{top}" stroke="{FAINT}" '
         f'stroke-dasharray="5 4"/>',
     ]
     for each, (x, y) in zip(found.bins, points, strict=True):
-        low, high = (_place(score, 0)[0] for score in (each.lowest, each.highest))
-        level = _place(0, each.confidence)[1]
+        low, high = (frame.place(score, 0)[0] for score in (each.lowest, each.highest))
+        level = frame.place(0, each.confidence)[1]
         parts += [
             f'<line class="distance" x1="{x:.1f}" x2="{x:.1f}" y1="{y:.1f}" y2="{level:.1f}" stroke="{LINE}" '
             f'stroke-opacity="0.55"/>',
@@ -103,6 +128,6 @@ def _spread(found: Reliability) -> list[str]:
         f"Predictions with at most this score</text>",
         *grid(marks, _LEFT, bottom, _SIDE),
         f'<polygon class="spread" points="{way}" fill="{FILL}"/>',
-        *axes(_MARKS, _LEFT, bottom, _SIDE, _LOW, below="score", beside="predictions, %"),
+        *axes(_WHOLE.marks, _LEFT, bottom, _SIDE, _LOW, below="score", beside="predictions, %"),
         "</g>",
     ]

@@ -116,6 +116,20 @@ def colour(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
 
 
+def marker(number: int, x: float, y: float, size: float, tip: str = "") -> str:
+    """A point of the colour and the shape that a series has, which tells of itself when pointed at."""
+    r, d = size, 1.25 * size
+    way = (
+        f"M{x - r:.1f},{y:.1f}a{r:g},{r:g} 0 1 0 {2 * r:g},0a{r:g},{r:g} 0 1 0 {-2 * r:g},0z",  # a circle
+        f"M{x - r:.1f},{y - r:.1f}h{2 * r:g}v{2 * r:g}h{-2 * r:g}z",  # a square
+        f"M{x:.1f},{y - d:.1f}l{d:g},{1.9 * d:.3g}h{-2 * d:g}z",  # a triangle
+        f"M{x:.1f},{y - d:.1f}l{d:g},{d:g}l{-d:g},{d:g}l{-d:g},{-d:g}z",  # a diamond
+        f"M{x:.1f},{y + d:.1f}l{d:g},{-1.9 * d:.3g}h{-2 * d:g}z",  # a triangle on its head
+    )[number % 5]
+    told = f"><title>{safe(tip)}</title></path>" if tip else "/>"
+    return f'<path class="point" d="{way}" fill="{colour(number)}"{told}'
+
+
 def nice_step(number: float) -> float:
     """The next of …, 0.5, 1, 2, 5, 10, …"""
     power = 10.0 ** math.floor(math.log10(number))

@@ -1,0 +1,240 @@
+"""What a report shows, before it is a page: the tables of each run of a suite, in an order that never changes."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from xmtc.errors import DataError
+from xmtc.experiments import closer_tables, tables
+from xmtc.experiments.published import Figure, Published, Source, published
+from xmtc.experiments.records import CELL, Cell, DatasetRecord, Results, read_results
+from xmtc.experiments.tables import Runs, Table
+from xmtc.metrics import Reliability, ReliabilityBin
+from xmtc.pictures.curves import Curve, read_curves
+
+
+@dataclass(frozen=True)
+class DatasetPart:
+    """All that is told of one data set of a suite."""
+
+    record: DatasetRecord
+    runs: list[Runs]
+    """A model each, the best first."""
+    accuracy: Table
+    beside: Table | None
+    measures: Table
+    groups: list[Table]
+    tail: Table | None
+    overlap: list[Table]
+    reading: Table | None
+    costs: Table
+    machines: list[str]
+    quantiles: Table | None
+    reliabilities: dict[str, Reliability]
+    """Of the first seed of each model whose scores are probabilities."""
+    curves: dict[str, list[Curve]]
+    """Of the first seed of each model that has a log."""
+    missing: list[str]
+    """What could not be shown, a sentence each."""
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a study found: one figure, one table."""
+
+    figure: str
+    table: Table
+
+
+@dataclass(frozen=True)
+class SuitePart:
+    """A run of a suite."""
+
+    results: Results
+    title: str
+    datasets: list[DatasetPart]
+    statistics: Table | None
+    ranks: list[Table]
+    no_ranks: str
+    """Why there are none."""
+    study: Study | None
+
+
+@dataclass(frozen=True)
+class Report:
+    suites: list[SuitePart]
+    sources: list[Source]
+    """Of the published figures that are shown, in the order in which they come."""
+
+    def number(self, figure: Figure) -> int:
+        """Of a figure's source, from 1."""
+        return self.sources.index(figure.source) + 1
+
+
+def collected(folders: Sequence[Path]) -> Report:
+    """Everything there is to tell of some runs; refuses a folder that is none, or without a complete cell."""
+    known = published()
+    distinct = {folder.resolve(): folder for folder in folders}
+    runs = [read_results(folder) for folder in distinct.values()]
+    names = [results.suite for results in runs]
+    suites = []
+    for results in runs:
+        if not results.cells:
+            raise DataError(f"{results.folder}: no cell is complete. Run xmtc bench first, or leave it out.")
+        again = names.count(results.suite) > 1
+        title = f"{results.suite} ({results.folder.resolve().name})" if again else results.suite
+        suites.append(_suite(results, title, known))
+    shown = [
+        row.published
+        for suite in suites
+        for part in suite.datasets
+        for table in (part.accuracy, part.beside)
+        if table is not None
+        for row in table.rows
+        if row.published is not None
+    ]
+    return Report(suites, list(dict.fromkeys(figure.source for figure in shown)))
+
+
+def _suite(results: Results, title: str, known: Published) -> SuitePart:
+    for cell in results.cells:
+        _check(cell, results.folder)
+    by_dataset: dict[str, list[Cell]] = {}
+    for cell in results.cells:
+        by_dataset.setdefault(cell.name.dataset, []).append(cell)
+    parts = []
+    for name, cells in sorted(by_dataset.items()):
+        record = results.datasets.get(name, DatasetRecord(name))
+        try:
+            parts.append(_dataset(record, tables.runs_of(cells), known))
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            if isinstance(error, DataError):
+                raise
+            place = results.folder / "datasets" / f"{name}.json"
+            raise DataError(f"{place}: damaged, or a cell of it is. Copy or run it again.") from None
+    plain = [part for part in parts if not part.record.noise]
+    ranks, no_ranks = tables.rank_tables({part.name: part.runs for part in plain})
+    statistics = closer_tables.statistics_table([part.record for part in plain])
+    return SuitePart(results, title, parts, statistics, ranks, no_ranks, _study(results))
+
+
+def _study(results: Results) -> Study | None:
+    """The figure and the table of a study, if the suite is one that we can draw."""
+    if not results.study:
+        return None
+    with suppress(ImportError):
+        studies = importlib.import_module("xmtc.experiments.studies")
+        if (draw := getattr(studies, "study_figure", None)) is not None:
+            return Study(*draw(results))
+    return None
+
+
+def _dataset(record: DatasetRecord, runs: list[Runs], known: Published) -> DatasetPart:
+    figures = known.of(record.published_as) if record.published_as and not record.noise else []
+    beside = {each.model: known.beside(each.first.kind, record.published_as) for each in runs} if figures else {}
+    machines = list(dict.fromkeys(closer_tables.machine_told(cell) for each in runs for cell in each.cells))
+    curves, unread = _curves(runs)
+    reliabilities = {each.model: found for each in runs if (found := _reliability(each.first)) is not None}
+    part = DatasetPart(
+        record,
+        runs,
+        accuracy=tables.accuracy_table(record.name, runs, figures),
+        beside=tables.beside_table(runs, beside),
+        measures=tables.measures_table(runs),
+        groups=closer_tables.group_tables(runs),
+        tail=closer_tables.tail_table(runs),
+        overlap=tables.overlap_tables(record, runs),
+        reading=closer_tables.reading_table(runs),
+        costs=closer_tables.cost_table(runs, machines),
+        machines=machines,
+        quantiles=closer_tables.quantile_table(record),
+        reliabilities=reliabilities,
+        curves=curves,
+        missing=unread,
+    )
+    part.missing.extend(_missing(part))
+    return part
+
+
+def _missing(part: DatasetPart) -> list[str]:
+    """What was not measured or not kept, for all models or for some."""
+    there = {
+        "Frequency groups": {row.name for table in part.groups[:1] for row in table.rows},
+        "The tail": {row.name for row in part.tail.rows} if part.tail else set(),
+        "Reliability": set(part.reliabilities),
+        "A training log": set(part.curves),
+    }
+    told = []
+    for what, models in there.items():
+        lacking = [each.model for each in part.runs if each.model not in models]
+        if lacking:
+            whom = "any model" if len(lacking) == len(part.runs) else ", ".join(lacking)
+            told.append(f"{what}: not there for {whom}.")
+    if not part.overlap and len(part.runs) > 1:
+        told.append("What models have in common: not there.")
+    return told
+
+
+def _curves(runs: Sequence[Runs]) -> tuple[dict[str, list[Curve]], list[str]]:
+    """Curves of the first seed of each model, and sentences on logs that cannot be drawn."""
+    curves, unread = {}, []
+    for each in runs:
+        if each.first.log is not None:
+            try:
+                curves[each.model] = read_curves([each.first.log])
+            except DataError as error:
+                words = str(error).removeprefix(str(each.first.log)).lstrip(":")
+                unread.append(f"The log of {each.first.name}{':' if words[:1] == ' ' else ', line '}{words}")
+    return curves, unread
+
+
+def _reliability(cell: Cell) -> Reliability | None:
+    found = cell.reliability
+    error = closer_tables.error_of(cell)
+    if found is None or error is None or not found.get("bins"):
+        return None
+    k = next(int(name.removeprefix("ECE@")) for name in found if name.startswith("ECE@"))
+    return Reliability(k, float(error), tuple(ReliabilityBin(**each) for each in found["bins"]))
+
+
+_SHAPES: Mapping[str, Any] = {
+    "metrics": dict,
+    "settings": dict,
+    "seconds": dict,
+    "memory": dict,
+    "machine": dict,
+    "groups": dict,
+    "tail": dict,
+    "facts": dict,
+    "reliability": dict | None,
+    "threshold": dict | None,
+    "model_bytes": int | None,
+    "documents": int,
+    "kind": str,
+    "command": str,
+    "finished": str,
+}
+
+
+def _check(cell: Cell, folder: Path) -> None:
+    """Refuse a cell whose parts are not of the kinds that we are about to count with."""
+    wrong = [name for name, kind in _SHAPES.items() if not isinstance(getattr(cell, name), kind)]
+    for name in ("metrics", "seconds", "memory"):
+        values = getattr(cell, name)
+        if isinstance(values, dict) and not all(_is_number(value) for value in values.values() if value is not None):
+            wrong.append(name)
+    if wrong:
+        raise DataError(f"{cell.name.within(folder) / CELL}: damaged, '{wrong[0]}' is amiss. Copy or run it again.")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,270 @@
+"""Numbers of a run made into tables: rows and columns of words, whatever they are printed in.
+
+Measures are in percent. Where a model ran with several seeds, a value is their mean ± standard deviation.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from xmtc.experiments.records import OVERLAPS, Cell, DatasetRecord
+from xmtc.metrics.significance import average_ranks, wilcoxon
+
+if TYPE_CHECKING:
+    from xmtc.experiments.published import Figure
+
+MEASURES = ("P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "PSP@1", "PSP@3", "PSP@5")
+ORDER = "nDCG@5"
+"""Models are listed by it, the best first."""
+RANKED = ("P@1", "P@3", "P@5")
+FEWEST_ROWS = 6
+"""Of results that two models are compared on: with five, no exact two-sided signed rank test falls below 0.05."""
+NOTHING = "–"
+Take = Callable[[Cell], float | None]
+"""A number of a cell; None where it has none."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A cell of a table."""
+
+    text: str = NOTHING
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    entries: tuple[Entry, ...]
+    published: Figure | None = None
+    """Where it is somebody else's."""
+
+
+@dataclass(frozen=True)
+class Table:
+    caption: str
+    head: str
+    """Of the first column, which names the rows."""
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """One model on one data set, a cell for each seed."""
+
+    model: str
+    cells: tuple[Cell, ...]
+
+    @property
+    def first(self) -> Cell:
+        return self.cells[0]
+
+    def values(self, take: Take) -> list[float]:
+        """A number of each cell, as far as they have it."""
+        found = (take(cell) for cell in self.cells)
+        return [float(value) for value in found if value is not None and math.isfinite(value)]
+
+    def mean(self, measure: str) -> float:
+        """NaN where no cell has it."""
+        return mean_of(self.values(_measure(measure)))
+
+    def told(self, take: Take, times: float = 100.0, places: int = 2) -> str:
+        return spread([times * value for value in self.values(take)], places)
+
+
+def runs_of(cells: Iterable[Cell]) -> list[Runs]:
+    """Cells of one data set by model, the best first, equally good ones by name."""
+    by_model: dict[str, list[Cell]] = {}
+    for cell in cells:
+        by_model.setdefault(cell.name.model, []).append(cell)
+    found = [Runs(model, tuple(sorted(each, key=lambda cell: cell.name.seed))) for model, each in by_model.items()]
+    return sorted(found, key=lambda runs: (-round(_or_zero(runs.mean(ORDER)), 6), runs.model))
+
+
+def spread(values: Sequence[float], places: int = 2) -> str:
+    """Mean ± standard deviation of a sample; the value alone where there is but one."""
+    if not values:
+        return NOTHING
+    mean = f"{mean_of(values):.{places}f}"
+    return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.{places}f}"
+
+
+def mean_of(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan
+
+
+def _or_zero(value: float) -> float:
+    return 0.0 if math.isnan(value) else value
+
+
+def with_best(rows: Sequence[Row], values: Sequence[Sequence[float]]) -> list[Row]:
+    """Rows in which the highest value of each column is marked, equal ones as far as two places tell all."""
+    marked = [list(row.entries) for row in rows]
+    for column in range(len(values[0]) if values else 0):
+        rounded = [round(100 * each[column], 2) for each in values]
+        highest = max((value for value in rounded if not math.isnan(value)), default=None)
+        for at, value in enumerate(rounded):
+            if value == highest:
+                marked[at][column] = replace(marked[at][column], best=True)
+    return [replace(row, entries=tuple(entries)) for row, entries in zip(rows, marked, strict=True)]
+
+
+def rows_of(runs: Sequence[Runs], takes: Sequence[Take]) -> tuple[Row, ...]:
+    """A row of measures for each model, the best marked."""
+    rows = [Row(each.model, tuple(Entry(each.told(take)) for take in takes)) for each in runs]
+    return tuple(with_best(rows, [[mean_of(each.values(take)) for take in takes] for each in runs]))
+
+
+# ---- accuracy
+
+
+def accuracy_table(dataset: str, runs: Sequence[Runs], figures: Sequence[Figure]) -> Table:
+    """Ours, the best first, then what was published; the best of each is marked, but for figures that are in doubt."""
+    measures = _known(
+        MEASURES, [*(cell.metrics for each in runs for cell in each.cells), *(f.metrics for f in figures)]
+    )
+    ours = rows_of(runs, [_measure(name) for name in measures])
+    theirs = [
+        Row(each.method, tuple(Entry(_percent(each.metrics.get(name))) for name in measures), each) for each in figures
+    ]
+    values = [
+        [math.nan if each.source.doubt else each.metrics.get(name, math.nan) for name in measures] for each in figures
+    ]
+    order = sorted(range(len(figures)), key=lambda at: (-_or_zero(_worth(figures[at])), figures[at].method, at))
+    theirs = with_best([theirs[at] for at in order], [values[at] for at in order])
+    return Table(f"Accuracy on {dataset}, %", "model", measures, (*ours, *theirs), _seeds(runs))
+
+
+def _worth(figure: Figure) -> float:
+    """What published figures are ordered by: P@1 is what all papers have."""
+    return figure.metrics.get("P@1", figure.metrics.get(ORDER, math.nan))
+
+
+def _measure(name: str) -> Take:
+    return lambda cell: cell.metrics.get(name)
+
+
+def _percent(value: float | None) -> str:
+    return NOTHING if value is None or math.isnan(value) else f"{100 * value:.2f}"
+
+
+def _known(names: Sequence[str], among: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    there = {name for each in among for name in each}
+    return tuple(name for name in names if name in there)
+
+
+def _seeds(runs: Sequence[Runs]) -> str:
+    """How many seeds the values are of, in words."""
+    counts = {each.model: len(each.cells) for each in runs}
+    if set(counts.values()) == {1}:
+        return "One seed each."
+    if len(set(counts.values())) == 1:
+        return f"Mean ± standard deviation over {next(iter(counts.values()))} seeds."
+    told = ", ".join(f"{model} {count}" for model, count in counts.items())
+    return f"Mean ± standard deviation where there are several seeds: {told}."
+
+
+def beside_table(runs: Sequence[Runs], published: Mapping[str, Sequence[Figure]]) -> Table | None:
+    """Each model against published figures of the same method: ours, theirs, and how much ours is higher."""
+    pairs = [(each, figure) for each in runs for figure in published.get(each.model, ())]
+    measures = _known(RANKED, [figure.metrics for _, figure in pairs])
+    if not measures:
+        return None
+    columns = tuple(f"{name} {what}" for name in measures for what in ("ours", "theirs", "difference"))
+    rows = []
+    for each, figure in pairs:
+        entries: list[Entry] = []
+        for name in measures:
+            ours, theirs = each.mean(name), figure.metrics.get(name, math.nan)
+            gap = NOTHING if math.isnan(ours - theirs) else f"{100 * (ours - theirs):+.2f}".replace("-", "−")
+            entries += [Entry(_percent(ours)), Entry(_percent(theirs)), Entry(gap)]
+        rows.append(Row(each.model, tuple(entries), figure))
+    return Table("Ours beside figures of the same method by others, %", "model", columns, tuple(rows))
+
+
+def measures_table(runs: Sequence[Runs]) -> Table:
+    """All measures there are, a row each."""
+    names = list(dict.fromkeys(name for each in runs for cell in each.cells for name in cell.metrics))
+    rows = [Row(name, tuple(Entry(each.told(_measure(name))) for each in runs)) for name in names]
+    return Table("All measures, %", "measure", tuple(each.model for each in runs), tuple(rows))
+
+
+# ---- models against each other
+
+
+def rank_tables(by_dataset: Mapping[str, Sequence[Runs]]) -> tuple[list[Table], str]:
+    """Average ranks and p-values over results of data set × k; with too few of them none, and the reason."""
+    models = list(dict.fromkeys(runs.model for each in by_dataset.values() for runs in each))
+    found = {
+        (dataset, runs.model, name): runs.mean(name)
+        for dataset, each in by_dataset.items()
+        for runs in each
+        for name in RANKED
+    }
+    lines = [
+        [found.get((dataset, model, name), math.nan) for model in models] for dataset in by_dataset for name in RANKED
+    ]
+    lines = [line for line in lines if sum(not math.isnan(value) for value in line) > 1]
+    if len(lines) < FEWEST_ROWS:
+        return [], (
+            f"Ranks and signed rank tests need {FEWEST_ROWS} results of a data set and a k on which models can be "
+            f"compared; here there {'is 1' if len(lines) == 1 else f'are {len(lines)}'}."
+        )
+    ranks = dict(zip(models, average_ranks(lines).tolist(), strict=True))
+    counts = {model: sum(not math.isnan(line[at]) for line in lines) for at, model in enumerate(models)}
+    models = [model for model in models if counts[model]]
+    models.sort(key=lambda model: (round(ranks[model], 9), model))
+    rows = [Row(model, (Entry(f"{ranks[model]:.2f}"), Entry(str(counts[model])))) for model in models]
+    least = min(ranks[model] for model in models)
+    rows = [
+        replace(row, entries=(replace(row.entries[0], best=ranks[row.name] == least), row.entries[1])) for row in rows
+    ]
+    table = Table("Average rank by P@1, P@3 and P@5", "model", ("average rank", "results"), tuple(rows))
+    columns = {model: [line[at] for line in lines] for at, model in enumerate(list(ranks)) if model in models}
+    return [table, _p_values(models, columns)], ""
+
+
+def _p_values(models: Sequence[str], columns: Mapping[str, Sequence[float]]) -> Table:
+    def told(one: str, other: str) -> Entry:
+        pairs = [(a, b) for a, b in zip(columns[one], columns[other], strict=True) if not math.isnan(a + b)]
+        if one == other or len(pairs) < FEWEST_ROWS:
+            return Entry("" if one == other else NOTHING)
+        return Entry(p_told(wilcoxon([a for a, _ in pairs], [b for _, b in pairs])))
+
+    rows = [Row(one, tuple(told(one, other) for other in models)) for one in models]
+    note = (
+        "Exact two-sided Wilcoxon signed rank tests over the same results. P@1, P@3 and P@5 of one data set are not "
+        "independent of each other, so small values say less than they seem to."
+    )
+    return Table("p-values of each two models", "model", tuple(models), tuple(rows), note)
+
+
+def p_told(value: float) -> str:
+    return f"{value:.4f}" if value >= 0.001 else f"{value:.1e}".replace("e-0", "e-").replace("-", "−")
+
+
+def overlap_tables(record: DatasetRecord, runs: Sequence[Runs]) -> list[Table]:
+    """How much of the first five labels each two models share, and of the first 1 to 5."""
+    shared = {frozenset(each["models"]): each["shared"] for each in record.overlap}
+    models = [each.model for each in runs]
+    models = [model for model in models if any(model in pair for pair in shared)]
+    if len(models) < 2:
+        return []
+
+    def entry(one: str, other: str, k: int) -> Entry:
+        return Entry(_percent(shared.get(frozenset((one, other)), {}).get(str(k))) if one != other else "")
+
+    most = max(OVERLAPS)
+    rows = [Row(one, tuple(entry(one, other, most) for other in models)) for one in models]
+    square = Table(f"Labels that two models share among their first {most}, %", "model", tuple(models), tuple(rows))
+    pairs = [(one, other) for one, other in combinations(models, 2) if frozenset((one, other)) in shared]
+    rows = [Row(f"{one} – {other}", tuple(entry(one, other, k) for k in OVERLAPS)) for one, other in pairs]
+    columns = tuple(f"first {k}" if k > 1 else "first" for k in OVERLAPS)
+    return [square, Table("Labels that two models share among their first k, %", "models", columns, tuple(rows))]
