@@ -20,6 +20,7 @@ from xmtc.cli.common import Device, ModelFolder, Threads, check_choice, check_wr
 from xmtc.cli.evaluate import compare, evaluate
 from xmtc.cli.predict import predict
 from xmtc.cli.reading import Labels, Language, NotInLabels, reads_documents
+from xmtc.cli.report import report
 from xmtc.errors import ConfigError, XmtcError, shown
 
 app = typer.Typer(
@@ -149,6 +150,7 @@ app.command()(predict)
 app.command()(evaluate)
 app.command()(compare)
 app.command()(calibrate)
+app.command()(report)
 app.add_typer(data.app)
 
 
