@@ -22,8 +22,11 @@ def page() -> str:
         lines += [f"Can: {', '.join(sorted(kind.can))}.", ""]
         rows = table(kind.Config())
         if rows:
-            lines += ["| setting | default | kind | meaning |", "|---|---|---|---|"]
-            lines += [f"| `{r.name}` | `{json.dumps(r.default)}` | {r.kind} | {r.sentence} |" for r in rows] + [""]
+            lines += ["| setting | default | kind | `xmtc tune` tries | meaning |", "|---|---|---|---|---|"]
+            for r in rows:
+                tried = "" if r.space is None else r.space
+                lines.append(f"| `{r.name}` | `{json.dumps(r.default)}` | {r.kind} | {tried} | {r.sentence} |")
+            lines.append("")
     return "\n".join(lines)
 
 

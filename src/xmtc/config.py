@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import inspect
 import itertools
+import json
 import textwrap
 import tomllib
 import types
@@ -48,6 +49,38 @@ class Settings:
         self.require(name, above and (high is None or value <= high), f"{kind} {bounds}")
 
 
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Numbers that a search may try for a setting, both ends among them; stands beside its type: Annotated[int, …]."""
+
+    low: float
+    high: float
+    log: bool = False
+    """Whether a step is a factor, and not a difference."""
+
+    def __contains__(self, value: Any) -> bool:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        return f"{self.low:g} to {self.high:g}{', by factors' if self.log else ''}"
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class Choices:
+    """Values that a search may try for a setting; Choices() are all that its type names."""
+
+    values: tuple[Any, ...]
+
+    def __init__(self, *values: Any) -> None:
+        object.__setattr__(self, "values", values)
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self.values
+
+    def __str__(self) -> str:
+        return ", ".join(value if isinstance(value, str) else json.dumps(value) for value in self.values)
+
+
 def as_written(value: Any) -> str:
     """A value as a user would have written it."""
     return f"'{shown(value)}'" if isinstance(value, str) else shown(value)
@@ -78,6 +111,32 @@ def field_docs(cls: type[Settings]) -> dict[str, str]:
     return docs
 
 
+def field_spaces(cls: type[Settings]) -> dict[str, Range | Choices]:
+    """Field → what a search tries for it, of the fields that say so beside their type."""
+    found: dict[str, Range | Choices] = {}
+    kinds = field_types(cls)
+    for name, hint in typing.get_type_hints(cls, include_extras=True).items():
+        for mark in getattr(hint, "__metadata__", ()) if name in kinds else ():
+            if isinstance(mark, Range):
+                found[name] = fitted(mark, kinds[name])
+            elif isinstance(mark, Choices):
+                found[name] = mark if mark.values else Choices(*named_values(kinds[name]))
+    return found
+
+
+def fitted(given: Range, kind: Any) -> Range:
+    """A range with ends of the field's type: a field that takes any number takes those between whole ones."""
+    number = float if float in (kind, *typing.get_args(kind)) else int
+    return Range(number(given.low), number(given.high), given.log)
+
+
+def named_values(kind: Any) -> tuple[Any, ...]:
+    """All values of a type that names them, else none."""
+    if kind is bool:
+        return (False, True)
+    return typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
+
+
 @dataclasses.dataclass(frozen=True)
 class SettingRow:
     """One line of a settings table."""
@@ -86,19 +145,42 @@ class SettingRow:
     kind: str
     default: Any
     sentence: str
+    space: Range | Choices | None = None
+    """What `xmtc tune` tries for it; None where it leaves the setting alone."""
 
 
 def table(defaults: Settings, prefix: str = "") -> list[SettingRow]:
     """All settings with dotted names, for `xmtc models NAME` and the docs."""
     rows: list[SettingRow] = []
-    docs = field_docs(type(defaults))
+    docs, spaces = field_docs(type(defaults)), field_spaces(type(defaults))
     for name, kind in field_types(type(defaults)).items():
         default = getattr(defaults, name)
         if isinstance(default, Settings):
             rows += table(default, f"{prefix}{name}.")
         else:
-            rows.append(SettingRow(prefix + name, kind_name(kind), default, docs.get(name, "")))
+            rows.append(SettingRow(prefix + name, kind_name(kind), default, docs.get(name, ""), spaces.get(name)))
     return rows
+
+
+def space(settings: Settings) -> dict[str, Range | Choices]:
+    """What a search tries, by dotted name, groups included."""
+    return {row.name: row.space for row in table(settings) if row.space is not None}
+
+
+def field_type(settings: Settings, name: str) -> Any:
+    """The type of a setting by dotted name."""
+    *groups, last = name.split(".")
+    for group in groups:
+        settings = getattr(settings, group)
+    return field_types(type(settings))[last]
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{'text': {'min_df': 3}} → {'text.min_df': 3}"""
+    out: dict[str, Any] = {}
+    for name, value in settings.items():
+        out |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return out
 
 
 def kind_name(kind: Any) -> str:

@@ -5,24 +5,28 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 
 from xmtc import recipes
 from xmtc.config import (
+    Choices,
+    Range,
     Settings,
     changed,
+    flat,
     from_mapping,
     merge,
     parse_assignments,
     read_recipe,
+    space,
     table,
     to_mapping,
 )
 from xmtc.errors import ConfigError
 from xmtc.models.knn import KnnSettings
-from xmtc.registry import model_class
+from xmtc.registry import MODELS, available, model_class
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,74 @@ def test_later_layers_win() -> None:
     assert merged == {"a": 3, "b": {"c": 2, "d": 1}}
     with pytest.raises(ConfigError, match="both as a value and as a group"):
         merge({"a": 1, "a.b": 2})
+
+
+@dataclass(frozen=True)
+class Searched(Settings):
+    of = "searched"
+    rate: Annotated[float | Literal["auto"], Range(1, 10, log=True)] = "auto"
+    """How fast."""
+    count: Annotated[int, Range(1, 5)] = 2
+    """How many."""
+    plain: int = 3
+    """Nothing to try."""
+    on: Annotated[bool, Choices()] = True
+    """Whether."""
+    sizes: Annotated[tuple[int, ...], Choices((), (3, 5))] = ()
+    """How large."""
+
+
+@dataclass(frozen=True)
+class Group(Settings):
+    of = "group"
+    inner: Searched = field(default_factory=Searched)
+    """The rest."""
+    kind: Annotated[Literal["a", "b", "c"], Choices("a", "c")] = "a"
+    """Which."""
+
+
+class TestSpaces:
+    def test_what_stands_beside_a_type(self) -> None:
+        assert space(Group()) == {
+            "inner.rate": Range(1.0, 10.0, log=True),
+            "inner.count": Range(1, 5),
+            "inner.on": Choices(False, True),
+            "inner.sizes": Choices((), (3, 5)),
+            "kind": Choices("a", "c"),
+        }
+        assert [type(space(Group())[f"inner.{name}"].low) for name in ("rate", "count")] == [float, int]  # type: ignore[union-attr]
+
+    def test_types_and_sentences_are_what_they_were(self) -> None:
+        rows = {row.name: row for row in table(Group())}
+        assert rows["inner.rate"].kind == "number or one of auto"
+        assert rows["inner.count"].sentence == "How many."
+        assert rows["inner.plain"].space is None
+        assert [str(rows[name].space) for name in ("inner.rate", "inner.sizes", "kind")] == [
+            "1 to 10, by factors",
+            "[], [3, 5]",
+            "a, c",
+        ]
+        with pytest.raises(ConfigError, match=r"'count' of searched must be an integer\. Got 'x'\."):
+            from_mapping(Group, {"inner.count": "x"})
+
+    @pytest.mark.parametrize("name", [name for name in MODELS if available(name)])
+    def test_every_model_declares_what_it_can_take(self, name: str) -> None:
+        start = model_class(name)().config
+        values = flat(to_mapping(start))
+        declared = space(start)
+        assert declared or name == "popularity"
+        for key, each in declared.items():
+            tried: list[Any] = [each.low, each.high] if isinstance(each, Range) else list(each.values)
+            assert len(tried) > 1, key
+            for value in tried:
+                after = flat(to_mapping(changed(start, {key: value})))[key]
+                assert after == (list(value) if isinstance(value, tuple) else value)
+            if isinstance(each, Range):
+                assert each.low < each.high
+                assert each.low > 0 or not each.log
+                assert values[key] in each or isinstance(values[key], str), key
+            else:
+                assert values[key] in [list(value) if isinstance(value, tuple) else value for value in tried], key
 
 
 class TestRecipes:

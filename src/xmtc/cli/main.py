@@ -15,12 +15,14 @@ import typer
 
 from xmtc import __version__
 from xmtc.cli import data
+from xmtc.cli.bench import bench
 from xmtc.cli.calibrate import calibrate
 from xmtc.cli.common import Device, ModelFolder, Threads, check_choice, check_writable, clean, make_runtime, say, tell
 from xmtc.cli.evaluate import compare, evaluate
 from xmtc.cli.predict import predict
 from xmtc.cli.reading import Labels, Language, NotInLabels, reads_documents
 from xmtc.cli.report import report
+from xmtc.cli.tune import tune
 from xmtc.errors import ConfigError, XmtcError, shown
 
 app = typer.Typer(
@@ -144,6 +146,7 @@ def flat_settings(settings: dict[str, Any], prefix: str = "") -> list[tuple[str,
     return rows
 
 
+app.command()(tune)
 app.command()(predict)
 
 
@@ -151,6 +154,7 @@ app.command()(evaluate)
 app.command()(compare)
 app.command()(calibrate)
 app.command()(report)
+app.command()(bench)
 app.add_typer(data.app)
 
 
@@ -224,7 +228,10 @@ def models(
         return
     kind = model_class(name)
     say(f"{name}: {' '.join((kind.__doc__ or '').split())}\ncan: {', '.join(sorted(kind.can))}\n")
-    rows = [(row.name, json.dumps(row.default), row.kind, row.sentence) for row in config.table(kind.Config())]
+    rows = []
+    for row in config.table(kind.Config()):
+        tried = "" if row.space is None else f" [tune tries {row.space}]"
+        rows.append((row.name, json.dumps(row.default), row.kind, row.sentence + tried))
     if not rows:
         say("It has no settings.")
         return

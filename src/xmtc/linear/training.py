@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc.config import Settings
+from xmtc.config import Range, Settings
 from xmtc.dataset import Csr
 from xmtc.jit import kernel
 from xmtc.linear.chunks import NO_WEIGHTS, Chunks, Triplets, packed, pruned
@@ -29,7 +29,7 @@ class Objective(Settings):
 
     loss: Literal["squared_hinge", "logistic"] = "squared_hinge"
     """What a training error costs: 'squared_hinge' as a support vector machine has it, or 'logistic'."""
-    cost: float = 1.0
+    cost: Annotated[float, Range(0.05, 10, log=True)] = 1.0
     """Price of a training error against large weights (C of a support vector machine)."""
     tolerance: float = 0.1
     """Leave a document alone when no gradient of its dual variables is larger, and stop when none is."""

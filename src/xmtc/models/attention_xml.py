@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from xmtc.config import Settings
+from xmtc.config import Choices, Settings
 from xmtc.dataset import Dataset, as_dataset
 from xmtc.explanation import Explanation, PathStep, TokenEvidence
 from xmtc.labels.features import positive_features
@@ -49,7 +49,7 @@ from xmtc.text.tfidf import TextSettings
 class AttentionSettings(Settings):
     """Attention of each label, and the shared perceptron."""
 
-    hidden: tuple[int, ...] = (256,)
+    hidden: Annotated[tuple[int, ...], Choices((256,), (512,), (512, 256))] = (256,)
     """Units of the perceptron's hidden layers."""
     tree: TreeSettings = field(default_factory=TreeSettings)
     """A tree over the labels; without one, every label is scored."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from xmtc.config import Choices, Range
 from xmtc.dataset import Csr
 from xmtc.labels.features import cooccurrence_features, joined, positive_features
 from xmtc.labels.tree import LabelTree, unbalanced_tree
@@ -16,13 +17,13 @@ from xmtc.models.linear_tree import LinearTreeModel, LinearTreeSettings
 class BonsaiSettings(LinearTreeSettings):
     """Settings of bonsai."""
 
-    clusters: int = 100
+    clusters: Annotated[int, Range(16, 256, log=True)] = 100
     """Clusters that a node's labels are put into, at most."""
-    leaf_size: int = 100
+    leaf_size: Annotated[int, Range(32, 512, log=True)] = 100
     """Split a node with more labels than this."""
     depth: int = 3
     """Levels of nodes, the root among them; what is still too large then stays a leaf."""
-    label_space: Literal["input", "output", "both"] = "input"
+    label_space: Annotated[Literal["input", "output", "both"], Choices()] = "input"
     """Labels are alike when they share words ('input'), documents ('output') or 'both'."""
 
     of = "bonsai"

@@ -6,13 +6,13 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xmtc import store
-from xmtc.config import Settings
+from xmtc.config import Choices, Range, Settings
 from xmtc.dataset import Csr, Dataset, LabelIndex, align_labels, as_dataset
 from xmtc.decisions import combining
 from xmtc.decisions.calibration import Calibration, Method
@@ -37,13 +37,13 @@ class ConsensusSettings(Settings):
 
     members: tuple[str, ...] = ()
     """Model folders, and files of predictions that know documents by their ids."""
-    combine: Literal["learnt", "noisy-or", "average"] = "learnt"
+    combine: Annotated[Literal["learnt", "noisy-or", "average"], Choices()] = "learnt"
     """Weights learnt on the validation documents, 1 − Π(1 − p) as published, or the mean."""
     weights: tuple[float, ...] = ()
     """Of the average, one for each member; none means that all count alike."""
-    calibrate: Literal["isotonic", "platt", "none"] = "isotonic"
+    calibrate: Annotated[Literal["isotonic", "platt", "none"], Choices()] = "isotonic"
     """How members' scores are made probabilities on the validation documents before they are combined."""
-    depth: int = 50
+    depth: Annotated[int, Range(10, 100, log=True)] = 50
     """Labels that each member puts forward for a document."""
     complete: bool = False
     """Whether members are asked about labels that only others put forward; otherwise these count 0 with them."""

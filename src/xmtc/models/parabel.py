@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from xmtc.config import Range
 from xmtc.dataset import Csr
 from xmtc.labels.features import positive_features
 from xmtc.labels.tree import LabelTree, balanced_tree
@@ -15,7 +17,7 @@ from xmtc.models.linear_tree import LinearTreeModel, LinearTreeSettings
 class ParabelSettings(LinearTreeSettings):
     """Settings of parabel."""
 
-    leaf_size: int = 256
+    leaf_size: Annotated[int, Range(32, 1024, log=True)] = 256
     """Labels in a leaf, about. Larger leaves are more accurate and slower."""
     fan_out: int = 256
     """Children of an inner node, at most: the tree is as shallow as that allows."""

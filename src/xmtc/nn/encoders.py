@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import cast
+from typing import Annotated, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from xmtc.config import Settings
+from xmtc.config import Range, Settings
 
 SHUT = -100.0
 """Added to the input gate at padding: nothing enters, and the state stays zero until the text begins."""
@@ -23,11 +23,11 @@ SHUT = -100.0
 class LstmSettings(Settings):
     """A bidirectional LSTM over the words."""
 
-    units: int = 256
+    units: Annotated[int, Range(128, 512, log=True)] = 256
     """Units in each direction."""
-    word_dropout: float = 0.2
+    word_dropout: Annotated[float, Range(0, 0.5)] = 0.2
     """Share of the embedding's numbers that are left out in training."""
-    dropout: float = 0.5
+    dropout: Annotated[float, Range(0.2, 0.7)] = 0.5
     """Share of the states' numbers that are left out in training."""
 
     of = "encoder"
@@ -41,7 +41,7 @@ class LstmSettings(Settings):
 class PooledLstmSettings(LstmSettings):
     """A bidirectional LSTM whose states are pooled: the largest value of each unit."""
 
-    hidden: int = 256
+    hidden: Annotated[int, Range(128, 1024, log=True)] = 256
     """Units of the layer after pooling."""
 
     def check(self) -> None:
@@ -55,15 +55,15 @@ class ConvolutionSettings(Settings):
 
     windows: tuple[int, ...] = (2, 4, 8)
     """Words that a filter sees; each width has filters of its own."""
-    filters: int = 128
+    filters: Annotated[int, Range(64, 512, log=True)] = 128
     """Filters of each width."""
-    pools: int = 8
+    pools: Annotated[int, Range(2, 32, log=True)] = 8
     """Parts of the text of which each filter keeps its largest value."""
-    hidden: int = 512
+    hidden: Annotated[int, Range(256, 1024, log=True)] = 512
     """Units of the narrow layer."""
-    word_dropout: float = 0.25
+    word_dropout: Annotated[float, Range(0, 0.5)] = 0.25
     """Share of the embedding's numbers that are left out in training."""
-    dropout: float = 0.5
+    dropout: Annotated[float, Range(0.2, 0.7)] = 0.5
     """Share of the narrow layer's numbers that are left out in training."""
 
     of = "encoder"

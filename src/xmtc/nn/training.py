@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from xmtc.config import Settings
+from xmtc.config import Range, Settings
 from xmtc.errors import XmtcError
 from xmtc.nn.adam import Adam, Clipping
 from xmtc.nn.attention import LabelAttention
@@ -46,7 +46,7 @@ class TrainingSettings(Settings):
     """Times that every document is seen, at most."""
     batch: int | Literal["auto"] = "auto"
     """Documents in a step; 'auto' is a two-hundredth of them, from 16 to 128."""
-    learning_rate: float = 1e-3
+    learning_rate: Annotated[float, Range(3e-4, 3e-3, log=True)] = 1e-3
     """Adam's rate."""
     warm_up: int = 0
     """Steps over which the rate rises to its full value."""
@@ -72,7 +72,7 @@ class TrainingSettings(Settings):
     """Time between checkpoints, from which a training that was killed goes on."""
     lengths: int = 8
     """Lengths that texts are padded to."""
-    skipped_words: float = 0.0
+    skipped_words: Annotated[float, Range(0, 0.5)] = 0.0
     """Share of a text's words that are skipped, others each time it is seen, so that texts are not learnt by heart."""
 
     of = "training"

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from xmtc.config import Settings
+from xmtc.config import Choices, Range, Settings
 from xmtc.dataset import Csr
 from xmtc.explanation import TokenEvidence
 from xmtc.parallel import run_parallel
@@ -41,17 +41,17 @@ class TextSettings(Settings):
     """Treat upper- and lower-case letters alike."""
     min_token_length: int = 2
     """Leave out words with fewer characters."""
-    min_df: int = 2
+    min_df: Annotated[int, Range(1, 5)] = 2
     """Keep a feature that at least this many training documents hold."""
     max_features: int = 200_000
     """Keep at most this many features, the most widespread ones."""
-    word_ngrams: int = 1
+    word_ngrams: Annotated[int, Range(1, 2)] = 1
     """Longest sequence of words that makes a feature of its own."""
-    char_ngrams: tuple[int, ...] = ()
+    char_ngrams: Annotated[tuple[int, ...], Choices((), (3, 5))] = ()
     """Shortest and longest character sequence within words, such as [3, 5]; empty for none."""
     sublinear: bool = True
     """Count a word that occurs n times as 1 + ln n."""
-    idf: Literal["smooth", "plain"] = "smooth"
+    idf: Annotated[Literal["smooth", "plain"], Choices()] = "smooth"
     """Weight of a word in df of N documents: 'smooth' 1 + ln((1+N)/(1+df)), 'plain' ln((1+N)/df)."""
 
     of = "text"

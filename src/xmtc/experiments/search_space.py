@@ -1,0 +1,174 @@
+"""What a search over settings is to do: the model it starts from, what it may change and how that is measured."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmtc import config, metrics
+from xmtc.config import Choices, Range, Settings
+from xmtc.errors import ConfigError, nearest, shown
+from xmtc.evaluation import KS
+from xmtc.models.base import Model
+from xmtc.recipes import find_recipe
+from xmtc.registry import model_class
+
+MANY = 50
+"""From this factor between its ends on, a range that nobody declared is searched by factors."""
+OF_TEXT = "text."
+"""Settings of how text becomes features, which documents that come as features do not need."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search that is decided but not begun."""
+
+    model: str
+    start: Settings
+    """What the first trial is: the defaults, a recipe's settings, and what the user fixed."""
+    space: dict[str, Range | Choices]
+    measure: str = "nDCG@5"
+    trials: int = 30
+    minutes: float | None = None
+    named: tuple[str, ...] = ()
+    """What the user asked to search."""
+
+    def settings(self, found: Mapping[str, Any]) -> Settings:
+        """All settings of a trial."""
+        changed: Settings = config.changed(self.start, found)
+        return changed
+
+    def new_model(self, found: Mapping[str, Any]) -> Model:
+        return model_class(self.model)(**config.to_mapping(self.settings(found)))
+
+    def start_values(self) -> dict[str, Any]:
+        """Of the settings that are searched."""
+        values = config.flat(config.to_mapping(self.start))
+        return {name: values[name] for name in self.space}
+
+    def without_text(self) -> Search:
+        """The same for documents that come as features."""
+        kept = {n: each for n, each in self.space.items() if not n.startswith(OF_TEXT) or n in self.named}
+        if not kept:
+            raise ConfigError(f"all that is searched of {self.model} is how text is read, and these are features.")
+        return replace(self, space=kept)
+
+    def to_json(self) -> dict[str, Any]:
+        """What has to be equal for trials of an earlier run to be trials of this search."""
+        tried = {name: asdict(each) for name, each in self.space.items()}
+        told = {"model": self.model, "settings": config.to_mapping(self.start), "search": tried}
+        found: dict[str, Any] = json.loads(json.dumps({**told, "measure": self.measure}))
+        return found
+
+
+def decide(
+    name: str,
+    *,
+    recipe: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    search: Sequence[str] = (),
+    measure: str = "nDCG@5",
+    trials: int = 30,
+    minutes: float | None = None,
+) -> Search:
+    """Settle what is searched: what the settings declare, or what `search` names; never what `settings` fix."""
+    recipe_name, recipe_settings = (None, {}) if recipe is None else config.read_recipe(find_recipe(recipe))
+    kind = model_class(name)
+    if recipe_name is not None and recipe_name != name:
+        raise ConfigError(f"{recipe}: is a recipe for {recipe_name}, not for {name}. Leave out one of them.")
+    start: Settings = kind(**config.merge(recipe_settings, settings or {})).config
+    fixed = list(config.flat(config.merge(settings or {})))
+    space = _named_space(start, search) if search else config.space(start)
+    for each in fixed:
+        if search and each in space:
+            raise ConfigError(f"'{each}' is both fixed with --set and searched. Leave out one of them.")
+        space.pop(each, None)
+    if not space:
+        none = "no settings to search" if not config.table(start) else "nothing left to search"
+        raise ConfigError(f"{name} has {none}. Choose another model, or name a setting: --search KEY=LOW..HIGH")
+    if measure not in (known := measures()):
+        raise ConfigError(f"no measure '{shown(measure)}'.{nearest(measure, known)} Known: {', '.join(known)}.")
+    if trials < 1:
+        raise ConfigError(f"'trials' must be an integer ≥ 1. Got {trials}.")
+    if minutes is not None and not 0 < minutes < 1e6:
+        raise ConfigError(f"'minutes' must be a number > 0. Got {minutes:g}.")
+    return Search(name, start, space, measure, trials, minutes, tuple(space) if search else ())
+
+
+def measures() -> list[str]:
+    """What an evaluation tells, by name."""
+    found, truth = np.zeros((1, 1), dtype=np.int64), sp.csr_array(np.ones((1, 1)))
+    return [*metrics.evaluate(found, truth, KS, np.ones(1)), *metrics.evaluate_sets(found, truth, KS)]
+
+
+def _named_space(start: Settings, search: Sequence[str]) -> dict[str, Range | Choices]:
+    """KEY, a group of them, KEY=[a, b] or KEY=LOW..HIGH, each refused in words where it makes no sense."""
+    declared, known = config.space(start), [row.name for row in config.table(start)]
+    space: dict[str, Range | Choices] = {}
+    for words in search:
+        key, equals, text = (part.strip() for part in words.partition("="))
+        group = [name for name in known if name.startswith(f"{key}.")]
+        if key not in known and not (group and not equals):
+            raise ConfigError(
+                f"--search {shown(words)}: {start.of} has no setting '{shown(key)}'.{nearest(key, known)} "
+                f"See: xmtc models {start.of}"
+            )
+        if equals:
+            space[key] = _written(start, key, text, declared.get(key))
+            continue
+        names = [name for name in group if name in declared] or [key]
+        found = {name: each for name in names if (each := declared.get(name) or _every(start, name))}
+        if not found:
+            raise ConfigError(f"--search {key}: nothing says what to try. Write --search {key}=LOW..HIGH or {key}=[…].")
+        space |= found
+    return space
+
+
+def _every(start: Settings, name: str) -> Choices | None:
+    """All values of a setting whose type names them."""
+    values = config.named_values(config.field_type(start, name))
+    return Choices(*values) if values else None
+
+
+def _written(start: Settings, key: str, text: str, declared: Range | Choices | None) -> Range | Choices:
+    """LOW..HIGH or [a, b, …]; all of them have to be values that the setting can take."""
+    _, dots, _ = text.partition("..")
+    values = _ends(text) if dots else _listed(text)
+    if not values:
+        raise ConfigError(f"--search {key}={shown(text)}: not a range. Write {key}=LOW..HIGH or {key}=[a, b].")
+    plain = [config.flat(config.to_mapping(config.changed(start, {key: value})))[key] for value in values]
+    if not dots:
+        return Choices(*{json.dumps(value): value for value in plain}.values())
+    least, most = plain
+    if not least < most:
+        raise ConfigError(f"--search {key}={shown(text)}: holds nothing. Write the lower end first.")
+    by_factors = declared.log if isinstance(declared, Range) else least > 0 and most >= MANY * least
+    return config.fitted(Range(least, most, by_factors and least > 0), config.field_type(start, key))
+
+
+def _ends(text: str) -> list[Any]:
+    """Of LOW..HIGH; none where one of them is no number."""
+    try:
+        ends = [tomllib.loads(f"value = {end}")["value"] for end in text.split("..")]
+    except tomllib.TOMLDecodeError:
+        return []
+    numbers = all(isinstance(end, (int, float)) and not isinstance(end, bool) for end in ends)
+    return ends if numbers and len(ends) == 2 else []
+
+
+def _listed(text: str) -> list[Any]:
+    """[1, 2] as TOML has it, or [plain, smooth], whose words need no quotes here."""
+    if not (text.startswith("[") and text.endswith("]")):
+        return []
+    try:
+        return list(tomllib.loads(f"value = {text}")["value"])
+    except tomllib.TOMLDecodeError:
+        words = [word.strip().strip("\"'") for word in text[1:-1].split(",")]
+        return [word for word in words if word]
