@@ -245,7 +245,7 @@ def statistics_table(records: Sequence[DatasetRecord]) -> Table | None:
         values = [_at(record.statistics, *path) for record in described]
         told = (NOTHING if value is None else f"{times * value:{form}}" for value in values)
         rows.append(Row(name, tuple(Entry(words) for words in told)))
-    return Table("The data sets", "", tuple(record.name for record in described), tuple(rows))
+    return Table("The data sets", "statistic", tuple(record.name for record in described), tuple(rows))
 
 
 _QUANTILES = {"0": "least", "25": "25 %", "50": "median", "75": "75 %", "95": "95 %", "100": "most"}

@@ -200,6 +200,8 @@ def _dataset(report: Report, part: DatasetPart, place: str) -> list[str]:
     parts += _folded("All measures", _table(part.measures, report))
     if "rare" in headings:
         parts += [heading("rare"), *_pictures(figures.group_pictures(part))]
+        if part.groups and len(part.runs) > figures.MOST_SERIES:
+            parts.append(_faint(f"Drawn are the best {figures.MOST_SERIES} models; the tables have all."))
         parts += [line for table in part.groups[:1] for line in _table(table, report)]
         for table in part.groups[1:]:
             parts += _folded(table.caption, _table(table, report))

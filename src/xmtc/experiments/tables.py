@@ -172,8 +172,8 @@ def _seeds(runs: Sequence[Runs]) -> str:
 
 
 def beside_table(runs: Sequence[Runs], published: Mapping[str, Sequence[Figure]]) -> Table | None:
-    """Each model against published figures of the same method: ours, theirs, and how much ours is higher."""
-    pairs = [(each, figure) for each in runs for figure in published.get(each.model, ())]
+    """Each model against figures of the same method that are not in doubt: ours, theirs, how much ours is higher."""
+    pairs = [(each, figure) for each in runs for figure in published.get(each.model, ()) if not figure.source.doubt]
     measures = _known(RANKED, [figure.metrics for _, figure in pairs])
     if not measures:
         return None
@@ -186,7 +186,7 @@ def beside_table(runs: Sequence[Runs], published: Mapping[str, Sequence[Figure]]
             gap = NOTHING if math.isnan(ours - theirs) else f"{100 * (ours - theirs):+.2f}".replace("-", "−")
             entries += [Entry(_percent(ours)), Entry(_percent(theirs)), Entry(gap)]
         rows.append(Row(each.model, tuple(entries), figure))
-    return Table("Ours beside figures of the same method by others, %", "model", columns, tuple(rows))
+    return Table("Ours beside figures of the same method by others, %", "ours / theirs", columns, tuple(rows))
 
 
 def measures_table(runs: Sequence[Runs]) -> Table:

@@ -78,6 +78,11 @@ def scatter(title: str, spots: Sequence[Spot], *, below: str, beside: str) -> st
                 f'<text class="name" x="{box.left:.1f}" y="{box.bottom - 3:.1f}" font-size="12" fill="{INK}" '
                 f'stroke="#ffffff" stroke-width="3" paint-order="stroke">{safe(name)}</text>'
             )
+    if missing := sum(box is None for box in boxes):
+        parts.append(
+            f'<text x="{_LEFT + _WIDTH}" y="20" font-size="11" text-anchor="end" fill="{FAINT}">'
+            f"{missing} name{'' if missing == 1 else 's'} without room</text>"
+        )
     told = f"{beside} against {below}, logarithmic: " + "; ".join(
         f"{spot.name} {spot.worth:.2f} at {spot.cost:,.4g}" for spot in spots
     )
