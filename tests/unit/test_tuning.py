@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from unittest import mock
 
 import numpy as np
@@ -70,8 +70,12 @@ class Fake(Model):
     Config = FakeSettings
     can = frozenset({"text"})
     before: Callable[[Fake, Dataset], None] = staticmethod(lambda model, train: None)
+    seen: ClassVar[list[tuple[int, int | None, bool]]] = []
+    """Of each training: documents to learn from, to make choices on, and whether a finished part was there."""
 
     def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
+        Fake.seen.append((len(train), None if valid is None else len(valid), run.workspace.has("part")))
+        run.workspace.save("part", {"nothing": np.zeros(1)})
         Fake.before(self, train)
         for epoch in range(4):
             run.workspace.log({"member": 0, "epoch": epoch, "score": goodness(self.config) * (epoch + 1) / 4})
@@ -98,6 +102,7 @@ class Fake(Model):
 @pytest.fixture(autouse=True)
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.MODELS, "fake", Entry(f"{__name__}:Fake", preference=-1))
+    Fake.seen.clear()
 
 
 def documents(count: int = 900) -> tuple[Dataset, None]:
@@ -206,12 +211,22 @@ class TestSearch:
         assert len(search(out, minutes=1e-9, refit=False).trials) == 1  # the start, whatever it takes
         assert len(search(out, minutes=1e-9, refit=False, resume=True).trials) == 1
         assert len(search(out, trials=3, minutes=10, refit=False, resume=True).trials) == 3
+        first, *rest = (out / "trials.jsonl").read_text().splitlines()
+        longer = json.dumps({**json.loads(first), "seconds": 600.0})
+        (out / "trials.jsonl").write_text("\n".join([longer, *rest]) + "\n")
+        assert len(search(out, trials=5, minutes=10, refit=False, resume=True).trials) == 3
+        assert len(search(out, trials=5, minutes=11, refit=False, resume=True).trials) == 5
 
     def test_documents_that_are_given_are_measured_on(self, tmp_path: Path) -> None:
         given = as_dataset(["0 of 0", "1 of 1"], [["label 0"], ["label 1"]])
-        found = search(tmp_path / "s", 2, documents=lambda: (documents()[0], given), refit=False)
+        found = search(tmp_path / "s", 2, documents=lambda: (documents()[0], given))
         assert found.measured == 2
         assert not found.split_off
+        assert Fake.seen == [(900, 2, False)] * 3  # two trials and the model
+
+    def test_documents_that_were_split_off_are_kept_from_the_model(self, tmp_path: Path) -> None:
+        search(tmp_path / "s", 2)
+        assert Fake.seen == [(700, None, False), (700, None, False), (900, None, False)]
 
     @pytest.mark.parametrize(("count", "size"), [(60, 20), (900, 200), (4000, 400), (2, 0)])
     def test_documents_that_are_split_off(self, tmp_path: Path, count: int, size: int) -> None:
@@ -278,7 +293,9 @@ class TestRefit:
             search(out, 4)
         assert (out / "model.work").exists()
         before_resume = lines(out)
+        Fake.seen.clear()
         found = search(out, 4, resume=True)
+        assert Fake.seen == [(900, None, True)]  # went on with what was finished
         assert lines(out) == before_resume
         assert not (out / "model.work").exists()
         assert read_manifest(out / "model")["settings"] == {**found.best.settings, "other": 1}
@@ -370,6 +387,13 @@ class TestProposals:
             assert settings["c"] in ([], [3, 5])
             assert settings not in [trial.settings for trial in trials]
             trials.append(Trial(number, COMPLETE, settings, settings["x"], 1.0))
+
+    def test_they_gather_where_scores_were_high(self) -> None:
+        values = [round(x, 4) for x in np.random.default_rng(0).random(25)]
+        trials = [Trial(n, COMPLETE, {"x": x}, 1 - abs(x - 0.3), 1.0) for n, x in enumerate(values)]
+        found = [proposed({"x": SPACE["x"]}, trials, seed) for seed in range(12)]
+        distances = [abs(settings["x"] - 0.3) for settings in found if settings is not None]
+        assert np.mean(distances) < 0.12  # 0.29 at random
 
     def test_a_start_outside_its_range_does_no_harm(self) -> None:
         start = Trial(0, COMPLETE, {"x": "auto", "n": 50, "c": [1, 2]}, 0.5, 1.0)
