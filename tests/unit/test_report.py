@@ -191,6 +191,7 @@ def test_a_model_that_did_not_run_everywhere_has_no_p_value_with_too_few_results
     }
     (ranks, p_values), _ = rank_tables(by_dataset)
     assert texts(ranks) == {"o": ["1.00", "3"], "n": ["1.50", "6"], "m": ["2.50", "6"]}
+    assert best(ranks) == {"o": [], "n": ["average rank"], "m": []}  # o has half the results
     assert texts(p_values)["o"] == ["", "–", "–"]
     assert texts(p_values)["m"] == ["–", p_told(2 / 64), ""]
 

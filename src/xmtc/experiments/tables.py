@@ -221,10 +221,14 @@ def rank_tables(by_dataset: Mapping[str, Sequence[Runs]]) -> tuple[list[Table], 
     counts = {model: sum(not math.isnan(line[at]) for line in lines) for at, model in enumerate(models)}
     models = [model for model in models if counts[model]]
     models.sort(key=lambda model: (round(ranks[model], 9), model))
-    rows = [Row(model, (Entry(f"{ranks[model]:.2f}"), Entry(str(counts[model])))) for model in models]
-    least = min(ranks[model] for model in models)
+    everywhere = [model for model in models if counts[model] == len(lines)]
+    least = min((ranks[model] for model in everywhere), default=None)  # ranks over other results are no match
     rows = [
-        replace(row, entries=(replace(row.entries[0], best=ranks[row.name] == least), row.entries[1])) for row in rows
+        Row(
+            model,
+            (Entry(f"{ranks[model]:.2f}", model in everywhere and ranks[model] == least), Entry(str(counts[model]))),
+        )
+        for model in models
     ]
     table = Table("Average rank by P@1, P@3 and P@5", "model", ("average rank", "results"), tuple(rows))
     columns = {model: [line[at] for line in lines] for at, model in enumerate(list(ranks)) if model in models}

@@ -1,7 +1,8 @@
 """What a result costs as an SVG picture: a named point for each model, its cost across, logarithmic, its worth upright.
 
 Names stand beside their points where there is room: no name lies on another or on a point, and one that has to stand
-away from its point is joined to it by a line. A point far below all others stands at the lower edge, with an arrow.
+away from its point is joined to it by a line. Points far below all others stand beneath a dashed line, with an arrow
+and their value.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from xmtc.pictures.sheet import FAINT, INK, axes, even, grid, logarithmic, marke
 
 _WIDTH, _LEFT, _RIGHT, _TOP = 340, 58, 18, 36
 _LETTER, _LINE = 6.4, 13  # width and height of a letter, about
+_BENEATH = 24  # the height of the strip for points far below
 _NEAR = 9  # from the point to its name
 _FAR = (0, 14, 28, 44, 62, 82)
 
@@ -53,13 +55,17 @@ def scatter(title: str, spots: Sequence[Spot], *, below: str, beside: str) -> st
     height = 200 + 9 * max(len(spots) - 8, 0)
     bottom = _TOP + height
     floor = _floor([spot.worth for spot in spots])
+    base = bottom - (_BENEATH if any(spot.worth < floor for spot in spots) else 0)  # where the scale starts
     costs, worths = [spot.cost for spot in spots], [spot.worth for spot in spots if spot.worth >= floor]
     across = logarithmic(min(costs) / 1.8, max(costs) * 1.8, _WIDTH)
     room = 0.14 * (max(worths) - min(worths)) or max(0.05 * abs(max(worths)), 0.5)
     low = min(worths) - room
-    upright = even(max(low, 0.0) if min(worths) >= 0 else low, max(worths) + room, height)
+    upright = even(max(low, 0.0) if min(worths) >= 0 else low, max(worths) + room, base - _TOP)
     places = [
-        (_LEFT + across.place(spot.cost), bottom - (upright.place(spot.worth) if spot.worth >= floor else 10))
+        (
+            _LEFT + across.place(spot.cost),
+            base - upright.place(spot.worth) if spot.worth >= floor else bottom - _BENEATH / 2,
+        )
         for spot in spots
     ]
     names = [shown(spot.name, 26) + ("" if spot.worth >= floor else f" ↓ {spot.worth:.1f}") for spot in spots]
@@ -67,9 +73,11 @@ def scatter(title: str, spots: Sequence[Spot], *, below: str, beside: str) -> st
     boxes = placed(names, places, panel)
     parts = [
         f'<text x="{_LEFT}" y="20" font-size="13" font-weight="bold" fill="{INK}">{safe(shown(title, 46))}</text>',
-        *grid(upright.marks, _LEFT, bottom, _WIDTH),
+        *grid(upright.marks, _LEFT, base, _WIDTH),
         *axes(across.marks, _LEFT, bottom, _WIDTH, height, below=safe(below), beside=safe(beside)),
     ]
+    if base < bottom:
+        parts.append(f'<path d="M{_LEFT},{base}h{_WIDTH}" stroke="{FAINT}" stroke-dasharray="2 3"/>')
     for number, (spot, place, name, box) in enumerate(zip(spots, places, names, boxes, strict=True)):
         parts += _leader(place, box)
         parts.append(marker(number, *place, 4.2, spot.tip or f"{spot.name}: {spot.worth:.2f} at {spot.cost:,.4g}"))
@@ -90,7 +98,7 @@ def scatter(title: str, spots: Sequence[Spot], *, below: str, beside: str) -> st
 
 
 def _floor(worths: Sequence[float]) -> float:
-    """Below this, a point would press all others together, and stands at the lower edge with its value instead."""
+    """Below this, a point would press all others together."""
     best, middle = max(worths), sorted(worths)[len(worths) // 2]
     return best - max(5 * (best - middle), 0.15 * abs(best)) if len(worths) > 2 else min(worths)
 
