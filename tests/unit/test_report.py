@@ -75,7 +75,12 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Published:
         Figure("Wonder", "cooking", DUBIOUS, {"P@1": 0.99}),
     ]
     sources = {"paper": PAPER, "dubious": DUBIOUS}
-    found = Published(sources, {"cooking": PublishedSet("cooking", "Cooking")}, {"parabel": ("Parabel",)}, figures)
+    found = Published(
+        sources,
+        {"cooking": PublishedSet("cooking", "Cooking", 9000, note="Another split.")},
+        {"parabel": ("Parabel",)},
+        figures,
+    )
     monkeypatch.setattr(report_module, "published", lambda: found)
     return found
 
@@ -139,6 +144,7 @@ def test_published_figures_stand_beneath_ours_and_beside_the_same_method(known: 
     assert 'Parabel <span class="nowrap"><a href="#source-2" aria-label="source 2">[2]</a></span>' in html
     assert '<li id="source-2">A. Uthor. On &lt;Labels&gt;. CONF, 2019.' in html
     assert "Nobody could reach it." in html
+    assert "Others’ figures are on Cooking: 9,000 training documents. Another split." in html
     assert "from memory of the publication" in html
     assert "| Wonder \\[1\\] ? | 99.00 | – | – |" in text
     assert "| mine | **72.00** | – | **60.00** |" in text
@@ -346,6 +352,21 @@ def test_a_cell_of_another_form_is_refused(tmp_path: Path, changes: dict[str, An
 def test_damage_further_down_is_one_line_too(tmp_path: Path, changes: dict[str, Any]) -> None:
     put(tmp_path, [cell("a/m/0", **changes)])
     with pytest.raises(DataError, match=r"a\.json: damaged, or a cell of it is\."):
+        collected([tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"noise": "much"}, r"a\.json: damaged, 'noise' is amiss\."),
+        ({"overlap": {}}, r"a\.json: damaged, 'overlap' is amiss\."),
+        ({"overlap": [{"models": ["m", "n"]}]}, r"a\.json: damaged, or a cell of it is\."),
+        ({"statistics": {"documents": "many"}}, r"datasets: damaged, or a cell of it is\."),
+    ],
+)
+def test_damaged_data_sets(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    put(tmp_path, [cell("a/m/0"), cell("a/n/0")], [DatasetRecord("a", **changes)])
+    with pytest.raises(DataError, match=words):
         collected([tmp_path])
 
 

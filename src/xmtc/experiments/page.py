@@ -195,7 +195,7 @@ def _dataset(report: Report, part: DatasetPart, place: str) -> list[str]:
     def heading(key: str) -> str:
         return f'<h4 id="{place}-{key}">{headings[key]}</h4>'
 
-    parts += [heading("accuracy"), *_table(part.accuracy, report)]
+    parts += [heading("accuracy"), *_table(part.accuracy, report), *_published(part)]
     parts += _table(part.beside, report)
     parts += _folded("All measures", _table(part.measures, report))
     if "rare" in headings:
@@ -221,6 +221,16 @@ def _dataset(report: Report, part: DatasetPart, place: str) -> list[str]:
     parts.append(heading("cells"))
     parts += _cells([cell for runs in part.runs for cell in runs.cells])
     return [*parts, *([_faint(" ".join(part.missing))] if part.missing else [])]
+
+
+def _published(part: DatasetPart) -> list[str]:
+    """The data set that others measured on, to be held against ours."""
+    if (found := part.published) is None:
+        return []
+    sizes = [("training documents", found.train), ("test documents", found.test), ("labels", found.labels)]
+    told = [f"{count:,} {what}" for what, count in sizes if count is not None]
+    words = f"Others’ figures are on {found.name}{': ' if told else ''}{', '.join(told)}."
+    return [_faint(f"{words} {found.note}".rstrip())]
 
 
 def _faint(words: str) -> str:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from xmtc.errors import DataError
 from xmtc.experiments import closer_tables, tables
-from xmtc.experiments.published import Figure, Published, Source, published
+from xmtc.experiments.published import Figure, Published, PublishedSet, Source, published
 from xmtc.experiments.records import CELL, Cell, DatasetRecord, Results, read_results
 from xmtc.experiments.tables import Runs, Table
 from xmtc.metrics import Reliability, ReliabilityBin
@@ -23,6 +23,8 @@ class DatasetPart:
     """All that is told of one data set of a suite."""
 
     record: DatasetRecord
+    published: PublishedSet | None
+    """As publications describe it, where figures of others stand beneath ours."""
     runs: list[Runs]
     """A model each, the best first."""
     accuracy: Table
@@ -107,23 +109,21 @@ def collected(folders: Sequence[Path]) -> Report:
 
 def _suite(results: Results, title: str, known: Published) -> SuitePart:
     for cell in results.cells:
-        _check(cell, results.folder)
+        _check_cell(cell, results.folder)
     by_dataset: dict[str, list[Cell]] = {}
     for cell in results.cells:
         by_dataset.setdefault(cell.name.dataset, []).append(cell)
     parts = []
     for name, cells in sorted(by_dataset.items()):
         record = results.datasets.get(name, DatasetRecord(name))
-        try:
+        place = results.folder / "datasets" / f"{name}.json"
+        _check(record, _RECORD_SHAPES, place)
+        with _sound(place):
             parts.append(_dataset(record, tables.runs_of(cells), known))
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            if isinstance(error, DataError):
-                raise
-            place = results.folder / "datasets" / f"{name}.json"
-            raise DataError(f"{place}: damaged, or a cell of it is. Copy or run it again.") from None
     plain = [part for part in parts if not part.record.noise]
     ranks, no_ranks = tables.rank_tables({part.name: part.runs for part in plain})
-    statistics = closer_tables.statistics_table([part.record for part in plain])
+    with _sound(results.folder / "datasets"):
+        statistics = closer_tables.statistics_table([part.record for part in plain])
     return SuitePart(results, title, parts, statistics, ranks, no_ranks, _study(results))
 
 
@@ -146,6 +146,7 @@ def _dataset(record: DatasetRecord, runs: list[Runs], known: Published) -> Datas
     reliabilities = {each.model: found for each in runs if (found := _reliability(each.first)) is not None}
     part = DatasetPart(
         record,
+        known.dataset(record.published_as) if figures else None,
         runs,
         accuracy=tables.accuracy_table(record.name, runs, figures),
         beside=tables.beside_table(runs, beside),
@@ -206,34 +207,48 @@ def _reliability(cell: Cell) -> Reliability | None:
     return Reliability(k, float(error), tuple(ReliabilityBin(**each) for each in found["bins"]))
 
 
-_SHAPES: Mapping[str, Any] = {
-    "metrics": dict,
-    "settings": dict,
-    "seconds": dict,
-    "memory": dict,
-    "machine": dict,
-    "groups": dict,
-    "tail": dict,
-    "facts": dict,
-    "reliability": dict | None,
-    "threshold": dict | None,
+_CELL_SHAPES: Mapping[str, Any] = {
+    **dict.fromkeys(("metrics", "settings", "seconds", "memory", "machine", "groups", "tail", "facts"), dict),
+    **dict.fromkeys(("reliability", "threshold"), dict | None),
+    **dict.fromkeys(("kind", "command", "finished"), str),
     "model_bytes": int | None,
     "documents": int,
-    "kind": str,
-    "command": str,
-    "finished": str,
+}
+_RECORD_SHAPES: Mapping[str, Any] = {
+    **dict.fromkeys(("about", "published_as"), str),
+    **dict.fromkeys(("statistics", "noise"), dict),
+    "overlap": list,
 }
 
 
-def _check(cell: Cell, folder: Path) -> None:
+def _check_cell(cell: Cell, folder: Path) -> None:
     """Refuse a cell whose parts are not of the kinds that we are about to count with."""
-    wrong = [name for name, kind in _SHAPES.items() if not isinstance(getattr(cell, name), kind)]
+    place = cell.name.within(folder) / CELL
+    _check(cell, _CELL_SHAPES, place)
     for name in ("metrics", "seconds", "memory"):
-        values = getattr(cell, name)
-        if isinstance(values, dict) and not all(_is_number(value) for value in values.values() if value is not None):
-            wrong.append(name)
-    if wrong:
-        raise DataError(f"{cell.name.within(folder) / CELL}: damaged, '{wrong[0]}' is amiss. Copy or run it again.")
+        if not all(value is None or _is_number(value) for value in getattr(cell, name).values()):
+            raise _amiss(place, name)
+
+
+def _check(found: Cell | DatasetRecord, shapes: Mapping[str, Any], place: Path) -> None:
+    for name, kind in shapes.items():
+        if not isinstance(getattr(found, name), kind):
+            raise _amiss(place, name)
+
+
+def _amiss(place: Path, name: str) -> DataError:
+    return DataError(f"{place}: damaged, '{name}' is amiss. Copy or run it again.")
+
+
+@contextmanager
+def _sound(place: Path) -> Iterator[None]:
+    """What is found amiss further down is a user's damaged file, not a mistake of ours."""
+    try:
+        yield
+    except DataError:
+        raise
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        raise DataError(f"{place}: damaged, or a cell of it is. Copy or run it again.") from None
 
 
 def _is_number(value: object) -> bool:
