@@ -30,7 +30,7 @@ def group_value(ties: str, at: int, what: str) -> Take:
     """What a cell found of a frequency group: its AUC or AUPR."""
 
     def take(cell: Cell) -> float | None:
-        groups = cell.groups.get(ties, [])
+        groups = cell.groups.get(ties) or []
         return groups[at][what] if at < len(groups) else None
 
     return take

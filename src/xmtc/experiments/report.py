@@ -204,7 +204,11 @@ def _reliability(cell: Cell) -> Reliability | None:
     if found is None or error is None or not found.get("bins"):
         return None
     k = next(int(name.removeprefix("ECE@")) for name in found if name.startswith("ECE@"))
-    return Reliability(k, float(error), tuple(ReliabilityBin(**each) for each in found["bins"]))
+    shares = ("confidence", "accuracy", "lowest", "highest")
+    bins = [ReliabilityBin(int(each["count"]), *(float(each[name]) for name in shares)) for each in found["bins"]]
+    if not all(-1e-6 <= getattr(each, name) <= 1 + 1e-6 for each in bins for name in shares):
+        raise ValueError("scores and shares are between 0 and 1")
+    return Reliability(k, float(error), tuple(bins))
 
 
 _CELL_SHAPES: Mapping[str, Any] = {
@@ -247,7 +251,7 @@ def _sound(place: Path) -> Iterator[None]:
         yield
     except DataError:
         raise
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError):
         raise DataError(f"{place}: damaged, or a cell of it is. Copy or run it again.") from None
 
 

@@ -25,6 +25,8 @@ RANKED = ("P@1", "P@3", "P@5")
 FEWEST_ROWS = 6
 """Of results that two models are compared on: with five, no exact two-sided signed rank test falls below 0.05."""
 NOTHING = "–"
+MOST = 2**53
+"""No measure, count or time is larger; what is, or is not a number, counts as not there."""
 Take = Callable[[Cell], float | None]
 """A number of a cell; None where it has none."""
 
@@ -69,7 +71,7 @@ class Runs:
     def values(self, take: Take) -> list[float]:
         """A number of each cell, as far as they have it."""
         found = (take(cell) for cell in self.cells)
-        return [float(value) for value in found if value is not None and math.isfinite(value)]
+        return [float(value) for value in found if value is not None and abs(value) <= MOST]
 
     def mean(self, measure: str) -> float:
         """NaN where no cell has it."""
