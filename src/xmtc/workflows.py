@@ -107,7 +107,7 @@ def train(
 
     def documents() -> tuple[Dataset, Dataset | None]:
         files = (train_file, *([] if valid_file is None else [valid_file]))
-        found = _labelled(
+        found = read_labelled(
             *(files, options),
             vocabulary=vocabulary,
             language=language,
@@ -152,7 +152,7 @@ def train_on(
     return decided.model
 
 
-def _labelled(files: Sequence[str | Path], options: ReadOptions | None, **how: Any) -> list[Dataset]:
+def read_labelled(files: Sequence[str | Path], options: ReadOptions | None, **how: Any) -> list[Dataset]:
     """Files of documents with labels, all with as many features as the first."""
     found: list[Dataset] = []
     for path in files:
@@ -174,12 +174,13 @@ def _fingerprint(model: Model, documents: Dataset, valid: Dataset | None, runtim
         "seed": runtime.seed,
         "number of processes": runtime.world_size,
         "precision": runtime.precision,
-        "training data": _digest(documents),
-        "validation data": None if valid is None else _digest(valid),
+        "training data": data_digest(documents),
+        "validation data": None if valid is None else data_digest(valid),
     }
 
 
-def _digest(documents: Dataset) -> str:
+def data_digest(documents: Dataset) -> str:
+    """A hash of documents, their labels and ids."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update("\0".join(documents.document_ids()).encode())
     if documents.has_text:

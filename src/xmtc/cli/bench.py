@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -67,7 +68,8 @@ def bench(
         return
     suite = read_suite(words[0])
     runtime = make_runtime(threads, device=device, precision=precision)
-    run_suite(suite, out, data, words[0], only or [], runtime, force=force, keep_models=keep_models)
+    command = shlex.join(["xmtc", "bench", words[0], "--data", "DATA"])
+    run_suite(suite, out, data, command, only or [], runtime, force=force, keep_models=keep_models)
     say(f"Next: xmtc report {out} --out report.html")
 
 
@@ -75,7 +77,7 @@ def run_suite(
     suite: Suite,
     out: Path,
     data: Path,
-    asked: str,
+    command: str,
     only: list[str],
     runtime: Runtime,
     *,
@@ -87,12 +89,12 @@ def run_suite(
     from xmtc.experiments.bench import open_bench, run_bench
     from xmtc.experiments.suites import chosen
 
-    opened = open_bench(suite, out, data, asked)
+    opened = open_bench(suite, out, data, command)
     for line in opened.left_out:
         tell(f"left out: {line}")
     cells = chosen(opened.cells, only)
     if not cells:
-        raise DataError(f"{asked}: no cell can be run here. The lines above say why.")
+        raise DataError(f"{suite.name}: no cell can be run here. The lines above say why.")
     try:
         outcome = run_bench(
             *(opened, cells, CHILD),

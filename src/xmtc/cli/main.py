@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from xmtc import __version__
-from xmtc.cli import data
+from xmtc.cli import data, experiment
 from xmtc.cli.bench import bench
 from xmtc.cli.calibrate import calibrate
 from xmtc.cli.common import Device, ModelFolder, Threads, check_choice, check_writable, clean, make_runtime, say, tell
@@ -156,6 +156,7 @@ app.command()(calibrate)
 app.command()(report)
 app.command()(bench)
 app.add_typer(data.app)
+app.add_typer(experiment.app)
 
 
 @app.command()

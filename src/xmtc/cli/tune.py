@@ -83,7 +83,7 @@ def tune(
     def documents() -> tuple[Any, Any]:
         files = [train_file] if valid is None else [train_file, valid]
         how = {"vocabulary": labels, "language": language, "unknown_labels": unknown_labels}
-        found = workflows._labelled(files, options, progress=progress, **how)
+        found = workflows.read_labelled(files, options, progress=progress, **how)
         return found[0], found[1] if len(found) > 1 else None
 
     try:

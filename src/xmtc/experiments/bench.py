@@ -39,7 +39,7 @@ from xmtc.topk import TopK
 
 BEGUN = "begun.json"
 """What a cell that has been begun is made of."""
-OWN = (BENCH, "datasets", "cells", "made")
+OWN = (BENCH, "datasets", "cells", "made", "figure.svg", "table.md")
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class Bench:
     suite: Suite
     out: Path
     data: Path
-    asked: str
-    """The suite as the user named it."""
+    command: str
+    """What was typed, but for where the results go."""
     materials: dict[str, Material]
     cells: list[CellName]
     """Those that can be run here."""
@@ -67,7 +67,7 @@ class Outcome:
     failed: dict[CellName, str] = field(default_factory=dict)
 
 
-def open_bench(suite: Suite, out: Path, data: Path, asked: str) -> Bench:
+def open_bench(suite: Suite, out: Path, data: Path, command: str) -> Bench:
     """Find the data of a suite and see which of its cells can be run here."""
     if out.exists() and not out.is_dir():
         raise DataError(f"{out}: is a file. Name a folder.")
@@ -93,7 +93,7 @@ def open_bench(suite: Suite, out: Path, data: Path, asked: str) -> Bench:
             missing[name] = f"its member {lacking[0]} is left out"
     left_out += [f"{name}: {why}" for name, why in missing.items()]
     cells = [cell for cell in suite.cells() if cell.dataset in materials and cell.model not in missing]
-    return Bench(suite, out, data, asked, materials, cells, left_out)
+    return Bench(suite, out, data, command, materials, cells, left_out)
 
 
 def run_bench(
@@ -171,7 +171,7 @@ def _run_one(
     make_folder(folder)
     store.write_json(folder / BEGUN, made)
     order = Order(
-        bench.suite, cell, bench.data.resolve(), bench.out.resolve(), replace(runtime, seed=cell.seed), bench.asked
+        bench.suite, cell, bench.data.resolve(), bench.out.resolve(), replace(runtime, seed=cell.seed), bench.command
     )
     status, answer = _child(command, json.dumps(order.to_json()))
     try:
@@ -248,13 +248,13 @@ def describe_datasets(bench: Bench, progress: Progress) -> None:
 
 def _described(material: Material, progress: Progress) -> DatasetRecord:
     spec = material.spec
+    if spec.noise is not None:  # what it was made from is described where it is used as it is
+        noise = {"kind": spec.noise.kind, "rate": spec.noise.rate, "of": spec.made_from}
+        return DatasetRecord(material.name, spec.about, "", material.hashes, {}, noise)
     train, _ = material.documents(progress)
     count = None if train.features is None else int(train.features.shape[1])
     found = describe(train, material.test(count, progress), progress=progress)
-    noise = {} if spec.noise is None else {"kind": spec.noise.kind, "rate": spec.noise.rate, "of": spec.made_from}
-    return DatasetRecord(
-        material.name, spec.about, spec.published or material.name, material.hashes, found.to_json(), noise
-    )
+    return DatasetRecord(material.name, spec.about, spec.published or material.name, material.hashes, found.to_json())
 
 
 def overlaps(out: Path, cells: Sequence[CellName]) -> list[dict[str, Any]]:

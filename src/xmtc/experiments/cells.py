@@ -36,6 +36,8 @@ from xmtc.workspace import LOG, Workspace, log_beside
 
 USAGE = "usage.json"
 """What training took; it stands there once the model does."""
+WARM = 256
+"""Documents that are answered before time is taken."""
 MEMBERS = "members"
 """Answers of members that are files."""
 
@@ -49,8 +51,8 @@ class Order:
     data: Path
     out: Path
     runtime: Runtime
-    asked: str
-    """The suite as the user named it, for the command that reproduces the cell."""
+    command: str
+    """What was typed, but for where the results go: the start of what reproduces the cell."""
 
     @property
     def folder(self) -> Path:
@@ -65,7 +67,7 @@ class Order:
             "data": str(self.data),
             "out": str(self.out),
             "runtime": runtime,
-            "asked": self.asked,
+            "command": self.command,
         }
 
     @classmethod
@@ -78,7 +80,7 @@ class Order:
             Path(values["data"]),
             Path(values["out"]),
             Runtime(**{**runtime, "cache": cache}),
-            values["asked"],
+            values["command"],
         )
 
 
@@ -135,7 +137,7 @@ def run(order: Order, progress: Progress) -> Cell:
         model_bytes=_size(folder / MODEL),
         machine=machine(order.runtime),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
-        command=f"xmtc bench {order.asked} --data DATA --out DIR --only {cell}",
+        command=f"{order.command} --out DIR --only {cell}",
         groups=groups.to_json().get("groups", {}) if groups is not None else {},
         tail=told.get("tail", {}),
         reliability=told.get("reliability"),
@@ -212,6 +214,7 @@ def _measured(model: Model, test: Any, spec: Any, progress: Progress) -> tuple[E
     """All measures of the first labels, as `evaluate` has them, then those of frequency groups, which look deeper."""
     scope = Scope(spec.unknown_labels, *spec.propensity)
     tail = "score" in model.can and _has_tail(model, test)
+    model.predict(test.slice(0, WARM))  # what is loaded and compiled by the first answers is not what they take
     found = workflows.evaluate(model, test, replace(scope, tail=tail), progress=progress)
     labels = test.labels
     if int(labels.sum(axis=0).max()) < LEAST:

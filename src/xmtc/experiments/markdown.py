@@ -64,6 +64,11 @@ def _table(table: Table | None, report: Report) -> list[str]:
     return [*lines, ""]
 
 
+def markdown_table(table: Table) -> str:
+    """One table of our own results."""
+    return "\n".join(_table(table, Report([], [])))
+
+
 def _line(cells: Sequence[str], raw: bool = False) -> str:
     return f"| {' | '.join(cell if raw else _safe(cell) for cell in cells)} |"
 

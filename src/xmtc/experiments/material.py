@@ -38,7 +38,9 @@ class Material:
         """What has to be equal for results on it to be results on the same data."""
         spec = config.to_mapping(self.spec)
         shaping = ("planted", "format", "hold_out", "noise", "unknown_labels", "propensity")
-        return {"files": self.hashes, **{key: spec[key] for key in shaping}}
+        fields = {key: spec[key] for key in ("text_fields", "label_field", "id_field") if spec[key]}
+        separator = {} if self.spec.label_separator == ";" else {"label_separator": self.spec.label_separator}
+        return {"files": self.hashes, **{key: spec[key] for key in shaping}, **fields, **separator}
 
     def documents(self, progress: Progress = silent) -> tuple[Dataset, Dataset | None]:
         """Those to learn from, with noise where there is to be some, and those to make choices on."""
@@ -63,7 +65,15 @@ class Material:
         return self.documents(progress)[1]
 
     def _read(self, use: str, progress: Progress, feature_count: int | None = None) -> Dataset:
-        options = ReadOptions(file_format=self.spec.format, feature_count=feature_count)
+        spec = self.spec
+        options = ReadOptions(
+            file_format=spec.format,
+            text_fields=spec.text_fields or None,
+            label_field=spec.label_field or None,
+            id_field=spec.id_field or None,
+            label_separator=spec.label_separator,
+            feature_count=feature_count,
+        )
         unknown = "drop" if use != "train" and self.spec.unknown_labels == "drop" else "refuse"
         found = read(
             self.files[use], options, vocabulary=self.files.get("labels"), unknown_labels=unknown, progress=progress

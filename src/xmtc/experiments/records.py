@@ -159,6 +159,8 @@ def read_results(folder: Path) -> Results:
     datasets = {}
     for path in sorted((folder / "datasets").glob("*.json")):
         record = _made(DatasetRecord, _read(path), path)
+        if record.name != path.stem:
+            raise DataError(f"{path}: is of another data set. Copy or run it again.")
         datasets[record.name] = record
     cells = [read_cell(folder, name) for name in cell_names(folder)]
     return Results(folder, str(head.get("suite")), str(head.get("about", "")), head.get("study", {}), datasets, cells)

@@ -83,6 +83,14 @@ class DataSpec(Settings):
     """A made-up corpus in place of files."""
     format: str | None = None
     """Of the files, where they do not say it themselves."""
+    text_fields: tuple[str, ...] = ()
+    """Fields or columns that hold the text, where they are not called as usual."""
+    label_field: str = ""
+    """Field or column of the labels."""
+    id_field: str = ""
+    """Field or column of the document ids."""
+    label_separator: str = ";"
+    """What parts labels within one cell of a table."""
     optional: bool = False
     """Whether it is left out where its files are missing; else that is an error."""
     hold_out: float = 0.0
@@ -258,8 +266,8 @@ def _seeds(given: Any) -> tuple[int, ...]:
 
 
 def _dataset(name: str, values: Mapping[str, Any]) -> DataSpec:
-    groups = {"planted": PlantedSpec, "noise": NoiseSpec}
-    made = {
+    groups: dict[str, type[Settings]] = {"planted": PlantedSpec, "noise": NoiseSpec}
+    made: dict[str, Settings] = {
         key: config.from_mapping(kind, _section(f"datasets.{name}", key, values[key]))
         for key, kind in groups.items()
         if key in values

@@ -138,8 +138,8 @@ def _fingerprint(search: Search, train: Dataset, valid: Dataset | None, runtime:
         **search.to_json(),
         "seed": runtime.seed,
         "precision": runtime.precision,
-        "training data": workflows._digest(train),
-        "validation data": None if valid is None else workflows._digest(valid),
+        "training data": workflows.data_digest(train),
+        "validation data": None if valid is None else workflows.data_digest(valid),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -83,6 +83,7 @@ class AttentionXml(NeuralModel):
     name = "attention_xml"
     Config = AttentionXmlSettings
     can = frozenset({"text", "explain", "score"})
+    ablations: ClassVar = {**NeuralModel.ablations, "all-words": {"training.skipped_words": 0.0}}
 
     @property
     def _has_tree(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -69,6 +70,8 @@ class Model(ABC):
     Config: ClassVar[type[config.Settings]]
     can: ClassVar[frozenset[str]]
     """Of 'text', 'features', 'explain', 'update', 'score'."""
+    ablations: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """What can be taken away, or put back to what is published: name → settings."""
 
     def __init__(self, **settings: Any) -> None:
         plain = {key.replace("__", "."): value for key, value in settings.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from xmtc.config import Choices, Range
 from xmtc.dataset import Csr
@@ -44,6 +44,12 @@ class Bonsai(LinearTreeModel):
 
     name = "bonsai"
     Config = BonsaiSettings
+    ablations: ClassVar = {
+        "one-tree": {"trees": 1},
+        "published-edges": {"power": 2},
+        "labels-by-documents": {"label_space": "output"},
+        "labels-by-both": {"label_space": "both"},
+    }
 
     def _grow(self, rows: Csr, labels: Csr, seed: int, run: Run) -> LabelTree:
         keep, threads = self.config.label_features, run.runtime.threads

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -60,6 +60,7 @@ class Knn(Model):
 
     name = "knn"
     Config = KnnSettings
+    ablations: ClassVar = {"one-neighbour": {"neighbours": 1}, "equal-votes": {"power": 0.0}}
     can = frozenset({"text", "features", "explain", "score"})
 
     def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:

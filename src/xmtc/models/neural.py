@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -74,6 +74,12 @@ class NeuralModel(Model):
     """Word vectors, an encoder and a head; the settings `encoder` and `head` are each model's own."""
 
     can = frozenset({"text", "score"})
+    ablations: ClassVar = {
+        "random-vectors": {"vectors": "random"},
+        "frozen-vectors": {"frozen": True},
+        "no-dropout": {"encoder.dropout": 0.0, "encoder.word_dropout": 0.0},
+        "no-averaging": {"training.averaging": "none"},
+    }
     _sequences: WordSequences
     _members: list[Any]
     """What was trained from each seed: networks, unless a model says otherwise."""

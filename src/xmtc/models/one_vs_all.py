@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from xmtc.dataset import Dataset, as_dataset
 from xmtc.explanation import Explanation
@@ -37,6 +38,11 @@ class OneVsAll(ForestModel):
 
     name = "one_vs_all"
     Config = OneVsAllSettings
+    ablations: ClassVar = {
+        "nothing-pruned": {"prune": 0.0},
+        "logistic": {"loss": "logistic"},
+        "plain-counts": {"text.sublinear": False},
+    }
 
     def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
         self._features, rows = DocumentFeatures.fit(train, self.config.text, run.runtime, run.progress)

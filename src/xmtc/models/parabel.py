@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from xmtc.config import Range
 from xmtc.dataset import Csr
@@ -39,6 +39,13 @@ class Parabel(LinearTreeModel):
 
     name = "parabel"
     Config = ParabelSettings
+    ablations: ClassVar = {
+        "one-tree": {"trees": 1},
+        "binary-tree": {"fan_out": 2, "leaf_size": 100},  # as published
+        "published-edges": {"power": 2},
+        "logistic": {"loss": "logistic"},
+        "plain-counts": {"text.sublinear": False},
+    }
 
     def _grow(self, rows: Csr, labels: Csr, seed: int, run: Run) -> LabelTree:
         threads = run.runtime.threads

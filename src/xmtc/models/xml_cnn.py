@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from xmtc.models.neural import NeuralModel, NeuralSettings
 from xmtc.nn.encoders import Convolution, ConvolutionSettings, Encoder
@@ -27,6 +28,7 @@ class XmlCnn(NeuralModel):
 
     name = "xml_cnn"
     Config = XmlCnnSettings
+    ablations: ClassVar = {**NeuralModel.ablations, "one-pool": {"encoder.pools": 1}}
 
     def _encoder(self, width: int) -> Encoder:
         return Convolution(width, self.config.encoder)

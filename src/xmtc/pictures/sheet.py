@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import escape
@@ -14,6 +15,8 @@ FILL, LINE = "#8fb3d9", "#a33b12"
 INK, FAINT, GRID = "#222222", "#5c5c5c", "#e3e3e3"
 COLOURS = ("#2f6db3", "#a33b12", "#3b8256", "#7a5aa8", "#9a7410", "#2b8592", "#b24a7d", "#5f6670")
 DASHES = ("", "7 3", "2 3", "9 3 2 3")  # once the colours are used up
+_SIZE = re.compile(r'width="(\d+)" height="(\d+)"')
+_TITLE = re.compile(r"<title>(.*?)</title>")
 
 
 def sheet(title: str, width: int, height: int, parts: Sequence[str], description: str = "") -> str:
@@ -152,3 +155,17 @@ def named(name: str) -> str:
 def safe(text: str) -> str:
     """Text between tags or in an attribute."""
     return escape(text, {'"': "&quot;"})
+
+
+def below_each_other(pictures: Sequence[str]) -> str:
+    """Several SVG pictures as one."""
+    sizes = [[int(float(size)) for size in _SIZE.findall(each)[0]] for each in pictures]
+    placed, top = [], 0
+    for each, (_, height) in zip(pictures, sizes, strict=True):
+        placed.append(each.replace("<svg ", f'<svg y="{top}" ', 1).strip())
+        top += height
+    width = max(width for width, _ in sizes)
+    titles = [_TITLE.findall(each)[0] for each in pictures]
+    size = f'width="{width}" height="{top}" viewBox="0 0 {width} {top}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">'
+    return "\n".join([head, f"<title>{' and '.join(titles)}</title>", *placed, "</svg>", ""])

@@ -1,0 +1,268 @@
+"""The papers' studies as suites: labels made noisy, models with a part taken away, the rarest labels.
+
+A study is a suite that is put together here, run like any other, and told as one figure and the table behind it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from xmtc import config
+from xmtc.errors import ConfigError, UnsupportedError, shown
+from xmtc.experiments.records import Results
+from xmtc.experiments.suites import Suite, parsed
+from xmtc.experiments.tables import NOTHING, Entry, Row, Runs, Table, mean_of, runs_of, spread, with_best
+from xmtc.files import plain_name
+from xmtc.pictures.dots import dot_chart
+from xmtc.pictures.lines import line_chart
+from xmtc.pictures.sheet import below_each_other
+from xmtc.recipes import find_recipe
+from xmtc.registry import MODELS, model_class
+
+RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+KINDS = {"missing": "labels left out", "flip": "labels left out, and wrong ones given"}
+CLEAN = 0.2
+"""Part of the training documents that keeps its labels, to make choices on."""
+TAIL_CUTS = ("P@1", "P@10", "P@20")
+
+
+@dataclass(frozen=True)
+class Files:
+    """What a study is made on."""
+
+    train: Path
+    test: Path
+    valid: Path | None = None
+    labels: Path | None = None
+    reading: dict[str, Any] = field(default_factory=dict)
+    """How to read them, as a suite says it."""
+
+    @property
+    def name(self) -> str:
+        """A name for the data set: that of the file, or of its folder where the file is just called train."""
+        stem = plain_name(self.train).partition(".")[0]
+        name = self.train.resolve().parent.name if stem in ("train", "trn") else stem
+        return re.sub(r"[^A-Za-z0-9._+-]", "-", name).strip(".-_+") or "data"
+
+    def section(self) -> dict[str, Any]:
+        """As a suite says it."""
+        given = {"train": self.train, "valid": self.valid, "test": self.test, "labels": self.labels}
+        paths = {use: str(path.resolve()) for use, path in given.items() if path is not None}
+        return paths | self.reading
+
+
+def model_section(given: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """What a suite calls a model that is given by its name or by a recipe, and how it describes it."""
+    if given in MODELS:
+        return given, {"model": given, "settings": dict(settings)}
+    path = find_recipe(given)
+    name, _ = config.read_recipe(path)
+    if name is None:
+        raise ConfigError(f'{given}: does not say which model it is for. Add model = "NAME".')
+    place = given if Path(given) != path else str(path.resolve())
+    return name, {"model": name, "recipe": place, "settings": dict(settings)}
+
+
+def _models(models: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
+    sections = [model_section(given, settings) for given in models]
+    names = [name for name, _ in sections]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"model '{name}' is named twice. Name each once, or write a suite for xmtc bench.")
+    return dict(sections)
+
+
+def noise_suite(
+    files: Files,
+    models: Sequence[str],
+    *,
+    rates: Sequence[float] = RATES,
+    kinds: Sequence[str] = tuple(KINDS),
+    settings: Mapping[str, Any],
+    seeds: Sequence[int],
+) -> Suite:
+    """Labels of the training documents made wrong at rising rates; choices are made on documents that stay clean."""
+    if files.valid is not None:
+        raise ConfigError("a study of noise holds out clean documents by itself. Leave out --valid.")
+    rates = sorted(set(rates))
+    if not rates or not all(0 <= rate < 1 for rate in rates):
+        raise ConfigError("rates of noise must be numbers from 0 to below 1, such as 0,0.2,0.4.")
+    for kind in kinds:
+        if kind not in KINDS:
+            raise ConfigError(f"no noise '{shown(kind)}'. Known: {', '.join(KINDS)}.")
+    base = files.section() | {"hold_out": CLEAN, "made_from": files.name}
+    datasets: dict[str, Any] = {}
+    for kind in kinds:
+        for rate in rates:
+            name = f"{files.name}-{kind}-{100 * rate:g}" if rate else f"{files.name}-clean"
+            datasets[name] = base | {"noise": {"kind": kind if rate else "missing", "rate": rate}}
+    about = f"Noisy labels: how well models learn from {files.name} when annotators overlook labels, or give others."
+    study = {"kind": "noise", "kinds": list(kinds), "measure": "P@1"}
+    return parsed("noise", _content(about, seeds, study, datasets, _models(models, settings)))
+
+
+def ablation_suite(files: Files, model: str, *, settings: Mapping[str, Any], seeds: Sequence[int]) -> Suite:
+    """A model, and the same with one of its parts taken away or put back to what is published."""
+    name, section = model_section(model, settings)
+    without = model_class(name).ablations
+    if not without:
+        able = ", ".join(each for each in MODELS if _ablations(each))
+        raise UnsupportedError(f"{name} has no parts to take away. Models that have: {able}.")
+    models = {name: section}
+    for part, change in without.items():
+        models[f"{name}-{part}"] = section | {"settings": config.merge(section["settings"], change)}
+    about = f"Ablation: what the parts of {name} are worth on {files.name}."
+    study = {"kind": "ablation", "model": name, "measure": "nDCG@5"}
+    return parsed("ablation", _content(about, seeds, study, {files.name: files.section()}, models))
+
+
+def _ablations(name: str) -> bool:
+    try:
+        return bool(model_class(name).ablations)
+    except ConfigError:
+        return False
+
+
+def tail_suite(files: Files, models: Sequence[str], *, settings: Mapping[str, Any], seeds: Sequence[int]) -> Suite:
+    """How well the rarest labels find their documents."""
+    about = f"The tail: how well the ten rarest labels of {files.name} find their documents."
+    sections = _models(models, settings)
+    return parsed("tail", _content(about, seeds, {"kind": "tail"}, {files.name: files.section()}, sections))
+
+
+def _content(
+    about: str, seeds: Sequence[int], study: dict[str, Any], datasets: dict[str, Any], models: dict[str, Any]
+) -> dict[str, Any]:
+    return {"about": about, "seeds": list(seeds), "study": study, "datasets": datasets, "models": models}
+
+
+# ---- what was found
+
+
+def study_figure(results: Results) -> tuple[str, Table]:
+    """The figure of a study as SVG, and the table behind it."""
+    kind = results.study.get("kind")
+    if kind == "noise":
+        return _noise_figure(results)
+    if kind == "ablation":
+        return _ablation_figure(results)
+    if kind == "tail":
+        return _tail_figure(results)
+    raise UnsupportedError(f"{results.folder}: no study '{shown(kind)}' is known to this version of xmtc.")
+
+
+def _noise_figure(results: Results) -> tuple[str, Table]:
+    measure = str(results.study["measure"])
+    charts, rows = [], []
+    columns: set[float] = set()
+    means: dict[tuple[str, str], dict[float, list[float]]] = {}  # (kind, model) → rate → value of each seed
+    for kind in results.study["kinds"]:
+        for cell in results.cells:
+            noise = results.datasets[cell.name.dataset].noise
+            if noise["kind"] == kind or not noise["rate"]:
+                found = means.setdefault((kind, cell.name.model), {})
+                found.setdefault(noise["rate"], []).append(100 * cell.metrics[measure])
+                columns.add(noise["rate"])
+    rates = sorted(columns)
+    for kind in results.study["kinds"]:
+        of_kind = {model: found for (each, model), found in means.items() if each == kind}
+        series = {
+            model: [(100 * rate, mean_of(found[rate])) for rate in sorted(found)] for model, found in of_kind.items()
+        }
+        errors = {model: [_deviation(found[rate]) for rate in sorted(found)] for model, found in of_kind.items()}
+        title, beside = KINDS[kind].capitalize(), f"{measure}, %"
+        charts.append(line_chart(title, series, errors=errors, below="noise, % of labels", beside=beside))
+        values = [[mean_of(found.get(rate, [])) for rate in rates] for found in of_kind.values()]
+        entries = [tuple(Entry(spread(found.get(rate, []))) for rate in rates) for found in of_kind.values()]
+        named = [Row(f"{model}, {kind}", each) for model, each in zip(of_kind, entries, strict=True)]
+        rows += with_best(named, values)
+    share = f"{100 * CLEAN:g} %"
+    note = f"Choices are made on {share} of the training documents, which keep their labels; the test is clean."
+    heads = tuple(f"{100 * rate:g} %" for rate in rates)
+    return below_each_other(charts), Table(f"{measure} at each rate of noise", "model", heads, tuple(rows), note)
+
+
+def _deviation(values: Sequence[float]) -> float:
+    mean = mean_of(values)
+    return (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5 if len(values) > 1 else 0.0
+
+
+def _ablation_figure(results: Results) -> tuple[str, Table]:
+    whole, measure = str(results.study["model"]), str(results.study["measure"])
+    runs = runs_of(results.cells)
+    runs.sort(key=lambda each: each.model != whole)  # the whole model first, the others by how good they are
+    points = {}
+    for each in runs:
+        values = [100 * cell.metrics[measure] for cell in each.cells]
+        points[_part(each, whole)] = (mean_of(values), _deviation(values))
+    base = points.get("whole", (None, 0.0))[0]
+    figure = dot_chart(f"{whole} and its parts", points, below=f"{measure}, %", line=base)
+    columns = ("P@1", "P@3", "P@5", "nDCG@5")
+    rows = []
+    for each in runs:
+        entries = [Entry(each.told(_taken(name))) for name in columns]
+        change = NOTHING if base is None else f"{points[_part(each, whole)][0] - base:+.2f}"
+        rows.append(Row(_part(each, whole), (*entries, Entry(change), Entry(_changed(each, runs[0])))))
+    heads = (*columns, f"against the whole, {measure}", "settings")
+    return figure, Table(f"{whole} with a part taken away or put back", "model", heads, tuple(rows))
+
+
+def _taken(name: str) -> Any:
+    return lambda cell: cell.metrics.get(name)
+
+
+def _part(runs: Runs, whole: str) -> str:
+    return "whole" if runs.model == whole else runs.model.removeprefix(f"{whole}-")
+
+
+def _changed(runs: Runs, whole: Runs) -> str:
+    """The settings that differ."""
+
+    def flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for key, value in values.items():
+            out |= flat(value, f"{above}{key}.") if isinstance(value, dict) else {above + key: value}
+        return out
+
+    base, mine = flat(whole.first.settings), flat(runs.first.settings)
+    return ", ".join(f"{key}={value}" for key, value in mine.items() if base.get(key) != value) or NOTHING
+
+
+def _tail_figure(results: Results) -> tuple[str, Table]:
+    runs = [each for each in runs_of(results.cells) if each.first.tail]
+    if not runs:
+        raise UnsupportedError(f"{results.folder}: no model there scores given labels, so there is no tail to show.")
+    ks = [int(cut.partition("@")[2]) for cut in TAIL_CUTS]
+    places = list(range(len(ks)))  # the cuts lie far apart
+    series, errors, rows, values = {}, {}, [], []
+    for each in runs:
+        found = {way: {cut: each.values(_tail_value(way, cut)) for cut in TAIL_CUTS} for way in ("min", "max")}
+        means = [100 * mean_of(found["min"][cut]) for cut in TAIL_CUTS]
+        series[each.model] = list(zip(places, means, strict=True))
+        errors[each.model] = [100 * _deviation(found["min"][cut]) for cut in TAIL_CUTS]
+        told = [Entry(spread([100 * value for value in found[way][cut]])) for way in found for cut in TAIL_CUTS]
+        rows.append(Row(each.model, tuple(told)))
+        values.append([mean_of(found[way][cut]) for way in found for cut in TAIL_CUTS])
+    marks = [(float(place), f"first {k}") for place, k in zip(places, ks, strict=True)]
+    figure = line_chart(
+        "The ten rarest labels",
+        series,
+        errors=errors,
+        marks=marks,
+        below="documents looked at for each label",
+        beside="hits of those there could be, %",
+    )
+    heads = tuple(f"{cut}, {way}" for way in ("min", "max") for cut in TAIL_CUTS)
+    note = (
+        "Each label ranks all test documents; hits are divided by the sum over the labels of min(documents, k), "
+        "or, as published, of max(documents, k), which rare labels cannot reach."
+    )
+    return figure, Table("Tail P@k in percent", "model", heads, tuple(with_best(rows, values)), note)
+
+
+def _tail_value(way: str, cut: str) -> Any:
+    return lambda cell: cell.tail.get(way, {}).get(cut)
