@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
+
 from xmtc import config
 from xmtc.data.planted import PlantedCorpus
 from xmtc.data.reading import read
@@ -45,7 +47,8 @@ class Material:
     def documents(self, progress: Progress = silent) -> tuple[Dataset, Dataset | None]:
         """Those to learn from, with noise where there is to be some, and those to make choices on."""
         train = self._read("train", progress)
-        valid = self._read("valid", progress) if "valid" in self.files else None
+        count = None if train.features is None else int(train.features.shape[1])
+        valid = self._read("valid", progress, count) if "valid" in self.files else None
         if self.spec.hold_out:
             rows = split(train, self.spec.hold_out, seed=SEED)
             train, valid = train.take(rows["train"]), train.take(rows["test"])
@@ -80,6 +83,9 @@ class Material:
         )
         if found.labels is None or found.labels.nnz == 0:
             raise DataError(f"{self.files[use]}: no document has a label. Check the label field.")
+        if found.ids is None:  # answers to documents of several files can lie in one file
+            ids = pa.chunked_array([[f"{use} {row}" for row in range(len(found))]], pa.string())
+            found = replace(found, ids=ids)
         return found
 
 
@@ -112,7 +118,7 @@ def _files(name: str, spec: DataSpec, folder: Path) -> dict[str, Path] | None:
 
 def _present(path: Path) -> Path | None:
     """The file, as it is or compressed."""
-    places = (path, *(path.with_name(path.name + suffix) for suffix in COMPRESSED))
+    places = (path, *(path.with_name(path.name + suffix) for suffix in COMPRESSED if path.name))
     return next((place for place in places if place.is_file()), None)
 
 

@@ -25,13 +25,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from xmtc import config
-from xmtc.config import Settings
+from xmtc.config import AnySettings, Settings
 from xmtc.errors import ConfigError, DataError, nearest, shown
 from xmtc.experiments.records import CellName, check_name
 from xmtc.recipes import find_recipe
 from xmtc.registry import MODELS
 
 FOLDER = Path(__file__).parent / "shipped"
+_KEYS = ("about", "seeds", "datasets", "models")
 DATA = "DATA/"
 """What paths in settings start with that lie in the folder of the data sets."""
 
@@ -115,7 +116,8 @@ class DataSpec(Settings):
             for name in ("train", "test"):
                 self.require(name, bool(getattr(self, name)), "the name of a file")
         else:
-            self.require("train", not self.train, "left out beside 'planted'")
+            for name in ("train", "valid", "test", "labels"):
+                self.require(name, not getattr(self, name), "left out beside 'planted'")
         self.require("hold_out", not (self.hold_out and self.valid), "0 beside 'valid'")
 
 
@@ -217,18 +219,18 @@ def read_suite(given: str | Path) -> Suite:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML ({error}).") from None
     try:
+        _check_keys("a suite", content, _KEYS)
         return parsed(path.stem, content)
     except (ConfigError, DataError) as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
 def parsed(name: str, content: Mapping[str, Any]) -> Suite:
-    """A suite from what its file says."""
-    unknown = set(content) - {"about", "seeds", "datasets", "models", "study"}
-    if unknown:
-        raise ConfigError(
-            f"unknown key '{shown(min(unknown))}'. A suite has about, seeds, [datasets.NAME], [models.NAME]."
-        )
+    """A suite from what its file says, or from what a study puts together."""
+    _check_keys("a suite", content, (*_KEYS, "study"))
+    about = content.get("about", "")
+    if not isinstance(about, str):
+        raise ConfigError(f"'about' must be a sentence. Got {config.as_written(about)}.")
     datasets = {
         check_name("data set", key): _dataset(key, _section("datasets", key, values))
         for key, values in _section("", "datasets", content.get("datasets", {})).items()
@@ -239,7 +241,7 @@ def parsed(name: str, content: Mapping[str, Any]) -> Suite:
     }
     suite = Suite(
         check_name("suite", name),
-        str(content.get("about", "")),
+        about,
         _seeds(content.get("seeds", [0])),
         datasets,
         models,
@@ -256,38 +258,59 @@ def _section(above: str, name: str, values: Any) -> dict[str, Any]:
     return values
 
 
-def _seeds(given: Any) -> tuple[int, ...]:
+def _check_keys(what: str, values: Mapping[str, Any], known: Sequence[str]) -> None:
+    for key in values:
+        if key not in known:
+            raise ConfigError(
+                f"{what} has no '{shown(key)}'.{nearest(key, known)} It has {', '.join(known[:-1])} and {known[-1]}."
+            )
+
+
+def _seeds(given: Any, whose: str = "") -> tuple[int, ...]:
     good = isinstance(given, list | tuple) and all(
         isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 2**32 for seed in given
     )
     if not good or not given or len(set(given)) < len(given):
-        raise ConfigError("'seeds' must be a list of different integers ≥ 0, such as [0, 1, 2].")
+        raise ConfigError(f"{whose}'seeds' must be a list of different integers ≥ 0, such as [0, 1, 2].")
     return tuple(given)
 
 
 def _dataset(name: str, values: Mapping[str, Any]) -> DataSpec:
     groups: dict[str, type[Settings]] = {"planted": PlantedSpec, "noise": NoiseSpec}
     made: dict[str, Settings] = {
-        key: config.from_mapping(kind, _section(f"datasets.{name}", key, values[key]))
+        key: _made(kind, f"'{key}' of data set '{name}'", _section(f"datasets.{name}", key, values[key]))
         for key, kind in groups.items()
         if key in values
     }
-    return config.from_mapping(DataSpec, {**values, **made})
+    return _made(DataSpec, f"data set '{name}'", {**values, **made})
+
+
+def _made(kind: type[AnySettings], what: str, values: Mapping[str, Any]) -> AnySettings:
+    """Settings, with words that say whose they are."""
+    _check_keys(what, values, list(config.field_types(kind)))
+    try:
+        return config.from_mapping(kind, values)
+    except ConfigError as error:
+        raise ConfigError(f"{what}: {error}") from None
 
 
 def _model(name: str, values: Mapping[str, Any]) -> ModelEntry:
     rest = {key: value for key, value in values.items() if key != "settings"}
     rest.setdefault("model", name)
-    spec = config.from_mapping(ModelSpec, rest)
+    spec = _made(ModelSpec, f"model '{name}'", rest)
     if spec.model not in MODELS:
         raise ConfigError(f"no model '{shown(spec.model)}'.{nearest(spec.model, MODELS)} Known: {', '.join(MODELS)}.")
     if spec.seeds:
-        _seeds(spec.seeds)
+        _seeds(spec.seeds, f"model '{name}': ")
     if (spec.model == "consensus") != bool(spec.members):
         raise ConfigError(
             f"model '{name}': a consensus, and nothing else, names its 'members' among the suite's models."
         )
-    return ModelEntry(spec, config.merge(_section(f"models.{name}", "settings", values.get("settings", {}))))
+    settings = _section(f"models.{name}", "settings", values.get("settings", {}))
+    try:
+        return ModelEntry(spec, config.merge(settings))
+    except ConfigError as error:
+        raise ConfigError(f"model '{name}': {error}") from None
 
 
 def _check(suite: Suite) -> None:
@@ -295,10 +318,14 @@ def _check(suite: Suite) -> None:
     for what, found in (("data set", suite.datasets), ("model", suite.models)):
         if not found:
             raise ConfigError(f"a suite needs a {what}. Add [{what.replace('data set', 'dataset')}s.NAME].")
+    sources = {*suite.datasets, *(spec.made_from for spec in suite.datasets.values())} - {""}
     for name, entry in suite.models.items():
         for dataset in entry.spec.datasets:
-            if dataset not in suite.datasets:
-                raise ConfigError(f"model '{name}': no data set '{shown(dataset)}'.{nearest(dataset, suite.datasets)}")
+            if dataset not in sources:
+                known = ", ".join(sorted(sources))
+                raise ConfigError(f"model '{name}': no data set '{shown(dataset)}'. The suite has: {known}.")
+        if len(set(entry.spec.members)) < len(entry.spec.members):
+            raise ConfigError(f"model '{name}': a member is named twice. Name each once.")
         for member in entry.spec.members:
             if member not in suite.models or suite.models[member].spec.members:
                 raise ConfigError(f"model '{name}': '{shown(member)}' is no model of the suite that can be a member.")
