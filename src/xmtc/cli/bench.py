@@ -13,7 +13,7 @@ from xmtc.cli.common import Device, Threads, make_runtime, say, tell
 from xmtc.errors import ConfigError, DataError, shown
 
 if TYPE_CHECKING:
-    from xmtc.experiments.bench import Bench, Outcome
+    from xmtc.experiments.bench import Outcome
     from xmtc.experiments.records import CellName
     from xmtc.experiments.suites import Suite
     from xmtc.runtime import Runtime
@@ -28,7 +28,7 @@ Precision = Annotated[
     str,
     typer.Option(help="Arithmetic of neural models; auto takes bfloat16 on CUDA.", metavar="auto|float32|bfloat16"),
 ]
-CHILD = (sys.executable, "-m", "xmtc.cli.cell")
+CHILD = (sys.executable, "-P", "-m", "xmtc.cli.cell")  # files of the folder we are in are no modules
 
 
 def bench(
@@ -89,11 +89,12 @@ def run_suite(
     from xmtc.experiments.bench import open_bench, run_bench
     from xmtc.experiments.suites import chosen
 
-    opened = open_bench(suite, out, data, command)
-    for line in opened.left_out:
-        tell(f"left out: {line}")
-    cells = chosen(opened.cells, only)
+    asked = chosen(suite.cells(), only)
+    opened = open_bench(suite, out, data, command, asked)
+    cells = [cell for cell in asked if cell in set(opened.cells)]
     if not cells:
+        for line in opened.left_out:
+            tell(f"left out: {line}")
         raise DataError(f"{suite.name}: no cell can be run here. The lines above say why.")
     try:
         outcome = run_bench(
@@ -109,13 +110,13 @@ def run_suite(
             "xmtc: interrupted. Finished cells, and finished parts of the last one, stay: go on with the same command."
         )
         raise typer.Exit(130) from None
-    _tell_outcome(opened, cells, outcome)
+    _tell_outcome(out, cells, outcome)
 
 
-def _tell_outcome(opened: Bench, cells: list[CellName], outcome: Outcome) -> None:
-    say(_scores(opened.out, cells))
+def _tell_outcome(out: Path, cells: list[CellName], outcome: Outcome) -> None:
+    say(_scores(out, [cell for cell in cells if cell not in outcome.failed]))
     say(
-        f"\n{opened.out}: {len(outcome.done)} cell{'' if len(outcome.done) == 1 else 's'} run, "
+        f"\n{out}: {len(outcome.done)} cell{'' if len(outcome.done) == 1 else 's'} run, "
         f"{len(outcome.there)} there already, {len(outcome.failed)} failed"
     )
     if outcome.failed:
@@ -125,15 +126,13 @@ def _tell_outcome(opened: Bench, cells: list[CellName], outcome: Outcome) -> Non
 
 def _scores(out: Path, cells: list[CellName]) -> str:
     from xmtc.cli.show import table
-    from xmtc.experiments.records import cell_names, read_cell
+    from xmtc.experiments.records import read_cell
 
-    complete = set(cell_names(out))
     rows = []
     for name in cells:
-        if name in complete:
-            cell = read_cell(out, name)
-            values = [f"{100 * cell.metrics[key]:.2f}" for key in ("P@1", "P@3", "P@5", "nDCG@5")]
-            rows.append([str(name), *values, f"{cell.seconds['train']:.1f}", f"{cell.seconds['predict']:.2f}"])
+        cell = read_cell(out, name)
+        values = [f"{100 * cell.metrics[key]:.2f}" for key in ("P@1", "P@3", "P@5", "nDCG@5")]
+        rows.append([str(name), *values, f"{cell.seconds['train']:.1f}", f"{cell.seconds['predict']:.2f}"])
     return table(["cell", "P@1", "P@3", "P@5", "nDCG@5", "train s", "predict s"], rows, right=range(1, 7))
 
 

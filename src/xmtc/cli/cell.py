@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import gc
+import os
 
 
 def main() -> None:
+    """Run the cell that standard input names; an interrupt ends it without a word, as its caller has them."""
+    try:
+        _serve()
+    except KeyboardInterrupt:
+        os._exit(130)
+
+
+def _serve() -> None:
     from xmtc.cli.common import make_runtime
     from xmtc.cli.progress import terminal_progress
     from xmtc.experiments.cells import serve

@@ -6,7 +6,8 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
@@ -14,11 +15,12 @@ from typing import Any
 
 from xmtc import store
 from xmtc.data.describing import describe
-from xmtc.errors import DataError, MissingExtraError
+from xmtc.errors import ConfigError, DataError, MissingExtraError
 from xmtc.experiments.cells import Order, clear, drop_model, made_of
 from xmtc.experiments.material import Material, find
 from xmtc.experiments.records import (
     BENCH,
+    CELL,
     OVERLAPS,
     PREDICTIONS,
     CellName,
@@ -52,6 +54,7 @@ class Bench:
     command: str
     """What was typed, but for where the results go."""
     materials: dict[str, Material]
+    """Of the data sets that were looked for."""
     cells: list[CellName]
     """Those that can be run here."""
     left_out: list[str]
@@ -67,20 +70,27 @@ class Outcome:
     failed: dict[CellName, str] = field(default_factory=dict)
 
 
-def open_bench(suite: Suite, out: Path, data: Path, command: str) -> Bench:
-    """Find the data of a suite and see which of its cells can be run here."""
+def check_out(out: Path) -> None:
+    """Refuse a place for results that holds something else."""
     if out.exists() and not out.is_dir():
         raise DataError(f"{out}: is a file. Name a folder.")
     others = [] if not out.is_dir() else [path.name for path in out.iterdir() if path.name not in OWN]
     if others and not (out / BENCH).is_file():
         raise DataError(f"{out}: holds other files. Choose a new or empty folder.")
-    left_out, materials = [], {}
+
+
+def open_bench(suite: Suite, out: Path, data: Path, command: str, asked: Sequence[CellName] | None = None) -> Bench:
+    """Find the data of a suite, or of the cells that are asked for, and see which of its cells can be run here."""
+    check_out(out)
+    used = {cell.dataset for cell in (suite.cells() if asked is None else asked)}
+    left_out, materials, absent = [], {}, set()
     for name, spec in suite.datasets.items():
-        found = find(name, spec, data, out / "made")
-        if found is None:
-            left_out.append(f"{name}: its files are not in {data}")
-        else:
+        found = find(name, spec, data, out / "made") if name in used else None
+        if found is not None:
             materials[name] = found
+        elif name in used:
+            left_out.append(f"{name}: its files are not in {data}")
+            absent.add(name)
     missing: dict[str, str] = {}
     for name, entry in suite.models.items():
         try:
@@ -92,7 +102,7 @@ def open_bench(suite: Suite, out: Path, data: Path, command: str) -> Bench:
         if lacking:
             missing[name] = f"its member {lacking[0]} is left out"
     left_out += [f"{name}: {why}" for name, why in missing.items()]
-    cells = [cell for cell in suite.cells() if cell.dataset in materials and cell.model not in missing]
+    cells = [cell for cell in suite.cells() if cell.dataset not in absent and cell.model not in missing]
     return Bench(suite, out, data, command, materials, cells, left_out)
 
 
@@ -114,8 +124,8 @@ def run_bench(
     """
     make_folder(bench.out)
     with locked(bench.out, "another process runs cells there. Wait for it, or choose another folder."):
-        wanted = {cell: made_of(bench.suite, cell, bench.materials[cell.dataset]) for cell in cells}
-        stale = {cell: why for cell, made in wanted.items() if (why := _changed(bench.out, cell, made))}
+        wanted = {cell: _wanted(bench, cell) for cell in cells}
+        stale = {cell: why for cell, made in wanted.items() if (why := _changed(bench.out, cell, made, force))}
         if stale and not force:
             cell, why = next(iter(stale.items()))
             more = f" (and {len(stale) - 1} more)" if len(stale) > 1 else ""
@@ -123,21 +133,27 @@ def run_bench(
                 f"{cell.within(bench.out)}: was run with different {why}{more}. "
                 "Run it anew with --force, or choose another folder."
             )
-        for cell in stale:
-            clear(cell.within(bench.out))
         write_bench(bench.out, bench.suite.name, bench.suite.about, bench.suite.study)
+        for line in bench.left_out:
+            said(f"left out: {line}")
         outcome = Outcome()
-        complete = set(cell_names(bench.out))
+        complete = set(cell_names(bench.out)) - set(stale)
         outcome.there = [cell for cell in cells if cell in complete]
         for number, cell in enumerate(cells, 1):
             if cell in complete:
                 continue
             said(f"[{number}/{len(cells)}] {cell}")
-            lacking = [each for each in bench.suite.members(cell) if each not in {*complete, *outcome.done}]
+            lacking = _lacking(bench, cell, {*complete, *outcome.done})
             if lacking:
-                outcome.failed[cell] = f"needs {lacking[0]}, which is not complete."
+                outcome.failed[cell] = lacking
             else:
-                _run_one(bench, cell, wanted[cell], command, runtime, outcome)
+                if cell in stale:
+                    clear(cell.within(bench.out))
+                order = Order(
+                    *(bench.suite, cell, bench.data.resolve(), bench.out.resolve()),
+                    *(replace(runtime, seed=cell.seed), bench.command, force),
+                )
+                _run_one(order, wanted[cell], command, outcome)
             if cell in outcome.failed:
                 said(f"{cell}: failed: {outcome.failed[cell]}")
         describe_datasets(bench, progress)
@@ -146,33 +162,53 @@ def run_bench(
     return outcome
 
 
-def _changed(out: Path, cell: CellName, made: dict[str, Any]) -> str:
-    """In what a cell, complete or begun, is not the one that is wanted; '' where it is, or where there is none."""
+def _wanted(bench: Bench, cell: CellName) -> dict[str, Any]:
+    """What a cell is to be made of."""
+    try:
+        return made_of(bench.suite, cell, bench.materials[cell.dataset])
+    except ConfigError as error:
+        raise ConfigError(f"model '{cell.model}' of suite '{bench.suite.name}', on {cell.dataset}: {error}") from None
+
+
+def _changed(out: Path, cell: CellName, made: dict[str, Any], force: bool = False) -> str:
+    """In what a cell, complete or begun, is not the one that is wanted; '' where it is, or where there is none.
+
+    A damaged one is an error, unless it may be run anew.
+    """
     folder = cell.within(out)
-    if cell in cell_names(out):
-        before = read_cell(out, cell).made_of
+    before: Any = None
+    if (folder / CELL).is_file():
+        try:
+            before = read_cell(out, cell).made_of
+        except DataError:
+            if not force:
+                raise
     elif (folder / BEGUN).is_file():
-        before = json.loads((folder / BEGUN).read_text(encoding="utf-8"))
+        with suppress(ValueError):
+            before = json.loads((folder / BEGUN).read_text(encoding="utf-8"))
     else:
         return ""
+    if not isinstance(before, dict):
+        return "content"
     now = json.loads(json.dumps(made))
-    return next((key for key in {**now, **before} if now.get(key) != before.get(key)), "")
+    key = next((key for key in {**now, **before} if now.get(key) != before.get(key)), "")
+    return "calibration" if key == "calibrated" else key
 
 
-def _run_one(
-    bench: Bench,
-    cell: CellName,
-    made: dict[str, Any],
-    command: Sequence[str],
-    runtime: Runtime,
-    outcome: Outcome,
-) -> None:
-    folder = cell.within(bench.out)
+def _lacking(bench: Bench, cell: CellName, complete: Collection[CellName]) -> str:
+    """Why a cell cannot be made of others yet; '' where it can."""
+    for member in bench.suite.members(cell):
+        if member not in complete:
+            return f"needs {member}, which is not complete: run that one too."
+        if why := _changed(bench.out, member, _wanted(bench, member)):
+            return f"needs {member}, which was run with different {why}: run that one anew too, with --force."
+    return ""
+
+
+def _run_one(order: Order, made: dict[str, Any], command: Sequence[str], outcome: Outcome) -> None:
+    cell, folder = order.cell, order.folder
     make_folder(folder)
     store.write_json(folder / BEGUN, made)
-    order = Order(
-        bench.suite, cell, bench.data.resolve(), bench.out.resolve(), replace(runtime, seed=cell.seed), bench.command
-    )
     status, answer = _child(command, json.dumps(order.to_json()))
     try:
         told = json.loads(answer)
@@ -243,7 +279,7 @@ def describe_datasets(bench: Bench, progress: Progress) -> None:
         known = read_dataset(bench.out, name)
         if known is None or known.files != material.hashes or not known.statistics:
             known = _described(material, progress)
-        write_dataset(bench.out, replace(known, overlap=overlaps(bench.out, cells)))
+        write_dataset(bench.out, replace(known, about=material.spec.about, overlap=overlaps(bench.out, cells)))
 
 
 def _described(material: Material, progress: Progress) -> DatasetRecord:

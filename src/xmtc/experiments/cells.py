@@ -19,19 +19,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from xmtc import __version__, config, store, workflows
+from xmtc.dataset import align_labels
 from xmtc.errors import XmtcError
 from xmtc.evaluation import DEEP, LEAST, Evaluation, Scope
 from xmtc.experiments import suites
 from xmtc.experiments.material import Material, find
 from xmtc.experiments.records import MODEL, PREDICTIONS, VALID, Cell, CellName, read_cell, write_cell
 from xmtc.experiments.suites import DATA, Suite
-from xmtc.files import content_hash, make_folder
+from xmtc.files import content_hash, make_folder, replace_file, writing
 from xmtc.models.base import Model
 from xmtc.progress import Progress
 from xmtc.registry import model_class
 from xmtc.runtime import Runtime
-from xmtc.topk import TopK
+from xmtc.topk import TopK, write_parquet
 from xmtc.workspace import LOG, Workspace, log_beside
 
 USAGE = "usage.json"
@@ -53,6 +56,8 @@ class Order:
     runtime: Runtime
     command: str
     """What was typed, but for where the results go: the start of what reproduces the cell."""
+    force: bool = False
+    """Whether a training that was begun, and that cannot go on, starts over."""
 
     @property
     def folder(self) -> Path:
@@ -68,6 +73,7 @@ class Order:
             "out": str(self.out),
             "runtime": runtime,
             "command": self.command,
+            "force": self.force,
         }
 
     @classmethod
@@ -81,6 +87,7 @@ class Order:
             Path(values["out"]),
             Runtime(**{**runtime, "cache": cache}),
             values["command"],
+            values["force"],
         )
 
 
@@ -114,6 +121,8 @@ def run(order: Order, progress: Progress) -> Cell:
     material = find(cell.dataset, spec, order.data, order.out / "made")
     assert material is not None, "the caller looks first"
     make_folder(folder)
+    for left in folder.glob(".*.part"):  # of a write that was killed
+        clear(left) if left.is_dir() else left.unlink(missing_ok=True)
     model, usage = _trained(order, material, progress)
     test = material.test(model.feature_count, progress)
     if suite.models[cell.model].spec.calibrate:
@@ -155,6 +164,19 @@ def run(order: Order, progress: Progress) -> Cell:
 
 def _trained(order: Order, material: Material, progress: Progress) -> tuple[Model, dict[str, Any]]:
     """The model, and what it took to train it."""
+    try:
+        return _go_on(order, material, progress)
+    except XmtcError:
+        place = order.folder / MODEL
+        if not order.force or not (store.is_model(place) or Workspace.beside(place).exists()):
+            raise
+        clear(place)
+        clear(Workspace.beside(place))
+        return _go_on(order, material, progress)
+
+
+def _go_on(order: Order, material: Material, progress: Progress) -> tuple[Model, dict[str, Any]]:
+    """Take what an earlier try has left, or begin."""
     place, usage = order.folder / MODEL, order.folder / USAGE
     if store.is_model(place) and not Workspace.beside(place).exists():
         model = Model.load(place, order.runtime)
@@ -202,11 +224,10 @@ def _member(order: Order, member: CellName) -> str:
     if store.is_model(folder / MODEL):
         return str(folder / MODEL)
     cell = read_cell(order.out, member)
-    answers = [TopK.read(folder / name) for name in cell.files]
     joined = order.folder / MEMBERS / f"{member.model}.parquet"
     make_folder(joined.parent)
-    least = min(answer.k for answer in answers)
-    TopK.concatenate([answer.first(least) for answer in answers]).write(joined)
+    with replace_file(joined) as stream:  # each file numbers labels in its own way
+        write_parquet((TopK.read(folder / name) for name in cell.files), stream)
     return str(joined)
 
 
@@ -216,8 +237,7 @@ def _measured(model: Model, test: Any, spec: Any, progress: Progress) -> tuple[E
     tail = "score" in model.can and _has_tail(model, test)
     model.predict(test.slice(0, WARM))  # what is loaded and compiled by the first answers is not what they take
     found = workflows.evaluate(model, test, replace(scope, tail=tail), progress=progress)
-    labels = test.labels
-    if int(labels.sum(axis=0).max()) < LEAST:
+    if np.bincount(found.truth.indices).max(initial=0) < LEAST:
         return found, None, model.predict(test, DEEP, progress=progress)
     groups = workflows.evaluate(model, test, replace(scope, groups=True), progress=progress)
     return found, groups, groups.predictions
@@ -226,7 +246,11 @@ def _measured(model: Model, test: Any, spec: Any, progress: Progress) -> tuple[E
 def _has_tail(model: Model, test: Any) -> bool:
     """Whether some label has both training and test documents."""
     counted = model.counted()
-    return counted is not None and bool((counted[0] > 0).any()) and test.labels is not None
+    if counted is None:
+        return False
+    truth, _ = align_labels(test, model.labels)
+    known = truth.indices[truth.indices < len(model.labels)]
+    return bool((counted[0][known] > 0).any())
 
 
 def _answer_valid(model: Model, material: Material, folder: Path, progress: Progress) -> None:
@@ -279,14 +303,19 @@ def machine(runtime: Runtime) -> dict[str, Any]:
 
 
 def clear(folder: Path) -> None:
-    """A cell that is to be run anew."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Remove a folder, at once: what is left of one that is being removed is not taken for a whole one."""
+    going = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(going, ignore_errors=True)
+    if folder.is_dir():
+        with writing(folder):
+            os.replace(folder, going)
+        shutil.rmtree(going, ignore_errors=True)
 
 
 def drop_model(folder: Path) -> None:
     """Of a complete cell, all but what is known of it."""
-    shutil.rmtree(folder / MODEL, ignore_errors=True)
-    shutil.rmtree(folder / MEMBERS, ignore_errors=True)
+    clear(folder / MODEL)
+    clear(folder / MEMBERS)
     (folder / USAGE).unlink(missing_ok=True)
 
 
@@ -314,8 +343,8 @@ def serve(progress: Progress) -> None:
         told = {"error": " ".join(str(error).split())}
     except MemoryError:
         told = {"error": "out of memory. Use fewer features, or a larger machine."}
-    except KeyboardInterrupt:
-        os._exit(130)
+    except OSError as error:
+        told = {"error": f"{error.filename or 'files'}: {error.strerror or error}. Check permissions and free space."}
     with os.fdopen(answer, "w", encoding="utf-8") as stream:
         stream.write(json.dumps(told) + "\n")
     sys.stderr.flush()

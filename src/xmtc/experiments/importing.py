@@ -8,11 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from xmtc.errors import DataError
-from xmtc.experiments.bench import BEGUN, overlaps
-from xmtc.experiments.cells import MEMBERS, USAGE
+from xmtc.experiments.bench import BEGUN, check_out, overlaps
+from xmtc.experiments.cells import MEMBERS, USAGE, clear
 from xmtc.experiments.records import (
     BENCH,
+    CELL,
     MODEL,
+    Cell,
     CellName,
     DatasetRecord,
     cell_names,
@@ -22,7 +24,7 @@ from xmtc.experiments.records import (
     write_bench,
     write_dataset,
 )
-from xmtc.files import content_hash, locked, make_folder
+from xmtc.files import content_hash, locked, make_folder, writing
 from xmtc.workspace import WORK_SUFFIX
 
 
@@ -36,28 +38,21 @@ def import_cells(source: Path, out: Path, *, force: bool = False) -> tuple[list[
         raise DataError(f"{source}: no cell of it is complete. Run it first.")
     if source.resolve() == out.resolve():
         raise DataError(f"{source}: is the folder to import to. Name another.")
+    check_out(out)
     make_folder(out)
-    copied, there = [], []
     with locked(out, "another process runs cells there. Wait for it, or choose another folder."):
         _check_same_data(theirs.datasets, out)
         for cell in theirs.cells:
             _check_files(source, cell.name)
-        for cell in theirs.cells:
-            target = cell.name.within(out)
-            if cell.name in cell_names(out):
-                mine = read_cell(out, cell.name)
-                if mine.made_of == cell.made_of and mine.metrics == cell.metrics:
-                    there.append(cell.name)
-                    continue
-                if not force:
-                    raise DataError(f"{target}: is there already, with other results. Replace it with --force.")
-            _copy(cell.name.within(source), target)
-            copied.append(cell.name)
+        there = [cell.name for cell in theirs.cells if _is_there(cell, out, force)]
+        copied = [cell.name for cell in theirs.cells if cell.name not in there]
+        for name in copied:
+            _copy(name.within(source), name.within(out))
         if not (out / BENCH).is_file():
             write_bench(out, theirs.suite, theirs.about, theirs.study)
-        for name, record in theirs.datasets.items():
-            known = read_dataset(out, name) or record
-            cells = [cell for cell in cell_names(out) if cell.dataset == name]
+        for dataset, record in theirs.datasets.items():
+            known = read_dataset(out, dataset) or record
+            cells = [cell for cell in cell_names(out) if cell.dataset == dataset]
             write_dataset(out, replace(known, overlap=overlaps(out, cells) or record.overlap))
     return copied, there
 
@@ -67,6 +62,23 @@ def _check_same_data(theirs: dict[str, DatasetRecord], out: Path) -> None:
         mine = read_dataset(out, name)
         if mine is not None and mine.files != record.files:
             raise DataError(f"{out}: its data set '{name}' has other files than the one to import. Use a new folder.")
+
+
+def _is_there(cell: Cell, out: Path, force: bool) -> bool:
+    """Whether a folder has a cell already; one with the same name and other results is refused, or to be replaced."""
+    target = cell.name.within(out)
+    if not (target / CELL).is_file():
+        return False
+    try:
+        mine = read_cell(out, cell.name)
+    except DataError:
+        if force:
+            return False
+        raise
+    same = mine.made_of == cell.made_of and mine.metrics == cell.metrics
+    if not same and not force:
+        raise DataError(f"{target}: is there already, with other results. Replace it with --force.")
+    return same
 
 
 def _check_files(folder: Path, cell: CellName) -> None:
@@ -79,9 +91,11 @@ def _check_files(folder: Path, cell: CellName) -> None:
 
 def _copy(source: Path, target: Path) -> None:
     """A whole cell or none: it is complete elsewhere before it is put in its place."""
-    fresh = target.with_name(f".{target.name}.part")
+    fresh = target.with_name(f".{target.name}.new.part")
     shutil.rmtree(fresh, ignore_errors=True)
     make_folder(target.parent)
-    shutil.copytree(source, fresh, ignore=shutil.ignore_patterns(MODEL, MEMBERS, f"*{WORK_SUFFIX}", BEGUN, USAGE))
-    shutil.rmtree(target, ignore_errors=True)
-    os.replace(fresh, target)
+    left = shutil.ignore_patterns(MODEL, MEMBERS, f"*{WORK_SUFFIX}", BEGUN, USAGE, ".*.part")
+    with writing(target):
+        shutil.copytree(source, fresh, ignore=left)
+        clear(target)
+        os.replace(fresh, target)

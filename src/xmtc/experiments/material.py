@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from xmtc import config
+from xmtc.data.describing import only_numbered
 from xmtc.data.planted import PlantedCorpus
 from xmtc.data.reading import read
 from xmtc.data.records import ReadOptions
@@ -83,9 +85,9 @@ class Material:
         )
         if found.labels is None or found.labels.nnz == 0:
             raise DataError(f"{self.files[use]}: no document has a label. Check the label field.")
-        if found.ids is None:  # answers to documents of several files can lie in one file
-            ids = pa.chunked_array([[f"{use} {row}" for row in range(len(found))]], pa.string())
-            found = replace(found, ids=ids)
+        ids = pa.chunked_array([found.document_ids()], pa.string())
+        if only_numbered(ids):  # documents of another file have such numbers too, and answers to both lie in one file
+            found = replace(found, ids=pc.binary_join_element_wise(use, ids, " "))
         return found
 
 

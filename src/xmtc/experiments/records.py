@@ -55,7 +55,7 @@ class CellName:
     @classmethod
     def parsed(cls, words: str) -> CellName:
         parts = words.split("/")
-        if len(parts) != 3 or not all(parts) or not parts[2].isdigit():
+        if len(parts) != 3 or not all(parts) or not (parts[2].isdecimal() and len(parts[2]) <= 10):
             raise DataError(f"'{shown(words)}' names no cell. Write DATASET/MODEL/SEED, such as cooking/parabel/0.")
         return cls(parts[0], parts[1], int(parts[2]))
 
@@ -169,7 +169,7 @@ def read_results(folder: Path) -> Results:
 def cell_names(folder: Path) -> list[CellName]:
     """The complete cells of a run."""
     paths = (folder / "cells").glob(f"*/*/*/{CELL}")
-    return sorted(CellName.parsed("/".join(path.parts[-4:-1])) for path in paths if path.parts[-2].isdigit())
+    return sorted(CellName.parsed("/".join(path.parts[-4:-1])) for path in paths if path.parts[-2].isdecimal())
 
 
 def read_cell(folder: Path, name: CellName) -> Cell:

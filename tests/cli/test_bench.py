@@ -1,0 +1,368 @@
+"""`xmtc bench`: cells that are run once, that fail alone, that change, and that come from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Done, call, mistake
+from xmtc.data.planted import PlantedCorpus
+from xmtc.experiments.records import cell_names, read_results
+from xmtc.files import locked
+from xmtc.topk import TopK
+
+SUITE = """
+about = "Small."
+
+[datasets.small]
+about = "Made up."
+train = "small/train.jsonl"
+test = "small/test.jsonl"
+hold_out = 0.2
+
+[datasets.broken]
+train = "broken/train.jsonl"
+test = "small/test.jsonl"
+
+[datasets.elsewhere]
+train = "elsewhere/train.jsonl"
+test = "elsewhere/test.jsonl"
+optional = true
+
+[models.both]
+model = "consensus"
+members = ["popularity", "knn"]
+datasets = ["small"]
+
+[models.popularity]
+
+[models.knn]
+datasets = ["small"]
+settings = { neighbours = 5, power = 1.0 }
+calibrate = true
+"""
+CELLS = ["broken/popularity/0", "small/both/0", "small/knn/0", "small/popularity/0"]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A suite, its data, its results, what was said, and what the cells were after each run."""
+
+    suite: Path
+    data: Path
+    out: Path
+    said: list[Done]
+    cells: list[dict[str, bytes]]
+
+
+def bench(ran: Ran, *more: object, out: Path | None = None, **how: Any) -> Done:
+    return call("bench", ran.suite, "--data", ran.data, "--out", out or ran.out, "--threads", 1, *more, **how)
+
+
+def refused(ran: Ran, *more: object, out: Path | None = None) -> str:
+    return mistake("bench", ran.suite, "--data", ran.data, "--out", out or ran.out, *more)
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    return {str(name): (name.within(out) / "cell.json").read_bytes() for name in cell_names(out)}
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Three runs: one with a broken file, one after it was mended, and one more."""
+    folder = tmp_path_factory.mktemp("bench")
+    corpus = PlantedCorpus(documents=460, labels=25, words_per_document=25, seed=3)
+    lines = []
+    for batch in corpus.batches():
+        for text, labels in zip(batch.texts, batch.labels, strict=True):  # without ids
+            lines.append(json.dumps({"text": text, "labels": [corpus.label_name(label) for label in labels]}))
+    for name, part in (("small/train", lines[:400]), ("small/test", lines[400:]), ("broken/train", [lines[0], "{"])):
+        path = folder / "data" / f"{name}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(part) + "\n")
+    (folder / "suite.toml").write_text(SUITE)
+    ran = Ran(folder / "suite.toml", folder / "data", folder / "out", [], [])
+    for _ in range(3):
+        ran.said.append(bench(ran, ok=False))
+        ran.cells.append(contents(ran.out))
+        (ran.data / "broken" / "train.jsonl").write_text("\n".join(lines[:200]) + "\n")
+    return ran
+
+
+def test_a_cell_that_fails_does_not_stop_the_others(ran: Ran) -> None:
+    first = ran.said[0]
+    assert first.status == 2
+    assert sorted(ran.cells[0]) == CELLS[1:]
+    assert f"{ran.out}: 3 cells run, 0 there already, 1 failed" in first.out
+    *told, last = first.err.splitlines()
+    assert told[0] == f"left out: elsewhere: its files are not in {ran.data}"
+    broken = f"{ran.data / 'broken' / 'train.jsonl'}:2: not JSON"
+    assert next(line for line in told if "failed" in line).startswith(f"broken/popularity/0: failed: {broken}")
+    assert last.startswith(f"xmtc: broken/popularity/0: {broken}")
+    assert last.endswith(" Mend it and run the same command again: complete cells are kept.")
+    assert "Next:" not in first.out
+
+
+def test_the_next_run_does_the_rest_and_the_one_after_nothing(ran: Ran) -> None:
+    assert [done.status for done in ran.said] == [2, 0, 0]
+    assert f"{ran.out}: 1 cell run, 3 there already, 0 failed" in ran.said[1].out
+    assert "[4/4] broken/popularity/0" in ran.said[1].err
+    assert f"{ran.out}: 0 cells run, 4 there already, 0 failed" in ran.said[2].out
+    assert f"Next: xmtc report {ran.out} --out report.html" in ran.said[2].out
+    assert sorted(ran.cells[1]) == CELLS
+    assert ran.cells[0].items() < ran.cells[1].items() == ran.cells[2].items()
+
+
+def test_what_a_cell_keeps(ran: Ran) -> None:
+    cells = {str(cell.name): cell for cell in read_results(ran.out).cells}
+    knn = cells["small/knn/0"]
+    assert (knn.kind, knn.suite, knn.documents) == ("knn", "suite", 60)
+    assert knn.settings["neighbours"] == 5
+    assert knn.settings["text"]["min_df"] >= 1, "resolved"
+    assert knn.made_of["seed"] == 0
+    assert set(knn.made_of["data"]["files"]) == {"train", "test"}
+    assert knn.seconds["train"] > 0
+    assert knn.memory["host"] is not None
+    assert knn.memory["host"] > 10**7
+    assert knn.model_bytes is not None
+    assert knn.model_bytes > 1000
+    assert knn.threshold is not None, "calibrated"
+    assert cells["small/popularity/0"].threshold is None
+    assert knn.command == f"xmtc bench {ran.suite} --data DATA --out DIR --only small/knn/0"
+    assert cells["small/both/0"].settings["members"] == ["small/popularity/0", "small/knn/0"]
+    assert set(cells["small/both/0"].made_of["members"]) == {"small/popularity/0", "small/knn/0"}
+    for cell in cells.values():
+        kept = {path.name for path in cell.name.within(ran.out).iterdir()}
+        assert kept == {"cell.json", *cell.files}, "models are not kept"
+    record = read_results(ran.out).datasets["small"]
+    assert (record.about, record.statistics["documents"]) == ("Made up.", 320)
+    assert len(record.overlap) == 3
+
+
+def test_measures_are_those_of_the_predictions(ran: Ran) -> None:
+    truth = [set(json.loads(line)["labels"]) for line in (ran.data / "small" / "test.jsonl").open()]
+    for cell in read_results(ran.out).cells:
+        top = TopK.read(cell.name.within(ran.out) / "predictions.parquet").names()
+        hits = [names[0] in labels for names, labels in zip(top, truth, strict=True)]
+        assert cell.metrics["P@1"] == pytest.approx(sum(hits) / 60)
+    valid = TopK.read(ran.out / "cells/small/knn/0/valid.parquet")
+    assert len(valid) == 80
+    assert all(name.startswith("train ") for name in valid.ids)
+
+
+def test_the_same_seed_gives_the_same_bits(ran: Ran, tmp_path: Path) -> None:
+    bench(ran, "--only", "small/knn", "--keep-models", out=tmp_path / "again")
+    old, new = (json.loads(contents(out)["small/knn/0"]) for out in (ran.out, tmp_path / "again"))
+    for name in ("metrics", "made_of", "files", "groups", "tail", "reliability", "threshold", "settings"):
+        assert old[name] == new[name], name
+    assert call("predict", tmp_path / "again/cells/small/knn/0/model", "--text", "x").out, "it was kept"
+
+
+def test_what_changed_is_refused_and_run_anew_alone(ran: Ran, tmp_path: Path) -> None:
+    before = contents(ran.out)
+    suite = tmp_path / "suite.toml"
+    suite.write_text(SUITE.replace("neighbours = 5", "neighbours = 6"))
+    changed = Ran(suite, ran.data, ran.out, [], [])
+    words = "was run with different settings (and 1 more). Run it anew with --force, or choose another folder."
+    assert refused(changed) == f"{ran.out / 'cells/small/knn/0'}: {words}"
+    suite.write_text(SUITE.replace("calibrate = true", ""))
+    said = refused(changed, "--only", "*/knn")
+    assert said.startswith(f"{ran.out / 'cells/small/knn/0'}: was run with different calibration. Run it anew")
+    assert contents(ran.out) == before
+    path = ran.data / "broken" / "train.jsonl"
+    path.write_text("".join(path.open().readlines()[:150]))
+    assert "cells/broken/popularity/0: was run with different data. Run it anew with --force" in refused(ran)
+    done = bench(ran, "--force")
+    assert f"{ran.out}: 1 cell run, 3 there already, 0 failed" in done.out
+    after = contents(ran.out)
+    assert {name for name in before if before[name] != after[name]} == {"broken/popularity/0"}
+
+
+def test_nothing_is_made_of_what_changed(ran: Ran, tmp_path: Path) -> None:
+    """Neither of members that are not there, nor of those that were run with other settings."""
+    suite, before = tmp_path / "suite.toml", contents(ran.out)
+    suite.write_text(SUITE.replace("neighbours = 5", "neighbours = 6"))
+    changed = Ran(suite, ran.data, ran.out, [], [])
+    done = bench(changed, "--only", "small/both", "--force", ok=False)
+    assert done.status == 2
+    assert "small/both/0: needs small/knn/0, which was run with different settings: run that one" in done.err
+    assert contents(ran.out) == before
+    done = bench(ran, "--only", "small/both", out=tmp_path / "new", ok=False)
+    assert done.status == 2
+    assert "small/both/0: needs small/popularity/0, which is not complete: run that one too." in done.err
+
+
+def test_damaged_records(ran: Ran, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(ran.out, out)
+    path = out / "cells/broken/popularity/0/cell.json"
+    path.write_text("{")
+    assert refused(ran, out=out) == f"{path}: damaged. Copy or run it again."
+    (path.with_name("begun.json")).write_text("[")
+    path.unlink()
+    assert f"{path.parent}: was run with different content. Run it anew with --force" in refused(ran, out=out)
+    (out / "bench.json").unlink()
+    path.write_text("{")
+    assert "1 cell run, 3 there already" in bench(ran, "--force", out=out).out
+
+
+# ---- from elsewhere
+
+
+def test_cells_from_elsewhere(ran: Ran, tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    assert call("bench", "import", ran.out, "--out", here).out == f"{ran.out}: 4 cells taken over, 0 there already\n"
+    assert contents(here) == contents(ran.out)
+    assert call("bench", "import", ran.out, "--out", here).out == f"{ran.out}: 0 cells taken over, 4 there already\n"
+    assert read_results(here).datasets == read_results(ran.out).datasets
+
+    # What the consensus is made of are files now, in which each label has another number than in the other file.
+    shutil.rmtree(here / "cells/small/both")
+    done = bench(ran, out=here)
+    assert f"{here}: 1 cell run, 3 there already, 0 failed" in done.out
+    scores = {str(cell.name): cell.metrics["P@1"] for cell in read_results(here).cells}
+    assert scores["small/both/0"] >= scores["small/knn/0"] - 0.05 > scores["small/popularity/0"] + 0.2
+    assert scores["small/knn/0"] > 0.5
+
+
+def test_imports_that_are_refused(ran: Ran, tmp_path: Path) -> None:
+    theirs, here = tmp_path / "theirs", tmp_path / "here"
+    shutil.copytree(ran.out, theirs)
+    call("bench", "import", theirs, "--out", here)
+    before = contents(here)
+
+    path = theirs / "cells/small/knn/0/predictions.parquet"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-10])
+    said = mistake("bench", "import", theirs, "--out", tmp_path / "new")
+    assert said == f"{path}: is not the file that the cell was made with. Copy it again."
+    assert not contents(tmp_path / "new")
+    path.write_bytes(whole)
+
+    cell = theirs / "cells/small/popularity/0/cell.json"
+    values = json.loads(cell.read_text())
+    cell.write_text(json.dumps(values | {"metrics": {**values["metrics"], "P@1": 0.99}}))
+    (theirs / "cells/broken/popularity/0").rename(theirs / "cells/broken/popularity/5")
+    renamed = theirs / "cells/broken/popularity/5/cell.json"
+    renamed.write_text(renamed.read_text().replace("broken/popularity/0", "broken/popularity/5"))
+    said = mistake("bench", "import", theirs, "--out", here)
+    place = here / "cells/small/popularity/0"
+    assert said == f"{place}: is there already, with other results. Replace it with --force."
+    assert contents(here) == before, "all or nothing"
+    assert "2 cells taken over, 2 there already" in call("bench", "import", theirs, "--out", here, "--force").out
+    assert json.loads(contents(here)["small/popularity/0"])["metrics"]["P@1"] == 0.99
+
+    record = theirs / "datasets/small.json"
+    values = json.loads(record.read_text())
+    record.write_text(json.dumps(values | {"files": values["files"] | {"test": "0" * 64}}))
+    said = mistake("bench", "import", theirs, "--out", here)
+    assert said == f"{here}: its data set 'small' has other files than the one to import. Use a new folder."
+
+    assert mistake("bench", "import", here, "--out", here) == f"{here}: is the folder to import to. Name another."
+    assert "Write: xmtc bench import FROM --out DIR" in mistake("bench", "import", "--out", here)
+    assert "bench.json: cannot be read" in mistake("bench", "import", tmp_path / "no", "--out", here)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").touch()
+    said = mistake("bench", "import", here, "--out", tmp_path / "mine")
+    assert said == f"{tmp_path / 'mine'}: holds other files. Choose a new or empty folder."
+    shutil.rmtree(theirs / "cells")
+    assert mistake("bench", "import", theirs, "--out", here) == f"{theirs}: no cell of it is complete. Run it first."
+
+
+# ---- what is asked for
+
+
+def test_lists(ran: Ran) -> None:
+    listed = call("bench").out
+    assert all(name in listed for name in ("quick", "classic", "eurlex57k", "papers", "tibkat-gnd"))
+    done = call("bench", ran.suite, "--list", "--out", ran.out)
+    assert done.out.splitlines() == [
+        "complete  small/popularity/0",
+        "complete  small/knn/0",
+        "complete  small/both/0",
+        "complete  broken/popularity/0",
+        "to run    elsewhere/popularity/0",
+    ]
+    assert call("bench", ran.suite, "--list", "--only", "small/knn").out == "to run    small/knn/0\n"
+
+
+def test_mistakes(ran: Ran, tmp_path: Path) -> None:
+    assert mistake("bench", ran.suite) == "bench needs a folder for the results. Add --out DIR."
+    assert mistake("bench", ran.suite, "b", "--out", tmp_path / "x") == "one suite at a time. Got 'b' too."
+    assert mistake("bench", "quik", "--out", tmp_path / "x").startswith("no suite 'quik'. Did you mean 'quick'?")
+    said = mistake("bench", ran.suite, "--data", tmp_path, "--out", tmp_path / "x")
+    assert said.startswith(f"{tmp_path / 'small/train.jsonl'}: no such file, and data set 'small' of the suite needs")
+    assert refused(ran, "--only", "small/kn").startswith("--only small/kn: names no cell.")
+    (tmp_path / "file").touch()
+    assert refused(ran, out=tmp_path / "file") == f"{tmp_path / 'file'}: is a file. Name a folder."
+    assert refused(ran, out=tmp_path) == f"{tmp_path}: holds other files. Choose a new or empty folder."
+    done = bench(ran, "--only", "elsewhere", out=tmp_path / "x", ok=False)
+    assert done.err.splitlines()[-1] == "xmtc: suite: no cell can be run here. The lines above say why."
+    with locked(ran.out):
+        said = refused(ran)
+        assert said == f"{ran.out}: another process runs cells there. Wait for it, or choose another folder."
+        assert "another process runs cells there" in refused(ran, "--only", "small/knn", "--force")
+
+
+def test_settings_that_do_not_exist(ran: Ran, tmp_path: Path) -> None:
+    suite = tmp_path / "typo.toml"
+    suite.write_text(SUITE.replace("neighbours", "neighbors"))
+    said = mistake("bench", suite, "--data", ran.data, "--out", tmp_path / "out")
+    assert said.startswith("model 'knn' of suite 'typo', on small: knn has no setting 'neighbors'. Did you mean")
+    suite.write_text(SUITE.replace("[models.popularity]", '[models.popularity]\nrecipe = "{dataset}/popularity"'))
+    said = mistake("bench", suite, "--data", ran.data, "--out", tmp_path / "out")
+    assert said.startswith("model 'popularity' of suite 'typo', on small: ")
+    assert "small/popularity" in said
+
+
+def test_only_the_data_that_is_asked_for_has_to_be_there(ran: Ran, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    (data / "small").mkdir(parents=True)
+    for name in ("train", "test"):
+        shutil.copy(ran.data / "small" / f"{name}.jsonl", data / "small")
+    out = tmp_path / "out"
+    shutil.copytree(ran.out, out)
+    done = call("bench", ran.suite, "--data", data, "--out", out, "--only", "small")
+    assert "0 cells run, 3 there already" in done.out
+    assert "broken/train.jsonl: no such file" in mistake("bench", ran.suite, "--data", data, "--out", out)
+
+
+# ---- interrupted
+
+
+def test_an_interrupt_ends_both_processes_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    suite = tmp_path / "slow.toml"
+    planted = "planted = { documents = 6000, test = 20, labels = 1500 }"
+    suite.write_text(f"[datasets.made]\n{planted}\n[models.popularity]\n[models.one_vs_all]\n")
+    command = [sys.executable, "-m", "xmtc.cli.main", "bench", str(suite), "--out", "out", "--threads", "1"]
+    how: dict[str, Any] = {"cwd": tmp_path, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    work = tmp_path / "out/cells/made/one_vs_all/0/model.work"
+    with subprocess.Popen(command, **how) as process:
+        until = time.monotonic() + 60
+        while not any(work.glob("*.safetensors")) and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.01)
+        child = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
+        process.send_signal(signal.SIGINT)  # to it alone
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert said.splitlines()[-1].startswith("xmtc: interrupted. Finished cells, and finished parts of the last one,")
+    assert "Traceback" not in said
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+    assert list(contents(tmp_path / "out")) == ["made/popularity/0"]
+    before = {path.name for path in work.glob("*.safetensors")}
+    assert before
+    done = subprocess.run(command, check=True, timeout=120, **how)
+    assert "out: 1 cell run, 1 there already, 0 failed" in done.stdout
+    cell = {str(each.name): each for each in read_results(tmp_path / "out").cells}["made/one_vs_all/0"]
+    assert cell.resumed
