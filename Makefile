@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-long test-gpu lint format clean
+.PHONY: demo test test-long test-gpu report lint format clean
 
 demo: $(VENV)/.core
 	$(BIN)/xmtc demo --out xmtc-demo
@@ -17,6 +17,11 @@ test-long: $(VENV)/.dev
 
 test-gpu: $(VENV)/.dev
 	$(BIN)/python -m pytest -m gpu
+
+# All suites that were run: a page to look at, and the tables that stand in the docs.
+report: $(VENV)/.core
+	mkdir -p build
+	$(BIN)/xmtc report $(sort $(wildcard benchmarks/results/*)) --out build/report.html --markdown docs/results.md
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -46,6 +46,7 @@ def run(command: list[str], place: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.long
 def test_every_command_runs(tmp_path: Path) -> None:
+    (tmp_path / "suite.toml").write_text(blocks("toml")[0], encoding="utf-8")
     commands = [line for block in blocks("sh") for line in block.splitlines() if line and not line.startswith("#")]
     assert len(commands) >= 10
     for command in commands:
