@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar, cast
@@ -66,6 +67,14 @@ def frozen(argument: Any) -> Any:
         argument = argument.view()
         argument.flags.writeable = False
     return argument
+
+
+@contextmanager
+def timed_compilation() -> Iterator[Callable[[], float]]:
+    """Within the block, and after it, tells the seconds for which kernels were compiled that the cache did not have."""
+    events: Any = event
+    with events.install_listener("numba:compile", events.TimingListener()) as timer:
+        yield lambda: timer.duration if timer.done else 0.0
 
 
 def on_first_compilation(tell: Callable[[], None]) -> None:

@@ -76,11 +76,11 @@ class Cell:
     documents: int
     """Of the test."""
     seconds: dict[str, float]
-    """train, predict."""
+    """train, predict; of what is made of other cells, theirs as well."""
     memory: dict[str, int | None]
     """host and device: the most bytes that were in use; None where that is not known."""
     model_bytes: int | None
-    """Of the model folder."""
+    """Of the model folder, and of those of its members."""
     machine: dict[str, Any]
     finished: str
     """When, in UTC."""

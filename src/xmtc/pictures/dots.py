@@ -42,7 +42,8 @@ def dot_chart(title: str, points: Mapping[str, tuple[float, float]], *, below: s
                 else []
             ),
             f'<circle class="dot" cx="{dot:.1f}" cy="{y:g}" r="4.5" fill="{LINE}"><title>{safe(tip)}</title></circle>',
-            f'<text x="{high + 9:.1f}" y="{y + 4:g}" font-size="11" fill="{FAINT}">{value:.2f}</text>',
+            f'<text x="{high + 9:.1f}" y="{y + 4:g}" font-size="11" fill="{FAINT}" stroke="#ffffff" '
+            f'stroke-width="3" paint-order="stroke">{value:.2f}</text>',
         ]
     parts += [
         f'<line x1="{left}" x2="{left + _WIDTH}" y1="{bottom}" y2="{bottom}" stroke="{INK}"/>',
