@@ -81,7 +81,7 @@ def noise(
         settings=config.parse_assignments(assignments or []),
         seeds=_seeds(seeds),
     )
-    more = ["--rates", rates, "--kinds", kinds, "--unknown-labels", unknown_labels]
+    more = ["--rates", rates, "--kinds", kinds, *_reading(None, labels, options, unknown_labels)]
     command = _command("noise", train, test, models, assignments, seeds, more)
     runtime = make_runtime(threads, device=device, precision=precision)
     run_suite(suite, out, Path(), command, only or [], runtime, force=force, keep_models=keep_models)
@@ -119,7 +119,7 @@ def ablation(
     settings = config.parse_assignments(assignments or [])
     files = _files(train, test, valid, labels, options, unknown_labels)
     suite = ablation_suite(files, model, settings=settings, seeds=_seeds(seeds))
-    more = [*_valid(valid), "--unknown-labels", unknown_labels]
+    more = _reading(valid, labels, options, unknown_labels)
     command = _command("ablation", train, test, [model], assignments, seeds, more)
     runtime = make_runtime(threads, device=device, precision=precision)
     run_suite(suite, out, Path(), command, only or [], runtime, force=force, keep_models=keep_models)
@@ -158,7 +158,7 @@ def tail(
     suite = tail_suite(
         _files(train, test, valid, labels, options, unknown_labels), models, settings=settings, seeds=_seeds(seeds)
     )
-    more = [*_valid(valid), "--unknown-labels", unknown_labels]
+    more = _reading(valid, labels, options, unknown_labels)
     command = _command("tail", train, test, models, assignments, seeds, more)
     runtime = make_runtime(threads, device=device, precision=precision)
     run_suite(suite, out, Path(), command, only or [], runtime, force=force, keep_models=keep_models)
@@ -188,8 +188,19 @@ def _files(
     return Files(train, test, valid, labels, {key: value for key, value in given.items() if value})
 
 
-def _valid(valid: Path | None) -> list[str]:
-    return ["--valid", valid.name] if valid is not None else []
+def _reading(valid: Path | None, labels: Path | None, options: ReadOptions, unknown_labels: str) -> list[str]:
+    """How files are read, as it was typed."""
+    given = {
+        "--valid": None if valid is None else valid.name,
+        "--labels": None if labels is None else labels.name,
+        "--format": options.file_format,
+        "--text-field": ",".join(options.text_fields or []),
+        "--label-field": options.label_field,
+        "--id-field": options.id_field,
+        "--label-separator": None if options.label_separator == ";" else options.label_separator,
+        "--unknown-labels": unknown_labels,
+    }
+    return [word for option, value in given.items() if value for word in (option, value)]
 
 
 def _number(words: str, option: str) -> float:
@@ -200,7 +211,7 @@ def _number(words: str, option: str) -> float:
 
 
 def _seeds(words: str) -> list[int]:
-    if not all(each.strip().isdigit() for each in words.split(",")):
+    if not all(each.strip().isdecimal() and len(each) < 20 for each in words.split(",")):
         raise ConfigError(f"--seeds must be integers ≥ 0, such as 0,1,2. Got '{shown(words)}'.")
     return [int(each) for each in words.split(",")]
 

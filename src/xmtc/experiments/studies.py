@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from xmtc import config
-from xmtc.errors import ConfigError, UnsupportedError, shown
-from xmtc.experiments.records import Results
+from xmtc.errors import ConfigError, DataError, MissingExtraError, UnsupportedError, XmtcError, shown
+from xmtc.experiments.records import BENCH, Cell, Results
 from xmtc.experiments.suites import Suite, parsed
 from xmtc.experiments.tables import NOTHING, Entry, Row, Runs, Table, mean_of, runs_of, spread, with_best
 from xmtc.files import plain_name
@@ -46,7 +46,7 @@ class Files:
         """A name for the data set: that of the file, or of its folder where the file is just called train."""
         stem = plain_name(self.train).partition(".")[0]
         name = self.train.resolve().parent.name if stem in ("train", "trn") else stem
-        return re.sub(r"[^A-Za-z0-9._+-]", "-", name).strip(".-_+") or "data"
+        return re.sub(r"[^A-Za-z0-9._+-]", "-", name).strip(".-_+")[:60] or "data"
 
     def section(self) -> dict[str, Any]:
         """As a suite says it."""
@@ -88,7 +88,7 @@ def noise_suite(
     """Labels of the training documents made wrong at rising rates; choices are made on documents that stay clean."""
     if files.valid is not None:
         raise ConfigError("a study of noise holds out clean documents by itself. Leave out --valid.")
-    rates = sorted(set(rates))
+    rates, kinds = sorted(set(rates)), list(dict.fromkeys(kinds))
     if not rates or not all(0 <= rate < 1 for rate in rates):
         raise ConfigError("rates of noise must be numbers from 0 to below 1, such as 0,0.2,0.4.")
     for kind in kinds:
@@ -106,24 +106,35 @@ def noise_suite(
 
 
 def ablation_suite(files: Files, model: str, *, settings: Mapping[str, Any], seeds: Sequence[int]) -> Suite:
-    """A model, and the same with one of its parts taken away or put back to what is published."""
+    """A model, and the same with one of its parts taken away or put back to what is published.
+
+    A part that it does not have, with the settings that are given, is left alone.
+    """
     name, section = model_section(model, settings)
     without = model_class(name).ablations
     if not without:
-        able = ", ".join(each for each in MODELS if _ablations(each))
+        able = ", ".join(each for each in MODELS if _has_parts(each))
         raise UnsupportedError(f"{name} has no parts to take away. Models that have: {able}.")
     models = {name: section}
     for part, change in without.items():
-        models[f"{name}-{part}"] = section | {"settings": config.merge(section["settings"], change)}
+        changed = section | {"settings": config.merge(section["settings"], change)}
+        if _config(changed) != _config(section):
+            models[f"{name}-{part}"] = changed
     about = f"Ablation: what the parts of {name} are worth on {files.name}."
     study = {"kind": "ablation", "model": name, "measure": "nDCG@5"}
     return parsed("ablation", _content(about, seeds, study, {files.name: files.section()}, models))
 
 
-def _ablations(name: str) -> bool:
+def _config(section: Mapping[str, Any]) -> Any:
+    """Of the model that a section of a suite describes."""
+    recipe = config.read_recipe(find_recipe(section["recipe"]))[1] if "recipe" in section else {}
+    return model_class(section["model"])(**config.merge(recipe, section["settings"])).config
+
+
+def _has_parts(name: str) -> bool:
     try:
         return bool(model_class(name).ablations)
-    except ConfigError:
+    except MissingExtraError:
         return False
 
 
@@ -137,7 +148,8 @@ def tail_suite(files: Files, models: Sequence[str], *, settings: Mapping[str, An
 def _content(
     about: str, seeds: Sequence[int], study: dict[str, Any], datasets: dict[str, Any], models: dict[str, Any]
 ) -> dict[str, Any]:
-    return {"about": about, "seeds": list(seeds), "study": study, "datasets": datasets, "models": models}
+    own = {"datasets": list(datasets), "models": list(models)}  # others may lie in the same folder
+    return {"about": about, "seeds": list(seeds), "study": study | own, "datasets": datasets, "models": models}
 
 
 # ---- what was found
@@ -145,14 +157,23 @@ def _content(
 
 def study_figure(results: Results) -> tuple[str, Table]:
     """The figure of a study as SVG, and the table behind it."""
-    kind = results.study.get("kind")
-    if kind == "noise":
-        return _noise_figure(results)
-    if kind == "ablation":
-        return _ablation_figure(results)
-    if kind == "tail":
-        return _tail_figure(results)
-    raise UnsupportedError(f"{results.folder}: no study '{shown(kind)}' is known to this version of xmtc.")
+    kinds = {"noise": _noise_figure, "ablation": _ablation_figure, "tail": _tail_figure}
+    draw = kinds.get(str(results.study.get("kind")))
+    if draw is None:
+        kind = shown(results.study.get("kind"))
+        raise UnsupportedError(
+            f"{results.folder}: no study '{kind}' is known to this version of xmtc. Use a newer one."
+        )
+    try:
+        datasets, models = results.study["datasets"], results.study["models"]
+        own = [cell for cell in results.cells if cell.name.dataset in datasets and cell.name.model in models]
+        if not own:
+            raise UnsupportedError(f"{results.folder}: no cell of the study is complete. Run it first.")
+        return draw(replace(results, cells=own))
+    except XmtcError:
+        raise
+    except (KeyError, TypeError):
+        raise DataError(f"{results.folder / BENCH}: damaged. Run the study again.") from None
 
 
 def _noise_figure(results: Results) -> tuple[str, Table]:
@@ -162,13 +183,13 @@ def _noise_figure(results: Results) -> tuple[str, Table]:
     means: dict[tuple[str, str], dict[float, list[float]]] = {}  # (kind, model) → rate → value of each seed
     for kind in results.study["kinds"]:
         for cell in results.cells:
-            noise = results.datasets[cell.name.dataset].noise
+            noise = _noise_of(results, cell)
             if noise["kind"] == kind or not noise["rate"]:
                 found = means.setdefault((kind, cell.name.model), {})
                 found.setdefault(noise["rate"], []).append(100 * cell.metrics[measure])
                 columns.add(noise["rate"])
     rates = sorted(columns)
-    for kind in results.study["kinds"]:
+    for kind in dict.fromkeys(kind for kind, _ in means):
         of_kind = {model: found for (each, model), found in means.items() if each == kind}
         series = {
             model: [(100 * rate, mean_of(found[rate])) for rate in sorted(found)] for model, found in of_kind.items()
@@ -184,6 +205,13 @@ def _noise_figure(results: Results) -> tuple[str, Table]:
     note = f"Choices are made on {share} of the training documents, which keep their labels; the test is clean."
     heads = tuple(f"{100 * rate:g} %" for rate in rates)
     return below_each_other(charts), Table(f"{measure} at each rate of noise", "model", heads, tuple(rows), note)
+
+
+def _noise_of(results: Results, cell: Cell) -> dict[str, Any]:
+    """kind and rate; a run that was interrupted has not described its data sets yet."""
+    record = results.datasets.get(cell.name.dataset)
+    found: dict[str, Any] = record.noise if record is not None else cell.made_of["data"]["noise"]
+    return found
 
 
 def _deviation(values: Sequence[float]) -> float:
@@ -206,7 +234,8 @@ def _ablation_figure(results: Results) -> tuple[str, Table]:
     for each in runs:
         entries = [Entry(each.told(_taken(name))) for name in columns]
         change = NOTHING if base is None else f"{points[_part(each, whole)][0] - base:+.2f}"
-        rows.append(Row(_part(each, whole), (*entries, Entry(change), Entry(_changed(each, runs[0])))))
+        changed = NOTHING if base is None else _changed(each, runs[0])
+        rows.append(Row(_part(each, whole), (*entries, Entry(change), Entry(changed))))
     heads = (*columns, f"against the whole, {measure}", "settings")
     return figure, Table(f"{whole} with a part taken away or put back", "model", heads, tuple(rows))
 
