@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -23,13 +24,31 @@ NotInLabels = Annotated[str, typer.Option(metavar="refuse|drop", help="Labels th
 Language = Annotated[str | None, typer.Option(help="Language of the names in a SKOS file.", metavar="CODE")]
 
 
+def takes(name: str, made: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command that takes `name` the command-line options of the function that makes it."""
+    own = inspect.signature(made, eval_str=True).parameters
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command, eval_str=True)
+
+        def run(**given: Any) -> None:
+            mine = {option: given.pop(option) for option in own}
+            command(**given, **{name: made(**mine)})
+
+        kept = [parameter for option, parameter in signature.parameters.items() if option != name]
+        run.__signature__ = signature.replace(parameters=[*kept, *own.values()])  # type: ignore[attr-defined]
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        run.__annotations__ = {}  # the signature has them
+        return run
+
+    return decorate
+
+
 def reads_documents(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command that takes `options` the command-line options that they are made of."""
-    signature = inspect.signature(command, eval_str=True)
-    own = inspect.signature(read_options, eval_str=True).parameters
 
-    def run(**given: Any) -> None:
-        options = read_options(**{name: given.pop(name) for name in own})
+    @functools.wraps(command)
+    def run(*, options: ReadOptions, **given: Any) -> None:
         try:
             command(**given, options=options)
         except DataError as error:
@@ -38,11 +57,7 @@ def reads_documents(command: Callable[..., None]) -> Callable[..., None]:
             raise DataError(f"standard input{str(error).removeprefix('-')}") from None
         _tell_notes(options)  # a mistake gets one line, and nothing before it
 
-    kept = [parameter for name, parameter in signature.parameters.items() if name != "options"]
-    run.__signature__ = signature.replace(parameters=[*kept, *own.values()])  # type: ignore[attr-defined]
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.__annotations__ = {}  # the signature has them
-    return run
+    return takes("options", read_options)(run)
 
 
 def read_options(
