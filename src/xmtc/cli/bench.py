@@ -59,7 +59,7 @@ def bench(
     if words[0] != "import" and len(words) > 1:
         raise ConfigError(f"one suite at a time. Got '{shown(words[1])}' too.")
     if listed and words[0] != "import":
-        _list_cells(words[0], data, out, only or [])
+        _list_cells(words[0], out, only or [])
         return
     if out is None:
         raise ConfigError("bench needs a folder for the results. Add --out DIR.")
@@ -148,7 +148,7 @@ def _list_suites() -> None:
     say("\nRun one with: xmtc bench NAME --data FOLDER --out DIR; see its cells with: xmtc bench NAME --list")
 
 
-def _list_cells(asked: str, data: Path, out: Path | None, only: list[str]) -> None:
+def _list_cells(asked: str, out: Path | None, only: list[str]) -> None:
     """What would be run, and what is complete."""
     from xmtc.experiments.records import cell_names
     from xmtc.experiments.suites import chosen, read_suite
@@ -166,4 +166,4 @@ def _import(sources: list[str], out: Path, force: bool) -> None:
         raise ConfigError("import needs the folder of a run elsewhere. Write: xmtc bench import FROM --out DIR")
     for source in sources:
         copied, there = import_cells(Path(source), out, force=force)
-        say(f"{source}: {len(copied)} cells taken over, {len(there)} there already")
+        say(f"{source}: {len(copied)} cell{'' if len(copied) == 1 else 's'} taken over, {len(there)} there already")

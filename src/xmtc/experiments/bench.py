@@ -313,3 +313,4 @@ def _drop_models(bench: Bench) -> None:
     needed = {each for cell in bench.cells if cell not in complete for each in bench.suite.members(cell)}
     for cell in complete - needed:
         drop_model(cell.within(bench.out))
+        (cell.within(bench.out) / BEGUN).unlink(missing_ok=True)  # of one that was killed when it was complete
