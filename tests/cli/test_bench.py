@@ -342,7 +342,7 @@ def test_only_the_data_that_is_asked_for_has_to_be_there(ran: Ran, tmp_path: Pat
 
 def test_an_interrupt_ends_both_processes_and_the_same_command_goes_on(tmp_path: Path) -> None:
     suite = tmp_path / "slow.toml"
-    planted = "planted = { documents = 6000, test = 20, labels = 1500 }"
+    planted = "planted = { documents = 3000, test = 20, labels = 800 }"
     suite.write_text(f"[datasets.made]\n{planted}\n[models.popularity]\n[models.one_vs_all]\n")
     command = [sys.executable, "-m", "xmtc.cli.main", "bench", str(suite), "--out", "out", "--threads", "1"]
     how: dict[str, Any] = {"cwd": tmp_path, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
