@@ -196,3 +196,21 @@ def test_a_child_that_is_killed_fails_alone(place: Path) -> None:
     assert "child: 2 cells run, 4 there already, 0 failed" in finish(place, out)
     assert before.items() <= complete(place / out).items()
     assert_equals_reference(place, out)
+
+
+def test_a_training_that_cannot_go_on_starts_over_when_forced(place: Path) -> None:
+    out = "other"
+    process = start(place, out)
+    work = place / out / "cells" / "made" / "parabel" / "0" / "model.work"
+    assert wait_for(lambda: any(work.glob("*.safetensors")), 120)
+    process.kill()
+    process.communicate(timeout=60)
+    before = {path.name for path in work.glob("*.safetensors")}
+    command = ["bench", place / "suite.toml", "--out", place / out, "--threads", 1, "--only", "made/parabel/0"]
+    done = call(*command, "--precision", "float32", ok=False)
+    assert done.status == 2
+    assert f"{work}: was started with different precision." in done.err
+    assert before <= {path.name for path in work.glob("*.safetensors")}, "nothing is lost"
+    assert "1 cell run" in call(*command, "--precision", "float32", "--force").out
+    mine, theirs = (json.loads(complete(place / name)["made/parabel/0"]) for name in (out, "reference"))
+    assert {key: mine[key] for key in SAME} == {key: theirs[key] for key in SAME}
