@@ -27,6 +27,10 @@ _CELLS = 1 << 19
 ANSWERS = "_answers.json"
 """Says what made a folder of predictions and whether it is complete. Parquet readers skip a name that starts so."""
 FORMAT = 1
+TrainedOn = tuple[int, list[tuple[str, str, int]]]
+"""Documents that a model was trained on, and (key, name, documents) of each of its labels."""
+TRAINED_ON = "xmtc.trained_on"
+"""Where a Parquet file of predictions says that."""
 
 
 class TopK:
@@ -50,6 +54,10 @@ class TopK:
             raise DataError(f"{len(self.ids)} document ids for {len(self.labels)} rows. Give one each.")
         if self.labels.size and self.labels.max() >= len(index):
             raise DataError(f"there is no label {self.labels.max()} among {len(index):,}. Labels count from 0.")
+
+    def named(self, ids: Sequence[str]) -> TopK:
+        """The same answers to documents that go by these names."""
+        return TopK(self.labels, self.scores, self.index, ids)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -193,14 +201,15 @@ def arrow_schema() -> pa.Schema:
     return pa.schema([("id", pa.string()), ("labels", pa.list_(label))])
 
 
-def write_parquet(answers: Iterable[TopK], stream: IO[bytes]) -> int:
-    """Write batches as they come; returns the number of documents."""
+def write_parquet(answers: Iterable[TopK], stream: IO[bytes], trained_on: TrainedOn | None = None) -> int:
+    """Write batches as they come, and what their model was trained on; returns the number of documents."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     count = cells = 0
     waiting: list[pa.Table] = []
-    with pq.ParquetWriter(stream, arrow_schema()) as writer:
+    told = None if trained_on is None else {TRAINED_ON: json.dumps(trained_on, ensure_ascii=False)}
+    with pq.ParquetWriter(stream, arrow_schema().with_metadata(told)) as writer:
         for answer in answers:
             waiting.append(answer.to_arrow())
             count, cells = count + len(answer), cells + answer.labels.size
@@ -210,6 +219,21 @@ def write_parquet(answers: Iterable[TopK], stream: IO[bytes]) -> int:
         if waiting:
             writer.write_table(pa.concat_tables(waiting))
     return count
+
+
+def read_trained_on(path: str | Path) -> TrainedOn | None:
+    """What the model was trained on whose answers these are; None where the file does not say."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if Path(path).is_dir() or not plain_name(path).endswith(".parquet"):
+        return None
+    try:
+        metadata = pq.read_schema(path).metadata or {}
+        told = json.loads(metadata[TRAINED_ON.encode()])
+        return int(told[0]), [(str(key), str(name), int(count)) for key, name, count in told[1]]
+    except (KeyError, ValueError, TypeError, IndexError, OSError, pa.ArrowException):
+        return None
 
 
 def read_rows(path: str | Path, example: str = _EXAMPLE) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -64,13 +64,15 @@ def bench(
     if out is None:
         raise ConfigError("bench needs a folder for the results. Add --out DIR.")
     if words[0] == "import":
+        if only or listed or keep_models:
+            raise ConfigError("import takes all cells of a folder, without models. Leave out the other options.")
         _import(words[1:], out, force)
         return
     suite = read_suite(words[0])
     runtime = make_runtime(threads, device=device, precision=precision)
     command = shlex.join(["xmtc", "bench", words[0], "--data", "DATA"])
     run_suite(suite, out, data, command, only or [], runtime, force=force, keep_models=keep_models)
-    say(f"Next: xmtc report {out} --out report.html")
+    say(f"Next: {shlex.join(['xmtc', 'report', str(out), '--out', 'report.html'])}")
 
 
 def run_suite(

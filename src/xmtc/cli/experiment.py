@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,7 @@ import typer
 from xmtc.cli.bench import Keep, Only, Precision, run_suite
 from xmtc.cli.common import Device, Threads, check_choice, make_runtime, say, tell
 from xmtc.cli.reading import Labels, reads_documents, takes
-from xmtc.errors import ConfigError, shown
+from xmtc.errors import ConfigError, DataError, XmtcError, shown
 
 if TYPE_CHECKING:
     from xmtc.data.records import ReadOptions
@@ -148,16 +149,20 @@ def tail(given: Asked, options: Any, models: Models) -> None:
 
 
 def _run(suite: Suite, given: Asked, command: str) -> None:
-    run_suite(
-        *(suite, given.out, Path(), command, given.only, given.runtime),
-        force=given.force,
-        keep_models=given.keep_models,
-    )
+    try:
+        run_suite(
+            *(suite, given.out, Path(), command, given.only, given.runtime),
+            force=given.force,
+            keep_models=given.keep_models,
+        )
+    except DataError:  # of a cell that failed: what others found is told all the same
+        with suppress(XmtcError):
+            _write_figure(given.out)
+        raise
     _write_figure(given.out)
 
 
 def _files(given: Asked, options: ReadOptions) -> Files:
-    from xmtc.errors import DataError
     from xmtc.experiments.studies import Files
 
     if options.bad_lines.skip:

@@ -127,4 +127,4 @@ def _show(outcome: Outcome, start: str) -> None:
         say(f"train with it: xmtc train TRAIN --config {out / tuning.RECIPE} --out DIR")
         return
     say(f"saved {outcome.model.name} in {out / tuning.MODEL}, trained on all {outcome.model.training['documents']:,}")
-    tell(f"settings were chosen on those documents: xmtc evaluate {out / tuning.MODEL} TEST says how it does on others")
+    tell(f"settings were chosen on such documents: xmtc evaluate {out / tuning.MODEL} TEST says how it does on others")

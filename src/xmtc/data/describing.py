@@ -244,7 +244,7 @@ class _Counted:
             if not dataset.has_text:
                 self.contents = _row_hashes(dataset.features)[sizes > 0]
                 advance(len(dataset))
-        self.ids = None if dataset.ids is None or only_numbered(dataset.ids) else _string_hashes(dataset.ids)
+        self.ids = None if dataset.ids is None or _only_numbered(dataset.ids) else _string_hashes(dataset.ids)
 
     def description(self, other: Description | None = None, overlap: Overlap | None = None) -> Description:
         return Description(
@@ -369,7 +369,7 @@ def _hashed(data: memoryview, offsets: list[int]) -> NDArray[np.uint64]:
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
 
-def only_numbered(ids: pa.ChunkedArray) -> bool:
+def _only_numbered(ids: pa.ChunkedArray) -> bool:
     """Whether ids are but line numbers, which readers give where a file has none: they go up, with few left out."""
     if not len(ids):
         return True

@@ -15,7 +15,7 @@ from typing import Any
 
 from xmtc import store
 from xmtc.data.describing import describe
-from xmtc.errors import ConfigError, DataError, MissingExtraError
+from xmtc.errors import ConfigError, DataError, MissingExtraError, shown
 from xmtc.experiments.cells import Order, clear, drop_model, made_of
 from xmtc.experiments.material import Material, find
 from xmtc.experiments.records import (
@@ -28,6 +28,7 @@ from xmtc.experiments.records import (
     cell_names,
     read_cell,
     read_dataset,
+    read_results,
     write_bench,
     write_dataset,
 )
@@ -120,22 +121,27 @@ def run_bench(
     """Run those cells that are not complete, each in a process that `command` starts.
 
     A cell that fails is told of, and the others go on. With `force` cells whose settings or data are not those that
-    they were run with are run anew; otherwise they are refused before anything is run.
+    they were run with are run anew; otherwise they are refused before anything is run. One that was only begun, with
+    others, starts over.
     """
     make_folder(bench.out)
     with locked(bench.out, "another process runs cells there. Wait for it, or choose another folder."):
         wanted = {cell: _wanted(bench, cell) for cell in cells}
         stale = {cell: why for cell, made in wanted.items() if (why := _changed(bench.out, cell, made, force))}
-        if stale and not force:
-            cell, why = next(iter(stale.items()))
-            more = f" (and {len(stale) - 1} more)" if len(stale) > 1 else ""
+        lost = {cell: why for cell, why in stale.items() if (cell.within(bench.out) / CELL).is_file()}
+        if lost and not force:
+            cell, why = next(iter(lost.items()))
+            more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
             raise DataError(
                 f"{cell.within(bench.out)}: was run with different {why}{more}. "
                 "Run it anew with --force, or choose another folder."
             )
-        write_bench(bench.out, bench.suite.name, bench.suite.about, bench.suite.study)
+        write_bench(bench.out, bench.suite.name, bench.suite.about, _joined_study(bench))
         for line in bench.left_out:
             said(f"left out: {line}")
+        for name, material in bench.materials.items():
+            if material.hashes["train"] == material.hashes["test"]:
+                said(f"note: {name}: train and test are the same documents, so nothing is measured on others")
         outcome = Outcome()
         complete = set(cell_names(bench.out)) - set(stale)
         outcome.there = [cell for cell in cells if cell in complete]
@@ -162,6 +168,22 @@ def run_bench(
     return outcome
 
 
+def _joined_study(bench: Bench) -> dict[str, Any]:
+    """The study of a suite; what lies in the folder of the same one goes on being told of."""
+    study = dict(bench.suite.study)
+    if not (bench.out / BENCH).is_file():
+        return study
+    before = read_results(bench.out)
+    same = all(before.study.get(key) == study.get(key) for key in ("kind", "model"))
+    if before.suite != bench.suite.name or not same:
+        what = before.suite if not before.study else f"{before.suite} of {before.study.get('model', 'others')}"
+        raise DataError(f"{bench.out}: holds the results of '{shown(what)}'. Choose another folder.")
+    for key in ("kinds", "datasets", "models"):
+        if key in study:
+            study[key] = list(dict.fromkeys([*before.study.get(key, []), *study[key]]))
+    return study
+
+
 def _wanted(bench: Bench, cell: CellName) -> dict[str, Any]:
     """What a cell is to be made of."""
     try:
@@ -186,7 +208,7 @@ def _changed(out: Path, cell: CellName, made: dict[str, Any], force: bool = Fals
     elif (folder / BEGUN).is_file():
         with suppress(ValueError):
             before = json.loads((folder / BEGUN).read_text(encoding="utf-8"))
-    else:
+    elif not folder.is_dir():
         return ""
     if not isinstance(before, dict):
         return "content"
@@ -199,7 +221,7 @@ def _lacking(bench: Bench, cell: CellName, complete: Collection[CellName]) -> st
     """Why a cell cannot be made of others yet; '' where it can."""
     for member in bench.suite.members(cell):
         if member not in complete:
-            return f"needs {member}, which is not complete: run that one too."
+            return f"needs {member}, which is not complete, or failed: run that one too."
         if why := _changed(bench.out, member, _wanted(bench, member)):
             return f"needs {member}, which was run with different {why}: run that one anew too, with --force."
     return ""
@@ -308,9 +330,7 @@ def overlaps(out: Path, cells: Sequence[CellName]) -> list[dict[str, Any]]:
 
 
 def _drop_models(bench: Bench) -> None:
-    """Models are large; those that a cell still to be run is made of stay."""
-    complete = set(cell_names(bench.out))
-    needed = {each for cell in bench.cells if cell not in complete for each in bench.suite.members(cell)}
-    for cell in complete - needed:
+    """Models are large, and what they answered is kept."""
+    for cell in cell_names(bench.out):
         drop_model(cell.within(bench.out))
         (cell.within(bench.out) / BEGUN).unlink(missing_ok=True)  # of one that was killed when it was complete

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from xmtc import __version__, config, store, workflows
 from xmtc.dataset import align_labels
@@ -31,11 +32,11 @@ from xmtc.experiments.records import MODEL, PREDICTIONS, VALID, Cell, CellName, 
 from xmtc.experiments.suites import DATA, Suite
 from xmtc.files import content_hash, make_folder, replace_file, writing
 from xmtc.jit import timed_compilation
-from xmtc.models.base import Model
+from xmtc.models.base import DECISIONS, Model
 from xmtc.progress import Progress
 from xmtc.registry import model_class
 from xmtc.runtime import Runtime
-from xmtc.topk import TopK, write_parquet
+from xmtc.topk import TopK, TrainedOn, write_parquet
 from xmtc.workspace import LOG, Workspace, log_beside
 
 USAGE = "usage.json"
@@ -125,13 +126,12 @@ def run(order: Order, progress: Progress) -> Cell:
     for left in folder.glob(".*.part"):  # of a write that was killed
         clear(left) if left.is_dir() else left.unlink(missing_ok=True)
     model, usage = _trained(order, material, progress)
-    test = material.test(model.feature_count, progress)
     if suite.models[cell.model].spec.calibrate:
-        valid = material.valid(model.feature_count, progress)
-        model.calibrate(valid, progress=progress)
-    found, groups, deep = _measured(model, test, spec, progress)
-    deep.write(folder / PREDICTIONS)
-    _answer_valid(model, material, folder, progress)
+        _calibrate(model, _asked(order, material.valid(model.feature_count, progress), VALID), folder, progress)
+    test = material.test(model.feature_count, progress)
+    found, groups, deep = _measured(model, _asked(order, test, PREDICTIONS), spec, progress)
+    deep.named(test.document_ids()).write(folder / PREDICTIONS)
+    _answer_valid(order, model, material, progress)
     files = [name for name in (PREDICTIONS, VALID) if (folder / name).is_file()]
     told = found.to_json()
     below = _members_cost(order)
@@ -193,7 +193,7 @@ def _go_on(order: Order, material: Material, progress: Progress) -> tuple[Model,
 
     def documents() -> Any:
         train, valid = material.documents(progress)
-        return (valid, None) if order.suite.members(order.cell) else (train, valid)
+        return (_asked(order, valid, VALID), None) if order.suite.members(order.cell) else (train, valid)
 
     with timed_compilation() as compiling:  # once per install, and no part of what training takes
         trained = workflows.train_on(decided, documents, runtime=order.runtime, progress=progress)
@@ -219,20 +219,42 @@ def _placed(model: Model, order: Order, material: Material) -> dict[str, Any]:
 
     settings: dict[str, Any] = place(config.to_mapping(model.config))
     members = order.suite.members(order.cell)
-    return config.merge(settings, {"members": [_member(order, each) for each in members]} if members else {})
+    if not members:
+        return settings
+    trained_on = _trained_on(material)
+    return config.merge(settings, {"members": [_member(order, each, trained_on) for each in members]})
 
 
-def _member(order: Order, member: CellName) -> str:
-    """The model of another cell or, where it is not there, what it has answered."""
+def _member(order: Order, member: CellName, trained_on: TrainedOn) -> str:
+    """What another cell has answered, to validation and test documents, as one file.
+
+    Never its model, even where that is at hand: the answer must not depend on where members ran.
+    """
     folder = member.within(order.out)
-    if store.is_model(folder / MODEL):
-        return str(folder / MODEL)
-    cell = read_cell(order.out, member)
     joined = order.folder / MEMBERS / f"{member.model}.parquet"
     make_folder(joined.parent)
     with replace_file(joined) as stream:  # each file numbers labels in its own way
-        write_parquet((TopK.read(folder / name) for name in cell.files), stream)
+        answers = {name: TopK.read(folder / name) for name in read_cell(order.out, member).files}
+        told_apart = (top.named([f"{name} {each}" for each in top.ids]) for name, top in answers.items())
+        write_parquet(told_apart, stream, trained_on)
     return str(joined)
+
+
+def _asked(order: Order, documents: Any, name: str) -> Any:
+    """Documents with ids as the files of members have them: those of two files may be the same."""
+    if not order.suite.members(order.cell):
+        return documents
+    return replace(documents, ids=pa.chunked_array([[f"{name} {each}" for each in documents.document_ids()]]))
+
+
+def _trained_on(material: Material) -> TrainedOn:
+    train, _ = material.documents()
+    assert train.labels is not None
+    assert train.label_index is not None
+    counts = np.bincount(train.labels.indices, minlength=train.labels.shape[1]).tolist()
+    numbers = np.arange(len(counts))
+    keys, names = (train.label_index.strings(what, numbers) for what in ("key", "name"))
+    return len(train), list(zip(keys, names, counts, strict=True))
 
 
 class Cost(NamedTuple):
@@ -244,12 +266,11 @@ class Cost(NamedTuple):
 
 
 def _members_cost(order: Order) -> Cost:
-    """Of the members together; those that are models answer with the cell, which has their time in its own."""
+    """Of the members together."""
     cells = [read_cell(order.out, each) for each in order.suite.members(order.cell)]
-    files = [cell for cell in cells if not store.is_model(cell.name.within(order.out) / MODEL)]
     return Cost(
         sum(cell.seconds["train"] for cell in cells),
-        sum(cell.seconds["predict"] for cell in files),
+        sum(cell.seconds["predict"] for cell in cells),
         sum(cell.model_bytes or 0 for cell in cells),
     )
 
@@ -276,12 +297,19 @@ def _has_tail(model: Model, test: Any) -> bool:
     return bool((counted[0][known] > 0).any())
 
 
-def _answer_valid(model: Model, material: Material, folder: Path, progress: Progress) -> None:
-    """What a consensus elsewhere would have to know."""
-    if not (material.spec.valid or material.spec.hold_out):
-        return
+def _calibrate(model: Model, valid: Any, folder: Path, progress: Progress) -> None:
+    """Make scores probabilities, and keep that with the model."""
+    manifest = store.read_manifest(folder / MODEL)
+    model.calibrate(valid, progress=progress)
+    store.replace_part(folder / MODEL, DECISIONS, model.decisions.state(), before=manifest)
+
+
+def _answer_valid(order: Order, model: Model, material: Material, progress: Progress) -> None:
+    """What a consensus has to know."""
     valid = material.valid(model.feature_count, progress)
-    model.predict(valid, DEEP, progress=progress).write(folder / VALID)
+    if valid is not None:
+        answer = model.predict(_asked(order, valid, VALID), DEEP, progress=progress)
+        answer.named(valid.document_ids()).write(order.folder / VALID)
 
 
 def _size(folder: Path) -> int:

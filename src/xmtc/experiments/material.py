@@ -8,11 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from xmtc import config
-from xmtc.data.describing import only_numbered
 from xmtc.data.planted import PlantedCorpus
 from xmtc.data.reading import read
 from xmtc.data.records import ReadOptions
@@ -67,7 +63,7 @@ class Material:
         """Those to make choices on, as a trained model reads them."""
         if "valid" in self.files:
             return self._read("valid", progress, feature_count)
-        return self.documents(progress)[1]
+        return self.documents(progress)[1] if self.spec.hold_out else None
 
     def _read(self, use: str, progress: Progress, feature_count: int | None = None) -> Dataset:
         spec = self.spec
@@ -79,15 +75,12 @@ class Material:
             label_separator=spec.label_separator,
             feature_count=feature_count,
         )
-        unknown = "drop" if use != "train" and self.spec.unknown_labels == "drop" else "refuse"
+        unknown = "drop" if self.spec.unknown_labels == "drop" else "refuse"  # of labels that a vocabulary lacks
         found = read(
             self.files[use], options, vocabulary=self.files.get("labels"), unknown_labels=unknown, progress=progress
         )
         if found.labels is None or found.labels.nnz == 0:
             raise DataError(f"{self.files[use]}: no document has a label. Check the label field.")
-        ids = pa.chunked_array([found.document_ids()], pa.string())
-        if only_numbered(ids):  # documents of another file have such numbers too, and answers to both lie in one file
-            found = replace(found, ids=pc.binary_join_element_wise(use, ids, " "))
         return found
 
 

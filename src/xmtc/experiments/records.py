@@ -163,7 +163,10 @@ def read_results(folder: Path) -> Results:
             raise DataError(f"{path}: is of another data set. Copy or run it again.")
         datasets[record.name] = record
     cells = [read_cell(folder, name) for name in cell_names(folder)]
-    return Results(folder, str(head.get("suite")), str(head.get("about", "")), head.get("study", {}), datasets, cells)
+    study = head.get("study", {})
+    if not isinstance(study, dict):
+        raise DataError(f"{folder / BENCH}: damaged. Copy or run it again.")
+    return Results(folder, str(head.get("suite")), str(head.get("about", "")), study, datasets, cells)
 
 
 def cell_names(folder: Path) -> list[CellName]:

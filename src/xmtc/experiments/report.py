@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xmtc.errors import DataError
+from xmtc.errors import DataError, UnsupportedError
 from xmtc.experiments import closer_tables, tables
 from xmtc.experiments.published import Figure, Published, PublishedSet, Source, published
 from xmtc.experiments.records import CELL, Cell, DatasetRecord, Results, read_results
+from xmtc.experiments.studies import study_figure
 from xmtc.experiments.tables import Runs, Table
 from xmtc.metrics import Reliability, ReliabilityBin
 from xmtc.pictures.curves import Curve, read_curves
@@ -128,13 +128,11 @@ def _suite(results: Results, title: str, known: Published) -> SuitePart:
 
 
 def _study(results: Results) -> Study | None:
-    """The figure and the table of a study, if the suite is one that we can draw."""
+    """The figure and the table of a study, if the suite is one, and one that can be drawn."""
     if not results.study:
         return None
-    with suppress(ImportError):
-        studies = importlib.import_module("xmtc.experiments.studies")
-        if (draw := getattr(studies, "study_figure", None)) is not None:
-            return Study(*draw(results))
+    with suppress(UnsupportedError):
+        return Study(*study_figure(results))
     return None
 
 

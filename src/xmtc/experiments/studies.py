@@ -6,6 +6,7 @@ A study is a suite that is put together here, run like any other, and told as on
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from xmtc import config
 from xmtc.errors import ConfigError, DataError, MissingExtraError, UnsupportedError, XmtcError, shown
+from xmtc.experiments.closer_tables import flat
 from xmtc.experiments.records import BENCH, Cell, Results
 from xmtc.experiments.suites import Suite, parsed
 from xmtc.experiments.tables import NOTHING, Entry, Row, Runs, Table, mean_of, runs_of, spread, with_best
@@ -59,6 +61,8 @@ def model_section(given: str, settings: Mapping[str, Any]) -> tuple[str, dict[st
     """What a suite calls a model that is given by its name or by a recipe, and how it describes it."""
     if given in MODELS:
         return given, {"model": given, "settings": dict(settings)}
+    if "/" not in given and not Path(given).is_file():
+        model_class(given)  # says which models there are
     path = find_recipe(given)
     name, _ = config.read_recipe(path)
     if name is None:
@@ -200,7 +204,7 @@ def _noise_figure(results: Results) -> tuple[str, Table]:
         values = [[mean_of(found.get(rate, [])) for rate in rates] for found in of_kind.values()]
         entries = [tuple(Entry(spread(found.get(rate, []))) for rate in rates) for found in of_kind.values()]
         named = [Row(f"{model}, {kind}", each) for model, each in zip(of_kind, entries, strict=True)]
-        rows += with_best(named, values)
+        rows += with_best(named, [[value / 100 for value in row] for row in values])
     share = f"{100 * CLEAN:g} %"
     note = f"Choices are made on {share} of the training documents, which keep their labels; the test is clean."
     heads = tuple(f"{100 * rate:g} %" for rate in rates)
@@ -215,8 +219,7 @@ def _noise_of(results: Results, cell: Cell) -> dict[str, Any]:
 
 
 def _deviation(values: Sequence[float]) -> float:
-    mean = mean_of(values)
-    return (sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5 if len(values) > 1 else 0.0
+    return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 def _ablation_figure(results: Results) -> tuple[str, Table]:
@@ -233,7 +236,7 @@ def _ablation_figure(results: Results) -> tuple[str, Table]:
     rows = []
     for each in runs:
         entries = [Entry(each.told(_taken(name))) for name in columns]
-        change = NOTHING if base is None else f"{points[_part(each, whole)][0] - base:+.2f}"
+        change = NOTHING if base is None else f"{points[_part(each, whole)][0] - base:+.2f}".replace("-", "−")
         changed = NOTHING if base is None else _changed(each, runs[0])
         rows.append(Row(_part(each, whole), (*entries, Entry(change), Entry(changed))))
     heads = (*columns, f"against the whole, {measure}", "settings")
@@ -251,13 +254,7 @@ def _part(runs: Runs, whole: str) -> str:
 def _changed(runs: Runs, whole: Runs) -> str:
     """The settings that differ."""
 
-    def flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-        out: dict[str, Any] = {}
-        for key, value in values.items():
-            out |= flat(value, f"{above}{key}.") if isinstance(value, dict) else {above + key: value}
-        return out
-
-    base, mine = flat(whole.first.settings), flat(runs.first.settings)
+    base, mine = dict(flat(whole.first.settings)), dict(flat(runs.first.settings))
     return ", ".join(f"{key}={value}" for key, value in mine.items() if base.get(key) != value) or NOTHING
 
 

@@ -17,6 +17,7 @@ A value of a setting that starts with DATA/ is a file in the folder of the data 
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -220,7 +221,7 @@ def read_suite(given: str | Path) -> Suite:
         raise ConfigError(f"{path}: not valid TOML ({error}).") from None
     try:
         _check_keys("a suite", content, _KEYS)
-        return parsed(path.stem, content)
+        return parsed(re.sub(r"[^A-Za-z0-9._+-]", "-", path.stem).strip(".-_+")[:60] or "suite", content)
     except (ConfigError, DataError) as error:
         raise ConfigError(f"{path}: {error}") from None
 

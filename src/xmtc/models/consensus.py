@@ -158,7 +158,7 @@ class Consensus(Model):
         """(L,) training documents of each label, the most that a member had; and of all."""
         counts, documents = np.zeros(len(self.labels), dtype=np.int64), 0
         for member in self._members:
-            known = member.model.counted() if isinstance(member, ModelMember) else None
+            known = member.counted()
             if known is not None:
                 counts[member.shared] = np.maximum(counts[member.shared], known[0])
                 documents = max(documents, known[1])

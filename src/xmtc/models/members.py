@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xmtc.data.predictions import read_predictions
 from xmtc.dataset import Dataset, LabelIndex
@@ -17,6 +18,7 @@ from xmtc.decisions.combining import Answer
 from xmtc.errors import DataError, XmtcError, shown
 from xmtc.models.base import Labels, Mask, Model, Scores
 from xmtc.runtime import Runtime
+from xmtc.topk import read_trained_on
 
 
 class Member(ABC):
@@ -61,6 +63,10 @@ class Member(ABC):
         return scores
 
     @abstractmethod
+    def counted(self) -> tuple[NDArray[np.int64], int] | None:
+        """Training documents of each of its labels, and of all; None where that is not known."""
+
+    @abstractmethod
     def _best(self, batch: Dataset, k: int, allowed: Mask | None) -> Answer:
         """Under its own numbers."""
 
@@ -75,6 +81,9 @@ class ModelMember(Member):
     def __init__(self, name: str, path: Path, runtime: Runtime) -> None:
         self.model = Model.load(path, runtime)
         super().__init__(name, self.model.labels)
+
+    def counted(self) -> tuple[NDArray[np.int64], int] | None:
+        return self.model.counted()
 
     def _best(self, batch: Dataset, k: int, allowed: Mask | None) -> Answer:
         with self._named():
@@ -99,8 +108,12 @@ class FileMember(Member):
 
     def __init__(self, name: str, path: Path) -> None:
         read = read_predictions(path)
-        self._path, self._top = path, read.top
-        super().__init__(name, read.top.index)
+        self._path, self._top, self._trained_on = path, read.top, read_trained_on(path)
+        labels = read.top.index
+        if self._trained_on is not None:  # labels that it never returned are labels all the same
+            keys, names = [key for key, _, _ in self._trained_on[1]], [name for _, name, _ in self._trained_on[1]]
+            labels = labels.joined(LabelIndex.from_keys(keys, names))
+        super().__init__(name, labels)
         self._rows = {document: row for row, document in enumerate(self._top.ids)}
         lines = [[str(row + first) for row in range(len(self._top))] for first in (0, 1)]
         if not read.has_ids or self._top.ids in lines:
@@ -111,6 +124,14 @@ class FileMember(Member):
         if len(self._rows) < len(self._top):
             twice = next(document for row, document in enumerate(self._top.ids) if self._rows[document] != row)
             raise DataError(f"{path}: document '{shown(twice)}' is there twice. Keep one of them.")
+
+    def counted(self) -> tuple[NDArray[np.int64], int] | None:
+        if self._trained_on is None:
+            return None
+        documents, known = self._trained_on
+        counts = np.zeros(len(self.labels), dtype=np.int64)
+        counts[self.labels.ids([key for key, _, _ in known])] = [count for _, _, count in known]
+        return counts, documents
 
     def _best(self, batch: Dataset, k: int, allowed: Mask | None) -> Answer:
         labels, scores = self._of(batch)
