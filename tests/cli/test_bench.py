@@ -199,7 +199,7 @@ def test_nothing_is_made_of_what_changed(ran: Ran, tmp_path: Path) -> None:
     assert contents(ran.out) == before
     done = bench(ran, "--only", "small/both", out=tmp_path / "new", ok=False)
     assert done.status == 2
-    assert "small/both/0: needs small/popularity/0, which is not complete: run that one too." in done.err
+    assert "small/both/0: needs small/popularity/0, which is not complete, or failed: run that one too." in done.err
 
 
 def test_damaged_records(ran: Ran, tmp_path: Path) -> None:
@@ -210,10 +210,44 @@ def test_damaged_records(ran: Ran, tmp_path: Path) -> None:
     assert refused(ran, out=out) == f"{path}: damaged. Copy or run it again."
     (path.with_name("begun.json")).write_text("[")
     path.unlink()
-    assert f"{path.parent}: was run with different content. Run it anew with --force" in refused(ran, out=out)
+    assert "1 cell run, 3 there already" in bench(ran, out=out).out  # what was only begun is no loss
     (out / "bench.json").unlink()
     path.write_text("{")
     assert "1 cell run, 3 there already" in bench(ran, "--force", out=out).out
+
+
+def test_a_model_of_which_nothing_is_known_is_not_taken(ran: Ran, tmp_path: Path) -> None:
+    """Whoever removes a damaged cell.json leaves the model, which may be one with other settings."""
+    out, suite = tmp_path / "out", tmp_path / "suite.toml"
+    bench(ran, "--only", "small/knn", "--keep-models", out=out)
+    before = read_results(out).cells[0].metrics
+    (out / "cells/small/knn/0/cell.json").unlink()
+    suite.write_text(SUITE.replace("neighbours = 5", "neighbours = 1"))
+    bench(Ran(suite, ran.data, out, [], []), "--only", "small/knn", out=out)
+    (cell,) = read_results(out).cells
+    assert cell.settings["neighbours"] == 1
+    assert cell.metrics != before
+
+
+def test_a_consensus_does_not_depend_on_models_being_at_hand(ran: Ran, tmp_path: Path) -> None:
+    """Made anew where the models of its members are gone, it says the same, counts of labels included."""
+    out = tmp_path / "out"
+    shutil.copytree(ran.out, out)
+    shutil.rmtree(out / "cells/small/both")
+    bench(ran, out=out)
+    metrics = {str(cell.name): cell.metrics for cell in read_results(out).cells}
+    assert metrics == {str(cell.name): cell.metrics for cell in read_results(ran.out).cells}
+    assert "PSP@5" in metrics["small/both/0"]
+    facts = {str(cell.name): cell.facts for cell in read_results(out).cells}["small/both/0"]
+    assert facts
+    assert not any("/" in fact for fact in facts), "no places of this machine"
+
+
+def test_one_folder_holds_one_suite(ran: Ran, tmp_path: Path) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text(SUITE)
+    line = refused(Ran(other, ran.data, ran.out, [], []))
+    assert line == f"{ran.out}: holds the results of 'suite'. Choose another folder."
 
 
 # ---- from elsewhere

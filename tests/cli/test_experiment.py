@@ -28,10 +28,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return train, test
 
 
-@pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two studies of one folder, to see that neither takes the cells of the other for its own."""
-    return tmp_path_factory.mktemp("studies") / "out"
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
 
 
 def experiment(kind: str, files: tuple[Path, Path], out: Path, *more: object) -> Done:
@@ -80,6 +79,13 @@ def test_noise(files: tuple[Path, Path], out: Path) -> None:
     assert f"{out}: 0 cells run, 3 there already, 0 failed" in again.out
     assert "was run with different settings" in mistake(
         *("experiment", "noise", *files, "--text-field", "words", "--out", out, "--model", "knn", "--rates", "0")
+    )
+
+    # Another model joins; another study is refused.
+    experiment("noise", files, out, "--model", "popularity", "--rates", "0,0.6")
+    assert set(table(out)) == {"model", "knn, missing", "knn, flip", "popularity, missing", "popularity, flip"}
+    assert "holds the results of 'noise'. Choose another folder." in mistake(
+        *("experiment", "tail", *files, "--text-field", "words", "--out", out, "--model", "popularity")
     )
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import sys
-import types
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -313,15 +311,14 @@ def test_noisy_data_sets_have_a_line_and_no_statistics(tmp_path: Path) -> None:
 def test_a_study_shows_its_figure_and_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, [cell("a/m/0")], study={"kind": "noise"})
     table = Table("What noise does", "rate", ("P@1",), (Row("0.2", (Entry("41.00"),)),))
-    made = types.ModuleType("xmtc.experiments.studies")
-    made.study_figure = lambda results: ("<svg><title>noise</title></svg>", table)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "xmtc.experiments.studies", made)
+    monkeypatch.setattr(report_module, "study_figure", lambda results: ("<svg><title>noise</title></svg>", table))
     found = collected([tmp_path])
     assert '<figure class="single"><svg><title>noise</title></svg></figure>' in page(found)
     assert "xmtc bench small --data DATA --out DIR --only a/m/0" in page(found)
     assert "| 0.2 | 41.00 |" in markdown(found)
-    del made.study_figure  # type: ignore[attr-defined]
-    assert collected([tmp_path]).suites[0].study is None
+    monkeypatch.undo()
+    put(tmp_path / "new", [cell("a/m/0")], study={"kind": "of a later version"})
+    assert collected([tmp_path / "new"]).suites[0].study is None
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,7 @@ def test_an_ablation_is_told(tmp_path: Path) -> None:
     assert told["whole"][0] == "75.00 ± 7.07"
     assert told["whole"][-2:] == ["+0.00", NOTHING]
     assert told["equal-votes"][-2:] == [f"{0.15 * ndcg:+.2f}", "power=0.0, text.min_df=2"]
-    assert told["one-neighbour"][-2:] == [f"{-0.35 * ndcg:+.2f}", "neighbours=1"]
+    assert told["one-neighbour"][-2:] == [f"−{0.35 * ndcg:.2f}", "neighbours=1"]
     assert table.columns[-2] == "against the whole, nDCG@5"
     assert tips(figure)[0] == f"whole: {0.75 * ndcg:.2f} ± {0.0707107 * ndcg:.2f}"
     assert [tip.partition(":")[0] for tip in tips(figure)] == ["whole", "equal-votes", "one-neighbour"]

@@ -285,8 +285,7 @@ def test_files_that_are_no_suites(tmp_path: Path) -> None:
         read_suite("quik")
     odd = tmp_path / "my suite.toml"
     odd.write_text(toml(content()))
-    with pytest.raises(ConfigError, match=r"my suite.toml: suite 'my suite': names are letters"):
-        read_suite(odd)
+    assert read_suite(odd).name == "my-suite"
     dated = tmp_path / "dated.toml"
     dated.write_text(toml(content()).replace('"Two data sets."', "2020-01-01"))
     with pytest.raises(ConfigError, match=r"dated.toml: 'about' must be a sentence\."):

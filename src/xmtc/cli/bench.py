@@ -28,6 +28,12 @@ Precision = Annotated[
     str,
     typer.Option(help="Arithmetic of neural models; auto takes bfloat16 on CUDA.", metavar="auto|float32|bfloat16"),
 ]
+
+
+class CellFailed(DataError):
+    """The others went on."""
+
+
 CHILD = (sys.executable, "-P", "-m", "xmtc.cli.cell")  # files of the folder we are in are no modules
 
 
@@ -123,7 +129,7 @@ def _tell_outcome(out: Path, cells: list[CellName], outcome: Outcome) -> None:
     )
     if outcome.failed:
         cell, why = next(iter(outcome.failed.items()))
-        raise DataError(f"{cell}: {why} Mend it and run the same command again: complete cells are kept.")
+        raise CellFailed(f"{cell}: {why} Mend it and run the same command again: complete cells are kept.")
 
 
 def _scores(out: Path, cells: list[CellName]) -> str:

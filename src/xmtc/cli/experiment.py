@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xmtc.cli.bench import Keep, Only, Precision, run_suite
+from xmtc.cli.bench import CellFailed, Keep, Only, Precision, run_suite
 from xmtc.cli.common import Device, Threads, check_choice, make_runtime, say, tell
 from xmtc.cli.reading import Labels, reads_documents, takes
 from xmtc.errors import ConfigError, DataError, XmtcError, shown
@@ -155,7 +155,7 @@ def _run(suite: Suite, given: Asked, command: str) -> None:
             force=given.force,
             keep_models=given.keep_models,
         )
-    except DataError:  # of a cell that failed: what others found is told all the same
+    except CellFailed:  # what others found is told all the same
         with suppress(XmtcError):
             _write_figure(given.out)
         raise

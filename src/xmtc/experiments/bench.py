@@ -176,8 +176,8 @@ def _joined_study(bench: Bench) -> dict[str, Any]:
     before = read_results(bench.out)
     same = all(before.study.get(key) == study.get(key) for key in ("kind", "model"))
     if before.suite != bench.suite.name or not same:
-        what = before.suite if not before.study else f"{before.suite} of {before.study.get('model', 'others')}"
-        raise DataError(f"{bench.out}: holds the results of '{shown(what)}'. Choose another folder.")
+        of = f" of {before.study['model']}" if "model" in before.study else ""
+        raise DataError(f"{bench.out}: holds the results of '{shown(before.suite + of)}'. Choose another folder.")
     for key in ("kinds", "datasets", "models"):
         if key in study:
             study[key] = list(dict.fromkeys([*before.study.get(key, []), *study[key]]))
