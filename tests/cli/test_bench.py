@@ -374,6 +374,7 @@ def test_only_the_data_that_is_asked_for_has_to_be_there(ran: Ran, tmp_path: Pat
 # ---- interrupted
 
 
+@pytest.mark.long
 def test_an_interrupt_ends_both_processes_and_the_same_command_goes_on(tmp_path: Path) -> None:
     suite = tmp_path / "slow.toml"
     planted = "planted = { documents = 3000, test = 20, labels = 800 }"
