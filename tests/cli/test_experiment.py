@@ -48,6 +48,7 @@ def table(out: Path) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in (rows[0], *rows[2:])}
 
 
+@pytest.mark.long
 def test_noise(files: tuple[Path, Path], out: Path) -> None:
     more = ("--model", "knn", "--set", "neighbours=5", "--rates", "0,0.6")
     done = experiment("noise", files, out, *more)
@@ -89,6 +90,7 @@ def test_noise(files: tuple[Path, Path], out: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_ablation(files: tuple[Path, Path], out: Path) -> None:
     done = experiment("ablation", files, out, "--model", "knn", "--set", "neighbours=5", "--set", "power=2.0")
     assert f"{out}: 3 cells run, 0 there already, 0 failed" in done.out

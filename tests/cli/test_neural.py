@@ -117,6 +117,7 @@ class TestWithTorch:
         assert done.err.splitlines()[-1] == f"xmtc: {said}"
         assert list(tmp_path.iterdir()) == []
 
+    @pytest.mark.long
     def test_precision(self, data: Path, tmp_path: Path) -> None:
         train = ("train", data / "train.jsonl", "--out", tmp_path / "m")
         said = mistake(*train, "--precision", "float16")

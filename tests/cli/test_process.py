@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import Xmtc
 from xmtc.data.planted import PlantedCorpus
 from xmtc.runtime import available_threads
@@ -47,6 +49,7 @@ def test_help_is_quick() -> None:
     assert best < 0.3 * slowness(), f"xmtc --help took {best:.2f} s"
 
 
+@pytest.mark.long
 def test_a_second_process_answers_quickly(ova: Path) -> None:
     arguments = ("predict", ova, "--text", "The years of the orchards")
     seconds(*arguments)  # kernels are compiled and cached
@@ -130,6 +133,7 @@ def test_interrupted(tmp_path: Path) -> None:
     assert said.count("\n") == 1
 
 
+@pytest.mark.long
 def test_interrupted_training_goes_on_with_resume(tmp_path: Path, xmtc: Xmtc) -> None:
     with (tmp_path / "train.jsonl").open("w") as handle:
         PlantedCorpus(documents=3000, labels=1500, seed=1).write_jsonl(handle)
