@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from xmtc.experiments.markdown import markdown
@@ -29,5 +30,4 @@ def test_results_are_of_the_shipped_suites() -> None:
 
 def test_results_hold_no_paths_of_a_machine() -> None:
     for path in (ROOT / "benchmarks" / "results").rglob("*.json*"):
-        text = path.read_text(encoding="utf-8")
-        assert not any(word in text for word in ('"/', "/work/", "/home/", "/tmp/", "/root/")), path
+        assert not re.search(r"(^|[\s\"'=:(])/[a-z]", path.read_text(encoding="utf-8")), path
