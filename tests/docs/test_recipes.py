@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from xmtc import recipes
-from xmtc.cli.main import flat_settings
-from xmtc.config import read_recipe, to_mapping
+from xmtc.config import flat, read_recipe, to_mapping
 from xmtc.registry import available, model_class
 
 NAMES = recipes.shipped()
@@ -22,8 +21,8 @@ def test_its_settings_are_those_of_the_model(name: str) -> None:
     assert model == path.stem
     if not available(model):
         pytest.skip(f"{model} needs an extra")
-    taken: dict[str, Any] = dict(flat_settings(to_mapping(model_class(model)(**settings).config)))
-    for key, value in flat_settings(settings):
+    taken: dict[str, Any] = flat(to_mapping(model_class(model)(**settings).config))
+    for key, value in flat(settings).items():
         assert taken[key] == value, key
 
 

@@ -508,7 +508,8 @@ class TestPicture:
         assert ups == [heights[2]]  # one step, from the start to the top
 
     def test_one_trial_alone(self) -> None:
-        ElementTree.fromstring(drawn(MARKS[:1], "t", "P@1"))
+        root = ElementTree.fromstring(drawn(MARKS[:1], "t", "P@1"))
+        assert len([node for node in root.iter() if node.tag.endswith("circle")]) >= 1
 
 
 def test_errors_of_the_model_s_own_kind_only(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xmtc.cli.common import Device, Threads, make_runtime, say, tell
+from xmtc.cli.common import Device, Precision, Threads, make_runtime, say, tell
 from xmtc.errors import ConfigError, DataError, shown
 
 if TYPE_CHECKING:
@@ -24,10 +24,6 @@ Only = Annotated[
     typer.Option("--only", help="Cells to run, such as 'cooking/parabel/*'; may be repeated.", metavar="PATTERN"),
 ]
 Keep = Annotated[bool, typer.Option("--keep-models", help="Keep the trained models too.")]
-Precision = Annotated[
-    str,
-    typer.Option(help="Arithmetic of neural models; auto takes bfloat16 on CUDA.", metavar="auto|float32|bfloat16"),
-]
 
 
 class CellFailed(DataError):

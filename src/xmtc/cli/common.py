@@ -24,6 +24,10 @@ Device = Annotated[
     str,
     typer.Option(help="Where neural models run; auto takes CUDA where there is one.", metavar="auto|cpu|cuda|cuda:N"),
 ]
+Precision = Annotated[
+    str,
+    typer.Option(help="Arithmetic of neural models; auto takes bfloat16 on CUDA.", metavar="auto|float32|bfloat16"),
+]
 
 
 def say(words: str) -> None:

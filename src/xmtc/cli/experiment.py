@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xmtc.cli.bench import CellFailed, Keep, Only, Precision, run_suite
-from xmtc.cli.common import Device, Threads, check_choice, make_runtime, say, tell
+from xmtc.cli.bench import CellFailed, Keep, Only, run_suite
+from xmtc.cli.common import Device, Precision, Threads, check_choice, make_runtime, say, tell
 from xmtc.cli.reading import Labels, reads_documents, takes
 from xmtc.errors import ConfigError, DataError, XmtcError, shown
 

@@ -17,7 +17,18 @@ from xmtc import __version__
 from xmtc.cli import data, experiment
 from xmtc.cli.bench import bench
 from xmtc.cli.calibrate import calibrate
-from xmtc.cli.common import Device, ModelFolder, Threads, check_choice, check_writable, clean, make_runtime, say, tell
+from xmtc.cli.common import (
+    Device,
+    ModelFolder,
+    Precision,
+    Threads,
+    check_choice,
+    check_writable,
+    clean,
+    make_runtime,
+    say,
+    tell,
+)
 from xmtc.cli.evaluate import compare, evaluate
 from xmtc.cli.predict import predict
 from xmtc.cli.reading import Labels, Language, NotInLabels, reads_documents
@@ -71,10 +82,7 @@ def train(
     unknown_labels: NotInLabels = "refuse",
     threads: Threads = None,
     device: Device = "auto",
-    precision: Annotated[
-        str,
-        typer.Option(help="Arithmetic of neural models; auto takes bfloat16 on CUDA.", metavar="auto|float32|bfloat16"),
-    ] = "auto",
+    precision: Precision = "auto",
 ) -> None:
     """Train a model on labelled texts and save it."""
     from xmtc import config, workflows
@@ -101,7 +109,7 @@ def train(
             return
         hint = "" if model or recipe else "  (the best that runs here; --model to choose)"
         settings = {**config.to_mapping(decided.model.config), "seed": seed}
-        lines = [f"  {name} = {json.dumps(value)}" for name, value in flat_settings(settings)]
+        lines = [f"  {name} = {json.dumps(value)}" for name, value in config.flat(settings).items()]
         tell("\n".join([f"model: {decided.model.name}{hint}", *lines]))
 
     try:
@@ -136,14 +144,6 @@ def train(
 def in_colour() -> bool:
     """Whether standard output is a terminal that shows colours, and nobody asked for none (https://no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def flat_settings(settings: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Nested settings under dotted names."""
-    rows: list[tuple[str, Any]] = []
-    for name, value in settings.items():
-        rows += flat_settings(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
-    return rows
 
 
 app.command()(tune)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xmtc.cli.common import Device, Threads, check_choice, make_runtime, say, tell
+from xmtc.cli.common import Device, Precision, Threads, check_choice, make_runtime, say, tell
 from xmtc.cli.reading import Labels, Language, NotInLabels, reads_documents
 from xmtc.errors import ConfigError
 
@@ -49,10 +49,7 @@ def tune(
     unknown_labels: NotInLabels = "refuse",
     threads: Threads = None,
     device: Device = "auto",
-    precision: Annotated[
-        str,
-        typer.Option(help="Arithmetic of neural models; auto takes bfloat16 on CUDA.", metavar="auto|float32|bfloat16"),
-    ] = "auto",
+    precision: Precision = "auto",
 ) -> None:
     """Search for the best settings, then train with them.
 

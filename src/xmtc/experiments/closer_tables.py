@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from xmtc import config
 from xmtc.experiments.records import Cell, DatasetRecord
 from xmtc.experiments.tables import NOTHING, Entry, Row, Runs, Table, Take, mean_of, rows_of
 
@@ -193,16 +194,12 @@ _SOFTWARE = ("xmtc", "python", "torch")
 
 def machine_told(cell: Cell) -> str:
     """The hardware of a cell on one line."""
-    parts = [(name, value) for name, value in flat(cell.machine) if value not in (None, "") and name not in _SOFTWARE]
+    parts = [
+        (name, value)
+        for name, value in config.flat(cell.machine).items()
+        if value not in (None, "") and name not in _SOFTWARE
+    ]
     return ", ".join(f"{name} {value}" for name, value in parts) or "not known"
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Nested values under dotted names."""
-    rows: list[tuple[str, Any]] = []
-    for name, value in values.items():
-        rows += flat(value, f"{prefix}{name}.") if isinstance(value, dict) and value else [(prefix + name, value)]
-    return rows
 
 
 # ---- the data sets

@@ -7,8 +7,8 @@ import unicodedata
 from collections.abc import Sequence
 from html import escape
 
+from xmtc import config
 from xmtc.experiments import figures
-from xmtc.experiments.closer_tables import flat
 from xmtc.experiments.published import Source
 from xmtc.experiments.records import Cell
 from xmtc.experiments.report import DatasetPart, Report, SuitePart
@@ -329,9 +329,9 @@ def _cell(cell: Cell) -> list[str]:
         "seed": cell.name.seed,
         "finished": cell.finished,
         "test documents": cell.documents,
-        **{f"machine: {name}": value for name, value in flat(cell.machine)},
-        **{f"found by training: {name}": value for name, value in flat(cell.facts)},
-        **{f"setting: {name}": value for name, value in flat(cell.settings)},
+        **{f"machine: {name}": value for name, value in config.flat(cell.machine).items()},
+        **{f"found by training: {name}": value for name, value in config.flat(cell.facts).items()},
+        **{f"setting: {name}": value for name, value in config.flat(cell.settings).items()},
     }
     rows = "".join(
         f'<tr><th scope="row" class="long">{_safe(name)}</th><td class="long">{_safe(_value(value))}</td></tr>'

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -207,11 +207,3 @@ def _made(kind: type[Kind], values: Mapping[str, Any], path: Path) -> Kind:
     except TypeError:
         missing = sorted({each.name for each in fields(cast(Any, kind))} ^ set(values))
         raise DataError(f"{path}: damaged, '{missing[0]}' is amiss. Copy or run it again.") from None
-
-
-def grouped(cells: Iterable[Cell]) -> dict[tuple[str, str], list[Cell]]:
-    """Cells that differ in the seed alone, by data set and model, in the order in which they come."""
-    out: dict[tuple[str, str], list[Cell]] = {}
-    for cell in cells:
-        out.setdefault((cell.name.dataset, cell.name.model), []).append(cell)
-    return out

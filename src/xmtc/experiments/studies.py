@@ -14,7 +14,6 @@ from typing import Any
 
 from xmtc import config
 from xmtc.errors import ConfigError, DataError, MissingExtraError, UnsupportedError, XmtcError, shown
-from xmtc.experiments.closer_tables import flat
 from xmtc.experiments.records import BENCH, Cell, Results
 from xmtc.experiments.suites import Suite, parsed
 from xmtc.experiments.tables import NOTHING, Entry, Row, Runs, Table, mean_of, runs_of, spread, with_best
@@ -254,7 +253,7 @@ def _part(runs: Runs, whole: str) -> str:
 def _changed(runs: Runs, whole: Runs) -> str:
     """The settings that differ."""
 
-    base, mine = dict(flat(whole.first.settings)), dict(flat(runs.first.settings))
+    base, mine = config.flat(whole.first.settings), config.flat(runs.first.settings)
     return ", ".join(f"{key}={value}" for key, value in mine.items() if base.get(key) != value) or NOTHING
 
 
