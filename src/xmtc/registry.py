@@ -30,6 +30,7 @@ MODELS = {
     "one_vs_all": Entry("xmtc.models.one_vs_all:OneVsAll", preference=30),
     "parabel": Entry("xmtc.models.parabel:Parabel", preference=40),
     "popularity": Entry("xmtc.models.popularity:Popularity", preference=0),
+    "rank_ae": Entry("xmtc.models.rank_ae:RankAe", preference=8, extra="torch"),
     "xml_cnn": Entry("xmtc.models.xml_cnn:XmlCnn", preference=5, extra="torch"),
     "xml_rnn": Entry("xmtc.models.xml_rnn:XmlRnn", preference=5, extra="torch"),
 }

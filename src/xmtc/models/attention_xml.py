@@ -42,6 +42,7 @@ from xmtc.nn.tree import TreeNetwork, best_in_trees, scores_in_trees
 from xmtc.nn.tree_training import KINDS, TreeSettings, TreeTraining, load_level
 from xmtc.runtime import Runtime
 from xmtc.text.features import DocumentFeatures
+from xmtc.text.sequences import WordSequences
 from xmtc.text.tfidf import TextSettings
 
 
@@ -84,6 +85,8 @@ class AttentionXml(NeuralModel):
     Config = AttentionXmlSettings
     can = frozenset({"text", "explain", "score"})
     ablations: ClassVar = {**NeuralModel.ablations, "all-words": {"training.skipped_words": 0.0}}
+
+    _reader: WordSequences
 
     @property
     def _has_tree(self) -> bool:
@@ -163,7 +166,7 @@ class AttentionXml(NeuralModel):
         if not run.workspace.has(name):
             assert train.labels is not None
             threads = run.runtime.threads
-            repeated = min(2, int(self._sequences.vocabulary.frequencies.max()))  # words of one text say little
+            repeated = min(2, int(self._reader.vocabulary.frequencies.max()))  # words of one text say little
             text = TextSettings(idf="plain", min_df=repeated)
             _, rows = DocumentFeatures.fit(train, text, run.runtime, run.progress)
             features = positive_features(rows, train.labels, keep=settings.label_features, threads=threads)
@@ -193,7 +196,7 @@ class AttentionXml(NeuralModel):
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         documents = self._documents(as_dataset([text]))
-        words = self._sequences.spans(text)
+        words = self._reader.spans(text)
         length = int(documents.lengths[0])
         tokens = documents.tokens(torch.zeros(1, dtype=torch.int64, device=documents.device), length)
         shares = []

@@ -1,4 +1,4 @@
-"""What the neural models have in common: word sequences, word vectors, training, members and answers."""
+"""What the neural models have in common: numbered words, word vectors, training, members and answers."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ from xmtc.nn.tensors import as_array, load_weights
 from xmtc.nn.training import Trainer, TrainingSettings
 from xmtc.runtime import Runtime
 from xmtc.store import State
+from xmtc.text.bags import BagReader, Bags
 from xmtc.text.embedding import CorpusVectorSettings, train_vectors
-from xmtc.text.sequences import FIRST_WORD, PADDING, SequenceSettings, WordSequences, taken
+from xmtc.text.sequences import FIRST_WORD, PADDING, SequenceSettings, WordSequences
+from xmtc.text.sequences import taken as taken_sequences
 from xmtc.text.tokens import TokenBlock
 from xmtc.text.vectors import read_vectors
 
@@ -37,9 +39,13 @@ SPREAD = 0.3
 """Standard deviation of the numbers in vectors that are made here; those of GloVe are spread about as much."""
 
 
+Numbered = TokenBlock | Bags
+"""Documents as a model reads them: sequences of word numbers, or bags."""
+
+
 @dataclass(frozen=True)
-class NeuralSettings(Settings):
-    """Settings of models that read words in order."""
+class NetworkSettings(Settings):
+    """Settings of models that are networks over words."""
 
     members: int = 1
     """Networks, trained from different seeds, whose probabilities are averaged."""
@@ -49,14 +55,20 @@ class NeuralSettings(Settings):
     """Keep the word vectors as they are."""
     corpus: CorpusVectorSettings = field(default_factory=CorpusVectorSettings)
     """How vectors are trained on the corpus; `width` holds for random ones too."""
-    text: SequenceSettings = field(default_factory=SequenceSettings)
-    """How text becomes a sequence of words."""
     training: TrainingSettings = field(default_factory=TrainingSettings)
     """How the network is trained."""
 
     def check(self) -> None:
         self.require_range("members", 1, 1000)
         self.require("vectors", bool(self.vectors), "'corpus', 'random' or a file")
+
+
+@dataclass(frozen=True)
+class NeuralSettings(NetworkSettings):
+    """Settings of models that read words in order."""
+
+    text: SequenceSettings = field(default_factory=SequenceSettings)
+    """How text becomes a sequence of words."""
 
 
 class Material(NamedTuple):
@@ -80,7 +92,7 @@ class NeuralModel(Model):
         "no-dropout": {"encoder.dropout": 0.0, "encoder.word_dropout": 0.0},
         "no-averaging": {"training.averaging": "none"},
     }
-    _sequences: WordSequences
+    _reader: WordSequences | BagReader
     _members: list[Any]
     """What was trained from each seed: networks, unless a model says otherwise."""
 
@@ -96,10 +108,10 @@ class NeuralModel(Model):
         assert train.labels is not None
         device = chosen_device(run.runtime)
         group = Group(run.runtime, device)
-        self._sequences, sequences = WordSequences.fit(train, self.config.text, run.runtime, run.progress)
+        numbered = self._read(train, run)
         self.facts = {}
-        table = self._table(sequences, group, run)
-        learnt, watched = self._split(train, sequences, valid, run)
+        table = self._table(numbered, group, run)
+        learnt, watched = self._split(train, numbered, valid, run)
         seen = None if watched is None else (Documents(watched[0], None, device), watched[1])
         material = Material(train, table, Documents(*learnt, device), learnt[1], seen)
         self._members = []
@@ -115,6 +127,11 @@ class NeuralModel(Model):
             scores.append(score)
         if watched is not None:
             self.facts["nDCG@5 held out"] = round(float(np.mean(scores)), 4)
+
+    def _read(self, train: Dataset, run: Run) -> Numbered:
+        """Choose the words that are known, and number those of the training documents."""
+        self._reader, sequences = WordSequences.fit(train, self.config.text, run.runtime, run.progress)
+        return sequences
 
     def _train_member(self, member: int, material: Material, group: Group, run: Run) -> tuple[Any, float]:
         """One network, from its finished part, its checkpoint or its start, and its score on the watched documents."""
@@ -160,13 +177,19 @@ class NeuralModel(Model):
             self._head(labels, encoder.width),
             trained_words=not self.config.frozen,
             compute=arithmetic(runtime, device),
+            straight=self._straight,
         )
         return network.to(device)
 
-    def _table(self, sequences: TokenBlock, group: Group, run: Run) -> NDArray[np.float32]:
+    @property
+    def _straight(self) -> bool:
+        """Whether the head gets the words themselves as well."""
+        return False
+
+    def _table(self, numbered: Numbered, group: Group, run: Run) -> NDArray[np.float32]:
         """(V, e) the word table to start from, and to go on with when a training is resumed."""
         if not run.workspace.has("vectors"):
-            table, facts = self._made_table(sequences, run)
+            table, facts = self._made_table(numbered, run)
             if not group.leads:
                 self.facts.update(facts)
                 return table
@@ -175,21 +198,22 @@ class NeuralModel(Model):
         self.facts.update(facts)
         return arrays["table"]
 
-    def _made_table(self, sequences: TokenBlock, run: Run) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    def _made_table(self, numbered: Numbered, run: Run) -> tuple[NDArray[np.float32], dict[str, Any]]:
         """The table and what is known about it; words without a vector are drawn at random, padding is zero."""
-        count, facts = len(self._sequences.vocabulary), {}
+        count, facts = self._reader.size - FIRST_WORD, {}
         known = np.ones(count, dtype=bool)
         if self.config.vectors == "corpus":
-            found = self._trained_vectors(sequences, run)
+            assert isinstance(numbered, TokenBlock)
+            found = self._trained_vectors(numbered, run)
         elif self.config.vectors == "random":
             found = np.zeros((count, self.config.corpus.width), dtype=np.float32)
             known[:] = False
         else:
-            read = read_vectors(Path(self.config.vectors), self._sequences.words, run.progress)
+            read = read_vectors(Path(self.config.vectors), self._reader.words, run.progress)
             found, known = read.matrix, read.found
             facts = {
                 "words with a vector": f"{100 * read.coverage:.1f} %",
-                "running words with a vector": f"{100 * _running(sequences, known):.1f} %",
+                "running words with a vector": f"{100 * _running(numbered, known):.1f} %",
             }
         spread = np.sqrt(3) * (found[known].std() if known.any() else SPREAD)  # drawn ones as the others are
         random = np.random.default_rng([run.runtime.seed, 1])
@@ -201,15 +225,15 @@ class NeuralModel(Model):
     def _trained_vectors(self, sequences: TokenBlock, run: Run) -> NDArray[np.float32]:
         """Vectors (words, e) learnt from the training texts, about their mean: few texts leave them much in common."""
         ids = sequences.ids - np.int32(FIRST_WORD)
-        frequencies = np.bincount(ids[ids >= 0], minlength=len(self._sequences.vocabulary)).astype(np.int64)
+        frequencies = np.bincount(ids[ids >= 0], minlength=self._reader.size - FIRST_WORD).astype(np.int64)
         made = train_vectors(sequences.indptr, ids, frequencies, self.config.corpus, run.runtime.seed, run.progress)
         made -= made.mean(0)
         return made * np.float32(SPREAD / max(float(made.std()), 1e-12))
 
     def _split(
-        self, train: Dataset, sequences: TokenBlock, valid: Dataset | None, run: Run
-    ) -> tuple[tuple[TokenBlock, Csr], tuple[TokenBlock, Csr] | None]:
-        """Sequences and labels to learn from, and those to watch: the ones given, or held out of the training."""
+        self, train: Dataset, numbered: Numbered, valid: Dataset | None, run: Run
+    ) -> tuple[tuple[Numbered, Csr], tuple[Numbered, Csr] | None]:
+        """Words and labels to learn from, and those to watch: the ones given, or held out of the training."""
         assert train.labels is not None
         random = np.random.default_rng([run.runtime.seed, 2])
         most = self.config.training.held_out
@@ -217,19 +241,19 @@ class NeuralModel(Model):
             assert valid.labels is not None
             chosen = np.sort(random.permutation(len(valid))[:most])
             part = valid.take(chosen)
-            return (sequences, train.labels), (self._sequences.encode(part, run.runtime), valid.labels[chosen])
+            return (numbered, train.labels), (self._reader.encode(part, run.runtime), valid.labels[chosen])
         count = min(most, len(train) // 10)
         if not count:
-            return (sequences, train.labels), None
+            return (numbered, train.labels), None
         order = random.permutation(len(train))
         held, kept = np.sort(order[:count]), np.sort(order[count:])
         return (
-            (taken(sequences, kept), train.labels[kept]),
-            (taken(sequences, held), train.labels[held]),
+            (taken(numbered, kept), train.labels[kept]),
+            (taken(numbered, held), train.labels[held]),
         )
 
     def _documents(self, batch: Dataset) -> Documents:
-        return Documents(self._sequences.encode(batch, self.runtime), None, chosen_device(self.runtime))
+        return Documents(self._reader.encode(batch, self.runtime), None, chosen_device(self.runtime))
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
         with cpu_threads(self.runtime.threads), memory_told():
@@ -248,15 +272,24 @@ class NeuralModel(Model):
         return candidate_scores(self._members, documents, candidates)
 
     def _state(self) -> State:
-        state = State(tables={"words": self._sequences.state()})
+        state = self._reader_state()
         for number, member in enumerate(self._members):
             for name, array in self._member_arrays(member).items():
                 if number == 0 or name != TABLE or not self.config.frozen:  # a frozen table is everybody's
                     state.arrays[f"{number}.{name}"] = array
         return state
 
+    def _reader_state(self) -> State:
+        """What to keep of the words that are known."""
+        assert isinstance(self._reader, WordSequences)
+        return State(tables={"words": self._reader.state()})
+
+    def _restore_reader(self, state: State) -> None:
+        """Take up what was kept of the words."""
+        self._reader = WordSequences.from_state(self.config.text, state.tables["words"])
+
     def _restore(self, state: State) -> None:
-        self._sequences = WordSequences.from_state(self.config.text, state.tables["words"])
+        self._restore_reader(state)
         self._members = []
         for number in range(self.config.members):
             start = f"{number}."
@@ -280,10 +313,15 @@ class NeuralModel(Model):
         return network.eval()
 
     def _checked_table(self, table: NDArray[Any]) -> NDArray[Any]:
-        if table.ndim != 2 or len(table) != self._sequences.size:
+        if table.ndim != 2 or len(table) != self._reader.size:
             shape = " × ".join(map(str, table.shape))
-            raise ValueError(f"word vectors of {shape} for {self._sequences.size:,} words")
+            raise ValueError(f"word vectors of {shape} for {self._reader.size:,} words")
         return table
+
+
+def taken(numbered: Numbered, rows: NDArray[np.int64]) -> Numbered:
+    """Some of the documents, in this order."""
+    return numbered.take(rows) if isinstance(numbered, Bags) else taken_sequences(numbered, rows)
 
 
 def member_seed(runtime: Runtime, member: int) -> int:
@@ -295,7 +333,7 @@ def _arrays(network: Network) -> dict[str, NDArray[Any]]:
     return {name: as_array(part) for name, part in network.named_parameters()}
 
 
-def _running(sequences: TokenBlock, known: NDArray[np.bool_]) -> float:
+def _running(numbered: Numbered, known: NDArray[np.bool_]) -> float:
     """Share of the running words that have a vector."""
-    ids = sequences.ids - FIRST_WORD
+    ids = numbered.ids - FIRST_WORD
     return float(known[ids[ids >= 0]].mean()) if (ids >= 0).any() else 0.0

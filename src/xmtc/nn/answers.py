@@ -62,9 +62,10 @@ def _encoded(networks: Sequence[Network], documents: Documents) -> Iterator[tupl
     for network in networks:
         network.eval()
     for rows, length in sorted_batches(documents.lengths, TOKENS[device.type], DOCUMENTS[device.type]):
-        tokens = documents.tokens(torch.from_numpy(rows).to(device), length)
+        numbers = torch.from_numpy(rows).to(device)
+        tokens, weights = documents.tokens(numbers, length), documents.weights(numbers, length)
         chunk = networks[0].head.chunk(len(rows), length, networks[0].compute.itemsize, free)
-        yield rows, [network.encode(tokens) for network in networks], chunk
+        yield rows, [network.encode(tokens, weights) for network in networks], chunk
 
 
 def _best(

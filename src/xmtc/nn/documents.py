@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from xmtc.dataset import Csr
+from xmtc.text.bags import Bags
 from xmtc.text.sequences import PADDING
 from xmtc.text.tokens import TokenBlock
 
@@ -24,13 +25,14 @@ class Batch(NamedTuple):
 
 
 class Documents:
-    """Sequences of word numbers, one after the other, and the labels of each document."""
+    """Sequences of word numbers or weighed bags, one after the other, and the labels of each document."""
 
-    def __init__(self, sequences: TokenBlock, labels: Csr | None, device: torch.device) -> None:
+    def __init__(self, sequences: TokenBlock | Bags, labels: Csr | None, device: torch.device) -> None:
         self.lengths = np.diff(sequences.indptr)
         self._ids = torch.from_numpy(np.ascontiguousarray(sequences.ids, dtype=np.int32)).to(device)
         self._ends = torch.from_numpy(sequences.indptr[1:].astype(np.int64)).to(device)
         self._lengths = torch.from_numpy(self.lengths.astype(np.int64)).to(device)
+        self._weights = torch.from_numpy(sequences.weights).to(device) if isinstance(sequences, Bags) else None
         self._labels: tuple[Tensor, Tensor] | None = None
         self._most_labels = 1
         if labels is not None:
@@ -57,10 +59,21 @@ class Documents:
 
     def tokens(self, rows: Tensor, length: int) -> Tensor:
         """(B, length) word numbers; padding comes first, so that all texts end at the same place."""
+        places, inside = self._places(rows, length)
+        return self._ids[places] * inside  # padding is 0
+
+    def weights(self, rows: Tensor, length: int) -> Tensor | None:
+        """(B, length) weights of these words, 0 at padding; None where all weigh the same."""
+        if self._weights is None:
+            return None
+        places, inside = self._places(rows, length)
+        return self._weights[places] * inside
+
+    def _places(self, rows: Tensor, length: int) -> tuple[Tensor, Tensor]:
+        """(B, length) where the words of these documents are, and which of the places are theirs."""
         back = torch.arange(length, 0, -1, device=rows.device)  # distance to the end
         ends = self._ends.index_select(0, rows)[:, None]
-        inside = back <= self._lengths.index_select(0, rows)[:, None]
-        return self._ids[(ends - back).clamp_(min=0)] * inside  # padding is 0
+        return (ends - back).clamp_(min=0), back <= self._lengths.index_select(0, rows)[:, None]
 
     def positives(self, rows: Tensor) -> Tensor:
         """(B, m) label numbers, −1 as pads; m is the same for every batch."""
@@ -77,6 +90,11 @@ def thinned(tokens: Tensor, share: float) -> Tensor:
     behind = kept.flip(1).cumsum(1).flip(1)  # words from here to the end
     places = (tokens.shape[1] - behind).clamp_(max=tokens.shape[1] - 1)
     return torch.zeros_like(tokens).scatter_add_(1, places, tokens * kept)
+
+
+def lightened(weights: Tensor, share: float) -> Tensor:
+    """Bags (B, T) without a share of their words, drawn at random; the others weigh as much more."""
+    return weights * (torch.rand(weights.shape, device=weights.device) >= share) / (1.0 - share)
 
 
 def length_steps(lengths: NDArray[np.int64], most: int) -> list[int]:

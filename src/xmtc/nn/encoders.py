@@ -142,14 +142,14 @@ class PooledLstm(Encoder):
         super().__init__()
         self.states = BiLstm(width, settings)
         self.layer = nn.Linear(self.states.width, settings.hidden)
-        _start(self.layer)
+        start(self.layer)
         self.width = settings.hidden
 
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:
         states = self.states(words, mask)
         pooled = states.masked_fill(~mask[..., None], -torch.inf).amax(1)
         pooled = torch.where(mask.any(1, keepdim=True), pooled, torch.zeros_like(pooled))
-        return F.relu(_linear(self.layer, pooled))
+        return F.relu(linear(self.layer, pooled))
 
 
 class Convolution(Encoder):
@@ -165,8 +165,8 @@ class Convolution(Encoder):
         self.convolutions = nn.ModuleList(nn.Conv1d(width, settings.filters, window) for window in settings.windows)
         self.layer = nn.Linear(len(settings.windows) * settings.filters * settings.pools, settings.hidden)
         for convolution in self._filters:
-            _start(convolution)
-        _start(self.layer)
+            start(convolution)
+        start(self.layer)
         self.width = settings.hidden
 
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:
@@ -181,7 +181,7 @@ class Convolution(Encoder):
             maps = F.relu(F.conv1d(around, convolution.weight.to(words.dtype), convolution.bias.to(words.dtype)))
             for place in range(self.pools):
                 pooled.append((maps * (part == place)[:, None].to(maps.dtype)).amax(2))
-        vector = F.relu(F.layer_norm(_linear(self.layer, torch.cat(pooled, dim=1)), [self.width]))
+        vector = F.relu(F.layer_norm(linear(self.layer, torch.cat(pooled, dim=1)), [self.width]))
         return F.dropout(vector, self.dropout, self.training)
 
     @property
@@ -195,11 +195,11 @@ class Convolution(Encoder):
         return torch.where(mask, place * self.pools // length.clamp(min=1), -1)
 
 
-def _start(layer: nn.Linear | nn.Conv1d) -> None:
+def start(layer: nn.Linear | nn.Conv1d) -> None:
     nn.init.xavier_uniform_(layer.weight)
     assert layer.bias is not None
     nn.init.zeros_(layer.bias)
 
 
-def _linear(layer: nn.Linear, inputs: Tensor) -> Tensor:
+def linear(layer: nn.Linear, inputs: Tensor) -> Tensor:
     return F.linear(inputs, layer.weight.to(inputs.dtype), layer.bias.to(inputs.dtype))

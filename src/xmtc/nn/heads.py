@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from xmtc.nn.loss import dense_error
+from xmtc.nn.loss import CrossEntropy, Objective
 
 ALIGNED = 16
 """Labels of a chunk are a multiple of this, which matrix units like."""
@@ -40,7 +40,10 @@ class Head(nn.Module, ABC):
 
 
 class LinearHead(Head):
-    """Logit j is w_j · v + b_j; labels are taken a chunk at a time, as in label attention."""
+    """Logit j is w_j · v + b_j; labels are taken a chunk at a time, as in label attention.
+
+    Vectors may be shorter than the rows, and are then taken to be zero from there on.
+    """
 
     def __init__(self, labels: int, width: int) -> None:
         super().__init__()
@@ -61,31 +64,44 @@ class LinearHead(Head):
     @torch.no_grad()
     def logits(self, vectors: Tensor, mask: Tensor, low: int, high: int) -> Tensor:
         """(B, high − low) logits of neighbouring labels; vectors (B, d)."""
-        return vectors.matmul(self.rows[low:high].to(vectors.dtype).t()).to(wide_type(vectors)) + self.bias[low:high]
+        rows = self.rows[low:high, : vectors.shape[1]].to(vectors.dtype)
+        return vectors.matmul(rows.t()).to(wide_type(vectors)) + self.bias[low:high]
 
     @torch.no_grad()
     def candidate_logits(self, vectors: Tensor, mask: Tensor, candidates: Tensor, chunk: int) -> Tensor:
         """(B, K) logits of labels given for each document; those below 0 mean nothing."""
         parts = []
         for numbers in candidates.clamp(min=0).split(max(1, 4 * chunk // vectors.shape[1]), dim=1):  # rows are gathered
-            rows = self.rows[numbers].to(vectors.dtype)  # (B, C, d)
+            rows = self.rows[numbers][..., : vectors.shape[1]].to(vectors.dtype)  # (B, C, d)
             parts.append(torch.bmm(rows, vectors[..., None])[..., 0].to(wide_type(vectors)) + self.bias[numbers])
         return torch.cat(parts, dim=1) if parts else vectors.new_empty(candidates.shape, dtype=torch.float32)
 
     @torch.no_grad()
     def learn(self, vectors: Tensor, mask: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
         """Mean loss over documents and labels, and its gradient in the vectors; own gradients are added up."""
+        return self.learn_by(CrossEntropy(), vectors, positives, chunk, 1.0 / (len(vectors) * self.labels))
+
+    @torch.no_grad()
+    def learn_by(
+        self, objective: Objective, vectors: Tensor, positives: Tensor, chunk: int, scale: float
+    ) -> tuple[Tensor, Tensor]:
+        """Loss by an objective, times `scale`, and its gradient in the vectors; own gradients are added up."""
         d_vectors = torch.zeros_like(vectors)
         loss = vectors.new_zeros((), dtype=wide_type(vectors))
-        scale = 1.0 / (len(vectors) * self.labels)
-        for low in range(0, self.labels, chunk):
-            high = min(low + chunk, self.labels)
-            part, error = dense_error(self.logits(vectors, mask, low, high), positives, low)
+        mask = vectors.new_empty(0)  # vectors have none
+
+        def logits(low: int, high: int) -> Tensor:
+            return self.logits(vectors, mask, low, high)
+
+        def given(labels: Tensor) -> Tensor:
+            return self.candidate_logits(vectors, mask, labels, chunk)
+
+        for low, high, part, error in objective.errors(logits, given, positives, chunk, self.labels):
             loss += part
             narrow = error.mul_(scale).to(vectors.dtype)
-            gradient_of(self.rows)[low:high] += narrow.t() @ vectors
+            gradient_of(self.rows)[low:high, : vectors.shape[1]] += narrow.t() @ vectors
             gradient_of(self.bias)[low:high] += error.sum(0)
-            d_vectors.addmm_(narrow, self.rows[low:high].to(vectors.dtype))
+            d_vectors.addmm_(narrow, self.rows[low:high, : vectors.shape[1]].to(vectors.dtype))
         return loss * scale, d_vectors
 
 

@@ -2,9 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+
+class ChunkError(NamedTuple):
+    """Summed loss of the labels low … high − 1, and its gradient (B, high − low) in their logits."""
+
+    low: int
+    high: int
+    loss: Tensor
+    error: Tensor
+
+
+class Objective(Protocol):
+    """What logits of all labels are learnt by, a chunk of labels at a time."""
+
+    def errors(
+        self,
+        logits: Callable[[int, int], Tensor],
+        given: Callable[[Tensor], Tensor],
+        positives: Tensor,
+        chunk: int,
+        labels: int,
+    ) -> Iterator[ChunkError]:
+        """The error of each chunk in turn.
+
+        `logits` are those of neighbouring labels, `given` those of given ones (B, m). `positives` (B, m) are the label
+        numbers of each document, −1 as pads.
+        """
+
+
+class CrossEntropy:
+    """Every label by itself."""
+
+    def errors(
+        self,
+        logits: Callable[[int, int], Tensor],
+        given: Callable[[Tensor], Tensor],
+        positives: Tensor,
+        chunk: int,
+        labels: int,
+    ) -> Iterator[ChunkError]:
+        for low, high in chunks(labels, chunk):
+            yield ChunkError(low, high, *dense_error(logits(low, high), positives, low))
+
+
+def chunks(labels: int, size: int) -> Iterator[tuple[int, int]]:
+    """Neighbouring labels, low to high, at most `size` at once."""
+    for low in range(0, labels, size):
+        yield low, min(low + size, labels)
 
 
 def dense_error(logits: Tensor, positives: Tensor, low: int) -> tuple[Tensor, Tensor]:

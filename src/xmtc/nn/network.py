@@ -7,16 +7,27 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from xmtc.nn.channels import FeatureBranch
 from xmtc.nn.encoders import Encoder
 from xmtc.nn.heads import Head, gradient_of
-from xmtc.text.sequences import PADDING
+from xmtc.text.sequences import FIRST_WORD, PADDING
 
 
 class Network(nn.Module):
-    """Word table → encoder → head. Parameters are kept in float32; `compute` is the type of the arithmetic."""
+    """Word table → encoder → head. Parameters are kept in float32; `compute` is the type of the arithmetic.
+
+    With `straight`, the weights of a bag's words go to the head as well, beside what the encoder makes of them.
+    """
 
     def __init__(
-        self, table: Tensor, encoder: Encoder, head: Head, *, trained_words: bool, compute: torch.dtype
+        self,
+        table: Tensor,
+        encoder: Encoder,
+        head: Head,
+        *,
+        trained_words: bool,
+        compute: torch.dtype,
+        straight: bool = False,
     ) -> None:
         super().__init__()
         self.table = nn.Parameter(table, requires_grad=trained_words)  # (V, e)
@@ -24,37 +35,59 @@ class Network(nn.Module):
         self.head = head
         self.trained_words = trained_words
         self.compute = compute
+        self.straight = straight
 
-    def encode(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """States or vectors of documents, and where their real words are; tokens (B, T)."""
+    def encode(self, tokens: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """States or vectors of documents, and where their real words are; tokens and weights (B, T)."""
         with torch.no_grad():
-            words = self._embedded(tokens)
+            words = self._embedded(tokens, weights)
             mask = tokens != PADDING
-            return self.encoder(words, mask), mask
+            return self._given_on(self.encoder(words, mask), tokens, weights), mask
 
-    def learn(self, tokens: Tensor, taught: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Tensor:
+    def attention(self, tokens: Tensor, weights: Tensor | None = None) -> Tensor:
+        """(B, T) how much of each word gets through the encoder's attention."""
+        assert isinstance(self.encoder, FeatureBranch)
+        with torch.no_grad():
+            return self.encoder.attention(self._embedded(tokens, weights), tokens != PADDING)
+
+    def learn(
+        self, tokens: Tensor, taught: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], weights: Tensor | None = None
+    ) -> Tensor:
         """Mean loss of a batch; gradients are added to every parameter's `.grad`.
 
         `taught` takes what was encoded and its mask to the loss and its gradient in what was encoded.
         """
         mask = tokens != PADDING
         with torch.no_grad():
-            words = self._embedded(tokens)
+            words = self._embedded(tokens, weights)
         words.requires_grad_(self.trained_words)
         with torch.enable_grad():
             encoded = self.encoder(words, mask)
-        loss, d_encoded = taught(encoded.detach(), mask)
+        loss, d_encoded = taught(self._given_on(encoded.detach(), tokens, weights), mask)
         parameters = list(self.encoder.parameters())
         wanted = [*parameters, words] if self.trained_words else parameters
-        gradients = torch.autograd.grad(encoded, wanted, d_encoded)
+        gradients = torch.autograd.grad(encoded, wanted, d_encoded[..., : encoded.shape[-1]])
         with torch.no_grad():
             for parameter, gradient in zip(parameters, gradients, strict=False):
                 gradient_of(parameter).add_(gradient)
             if self.trained_words:
-                flat = gradients[-1].to(self.table.dtype).reshape(-1, self.table.shape[1])
+                gradient = gradients[-1].to(self.table.dtype)
+                if weights is not None:
+                    gradient *= weights.t()[..., None]
+                flat = gradient.reshape(-1, self.table.shape[1])
                 gradient_of(self.table).index_add_(0, tokens.t().reshape(-1), flat)
                 gradient_of(self.table)[PADDING] = 0.0
         return loss
 
-    def _embedded(self, tokens: Tensor) -> Tensor:
-        return nn.functional.embedding(tokens.t(), self.table).to(self.compute)  # (T, B, e)
+    def _given_on(self, encoded: Tensor, tokens: Tensor, weights: Tensor | None) -> Tensor:
+        """What the head gets: with `straight`, (B, width + V) the encoded document and its bag."""
+        if not self.straight or weights is None:
+            return encoded
+        bag = weights.new_zeros(len(tokens), len(self.table)).scatter_add_(1, tokens.long(), weights)
+        return torch.cat([encoded, bag[:, FIRST_WORD:].to(encoded.dtype)], dim=1)
+
+    def _embedded(self, tokens: Tensor, weights: Tensor | None) -> Tensor:
+        words = nn.functional.embedding(tokens.t(), self.table)  # (T, B, e)
+        if weights is not None:
+            words *= weights.t()[..., None]
+        return words.to(self.compute)

@@ -19,7 +19,7 @@ from xmtc.nn.adam import Adam, Clipping
 from xmtc.nn.attention import LabelAttention
 from xmtc.nn.averages import Averages, share_of
 from xmtc.nn.capture import Captured
-from xmtc.nn.documents import Batch, Documents, epoch_batches, length_steps, thinned
+from xmtc.nn.documents import Batch, Documents, epoch_batches, length_steps, lightened, thinned
 from xmtc.nn.group import Group
 from xmtc.nn.heads import gradient_of
 from xmtc.nn.interrupts import interrupts_held_back
@@ -236,15 +236,19 @@ class Trainer:
         self._learn(rows, length)
 
     def _learn(self, rows: Tensor, length: int) -> None:
-        tokens = self.documents.tokens(rows, length)
-        if self.settings.skipped_words:
+        tokens, weights = self.documents.tokens(rows, length), self.documents.weights(rows, length)
+        if self.settings.skipped_words and weights is not None:
+            weights = lightened(weights, self.settings.skipped_words)
+        elif self.settings.skipped_words:
             tokens = thinned(tokens, self.settings.skipped_words)
         touched = {}
         if "table" in self.parameters:
             flat = self.group.gathered(tokens).reshape(-1).long()
             touched["table"] = flat if flat.is_cuda else flat.unique()  # counting would not fit into a graph
         chunk = self.course.chunk
-        self.loss += self.network.learn(tokens, lambda encoded, mask: self.lesson.learn(rows, encoded, mask, chunk))
+        self.loss += self.network.learn(
+            tokens, lambda encoded, mask: self.lesson.learn(rows, encoded, mask, chunk), weights
+        )
         gradients = [gradient_of(parameter) for parameter in self.parameters.values()]
         self.group.average(gradients)
         if self.clipping is not None:

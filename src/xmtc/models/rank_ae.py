@@ -1,0 +1,171 @@
+"""Rank-AE: documents and label sets meet in one space, from which labels are decoded and ranked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import torch
+
+from xmtc.dataset import Dataset, as_dataset
+from xmtc.errors import ConfigError, UnsupportedError
+from xmtc.explanation import Explanation, TokenEvidence
+from xmtc.models.base import Run
+from xmtc.models.neural import NetworkSettings, NeuralModel, Numbered
+from xmtc.nn.autoencoder import AutoencoderSettings, LabelAutoencoder
+from xmtc.nn.channels import ChannelSettings, FeatureBranch
+from xmtc.nn.documents import Documents
+from xmtc.nn.encoders import Encoder, LstmSettings
+from xmtc.nn.heads import Head
+from xmtc.nn.training import TrainingSettings
+from xmtc.store import State
+from xmtc.text.bags import BagReader, Weighing
+from xmtc.text.embedding import CorpusVectorSettings
+from xmtc.text.sequences import FIRST_WORD, SequenceSettings, WordSequences
+from xmtc.text.tfidf import TextSettings
+
+MOST_WEIGHTS = 1 << 28
+"""Weights from features straight to labels, at most; they are held four times in training."""
+
+
+@dataclass(frozen=True)
+class RankAeSettings(NetworkSettings):
+    """Settings of rank_ae."""
+
+    vectors: str = "random"
+    """Word vectors to start from: 'random' draws them, a file, or, with words in order, 'corpus' trains them."""
+    reads: Literal["bag", "sequence"] = "bag"
+    """What is read of a document: its bag of weighed words or features, or its words in order, by an LSTM."""
+    columns: Weighing = "given"
+    """Weights of a feature matrix: as given, or times the idf of the column. Text is weighed by tf-idf."""
+    most_features: int = 1000
+    """Features of a bag that are read, the heaviest ones."""
+    corpus: CorpusVectorSettings = field(default_factory=lambda: CorpusVectorSettings(width=256))
+    """How vectors are trained on the corpus; `width` holds for random ones too."""
+    text: TextSettings = field(default_factory=TextSettings)
+    """How text becomes a bag."""
+    sequence: SequenceSettings = field(default_factory=SequenceSettings)
+    """How text becomes a sequence of words."""
+    lstm: LstmSettings = field(default_factory=LstmSettings)
+    """The LSTM that reads words in order."""
+    encoder: ChannelSettings = field(default_factory=ChannelSettings)
+    """From words to the code of a document."""
+    head: AutoencoderSettings = field(default_factory=AutoencoderSettings)
+    """From labels to the code of a label set, and from codes to labels."""
+    training: TrainingSettings = field(
+        default_factory=lambda: TrainingSettings(
+            epochs=16, learning_rate=3e-3, warm_up=50, decay_from=0.0, clip=0.0, skipped_words=0.1
+        )
+    )
+    """How the network is trained."""
+
+    of = "rank_ae"
+
+    def check(self) -> None:
+        super().check()
+        self.require_range("most_features", 1, 1_000_000)
+        in_order = self.reads == "sequence"
+        self.require("vectors", in_order or self.vectors != "corpus", "'random' or a file where reads = 'bag'")
+        if in_order and self.head.straight:
+            raise ConfigError("'head.straight' of rank_ae takes a bag. Use reads = 'bag', or head.straight = false.")
+        if self.head.straight and self.head.decode_from == "label":
+            raise ConfigError(
+                "'head.straight' of rank_ae is learnt from documents. Use head.decode_from = 'both' or 'feature'."
+            )
+
+
+class RankAe(NeuralModel):
+    """A ranking autoencoder: documents and their label sets get codes in one space, from which labels are decoded.
+
+    Rank-AE. A document is the sum of its word vectors times tf-idf, each word choosing the channels that count; texts
+    and feature matrices alike.
+    """
+
+    name = "rank_ae"
+    Config = RankAeSettings
+    can = frozenset({"text", "features", "explain", "score"})
+    ablations: ClassVar = {
+        "no-attention": {"encoder.attention": False},
+        "bce": {"head.loss": "bce"},
+        "published-sums": {"head.ranking.reduction": "sum"},
+        "label-sets-alone": {"head.decode_from": "label", "head.straight": False},
+        "documents-alone": {"head.decode_from": "feature"},
+        "no-dropout": {"encoder.dropout": 0.0, "head.dropout": 0.0, "training.skipped_words": 0.0},
+    }
+    _reader: BagReader | WordSequences
+
+    @property
+    def _in_order(self) -> bool:
+        return bool(self.config.reads == "sequence")
+
+    def _encoder(self, width: int) -> Encoder:
+        return FeatureBranch(width, self.config.encoder, self.config.lstm if self._in_order else None)
+
+    def _head(self, labels: int, width: int) -> Head:
+        straight = self._reader.size - FIRST_WORD if self.config.head.straight else 0
+        if straight * labels > MOST_WEIGHTS:
+            raise ConfigError(
+                f"'head.straight' of rank_ae would take {straight:,} × {labels:,} weights. Use head.straight = false, "
+                "or fewer features."
+            )
+        return LabelAutoencoder(labels, width, self.config.head, self.config.encoder.activation, straight)
+
+    @property
+    def _straight(self) -> bool:
+        return bool(self.config.head.straight)
+
+    # ---- reading
+
+    def _read(self, train: Dataset, run: Run) -> Numbered:
+        config = self.config
+        if not self._in_order:
+            if not train.has_text and config.vectors != "random":
+                raise UnsupportedError("columns of a matrix are no words, which have vectors. Use vectors = 'random'.")
+            self._reader, numbered = BagReader.fit(
+                train, config.text, config.columns, config.most_features, run.runtime, run.progress
+            )
+            return numbered
+        if not train.has_text:
+            raise UnsupportedError("a feature matrix has no words in order. Use reads = 'bag'.")
+        self._reader, sequences = WordSequences.fit(train, config.sequence, run.runtime, run.progress)
+        return sequences
+
+    def _reader_state(self) -> State:
+        return self._reader.state() if isinstance(self._reader, BagReader) else super()._reader_state()
+
+    def _restore_reader(self, state: State) -> None:
+        if self._in_order:
+            self._reader = WordSequences.from_state(self.config.sequence, state.tables["words"])
+        else:
+            self._reader = BagReader.from_state(self.config.text, self.config.most_features, state)
+
+    # ---- explaining
+
+    def _explain(self, text: str, label: int, score: float) -> Explanation:
+        """Each word's sum of channel weights, which are the same whatever the label."""
+        documents = self._documents(as_dataset([text]))
+        weights = self._channel_weights(documents)
+        if isinstance(self._reader, WordSequences):
+            spans = self._reader.spans(text)
+            found = [(word.start, word.end, weight) for word, weight in zip(spans, weights.tolist(), strict=False)]
+        else:
+            assert self._reader.features.tfidf is not None
+            by_feature = dict(zip(self._numbers(documents), weights.tolist(), strict=True))
+            occurrences = self._reader.features.tfidf.occurrences(text)
+            found = [(start, end, by_feature[f]) for f, start, end in occurrences if f in by_feature]
+        total = sum(weight for _, _, weight in found) or 1.0
+        evidence = [TokenEvidence(text[start:end], start, end, weight / total) for start, end, weight in found]
+        evidence.sort(key=lambda item: (-item.weight, item.start))
+        return Explanation("tokens", text, self.labels.name(label), score, tuple(evidence), shares=True)
+
+    @torch.no_grad()
+    def _channel_weights(self, documents: Documents) -> torch.Tensor:
+        """(T,) of the words of one document, over all members."""
+        row, length = torch.zeros(1, dtype=torch.int64, device=documents.device), int(documents.lengths[0])
+        tokens, weights = documents.tokens(row, length), documents.weights(row, length)
+        return torch.stack([network.attention(tokens, weights)[0] for network in self._members]).mean(0)
+
+    def _numbers(self, documents: Documents) -> list[int]:
+        """The features of one document, in the order of its words."""
+        row = torch.zeros(1, dtype=torch.int64, device=documents.device)
+        return [int(token) - FIRST_WORD for token in documents.tokens(row, int(documents.lengths[0]))[0]]
