@@ -25,6 +25,15 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 _SMALL = {"vectors": "random", "corpus.width": 32, "encoder.dropout": 0.2, "training.learning_rate": 0.01}
 QUICK: dict[str, dict[str, object]] = {
     "attention_xml": {**_SMALL, "encoder.units": 32, "head.hidden": [32], "training.epochs": 6},
+    "rank_ae": {
+        "corpus.width": 32,
+        "encoder.code": 32,
+        "encoder.dropout": 0.1,
+        "head.hidden": 64,
+        "training.batch": 32,
+        "training.epochs": 12,
+        "training.learning_rate": 0.03,
+    },
     "xml_cnn": {
         **_SMALL,
         "corpus.width": 64,

@@ -73,7 +73,7 @@ class BagReader:
         features, rows = DocumentFeatures.fit(dataset, settings, runtime, progress)
         columns = None
         if weighing == "idf" and features.tfidf is None:
-            held = np.bincount(rows.indices, minlength=rows.shape[1])
+            held = np.bincount(rows.indices[rows.data != 0], minlength=rows.shape[1])
             columns = (1.0 + np.log((1.0 + rows.shape[0]) / (1.0 + held))).astype(np.float32)
         made = cls(features, columns, most)
         return made, made._bags(rows)
@@ -111,7 +111,7 @@ class BagReader:
         features = DocumentFeatures.from_state(settings, State(state.values, arrays, state.tables))
         columns = state.arrays.get(COLUMNS)
         if columns is not None and columns.shape != (features.width,):
-            raise ValueError(f"weights of {len(columns):,} columns and not {features.width:,}")
+            raise ValueError(f"weights of {columns.shape} columns and not {features.width:,}")
         return cls(features, columns, most)
 
 
