@@ -209,8 +209,11 @@ class NeuralModel(Model):
             found = np.zeros((count, self.config.corpus.width), dtype=np.float32)
             known[:] = False
         else:
-            read = read_vectors(Path(self.config.vectors), self._reader.words, run.progress)
-            found, known = read.matrix, read.found
+            words = self._reader.words
+            named = np.array([bool(word) for word in words])  # parts of words have no name, and no vector
+            read = read_vectors(Path(self.config.vectors), [word for word in words if word], run.progress)
+            found, known[named], known[~named] = np.zeros((count, read.matrix.shape[1]), np.float32), read.found, False
+            found[named] = read.matrix
             facts = {
                 "words with a vector": f"{100 * read.coverage:.1f} %",
                 "running words with a vector": f"{100 * _running(numbered, known):.1f} %",

@@ -29,6 +29,20 @@ MOST_WEIGHTS = 1 << 28
 
 
 @dataclass(frozen=True)
+class OrderedSettings(SequenceSettings):
+    """How text becomes a sequence of words."""
+
+    of = "sequence"
+
+
+@dataclass(frozen=True)
+class ReadingSettings(LstmSettings):
+    """A bidirectional LSTM over the words."""
+
+    of = "lstm"
+
+
+@dataclass(frozen=True)
 class RankAeSettings(NetworkSettings):
     """Settings of rank_ae."""
 
@@ -44,9 +58,9 @@ class RankAeSettings(NetworkSettings):
     """How vectors are trained on the corpus; `width` holds for random ones too."""
     text: TextSettings = field(default_factory=TextSettings)
     """How text becomes a bag."""
-    sequence: SequenceSettings = field(default_factory=SequenceSettings)
+    sequence: OrderedSettings = field(default_factory=OrderedSettings)
     """How text becomes a sequence of words."""
-    lstm: LstmSettings = field(default_factory=LstmSettings)
+    lstm: ReadingSettings = field(default_factory=ReadingSettings)
     """The LSTM that reads words in order."""
     encoder: ChannelSettings = field(default_factory=ChannelSettings)
     """From words to the code of a document."""
@@ -88,7 +102,7 @@ class RankAe(NeuralModel):
         "no-attention": {"encoder.attention": False},
         "bce": {"head.loss": "bce"},
         "published-sums": {"head.ranking.reduction": "sum"},
-        "label-sets-alone": {"head.decode_from": "label", "head.straight": False},
+        "label-sets-alone": {"head.decode_from": "label", "head.straight": False, "head.follow": False},
         "documents-alone": {"head.decode_from": "feature"},
         "no-dropout": {"encoder.dropout": 0.0, "head.dropout": 0.0, "training.skipped_words": 0.0},
     }
@@ -154,7 +168,10 @@ class RankAe(NeuralModel):
             occurrences = self._reader.features.tfidf.occurrences(text)
             found = [(start, end, by_feature[f]) for f, start, end in occurrences if f in by_feature]
         total = sum(weight for _, _, weight in found) or 1.0
-        evidence = [TokenEvidence(text[start:end], start, end, weight / total) for start, end, weight in found]
+        shares: dict[tuple[int, int], float] = {}
+        for start, end, weight in found:  # several features may be the same stretch
+            shares[start, end] = shares.get((start, end), 0.0) + weight / total
+        evidence = [TokenEvidence(text[start:end], start, end, share) for (start, end), share in shares.items()]
         evidence.sort(key=lambda item: (-item.weight, item.start))
         return Explanation("tokens", text, self.labels.name(label), score, tuple(evidence), shares=True)
 

@@ -25,8 +25,8 @@ class AutoencoderSettings(Settings):
 
     hidden: Annotated[int, Range(128, 1024, log=True)] = 256
     """Units of the hidden layers of the label encoder and of the decoder."""
-    decode_from: Literal["label", "feature", "both"] = "label"
-    """Codes that are decoded in training: those of label sets, as published, those of documents, or both."""
+    decode_from: Literal["label", "feature", "both"] = "both"
+    """Codes that are decoded in training: those of label sets alone, as published, those of documents, or both."""
     loss: LossName = "ranking"
     """What decoded label sets are learnt by: the margin ranking loss, or binary cross-entropy."""
     feature_loss: LossName = "bce"
@@ -39,7 +39,7 @@ class AutoencoderSettings(Settings):
     """Share of the decoder's hidden numbers that are left out in training."""
     label_dropout: Annotated[float, Range(0, 0.5)] = 0.0
     """Share of a document's labels that its label set is encoded without, and has to be decoded with."""
-    straight: Annotated[bool, Choices()] = False
+    straight: bool = False
     """Score labels by a linear function of the bag as well; takes a weight for each label and feature."""
     follow: Annotated[bool, Choices()] = True
     """Let the codes of label sets move towards those of documents as well, and not only the other way round."""
@@ -141,8 +141,9 @@ class LabelAutoencoder(Head):
             hidden = F.dropout(self._hidden(codes), self.settings.dropout, self.training)
         objective: Objective = self.settings.ranking if loss == "ranking" else CrossEntropy()
         vectors = torch.cat([hidden.detach().to(bag.dtype), bag], dim=1)
-        part, gradient = self.output.learn_by(objective, vectors, positives, chunk, weight / len(codes))
-        return part, (hidden, gradient[:, : hidden.shape[1]].to(hidden.dtype))
+        scale, width = weight / len(codes), hidden.shape[1]
+        part, gradient = self.output.learn_by(objective, vectors, positives, chunk, scale, width)
+        return part, (hidden, gradient.to(hidden.dtype))
 
     def _hidden(self, codes: Tensor) -> Tensor:
         return F.relu(self.decode_norm(self.decode(codes.to(wide_type(codes)))))

@@ -77,7 +77,7 @@ class FeatureBranch(Encoder):
         states, weights = self._attended(words, mask)
         if weights is not None:
             states = states * weights
-        pooled = (states * mask[..., None].to(states.dtype)).sum(1).float()
+        pooled = (states * mask[..., None].to(states.dtype)).sum(1, dtype=self.norm.weight.dtype)
         vector = self.norm(pooled)
         if self.widen is not None and self.narrow is not None:
             hidden = F.dropout(F.relu(self.widen(vector)), self.settings.dropout, self.training)
@@ -97,4 +97,7 @@ class FeatureBranch(Encoder):
         states = words.transpose(0, 1) if self.states is None else self.states(words, mask)
         if self.squeeze is None or self.excite is None:
             return states, None
-        return states, torch.sigmoid(linear(self.excite, F.relu(linear(self.squeeze, states))))
+        seen = states
+        if self.states is None:  # weights of a bag of unit length: one on average, whatever the number of its words
+            seen = states * mask.sum(1).clamp(min=1).sqrt()[:, None, None].to(states.dtype)
+        return states, torch.sigmoid(linear(self.excite, F.relu(linear(self.squeeze, seen))))

@@ -72,21 +72,25 @@ class LinearHead(Head):
         """(B, K) logits of labels given for each document; those below 0 mean nothing."""
         parts = []
         for numbers in candidates.clamp(min=0).split(max(1, 4 * chunk // vectors.shape[1]), dim=1):  # rows are gathered
-            rows = self.rows[numbers][..., : vectors.shape[1]].to(vectors.dtype)  # (B, C, d)
+            rows = self.rows[:, : vectors.shape[1]][numbers].to(vectors.dtype)  # (B, C, d)
             parts.append(torch.bmm(rows, vectors[..., None])[..., 0].to(wide_type(vectors)) + self.bias[numbers])
         return torch.cat(parts, dim=1) if parts else vectors.new_empty(candidates.shape, dtype=torch.float32)
 
     @torch.no_grad()
     def learn(self, vectors: Tensor, mask: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
         """Mean loss over documents and labels, and its gradient in the vectors; own gradients are added up."""
-        return self.learn_by(CrossEntropy(), vectors, positives, chunk, 1.0 / (len(vectors) * self.labels))
+        scale = 1.0 / (len(vectors) * self.labels)
+        return self.learn_by(CrossEntropy(), vectors, positives, chunk, scale, vectors.shape[1])
 
     @torch.no_grad()
     def learn_by(
-        self, objective: Objective, vectors: Tensor, positives: Tensor, chunk: int, scale: float
+        self, objective: Objective, vectors: Tensor, positives: Tensor, chunk: int, scale: float, wanted: int
     ) -> tuple[Tensor, Tensor]:
-        """Loss by an objective, times `scale`, and its gradient in the vectors; own gradients are added up."""
-        d_vectors = torch.zeros_like(vectors)
+        """Loss by an objective, times `scale`, and its gradient in the first `wanted` numbers of the vectors.
+
+        Own gradients are added up.
+        """
+        d_vectors = vectors.new_zeros(len(vectors), wanted)
         loss = vectors.new_zeros((), dtype=wide_type(vectors))
         mask = vectors.new_empty(0)  # vectors have none
 
@@ -101,7 +105,7 @@ class LinearHead(Head):
             narrow = error.mul_(scale).to(vectors.dtype)
             gradient_of(self.rows)[low:high, : vectors.shape[1]] += narrow.t() @ vectors
             gradient_of(self.bias)[low:high] += error.sum(0)
-            d_vectors.addmm_(narrow, self.rows[low:high, : vectors.shape[1]].to(vectors.dtype))
+            d_vectors.addmm_(narrow, self.rows[low:high, :wanted].to(vectors.dtype))
         return loss * scale, d_vectors
 
 

@@ -78,7 +78,8 @@ class WordSequences:
             task.advance()
         if not len(vocabulary):
             raise DataError(
-                f"no word is in {settings.min_df} or more training texts. Check the text field, or lower text.min_df."
+                f"no word is in {settings.min_df} or more training texts. "
+                f"Check the text field, or lower {settings.of}.min_df."
             )
         return made, sequences
 
