@@ -104,15 +104,18 @@ class TestWeighedDocuments:
 # ---- the feature branch
 
 
+def plain_weights(branch: FeatureBranch, row: Tensor, count: int) -> Tensor:
+    """The channel weights of a state, or of a word in a bag of so many: seen as if words weighed one on average."""
+    seen = row if branch.states is not None else row * count**0.5
+    narrow = torch.relu(branch.squeeze.weight @ seen + branch.squeeze.bias)
+    return torch.sigmoid(branch.excite.weight @ narrow + branch.excite.bias)
+
+
 def plain_code(branch: FeatureBranch, rows: Tensor) -> Tensor:
     """The code of a document out of its weighed words, or states, (n, channels), one at a time."""
     total = torch.zeros(rows.shape[1], dtype=torch.float64)
     for row in rows:
-        if branch.settings.attention:
-            narrow = torch.relu(branch.squeeze.weight @ row + branch.squeeze.bias)
-            total = total + row * torch.sigmoid(branch.excite.weight @ narrow + branch.excite.bias)
-        else:
-            total = total + row
+        total = total + (row * plain_weights(branch, row, len(rows)) if branch.settings.attention else row)
     vector = normalised(branch.norm, total)
     if branch.settings.residual:
         vector = (
@@ -193,10 +196,9 @@ class TestFeatureBranch:
             assert torch.equal(found > 0, tokens != PADDING)
             assert found.unique().tolist() == [0, 1]
             return
-        branch, place = network.encoder, int(given.indptr[2])
+        place = int(given.indptr[2])
         row = network.table[int(given.ids[place])] * float(given.weights[place])
-        narrow = torch.relu(branch.squeeze.weight @ row + branch.squeeze.bias)
-        expected = torch.sigmoid(branch.excite.weight @ narrow + branch.excite.bias).sum()
+        expected = plain_weights(network.encoder, row, LENGTHS[2]).sum()
         assert float(found[2, -LENGTHS[2]]) == pytest.approx(float(expected), rel=1e-5)
 
 
@@ -418,7 +420,8 @@ def plain_network_loss(network: Network, given: Bags) -> Tensor:
         dense[row, torch.from_numpy(given.ids[low:high]).long()] = torch.from_numpy(given.weights[low:high]).double()
     branch = network.encoder
     words = dense[..., None] * network.table
-    attention = torch.sigmoid(branch.excite(torch.relu(branch.squeeze(words))))
+    counts = torch.tensor(LENGTHS, dtype=torch.float64)[:, None, None]
+    attention = torch.sigmoid(branch.excite(torch.relu(branch.squeeze(words * counts.sqrt()))))
     codes = torch.sigmoid(branch.project(normalised(branch.norm, (words * attention).sum(1))))
     documents = torch.cat([codes, dense[:, FIRST_WORD:]], 1) if network.straight else codes
     return plain_loss(network.head, documents, truth_of(POSITIVES))

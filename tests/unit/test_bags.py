@@ -118,7 +118,12 @@ class TestMatrix:
         """A sparse matrix may hold zeros; its columns are as frequent as those of the dense one."""
         values = np.array([3, 0, 4, -2, 1, 1, 1, 1], dtype=np.float32)
         held = sp.csr_array((values, [0, 1, 2, 1, 0, 1, 2, 3], [0, 3, 3, 4, 8]))
-        assert fitted(held, "idf")[0].columns == pytest.approx(fitted(MATRIX, "idf")[0].columns)
+        for weighing in ("given", "idf"):
+            (reader, found), (expected, plain) = fitted(held, weighing), fitted(MATRIX, weighing)
+            assert weighing == "given" or reader.columns == pytest.approx(expected.columns)
+            assert equal(found, plain)
+            assert equal(expected.encode(as_dataset(held), RUNTIME), plain)
+        assert held.nnz == 8  # the user's matrix stays as it is
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 5])

@@ -99,5 +99,6 @@ class FeatureBranch(Encoder):
             return states, None
         seen = states
         if self.states is None:  # weights of a bag of unit length: one on average, whatever the number of its words
-            seen = states * mask.sum(1).clamp(min=1).sqrt()[:, None, None].to(states.dtype)
+            counts = mask.sum(1, dtype=self.norm.weight.dtype).clamp(min=1)
+            seen = states * counts.sqrt()[:, None, None].to(states.dtype)
         return states, torch.sigmoid(linear(self.excite, F.relu(linear(self.squeeze, seen))))

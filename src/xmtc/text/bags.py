@@ -83,6 +83,9 @@ class BagReader:
         return self._bags(self.features.transform(dataset, runtime))
 
     def _bags(self, rows: Csr) -> Bags:
+        if not rows.data.all():  # zeros that are written would count as features of a bag
+            rows = rows.copy()
+            rows.eliminate_zeros()
         if self.columns is not None:
             weighed = sp.csr_array(
                 (rows.data * self.columns[rows.indices], rows.indices, rows.indptr), shape=rows.shape
