@@ -109,12 +109,15 @@ def test_models_by_name_and_by_recipe(tmp_path: Path) -> None:
     recipe = tmp_path / "mine.toml"
     recipe.write_text('model = "parabel"\n[settings]\ntrees = 2\n')
     name, section = model_section(str(recipe), {"cost": 3.0})
-    assert (name, section["recipe"]) == ("parabel", str(recipe.resolve()))
+    assert (name, section["model"], section["recipe"]) == ("mine", "parabel", str(recipe.resolve()))
+    assert model_section("cooking/parabel", {})[0] == "parabel"
     suite = tail_suite(FILES, ["knn", str(recipe)], settings={}, seeds=[0])
     made = model_of(suite, suite.cells()[1]).config
-    assert (suite.cells()[1].model, made.trees) == ("parabel", 2)
-    with pytest.raises(ConfigError, match=r"^model 'parabel' is named twice. Name each once, or write a suite"):
-        tail_suite(FILES, ["parabel", str(recipe)], settings={}, seeds=[0])
+    assert (suite.cells()[1].model, made.trees) == ("mine", 2)
+    both = tail_suite(FILES, ["parabel", str(recipe)], settings={}, seeds=[0])
+    assert [cell.model for cell in both.cells()] == ["parabel", "mine"]
+    with pytest.raises(ConfigError, match=r"^model 'mine' is named twice. Name each once, or write a suite"):
+        tail_suite(FILES, [str(recipe), str(recipe)], settings={}, seeds=[0])
     recipe.write_text("[settings]\ntrees = 2\n")
     with pytest.raises(ConfigError, match=r'does not say which model it is for. Add model = "NAME".$'):
         model_section(str(recipe), {})

@@ -57,7 +57,10 @@ class Files:
 
 
 def model_section(given: str, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """What a suite calls a model that is given by its name or by a recipe, and how it describes it."""
+    """What a suite calls a model that is given by its name or by a recipe, and how it describes it.
+
+    One that is given by a recipe is called as the recipe is, so that variants of a model can be compared.
+    """
     if given in MODELS:
         return given, {"model": given, "settings": dict(settings)}
     if "/" not in given and not Path(given).is_file():
@@ -67,7 +70,7 @@ def model_section(given: str, settings: Mapping[str, Any]) -> tuple[str, dict[st
     if name is None:
         raise ConfigError(f'{given}: does not say which model it is for. Add model = "NAME".')
     place = given if Path(given) != path else str(path.resolve())
-    return name, {"model": name, "recipe": place, "settings": dict(settings)}
+    return path.stem, {"model": name, "recipe": place, "settings": dict(settings)}
 
 
 def _models(models: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,7 +117,7 @@ def ablation_suite(files: Files, model: str, *, settings: Mapping[str, Any], see
     A part that it does not have, with the settings that are given, is left alone.
     """
     name, section = model_section(model, settings)
-    without = model_class(name).ablations
+    without = model_class(section["model"]).ablations
     if not without:
         able = ", ".join(each for each in MODELS if _has_parts(each))
         raise UnsupportedError(f"{name} has no parts to take away. Models that have: {able}.")

@@ -1,4 +1,4 @@
-"""Recipes: settings that were measured on a data set, shipped as <dataset>/<model>.toml."""
+"""Recipes: settings that were measured on a data set, shipped as <dataset>/<model>.toml or <model>-<variant>.toml."""
 
 from __future__ import annotations
 
