@@ -55,6 +55,24 @@ class TestWithTorch:
         assert text.split()[0] in (tmp_path / "page.html").read_text()
         call("verify", trained)
 
+    def test_rank_ae_takes_texts_and_features(self, data: Path, tmp_path: Path, label_text: tuple[str, str]) -> None:
+        (name, text), brief = label_text, {"training.epochs": 1}
+        call("train", data / "train.jsonl", "--out", tmp_path / "texts", *quickly("rank_ae", **brief))
+        explained = ("explain", tmp_path / "texts", "--text", text, "--label", name)
+        found = json.loads(call(*explained, "--json").out)
+        assert sum(item["weight"] for item in found["evidence"]) == pytest.approx(1.0, abs=1e-4)
+        assert all(text[item["start"] : item["end"]] == item["text"] for item in found["evidence"])
+        call("train", data / "train.txt", "--out", tmp_path / "features", *quickly("rank_ae", columns="idf", **brief))
+        assert "P@1" in call("compare", tmp_path / "features", data / "test.txt").out
+        said = mistake("explain", tmp_path / "features", "--text", text, "--label", "0")
+        assert said == "this model was trained on a feature matrix. Got text: give it features."
+        train = ("train", data / "train.txt", "--model", "rank_ae", "--out", tmp_path / "none")
+        done = call(*train, "--set", 'reads="sequence"', ok=False)
+        assert done.status == 2
+        assert done.err.splitlines()[-1] == "xmtc: a feature matrix has no words in order. Use reads = 'bag'."
+        said = mistake(*train, "--set", "head.straight=true", "--set", 'head.decode_from="label"')
+        assert said.startswith("'head.straight' of rank_ae is learnt from documents.")
+
     def test_the_log_lies_beside_the_model_and_is_drawn(self, trained: Path, tmp_path: Path) -> None:
         lines = [json.loads(line) for line in log_beside(trained).read_text().splitlines()]
         assert [line["epoch"] for line in lines] == list(range(1, 9))

@@ -339,7 +339,7 @@ def test_documents_none_of_which_has_a_label() -> None:
         head, documents = head_of(decode_from=decode_from, feature_loss="ranking")
         loss, gradient = head.learn(documents, MASK, torch.full((DOCUMENTS, 1), -1), 16)
         expected = plain_loss(head, documents, torch.zeros(DOCUMENTS, LABELS, dtype=torch.float64))
-        assert float(loss) == pytest.approx(float(expected), abs=1e-12)
+        assert float(loss) == pytest.approx(expected.item(), abs=1e-12)
         assert torch.isfinite(gradient).all()
 
 
