@@ -160,6 +160,14 @@ def test_an_interrupted_training_goes_on(reads: str, tmp_path: Path) -> None:
         assert resumed.facts == whole.facts
 
 
+def test_words_are_skipped_in_training_alone() -> None:
+    for reads in ("bag", "sequence"):
+        still = {"reads": reads, "encoder__dropout": 0.0, "lstm__dropout": 0.0, "lstm__word_dropout": 0.0}
+        skipping = trained(training__skipped_words=0.4, **still)
+        assert not same_answers(skipping, trained(training__skipped_words=0.0, **still))
+        assert same_answers(skipping, skipping)
+
+
 def test_parts_that_do_not_fit_are_refused() -> None:
     for documents, change in ((TEXTS, {"width": 5}), (MATRIX, {"width": 8})):
         model = trained(documents)
