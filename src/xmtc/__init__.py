@@ -44,7 +44,12 @@ _HOMES = {
     "write": "xmtc.data.formats",
 }
 
-_NEURAL = {"AttentionXml": "attention_xml", "XmlCnn": "xml_cnn", "XmlRnn": "xml_rnn"}  # these need torch
+_NEURAL = {
+    "AttentionXml": "attention_xml",
+    "RankAe": "rank_ae",
+    "XmlCnn": "xml_cnn",
+    "XmlRnn": "xml_rnn",
+}  # these need torch
 
 __all__ = [
     "Bonsai",

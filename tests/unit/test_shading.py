@@ -150,7 +150,7 @@ def test_attention_shares_have_no_side_against() -> None:
     found = replace(told("iron and wood", ("iron", 0.7), ("wood", 0.3)), shares=True)
     assert "speaks" not in shaded(found) + page(found)
     assert "little" in shaded(found).split("\n\n")[2]
-    assert "attention for this label: little" in Page(page(found)).text + page(found)
+    assert "attention: little" in Page(page(found)).text + page(found)
     assert "shares of attention" in explanation(found)
     assert "shares of attention" not in explanation(replace(found, shares=False))
     assert "against" not in shaded(found)

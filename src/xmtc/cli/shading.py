@@ -347,7 +347,7 @@ def _legend(shades: Sequence[int], shares: bool) -> list[str]:
     if not any(shades):
         return []
     weak, strong = ("little", "much") if shares else ("weak", "strong")
-    sides = [(1, "attention for this label" if shares else "speaks for the label")] if max(shades) > 0 else []
+    sides = [(1, "attention" if shares else "speaks for the label")] if max(shades) > 0 else []
     if min(shades) < 0:
         sides.append((-1, "speaks against it"))
     told = []

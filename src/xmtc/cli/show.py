@@ -210,7 +210,7 @@ def explanation(found: Explanation, most: int = 10) -> str:
     if not found.evidence:
         lines.append("  nothing in this text speaks for or against it")
     if found.shares and found.evidence:
-        lines.append("  shares of attention, which tell where the model looks for this label:")
+        lines.append("  shares of attention, which tell where the model looks:")
     if found.constant:
         lines.append(f"  {found.constant:+8.4f}  (before any word is read)")
     for item in found.evidence[:most]:

@@ -212,8 +212,12 @@ class NeuralModel(Model):
             words = self._reader.words
             named = np.array([bool(word) for word in words])  # parts of words have no name, and no vector
             read = read_vectors(Path(self.config.vectors), [word for word in words if word], run.progress)
-            found, known[named], known[~named] = np.zeros((count, read.matrix.shape[1]), np.float32), read.found, False
-            found[named] = read.matrix
+            found, known = read.matrix, read.found
+            if not named.all():
+                known = np.zeros(count, dtype=bool)
+                known[named] = read.found
+                found = np.zeros((count, read.matrix.shape[1]), dtype=np.float32)
+                found[named] = read.matrix
             facts = {
                 "words with a vector": f"{100 * read.coverage:.1f} %",
                 "running words with a vector": f"{100 * _running(numbered, known):.1f} %",

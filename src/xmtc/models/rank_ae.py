@@ -37,7 +37,14 @@ class OrderedSettings(SequenceSettings):
 
 @dataclass(frozen=True)
 class ReadingSettings(LstmSettings):
-    """A bidirectional LSTM over the words."""
+    """A bidirectional LSTM over the words; a search leaves it alone, as most models of this kind have none."""
+
+    units: int = 256
+    """Units in each direction."""
+    word_dropout: float = 0.2
+    """Share of the embedding's numbers that are left out in training."""
+    dropout: float = 0.5
+    """Share of the states' numbers that are left out in training."""
 
     of = "lstm"
 
@@ -156,7 +163,7 @@ class RankAe(NeuralModel):
     # ---- explaining
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
-        """Each word's sum of channel weights, which are the same whatever the label."""
+        """Each word's sum of channel weights above the least of the text, which are the same whatever the label."""
         documents = self._documents(as_dataset([text]))
         weights = self._channel_weights(documents)
         if isinstance(self._reader, WordSequences):
@@ -167,6 +174,9 @@ class RankAe(NeuralModel):
             by_feature = dict(zip(self._numbers(documents), weights.tolist(), strict=True))
             occurrences = self._reader.features.tfidf.occurrences(text)
             found = [(start, end, by_feature[f]) for f, start, end in occurrences if f in by_feature]
+        least, most = min(found_weights := [weight for *_, weight in found] or [0.0]), max(found_weights)
+        if most > least:  # else all words get through alike
+            found = [(start, end, weight - least) for start, end, weight in found]
         total = sum(weight for _, _, weight in found) or 1.0
         shares: dict[tuple[int, int], float] = {}
         for start, end, weight in found:  # several features may be the same stretch

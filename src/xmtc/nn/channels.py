@@ -77,7 +77,9 @@ class FeatureBranch(Encoder):
         states, weights = self._attended(words, mask)
         if weights is not None:
             states = states * weights
-        pooled = (states * mask[..., None].to(states.dtype)).sum(1, dtype=self.norm.weight.dtype)
+        if self.states is not None:  # words are zero at padding, states are not
+            states = states * mask[..., None].to(states.dtype)
+        pooled = states.sum(1, dtype=self.norm.weight.dtype)
         vector = self.norm(pooled)
         if self.widen is not None and self.narrow is not None:
             hidden = F.dropout(F.relu(self.widen(vector)), self.settings.dropout, self.training)
@@ -97,8 +99,11 @@ class FeatureBranch(Encoder):
         states = words.transpose(0, 1) if self.states is None else self.states(words, mask)
         if self.squeeze is None or self.excite is None:
             return states, None
-        seen = states
-        if self.states is None:  # weights of a bag of unit length: one on average, whatever the number of its words
-            counts = mask.sum(1, dtype=self.norm.weight.dtype).clamp(min=1)
-            seen = states * counts.sqrt()[:, None, None].to(states.dtype)
-        return states, torch.sigmoid(linear(self.excite, F.relu(linear(self.squeeze, seen))))
+        if self.states is not None:
+            return states, torch.sigmoid(linear(self.excite, F.relu(linear(self.squeeze, states))))
+        # Of a bag of unit length, weights are brought to one on average, whatever the number of its words; here, where
+        # there are fewer numbers.
+        counts = mask.sum(1, dtype=self.norm.weight.dtype).clamp(min=1)
+        seen = F.linear(states, self.squeeze.weight.to(states.dtype)) * counts.sqrt()[:, None, None].to(states.dtype)
+        narrow = F.relu(seen + self.squeeze.bias.to(states.dtype))
+        return states, torch.sigmoid(linear(self.excite, narrow))

@@ -73,7 +73,7 @@ class Network(nn.Module):
             if self.trained_words:
                 gradient = gradients[-1].to(self.table.dtype)
                 if weights is not None:
-                    gradient *= weights.t()[..., None]
+                    gradient = gradient * weights.t()[..., None]
                 flat = gradient.reshape(-1, self.table.shape[1])
                 gradient_of(self.table).index_add_(0, tokens.t().reshape(-1), flat)
                 gradient_of(self.table)[PADDING] = 0.0

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from xmtc.config import Settings
+from xmtc.config import Range, Settings
 from xmtc.nn.loss import ChunkError, chunks
 
 
@@ -27,7 +27,7 @@ class RankingLoss(Settings):
 
     of: ClassVar[str] = "the ranking loss"
 
-    margin: float = 1.0
+    margin: Annotated[float, Range(0.1, 2, log=True)] = 1.0
     """By how much a label of the document is to score higher than any other label."""
     score: Literal["logit", "sigmoid"] = "logit"
     """What is compared: the logit itself, or its sigmoid, for which margins beyond 1 mean nothing."""
