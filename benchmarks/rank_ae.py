@@ -1,15 +1,14 @@
 """Rank-AE: variants on validation documents, several networks averaged, decay under noise, and all of it on a GPU.
 
-    python benchmarks/rank_ae.py trials DATA/delicious/train.txt [--workers 2] [--only NAME…] [--write FOLDER]
+    python benchmarks/rank_ae.py trials DATA/delicious/train.txt [--workers 2] [--only NAME…]
     python benchmarks/rank_ae.py members DATA/delicious/train.txt DATA/delicious/test.txt --recipe delicious/rank_ae
     python benchmarks/rank_ae.py decay NOISE TEST --models rank_ae-published rank_ae-bce
-    python benchmarks/rank_ae.py all DATA --out DIR [--seconds 370]
+    python benchmarks/rank_ae.py all DATA --out DIR --pack DIR [--seconds 370]
 
-`trials` trains every variant below on 80 % of the documents and measures it on the others, for two random splits; with
-`--write` the best of each family, by nDCG@5, is put into FOLDER as a recipe. `decay` resamples the test documents of a
-noise study: how much more two models lose from clean labels to noisy ones. `all` runs on one GPU and many cores what
-the figures need, in processes beside each other, until the time is up; `--pack` of what came out is small enough to be
-carried home.
+`trials` trains every variant below on 80 % of the documents and measures it on the others, for two random splits.
+`decay` resamples the test documents of a noise study: how much more two models lose from clean labels to noisy ones.
+`all` runs on one GPU and many cores what the figures need, in processes beside each other, until the time is up; what
+is packed of it is small enough to be carried home.
 """
 
 from __future__ import annotations
@@ -42,25 +41,20 @@ from xmtc.runtime import Runtime
 from xmtc.topk import TopK
 
 BOTH, PUBLISHED = "rank_ae", "rank_ae-published"
+PLAIN = {
+    "encoder.residual": False,
+    "encoder.activation": "relu",
+    "head.follow": True,
+    "head.ranking.margin": 1.0,
+    "head.feature_balance": 6.6,
+    "head.dropout": 0.6,
+}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "both": (BOTH, {}),
-    "both, wider": (BOTH, {"corpus.width": 384, "head.hidden": 768}),
-    "both, margin 0.3": (BOTH, {"head.ranking.margin": 0.3}),
-    "both, hidden layer": (
-        BOTH,
-        {"encoder.residual": True, "encoder.activation": "none", "head.follow": False, "head.ranking.margin": 0.3},
-    ),
-    "both, hidden layer, less for documents": (
-        BOTH,
-        {
-            "encoder.residual": True,
-            "encoder.activation": "none",
-            "head.follow": False,
-            "head.ranking.margin": 0.3,
-            "head.feature_balance": 1.0,
-            "head.dropout": 0.4,
-        },
-    ),
+    "both": (BOTH, PLAIN),
+    "both, wider": (BOTH, {**PLAIN, "corpus.width": 384, "head.hidden": 768}),
+    "both, margin 0.3": (BOTH, {**PLAIN, "head.ranking.margin": 0.3}),
+    "both, hidden layer": (BOTH, {"head.feature_balance": 6.6, "head.dropout": 0.6}),
+    "both, hidden layer, less for documents": (BOTH, {}),
     "published": (PUBLISHED, {}),
     "published, margin 0.6": (PUBLISHED, {"head.ranking.margin": 0.6}),
     "published, margin 1": (PUBLISHED, {"head.ranking.margin": 1.0}),
@@ -97,7 +91,7 @@ def trial(train: Path, name: str, split: int, seed: int, threads: int) -> None:
     print(json.dumps(measured(model, documents.take(np.sort(order[cut:]))) | {"seconds": round(seconds, 1)}))
 
 
-def trials(train: Path, only: list[str], workers: int, threads: int, write: Path | None) -> None:
+def trials(train: Path, only: list[str], workers: int, threads: int) -> None:
     def one(job: tuple[str, int]) -> dict[str, float]:
         asked = ["trial", str(train), "--name", job[0], "--split", str(job[1]), "--threads", str(threads)]
         done = subprocess.run([sys.executable, __file__, *asked], capture_output=True, text=True, check=False)
@@ -123,11 +117,6 @@ def trials(train: Path, only: list[str], workers: int, threads: int, write: Path
         best[family] = max(best.get(family, (0.0, "")), (means["nDCG@5"], name))
     for family, (_, name) in best.items():
         print(f"best of {family}: {name}", flush=True)
-        if write is not None:
-            flat = config.flat(recipe_of(train.parent.name, family, VARIANTS[name][1]))
-            lines = [f"{key} = {config.as_written(value)}" for key, value in flat.items()]
-            head = f'about = "Best on validation documents: {name}."\nmodel = "rank_ae"\n\n[settings]\n'
-            (write / f"{family}.toml").write_text(head + "\n".join(lines) + "\n", encoding="utf-8")
 
 
 def members(train: Path, test: Path, recipe: str, count: int, threads: int, seed: int) -> None:
@@ -224,10 +213,7 @@ def everything(data: Path, out: Path, seconds: float) -> None:
 
     def small() -> None:
         train, test = (str(data / "delicious" / f"{part}.txt.gz") for part in ("train", "test"))
-        recipes = find_recipe("delicious/rank_ae").parent
-        run("trials", *here, "trials", train, "--workers", "4", "--threads", "2", "--write", str(recipes))
-        for recipe in recipes.glob("rank_ae*.toml"):
-            shutil.copy(recipe, out)
+        run("trials", *here, "trials", train, "--workers", "4", "--threads", "2")
         two = ("--threads", "2")
         with ThreadPoolExecutor(5) as pool:
             pool.submit(bench, "classic", "delicious/rank_ae/*", *two)
@@ -298,7 +284,6 @@ def main() -> None:
     many.add_argument("train", type=Path)
     many.add_argument("--only", nargs="*", default=[])
     many.add_argument("--workers", type=int, default=1)
-    many.add_argument("--write", type=Path)
     several = commands.add_parser("members")
     several.add_argument("train", type=Path)
     several.add_argument("test", type=Path)
@@ -321,7 +306,7 @@ def main() -> None:
     if given.command == "trial":
         trial(given.train, given.name, given.split, given.seed, given.threads)
     elif given.command == "trials":
-        trials(given.train, given.only, given.workers, given.threads, given.write)
+        trials(given.train, given.only, given.workers, given.threads)
     elif given.command == "members":
         members(given.train, given.test, given.recipe, given.count, given.threads, given.seed)
     elif given.command == "decay":

@@ -26,6 +26,8 @@ class Settings:
 
     of: ClassVar[str] = "settings"
     """Whose settings these are, for messages."""
+    searched: ClassVar[bool] = True
+    """Whether a search tries what the fields say beside their types."""
 
     def __post_init__(self) -> None:
         for name, kind in field_types(type(self)).items():
@@ -114,7 +116,7 @@ def field_docs(cls: type[Settings]) -> dict[str, str]:
 def field_spaces(cls: type[Settings]) -> dict[str, Range | Choices]:
     """Field → what a search tries for it, of the fields that say so beside their type."""
     found: dict[str, Range | Choices] = {}
-    kinds = field_types(cls)
+    kinds = field_types(cls) if cls.searched else {}
     for name, hint in typing.get_type_hints(cls, include_extras=True).items():
         for mark in getattr(hint, "__metadata__", ()) if name in kinds else ():
             if isinstance(mark, Range):

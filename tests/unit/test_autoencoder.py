@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor, nn  # noqa: E402
 
+from xmtc.nn import autoencoder  # noqa: E402
 from xmtc.nn.autoencoder import AutoencoderSettings, LabelAutoencoder  # noqa: E402
 from xmtc.nn.channels import ChannelSettings, FeatureBranch  # noqa: E402
 from xmtc.nn.documents import Documents, lightened  # noqa: E402
@@ -129,7 +130,10 @@ def plain_code(branch: FeatureBranch, rows: Tensor) -> Tensor:
 def network_of(
     settings: ChannelSettings | None = None, head: AutoencoderSettings | None = None, lstm: LstmSettings | None = None
 ) -> Network:
-    settings, head = settings or ChannelSettings(code=CODE, dropout=0.0), head or AutoencoderSettings(hidden=HIDDEN)
+    settings, head = (
+        settings or ChannelSettings(code=CODE, activation="sigmoid", dropout=0.0),
+        head or AutoencoderSettings(hidden=HIDDEN),
+    )
     straight = WORDS - FIRST_WORD if head.straight else 0
     network = Network(
         torch.zeros(WORDS, WIDTH),
@@ -143,6 +147,11 @@ def network_of(
     with torch.no_grad():
         network.table[PADDING] = 0.0
     return network
+
+
+def attention_of(network: Network, tokens: Tensor, weights: Tensor) -> Tensor:
+    assert isinstance(network.encoder, FeatureBranch)
+    return network.encoder.attention(network.embedded(tokens, weights), tokens != PADDING)
 
 
 BRANCHES = {
@@ -181,17 +190,17 @@ class TestFeatureBranch:
     def test_padding_and_company_do_not_matter(self, name: str) -> None:
         network, given = network_of(ChannelSettings(code=CODE, **BRANCHES[name])), bags()
         together, _ = network.encode(*read(given, 14))
-        looked = network.attention(*read(given, 14))
+        looked = attention_of(network, *read(given, 14))
         for row, length in enumerate(LENGTHS):
             alone = given.take(np.array([row]))
             assert close(network.encode(*read(alone, length))[0][0], together[row])
-            assert close(network.attention(*read(alone, length))[0], looked[row, -length:])
+            assert close(attention_of(network, *read(alone, length))[0], looked[row, -length:])
             assert not looked[row, :-length].any()
 
     def test_attention_is_the_sum_of_channel_weights(self, name: str) -> None:
         network, given = network_of(ChannelSettings(code=CODE, **BRANCHES[name])), bags()
         tokens, weights = read(given)
-        found = network.attention(tokens, weights)
+        found = attention_of(network, tokens, weights)
         if not network.encoder.settings.attention:
             assert torch.equal(found > 0, tokens != PADDING)
             assert found.unique().tolist() == [0, 1]
@@ -322,6 +331,21 @@ def test_other_codes_and_sums_against_autograd(activation: str, reduction: str) 
     head, documents = head_of(activation, decode_from="both", ranking=ranking)
     leaf = documents.clone().requires_grad_()
     assert_learns_as(head, documents, 16, plain_loss(head, leaf, truth_of(POSITIVES)), leaf)
+
+
+def test_label_rows_learn_the_same_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(autoencoder, "ROWS_AT_ONCE", 1)  # one label of each document
+    head, documents = head_of()
+    leaf = documents.clone().requires_grad_()
+    assert_learns_as(head, documents, LABELS, plain_loss(head, leaf, truth_of(POSITIVES)), leaf)
+
+
+def test_answers_do_without_the_label_side() -> None:
+    head, documents = head_of()
+    before = head.logits(documents, documents[:0], 0, LABELS)
+    head.forget_label_side()
+    assert {name.partition(".")[0] for name, _ in head.named_parameters()} == {"output", "decode", "decode_norm"}
+    assert torch.equal(head.logits(documents, documents[:0], 0, LABELS), before)
 
 
 def test_gradients_add_up() -> None:

@@ -24,6 +24,7 @@ from xmtc.models.popularity import Popularity  # noqa: E402
 from xmtc.models.rank_ae import RankAe, RankAeSettings  # noqa: E402
 from xmtc.nn.answers import candidate_scores  # noqa: E402
 from xmtc.runtime import Runtime  # noqa: E402
+from xmtc.store import read_folder  # noqa: E402
 from xmtc.text.sequences import FIRST_WORD, PADDING, UNKNOWN  # noqa: E402
 from xmtc.workspace import Workspace  # noqa: E402
 
@@ -129,6 +130,7 @@ def test_a_saved_model_answers_alike(name: str, tmp_path: Path) -> None:
     model.save(tmp_path / "model")
     loaded = load(tmp_path / "model", RUNTIME)
     assert type(loaded) is RankAe
+    assert not [name for name in read_folder(tmp_path / "model")[1].arrays if "label_rows" in name]
     assert same_answers(loaded, model, MATRIX if documents is MATRIX else UNSEEN)
     if documents is not MATRIX:
         assert loaded.explain(TEXTS[5], "label1") == model.explain(TEXTS[5], "label1")
@@ -392,6 +394,7 @@ def test_settings_are_checked(settings: dict[str, Any], message: str) -> None:
 
 def test_the_ends_of_what_is_searched_are_accepted() -> None:
     start = RankAeSettings()
+    assert not [name for name in space(start) if name.startswith("lstm.")]  # which a bag does not have
     for name, tried in space(start).items():
         for value in (tried.low, tried.high) if isinstance(tried, Range) else tried.values:
             changed(start, {name: value})

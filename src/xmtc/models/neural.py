@@ -86,6 +86,8 @@ class NeuralModel(Model):
     """Word vectors, an encoder and a head; the settings `encoder` and `head` are each model's own."""
 
     can = frozenset({"text", "score"})
+    less_memory: ClassVar[str] = "Lower training.batch, text.max_tokens, or the sizes in encoder and head."
+    """What to do where memory does not suffice."""
     ablations: ClassVar = {
         "random-vectors": {"vectors": "random"},
         "frozen-vectors": {"frozen": True},
@@ -119,7 +121,7 @@ class NeuralModel(Model):
         for member in range(self.config.members):
             with (
                 cpu_threads(run.runtime.threads),
-                memory_told(),
+                memory_told(self.less_memory),
                 torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
             ):
                 trained, score = self._train_member(member, material, group, run)
@@ -263,11 +265,11 @@ class NeuralModel(Model):
         return Documents(self._reader.encode(batch, self.runtime), None, chosen_device(self.runtime))
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
-        with cpu_threads(self.runtime.threads), memory_told():
+        with cpu_threads(self.runtime.threads), memory_told(self.less_memory):
             return self._best(self._documents(batch), k, allowed)
 
     def _score(self, batch: Dataset, candidates: Labels) -> Scores:
-        with cpu_threads(self.runtime.threads), memory_told():
+        with cpu_threads(self.runtime.threads), memory_told(self.less_memory):
             return self._given(self._documents(batch), candidates)
 
     def _best(self, documents: Documents, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
+from numpy.typing import NDArray
 
 from xmtc.dataset import Dataset, as_dataset
 from xmtc.errors import ConfigError, UnsupportedError
 from xmtc.explanation import Explanation, TokenEvidence
 from xmtc.models.base import Run
-from xmtc.models.neural import NetworkSettings, NeuralModel, Numbered
-from xmtc.nn.autoencoder import AutoencoderSettings, LabelAutoencoder
+from xmtc.models.neural import TABLE, NetworkSettings, NeuralModel, Numbered
+from xmtc.nn.autoencoder import AutoencoderSettings, LabelAutoencoder, is_label_side
 from xmtc.nn.channels import ChannelSettings, FeatureBranch
+from xmtc.nn.device import chosen_device
 from xmtc.nn.documents import Documents
 from xmtc.nn.encoders import Encoder, LstmSettings
 from xmtc.nn.heads import Head
+from xmtc.nn.tensors import load_weights
 from xmtc.nn.training import TrainingSettings
 from xmtc.store import State
 from xmtc.text.bags import BagReader, Weighing
 from xmtc.text.embedding import CorpusVectorSettings
-from xmtc.text.sequences import FIRST_WORD, SequenceSettings, WordSequences
+from xmtc.text.sequences import FIRST_WORD, PADDING, SequenceSettings, WordSequences
 from xmtc.text.tfidf import TextSettings
 
-MOST_WEIGHTS = 1 << 28
-"""Weights from features straight to labels, at most; they are held four times in training."""
+MOST_WEIGHTS = 1 << 26
+"""Weights from features straight to labels, at most; with moments and averages, training holds them nine times."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +42,8 @@ class OrderedSettings(SequenceSettings):
 class ReadingSettings(LstmSettings):
     """A bidirectional LSTM over the words; a search leaves it alone, as most models of this kind have none."""
 
-    units: int = 256
-    """Units in each direction."""
-    word_dropout: float = 0.2
-    """Share of the embedding's numbers that are left out in training."""
-    dropout: float = 0.5
-    """Share of the states' numbers that are left out in training."""
-
     of = "lstm"
+    searched = False
 
 
 @dataclass(frozen=True)
@@ -64,11 +61,11 @@ class RankAeSettings(NetworkSettings):
     corpus: CorpusVectorSettings = field(default_factory=lambda: CorpusVectorSettings(width=256))
     """How vectors are trained on the corpus; `width` holds for random ones too."""
     text: TextSettings = field(default_factory=TextSettings)
-    """How text becomes a bag."""
+    """How text becomes a bag, where bags are read."""
     sequence: OrderedSettings = field(default_factory=OrderedSettings)
-    """How text becomes a sequence of words."""
+    """How text becomes a sequence of words, where those are read."""
     lstm: ReadingSettings = field(default_factory=ReadingSettings)
-    """The LSTM that reads words in order."""
+    """The LSTM that reads sequences."""
     encoder: ChannelSettings = field(default_factory=ChannelSettings)
     """From words to the code of a document."""
     head: AutoencoderSettings = field(default_factory=AutoencoderSettings)
@@ -105,6 +102,7 @@ class RankAe(NeuralModel):
     name = "rank_ae"
     Config = RankAeSettings
     can = frozenset({"text", "features", "explain", "score"})
+    less_memory = "Lower training.batch, most_features, corpus.width, or the sizes in encoder and head."
     ablations: ClassVar = {
         "no-attention": {"encoder.attention": False},
         "bce": {"head.loss": "bce"},
@@ -160,6 +158,20 @@ class RankAe(NeuralModel):
         else:
             self._reader = BagReader.from_state(self.config.text, self.config.most_features, state)
 
+    # ---- what is kept
+
+    def _member_arrays(self, member: Any) -> dict[str, NDArray[Any]]:
+        """Without the label encoder, which answers do not need."""
+        return {name: array for name, array in super()._member_arrays(member).items() if not is_label_side(name)}
+
+    def _restored(self, arrays: dict[str, NDArray[Any]]) -> Any:
+        table = self._checked_table(arrays[TABLE])
+        network = self._network(table, len(self.label_counts), chosen_device(self.runtime), self.runtime)
+        assert isinstance(network.head, LabelAutoencoder)
+        network.head.forget_label_side()
+        load_weights(network, arrays)
+        return network.eval()
+
     # ---- explaining
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
@@ -190,7 +202,11 @@ class RankAe(NeuralModel):
         """(T,) of the words of one document, over all members."""
         row, length = torch.zeros(1, dtype=torch.int64, device=documents.device), int(documents.lengths[0])
         tokens, weights = documents.tokens(row, length), documents.weights(row, length)
-        return torch.stack([network.attention(tokens, weights)[0] for network in self._members]).mean(0)
+        found = []
+        for network in self._members:
+            assert isinstance(network.encoder, FeatureBranch)
+            found.append(network.encoder.attention(network.embedded(tokens, weights), tokens != PADDING)[0])
+        return torch.stack(found).mean(0)
 
     def _numbers(self, documents: Documents) -> list[int]:
         """The features of one document, in the order of its words."""

@@ -17,6 +17,8 @@ from xmtc.nn.loss import CrossEntropy, Objective
 from xmtc.nn.ranking import RankingLoss
 
 LossName = Literal["ranking", "bce"]
+ROWS_AT_ONCE = 1 << 24
+"""Numbers of label rows that are handed their gradient at a time."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +30,12 @@ class AutoencoderSettings(Settings):
     decode_from: Literal["label", "feature", "both"] = "both"
     """Codes that are decoded in training: those of label sets alone, as published, those of documents, or both."""
     loss: LossName = "ranking"
-    """What decoded label sets are learnt by: the margin ranking loss, or binary cross-entropy."""
+    """What decoded label sets are learnt by: the margin ranking loss, or binary cross-entropy summed over labels."""
     feature_loss: LossName = "bce"
-    """What labels decoded from documents are learnt by."""
+    """What labels decoded from documents are learnt by, where they are."""
     balance: Annotated[float, Range(0.03, 10, log=True)] = 1.0
-    """Weight of the loss of decoded label sets; that of the codes' distance is 1."""
-    feature_balance: Annotated[float, Range(0.03, 10, log=True)] = 1.0
+    """Weight of the loss of decoded label sets; that of the codes' mean squared distance is 1."""
+    feature_balance: Annotated[float, Range(0.03, 10, log=True)] = 6.0
     """Weight of the loss of labels decoded from documents."""
     dropout: Annotated[float, Range(0, 0.6)] = 0.0
     """Share of the decoder's hidden numbers that are left out in training."""
@@ -186,6 +188,18 @@ class LabelAutoencoder(Head):
     @torch.no_grad()
     def _teach_rows(self, positives: Tensor, kept: Tensor, gradient: Tensor) -> None:
         """The gradient of a sum is that of each of its rows."""
-        spread = gradient[:, None, :] * kept[..., None]  # (B, m, hidden)
-        numbers = positives.clamp(min=0)
-        gradient_of(self.label_rows).index_add_(0, numbers.flatten(), spread.flatten(0, 1))
+        most = max(1, ROWS_AT_ONCE // gradient.numel())
+        for numbers, parts in zip(positives.clamp(min=0).split(most, 1), kept.split(most, 1), strict=True):
+            spread = gradient[:, None, :] * parts[..., None]  # (B, labels of a document, hidden)
+            gradient_of(self.label_rows).index_add_(0, numbers.flatten(), spread.flatten(0, 1))
+
+    def forget_label_side(self) -> None:
+        """Drop what only training needs."""
+        self.encodes = False
+        for name in [name for name, _ in self.named_parameters() if is_label_side(name)]:
+            self.get_submodule(name.rpartition(".")[0]).register_parameter(name.rpartition(".")[2], None)
+
+
+def is_label_side(name: str) -> bool:
+    """Whether a weight of this name belongs to the label encoder."""
+    return name.removeprefix("head.").startswith(("label_", "encode."))

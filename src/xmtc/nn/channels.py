@@ -27,7 +27,7 @@ class ChannelSettings(Settings):
     """Put a hidden layer, twice as wide as a word, beside what is pooled."""
     code: Annotated[int, Range(64, 512, log=True)] = 200
     """Numbers of a code, by which documents and label sets meet."""
-    activation: Annotated[Activation, Choices()] = "sigmoid"
+    activation: Annotated[Activation, Choices()] = "relu"
     """What codes go through, those of label sets too."""
     dropout: Annotated[float, Range(0, 0.6)] = 0.2
     """Share of the pooled numbers that are left out in training."""

@@ -59,9 +59,7 @@ def chunk_memory(device: torch.device) -> int:
 
 
 @contextmanager
-def memory_told(
-    remedy: str = "Lower training.batch, text.max_tokens, or the sizes in encoder and head.",
-) -> Iterator[None]:
+def memory_told(remedy: str) -> Iterator[None]:
     """Running out of memory as one line, with what would take less."""
     try:
         yield

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from xmtc.nn.channels import FeatureBranch
 from xmtc.nn.encoders import Encoder
 from xmtc.nn.heads import Head, gradient_of
 from xmtc.text.sequences import FIRST_WORD, PADDING
@@ -40,15 +39,9 @@ class Network(nn.Module):
     def encode(self, tokens: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """States or vectors of documents, and where their real words are; tokens and weights (B, T)."""
         with torch.no_grad():
-            words = self._embedded(tokens, weights)
+            words = self.embedded(tokens, weights)
             mask = tokens != PADDING
             return self._given_on(self.encoder(words, mask), tokens, weights), mask
-
-    def attention(self, tokens: Tensor, weights: Tensor | None = None) -> Tensor:
-        """(B, T) how much of each word gets through the encoder's attention."""
-        assert isinstance(self.encoder, FeatureBranch)
-        with torch.no_grad():
-            return self.encoder.attention(self._embedded(tokens, weights), tokens != PADDING)
 
     def learn(
         self, tokens: Tensor, taught: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], weights: Tensor | None = None
@@ -59,7 +52,7 @@ class Network(nn.Module):
         """
         mask = tokens != PADDING
         with torch.no_grad():
-            words = self._embedded(tokens, weights)
+            words = self.embedded(tokens, weights)
         words.requires_grad_(self.trained_words)
         with torch.enable_grad():
             encoded = self.encoder(words, mask)
@@ -86,8 +79,9 @@ class Network(nn.Module):
         bag = weights.new_zeros(len(tokens), len(self.table)).scatter_add_(1, tokens.long(), weights)
         return torch.cat([encoded, bag[:, FIRST_WORD:].to(encoded.dtype)], dim=1)
 
-    def _embedded(self, tokens: Tensor, weights: Tensor | None) -> Tensor:
-        words = nn.functional.embedding(tokens.t(), self.table)  # (T, B, e)
+    def embedded(self, tokens: Tensor, weights: Tensor | None) -> Tensor:
+        """(T, B, e) words, times their weights."""
+        words = nn.functional.embedding(tokens.t(), self.table)
         if weights is not None:
             words *= weights.t()[..., None]
         return words.to(self.compute)
