@@ -175,9 +175,13 @@ class RankAe(NeuralModel):
     # ---- explaining
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
-        """Each word's sum of channel weights above the least of the text, which are the same whatever the label."""
+        """How much of each word gets through, which is the same whatever the label.
+
+        Of a bag, the sum of its channel weights times the weight of the word; of a sequence, the sum above the least of
+        the text, as all words weigh the same there.
+        """
         documents = self._documents(as_dataset([text]))
-        weights = self._channel_weights(documents)
+        weights = self._let_through(documents)
         if isinstance(self._reader, WordSequences):
             spans = self._reader.spans(text)
             found = [(word.start, word.end, weight) for word, weight in zip(spans, weights.tolist(), strict=False)]
@@ -186,9 +190,6 @@ class RankAe(NeuralModel):
             by_feature = dict(zip(self._numbers(documents), weights.tolist(), strict=True))
             occurrences = self._reader.features.tfidf.occurrences(text)
             found = [(start, end, by_feature[f]) for f, start, end in occurrences if f in by_feature]
-        least, most = min(found_weights := [weight for *_, weight in found] or [0.0]), max(found_weights)
-        if most > least:  # else all words get through alike
-            found = [(start, end, weight - least) for start, end, weight in found]
         total = sum(weight for _, _, weight in found) or 1.0
         shares: dict[tuple[int, int], float] = {}
         for start, end, weight in found:  # several features may be the same stretch
@@ -198,15 +199,18 @@ class RankAe(NeuralModel):
         return Explanation("tokens", text, self.labels.name(label), score, tuple(evidence), shares=True)
 
     @torch.no_grad()
-    def _channel_weights(self, documents: Documents) -> torch.Tensor:
-        """(T,) of the words of one document, over all members."""
+    def _let_through(self, documents: Documents) -> torch.Tensor:
+        """(T,) how much of the words of one document gets through, in the mean of all members."""
         row, length = torch.zeros(1, dtype=torch.int64, device=documents.device), int(documents.lengths[0])
         tokens, weights = documents.tokens(row, length), documents.weights(row, length)
         found = []
         for network in self._members:
             assert isinstance(network.encoder, FeatureBranch)
             found.append(network.encoder.attention(network.embedded(tokens, weights), tokens != PADDING)[0])
-        return torch.stack(found).mean(0)
+        mean = torch.stack(found).mean(0)
+        if weights is not None:
+            return mean * weights[0].abs()
+        return mean - mean.min() if mean.max() > mean.min() else mean
 
     def _numbers(self, documents: Documents) -> list[int]:
         """The features of one document, in the order of its words."""
