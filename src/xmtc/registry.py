@@ -53,7 +53,8 @@ def preferred() -> str:
 def model_class(name: str) -> type[Model]:
     """The class of a model, imported now."""
     if name not in MODELS:
-        raise ConfigError(f"no model '{name}'.{nearest(name, MODELS)} Known: {', '.join(MODELS)}.")
+        hint = " A recipe is named by --config." if "/" in name else nearest(name, MODELS)
+        raise ConfigError(f"no model '{name}'.{hint} Known: {', '.join(MODELS)}.")
     extra = MODELS[name].extra
     if extra is not None and not available(name):
         raise MissingExtraError(f'{name} needs {_EXTRA_TITLES[extra]}. Install it with: pip install "xmtc[{extra}]".')

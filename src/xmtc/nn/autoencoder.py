@@ -189,7 +189,9 @@ class LabelAutoencoder(Head):
     def _teach_rows(self, positives: Tensor, kept: Tensor, gradient: Tensor) -> None:
         """The gradient of a sum is that of each of its rows."""
         most = max(1, ROWS_AT_ONCE // gradient.numel())
-        for numbers, parts in zip(positives.clamp(min=0).split(most, 1), kept.split(most, 1), strict=True):
+        spread_out = torch.arange(positives.numel(), device=positives.device).view_as(positives) % self.labels
+        places = torch.where(positives < 0, spread_out, positives)  # pads add nothing, and not all to one row
+        for numbers, parts in zip(places.split(most, 1), kept.split(most, 1), strict=True):
             spread = gradient[:, None, :] * parts[..., None]  # (B, labels of a document, hidden)
             gradient_of(self.label_rows).index_add_(0, numbers.flatten(), spread.flatten(0, 1))
 
