@@ -260,7 +260,7 @@ class TestExplaining:
     def test_without_attention_words_are_worth_their_weight(self, reads: str) -> None:
         model, text = trained(reads=reads, encoder__attention=False), "word1 noise3 word0"
         found = {item.text: item.weight for item in model.explain(text, "label1").evidence}
-        worth = {word: 1.0 for word in text.split()}
+        worth = dict.fromkeys(text.split(), 1.0)
         if reads == "bag":
             bag = model._reader.encode(as_dataset([text]), RUNTIME)
             names = model._reader.words
