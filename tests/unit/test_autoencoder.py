@@ -208,7 +208,7 @@ class TestFeatureBranch:
         place = int(given.indptr[2])
         row = network.table[int(given.ids[place])] * float(given.weights[place])
         expected = plain_weights(network.encoder, row, LENGTHS[2]).sum()
-        assert float(found[2, -LENGTHS[2]]) == pytest.approx(expected.item(), rel=1e-5)
+        assert found[2, -LENGTHS[2]].item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_a_document_without_anything_has_a_code() -> None:

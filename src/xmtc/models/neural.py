@@ -26,10 +26,9 @@ from xmtc.nn.tensors import as_array, load_weights
 from xmtc.nn.training import Trainer, TrainingSettings
 from xmtc.runtime import Runtime
 from xmtc.store import State
-from xmtc.text.bags import BagReader, Bags
+from xmtc.text.bags import BagReader, Numbered, taken
 from xmtc.text.embedding import CorpusVectorSettings, train_vectors
 from xmtc.text.sequences import FIRST_WORD, PADDING, SequenceSettings, WordSequences
-from xmtc.text.sequences import taken as taken_sequences
 from xmtc.text.tokens import TokenBlock
 from xmtc.text.vectors import read_vectors
 
@@ -37,10 +36,6 @@ TABLE = "table"
 """The name of the word table among a network's weights."""
 SPREAD = 0.3
 """Standard deviation of the numbers in vectors that are made here; those of GloVe are spread about as much."""
-
-
-Numbered = TokenBlock | Bags
-"""Documents as a model reads them: sequences of word numbers, or bags."""
 
 
 @dataclass(frozen=True)
@@ -318,19 +313,19 @@ class NeuralModel(Model):
         network = self._network(
             self._checked_table(arrays[TABLE]), len(self.label_counts), chosen_device(self.runtime), self.runtime
         )
+        self._lighten(network)
         load_weights(network, arrays)
         return network.eval()
+
+    def _lighten(self, network: Network) -> None:
+        """Drop what a network needs in training alone, and what was therefore not kept."""
+        return
 
     def _checked_table(self, table: NDArray[Any]) -> NDArray[Any]:
         if table.ndim != 2 or len(table) != self._reader.size:
             shape = " × ".join(map(str, table.shape))
             raise ValueError(f"word vectors of {shape} for {self._reader.size:,} words")
         return table
-
-
-def taken(numbered: Numbered, rows: NDArray[np.int64]) -> Numbered:
-    """Some of the documents, in this order."""
-    return numbered.take(rows) if isinstance(numbered, Bags) else taken_sequences(numbered, rows)
 
 
 def member_seed(runtime: Runtime, member: int) -> int:

@@ -12,17 +12,16 @@ from xmtc.dataset import Dataset, as_dataset
 from xmtc.errors import ConfigError, UnsupportedError
 from xmtc.explanation import Explanation, TokenEvidence
 from xmtc.models.base import Run
-from xmtc.models.neural import TABLE, NetworkSettings, NeuralModel, Numbered
+from xmtc.models.neural import NetworkSettings, NeuralModel
 from xmtc.nn.autoencoder import AutoencoderSettings, LabelAutoencoder, is_label_side
 from xmtc.nn.channels import ChannelSettings, FeatureBranch
-from xmtc.nn.device import chosen_device
 from xmtc.nn.documents import Documents
 from xmtc.nn.encoders import Encoder, LstmSettings
 from xmtc.nn.heads import Head
-from xmtc.nn.tensors import load_weights
+from xmtc.nn.network import Network
 from xmtc.nn.training import TrainingSettings
 from xmtc.store import State
-from xmtc.text.bags import BagReader, Weighing
+from xmtc.text.bags import BagReader, Numbered, Weighing
 from xmtc.text.embedding import CorpusVectorSettings
 from xmtc.text.sequences import FIRST_WORD, PADDING, SequenceSettings, WordSequences
 from xmtc.text.tfidf import TextSettings
@@ -32,14 +31,14 @@ MOST_WEIGHTS = 1 << 26
 
 
 @dataclass(frozen=True)
-class OrderedSettings(SequenceSettings):
+class RankAeSequenceSettings(SequenceSettings):
     """How text becomes a sequence of words."""
 
     of = "sequence"
 
 
 @dataclass(frozen=True)
-class ReadingSettings(LstmSettings):
+class RankAeLstmSettings(LstmSettings):
     """A bidirectional LSTM over the words; a search leaves it alone, as most models of this kind have none."""
 
     of = "lstm"
@@ -62,9 +61,9 @@ class RankAeSettings(NetworkSettings):
     """How vectors are trained on the corpus; `width` holds for random ones too."""
     text: TextSettings = field(default_factory=TextSettings)
     """How text becomes a bag, where bags are read."""
-    sequence: OrderedSettings = field(default_factory=OrderedSettings)
+    sequence: RankAeSequenceSettings = field(default_factory=RankAeSequenceSettings)
     """How text becomes a sequence of words, where those are read."""
-    lstm: ReadingSettings = field(default_factory=ReadingSettings)
+    lstm: RankAeLstmSettings = field(default_factory=RankAeLstmSettings)
     """The LSTM that reads sequences."""
     encoder: ChannelSettings = field(default_factory=ChannelSettings)
     """From words to the code of a document."""
@@ -164,13 +163,9 @@ class RankAe(NeuralModel):
         """Without the label encoder, which answers do not need."""
         return {name: array for name, array in super()._member_arrays(member).items() if not is_label_side(name)}
 
-    def _restored(self, arrays: dict[str, NDArray[Any]]) -> Any:
-        table = self._checked_table(arrays[TABLE])
-        network = self._network(table, len(self.label_counts), chosen_device(self.runtime), self.runtime)
+    def _lighten(self, network: Network) -> None:
         assert isinstance(network.head, LabelAutoencoder)
         network.head.forget_label_side()
-        load_weights(network, arrays)
-        return network.eval()
 
     # ---- explaining
 
@@ -181,13 +176,13 @@ class RankAe(NeuralModel):
         the text, as all words weigh the same there.
         """
         documents = self._documents(as_dataset([text]))
-        weights = self._let_through(documents)
+        tokens, weights = self._let_through(documents)
         if isinstance(self._reader, WordSequences):
             spans = self._reader.spans(text)
             found = [(word.start, word.end, weight) for word, weight in zip(spans, weights.tolist(), strict=False)]
         else:
             assert self._reader.features.tfidf is not None
-            by_feature = dict(zip(self._numbers(documents), weights.tolist(), strict=True))
+            by_feature = dict(zip((tokens - FIRST_WORD).tolist(), weights.tolist(), strict=True))
             occurrences = self._reader.features.tfidf.occurrences(text)
             found = [(start, end, by_feature[f]) for f, start, end in occurrences if f in by_feature]
         total = sum(weight for _, _, weight in found) or 1.0
@@ -199,8 +194,8 @@ class RankAe(NeuralModel):
         return Explanation("tokens", text, self.labels.name(label), score, tuple(evidence), shares=True)
 
     @torch.no_grad()
-    def _let_through(self, documents: Documents) -> torch.Tensor:
-        """(T,) how much of the words of one document gets through, in the mean of all members."""
+    def _let_through(self, documents: Documents) -> tuple[torch.Tensor, torch.Tensor]:
+        """(T,) the words of one document, and how much of each gets through, in the mean of all members."""
         row, length = torch.zeros(1, dtype=torch.int64, device=documents.device), int(documents.lengths[0])
         tokens, weights = documents.tokens(row, length), documents.weights(row, length)
         found = []
@@ -209,10 +204,5 @@ class RankAe(NeuralModel):
             found.append(network.encoder.attention(network.embedded(tokens, weights), tokens != PADDING)[0])
         mean = torch.stack(found).mean(0)
         if weights is not None:
-            return mean * weights[0].abs()
-        return mean - mean.min() if mean.max() > mean.min() else mean
-
-    def _numbers(self, documents: Documents) -> list[int]:
-        """The features of one document, in the order of its words."""
-        row = torch.zeros(1, dtype=torch.int64, device=documents.device)
-        return [int(token) - FIRST_WORD for token in documents.tokens(row, int(documents.lengths[0]))[0]]
+            return tokens[0], mean * weights[0].abs()
+        return tokens[0], mean - mean.min() if mean.max() > mean.min() else mean

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from xmtc.dataset import Csr
-from xmtc.text.bags import Bags
+from xmtc.text.bags import Bags, Numbered
 from xmtc.text.sequences import PADDING
-from xmtc.text.tokens import TokenBlock
 
 
 class Batch(NamedTuple):
@@ -27,7 +26,7 @@ class Batch(NamedTuple):
 class Documents:
     """Sequences of word numbers or weighed bags, one after the other, and the labels of each document."""
 
-    def __init__(self, sequences: TokenBlock | Bags, labels: Csr | None, device: torch.device) -> None:
+    def __init__(self, sequences: Numbered, labels: Csr | None, device: torch.device) -> None:
         self.lengths = np.diff(sequences.indptr)
         self._ids = torch.from_numpy(np.ascontiguousarray(sequences.ids, dtype=np.int32)).to(device)
         self._ends = torch.from_numpy(sequences.indptr[1:].astype(np.int64)).to(device)

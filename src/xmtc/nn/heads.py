@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from xmtc.nn.loss import CrossEntropy, Objective
+from xmtc.nn.loss import CrossEntropy, Objective, Scored
 
 ALIGNED = 16
 """Labels of a chunk are a multiple of this, which matrix units like."""
@@ -100,7 +100,7 @@ class LinearHead(Head):
         def given(labels: Tensor) -> Tensor:
             return self.candidate_logits(vectors, mask, labels, chunk)
 
-        for low, high, part, error in objective.errors(logits, given, positives, chunk, self.labels):
+        for low, high, part, error in objective.errors(Scored(self.labels, chunk, logits, given), positives):
             loss += part
             narrow = error.mul_(scale).to(vectors.dtype)
             gradient_of(self.rows)[low:high, : vectors.shape[1]] += narrow.t() @ vectors

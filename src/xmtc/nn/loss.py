@@ -1,4 +1,7 @@
-"""Binary cross-entropy whose gradient, σ(x) − y, is taken straight from the logits; no loss tensor is kept."""
+"""What logits are learnt by, a chunk of labels at a time; binary cross-entropy, whose gradient is σ(x) − y.
+
+Gradients are taken straight from the logits; no loss tensor is kept.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,23 @@ from typing import NamedTuple, Protocol
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+
+class Scored(NamedTuple):
+    """All labels as a head scores them for a batch, without ever holding all logits."""
+
+    labels: int
+    chunk: int
+    """Labels to take at once."""
+    logits: Callable[[int, int], Tensor]
+    """(B, high − low) of the labels low … high − 1."""
+    given: Callable[[Tensor], Tensor]
+    """(B, m) of labels given for each document."""
+
+    def chunks(self) -> Iterator[tuple[int, int]]:
+        """Neighbouring labels, from low to high."""
+        for low in range(0, self.labels, self.chunk):
+            yield low, min(low + self.chunk, self.labels)
 
 
 class ChunkError(NamedTuple):
@@ -22,40 +42,16 @@ class ChunkError(NamedTuple):
 class Objective(Protocol):
     """What logits of all labels are learnt by, a chunk of labels at a time."""
 
-    def errors(
-        self,
-        logits: Callable[[int, int], Tensor],
-        given: Callable[[Tensor], Tensor],
-        positives: Tensor,
-        chunk: int,
-        labels: int,
-    ) -> Iterator[ChunkError]:
-        """The error of each chunk in turn.
-
-        `logits` are those of neighbouring labels, `given` those of given ones (B, m). `positives` (B, m) are the label
-        numbers of each document, −1 as pads.
-        """
+    def errors(self, scored: Scored, positives: Tensor) -> Iterator[ChunkError]:
+        """The error of each chunk in turn; `positives` (B, m) are the labels of each document, −1 as pads."""
 
 
 class CrossEntropy:
     """Every label by itself."""
 
-    def errors(
-        self,
-        logits: Callable[[int, int], Tensor],
-        given: Callable[[Tensor], Tensor],
-        positives: Tensor,
-        chunk: int,
-        labels: int,
-    ) -> Iterator[ChunkError]:
-        for low, high in chunks(labels, chunk):
-            yield ChunkError(low, high, *dense_error(logits(low, high), positives, low))
-
-
-def chunks(labels: int, size: int) -> Iterator[tuple[int, int]]:
-    """Neighbouring labels, low to high, at most `size` at once."""
-    for low in range(0, labels, size):
-        yield low, min(low + size, labels)
+    def errors(self, scored: Scored, positives: Tensor) -> Iterator[ChunkError]:
+        for low, high in scored.chunks():
+            yield ChunkError(low, high, *dense_error(scored.logits(low, high), positives, low))
 
 
 def dense_error(logits: Tensor, positives: Tensor, low: int) -> tuple[Tensor, Tensor]:

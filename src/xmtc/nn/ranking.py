@@ -9,7 +9,7 @@ A document without labels, or with all of them, has a = ∞ or z = −∞, and a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal, NamedTuple
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from xmtc.config import Range, Settings
-from xmtc.nn.loss import ChunkError, chunks
+from xmtc.nn.loss import ChunkError, Scored
 
 
 @dataclass(frozen=True)
@@ -38,26 +38,19 @@ class RankingLoss(Settings):
         """Refuse values that no run could use."""
         self.require_range("margin", 0)
 
-    def errors(
-        self,
-        logits: Callable[[int, int], Tensor],
-        given: Callable[[Tensor], Tensor],
-        positives: Tensor,
-        chunk: int,
-        labels: int,
-    ) -> Iterator[ChunkError]:
+    def errors(self, scored: Scored, positives: Tensor) -> Iterator[ChunkError]:
         """The error of each chunk of labels; where there are several, logits are computed twice."""
-        if chunk >= labels:
-            whole = logits(0, labels)
+        if scored.chunk >= scored.labels:
+            whole = scored.logits(0, scored.labels)
             survey = self.survey(positives, whole.gather(1, positives.clamp(min=0)))
             survey.look(whole, 0)
-            yield ChunkError(0, labels, *survey.error(whole, 0))
+            yield ChunkError(0, scored.labels, *survey.error(whole, 0))
             return
-        survey = self.survey(positives, given(positives))
-        for low, high in chunks(labels, chunk):
-            survey.look(logits(low, high), low)
-        for low, high in chunks(labels, chunk):
-            yield ChunkError(low, high, *survey.error(logits(low, high), low))
+        survey = self.survey(positives, scored.given(positives))
+        for low, high in scored.chunks():
+            survey.look(scored.logits(low, high), low)
+        for low, high in scored.chunks():
+            yield ChunkError(low, high, *survey.error(scored.logits(low, high), low))
 
     @torch.no_grad()
     def survey(self, positives: Tensor, positive_logits: Tensor) -> Survey:

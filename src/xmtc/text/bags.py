@@ -12,9 +12,11 @@ from xmtc.dataset import Csr, Dataset
 from xmtc.progress import Progress, silent
 from xmtc.runtime import Runtime
 from xmtc.store import State
+from xmtc.text import sequences
 from xmtc.text.features import DocumentFeatures, unit_rows
 from xmtc.text.sequences import FIRST_WORD, UNKNOWN
 from xmtc.text.tfidf import WORD, TextSettings
+from xmtc.text.tokens import TokenBlock
 
 COLUMNS = "columns"
 """The name of the columns' weights in a model's state."""
@@ -33,6 +35,15 @@ class Bags(NamedTuple):
         """Some of the documents, in this order."""
         whole = sp.csr_array((self.weights, self.ids, self.indptr))[rows]
         return Bags(whole.indptr.astype(np.int64), whole.indices.astype(np.int32), whole.data)
+
+
+Numbered = TokenBlock | Bags
+"""Documents as a network reads them: sequences of word numbers, or bags."""
+
+
+def taken(numbered: Numbered, rows: NDArray[np.int64]) -> Numbered:
+    """Some of the documents, in this order."""
+    return numbered.take(rows) if isinstance(numbered, Bags) else sequences.taken(numbered, rows)
 
 
 class BagReader:
