@@ -122,6 +122,10 @@ class Model(ABC):
         often = below[np.argsort(-self.label_counts[below], kind="stable")[:LABELS_SHOWN]]
         return PathStep(depth, probability, tuple(self.labels.name(int(label)) for label in often))
 
+    def label_vectors(self) -> NDArray[np.float32]:
+        """(L, d) a vector for each label, near to those of labels like it; the length does not matter."""
+        raise UnsupportedError(f"{self.name} keeps no label vectors. A model that does is dxml.")
+
     # ---- what a user calls
 
     @property
