@@ -157,7 +157,7 @@ def parts(batches: list[int], length: int, labels: int) -> None:
     """Milliseconds of the encoder, the head and the update, each captured alone, and what the head reaches."""
     import torch
 
-    from xmtc.nn.adam import Adam
+    from xmtc.nn.optimisers import Adam
     from xmtc.nn.attention import LabelAttention, flops
     from xmtc.nn.device import chunk_memory
     from xmtc.nn.encoders import BiLstm, LstmSettings

@@ -27,7 +27,7 @@ from xmtc.models.base import Model  # noqa: E402
 from xmtc.models.xml_cnn import XmlCnn  # noqa: E402
 from xmtc.models.xml_rnn import XmlRnn  # noqa: E402
 from xmtc.nn import answers  # noqa: E402
-from xmtc.nn.adam import Adam, Clipping  # noqa: E402
+from xmtc.nn.optimisers import Adam, Clipping  # noqa: E402
 from xmtc.nn.answers import best_labels, candidate_scores  # noqa: E402
 from xmtc.nn.attention import LabelAttention  # noqa: E402
 from xmtc.nn.device import chosen_device, chunk_memory  # noqa: E402
@@ -385,7 +385,7 @@ def test_without_averaging_the_last_weights_stay() -> None:
 def test_rate_rises_and_falls() -> None:
     network, rates = made(), []
     trainer = trainer_of(network, documents_of(), warm_up=4, decay_from=0.5, learning_rate=0.2)
-    trainer.run(Watching(lambda step: rates.append(float(trainer.adam.rate))), Workspace(), "x")
+    trainer.run(Watching(lambda step: rates.append(float(trainer.optimiser.rate))), Workspace(), "x")
     expected = [0.2 * min(1, (step + 1) / 4) * min(1, (16 - step) / 8) for step in range(16)]
     assert np.allclose(rates, expected, rtol=1e-6)
     assert rates[0] == pytest.approx(0.05)

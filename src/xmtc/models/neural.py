@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -10,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from xmtc.config import Settings
 from xmtc.dataset import Csr, Dataset
@@ -22,6 +24,7 @@ from xmtc.nn.encoders import Encoder
 from xmtc.nn.group import Group
 from xmtc.nn.heads import Head
 from xmtc.nn.network import Network
+from xmtc.nn.optimisers import Adam, Optimiser
 from xmtc.nn.tensors import as_array, load_weights
 from xmtc.nn.training import Trainer, TrainingSettings
 from xmtc.runtime import Runtime
@@ -40,26 +43,35 @@ SPREAD = 0.3
 
 @dataclass(frozen=True)
 class NetworkSettings(Settings):
-    """Settings of models that are networks over words."""
+    """Settings of models that are networks."""
 
     members: int = 1
     """Networks, trained from different seeds, whose probabilities are averaged."""
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    """How the network is trained."""
+
+    def check(self) -> None:
+        self.require_range("members", 1, 1000)
+
+
+@dataclass(frozen=True)
+class WordNetworkSettings(NetworkSettings):
+    """Settings of models that start from word vectors."""
+
     vectors: str = "corpus"
     """Word vectors to start from: 'corpus' trains them on the training texts, 'random' draws them, or a file."""
     frozen: bool = False
     """Keep the word vectors as they are."""
     corpus: CorpusVectorSettings = field(default_factory=CorpusVectorSettings)
     """How vectors are trained on the corpus; `width` holds for random ones too."""
-    training: TrainingSettings = field(default_factory=TrainingSettings)
-    """How the network is trained."""
 
     def check(self) -> None:
-        self.require_range("members", 1, 1000)
+        super().check()
         self.require("vectors", bool(self.vectors), "'corpus', 'random' or a file")
 
 
 @dataclass(frozen=True)
-class NeuralSettings(NetworkSettings):
+class NeuralSettings(WordNetworkSettings):
     """Settings of models that read words in order."""
 
     text: SequenceSettings = field(default_factory=SequenceSettings)
@@ -124,6 +136,17 @@ class NeuralModel(Model):
             scores.append(score)
         if watched is not None:
             self.facts["nDCG@5 held out"] = round(float(np.mean(scores)), 4)
+        self._conclude(numbered, material, run)
+
+    def _conclude(self, numbered: Numbered, material: Material, run: Run) -> None:
+        """What is left to do when all members are trained; `numbered` are all training documents."""
+        return
+
+    def _judged(self, network: Network, material: Material) -> float:
+        """nDCG@5 of a network on the watched documents."""
+        assert material.watched is not None
+        seen, truth = material.watched
+        return ndcg(best_labels([network], seen, min(5, truth.shape[1]))[0], truth, 5)
 
     def _read(self, train: Dataset, run: Run) -> Numbered:
         """Choose the words that are known, and number those of the training documents."""
@@ -142,22 +165,16 @@ class NeuralModel(Model):
             arrays, values = run.workspace.load(done)
             load_weights(network, arrays)
             return network.eval(), float(values["score"])
-        validate = None
-        if material.watched is not None:
-            seen, truth = material.watched
-
-            def validate() -> float:
-                return ndcg(best_labels([network], seen, min(5, truth.shape[1]))[0], truth, 5)
-
         trainer = Trainer(
             network,
             material.documents,
             self.config.training,
             seed=seed,
             free=chunk_memory(device),
-            validate=validate,
+            validate=None if material.watched is None else lambda: self._judged(network, material),
             log=lambda line: run.workspace.log({"member": member, **line}),
             group=group,
+            optimiser=self._optimiser,
         )
         trainer.run(run.progress, run.workspace, begun)
         if group.leads:
@@ -172,11 +189,20 @@ class NeuralModel(Model):
             torch.from_numpy(np.array(table)),
             encoder,
             self._head(labels, encoder.width),
-            trained_words=not self.config.frozen,
+            trained_words=not self._frozen,
             compute=arithmetic(runtime, device),
             straight=self._straight,
         )
         return network.to(device)
+
+    @property
+    def _frozen(self) -> bool:
+        """Whether the word table stays as it is, and is the same for all members."""
+        return bool(self.config.frozen)
+
+    def _optimiser(self, parameters: Mapping[str, Tensor], rows: frozenset[str]) -> Optimiser:
+        """What moves the weights."""
+        return Adam(parameters, rows)
 
     @property
     def _straight(self) -> bool:
@@ -279,7 +305,7 @@ class NeuralModel(Model):
         state = self._reader_state()
         for number, member in enumerate(self._members):
             for name, array in self._member_arrays(member).items():
-                if number == 0 or name != TABLE or not self.config.frozen:  # a frozen table is everybody's
+                if number == 0 or name != TABLE or not self._frozen:  # a frozen table is everybody's
                     state.arrays[f"{number}.{name}"] = array
         return state
 
@@ -298,7 +324,7 @@ class NeuralModel(Model):
         for number in range(self.config.members):
             start = f"{number}."
             arrays = {name.removeprefix(start): a for name, a in state.arrays.items() if name.startswith(start)}
-            if self.config.frozen:
+            if self._frozen:
                 arrays[TABLE] = state.arrays[f"0.{TABLE}"]
             # The weights that are drawn are replaced at once.
             with torch.random.fork_rng(devices=[]), memory_told("Use device 'cpu', or a machine with more memory."):

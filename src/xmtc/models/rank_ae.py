@@ -12,7 +12,7 @@ from xmtc.dataset import Dataset, as_dataset
 from xmtc.errors import ConfigError, UnsupportedError
 from xmtc.explanation import Explanation, TokenEvidence
 from xmtc.models.base import Run
-from xmtc.models.neural import NetworkSettings, NeuralModel
+from xmtc.models.neural import NeuralModel, WordNetworkSettings
 from xmtc.nn.autoencoder import AutoencoderSettings, LabelAutoencoder, is_label_side
 from xmtc.nn.channels import ChannelSettings, FeatureBranch
 from xmtc.nn.documents import Documents
@@ -46,7 +46,7 @@ class RankAeLstmSettings(LstmSettings):
 
 
 @dataclass(frozen=True)
-class RankAeSettings(NetworkSettings):
+class RankAeSettings(WordNetworkSettings):
     """Settings of rank_ae."""
 
     vectors: str = "random"

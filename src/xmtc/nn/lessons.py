@@ -7,12 +7,12 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from xmtc.nn.adam import Adam
 from xmtc.nn.attention import LabelAttention
 from xmtc.nn.documents import Documents
 from xmtc.nn.group import Group
 from xmtc.nn.heads import Head
 from xmtc.nn.levels import Level
+from xmtc.nn.optimisers import Adam, Optimiser
 from xmtc.nn.rows import RowTable
 
 ROWS = "head.rows"
@@ -32,7 +32,7 @@ class Lesson(ABC):
     def learn(self, rows: Tensor, encoded: Tensor, mask: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
         """Mean loss of these documents, and its gradient in what was encoded; the head's gradients are added up."""
 
-    def bind(self, adam: Adam) -> None:
+    def bind(self, optimiser: Optimiser) -> None:
         """The optimiser, whose moments go with the rows."""
         return
 
@@ -88,8 +88,10 @@ class Candidates(Lesson):
     def chunk(self, batch: int, length: int, size: int, free: int) -> int:
         return self.head.candidate_chunk(batch, length, size, free, self._slots.shape[1])
 
-    def bind(self, adam: Adam) -> None:
-        self._working, self._step = [self.head.rows.data, adam.first[ROWS], adam.second[ROWS]], adam.count
+    def bind(self, optimiser: Optimiser) -> None:
+        assert isinstance(optimiser, Adam)
+        self._working = [self.head.rows.data, optimiser.first[ROWS], optimiser.second[ROWS]]
+        self._step = optimiser.count
 
     @torch.no_grad()
     def take(self, rows: Tensor) -> None:

@@ -1,10 +1,10 @@
-"""The one training loop: batches of like length, clipped Adam, averaged weights, validation, checkpoints."""
+"""The one training loop: batches of like length, clipped gradients, averaged weights, validation, checkpoints."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from xmtc.config import Range, Settings
 from xmtc.errors import XmtcError
-from xmtc.nn.adam import Adam, Clipping
 from xmtc.nn.attention import LabelAttention
 from xmtc.nn.averages import Averages, share_of
 from xmtc.nn.capture import Captured
@@ -25,6 +24,7 @@ from xmtc.nn.heads import gradient_of
 from xmtc.nn.interrupts import interrupts_held_back
 from xmtc.nn.lessons import ROWS, AllLabels, Lesson
 from xmtc.nn.network import Network
+from xmtc.nn.optimisers import Adam, Clipping, Optimiser
 from xmtc.nn.tensors import read_tensor, written_later
 from xmtc.progress import Progress
 from xmtc.runtime import Runtime
@@ -34,7 +34,7 @@ REPORT_SECONDS = 0.5
 """Time between looks at the loss, each of which waits for the device."""
 FOLDS = 50
 """Times that a table of rows is folded into its average, over as many steps as are averaged."""
-PASSING = frozenset({f"weight.{ROWS}", f"adam.first.{ROWS}", f"adam.second.{ROWS}"})
+PASSING = frozenset({f"weight.{ROWS}", f"optimiser.first.{ROWS}", f"optimiser.second.{ROWS}"})
 """What a step that works on a few rows of a table takes from there and returns."""
 
 
@@ -47,7 +47,7 @@ class TrainingSettings(Settings):
     batch: int | Literal["auto"] = "auto"
     """Documents in a step; 'auto' is a two-hundredth of them, from 16 to 128."""
     learning_rate: Annotated[float, Range(3e-4, 3e-3, log=True)] = 1e-3
-    """Adam's rate."""
+    """The optimiser's rate."""
     warm_up: int = 0
     """Steps over which the rate rises to its full value."""
     decay_from: float = 1.0
@@ -122,15 +122,16 @@ class Trainer:
         log: Callable[[dict[str, Any]], None] = lambda line: None,
         group: Group | None = None,
         lesson: Lesson | None = None,
+        optimiser: Callable[[Mapping[str, Tensor], frozenset[str]], Optimiser] = Adam,
     ) -> None:
         self.network, self.documents, self.settings, self.seed = network, documents, settings, seed
         self.validate, self.log = validate, log
         self.group = group or Group(Runtime(), network.table.device)
         self.parameters: dict[str, Tensor] = {name: p for name, p in network.named_parameters() if p.requires_grad}
         device = network.table.device
-        self.adam = Adam(self.parameters, frozenset({"table"}) & self.parameters.keys())
+        self.optimiser = optimiser(self.parameters, frozenset({"table"}) & self.parameters.keys())
         self.lesson = lesson or AllLabels(network.head, documents)
-        self.lesson.bind(self.adam)
+        self.lesson.bind(self.optimiser)
         self.own = self.parameters if self.lesson.table is None else _without(self.parameters, ROWS)
         self.clipping = Clipping(settings.clip, device) if settings.clip else None
         self.loss = torch.zeros((), device=device)  # of the steps that were not looked at yet
@@ -163,7 +164,7 @@ class Trainer:
                     if self.course.finished:
                         break
                     whole = False
-                    self.adam.rate.fill_(self._rate())
+                    self.optimiser.rate.fill_(self._rate())
                     self.network.train()
                     step(rows, length)
                     self.course.step += 1
@@ -253,8 +254,8 @@ class Trainer:
         self.group.average(gradients)
         if self.clipping is not None:
             self.clipping.apply(gradients)
-        self.adam.step(touched)
-        self.adam.zero(touched)
+        self.optimiser.step(touched)
+        self.optimiser.zero(touched)
 
     def _rate(self) -> float:
         """The rate of the step to come."""
@@ -358,7 +359,7 @@ class Trainer:
     def _tensors(self) -> dict[str, Tensor]:
         """Everything on the device that a step changes, but for a table."""
         kept = {f"weight.{name}": weight for name, weight in self.parameters.items()}
-        kept |= {f"adam.{name}": part for name, part in self.adam.state().items()}
+        kept |= {f"optimiser.{name}": part for name, part in self.optimiser.state().items()}
         kept["loss"] = self.loss
         if self.clipping is not None:
             kept["norms"] = self.clipping.norms

@@ -1,7 +1,9 @@
-"""Adam whose every step can be captured in a graph, with lazy updates for tables of which a batch touches few rows."""
+"""Adam, and gradient descent with momentum: every step can be captured in a graph; lazy updates for tables of which a
+batch touches few rows."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 import torch
@@ -13,16 +15,13 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 HISTORY = 5
 
 
-class Adam:
-    """Moments of every parameter; `rows` names tables whose untouched rows, and their moments, stay as they are."""
+class Optimiser(ABC):
+    """`rows` names tables whose untouched rows, and what is remembered of them, stay as they are."""
 
     def __init__(self, parameters: Mapping[str, Tensor], rows: frozenset[str] = frozenset()) -> None:
         self.parameters = parameters
         self.rows = rows
-        self.first = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
-        self.second = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
         device = next(iter(parameters.values())).device
-        self.count = torch.zeros((), device=device)
         self.rate = torch.zeros((), device=device)
         for parameter in parameters.values():
             gradient_of(parameter)
@@ -39,9 +38,26 @@ class Adam:
             else:
                 gradient.zero_()
 
-    @torch.no_grad()
+    @abstractmethod
     def step(self, touched: Mapping[str, Tensor]) -> None:
         """One update; `touched` are the rows of each table that have a gradient. Repeated rows do no harm."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """Everything that a later step depends on, but for the parameters."""
+
+
+class Adam(Optimiser):
+    """Moments of every parameter."""
+
+    def __init__(self, parameters: Mapping[str, Tensor], rows: frozenset[str] = frozenset()) -> None:
+        super().__init__(parameters, rows)
+        self.first = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
+        self.second = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
+        self.count = torch.zeros_like(self.rate)
+
+    @torch.no_grad()
+    def step(self, touched: Mapping[str, Tensor]) -> None:
         self.count += 1
         scale = self.rate / (1 - BETA1**self.count)
         root = (1 - BETA2**self.count).sqrt()
@@ -80,10 +96,43 @@ class Adam:
             parameter.sub_(change)
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that a later step depends on, but for the parameters."""
         kept = {f"first.{name}": moment for name, moment in self.first.items()}
         kept |= {f"second.{name}": moment for name, moment in self.second.items()}
         return {**kept, "count": self.count}
+
+
+class Momentum(Optimiser):
+    """Gradient descent with momentum and weight decay; of a table, rows that are not touched do not decay either."""
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Tensor],
+        rows: frozenset[str] = frozenset(),
+        *,
+        momentum: float = 0.9,
+        decay: float = 0.0,
+    ) -> None:
+        super().__init__(parameters, rows)
+        self.momentum, self.decay = momentum, decay
+        self.speed = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
+
+    @torch.no_grad()
+    def step(self, touched: Mapping[str, Tensor]) -> None:
+        for name, parameter in self.parameters.items():
+            gradient, speed = gradient_of(parameter), self.speed[name]
+            rows = touched.get(name) if name in self.rows else None
+            if rows is None:
+                speed.mul_(self.momentum).add_(gradient).add_(parameter, alpha=self.decay)
+                parameter.sub_(speed * self.rate)
+                continue
+            old = parameter.index_select(0, rows)
+            new = speed.index_select(0, rows).mul_(self.momentum).add_(gradient.index_select(0, rows))
+            new.add_(old, alpha=self.decay)
+            speed.index_copy_(0, rows, new)
+            parameter.index_copy_(0, rows, old - new * self.rate)
+
+    def state(self) -> dict[str, Tensor]:
+        return {f"speed.{name}": speed for name, speed in self.speed.items()}
 
 
 class Clipping:
