@@ -8,8 +8,9 @@ costs one pass over `negative` + 1 rows, in skip-gram one for each word around i
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,10 @@ class CorpusVectorSettings(Settings):
         self.require_range("subsample", 0)
 
 
+Corpus: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32]]
+"""(n + 1,) where documents start, and the words in reading order; below 0 unknown ones, which are passed over."""
+
+
 def train_vectors(
     indptr: NDArray[np.int64],  # (n + 1,) where documents start in ids
     ids: NDArray[np.int32],  # (total,) words in reading order; below 0 unknown ones, which are passed over
@@ -59,17 +64,32 @@ def train_vectors(
     progress: Progress = silent,
 ) -> NDArray[np.float32]:
     """(V, width) vectors. A word that does not occur keeps the small random vector that all of them start from."""
-    if len(ids) and int(ids.max()) >= len(frequencies):
-        raise ValueError(f"word {int(ids.max())} has no frequency. Got frequencies of {len(frequencies)} words.")
+    total = int(indptr[-1] - indptr[0])
+    return train_on_parts(lambda: [(indptr, ids)], total, frequencies, settings, seed=seed, progress=progress)
+
+
+def train_on_parts(
+    parts: Callable[[], Iterable[Corpus]],  # the corpus a part at a time, anew for each epoch
+    total: int,  # tokens in all parts
+    frequencies: NDArray[np.int64],  # (V,) how often each word occurs
+    settings: CorpusVectorSettings,
+    *,
+    seed: int = 0,
+    title: str = "Learning word vectors",
+    progress: Progress = silent,
+) -> NDArray[np.float32]:
+    """The vectors of `train_vectors` from a corpus that need not be in memory at once."""
     inputs = initial_vectors(len(frequencies), settings.width, seed)
     outputs = np.zeros_like(inputs)
     state = np.array([scrambled(seed)], dtype=np.uint64)
     keep, noise = keep_thresholds(frequencies, settings.subsample), noise_table(frequencies)
-    longest = int(np.diff(indptr).max()) if len(indptr) > 1 else 0
-    words, places = np.empty(longest, dtype=np.int32), np.empty(longest, dtype=np.int64)
-    start, total = int(indptr[0]), int(indptr[-1] - indptr[0])
-    with progress.task("Learning word vectors", settings.epochs * total) as task:
-        for epoch in range(settings.epochs):
+    done = 0
+    with progress.task(title, settings.epochs * total) as task:
+        for indptr, ids in itertools.chain.from_iterable(parts() for _ in range(settings.epochs)):
+            if len(ids) and int(ids.max()) >= len(frequencies):
+                raise ValueError(f"word {ids.max()} has no frequency. Got frequencies of {len(frequencies)} words.")
+            longest = int(np.diff(indptr).max()) if len(indptr) > 1 else 0
+            words, places = np.empty(longest, dtype=np.int32), np.empty(longest, dtype=np.int64)
             for first, last in _chunks(indptr):
                 learn(
                     indptr[first : last + 1],
@@ -80,7 +100,7 @@ def train_vectors(
                     settings.window,
                     settings.negative,
                     settings.learning_rate,
-                    epoch * total - start,
+                    done - int(indptr[0]),
                     settings.epochs * total,
                     inputs,
                     outputs,
@@ -89,6 +109,7 @@ def train_vectors(
                     places,
                 )
                 task.advance(int(indptr[last] - indptr[first]))
+            done += int(indptr[-1] - indptr[0])
     return inputs
 
 
@@ -219,7 +240,7 @@ def learn(
     window: int,
     negative: int,
     learning_rate: float,
-    before: int,  # tokens of earlier epochs, less where the corpus starts in ids
+    before: int,  # tokens of earlier epochs and parts, less where this part starts in ids
     total: int,  # tokens of all epochs
     inputs: NDArray[np.float32],  # out: (V, width) the vectors
     outputs: NDArray[np.float32],  # out: (V, width) what tells their neighbours
