@@ -227,12 +227,19 @@ def _stepper(graph: Graph) -> Any:
     )
 
 
+def as_sets(labels: Csr) -> Csr:
+    """Each label of a document once, and none that is stored as zero; what is given stays as it is."""
+    if labels.has_canonical_format and labels.data.all():
+        return labels
+    labels = labels.copy()
+    labels.sum_duplicates()
+    labels.eliminate_zeros()
+    return labels
+
+
 def _together(labels: Csr) -> Csr:
-    """The documents that hold two labels or more, each label once; what is given stays as it is."""
-    if not labels.has_canonical_format or not labels.data.all():
-        labels = labels.copy()
-        labels.sum_duplicates()
-        labels.eliminate_zeros()
+    """The documents that hold two labels or more."""
+    labels = as_sets(labels)
     several = np.diff(labels.indptr) > 1
     return labels if several.all() else labels[np.flatnonzero(several)]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from xmtc.config import Settings
 from xmtc.dataset import Csr, LabelIndex
-from xmtc.labels.graph import Graph, GraphSettings, build_graph, walks
+from xmtc.labels.graph import Graph, GraphSettings, as_sets, build_graph, walks
 from xmtc.progress import Progress, silent
 from xmtc.text.embedding import Corpus, CorpusVectorSettings, train_on_parts
 
@@ -72,6 +72,7 @@ def label_vectors(
     Labels of which nothing is known, being isolated in the graph or without documents, get random vectors as long as
     those of the others. The result depends on the seed and not on the number of threads.
     """
+    labels = as_sets(labels)
     known: NDArray[np.int64] = np.empty(0, dtype=np.int64)
     found: Vectors = np.empty((0, settings.width), dtype=np.float32)
     facts: dict[str, str] = {}
@@ -112,6 +113,7 @@ def deepwalk(
         int(frequencies.sum()),
         frequencies[1:],
         skipgram,
+        shared_negatives=True,
         seed=seed,
         title="Learning label vectors",
         progress=progress,
