@@ -13,7 +13,7 @@ AGAIN = 256
 """Queries whose products are computed again at once."""
 EXTRA = 16
 """Rows beyond the asked number whose products are computed again."""
-NOTHING = -(1 << 62)
+NOTHING = -(1 << 63)
 """A key behind all keys."""
 
 Array = NDArray[np.float32]
