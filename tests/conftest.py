@@ -25,6 +25,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 _SMALL = {"vectors": "random", "corpus.width": 32, "encoder.dropout": 0.2, "training.learning_rate": 0.01}
 QUICK: dict[str, dict[str, object]] = {
     "attention_xml": {**_SMALL, "encoder.units": 32, "head.hidden": [32], "training.epochs": 6},
+    "dxml": {
+        "encoder.hidden": 32,
+        "vectors.width": 16,
+        "vectors.graph.walks": 5,
+        "vectors.graph.length": 10,
+        "training.batch": 32,
+        "training.epochs": 8,
+        "training.learning_rate": 0.01,
+        "training.held_out": 40,
+    },
     "rank_ae": {
         "corpus.width": 32,
         "encoder.code": 32,

@@ -56,7 +56,13 @@ def imported(path: Path) -> set[str]:
     return names
 
 
-BASES = ("xmtc.models.base", "xmtc.models.linear_tree", "xmtc.models.members", "xmtc.models.neural")
+BASES = (
+    "xmtc.models.base",
+    "xmtc.models.linear_tree",
+    "xmtc.models.members",
+    "xmtc.models.neural",
+    "xmtc.models.voting",
+)
 """What models may share; they never import each other."""
 
 

@@ -27,13 +27,14 @@ class PathStep:
 
 @dataclass(frozen=True)
 class NeighbourEvidence:
-    """A training document near the text; `holds` says whether it has the label."""
+    """A training document near the text; `holds` says whether it has the label, `share` its part of the whole vote."""
 
     id: str
     snippet: str
     similarity: float
     holds: bool
     labels: tuple[str, ...]
+    share: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ MODELS = {
     "attention_xml": Entry("xmtc.models.attention_xml:AttentionXml", preference=10, extra="torch"),
     "bonsai": Entry("xmtc.models.bonsai:Bonsai", preference=35),
     "consensus": Entry("xmtc.models.consensus:Consensus", preference=-1),
+    "dxml": Entry("xmtc.models.dxml:Dxml", preference=7, extra="torch"),
     "knn": Entry("xmtc.models.knn:Knn", preference=20),
     "one_vs_all": Entry("xmtc.models.one_vs_all:OneVsAll", preference=30),
     "parabel": Entry("xmtc.models.parabel:Parabel", preference=40),

@@ -266,7 +266,11 @@ def test_the_strongest_words_come_first_whatever_their_sign() -> None:
     ("kind", "item", "cells"),
     [
         ("path", PathStep(2, 0.25, ("a", "b")), ["0.2500", "2", "a, b"]),
-        ("neighbours", NeighbourEvidence("d7", "a <b>", 0.5, True, ("x",)), ["0.5000", "yes", "d7", "a <b>", "x"]),
+        (
+            "neighbours",
+            NeighbourEvidence("d7", "a <b>", 0.5, True, ("x",), 0.25),
+            ["0.5000", "yes", "25.0 %", "d7", "a <b>", "x"],
+        ),
         ("groups", GroupEvidence("near", 0.125), ["0.1250", "near"]),
         ("members", MemberEvidence("knn", 0.75, 0.4), ["0.7500", "knn", "40 %"]),
     ],

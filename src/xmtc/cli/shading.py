@@ -369,12 +369,19 @@ def _evidence_table(found: Explanation) -> list[str]:
     if found.kind == "neighbours":
         near = [item for item in found.evidence if isinstance(item, NeighbourEvidence)]
         rows = [
-            [f"{item.similarity:.4f}", "yes" if item.holds else "no", item.id, item.snippet, ", ".join(item.labels)]
+            [
+                f"{item.similarity:.4f}",
+                "yes" if item.holds else "no",
+                f"{100 * item.share:.1f} %" if item.holds else "",
+                item.id,
+                item.snippet,
+                ", ".join(item.labels),
+            ]
             for item in near
         ]
         return [
             "<h2>The nearest training documents</h2>",
-            *_table(["similarity", "has it", "document", "text", "labels"], rows),
+            *_table(["similarity", "has it", "share of the vote", "document", "text", "labels"], rows),
         ]
     if found.kind == "groups":
         groups = [item for item in found.evidence if isinstance(item, GroupEvidence)]

@@ -225,7 +225,7 @@ def _evidence(item: object) -> list[str]:
     if isinstance(item, TokenEvidence):
         return [f"  {item.weight:+8.4f}  {item.text}  ({item.start}–{item.end})"]
     if isinstance(item, NeighbourEvidence):
-        mark = "yes" if item.holds else "no "
+        mark = f"yes, {100 * item.share:.1f} % of the vote" if item.holds else "no"
         lines = [f"  {item.similarity:8.4f}  has it: {mark}  {item.id}  {shortened(item.snippet, 70)}"]
         return [*lines, f"            labels: {shortened(', '.join(item.labels), 90)}"]
     if isinstance(item, PathStep):

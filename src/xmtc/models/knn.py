@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xmtc.config import Settings
 from xmtc.dataset import Csr, Dataset
-from xmtc.explanation import Explanation, NeighbourEvidence
-from xmtc.linear.neighbours import InvertedIndex, vote
+from xmtc.explanation import Explanation
+from xmtc.linear.neighbours import InvertedIndex
 from xmtc.linear.select import best_of_rows, look_up_rows, only_allowed
 from xmtc.metrics import ndcg
 from xmtc.models.base import Labels, Mask, Model, Run, Scores
+from xmtc.models.voting import Ballots, Voters
 from xmtc.store import State
 from xmtc.text.features import DocumentFeatures
 from xmtc.text.tfidf import TextSettings
@@ -25,8 +25,6 @@ NEIGHBOURS = (5, 10, 20, 40, 80)
 POWERS = (1.0, 2.0, 3.0, 5.0, 8.0)
 HELD_OUT = 2000
 """Documents that a choice is made on: enough to tell one setting from the next."""
-
-Ballots = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]  # CSR: votes of each document's labels
 
 
 @dataclass(frozen=True)
@@ -68,10 +66,7 @@ class Knn(Model):
         with run.progress.task("indexing", total=1) as task:
             self._index = InvertedIndex.build(rows)
             task.advance()
-        assert train.labels is not None
-        self._label_indptr = train.labels.indptr.astype(np.int64)
-        self._label_indices = train.labels.indices.astype(np.int32)
-        self._documents = self._document_table(train)
+        self._voters = Voters.of(train, self.config.snippet)
         self._choose(rows, train, valid, run)
 
     def _choose(self, rows: Csr, train: Dataset, valid: Dataset | None, run: Run) -> None:
@@ -105,13 +100,6 @@ class Knn(Model):
         chosen_here = {name: value for name, value in found_out.items() if getattr(self.config, name) == "auto"}
         self.facts = {**chosen_here, "nDCG@5 held out": round(best, 4)}
 
-    def _document_table(self, train: Dataset) -> pa.Table:
-        ids = pa.array(train.document_ids(), pa.string())
-        if not train.has_text or self.config.snippet == 0:
-            return pa.table({"id": ids, "snippet": pa.array([""] * len(train), pa.string())})
-        starts = pc.utf8_slice_codeunits(train.text(), 0, self.config.snippet)
-        return pa.table({"id": ids, "snippet": starts})
-
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
         ballots = self._votes(batch)
         return best_of_rows(*(ballots if allowed is None else only_allowed(*ballots, allowed)), k)
@@ -124,10 +112,7 @@ class Knn(Model):
         return self._ballots(found, products, self._power, len(self.labels))
 
     def _ballots(self, found: NDArray[np.int32], products: NDArray[np.float32], power: float, labels: int) -> Ballots:
-        nearest = np.maximum(products[:, :1], np.finfo(np.float32).tiny)
-        shares = (products / nearest).astype(np.float32)  # of the nearest, so that high powers do not vanish
-        weights = shares ** np.float32(power)
-        return vote(np.ascontiguousarray(found), weights, self._label_indptr, self._label_indices, labels)
+        return self._voters.ballots(found, _weights(products, power), labels)
 
     def _nearest(self, rows: Csr) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         return self._index.nearest(rows, self._neighbours, self.runtime.threads)
@@ -135,15 +120,9 @@ class Knn(Model):
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         rows = self._features.transform(Dataset(fields={"text": pa.chunked_array([[text]])}), self.runtime)
         found, similarities = self._nearest(rows)
-        evidence = []
-        for document, similarity in zip(found[0].tolist(), similarities[0].tolist(), strict=True):
-            if document < 0:
-                continue
-            held = self._label_indices[self._label_indptr[document] : self._label_indptr[document + 1]]
-            row: dict[str, Any] = self._documents.slice(document, 1).to_pylist()[0]
-            names = tuple(self.labels.strings("name", held))
-            evidence.append(NeighbourEvidence(row["id"], row["snippet"], similarity, label in held, names))
-        return Explanation("neighbours", text, self.labels.name(label), score, tuple(evidence))
+        weights = _weights(similarities, self._power)
+        evidence = self._voters.evidence(found[0], similarities[0], weights[0], label, self.labels)
+        return Explanation("neighbours", text, self.labels.name(label), score, evidence)
 
     def _state(self) -> State:
         kept = self._features.state()
@@ -152,12 +131,12 @@ class Knn(Model):
                 "index.indptr": self._index.indptr,
                 "index.documents": self._index.documents,
                 "index.values": self._index.values,
-                "label_indptr": self._label_indptr,
-                "label_indices": self._label_indices,
             }
         )
         kept.values.update(documents=self._index.size, neighbours=self._neighbours, power=self._power)
-        kept.tables["documents"] = self._documents
+        voters = self._voters.state()
+        kept.arrays.update(voters.arrays)
+        kept.tables.update(voters.tables)
         return kept
 
     def _restore(self, state: State) -> None:
@@ -169,6 +148,12 @@ class Knn(Model):
             arrays["index.values"],
             int(state.values["documents"]),
         )
-        self._label_indptr, self._label_indices = arrays["label_indptr"], arrays["label_indices"]
-        self._documents = state.tables["documents"]
+        self._voters = Voters.from_state(state)
         self._neighbours, self._power = int(state.values["neighbours"]), float(state.values["power"])
+
+
+def _weights(products: NDArray[np.float32], power: float) -> NDArray[np.float32]:
+    """(n, m) weights of neighbours: their similarity to a power, as a share of the nearest's, so that none vanishes."""
+    nearest = np.maximum(products[:, :1], np.finfo(np.float32).tiny)
+    shares: NDArray[np.float32] = (products / nearest).astype(np.float32)
+    return shares ** np.float32(power)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Annotated, cast
+from typing import Annotated, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -85,6 +85,8 @@ class Encoder(nn.Module):
     """From words (T, B, e) and their mask (B, T) to states (B, T, width) or vectors (B, width)."""
 
     width: int
+    sums: ClassVar[bool] = False
+    """Whether it takes no words but their weighed sum (B, e), which is had without any word being written down."""
 
 
 class BiLstm(Encoder):

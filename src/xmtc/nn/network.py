@@ -64,7 +64,7 @@ class Network(nn.Module):
             for parameter, gradient in zip(parameters, gradients, strict=False):
                 gradient_of(parameter).add_(gradient)
             if self.trained_words:
-                gradient = gradients[-1].to(self.table.dtype)
+                gradient = gradients[-1].to(self.table.dtype)  # (T, B, e), or (B, e) of the sum
                 if weights is not None:
                     gradient = gradient * weights.t()[..., None]
                 flat = gradient.reshape(-1, self.table.shape[1])
@@ -80,7 +80,9 @@ class Network(nn.Module):
         return torch.cat([encoded, bag[:, FIRST_WORD:].to(encoded.dtype)], dim=1)
 
     def embedded(self, tokens: Tensor, weights: Tensor | None) -> Tensor:
-        """(T, B, e) words, times their weights."""
+        """(T, B, e) words, times their weights; (B, e) their sum, where the encoder takes that."""
+        if self.encoder.sums:
+            return nn.functional.embedding_bag(tokens, self.table, mode="sum", per_sample_weights=weights)
         words = nn.functional.embedding(tokens.t(), self.table)
         if weights is not None:
             words *= weights.t()[..., None]

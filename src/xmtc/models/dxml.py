@@ -1,0 +1,390 @@
+"""DXML: documents are embedded among the vectors of their labels, and the nearest training documents vote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from xmtc.config import Choices, Range, Settings
+from xmtc.dataset import Dataset, as_dataset
+from xmtc.explanation import Explanation
+from xmtc.linear.label_vectors import LabelVectorSettings, label_vectors
+from xmtc.linear.neighbours import vote
+from xmtc.linear.select import best_of_rows, look_up_rows, only_allowed
+from xmtc.metrics import ndcg
+from xmtc.models.base import Labels, Mask, Run, Scores
+from xmtc.models.neural import Material, NetworkSettings, NeuralModel
+from xmtc.models.voting import Ballots, Voters
+from xmtc.nn.answers import embeddings, sortable
+from xmtc.nn.device import chosen_device, chunk_memory, cpu_threads, memory_told
+from xmtc.nn.documents import Documents
+from xmtc.nn.embedding import EmbeddingSettings, SphereEncoder, TargetHead, TargetSettings
+from xmtc.nn.encoders import Encoder
+from xmtc.nn.group import Group
+from xmtc.nn.heads import Head
+from xmtc.nn.nearest import PROBES, VectorIndex
+from xmtc.nn.network import Network
+from xmtc.nn.optimisers import Momentum, Optimiser
+from xmtc.nn.partition import Partition
+from xmtc.nn.training import TrainingSettings
+from xmtc.store import State
+from xmtc.text.bags import BagReader, Numbered, Weighing
+from xmtc.text.sequences import PADDING
+from xmtc.text.tfidf import TextSettings
+
+Array = NDArray[np.float32]
+
+NEIGHBOURS = (5, 10, 20, 40, 80)
+SHARPNESSES = (0.0, 5.0, 10.0, 20.0, 40.0)
+USUAL = (20, 10.0)
+"""Neighbours and sharpness where there are no documents to choose them on."""
+VECTORS, EMBEDDINGS, CENTRES, CLUSTERS = "label_vectors", "embeddings", "cluster_centres", "clusters"
+HIDDEN_SPREAD, SKIP_SPREAD = 0.15, 0.05
+"""Standard deviation of the numbers that a word's row starts from."""
+DIRECT_SHARPNESS = 5.0
+"""How fast a label's own score falls with its cosine."""
+
+
+@dataclass(frozen=True)
+class DxmlTrainingSettings(TrainingSettings):
+    """How a network is trained."""
+
+    optimiser: Literal["adam", "sgd"] = "adam"
+    """Adam, or gradient descent with momentum, as published."""
+    momentum: float = 0.9
+    """Share of the last step that a step of gradient descent keeps."""
+    weight_decay: float = 0.0
+    """Share of the weights that a step of gradient descent, at rate 1, takes away."""
+
+    def check(self) -> None:
+        super().check()
+        self.require("momentum", 0 <= self.momentum < 1, "a number from 0 to below 1")
+        self.require_range("weight_decay", 0)
+
+
+@dataclass(frozen=True)
+class SearchSettings(Settings):
+    """How the nearest training documents are found."""
+
+    kind: Literal["exact", "faiss"] = "exact"
+    """All are looked at, or FAISS looks at those that are likely near."""
+    probes: int = PROBES
+    """Lists that FAISS looks through; more find more and take longer."""
+    clusters: int = 1
+    """Parts that the training documents are divided into, of which the nearest is searched; above 1 as published."""
+
+    of = "search"
+
+    def check(self) -> None:
+        self.require_range("probes", 1)
+        self.require_range("clusters", 1)
+        self.require("clusters", self.kind == "exact" or self.clusters == 1, "1 where search.kind = 'faiss'")
+
+
+@dataclass(frozen=True)
+class DxmlSettings(NetworkSettings):
+    """Settings of dxml."""
+
+    members: int = 1
+    """Networks, trained from different seeds, whose embeddings stand side by side."""
+    neighbours: int | Literal["auto"] = "auto"
+    """How many training documents vote; 'auto' takes what ranks held-out documents best."""
+    sharpness: float | Literal["auto"] = "auto"
+    """A vote falls by e to this times the cosine that it is behind the nearest's; 0 counts all alike, as published."""
+    direct: Annotated[float, Range(0, 2)] = 0.0
+    """Weight of a label's own nearness to the document beside the vote, which weighs 1."""
+    columns: Annotated[Weighing, Choices()] = "given"
+    """Weights of a feature matrix: as given, or times the idf of the column. Text is weighed by tf-idf."""
+    most_features: int = 1000
+    """Features of a document that are read, the heaviest ones."""
+    snippet: int = 120
+    """Characters kept of each training text to show as evidence; 0 keeps none."""
+    text: TextSettings = field(default_factory=TextSettings)
+    """How text becomes features."""
+    vectors: LabelVectorSettings = field(default_factory=LabelVectorSettings)
+    """How labels get their vectors."""
+    encoder: EmbeddingSettings = field(default_factory=EmbeddingSettings)
+    """From a document to its embedding."""
+    head: TargetSettings = field(default_factory=TargetSettings)
+    """What embeddings are learnt by."""
+    search: SearchSettings = field(default_factory=SearchSettings)
+    """How the nearest training documents are found."""
+    training: DxmlTrainingSettings = field(
+        default_factory=lambda: DxmlTrainingSettings(epochs=30, decay_from=0.0, clip=0.0, skipped_words=0.3)
+    )
+    """How the network is trained."""
+
+    of = "dxml"
+
+    def check(self) -> None:
+        super().check()
+        if self.neighbours != "auto":
+            self.require("neighbours", self.neighbours >= 1, "an integer ≥ 1, or auto")
+        if self.sharpness != "auto":
+            self.require("sharpness", self.sharpness >= 0, "a number ≥ 0, or auto")
+        self.require_range("direct", 0)
+        self.require_range("most_features", 1, 1_000_000)
+        self.require_range("snippet", 0)
+
+
+class Dxml(NeuralModel):
+    """Documents embedded among vectors of their labels, which a graph of labels gives; the nearest ones vote.
+
+    DXML. Labels that occur together are near each other in the graph, and so are their vectors; a network embeds a
+    document near to the mean of its labels. Texts and feature matrices alike. A score is a share of the vote.
+    """
+
+    name = "dxml"
+    Config = DxmlSettings
+    can = frozenset({"text", "features", "explain", "score"})
+    less_memory = "Lower training.batch, most_features, encoder.hidden or vectors.width."
+    ablations: ClassVar = {
+        "linear": {"encoder.linear": True},
+        "no-skip": {"encoder.skip": False},
+        "random-vectors": {"vectors.kind": "random"},
+        "not-whitened": {"vectors.whiten": False},
+        "smooth-l1": {"head.loss": "smooth_l1"},
+        "equal-votes": {"sharpness": 0.0, "direct": 0.0},
+        "no-dropout": {"encoder.dropout": 0.0, "training.skipped_words": 0.0},
+    }
+    _reader: BagReader
+
+    # ---- the network
+
+    def _encoder(self, width: int) -> Encoder:
+        return SphereEncoder(self._vectors.shape[1], self.config.encoder)
+
+    def _head(self, labels: int, width: int) -> Head:
+        return TargetHead(torch.from_numpy(np.array(self._vectors)), self.config.head)
+
+    @property
+    def _frozen(self) -> bool:
+        return False
+
+    def _optimiser(self, parameters: Mapping[str, Tensor], rows: frozenset[str]) -> Optimiser:
+        settings = self.config.training
+        if settings.optimiser == "adam":
+            return super()._optimiser(parameters, rows)
+        return Momentum(parameters, rows, momentum=settings.momentum, decay=settings.weight_decay)
+
+    # ---- training
+
+    def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
+        self._voters = Voters.of(train, self.config.snippet)
+        super()._fit(train, valid, run)
+
+    def _read(self, train: Dataset, run: Run) -> Numbered:
+        config = self.config
+        self._reader, numbered = BagReader.fit(
+            train, config.text, config.columns, config.most_features, run.runtime, run.progress
+        )
+        self._vectors, self._graph_facts = self._label_vectors(train, run)
+        return numbered
+
+    def _label_vectors(self, train: Dataset, run: Run) -> tuple[Array, dict[str, Any]]:
+        """Of all labels, made once for a training that is resumed."""
+        assert train.labels is not None
+        assert train.label_index is not None
+        if not run.workspace.has(VECTORS):
+            found, facts = label_vectors(
+                train.labels,
+                train.label_index,
+                self.config.vectors,
+                seed=run.runtime.seed,
+                threads=run.runtime.threads,
+                progress=run.progress,
+            )
+            if run.runtime.rank > 0:
+                return found, facts
+            run.workspace.save(VECTORS, {VECTORS: found}, facts)
+        arrays, facts = run.workspace.load(VECTORS)
+        return arrays[VECTORS], facts
+
+    def _table(self, numbered: Numbered, group: Group, run: Run) -> Array:
+        """(V, hidden, or hidden + width) rows of random numbers, from the seed."""
+        self.facts.update(self._graph_facts)
+        settings = self.config.encoder
+        width = SphereEncoder.row_width(self._vectors.shape[1], settings)
+        random = np.random.default_rng([run.runtime.seed, 1])
+        table = random.standard_normal((self._reader.size, width), dtype=np.float32)
+        table[:, : settings.hidden] *= HIDDEN_SPREAD
+        table[:, settings.hidden :] *= SKIP_SPREAD
+        table[PADDING] = 0.0
+        return table
+
+    def _judged(self, network: Network, material: Material) -> float:
+        """nDCG@5 of the votes for the watched documents, of the documents that are learnt from."""
+        return max(self._tried([network], material).values())
+
+    def _tried(self, networks: list[Network], material: Material) -> dict[tuple[int, float], float]:
+        """nDCG@5 on the watched documents for every number of neighbours and sharpness that may be chosen."""
+        config = self.config
+        counts = NEIGHBOURS if config.neighbours == "auto" else (config.neighbours,)
+        sharpnesses = SHARPNESSES if config.sharpness == "auto" else (config.sharpness,)
+        assert material.watched is not None
+        seen, truth = material.watched
+        labels = truth.shape[1]
+        queries = embeddings(networks, seen)
+        index = VectorIndex(embeddings(networks, material.documents), threads=self.runtime.threads)
+        found, cosines = index.nearest(queries, max(counts))
+        indptr, held = material.labels.indptr.astype(np.int64), material.labels.indices.astype(np.int32)
+        scores = {}
+        for count in counts:
+            for sharpness in sharpnesses:
+                weights = _weights(cosines[:, :count], sharpness)
+                ballots = vote(np.ascontiguousarray(found[:, :count]), weights, indptr, held, labels)
+                ranked, _ = self._ranking(ballots, queries, min(5, labels), None)
+                scores[count, sharpness] = ndcg(ranked, truth, 5)
+        return scores
+
+    def _conclude(self, numbered: Numbered, material: Material, run: Run) -> None:
+        """Settle what is left to 'auto', and embed all training documents."""
+        config, runtime = self.config, run.runtime
+        chosen = (
+            USUAL[0] if config.neighbours == "auto" else config.neighbours,
+            USUAL[1] if config.sharpness == "auto" else config.sharpness,
+        )
+        with cpu_threads(runtime.threads), memory_told(self.less_memory):
+            if material.watched is not None:
+                tried = self._tried(self._members, material)
+                chosen = max(tried, key=lambda pair: tried[pair])
+                self.facts["nDCG@5 held out"] = round(tried[chosen], 4)
+            self._neighbours, self._sharpness = int(chosen[0]), float(chosen[1])
+            for name, value in zip(("neighbours", "sharpness"), chosen, strict=True):
+                if getattr(config, name) == "auto":
+                    self.facts[name] = value
+            self._embedded = embeddings(self._members, Documents(numbered, None, chosen_device(runtime)))
+            self._partition = None
+            if config.search.clusters > 1:
+                count = config.search.clusters
+                self._partition = Partition.fit(self._embedded, count, seed=runtime.seed, threads=runtime.threads)
+        self._index = self._made_index()
+
+    def _made_index(self) -> VectorIndex:
+        device, search = chosen_device(self.runtime), self.config.search
+        vectors = torch.from_numpy(self._embedded).to(device) if device.type == "cuda" else self._embedded
+        return VectorIndex(
+            vectors,
+            threads=self.runtime.threads,
+            search=search.kind,
+            probes=search.probes,
+            partition=self._partition,
+        )
+
+    # ---- answers
+
+    def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
+        queries = self._queries(batch)
+        return self._ranking(self._votes(queries), queries, k, allowed)
+
+    def _score(self, batch: Dataset, candidates: Labels) -> Scores:
+        queries = self._queries(batch)
+        votes = look_up_rows(*self._votes(queries), candidates)
+        if not self.config.direct:
+            return votes
+        own = np.zeros(candidates.shape, dtype=np.float32)
+        for rows, nearness in self._nearness(queries):
+            numbers = torch.from_numpy(np.maximum(candidates[rows], 0)).to(nearness.device)
+            own[rows] = nearness.gather(1, numbers).cpu().numpy()
+        blended: Scores = self._blended(votes, own)
+        return blended
+
+    def _queries(self, batch: Dataset) -> Array:
+        """(n, d) embeddings of all members, side by side."""
+        with cpu_threads(self.runtime.threads), memory_told(self.less_memory):
+            return embeddings(self._members, self._documents(batch))
+
+    def _votes(self, queries: Array) -> Ballots:
+        found, cosines = self._index.nearest(queries, self._neighbours)
+        return self._voters.ballots(found, _weights(cosines, self._sharpness), len(self.label_counts))
+
+    def _ranking(self, ballots: Ballots, queries: Array, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
+        """(n, k) labels and scores, best first: the vote, or that and the labels' own nearness."""
+        if not self.config.direct:
+            return best_of_rows(*(ballots if allowed is None else only_allowed(*ballots, allowed)), k)
+        found, given = np.empty((len(queries), k), dtype=np.int64), np.empty((len(queries), k), dtype=np.float32)
+        indptr, labels, votes = ballots
+        for rows, nearness in self._nearness(queries):
+            part = slice(indptr[rows.start], indptr[rows.stop])
+            voted = sp.csr_array(
+                (votes[part], labels[part], indptr[rows.start : rows.stop + 1] - indptr[rows.start]),
+                shape=nearness.shape,
+            )
+            scores = self._blended(torch.from_numpy(voted.toarray()).to(nearness.device), nearness)
+            if allowed is not None:
+                scores.masked_fill_(torch.from_numpy(~allowed).to(scores.device), -torch.inf)
+            numbers = torch.arange(scores.shape[1], device=scores.device).expand(scores.shape)
+            best = sortable(scores, numbers).topk(k, dim=1).indices
+            found[rows], given[rows] = best.cpu().numpy(), scores.gather(1, best).cpu().numpy()
+        return found, given
+
+    def _blended(self, votes: Any, nearness: Any) -> Any:
+        weight = self.config.direct
+        return (votes + weight * nearness) / (1.0 + weight)
+
+    def _nearness(self, queries: Array) -> Iterator[tuple[slice, Tensor]]:
+        """Rows of some documents at a time, and (b, L) how near each label is to them: 1 for the nearest."""
+        device, members = chosen_device(self.runtime), self.config.members
+        vectors = F.normalize(torch.from_numpy(np.array(self._vectors)), dim=1).to(device)
+        step = max(1, chunk_memory(device) // (16 * len(vectors)))
+        for low in range(0, len(queries), step):
+            rows = slice(low, min(low + step, len(queries)))
+            mean = torch.from_numpy(queries[rows]).to(device).view(-1, members, vectors.shape[1]).sum(1) / members**0.5
+            cosines = mean @ vectors.t()
+            yield rows, torch.exp(DIRECT_SHARPNESS * (cosines - cosines.amax(1, keepdim=True)))
+
+    def _explain(self, text: str, label: int, score: float) -> Explanation:
+        found, cosines = self._index.nearest(self._queries(as_dataset([text])), self._neighbours)
+        weights = _weights(cosines, self._sharpness)
+        evidence = self._voters.evidence(found[0], cosines[0], weights[0], label, self.labels)
+        return Explanation("neighbours", text, self.labels.name(label), score, evidence)
+
+    def label_vectors(self) -> Array:
+        _ = self.labels  # of a model that is trained
+        return self._vectors
+
+    # ---- what is kept
+
+    def _reader_state(self) -> State:
+        return self._reader.state()
+
+    def _restore_reader(self, state: State) -> None:
+        self._reader = BagReader.from_state(self.config.text, self.config.most_features, state)
+
+    def _state(self) -> State:
+        kept, voters = super()._state(), self._voters.state()
+        kept.arrays.update({**voters.arrays, VECTORS: self._vectors, EMBEDDINGS: self._embedded})
+        kept.tables.update(voters.tables)
+        if self._partition is not None:
+            kept.arrays.update({CENTRES: self._partition.centres, CLUSTERS: self._partition.clusters})
+        kept.values.update(neighbours=self._neighbours, sharpness=self._sharpness)
+        return kept
+
+    def _restore(self, state: State) -> None:
+        arrays = state.arrays
+        self._vectors, self._embedded = arrays[VECTORS], arrays[EMBEDDINGS]
+        self._voters = Voters.from_state(state)
+        width = self.config.members * self._vectors.shape[1]
+        if len(self._vectors) != len(self.label_counts):
+            raise ValueError(f"vectors of {len(self._vectors):,} labels and not {len(self.label_counts):,}")
+        if self._embedded.shape != (len(self._voters), width):
+            shape = " × ".join(map(str, self._embedded.shape))
+            raise ValueError(f"embeddings of {shape} and not {len(self._voters)} × {width}")
+        super()._restore(state)
+        self._neighbours, self._sharpness = int(state.values["neighbours"]), float(state.values["sharpness"])
+        self._partition = Partition(arrays[CENTRES], arrays[CLUSTERS]) if CENTRES in arrays else None
+        self._index = self._made_index()
+
+
+def _weights(cosines: Array, sharpness: float) -> Array:
+    """(n, m) weights of neighbours, nearest first; the nearest weighs 1."""
+    weights: Array = np.exp(np.float32(sharpness) * (cosines - cosines[:, :1]))
+    return weights

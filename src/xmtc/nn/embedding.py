@@ -1,0 +1,167 @@
+"""DXML's network: a document is embedded near to the mean of its labels' vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from xmtc.config import Choices, Range, Settings
+from xmtc.nn.encoders import Encoder, start
+from xmtc.nn.heads import Head, even_chunk, wide_type
+
+LossName = Literal["smooth_l1", "contrast"]
+ALIKE = 0.999
+"""Cosine of two targets from which on they count as the same."""
+
+
+@dataclass(frozen=True)
+class EmbeddingSettings(Settings):
+    """From a bag of words to a point on the sphere of the label vectors."""
+
+    hidden: Annotated[int, Range(128, 1024, log=True)] = 256
+    """Units of the hidden layer."""
+    linear: bool = False
+    """Leave the non-linearity of the hidden layer out."""
+    skip: Annotated[bool, Choices()] = True
+    """Add a linear map of the document to what comes out of the hidden layer."""
+    dropout: Annotated[float, Range(0, 0.6)] = 0.3
+    """Share of the hidden layer's numbers that are left out in training."""
+    output_dropout: float = 0.0
+    """Share of the embedding's numbers that are left out in training, before it gets its length."""
+
+    of = "encoder"
+
+    def check(self) -> None:
+        self.require_range("hidden", 1, 1 << 16)
+        for name in ("dropout", "output_dropout"):
+            self.require(name, 0 <= getattr(self, name) < 1, "a number from 0 to below 1")
+
+
+class SphereEncoder(Encoder):
+    """Unit vectors (B, width) of documents.
+
+    A word's row is what it adds to the hidden layer and, with `skip`, what it adds to the embedding itself, so that the
+    first layer is a sum over the words that are there and nothing else of the vocabulary is touched.
+    """
+
+    sums = True
+
+    def __init__(self, width: int, settings: EmbeddingSettings) -> None:
+        super().__init__()
+        self.settings, self.width = settings, width
+        self.bias = nn.Parameter(torch.zeros(settings.hidden))
+        self.project = nn.Linear(settings.hidden, width)
+        start(self.project)
+
+    @staticmethod
+    def row_width(width: int, settings: EmbeddingSettings) -> int:
+        """Numbers of a word's row where embeddings have `width`."""
+        return settings.hidden + (width if settings.skip else 0)
+
+    def forward(self, summed: Tensor, mask: Tensor) -> Tensor:
+        settings = self.settings  # summed: (B, hidden, or hidden + width)
+        hidden = summed[:, : settings.hidden] + self.bias
+        if not settings.linear:
+            hidden = F.relu(hidden)
+        hidden = F.dropout(hidden, settings.dropout, self.training)
+        embedded = self.project(hidden)
+        if settings.skip:
+            embedded = embedded + summed[:, settings.hidden :]
+        embedded = F.dropout(embedded, settings.output_dropout, self.training)
+        return F.normalize(embedded, dim=1)
+
+
+@dataclass(frozen=True)
+class TargetSettings(Settings):
+    """What embeddings are learnt by."""
+
+    loss: Annotated[LossName, Choices()] = "contrast"
+    """The robust distance to the document's own target, or telling it apart from the other targets of the batch."""
+    temperature: Annotated[float, Range(0.03, 0.3, log=True)] = 0.1
+    """What cosines are divided by where targets are told apart."""
+    unit: bool = True
+    """Bring the mean of a document's label vectors to length one, as embeddings are; false is the published form."""
+
+    of = "head"
+
+    def check(self) -> None:
+        self.require_range("temperature", 0, open_low=True)
+
+
+class TargetHead(Head):
+    """Learns from the mean of a document's label vectors, which stay as they are; a logit is the cosine to a label."""
+
+    vectors: Tensor
+
+    def __init__(self, vectors: Tensor, settings: TargetSettings) -> None:
+        super().__init__()
+        self.labels, self.settings = len(vectors), settings
+        self.register_buffer("vectors", vectors)  # (L, d)
+
+    def start_from(self, shares: Tensor) -> None:
+        return
+
+    def chunk(self, batch: int, length: int, size: int, free: int) -> int:
+        return even_chunk(self.labels, free // (batch * 4 * max(size, 4)))
+
+    @torch.no_grad()
+    def logits(self, encoded: Tensor, mask: Tensor, low: int, high: int) -> Tensor:
+        return encoded @ F.normalize(self.vectors[low:high], dim=1).t()
+
+    @torch.no_grad()
+    def candidate_logits(self, encoded: Tensor, mask: Tensor, candidates: Tensor, chunk: int) -> Tensor:
+        parts = []
+        for numbers in candidates.clamp(min=0).split(max(1, 4 * chunk // encoded.shape[1]), dim=1):
+            parts.append(torch.bmm(F.normalize(self.vectors[numbers], dim=2), encoded[..., None])[..., 0])
+        return torch.cat(parts, dim=1) if parts else encoded.new_empty(candidates.shape)
+
+    @torch.no_grad()
+    def targets(self, positives: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
+        """(B, d) the mean of each document's label vectors, and (B, 1) whether it has any label."""
+        held = (positives >= 0).to(kind)
+        summed = F.embedding_bag(positives.clamp(min=0), self.vectors.to(kind), mode="sum", per_sample_weights=held)
+        count = held.sum(1, keepdim=True)
+        mean = summed / count.clamp(min=1)
+        return F.normalize(mean, dim=1) if self.settings.unit else mean, (count > 0).to(kind)
+
+    @torch.no_grad()
+    def learn(self, encoded: Tensor, mask: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+        """Mean loss of these documents, and its gradient in their embeddings; one without labels teaches nothing."""
+        kind = wide_type(encoded)
+        wide = encoded.to(kind)
+        targets, counts = self.targets(positives, kind)
+        error = robust_error if self.settings.loss == "smooth_l1" else self._contrast
+        loss, gradient = error(wide, targets, counts)
+        return loss / len(encoded), (gradient / len(encoded)).to(encoded.dtype)
+
+    def _contrast(self, encoded: Tensor, targets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+        return contrast_error(encoded, targets, counts, self.settings.temperature)
+
+
+def robust_error(encoded: Tensor, targets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Summed smooth-L1 distance, half the square up to 1 and linear from there on, and its gradient."""
+    apart = (encoded - targets) * counts
+    size = apart.abs()
+    loss = torch.where(size <= 1, 0.5 * apart * apart, size - 0.5).sum()
+    return loss, apart.clamp(-1, 1)
+
+
+def contrast_error(encoded: Tensor, targets: Tensor, counts: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Summed cross-entropy of each document's own target among those of the batch, and its gradient.
+
+    Targets that are the same share what is asked for; a document without labels has none and is none.
+    """
+    own = torch.eye(len(targets), device=targets.device, dtype=targets.dtype)
+    unit = F.normalize(targets, dim=1)
+    same = torch.maximum((unit @ unit.t() > ALIKE).to(targets.dtype), own)
+    wanted = same / same.sum(1, keepdim=True)
+    logits = encoded @ targets.t() / temperature
+    logits = logits.masked_fill((counts.t() == 0) & (own == 0), -torch.inf)
+    given = F.log_softmax(logits, dim=1)
+    loss = -(wanted * given.masked_fill(wanted == 0, 0.0) * counts).sum()
+    gradient = ((given.exp() - wanted) * counts) @ targets / temperature
+    return loss, gradient
