@@ -15,6 +15,7 @@ import typer
 
 from xmtc import __version__
 from xmtc.cli import data, experiment
+from xmtc.cli import labels as label_commands
 from xmtc.cli.bench import bench
 from xmtc.cli.calibrate import calibrate
 from xmtc.cli.common import (
@@ -156,6 +157,7 @@ app.command()(calibrate)
 app.command()(report)
 app.command()(bench)
 app.add_typer(data.app)
+app.add_typer(label_commands.app)
 app.add_typer(experiment.app)
 
 
