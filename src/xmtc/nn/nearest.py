@@ -204,17 +204,11 @@ def _keep_share(block: Array, rows: Array, numbers: Numbers, state: tuple[NDArra
 
 @inlined
 def _exact(one: Any, other: Any) -> Any:
-    """The inner product in double precision, always summed in this order."""
-    a = b = c = d = 0.0
-    whole = len(one) - len(one) % 4
-    for i in range(0, whole, 4):
-        a += np.float64(one[i]) * np.float64(other[i])
-        b += np.float64(one[i + 1]) * np.float64(other[i + 1])
-        c += np.float64(one[i + 2]) * np.float64(other[i + 2])
-        d += np.float64(one[i + 3]) * np.float64(other[i + 3])
-    for i in range(whole, len(one)):
-        a += np.float64(one[i]) * np.float64(other[i])
-    return np.float32((a + b) + (c + d))
+    """The inner product in double precision, summed from the left."""
+    total = 0.0
+    for i in range(len(one)):
+        total += np.float64(one[i]) * np.float64(other[i])
+    return np.float32(total)
 
 
 @inlined
