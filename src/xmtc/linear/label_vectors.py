@@ -18,7 +18,7 @@ from xmtc.text.embedding import Corpus, CorpusVectorSettings, train_on_parts
 ROWS = 1 << 16
 """Rows of a tall matrix that are multiplied at once."""
 
-SPARE, PASSES = 10, 8
+SPARE, PASSES = 20, 12
 """Directions beyond those asked for, and multiplications by YᵀY, of the randomised singular vectors."""
 
 NEGLIGIBLE = 1e-5
