@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 import scipy.sparse as sp
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -49,8 +48,6 @@ USUAL = (20, 10.0)
 VECTORS, EMBEDDINGS, CENTRES, CLUSTERS = "label_vectors", "embeddings", "cluster_centres", "clusters"
 HIDDEN_SPREAD, SKIP_SPREAD = 0.15, 0.05
 """Standard deviation of the numbers that a word's row starts from."""
-DIRECT_SHARPNESS = 5.0
-"""How fast a label's own score falls with its cosine."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +148,7 @@ class Dxml(NeuralModel):
         "no-skip": {"encoder.skip": False},
         "random-vectors": {"vectors.kind": "random"},
         "not-whitened": {"vectors.whiten": False},
-        "smooth-l1": {"head.loss": "smooth_l1"},
+        "robust-alone": {"head.robust": 1.0, "head.contrast": 0.0, "head.decode": 0.0},
         "equal-votes": {"sharpness": 0.0, "direct": 0.0},
         "no-dropout": {"encoder.dropout": 0.0, "training.skipped_words": 0.0},
     }
@@ -241,7 +238,7 @@ class Dxml(NeuralModel):
             for sharpness in sharpnesses:
                 weights = _weights(cosines[:, :count], sharpness)
                 ballots = vote(np.ascontiguousarray(found[:, :count]), weights, indptr, held, labels)
-                ranked, _ = self._ranking(ballots, queries, min(5, labels), None)
+                ranked, _ = self._ranking(networks, ballots, queries, min(5, labels), None)
                 scores[count, sharpness] = ndcg(ranked, truth, 5)
         return scores
 
@@ -283,7 +280,7 @@ class Dxml(NeuralModel):
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
         queries = self._queries(batch)
-        return self._ranking(self._votes(queries), queries, k, allowed)
+        return self._ranking(self._members, self._votes(queries), queries, k, allowed)
 
     def _score(self, batch: Dataset, candidates: Labels) -> Scores:
         queries = self._queries(batch)
@@ -291,7 +288,7 @@ class Dxml(NeuralModel):
         if not self.config.direct:
             return votes
         own = np.zeros(candidates.shape, dtype=np.float32)
-        for rows, nearness in self._nearness(queries):
+        for rows, nearness in self._nearness(self._members, queries):
             numbers = torch.from_numpy(np.maximum(candidates[rows], 0)).to(nearness.device)
             own[rows] = nearness.gather(1, numbers).cpu().numpy()
         blended: Scores = self._blended(votes, own)
@@ -306,13 +303,15 @@ class Dxml(NeuralModel):
         found, cosines = self._index.nearest(queries, self._neighbours)
         return self._voters.ballots(found, _weights(cosines, self._sharpness), len(self.label_counts))
 
-    def _ranking(self, ballots: Ballots, queries: Array, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
+    def _ranking(
+        self, networks: list[Network], ballots: Ballots, queries: Array, k: int, allowed: Mask | None
+    ) -> tuple[Labels, Scores]:
         """(n, k) labels and scores, best first: the vote, or that and the labels' own nearness."""
         if not self.config.direct:
             return best_of_rows(*(ballots if allowed is None else only_allowed(*ballots, allowed)), k)
         found, given = np.empty((len(queries), k), dtype=np.int64), np.empty((len(queries), k), dtype=np.float32)
         indptr, labels, votes = ballots
-        for rows, nearness in self._nearness(queries):
+        for rows, nearness in self._nearness(networks, queries):
             part = slice(indptr[rows.start], indptr[rows.stop])
             voted = sp.csr_array(
                 (votes[part], labels[part], indptr[rows.start : rows.stop + 1] - indptr[rows.start]),
@@ -330,16 +329,18 @@ class Dxml(NeuralModel):
         weight = self.config.direct
         return (votes + weight * nearness) / (1.0 + weight)
 
-    def _nearness(self, queries: Array) -> Iterator[tuple[slice, Tensor]]:
-        """Rows of some documents at a time, and (b, L) how near each label is to them: 1 for the nearest."""
-        device, members = chosen_device(self.runtime), self.config.members
-        vectors = F.normalize(torch.from_numpy(np.array(self._vectors)), dim=1).to(device)
-        step = max(1, chunk_memory(device) // (16 * len(vectors)))
+    def _nearness(self, networks: list[Network], queries: Array) -> Iterator[tuple[slice, Tensor]]:
+        """Some documents at a time, and (b, L) the scores of labels by themselves, in the mean of all members."""
+        device, labels = networks[0].table.device, len(self.label_counts)
+        step = max(1, chunk_memory(device) // (16 * labels))
         for low in range(0, len(queries), step):
             rows = slice(low, min(low + step, len(queries)))
-            mean = torch.from_numpy(queries[rows]).to(device).view(-1, members, vectors.shape[1]).sum(1) / members**0.5
-            cosines = mean @ vectors.t()
-            yield rows, torch.exp(DIRECT_SHARPNESS * (cosines - cosines.amax(1, keepdim=True)))
+            beside = torch.from_numpy(queries[rows]).to(device) * len(networks) ** 0.5
+            total = beside.new_zeros(len(beside), labels)
+            for network, own in zip(networks, beside.chunk(len(networks), dim=1), strict=True):
+                assert isinstance(network.head, TargetHead)
+                total += network.head.nearness(own)
+            yield rows, total / len(networks)
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         found, cosines = self._index.nearest(self._queries(as_dataset([text])), self._neighbours)

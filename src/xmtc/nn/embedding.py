@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -11,9 +12,9 @@ from torch import Tensor, nn
 
 from xmtc.config import Choices, Range, Settings
 from xmtc.nn.encoders import Encoder, start
-from xmtc.nn.heads import Head, even_chunk, wide_type
+from xmtc.nn.heads import Head, LinearHead, even_chunk, gradient_of, wide_type
+from xmtc.nn.loss import CrossEntropy
 
-LossName = Literal["smooth_l1", "contrast"]
 ALIKE = 0.999
 """Cosine of two targets from which on they count as the same."""
 
@@ -77,23 +78,39 @@ class SphereEncoder(Encoder):
 
 @dataclass(frozen=True)
 class TargetSettings(Settings):
-    """What embeddings are learnt by."""
+    """What embeddings are learnt by: weights of three losses, of which the published form has the first alone."""
 
-    loss: Annotated[LossName, Choices()] = "contrast"
-    """The robust distance to the document's own target, or telling it apart from the other targets of the batch."""
-    temperature: Annotated[float, Range(0.03, 0.3, log=True)] = 0.1
+    robust: Annotated[float, Choices(0.0, 1.0)] = 0.0
+    """Weight of the robust distance (smooth L1) from an embedding to its target, the mean of its labels' vectors."""
+    contrast: Annotated[float, Choices(0.0, 1.0)] = 1.0
+    """Weight of telling the target apart from those of the other documents of a batch."""
+    temperature: Annotated[float, Range(0.03, 0.3, log=True)] = 0.15
     """What cosines are divided by where targets are told apart."""
+    decode: Annotated[float, Choices(0.0, 0.03, 0.1, 0.3)] = 0.0
+    """Weight of the binary cross-entropy, summed over labels, of labels decoded from embeddings by their own rows."""
+    scale: Annotated[float, Range(3, 30, log=True)] = 10.0
+    """What cosines are multiplied by, to begin with, where labels are decoded."""
+    sharpness: Annotated[float, Range(3, 30, log=True)] = 5.0
+    """A label's own score falls by e to this times the cosine that it is behind the nearest's, unless it is decoded."""
     unit: bool = True
     """Bring the mean of a document's label vectors to length one, as embeddings are; false is the published form."""
 
     of = "head"
 
     def check(self) -> None:
-        self.require_range("temperature", 0, open_low=True)
+        for name in ("robust", "contrast", "decode", "sharpness"):
+            self.require_range(name, 0)
+        self.require("contrast", self.robust + self.contrast + self.decode > 0, "above 0 where robust and decode are 0")
+        for name in ("temperature", "scale"):
+            self.require_range(name, 0, open_low=True)
 
 
 class TargetHead(Head):
-    """Learns from the mean of a document's label vectors, which stay as they are; a logit is the cosine to a label."""
+    """Learns from the mean of a document's label vectors, which stay as they are.
+
+    With `decode`, labels have rows of their own beside, which start from their vectors, and are learnt as in any other
+    network; a logit is then theirs, and else the cosine between document and label.
+    """
 
     vectors: Tensor
 
@@ -101,23 +118,36 @@ class TargetHead(Head):
         super().__init__()
         self.labels, self.settings = len(vectors), settings
         self.register_buffer("vectors", vectors)  # (L, d)
+        self.output: LinearHead | None = None
+        if settings.decode:
+            self.output = LinearHead(*vectors.shape)
+            self.output.rows.data.copy_(vectors)
+            self.scale = nn.Parameter(torch.tensor(math.log(settings.scale)))
 
     def start_from(self, shares: Tensor) -> None:
-        return
+        if self.output is not None:
+            self.output.start_from(shares)
 
     def chunk(self, batch: int, length: int, size: int, free: int) -> int:
         return even_chunk(self.labels, free // (batch * 4 * max(size, 4)))
 
     @torch.no_grad()
     def logits(self, encoded: Tensor, mask: Tensor, low: int, high: int) -> Tensor:
+        if self.output is not None:
+            return self.output.logits(encoded * self.scale.exp(), mask, low, high)
         return encoded @ F.normalize(self.vectors[low:high], dim=1).t()
 
     @torch.no_grad()
     def candidate_logits(self, encoded: Tensor, mask: Tensor, candidates: Tensor, chunk: int) -> Tensor:
-        parts = []
-        for numbers in candidates.clamp(min=0).split(max(1, 4 * chunk // encoded.shape[1]), dim=1):
-            parts.append(torch.bmm(F.normalize(self.vectors[numbers], dim=2), encoded[..., None])[..., 0])
-        return torch.cat(parts, dim=1) if parts else encoded.new_empty(candidates.shape)
+        rows = self.logits(encoded, mask, 0, self.labels)
+        return rows.gather(1, candidates.clamp(min=0))
+
+    def nearness(self, encoded: Tensor) -> Tensor:
+        """(B, L) a score of each label by itself, from 0 to 1: its probability, or how near it is to the nearest."""
+        logits = self.logits(encoded, encoded.new_empty(0), 0, self.labels)
+        if self.output is not None:
+            return torch.sigmoid(logits)
+        return torch.exp(self.settings.sharpness * (logits - logits.amax(1, keepdim=True)))
 
     @torch.no_grad()
     def targets(self, positives: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -130,16 +160,28 @@ class TargetHead(Head):
 
     @torch.no_grad()
     def learn(self, encoded: Tensor, mask: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-        """Mean loss of these documents, and its gradient in their embeddings; one without labels teaches nothing."""
-        kind = wide_type(encoded)
+        """Mean loss of these documents, and its gradient in their embeddings; own gradients are added up."""
+        settings, kind = self.settings, wide_type(encoded)
         wide = encoded.to(kind)
         targets, counts = self.targets(positives, kind)
-        error = robust_error if self.settings.loss == "smooth_l1" else self._contrast
-        loss, gradient = error(wide, targets, counts)
-        return loss / len(encoded), (gradient / len(encoded)).to(encoded.dtype)
-
-    def _contrast(self, encoded: Tensor, targets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-        return contrast_error(encoded, targets, counts, self.settings.temperature)
+        loss, gradient = wide.new_zeros(()), torch.zeros_like(wide)
+        if settings.robust:
+            part, error = robust_error(wide, targets, counts)
+            loss += settings.robust / len(wide) * part
+            gradient += settings.robust / len(wide) * error
+        if settings.contrast:
+            part, error = contrast_error(wide, targets, counts, settings.temperature)
+            loss += settings.contrast / len(wide) * part
+            gradient += settings.contrast / len(wide) * error
+        if self.output is not None:
+            scale = self.scale.exp()
+            scaled = wide * scale
+            weight = settings.decode / len(wide)
+            part, error = self.output.learn_by(CrossEntropy(), scaled, positives, chunk, weight, scaled.shape[1])
+            loss += part
+            gradient += error * scale
+            gradient_of(self.scale).add_((error * scaled).sum())
+        return loss, gradient.to(encoded.dtype)
 
 
 def robust_error(encoded: Tensor, targets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
