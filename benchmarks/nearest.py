@@ -114,8 +114,9 @@ def recall(found: Any, exact: Any) -> float:
 def told(name: str, at: dict[str, Any], share: float) -> str:
     first, second = at["seconds"]
     return (
-        f"| {name} | {first:.1f} | {second:.1f} | {at['busy']:.1f} | {at['queries'] / second:,.0f} | {share:.4f} | {at['floor']:.1f} "
-        f"| {at['rate'] / 1e9:.0f} | {at['peak'] / 2**30:.2f} | {at['more'] / 2**30:.2f} | {at['load']:.1f} |"
+        f"| {name} | {first:.1f} | {second:.1f} | {at['busy']:.1f} | {at['queries'] / second:,.0f} | {share:.4f} "
+        f"| {at['floor']:.1f} | {at['rate'] / 1e9:.0f} | {at['peak'] / 2**30:.2f} | {at['more'] / 2**30:.2f} "
+        f"| {at['load']:.1f} |"
     )
 
 

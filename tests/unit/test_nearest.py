@@ -245,12 +245,12 @@ class TestFaiss:
     def test_few_probes_find_most_where_there_are_clusters(self):
         random = np.random.default_rng(0)
         rows = unit(40, 24, seed=3)[random.integers(40, size=3200)] + 0.02 * unit(3200, 24, seed=4)
-        index = VectorIndex(rows[200:], search="faiss", probes=4, threads=1)
+        index = VectorIndex(rows[200:], search="faiss", probes=8, threads=1)
         found, _ = index.nearest(rows[:200], 10)
         expected, _ = brute_force(rows[200:], rows[:200], 10)
         hits = [len(set(one) & set(other)) for one, other in zip(found.tolist(), expected.tolist(), strict=True)]
         assert np.mean(hits) > 9
-        again = VectorIndex(rows[200:], search="faiss", probes=4, threads=2)
+        again = VectorIndex(rows[200:], search="faiss", probes=8, threads=2)
         np.testing.assert_array_equal(again.nearest(rows[:200], 10)[0], found)
 
     def test_few_rows_are_searched_exactly(self, capfd):

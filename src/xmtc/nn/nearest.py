@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,9 +27,10 @@ from torch import Tensor
 
 from xmtc.errors import ConfigError, MissingExtraError
 from xmtc.jit import inlined, kernel
+from xmtc.labels import ranks
+from xmtc.labels.ranks import nth_largest
 from xmtc.nn.device import cpu_threads
 from xmtc.nn.nearest_tensor import search_tensor
-from xmtc.parallel import run_parallel
 
 if TYPE_CHECKING:
     from xmtc.nn.partition import Partition
@@ -41,7 +43,9 @@ EXTRA = 16
 """Rows beyond the asked number that FAISS is asked for, as their products are computed again."""
 FEW = 4096
 """So few rows are searched exactly whatever was asked."""
-PROBES = 16
+PROBES = 40
+LISTS, POINTS, ROUNDS = 3, 32, 5
+"""Lists of FAISS, as multiples of √N; rows for each from which its centre is learnt, and in how many rounds."""
 SEARCHES = ("exact", "faiss")
 
 Array = NDArray[np.float32]
@@ -181,19 +185,20 @@ def _search_array(
     """Fill `found` and `products` a block of queries × rows at a time."""
     space = torch.empty(min(QUERIES, len(queries)) * min(ROWS, len(numbers)))
     copied = torch.empty(min(ROWS, len(numbers)), vectors.shape[1])
-    for first in range(0, len(queries), QUERIES):
-        state = tuple(array[first : first + QUERIES] for array in (queries, barred, slack, found, products))
-        asked = torch.from_numpy(np.array(state[0]))
-        share = -(-len(asked) // threads)
-        pieces = [slice(start, start + share) for start in range(0, len(asked), share)]
-        for low in range(0, len(numbers), ROWS):
-            part = numbers[low : low + ROWS]
-            rows = copied[: len(part)]
-            np.take(vectors, part, axis=0, out=rows.numpy(), mode="clip")
-            block = torch.mm(asked, rows.T, out=space[: len(asked) * len(part)].view(len(asked), len(part)))
-            keep = partial(_keep_share, block.numpy(), rows.numpy(), part, state)
-            for _ in run_parallel(keep, pieces, threads):
-                pass
+    with ThreadPoolExecutor(threads) as pool:
+        for first in range(0, len(queries), QUERIES):
+            state = tuple(array[first : first + QUERIES] for array in (queries, barred, slack, found, products))
+            asked = torch.from_numpy(np.array(state[0]))
+            share = -(-len(asked) // threads)
+            pieces = [slice(start, start + share) for start in range(0, len(asked), share)]
+            for low in range(0, len(numbers), ROWS):
+                part = numbers[low : low + ROWS]
+                rows = copied[: len(part)]
+                np.take(vectors, part, axis=0, out=rows.numpy(), mode="clip")
+                block = torch.mm(asked, rows.T, out=space[: len(asked) * len(part)].view(len(asked), len(part)))
+                keep = partial(_keep_share, block.numpy(), rows.numpy(), part, state)
+                for _ in pool.map(keep, pieces) if len(pieces) > 1 else map(keep, pieces):
+                    pass
 
 
 def _keep_share(block: Array, rows: Array, numbers: Numbers, state: tuple[NDArray[Any], ...], here: slice) -> None:
@@ -227,7 +232,7 @@ def _insert(found: Any, products: Any, held: int, number: int, product: float) -
     return min(held + 1, count)
 
 
-@kernel(outputs=("found", "products"))
+@kernel(outputs=("found", "products"), uses=(ranks,))
 def _keep_best(
     block: Array,  # (n, r) rough products
     rows: Array,  # (r, d)
@@ -243,7 +248,12 @@ def _keep_best(
         held = 0
         while held < count and found[query, held] >= 0:
             held += 1
-        bar = np.float32(-np.inf) if held < count else np.float32(products[query, count - 1] - slack[query])
+        if held == count:
+            bar = np.float32(products[query, count - 1] - slack[query])
+        elif held == 0 and block.shape[1] > count:  # one more, as one may be barred
+            bar = np.float32(nth_largest(block[query], count + 1) - 2 * slack[query])
+        else:
+            bar = np.float32(-np.inf)
         for start in range(0, block.shape[1], RUN):
             stop = min(start + RUN, block.shape[1])
             hits = 0
@@ -289,18 +299,18 @@ def _faiss() -> Any:
 
 
 class _InvertedLists:
-    """FAISS's lists of the rows that are nearest to each of about √N centres; a query is searched in a few of them."""
+    """FAISS's lists of the rows nearest to each of many centres; a query is searched in the nearest few lists."""
 
     def __init__(self, vectors: Array | Tensor, threads: int) -> None:
         faiss = _faiss()
         self._vectors = as_rows(vectors)
         self.threads = threads
         size, width = self._vectors.shape
-        count = round(math.sqrt(size))
+        count = round(LISTS * math.sqrt(size))
         with _faiss_threads(threads):
             index = faiss.IndexIVFFlat(faiss.IndexFlatIP(width), width, count, faiss.METRIC_INNER_PRODUCT)
-            index.cp.seed, index.cp.niter = 1, 10
-            index.cp.min_points_per_centroid, index.cp.max_points_per_centroid = 1, 64
+            index.cp.seed, index.cp.niter = 1, ROUNDS
+            index.cp.min_points_per_centroid, index.cp.max_points_per_centroid = 1, POINTS
             index.train(self._vectors)
             index.add(self._vectors)
         self._index = index
