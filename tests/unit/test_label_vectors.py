@@ -179,13 +179,13 @@ def test_seed_and_nothing_else_decides(kind: Any, monkeypatch: pytest.MonkeyPatc
     assert np.abs(np.abs(made(PLANTED, kind=kind, width=16, seed=-4)) - np.abs(first)).max() > 1e-9
 
 
-@KINDS
-@pytest.mark.parametrize("count", [0, 1, 2, 12, 159])
-@pytest.mark.parametrize("whiten", [True, False])
+@pytest.mark.parametrize(("kind", "whiten"), [("deepwalk", True), ("deepwalk", False), ("svd", True), ("random", True)])
+@pytest.mark.parametrize("count", [0, 1, 2, 12, 60])
 def test_any_number_of_labels(kind: Any, count: int, whiten: bool) -> None:
+    """Some are fewer than the numbers in a vector, and than the directions that documents give."""
     labels = communities(count, min(4, count), 30) if count > 1 else sp.csr_array(np.ones((3, count), np.float32))
-    found = made(labels, kind=kind, width=100, whiten=whiten)
-    assert found.shape == (count, 100)
+    found = made(labels, kind=kind, width=50, whiten=whiten)
+    assert found.shape == (count, 50)
     assert found.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
     if kind != "svd" and count > 1:
