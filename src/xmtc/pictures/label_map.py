@@ -39,7 +39,7 @@ html{-webkit-text-size-adjust:100%}
 body{margin:0;background:var(--paper);color:var(--ink);
 font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
 [hidden]{display:none!important}
-main{display:grid;grid-template:"top" auto "stage" 62vh "rest" auto/minmax(0,1fr)}
+main{display:grid;grid-template:"top" auto "stage" min(62vh,110vw) "rest" auto/minmax(0,1fr)}
 header{grid-area:top;padding:1rem 1rem .75rem;position:relative}
 h1{font-size:1.35rem;line-height:1.25;margin:0 0 .25rem}
 h2{font-size:1.05rem;line-height:1.3;margin:0 0 .25rem}

@@ -287,7 +287,7 @@ function resize() {
   [wide, high, ratio] = [Math.max(1, box.width), Math.max(1, box.height), devicePixelRatio || 1];
   canvas.width = Math.round(wide * ratio);
   canvas.height = Math.round(high * ratio);
-  if (before !== ratio) sprites.clear();
+  if (before !== ratio) stamps.clear();
   const tools = byId("tools");
   toolBox = [tools.offsetLeft - 4, tools.offsetTop - 4, wide, high];
   whole = around(all());

@@ -42,11 +42,12 @@ const labelsNear = label => {
 
 let wide = 1, high = 1, ratio = 1, view = {x: .5, y: .5, scale: 1}, whole = view, touched = false;
 let chosen = -1, hovered = -1, only = -1, drawing = false, flight = 0, settling = 0;
-let toolBox = [0, 0, 0, 0], colours = [], ink = "", paper = "", link = "", sprites = new Map();
-const textWidths = new Map();
+let toolBox = [0, 0, 0, 0], colours = [], back = [], ink = "", paper = "", link = "";
+const textWidths = new Map(), stamps = new Map();
 const acrossOf = label => (x[label] - view.x) * view.scale + wide / 2;
 const downOf = label => (y[label] - view.y) * view.scale + high / 2;
-const grown = () => Math.min(3, Math.max(1, (view.scale / whole.scale) ** .3));
+const zoomed = () => Math.min(3, Math.max(1, (view.scale / whole.scale) ** .3));
+const grown = () => zoomed() * Math.max(.65, Math.min(1, wide / 800, high / 700));  // points are smaller on a small map
 
 function around(labels) {
   let left = 1, right = 0, top = 1, bottom = 0;
@@ -102,29 +103,41 @@ function closeUp(label) {  // near enough to see its surroundings apart
 
 // ---- drawing
 
+const parsed = colour => [1, 3, 5].map(at => parseInt(colour.slice(at, at + 2), 16));
+const within = share => Math.min(1, Math.max(0, share));
 function theme() {
   const style = getComputedStyle(document.documentElement), value = name => style.getPropertyValue(name).trim();
-  colours = [...Array(8).keys()].map(region => value(`--region-${region}`));
+  colours = [...Array(8).keys()].map(region => parsed(value(`--region-${region}`)));
   [ink, paper, link] = [value("--ink"), value("--paper"), value("--link")];
-  sprites.clear();
+  back = parsed(paper);
   redraw();
 }
-function sprite(region, size) {
-  const key = region * 256 + size;
-  let found = sprites.get(key);
+function stampOf(size) {  // how much of each pixel a point covers, and how much of that is its colour and not its rim
+  let found = stamps.get(size);
   if (!found) {
-    found = document.createElement("canvas");
-    const r = size / 2, pixels = Math.ceil((2 * r + 2) * ratio);
-    found.width = found.height = pixels;
-    const brush = found.getContext("2d");
-    brush.fillStyle = colours[region];
-    brush.beginPath();
-    brush.arc(pixels / 2, pixels / 2, r * ratio, 0, 7);
-    brush.fill();
-    if (r > 2.5) { brush.strokeStyle = paper; brush.lineWidth = ratio * .75; brush.stroke(); }
-    sprites.set(key, found);
+    const r = size / 2 * ratio, rim = size > 5 ? .75 * ratio : 0, middle = Math.ceil(r), side = 2 * middle + 1;
+    const covered = new Float32Array(side * side), own = new Float32Array(side * side).fill(1);
+    for (let at = 0; at < side * side; at++) {
+      const away = Math.hypot(at % side - middle, Math.floor(at / side) - middle);
+      covered[at] = within(r + .5 - away);
+      if (rim && covered[at]) own[at] = within(r - rim + .5 - away) / covered[at];
+    }
+    stamps.set(size, found = {side, middle, covered, own});
   }
   return found;
+}
+function stamp(picture, label, size, strength) {  // far quicker than the canvas's own circles, of which there are many
+  const {side, middle, covered, own} = stampOf(size), colour = colours[regionOf[label]];
+  const {data: pixels, width, height} = picture;
+  const left = Math.round(acrossOf(label) * ratio) - middle, top = Math.round(downOf(label) * ratio) - middle;
+  for (let row = Math.max(0, -top); row < Math.min(side, height - top); row++)
+    for (let column = Math.max(0, -left); column < Math.min(side, width - left); column++) {
+      const at = row * side + column, share = covered[at] * strength;
+      if (!share) continue;
+      const pixel = 4 * ((top + row) * width + left + column);
+      for (let part = 0; part < 3; part++)
+        pixels[pixel + part] += (back[part] + (colour[part] - back[part]) * own[at] - pixels[pixel + part]) * share;
+    }
 }
 function redraw() {
   if (!drawing) { drawing = true; requestAnimationFrame(draw); }
@@ -137,7 +150,6 @@ function inView() {
     if (x[i] >= left && x[i] <= right && y[i] >= top && y[i] <= bottom) found.push(i);
   return found;
 }
-const onPixel = value => Math.round(value * ratio) / ratio;  // what is between pixels takes longer to draw
 function uncovered(labels) {  // of those within the same two by two pixels, the most frequent
   const columns = Math.ceil(wide / 2) + 1, taken = new Uint8Array(columns * (Math.ceil(high / 2) + 1));
   return labels.filter(label => {
@@ -147,15 +159,13 @@ function uncovered(labels) {  // of those within the same two by two pixels, the
 }
 function draw() {
   drawing = false;
-  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-  pen.clearRect(0, 0, wide, high);
+  const picture = pen.createImageData(canvas.width, canvas.height), [red, green, blue] = back;
+  new Uint32Array(picture.data.buffer).fill((255 << 24 | blue << 16 | green << 8 | red) >>> 0);
   const shown = inView(), growth = grown();
-  for (const i of uncovered(shown).reverse()) {  // rare ones first, so that frequent ones lie on top
-    const image = sprite(regionOf[i], Math.round(2 * radius[i] * growth)), half = image.width / ratio / 2;
-    pen.globalAlpha = only < 0 || regionOf[i] === only ? .88 : .12;
-    pen.drawImage(image, onPixel(acrossOf(i) - half), onPixel(downOf(i) - half), 2 * half, 2 * half);
-  }
-  pen.globalAlpha = 1;
+  for (const label of uncovered(shown).reverse())  // rare ones first, so that frequent ones lie on top
+    stamp(picture, label, Math.round(2 * radius[label] * growth), only < 0 || regionOf[label] === only ? .88 : .12);
+  pen.putImageData(picture, 0, 0);
+  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   const marked = [chosen, hovered].filter(label => label >= 0);
   for (const label of marked) drawLinks(label);
   drawNames([...new Set([...marked, ...shown])], marked.length, growth);
