@@ -1,6 +1,6 @@
 """Nearest neighbours among dense vectors: seconds, queries a second, recall and memory, beside what cannot be beaten.
 
-usage: python benchmarks/nearest.py [--vectors FILE.npz] [--count 50] [--threads 2] [--probes 8 16 32] [--only exact]
+usage: python benchmarks/nearest.py [--vectors FILE.npz] [--count 50] [--threads 2] [--probes 32 44 64] [--only exact]
 FILE.npz holds `vectors` (N, d) and `queries` (n, d), float32 of unit length. Without it they are planted at the size of
 TIBKAT-GND, 26,168 queries among 90,452 rows of 300 numbers: each lies about one of 10,000 themes, which are means of
 one to four out of 3,000 random topics, with as much noise as --noise says, in --planes directions. With noise of 0.5
@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("--planes", type=int, default=PLANES)
     parser.add_argument("--count", type=int, default=50)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--probes", type=int, nargs="+", default=[8, 16, 32])
+    parser.add_argument("--probes", type=int, nargs="+", default=[32, 44, 64])
     parser.add_argument("--only", choices=["exact", "faiss"])
     parser.add_argument("--found", help=argparse.SUPPRESS)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
