@@ -181,7 +181,8 @@ def test_a_folder_that_is_no_model(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_help_names_both() -> None:
-    out = call("labels", "--help").out
+@pytest.mark.parametrize("words", [["labels"], ["labels", "--help"]])
+def test_help_names_both(words: list[str]) -> None:
+    out = call(*words).out
     assert "neighbours" in out
     assert "map" in out

@@ -22,10 +22,16 @@ NEAR = 5
 app = typer.Typer(
     name="labels",
     help="Labels that a model holds to be alike: lists and a map.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
 )
+
+
+@app.callback(invoke_without_command=True)
+def root(context: typer.Context) -> None:
+    """Labels that a model holds to be alike: lists and a map."""
+    if context.invoked_subcommand is None:
+        say(context.get_help())
 
 
 @app.command()
