@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -46,8 +45,8 @@ SHARPNESSES = (0.0, 5.0, 10.0, 20.0, 40.0)
 USUAL = (20, 10.0)
 """Neighbours and sharpness where there are no documents to choose them on."""
 VECTORS, EMBEDDINGS, CENTRES, CLUSTERS = "label_vectors", "embeddings", "cluster_centres", "clusters"
-HIDDEN_SPREAD, SKIP_SPREAD = 0.15, 0.05
-"""Standard deviation of the numbers that a word's row starts from."""
+SKIP_SPREAD = 0.05
+"""Standard deviation of what a word adds to the embedding itself, as training begins."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +211,7 @@ class Dxml(NeuralModel):
         width = SphereEncoder.row_width(self._vectors.shape[1], settings)
         random = np.random.default_rng([run.runtime.seed, 1])
         table = random.standard_normal((self._reader.size, width), dtype=np.float32)
-        table[:, : settings.hidden] *= HIDDEN_SPREAD
+        table[:, : settings.hidden] *= settings.spread
         table[:, settings.hidden :] *= SKIP_SPREAD
         table[PADDING] = 0.0
         return table
@@ -291,7 +290,7 @@ class Dxml(NeuralModel):
         for rows, nearness in self._nearness(self._members, queries):
             numbers = torch.from_numpy(np.maximum(candidates[rows], 0)).to(nearness.device)
             own[rows] = nearness.gather(1, numbers).cpu().numpy()
-        blended: Scores = self._blended(votes, own)
+        blended: Scores = (self.config.direct * own + votes) / np.float32(1.0 + self.config.direct)
         return blended
 
     def _queries(self, batch: Dataset) -> Array:
@@ -313,21 +312,18 @@ class Dxml(NeuralModel):
         indptr, labels, votes = ballots
         for rows, nearness in self._nearness(networks, queries):
             part = slice(indptr[rows.start], indptr[rows.stop])
-            voted = sp.csr_array(
-                (votes[part], labels[part], indptr[rows.start : rows.stop + 1] - indptr[rows.start]),
-                shape=nearness.shape,
-            )
-            scores = self._blended(torch.from_numpy(voted.toarray()).to(nearness.device), nearness)
+            of = np.repeat(np.arange(len(nearness)), np.diff(indptr[rows.start : rows.stop + 1]))
+            places = torch.from_numpy(of * nearness.shape[1] + labels[part]).to(nearness.device)
+            voted = torch.from_numpy(votes[part]).to(nearness.device)
+            scores = nearness.mul_(self.config.direct)
+            scores.view(-1).index_add_(0, places, voted)
+            scores /= 1.0 + self.config.direct
             if allowed is not None:
                 scores.masked_fill_(torch.from_numpy(~allowed).to(scores.device), -torch.inf)
             numbers = torch.arange(scores.shape[1], device=scores.device).expand(scores.shape)
             best = sortable(scores, numbers).topk(k, dim=1).indices
             found[rows], given[rows] = best.cpu().numpy(), scores.gather(1, best).cpu().numpy()
         return found, given
-
-    def _blended(self, votes: Any, nearness: Any) -> Any:
-        weight = self.config.direct
-        return (votes + weight * nearness) / (1.0 + weight)
 
     def _nearness(self, networks: list[Network], queries: Array) -> Iterator[tuple[slice, Tensor]]:
         """Some documents at a time, and (b, L) the scores of labels by themselves, in the mean of all members."""

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from xmtc.config import Choices, Range, Settings
-from xmtc.nn.encoders import Encoder, start
+from xmtc.nn.encoders import Encoder
 from xmtc.nn.heads import Head, LinearHead, even_chunk, gradient_of, wide_type
 from xmtc.nn.loss import CrossEntropy
 
@@ -31,6 +31,8 @@ class EmbeddingSettings(Settings):
     """Add a linear map of the document to what comes out of the hidden layer."""
     dropout: Annotated[float, Range(0, 0.6)] = 0.3
     """Share of the hidden layer's numbers that are left out in training."""
+    spread: Annotated[float, Range(0.05, 0.5, log=True)] = 0.15
+    """Standard deviation of the numbers by which a word adds to the hidden layer, as training begins."""
     output_dropout: float = 0.0
     """Share of the embedding's numbers that are left out in training, before it gets its length."""
 
@@ -38,6 +40,7 @@ class EmbeddingSettings(Settings):
 
     def check(self) -> None:
         self.require_range("hidden", 1, 1 << 16)
+        self.require_range("spread", 0, open_low=True)
         for name in ("dropout", "output_dropout"):
             self.require(name, 0 <= getattr(self, name) < 1, "a number from 0 to below 1")
 
@@ -56,7 +59,8 @@ class SphereEncoder(Encoder):
         self.settings, self.width = settings, width
         self.bias = nn.Parameter(torch.zeros(settings.hidden))
         self.project = nn.Linear(settings.hidden, width)
-        start(self.project)
+        nn.init.uniform_(self.project.weight, -(settings.hidden**-0.5), settings.hidden**-0.5)
+        nn.init.zeros_(self.project.bias)
 
     @staticmethod
     def row_width(width: int, settings: EmbeddingSettings) -> int:
