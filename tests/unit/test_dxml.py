@@ -17,6 +17,7 @@ from xmtc.errors import ConfigError, NotFittedError  # noqa: E402
 from xmtc.explanation import NeighbourEvidence  # noqa: E402
 from xmtc.metrics import precision  # noqa: E402
 from xmtc.models.dxml import Dxml  # noqa: E402
+from xmtc.nn.device import cpu_threads  # noqa: E402
 from xmtc.nn.embedding import (  # noqa: E402
     EmbeddingSettings,
     SphereEncoder,
@@ -28,6 +29,7 @@ from xmtc.nn.embedding import (  # noqa: E402
 from xmtc.nn.heads import gradient_of  # noqa: E402
 from xmtc.nn.network import Network  # noqa: E402
 from xmtc.nn.optimisers import Momentum  # noqa: E402
+from xmtc.nn.sums import add_to_rows  # noqa: E402
 from xmtc.runtime import Runtime  # noqa: E402
 
 LABELS = torch.tensor([[0, 2, -1], [1, -1, -1], [0, 2, -1], [-1, -1, -1], [3, 1, 2]])
@@ -156,6 +158,22 @@ class TestNetwork:
             assert float(gradient_of(network.table)[word, place]) == pytest.approx(
                 0.0 if word == 0 else slope, abs=1e-7
             )
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("weighed", [True, False])
+def test_gradients_of_sums_are_added_to_their_rows(threads: int, weighed: bool) -> None:
+    random = torch.Generator().manual_seed(3)
+    tokens = torch.randint(0, 11, (6, 9), generator=random, dtype=torch.int32)
+    weights = torch.randn(6, 9, generator=random) * (torch.rand(6, 9, generator=random) > 0.3) if weighed else None
+    change, gradient = torch.randn(6, 150, generator=random), torch.randn(11, 150, generator=random)
+    wanted = gradient.clone()
+    for row in range(6):
+        for place in range(9):
+            wanted[tokens[row, place]] += change[row] * (1.0 if weights is None else weights[row, place])
+    with cpu_threads(threads):
+        add_to_rows(gradient, tokens, weights, change)
+    assert torch.allclose(gradient, wanted, atol=1e-5)
 
 
 class TestMomentum:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from xmtc.nn.encoders import Encoder
 from xmtc.nn.heads import Head, gradient_of
+from xmtc.nn.sums import add_to_rows
 from xmtc.text.sequences import FIRST_WORD, PADDING
 
 
@@ -64,13 +65,19 @@ class Network(nn.Module):
             for parameter, gradient in zip(parameters, gradients, strict=False):
                 gradient_of(parameter).add_(gradient)
             if self.trained_words:
-                gradient = gradients[-1].to(self.table.dtype)  # (T, B, e), or (B, e) of the sum
-                if weights is not None:
-                    gradient = gradient * weights.t()[..., None]
-                flat = gradient.reshape(-1, self.table.shape[1])
-                gradient_of(self.table).index_add_(0, tokens.t().reshape(-1), flat)
-                gradient_of(self.table)[PADDING] = 0.0
+                self._teach_words(tokens, weights, gradients[-1].to(self.table.dtype))
         return loss
+
+    def _teach_words(self, tokens: Tensor, weights: Tensor | None, gradient: Tensor) -> None:
+        """Add to the rows of words the gradient of the words (T, B, e), or of their sums (B, e)."""
+        table = gradient_of(self.table)
+        if self.encoder.sums:
+            add_to_rows(table, tokens, weights, gradient)
+        else:
+            if weights is not None:
+                gradient = gradient * weights.t()[..., None]
+            table.index_add_(0, tokens.t().reshape(-1), gradient.reshape(-1, table.shape[1]))
+        table[PADDING] = 0.0
 
     def _given_on(self, encoded: Tensor, tokens: Tensor, weights: Tensor | None) -> Tensor:
         """What the head gets: with `straight`, (B, width + V) the encoded document and its bag."""
