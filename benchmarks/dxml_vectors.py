@@ -1,0 +1,43 @@
+"""The embeddings of a dxml model's training documents, and of a file's documents, in files small enough to carry.
+
+    python benchmarks/dxml_vectors.py split MODEL TEST OUT       # on the machine that has the model
+    python benchmarks/dxml_vectors.py join OUT FILE.npz          # for benchmarks/nearest.py --vectors FILE.npz
+
+Numbers are kept in half precision, rows in parts of 25,000.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import xmtc
+from xmtc.models.dxml import Dxml
+
+ROWS = 25_000
+
+
+def split(model: Path, test: Path, out: Path) -> None:
+    loaded = xmtc.load(model)
+    assert isinstance(loaded, Dxml)
+    parts = {"vectors": loaded._embedded, "queries": loaded._queries(xmtc.read(test))}
+    for name, rows in parts.items():
+        for low in range(0, len(rows), ROWS):
+            np.save(out / f"{name}-{low // ROWS}.npy", rows[low : low + ROWS].astype(np.float16))
+
+
+def join(out: Path, file: Path) -> None:
+    def whole(name: str) -> np.ndarray:
+        rows = np.concatenate([np.load(path) for path in sorted(out.glob(f"{name}-*.npy"))]).astype(np.float32)
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+    np.savez(file, vectors=whole("vectors"), queries=whole("queries"))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "split":
+        split(*map(Path, sys.argv[2:5]))
+    else:
+        join(*map(Path, sys.argv[2:4]))
