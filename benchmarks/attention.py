@@ -157,10 +157,10 @@ def parts(batches: list[int], length: int, labels: int) -> None:
     """Milliseconds of the encoder, the head and the update, each captured alone, and what the head reaches."""
     import torch
 
-    from xmtc.nn.optimisers import Adam
     from xmtc.nn.attention import LabelAttention, flops
     from xmtc.nn.device import chunk_memory
     from xmtc.nn.encoders import BiLstm, LstmSettings
+    from xmtc.nn.optimisers import Adam
 
     device = torch.device("cuda")
     encoder = BiLstm(300, LstmSettings()).to(device).train()

@@ -95,7 +95,7 @@ class DxmlSettings(NetworkSettings):
     """How many training documents vote; 'auto' takes what ranks held-out documents best."""
     sharpness: float | Literal["auto"] = "auto"
     """A vote falls by e to this times the cosine that it is behind the nearest's; 0 counts all alike, as published."""
-    direct: Annotated[float, Range(0, 2)] = 0.0
+    direct: Annotated[float, Range(0, 3)] = 1.0
     """Weight of a label's own nearness to the document beside the vote, which weighs 1."""
     columns: Annotated[Weighing, Choices()] = "given"
     """Weights of a feature matrix: as given, or times the idf of the column. Text is weighed by tf-idf."""
@@ -105,7 +105,7 @@ class DxmlSettings(NetworkSettings):
     """Characters kept of each training text to show as evidence; 0 keeps none."""
     text: TextSettings = field(default_factory=TextSettings)
     """How text becomes features."""
-    vectors: LabelVectorSettings = field(default_factory=LabelVectorSettings)
+    vectors: LabelVectorSettings = field(default_factory=lambda: LabelVectorSettings(width=200))
     """How labels get their vectors."""
     encoder: EmbeddingSettings = field(default_factory=EmbeddingSettings)
     """From a document to its embedding."""
@@ -114,7 +114,9 @@ class DxmlSettings(NetworkSettings):
     search: SearchSettings = field(default_factory=SearchSettings)
     """How the nearest training documents are found."""
     training: DxmlTrainingSettings = field(
-        default_factory=lambda: DxmlTrainingSettings(epochs=30, decay_from=0.0, clip=0.0, skipped_words=0.3)
+        default_factory=lambda: DxmlTrainingSettings(
+            epochs=15, learning_rate=3e-3, decay_from=0.0, clip=0.0, skipped_words=0.3
+        )
     )
     """How the network is trained."""
 

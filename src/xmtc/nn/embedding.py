@@ -23,15 +23,15 @@ ALIKE = 0.999
 class EmbeddingSettings(Settings):
     """From a bag of words to a point on the sphere of the label vectors."""
 
-    hidden: Annotated[int, Range(128, 1024, log=True)] = 256
+    hidden: Annotated[int, Range(128, 1024, log=True)] = 512
     """Units of the hidden layer."""
     linear: bool = False
     """Leave the non-linearity of the hidden layer out."""
     skip: Annotated[bool, Choices()] = True
     """Add a linear map of the document to what comes out of the hidden layer."""
-    dropout: Annotated[float, Range(0, 0.6)] = 0.3
+    dropout: Annotated[float, Range(0.2, 0.8)] = 0.6
     """Share of the hidden layer's numbers that are left out in training."""
-    spread: Annotated[float, Range(0.05, 0.5, log=True)] = 0.15
+    spread: Annotated[float, Range(0.05, 0.5, log=True)] = 0.3
     """Standard deviation of the numbers by which a word adds to the hidden layer, as training begins."""
     output_dropout: float = 0.0
     """Share of the embedding's numbers that are left out in training, before it gets its length."""
@@ -90,7 +90,7 @@ class TargetSettings(Settings):
     """Weight of telling the target apart from those of the other documents of a batch."""
     temperature: Annotated[float, Range(0.03, 0.3, log=True)] = 0.15
     """What cosines are divided by where targets are told apart."""
-    decode: Annotated[float, Choices(0.0, 0.03, 0.1, 0.3)] = 0.0
+    decode: Annotated[float, Choices(0.0, 0.03, 0.1, 0.3)] = 0.03
     """Weight of the binary cross-entropy, summed over labels, of labels decoded from embeddings by their own rows."""
     scale: Annotated[float, Range(3, 30, log=True)] = 10.0
     """What cosines are multiplied by, to begin with, where labels are decoded."""
