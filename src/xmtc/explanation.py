@@ -68,7 +68,10 @@ class Explanation:
     score: float
     evidence: tuple[Evidence, ...]
     constant: float = 0.0
-    """What the model starts from before any evidence; with the weights of tokens it adds up to the margin."""
+    """What the model starts from before any evidence; with the weights of tokens it adds up to the margin.
+
+    Of neighbours, what the label's own score adds to theirs.
+    """
     path: tuple[PathStep, ...] = ()
     """The way down the label tree, where the model has one."""
     shares: bool = False

@@ -69,7 +69,7 @@ class TestLosses:
 
     @pytest.mark.parametrize("loss", ["robust", "contrast"])
     def test_documents_without_labels_teach_nothing(self, loss: str) -> None:
-        settings = TargetSettings(**{"robust": 0.0, "contrast": 0.0, loss: 1.0})
+        settings = TargetSettings(**{"robust": 0.0, "contrast": 0.0, "decode": 0.0, loss: 1.0})
         encoded, mask = unit(5, 6), torch.empty(0)
         total, error = head(settings).learn(encoded, mask, LABELS, 16)
         assert torch.isfinite(total)
@@ -217,7 +217,7 @@ class TestVotes:
     def test_the_plain_vote_is_counting(self, planted: tuple[Dataset, Dataset]) -> None:
         """Neighbours by brute force over embeddings that are asked for one by one; equal votes."""
         train, test = planted
-        model = trained(train, neighbours=7, sharpness=0.0)
+        model = trained(train, neighbours=7, sharpness=0.0, direct=0.0)
         train_vectors, vectors = model._queries(train), model._queries(test.slice(0, 12))
         nearest = np.argsort(-(vectors @ train_vectors.T), axis=1, kind="stable")[:, :7]
         assert train.labels is not None
@@ -229,7 +229,7 @@ class TestVotes:
 
     def test_sharper_votes_listen_to_the_nearest(self, planted: tuple[Dataset, Dataset]) -> None:
         train, test = planted
-        model = trained(train, neighbours=5, sharpness=1e6)
+        model = trained(train, neighbours=5, sharpness=1e6, direct=0.0)
         vectors = model._queries(test.slice(0, 9)) @ model._queries(train).T
         assert train.labels is not None
         for row, nearest in enumerate(vectors.argmax(axis=1)):
@@ -238,15 +238,17 @@ class TestVotes:
             assert set(first.labels[0].tolist()) == held
             assert np.allclose(first.scores, 1.0, atol=1e-4)
 
-    def test_shares_of_the_explanation_add_up_to_the_score(self, planted: tuple[Dataset, Dataset]) -> None:
+    @pytest.mark.parametrize("direct", [0.0, 0.5])
+    def test_an_explanation_adds_up_to_the_score(self, planted: tuple[Dataset, Dataset], direct: float) -> None:
         train, test = planted
-        model = trained(train, neighbours=9, sharpness=8.0)
+        model = trained(train, neighbours=9, sharpness=8.0, direct=direct)
         text = str(test.text()[3])
         ((name, score), *_) = model.tag(text)
         found = model.explain(text, name)
         near = [item for item in found.evidence if isinstance(item, NeighbourEvidence)]
         assert len(near) == 9
-        assert sum(item.share for item in near) == pytest.approx(score, abs=1e-5)
+        assert found.constant + sum(item.share for item in near) / (1 + direct) == pytest.approx(score, abs=1e-5)
+        assert (found.constant > 0) == (direct > 0)
         assert all((name in item.labels) == item.holds == (item.share > 0) for item in near)
         assert [item.holds for item in near] == sorted((item.holds for item in near), reverse=True)
         voters = [item.similarity for item in near if item.holds]
@@ -313,7 +315,7 @@ class TestSettings:
         train, test = planted
         published = {
             "encoder": {"skip": False, "dropout": 0.0, "output_dropout": 0.2, "hidden": 32},
-            "head": {"robust": 1.0, "contrast": 0.0, "unit": False},
+            "head": {"robust": 1.0, "contrast": 0.0, "decode": 0.0, "unit": False},
             "vectors": {"whiten": False, "unit": False, "width": 16, "graph": {"weighted": False}},
             "training": {
                 "optimiser": "sgd",
@@ -327,6 +329,7 @@ class TestSettings:
             },
             "search": {"clusters": 2},
             "sharpness": 0.0,
+            "direct": 0.0,
         }
         model = Dxml(**published).fit(train, runtime=Runtime(threads=2, seed=1))
         truth = align_labels(test, model.labels)[0]
@@ -357,7 +360,7 @@ class TestSettings:
             ({"neighbours": 0}, "'neighbours' of dxml must be an integer ≥ 1, or auto"),
             ({"sharpness": -1.0}, "'sharpness' of dxml must be a number ≥ 0, or auto"),
             ({"search.clusters": 4, "search.kind": "faiss"}, "'clusters' of search must be 1"),
-            ({"head.contrast": 0.0}, "'contrast' of head must be above 0"),
+            ({"head.contrast": 0.0, "head.decode": 0.0}, "'contrast' of head must be above 0"),
             ({"training.momentum": 1.0}, "'momentum' of training must be"),
             ({"training.optimiser": "adagrad"}, "'optimiser' of training must be"),
             ({"vectors.width": 0}, "'width' of vectors must be"),

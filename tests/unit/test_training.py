@@ -27,7 +27,6 @@ from xmtc.models.base import Model  # noqa: E402
 from xmtc.models.xml_cnn import XmlCnn  # noqa: E402
 from xmtc.models.xml_rnn import XmlRnn  # noqa: E402
 from xmtc.nn import answers  # noqa: E402
-from xmtc.nn.optimisers import Adam, Clipping  # noqa: E402
 from xmtc.nn.answers import best_labels, candidate_scores  # noqa: E402
 from xmtc.nn.attention import LabelAttention  # noqa: E402
 from xmtc.nn.device import chosen_device, chunk_memory  # noqa: E402
@@ -42,6 +41,7 @@ from xmtc.nn.documents import (  # noqa: E402
 from xmtc.nn.encoders import BiLstm, LstmSettings, PooledLstm, PooledLstmSettings  # noqa: E402
 from xmtc.nn.heads import LinearHead, even_chunk  # noqa: E402
 from xmtc.nn.network import Network  # noqa: E402
+from xmtc.nn.optimisers import Adam, Clipping  # noqa: E402
 from xmtc.nn.training import Trainer, TrainingSettings  # noqa: E402
 from xmtc.progress import Task, silent  # noqa: E402
 from xmtc.runtime import Runtime  # noqa: E402

@@ -379,8 +379,10 @@ def _evidence_table(found: Explanation) -> list[str]:
             ]
             for item in near
         ]
+        own = f'<p class="faint">{found.constant:.4f} of the score is the label\'s own, the rest is the vote.</p>'
         return [
             "<h2>The nearest training documents</h2>",
+            *([own] if found.constant else []),
             *_table(["similarity", "has it", "share of the vote", "document", "text", "labels"], rows),
         ]
     if found.kind == "groups":

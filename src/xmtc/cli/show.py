@@ -200,6 +200,9 @@ def shortened(text: str, width: int) -> str:
     return line if len(line) <= width else line[: width - 1].rstrip() + "…"
 
 
+CONSTANTS = {"tokens": "before any word is read", "neighbours": "by the label's own score, beside the vote"}
+
+
 def explanation(found: Explanation, most: int = 10) -> str:
     """An explanation in words; the view follows the kind of evidence."""
     lines = [f"{shortened(found.label, 90)}   score {found.score:.4f}"]
@@ -212,7 +215,7 @@ def explanation(found: Explanation, most: int = 10) -> str:
     if found.shares and found.evidence:
         lines.append("  shares of attention, which tell where the model looks:")
     if found.constant:
-        lines.append(f"  {found.constant:+8.4f}  (before any word is read)")
+        lines.append(f"  {found.constant:+8.4f}  ({CONSTANTS.get(found.kind, CONSTANTS['tokens'])})")
     for item in found.evidence[:most]:
         lines += _evidence(item)
     more = len(found.evidence) - most

@@ -341,10 +341,15 @@ class Dxml(NeuralModel):
             yield rows, total / len(networks)
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
-        found, cosines = self._index.nearest(self._queries(as_dataset([text])), self._neighbours)
+        queries, direct = self._queries(as_dataset([text])), self.config.direct
+        found, cosines = self._index.nearest(queries, self._neighbours)
         weights = _weights(cosines, self._sharpness)
         evidence = self._voters.evidence(found[0], cosines[0], weights[0], label, self.labels)
-        return Explanation("neighbours", text, self.labels.name(label), score, evidence)
+        own = 0.0
+        if direct:
+            ((_, nearness),) = self._nearness(self._members, queries)
+            own = direct * float(nearness[0, label]) / (1.0 + direct)
+        return Explanation("neighbours", text, self.labels.name(label), score, evidence, constant=own)
 
     def label_vectors(self) -> Array:
         _ = self.labels  # of a model that is trained
