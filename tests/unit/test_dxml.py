@@ -346,9 +346,23 @@ class TestSettings:
         numbers = index.ids(dataset.label_index.keys)
         given = Dataset(fields=dataset.fields, labels=dataset.labels, label_index=index.take(numbers))
         model = trained(given, training__held_out=0)
-        vectors = model.label_vectors()
-        assert vectors.shape == (4, 16)
         assert "parent" in model.facts["label graph"]
+
+    def test_label_vectors_are_near_where_labels_occur_together(self, planted: tuple[Dataset, Dataset]) -> None:
+        """Of each label's most frequent companions, more are among its ten nearest than by chance, by far."""
+        train, _ = planted
+        model = trained(train, members=2, training__epochs=6)
+        vectors = model.label_vectors()
+        assert train.labels is not None
+        assert vectors.shape == (len(model.labels), 32)
+        unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        cosines = unit @ unit.T - 2 * np.eye(len(unit))
+        together = (train.labels.T @ train.labels).toarray()
+        np.fill_diagonal(together, 0)
+        companions = together.argmax(axis=1)[together.max(axis=1) > 0]
+        nearest = np.argsort(-cosines, axis=1)[together.max(axis=1) > 0, :10]
+        found = (nearest == companions[:, None]).any(axis=1).mean()
+        assert found > 10 * 10 / len(unit)
 
     def test_vectors_of_an_untrained_model(self) -> None:
         with pytest.raises(NotFittedError):

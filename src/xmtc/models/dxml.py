@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -161,7 +162,12 @@ class Dxml(NeuralModel):
         return SphereEncoder(self._vectors.shape[1], self.config.encoder)
 
     def _head(self, labels: int, width: int) -> Head:
-        return TargetHead(torch.from_numpy(np.array(self._vectors)), self.config.head)
+        return TargetHead(self._shared, self.config.head)
+
+    def _share(self, vectors: Array) -> None:
+        """Keep label vectors, and one copy of them on the device for all members."""
+        self._vectors = vectors
+        self._shared = torch.from_numpy(np.array(vectors)).to(chosen_device(self.runtime))
 
     @property
     def _frozen(self) -> bool:
@@ -184,7 +190,8 @@ class Dxml(NeuralModel):
         self._reader, numbered = BagReader.fit(
             train, config.text, config.columns, config.most_features, run.runtime, run.progress
         )
-        self._vectors, self._graph_facts = self._label_vectors(train, run)
+        vectors, self._graph_facts = self._label_vectors(train, run)
+        self._share(vectors)
         return numbered
 
     def _label_vectors(self, train: Dataset, run: Run) -> tuple[Array, dict[str, Any]]:
@@ -352,8 +359,18 @@ class Dxml(NeuralModel):
         return Explanation("neighbours", text, self.labels.name(label), score, evidence, constant=own)
 
     def label_vectors(self) -> Array:
-        _ = self.labels  # of a model that is trained
-        return self._vectors
+        """(L, d) where the documents of each label lie, in the mean.
+
+        The vectors that are learnt from are no use here: whitened, they are about as far from each other as can be. A
+        label without documents has nothing but its own.
+        """
+        count, documents = len(self.labels), len(self._voters)
+        ones = np.ones(len(self._voters.labels), dtype=np.float32)
+        held = sp.csr_array((ones, self._voters.labels, self._voters.indptr), shape=(documents, count))
+        vectors: Array = (held.T @ self._embedded).astype(np.float32)
+        bare = np.asarray(held.sum(axis=0)).ravel() == 0
+        vectors[bare] = np.tile(self._vectors[bare], (1, self.config.members))
+        return vectors
 
     # ---- what is kept
 
@@ -374,7 +391,8 @@ class Dxml(NeuralModel):
 
     def _restore(self, state: State) -> None:
         arrays = state.arrays
-        self._vectors, self._embedded = arrays[VECTORS], arrays[EMBEDDINGS]
+        self._share(arrays[VECTORS])
+        self._embedded = arrays[EMBEDDINGS]
         self._voters = Voters.from_state(state)
         width = self.config.members * self._vectors.shape[1]
         if len(self._vectors) != len(self.label_counts):
