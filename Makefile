@@ -10,7 +10,7 @@ demo: $(VENV)/.core
 	$(BIN)/xmtc demo --out xmtc-demo
 
 test: $(VENV)/.dev lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-long: $(VENV)/.dev
 	$(BIN)/python -m pytest -m long

@@ -145,9 +145,7 @@ class TestSizes:
         assert found.shape == (size, 5)
         assert (found[:, 1:] != found[:, :-1]).all()
         assert peak < 200 * size  # bytes: a few numbers for each label of a document and the walks
-        with pytest.raises(
-            ConfigError, match=r"3,599,940,002 pairs of labels, too many for edges=exact. Set edges=impl"
-        ):
+        with pytest.raises(ConfigError, match=r"3,599,940,002 pairs of labels, too many to hold as edges. Use vectors"):
             build_graph(labels, index, GraphSettings(edges="exact"))
 
     def test_a_large_document_may_have_edges(self) -> None:
@@ -250,7 +248,7 @@ class TestHierarchy:
         assert "parents" in str(build_graph(labels, few, GraphSettings(source="hierarchy")))
 
     def test_without_parents(self) -> None:
-        message = "none of 4 labels has a parent. Give a vocabulary with parents, or set source=auto."
+        message = "none of 4 labels has a parent. Give label names with parents (--labels FILE), or use vectors.graph.source=auto."
         with pytest.raises(DataError, match=re.escape(message)):
             build_graph(held([[0, 1]], 4), LabelIndex.numbered(4), GraphSettings(source="hierarchy"))
 

@@ -108,7 +108,8 @@ def build_graph(labels: Csr, index: LabelIndex, settings: GraphSettings, *, thre
     with_parents = int(pc.sum(pc.greater(pc.list_value_length(index.table["parents"]), 0)).as_py() or 0)
     if settings.source == "hierarchy" and not with_parents:
         raise DataError(
-            f"none of {len(index):,} labels has a parent. Give a vocabulary with parents, or set source=auto."
+            f"none of {len(index):,} labels has a parent. Give label names with parents (--labels FILE), or use "
+            "vectors.graph.source=auto."
         )
     if settings.source == "hierarchy" or (settings.source == "auto" and 0 < len(index) <= 2 * with_parents):
         return hierarchy_graph(index)
@@ -119,7 +120,7 @@ def build_graph(labels: Csr, index: LabelIndex, settings: GraphSettings, *, thre
         return document_graph(labels, weighted=settings.weighted)
     if pairs > MOST_PAIRS:
         raise ConfigError(
-            f"the documents hold {pairs:,} pairs of labels, too many for edges=exact. Set edges=implicit."
+            f"the documents hold {pairs:,} pairs of labels, too many to hold as edges. Use vectors.graph.edges=auto."
         )
     return occurrence_graph(labels, weighted=settings.weighted, threads=threads)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
@@ -57,9 +58,9 @@ class DxmlTrainingSettings(TrainingSettings):
     optimiser: Literal["adam", "sgd"] = "adam"
     """Adam, or gradient descent with momentum, as published."""
     momentum: float = 0.9
-    """Share of the last step that a step of gradient descent keeps."""
+    """Share of the last step that a step of gradient descent keeps; Adam has its own."""
     weight_decay: float = 0.0
-    """Share of the weights that a step of gradient descent, at rate 1, takes away."""
+    """Share of the weights that a step of gradient descent, at rate 1, takes away; none with Adam."""
 
     def check(self) -> None:
         super().check()
@@ -138,7 +139,8 @@ class Dxml(NeuralModel):
     """Documents embedded among vectors of their labels, which a graph of labels gives; the nearest ones vote.
 
     DXML. Labels that occur together are near each other in the graph, and so are their vectors; a network embeds a
-    document near to the mean of its labels. Texts and feature matrices alike. A score is a share of the vote.
+    document near to the mean of its labels. Texts and feature matrices alike. A score is a share of the vote, blended
+    with the label's own score where `direct` says so.
     """
 
     name = "dxml"
@@ -227,9 +229,9 @@ class Dxml(NeuralModel):
 
     def _judged(self, network: Network, material: Material) -> float:
         """nDCG@5 of the votes for the watched documents, of the documents that are learnt from."""
-        return max(self._tried([network], material).values())
+        return max(self._tried([network], material, clusters=1).values())
 
-    def _tried(self, networks: list[Network], material: Material) -> dict[tuple[int, float], float]:
+    def _tried(self, networks: list[Network], material: Material, clusters: int) -> dict[tuple[int, float], float]:
         """nDCG@5 on the watched documents for every number of neighbours and sharpness that may be chosen."""
         config = self.config
         counts = NEIGHBOURS if config.neighbours == "auto" else (config.neighbours,)
@@ -238,17 +240,28 @@ class Dxml(NeuralModel):
         seen, truth = material.watched
         labels = truth.shape[1]
         queries = embeddings(networks, seen)
-        index = VectorIndex(embeddings(networks, material.documents), threads=self.runtime.threads)
+        vectors = embeddings(networks, material.documents)
+        index = VectorIndex(vectors, threads=self.runtime.threads, partition=self._divided(vectors, clusters))
         found, cosines = index.nearest(queries, max(counts))
         indptr, held = material.labels.indptr.astype(np.int64), material.labels.indices.astype(np.int32)
+        places = min(5, labels)
+
+        def ballots(count: int, sharpness: float) -> Ballots:
+            weights = _weights(cosines[:, :count], sharpness)
+            return vote(np.ascontiguousarray(found[:, :count]), weights, indptr, held, labels)
+
+        own = self._own(networks, ballots(max(counts), 0.0), queries, places, None) if config.direct else None
         scores = {}
-        for count in counts:
-            for sharpness in sharpnesses:
-                weights = _weights(cosines[:, :count], sharpness)
-                ballots = vote(np.ascontiguousarray(found[:, :count]), weights, indptr, held, labels)
-                ranked, _ = self._ranking(networks, ballots, queries, min(5, labels), None)
-                scores[count, sharpness] = ndcg(ranked, truth, 5)
+        for pair in itertools.product(counts, sharpnesses):
+            cast = ballots(*pair)
+            ranked, _ = best_of_rows(*(cast if own is None else self._blended(cast, own)), places)
+            scores[pair] = ndcg(ranked, truth, 5)
         return scores
+
+    def _divided(self, vectors: Array, clusters: int) -> Partition | None:
+        if clusters == 1:
+            return None
+        return Partition.fit(vectors, clusters, seed=self.runtime.seed, threads=self.runtime.threads)
 
     def _conclude(self, numbered: Numbered, material: Material, run: Run) -> None:
         """Settle what is left to 'auto', and embed all training documents."""
@@ -259,18 +272,15 @@ class Dxml(NeuralModel):
         )
         with cpu_threads(runtime.threads), memory_told(self.less_memory):
             if material.watched is not None:
-                tried = self._tried(self._members, material)
-                chosen = max(tried, key=lambda pair: tried[pair])
+                tried, usual = self._tried(self._members, material, config.search.clusters), chosen
+                chosen = max(tried, key=lambda pair: (tried[pair], pair == usual))
                 self.facts["nDCG@5 held out"] = round(tried[chosen], 4)
+                for name, value in zip(("neighbours", "sharpness"), chosen, strict=True):
+                    if getattr(config, name) == "auto":
+                        self.facts[name] = value
             self._neighbours, self._sharpness = int(chosen[0]), float(chosen[1])
-            for name, value in zip(("neighbours", "sharpness"), chosen, strict=True):
-                if getattr(config, name) == "auto":
-                    self.facts[name] = value
             self._embedded = embeddings(self._members, Documents(numbered, None, chosen_device(runtime)))
-            self._partition = None
-            if config.search.clusters > 1:
-                count = config.search.clusters
-                self._partition = Partition.fit(self._embedded, count, seed=runtime.seed, threads=runtime.threads)
+            self._partition = self._divided(self._embedded, config.search.clusters)
         self._index = self._made_index()
 
     def _made_index(self) -> VectorIndex:
@@ -288,7 +298,7 @@ class Dxml(NeuralModel):
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
         queries = self._queries(batch)
-        return self._ranking(self._members, self._votes(queries), queries, k, allowed)
+        return self._ranking(self._votes(queries), queries, k, allowed)
 
     def _score(self, batch: Dataset, candidates: Labels) -> Scores:
         queries = self._queries(batch)
@@ -311,28 +321,41 @@ class Dxml(NeuralModel):
         found, cosines = self._index.nearest(queries, self._neighbours)
         return self._voters.ballots(found, _weights(cosines, self._sharpness), len(self.label_counts))
 
-    def _ranking(
-        self, networks: list[Network], ballots: Ballots, queries: Array, k: int, allowed: Mask | None
-    ) -> tuple[Labels, Scores]:
-        """(n, k) labels and scores, best first: the vote, or that and the labels' own nearness."""
-        if not self.config.direct:
-            return best_of_rows(*(ballots if allowed is None else only_allowed(*ballots, allowed)), k)
-        found, given = np.empty((len(queries), k), dtype=np.int64), np.empty((len(queries), k), dtype=np.float32)
-        indptr, labels, votes = ballots
+    def _ranking(self, ballots: Ballots, queries: Array, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
+        """(n, k) labels and scores, best first: the vote, or that and the labels' own scores."""
+        ballots = ballots if allowed is None else only_allowed(*ballots, allowed)
+        if self.config.direct:
+            ballots = self._blended(ballots, self._own(self._members, ballots, queries, k, allowed))
+        return best_of_rows(*ballots, k)
+
+    def _own(self, networks: list[Network], ballots: Ballots, queries: Array, k: int, allowed: Mask | None) -> Ballots:
+        """CSR: labels' own scores, of those voted for and of the k best; no other can be among the best k of both."""
+        indptr, voted, _ = ballots
+        count = len(self.label_counts)
+        keys, scores = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.float32)]
         for rows, nearness in self._nearness(networks, queries):
-            part = slice(indptr[rows.start], indptr[rows.stop])
-            of = np.repeat(np.arange(len(nearness)), np.diff(indptr[rows.start : rows.stop + 1]))
-            places = torch.from_numpy(of * nearness.shape[1] + labels[part]).to(nearness.device)
-            voted = torch.from_numpy(votes[part]).to(nearness.device)
-            scores = nearness.mul_(self.config.direct)
-            scores.view(-1).index_add_(0, places, voted)
-            scores /= 1.0 + self.config.direct
             if allowed is not None:
-                scores.masked_fill_(torch.from_numpy(~allowed).to(scores.device), -torch.inf)
-            numbers = torch.arange(scores.shape[1], device=scores.device).expand(scores.shape)
-            best = sortable(scores, numbers).topk(k, dim=1).indices
-            found[rows], given[rows] = best.cpu().numpy(), scores.gather(1, best).cpu().numpy()
-        return found, given
+                nearness.masked_fill_(torch.from_numpy(~allowed).to(nearness.device), -torch.inf)
+            numbers = torch.arange(count, device=nearness.device).expand(nearness.shape)
+            best = sortable(nearness, numbers).topk(min(k, count), dim=1).indices.cpu().numpy()
+            starts = np.arange(len(nearness)) * count
+            held = voted[indptr[rows.start] : indptr[rows.stop]]
+            of = np.repeat(starts, np.diff(indptr[rows.start : rows.stop + 1]))
+            places = np.unique(np.concatenate([of + held, (starts[:, None] + best).ravel()]))
+            own = nearness.flatten()[torch.from_numpy(places).to(nearness.device)].cpu().numpy()
+            keys.append((places + rows.start * count)[own >= 0])
+            scores.append(own[own >= 0])
+        found = np.concatenate(keys)
+        ends = np.searchsorted(found, np.arange(len(queries) + 1) * count)
+        return ends, (found % count).astype(np.int32), np.concatenate(scores)
+
+    def _blended(self, ballots: Ballots, own: Ballots) -> Ballots:
+        """Votes and own scores together, for the labels of the latter, which are all of the former's and more."""
+        count, weight = len(self.label_counts), np.float32(self.config.direct)
+        scores = own[2] * weight
+        places = np.searchsorted(_keys(own, count), _keys(ballots, count))
+        scores[places] += ballots[2]
+        return own[0], own[1], scores / (1 + weight)
 
     def _nearness(self, networks: list[Network], queries: Array) -> Iterator[tuple[slice, Tensor]]:
         """Some documents at a time, and (b, L) the scores of labels by themselves, in the mean of all members."""
@@ -402,6 +425,8 @@ class Dxml(NeuralModel):
             raise ValueError(f"embeddings of {shape} and not {len(self._voters)} × {width}")
         super()._restore(state)
         self._neighbours, self._sharpness = int(state.values["neighbours"]), float(state.values["sharpness"])
+        if self._neighbours < 1:
+            raise ValueError(f"{self._neighbours} neighbours")
         self._partition = Partition(arrays[CENTRES], arrays[CLUSTERS]) if CENTRES in arrays else None
         self._index = self._made_index()
 
@@ -410,3 +435,8 @@ def _weights(cosines: Array, sharpness: float) -> Array:
     """(n, m) weights of neighbours, nearest first; the nearest weighs 1."""
     weights: Array = np.exp(np.float32(sharpness) * (cosines - cosines[:, :1]))
     return weights
+
+
+def _keys(rows: Ballots, count: int) -> NDArray[np.int64]:
+    """One number for each entry of CSR rows, ascending as rows and labels do."""
+    return np.repeat(np.arange(len(rows[0]) - 1) * count, np.diff(rows[0])) + rows[1]

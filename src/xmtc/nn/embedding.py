@@ -86,7 +86,7 @@ class TargetSettings(Settings):
 
     robust: Annotated[float, Choices(0.0, 1.0)] = 0.0
     """Weight of the robust distance (smooth L1) from an embedding to its target, the mean of its labels' vectors."""
-    contrast: Annotated[float, Choices(0.0, 1.0)] = 1.0
+    contrast: Annotated[float, Choices(0.3, 1.0)] = 1.0
     """Weight of telling the target apart from those of the other documents of a batch."""
     temperature: Annotated[float, Range(0.03, 0.3, log=True)] = 0.15
     """What cosines are divided by where targets are told apart."""

@@ -13,7 +13,7 @@ Measured: 49 seconds of a processor for the above, 42 of them in the matrix prod
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

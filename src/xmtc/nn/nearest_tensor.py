@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 QUERIES, ROWS = 4096, 1 << 15
-"""A block: 512 MiB of products, a gigabyte of keys."""
+"""A block: 512 MiB of products, and some gigabytes of keys while the best are chosen."""
 AGAIN = 256
 """Queries whose products are computed again at once."""
 EXTRA = 16

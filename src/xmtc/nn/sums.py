@@ -1,4 +1,4 @@
-"""Gradients of weighed sums of rows, added to the rows, without anything between that is as large as all words.
+"""Gradients of weighed sums of rows, added to the rows; on CPUs without anything between that is as large as all words.
 
 A batch costs one multiplication and addition for each word and column. Words are taken in the order of their numbers,
 so that a row is fetched once and the documents' gradients, which are few, stay in the cache. Threads share the columns,
