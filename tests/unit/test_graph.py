@@ -248,7 +248,7 @@ class TestHierarchy:
         assert "parents" in str(build_graph(labels, few, GraphSettings(source="hierarchy")))
 
     def test_without_parents(self) -> None:
-        message = "none of 4 labels has a parent. Give label names with parents (--labels FILE), or use vectors.graph.source=auto."
+        message = "none of 4 labels has a parent. Give label names with parents (--labels FILE), or use"
         with pytest.raises(DataError, match=re.escape(message)):
             build_graph(held([[0, 1]], 4), LabelIndex.numbered(4), GraphSettings(source="hierarchy"))
 
