@@ -32,6 +32,7 @@ from xmtc.labels import ranks
 from xmtc.labels.ranks import nth_largest
 from xmtc.nn.device import cpu_threads
 from xmtc.nn.nearest_tensor import search_tensor
+from xmtc.parallel import run_parallel
 
 if TYPE_CHECKING:
     from xmtc.nn.partition import Partition
@@ -42,6 +43,8 @@ RUN = 64
 """Products that are passed over at once where none of them is among the best."""
 EXTRA = 16
 """Rows beyond the asked number that FAISS is asked for, as their products are computed again."""
+PART = 256
+"""Queries that a thread takes at once where the search is FAISS's."""
 FEW = 4096
 """So few rows are searched exactly whatever was asked."""
 PROBES = 44
@@ -319,15 +322,24 @@ class _InvertedLists:
         self._centres = VectorIndex(index.quantizer.reconstruct_n(0, count), threads=threads)
 
     def search(self, queries: Array, probes: int, barred: Numbers, found: Numbers, products: Array) -> None:
-        """Which lists to look into is decided here: FAISS would do so by how many queries there are at once."""
+        """Which lists to look into is decided here: FAISS would do so by how many queries there are at once.
+
+        Of lists that are given, FAISS looks through those of one query after the other: threads are ours.
+        """
         self._index.nprobe = min(probes, len(self._centres))
         for first in range(0, len(queries), QUERIES):
-            mine = slice(first, first + QUERIES)
-            lists, near = self._centres.nearest(queries[mine], self._index.nprobe)
-            with _faiss_threads(self.threads):
-                _, rough = self._index.search_preassigned(queries[mine], found.shape[1] + EXTRA, lists, near)
-            candidates = np.sort(rough, axis=1).astype(np.int32)
-            _rank(self._vectors, queries[mine], candidates, barred[mine], found[mine], products[mine])
+            last = min(first + QUERIES, len(queries))
+            lists, near = self._centres.nearest(queries[first:last], self._index.nprobe)
+
+            def part(low: int, first: int = first, last: int = last, lists: Any = lists, near: Any = near) -> None:
+                mine, of = slice(low, min(low + PART, last)), slice(low - first, min(low + PART, last) - first)
+                given = lists[of], near[of]
+                _, rough = self._index.search_preassigned(queries[mine], found.shape[1] + EXTRA, *given)
+                candidates = np.sort(rough, axis=1).astype(np.int32)
+                _rank(self._vectors, queries[mine], candidates, barred[mine], found[mine], products[mine])
+
+            for _ in run_parallel(part, range(first, last, PART), self.threads):
+                pass
 
 
 @contextmanager
