@@ -156,7 +156,7 @@ def votes(model: Dxml, documents: Dataset) -> dict[str, list[float]]:
     truth = align_labels(documents, model.labels)[0]
     queries = model._queries(documents)
     found, cosines = model._index.nearest(queries, max(COUNTS))
-    voters, members = model._voters, model._members
+    voters = model.set_params(direct=0.0)._voters
     labels, scores = len(model.labels), {}
 
     def ballots(count: int, sharpness: float) -> Any:
@@ -165,7 +165,7 @@ def votes(model: Dxml, documents: Dataset) -> dict[str, list[float]]:
 
     for count in COUNTS:
         for sharpness in (0.0, *SHARPNESSES):
-            ranked, _ = model._ranking(members, ballots(count, sharpness), queries, 5, None)
+            ranked, _ = model._ranking(ballots(count, sharpness), queries, 5, None)
             scores[f"{count} {sharpness:g} 0"] = measured(ranked, truth)
     top = sorted(scores, key=lambda name: -scores[name][3])[:BLENDED]
     for name in top:
@@ -173,9 +173,8 @@ def votes(model: Dxml, documents: Dataset) -> dict[str, list[float]]:
         cast = ballots(int(count), float(sharpness))
         for direct in DIRECT:
             model.set_params(direct=direct)
-            scores[f"{count} {sharpness} {direct:g}"] = measured(
-                model._ranking(members, cast, queries, 5, None)[0], truth
-            )
+            ranked, _ = model._ranking(cast, queries, 5, None)
+            scores[f"{count} {sharpness} {direct:g}"] = measured(ranked, truth)
         model.set_params(direct=0.0)
     return scores
 

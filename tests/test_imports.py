@@ -22,7 +22,7 @@ TIERS = [
     {"data", "text", "labels", "metrics", "decisions"},
     {"linear", "nn", "evaluation", "conversion", "pictures"},
     {"models"},
-    {"bulk", "restrict"},
+    {"bulk", "labelspace", "restrict"},
     {"workflows"},
     {"experiments"},
     {"cli", "server"},

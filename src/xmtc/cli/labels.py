@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from xmtc.cli.common import ModelFolder, Threads, check_writable, clean, make_runtime, say, tell
 from xmtc.errors import ConfigError, DataError, shown
-
-if TYPE_CHECKING:
-    from xmtc.models.base import Model
-    from xmtc.pictures.label_map import LabelMap
-    from xmtc.progress import Progress
-
-NEAR = 5
-"""Labels near to each that a map tells."""
 
 app = typer.Typer(
     name="labels",
@@ -44,6 +36,7 @@ def neighbours(
     """List the labels whose vectors are closest to one's."""
     from xmtc import load
     from xmtc.cli.show import shortened, table
+    from xmtc.labelspace import nearest_labels
 
     if k < 1:
         raise ConfigError(f"'k' must be an integer ≥ 1. Got {k}.")
@@ -82,6 +75,7 @@ def draw_map(
     from xmtc import load
     from xmtc.cli.progress import terminal_progress
     from xmtc.files import replace_file
+    from xmtc.labelspace import label_map
     from xmtc.pictures.label_map import page
 
     place = Path(f"{folder.resolve().name}-labels.html") if out is None else out
@@ -101,58 +95,6 @@ def draw_map(
     say(f"{place}: a map of {_several(len(found.names), 'label')}, {len(written) / 1e6:.2f} MB")
     if found.left_out:
         tell(f"{_several(found.left_out, 'rarer label')} left out: --most N draws more, in a time that grows with N²")
-
-
-def nearest_labels(model: Model, label: str, k: int) -> tuple[dict[str, object], list[dict[str, object]]]:
-    """A label that a person means, and the k whose vectors are closest: key, name, training documents, similarity."""
-    from xmtc.linear.layout import close_to
-
-    vectors, number = model.label_vectors(), model.labels.find(label)
-    if not vectors[number].any():
-        raise DataError(
-            f"label '{shown(model.labels.name(number))}' has a vector of zeros, close to none. Ask another."
-        )
-    best, cosines = close_to(vectors, number, k)
-    counted = model.counted()
-
-    def told(each: int) -> dict[str, object]:
-        documents = None if counted is None else int(counted[0][each])
-        return {"key": model.labels.key(each), "name": model.labels.name(each), "documents": documents}
-
-    pairs = zip(best.tolist(), cosines.tolist(), strict=True)
-    return told(number), [{**told(each), "similarity": round(cosine, 6)} for each, cosine in pairs]
-
-
-def label_map(model: Model, title: str, most: int, progress: Progress) -> LabelMap:
-    """The most frequent labels of a model, placed by their vectors."""
-    import numpy as np
-
-    from xmtc.linear.layout import NEIGHBOURS, layout, nearest, regions
-    from xmtc.pictures.label_map import REGIONS, LabelMap
-
-    vectors, counted = model.label_vectors(), model.counted()
-    counts = None if counted is None else np.asarray(counted[0])
-    total = len(model.labels)
-    often = np.arange(total) if counts is None else np.argsort(-counts, kind="stable")
-    drawn = np.sort(often[:most])
-    rows = np.asarray(vectors[drawn], dtype=np.float32)
-    seed, threads = model.runtime.seed, model.runtime.threads
-    near = nearest(rows, NEIGHBOURS, threads=threads, progress=progress)
-    places = layout(rows, seed=seed, threads=threads, progress=progress, near=near)
-    found, told = np.full(len(rows), -1, dtype=np.int64), rows.any(axis=1)
-    found[told] = regions(places[told], REGIONS, seed=seed)
-    return LabelMap(
-        title=f"Labels of {title}",
-        model=model.name,
-        names=model.labels.strings("name", drawn),
-        keys=model.labels.strings("key", drawn),
-        documents=None if counts is None else counts[drawn],
-        places=places,
-        regions=found,
-        near=near[0][:, :NEAR],
-        cosines=near[1][:, :NEAR],
-        left_out=total - len(drawn),
-    )
 
 
 def _several(count: object, thing: str) -> str:

@@ -1,4 +1,5 @@
-"""The n-th largest of many values, for kernels: numba's own selection takes ten times as long to compile."""
+"""The best of many values, for kernels: the n-th largest, as numba's own selection takes ten times as long to compile,
+and a row of the best few that grows."""
 
 from __future__ import annotations
 
@@ -31,3 +32,19 @@ def nth_largest(values: Any, rank: Any) -> Any:
         else:
             break
     return scratch[target]
+
+
+@inlined
+def insert(found: Any, scores: Any, held: int, number: int, score: float) -> int:
+    """Put a number among the best of a row, which holds so many; of equal scores the one that came first stays ahead."""
+    most = len(found)
+    if held == most and score <= scores[most - 1]:
+        return held
+    at = held if held < most else most - 1
+    while at > 0 and scores[at - 1] < score:
+        scores[at] = scores[at - 1]
+        found[at] = found[at - 1]
+        at -= 1
+    scores[at] = score
+    found[at] = number
+    return min(held + 1, most)

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.jit import inlined, kernel
+from xmtc.labels import ranks
+from xmtc.labels.ranks import insert
 from xmtc.parallel import run_parallel
 from xmtc.progress import Progress, silent
 
@@ -81,24 +83,14 @@ def nearest(vectors: NDArray[Any], k: int, *, threads: int = 1, progress: Progre
     return found, cosines
 
 
-@kernel(outputs=("found", "cosines"))
+@kernel(outputs=("found", "cosines"), uses=(ranks,))
 def _best_others(products: Any, first: int, found: Any, cosines: Any) -> None:
     """The best of each row but itself, `first` being the number of the first row; of equals those that come first."""
-    k = found.shape[1]
     for row in range(products.shape[0]):
         held = 0
         for label in range(products.shape[1]):
-            value = products[row, label]
-            if label == first + row or (held == k and value <= cosines[row, k - 1]):
-                continue
-            at = held if held < k else k - 1
-            while at > 0 and cosines[row, at - 1] < value:
-                cosines[row, at] = cosines[row, at - 1]
-                found[row, at] = found[row, at - 1]
-                at -= 1
-            cosines[row, at] = value
-            found[row, at] = label
-            held = min(held + 1, k)
+            if label != first + row:
+                held = insert(found[row], cosines[row], held, label, products[row, label])
 
 
 def layout(

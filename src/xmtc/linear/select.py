@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc.jit import inlined, kernel
+from xmtc.jit import kernel
+from xmtc.labels import ranks
+from xmtc.labels.ranks import insert
 
 
-@inlined
-def _insert(found: Any, given: Any, held: int, label: int, score: float) -> int:
-    """Put a label among the best of a row; of equal scores the one that came first stays ahead."""
-    k = len(found)
-    if held == k and score <= given[k - 1]:
-        return held
-    at = held if held < k else k - 1
-    while at > 0 and given[at - 1] < score:
-        given[at] = given[at - 1]
-        found[at] = found[at - 1]
-        at -= 1
-    given[at] = score
-    found[at] = label
-    return min(held + 1, k)
-
-
-@kernel()
+@kernel(uses=(ranks,))
 def best_of_rows(
     indptr: NDArray[np.int64], labels: NDArray[np.int32], scores: NDArray[np.float32], k: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -36,7 +20,7 @@ def best_of_rows(
     for row in range(len(indptr) - 1):
         held = 0
         for i in range(indptr[row], indptr[row + 1]):
-            held = _insert(found[row], given[row], held, labels[i], scores[i])
+            held = insert(found[row], given[row], held, labels[i], scores[i])
     return found, given
 
 

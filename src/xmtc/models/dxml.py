@@ -34,6 +34,7 @@ from xmtc.nn.nearest import PROBES, VectorIndex
 from xmtc.nn.network import Network
 from xmtc.nn.optimisers import Momentum, Optimiser
 from xmtc.nn.partition import Partition
+from xmtc.nn.tensors import read_tensor
 from xmtc.nn.training import TrainingSettings
 from xmtc.store import State
 from xmtc.text.bags import BagReader, Numbered, Weighing
@@ -169,7 +170,7 @@ class Dxml(NeuralModel):
     def _share(self, vectors: Array) -> None:
         """Keep label vectors, and one copy of them on the device for all members."""
         self._vectors = vectors
-        self._shared = torch.from_numpy(np.array(vectors)).to(chosen_device(self.runtime))
+        self._shared = read_tensor(vectors).to(chosen_device(self.runtime))
 
     @property
     def _frozen(self) -> bool:
@@ -285,7 +286,7 @@ class Dxml(NeuralModel):
 
     def _made_index(self) -> VectorIndex:
         device, search = chosen_device(self.runtime), self.config.search
-        vectors = torch.from_numpy(self._embedded).to(device) if device.type == "cuda" else self._embedded
+        vectors = read_tensor(self._embedded).to(device) if device.type == "cuda" else self._embedded
         return VectorIndex(
             vectors,
             threads=self.runtime.threads,

@@ -29,7 +29,7 @@ from torch import Tensor
 from xmtc.errors import ConfigError, MissingExtraError
 from xmtc.jit import inlined, kernel
 from xmtc.labels import ranks
-from xmtc.labels.ranks import nth_largest
+from xmtc.labels.ranks import insert, nth_largest
 from xmtc.nn.device import cpu_threads
 from xmtc.nn.nearest_tensor import search_tensor
 from xmtc.parallel import run_parallel
@@ -221,22 +221,6 @@ def _exact(one: Any, other: Any) -> Any:
     return np.float32(total)
 
 
-@inlined
-def _insert(found: Any, products: Any, held: int, number: int, product: float) -> int:
-    """Put a row among the best; of equal products the one that came first stays ahead."""
-    count = len(found)
-    if held == count and product <= products[count - 1]:
-        return held
-    at = held if held < count else count - 1
-    while at > 0 and products[at - 1] < product:
-        products[at] = products[at - 1]
-        found[at] = found[at - 1]
-        at -= 1
-    products[at] = product
-    found[at] = number
-    return min(held + 1, count)
-
-
 @kernel(outputs=("found", "products"), uses=(ranks,))
 def _keep_best(
     block: Array,  # (n, r) rough products
@@ -269,12 +253,12 @@ def _keep_best(
             for i in range(start, stop):
                 if block[query, i] >= bar and numbers[i] != barred[query]:
                     product = _exact(queries[query], rows[i])
-                    held = _insert(found[query], products[query], held, numbers[i], product)
+                    held = insert(found[query], products[query], held, numbers[i], product)
                     if held == count:
                         bar = np.float32(products[query, count - 1] - slack[query])
 
 
-@kernel(outputs=("found", "products"))
+@kernel(outputs=("found", "products"), uses=(ranks,))
 def _rank(
     vectors: Array,  # (N, d)
     queries: Array,  # (n, d)
@@ -290,7 +274,7 @@ def _rank(
             number = candidates[query, i]
             if number >= 0 and number != barred[query]:
                 product = _exact(queries[query], vectors[number])
-                held = _insert(found[query], products[query], held, number, product)
+                held = insert(found[query], products[query], held, number, product)
 
 
 # ---- through FAISS
