@@ -36,7 +36,7 @@ def nth_largest(values: Any, rank: Any) -> Any:
 
 @inlined
 def insert(found: Any, scores: Any, held: int, number: int, score: float) -> int:
-    """Put a number among the best of a row, which holds so many; of equal scores the one that came first stays ahead."""
+    """Put a number among the best of a row that holds so many; of equal scores the one that came first stays ahead."""
     most = len(found)
     if held == most and score <= scores[most - 1]:
         return held
