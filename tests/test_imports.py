@@ -61,6 +61,9 @@ BASES = (
     "xmtc.models.linear_tree",
     "xmtc.models.members",
     "xmtc.models.neural",
+    "xmtc.models.relabelling",
+    "xmtc.models.replay",
+    "xmtc.models.updates",
     "xmtc.models.voting",
 )
 """What models may share; they never import each other."""

@@ -282,6 +282,18 @@ class Dataset:
             yield self.slice(start, start + size)
 
 
+def stacked(parts: Sequence[Dataset]) -> Dataset:
+    """Documents of several data sets with the same labels, one after the other; fields of text become one text."""
+    first = parts[0]
+    fields = {}
+    if first.has_text:
+        fields = {"text": pa.chunked_array([chunk for part in parts for chunk in part.text().chunks], pa.string())}
+    features = None if first.has_text else sp.vstack([part.features for part in parts], format="csr")
+    ids = pa.chunked_array([pa.array(part.document_ids(), pa.string()) for part in parts])
+    labels = None if first.labels is None else sp.vstack([part.labels for part in parts], format="csr")
+    return Dataset(fields, features, labels, first.label_index, ids)
+
+
 def align_labels(dataset: Dataset, index: LabelIndex) -> tuple[Csr, list[str]]:
     """A dataset's labels under a model's numbers; labels the model does not know follow in columns of their own."""
     assert dataset.labels is not None

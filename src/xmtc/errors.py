@@ -30,6 +30,10 @@ class ModelFormatError(XmtcError, ValueError):
     """A folder that is not a model folder, or one that was damaged."""
 
 
+class RefusedError(XmtcError, RuntimeError):
+    """Work that was done and not kept, because it would make things worse."""
+
+
 class UnsupportedError(XmtcError, TypeError):
     """A thing this model cannot do, such as explaining or reading text."""
 

@@ -28,6 +28,7 @@ MODELS = {
     "consensus": Entry("xmtc.models.consensus:Consensus", preference=-1),
     "dxml": Entry("xmtc.models.dxml:Dxml", preference=7, extra="torch"),
     "knn": Entry("xmtc.models.knn:Knn", preference=20),
+    "leml": Entry("xmtc.models.leml:Leml", preference=2),
     "one_vs_all": Entry("xmtc.models.one_vs_all:OneVsAll", preference=30),
     "parabel": Entry("xmtc.models.parabel:Parabel", preference=40),
     "popularity": Entry("xmtc.models.popularity:Popularity", preference=0),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,14 @@ class Decisions:
     def probabilities(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
         """Scores as they are given to users; pads stay."""
         return scores if self.calibration is None else self.calibration.apply(scores)
+
+    def relabelled(self, kept_labels: NDArray[np.int64], labels: int) -> Decisions:
+        """The same for a model whose first labels are these of before; others have no thresholds of their own."""
+        if self.thresholds is None or self.thresholds.by_label is None:
+            return self
+        by_label = np.full(labels, self.thresholds.value, dtype=np.float32)
+        by_label[: len(kept_labels)] = self.thresholds.by_label[kept_labels]
+        return replace(self, thresholds=replace(self.thresholds, by_label=by_label))
 
     def state(self) -> State:
         """What to keep."""

@@ -39,6 +39,17 @@ class InvertedIndex(NamedTuple):
             int(rows.shape[0]),
         )
 
+    def grown(self, rows: Csr) -> InvertedIndex:
+        """These documents and more of them, whose rows may have further features."""
+        more = InvertedIndex.build(rows)
+        counts = np.zeros(len(more.indptr) - 1, dtype=np.int64)
+        counts[: len(self.indptr) - 1] = np.diff(self.indptr)
+        indptr = np.concatenate([[0], np.cumsum(counts + np.diff(more.indptr))])
+        documents, values = np.empty(indptr[-1], dtype=np.int32), np.empty(indptr[-1], dtype=np.float32)
+        _put(self.indptr, self.documents, self.values, 0, indptr[:-1], documents, values)
+        _put(more.indptr, more.documents, more.values, self.size, indptr[:-1] + counts, documents, values)
+        return InvertedIndex(indptr, documents, values, self.size + more.size)
+
     def nearest(self, queries: Csr, count: int, threads: int = 1) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """(n, count) documents with the largest inner products and these; −1 and 0 where fewer have any.
 
@@ -102,6 +113,25 @@ def _sink(score: Any, document: Any, held: int) -> None:
             break
         _swap(score, document, child, at)
         at = child
+
+
+@kernel(outputs=("to_documents", "to_values"))
+def _put(
+    indptr: NDArray[np.int64],
+    documents: NDArray[np.int32],
+    values: NDArray[np.float32],
+    first: int,
+    places: NDArray[np.int64],
+    to_documents: NDArray[np.int32],
+    to_values: NDArray[np.float32],
+) -> None:
+    """Write the postings of each feature from its place on; documents count from `first`."""
+    for feature in range(len(indptr) - 1):
+        at = places[feature]
+        for i in range(indptr[feature], indptr[feature + 1]):
+            to_documents[at] = documents[i] + first
+            to_values[at] = values[i]
+            at += 1
 
 
 @kernel(outputs=("found", "products"))

@@ -1,4 +1,4 @@
-"""The contract every model keeps: fit, predict, score, explain, save and load, written once.
+"""The contract every model keeps: fit, update, predict, score, explain, save and load, written once.
 
 A system writes `_fit`, `_predict`, `_score` and hands its state over as arrays and JSON; it opens no file.
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import pyarrow as pa
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
@@ -33,6 +34,8 @@ from xmtc.errors import (
 from xmtc.explanation import Explanation, PathStep
 from xmtc.models import choices
 from xmtc.models.choices import Choice, allowed_labels, candidate_labels
+from xmtc.models.replay import replay_state, restored_replay, sample
+from xmtc.models.updates import MARGIN, Change, Request, carry_out
 from xmtc.progress import Progress, silent
 from xmtc.registry import model_class
 from xmtc.runtime import Runtime
@@ -48,6 +51,8 @@ PLACES = 5
 """Labels of each document where nobody says how many."""
 DECISIONS = "decisions"
 """The part of a model folder that says how scores are read."""
+REPLAY = "replay"
+"""The part of a model folder that holds documents to be seen again in updates."""
 BATCH = 16_384
 """Documents predicted at once; the answer does not depend on it."""
 LABELS_SHOWN = 3
@@ -81,7 +86,9 @@ class Model(ABC):
         self.training: dict[str, Any] = {}
         self.facts: dict[str, Any] = {}  # what training found out by itself, kept with the model
         self.decisions = Decisions()  # how scores are read
+        self.history: list[dict[str, Any]] = []  # of updates
         self._labels: LabelIndex | None = None
+        self._replay: State | Dataset | None = None  # documents to be seen again, as they are kept or read
 
     def __repr__(self) -> str:
         default, values = config.to_mapping(self.Config()), config.to_mapping(self.config)
@@ -113,6 +120,13 @@ class Model(ABC):
     @abstractmethod
     def _restore(self, state: State) -> None:
         """Take up what was kept; arrays are mapped from the file and must not be written to."""
+
+    def _update(self, change: Change, run: Run) -> None:
+        """Learn from what is new; labels and their counts are those of afterwards already.
+
+        What the model holds is another's, too: it is replaced and never changed.
+        """
+        raise UnsupportedError(f"{self.name} cannot be updated.")
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         raise UnsupportedError(f"{self.name} cannot explain its answers.")
@@ -165,7 +179,7 @@ class Model(ABC):
             raise DataError("training needs labels. Give one list of labels a document.")
         if train.labels.nnz == 0:
             raise DataError("no document has a label. Check the label field.")
-        self._labels, self.decisions = None, Decisions()
+        self._labels, self.decisions, self.history = None, Decisions(), []
         self.runtime = runtime or Runtime()
         self.label_counts = np.bincount(train.labels.indices, minlength=train.labels.shape[1]).astype(np.int64)
         checked_valid = None if valid is None else self._valid(valid, train.label_index)
@@ -180,7 +194,107 @@ class Model(ABC):
             **({} if train.features is None or train.has_text else {"features": int(train.features.shape[1])}),
             **({"found": self.facts} if self.facts else {}),
         }
+        self.remember(sample(train, self.kept_for_replay, self.runtime.seed))
         return self
+
+    def update(
+        self,
+        documents: Any = None,
+        labels: Any = None,
+        *,
+        valid: Any = None,
+        replay: Any = None,
+        retire: Iterable[str] = (),
+        merge: Mapping[str, str] | None = None,
+        margin: float = MARGIN,
+        force: bool = False,
+        runtime: Runtime | None = None,
+        progress: Progress = silent,
+        workspace: Workspace | None = None,
+    ) -> Self:
+        """Learn from new documents, which may bring new labels, without learning the old ones all over again.
+
+        Labels in `retire` go, those that `merge` names become another, both by key. `replay` are documents that were
+        learnt from before; where none are given, those that the model keeps (`keep_replay`). An update is judged by
+        nDCG@5 on `valid`, or on new documents that are held out: where it falls by more than `margin`, the update is
+        refused and the model stays as it is, unless `force` says otherwise.
+        """
+        if "update" not in self.can:
+            able = "Models that can are marked 'update' in: xmtc models"
+            raise UnsupportedError(f"{self.name} cannot be updated. {able}")
+        _ = self.labels  # a model that is not trained has nothing to go on with
+        retire, merge = list(retire), dict(merge or {})
+        if documents is None and not retire and not merge:
+            raise DataError("there is nothing to learn from. Give new documents, or labels to retire or to merge.")
+        given = {
+            name: None if part is None else self._given_again(part, name)
+            for name, part in (("validation", valid), ("replayed", replay))
+        }
+        new = self._nothing_new() if documents is None else self._given_again((documents, labels), "new")
+        request = Request(new, given["validation"], given["replayed"], retire, merge, margin, force)
+        run = Run(runtime or self.runtime, progress, workspace or Workspace())
+        self.__dict__.update(vars(carry_out(self, request, run)))
+        return self
+
+    def _given_again(self, documents: Any, what: str) -> Dataset:
+        """Documents with labels, of the kind that the model was trained on."""
+        dataset = self._checked(as_dataset(*documents) if isinstance(documents, tuple) else as_dataset(documents))
+        if dataset.labels is None or dataset.label_index is None:
+            raise DataError(f"{what} documents need labels. Give one list of labels a document.")
+        kind = "text" if dataset.has_text else "features"
+        if kind != self.training["input"]:
+            raise UnsupportedError(f"this model was trained on {self.training['input']}. Got {kind} in an update.")
+        if self.feature_count is not None and dataset.features is not None:
+            self._check_width(int(dataset.features.shape[1]))
+        return dataset
+
+    def _check_width(self, columns: int) -> None:
+        if columns != self.feature_count:
+            raise DataError(
+                f"the model knows {self.feature_count:,} features. Got a matrix with {columns:,} columns. "
+                "Give it the features that it was trained on."
+            )
+
+    def _nothing_new(self) -> Dataset:
+        """No documents, as an update that only retires or merges labels has them."""
+        labels = sp.csr_array((0, 0), dtype=np.float32)
+        if self.feature_count is not None:
+            return Dataset(features=sp.csr_array((0, self.feature_count), dtype=np.float32), labels=labels)
+        return Dataset({"text": pa.chunked_array([], pa.string())}, labels=labels)
+
+    def learn(self, change: Change, run: Run) -> None:
+        """`_update` with all that a model counts; for `carry_out`, on a copy."""
+        assert change.new.labels is not None
+        labels, before = change.labels, self.label_counts
+        counts = np.bincount(change.new.labels.indices, minlength=len(labels.index)).astype(np.int64)
+        stay = np.flatnonzero(labels.numbers >= 0)
+        np.add.at(counts, labels.numbers[stay], before[stay])
+        self.facts = dict(self.facts)
+        self.runtime, self._labels, self.label_counts = run.runtime, labels.index, counts
+        self.decisions = self.decisions.relabelled(labels.kept, len(labels.index))
+        self._update(change, run)
+        self.training = {**self.training, "documents": change.documents_before + len(change.new)}
+
+    def ask(self, documents: Dataset, k: int) -> tuple[Labels, Scores]:
+        """The k best labels of each document and their scores, before these are read."""
+        answer = self._ranked(documents, k, None, None, silent)
+        return answer.labels, answer.scores
+
+    @property
+    def kept_for_replay(self) -> int:
+        """Documents that are kept to be seen again in updates, at most."""
+        return int(getattr(self.config, "keep_replay", 0))
+
+    @property
+    def replay(self) -> Dataset | None:
+        """Documents that were kept to be seen again in updates."""
+        if isinstance(self._replay, State):
+            self._replay = restored_replay(self._replay, self.labels)
+        return self._replay
+
+    def remember(self, documents: Dataset | None) -> None:
+        """Keep these documents, to be seen again in updates."""
+        self._replay = documents
 
     def predict(
         self,
@@ -354,8 +468,11 @@ class Model(ABC):
             "settings": config.to_mapping(self.config),
             "labels": len(labels),
             "training": self.training,
+            **({"history": self.history} if self.history else {}),
         }
         parts = {DECISIONS: self.decisions.state()} if self.decisions.made else {}
+        if self.replay is not None:
+            parts[REPLAY] = replay_state(self.replay)
         store.write_folder(Path(folder), manifest, State(state.values, arrays, tables, parts, state.links))
 
     @classmethod
@@ -371,6 +488,8 @@ class Model(ABC):
             model.label_counts = state.arrays["label_counts"]
             model.training = dict(manifest["training"])
             model.facts = dict(model.training.get("found", {}))
+            model.history = [dict(entry) for entry in manifest.get("history", [])]
+            model._replay = state.parts.get(REPLAY)
             model.runtime = runtime or Runtime()
             arrays = {
                 name.removeprefix("model."): array for name, array in state.arrays.items() if name.startswith("model.")

@@ -16,6 +16,7 @@ from xmtc.linear.neighbours import InvertedIndex
 from xmtc.linear.select import best_of_rows, look_up_rows, only_allowed
 from xmtc.metrics import ndcg
 from xmtc.models.base import Labels, Mask, Model, Run, Scores
+from xmtc.models.updates import Change
 from xmtc.models.voting import Ballots, Voters
 from xmtc.store import State
 from xmtc.text.features import DocumentFeatures
@@ -59,7 +60,7 @@ class Knn(Model):
     name = "knn"
     Config = KnnSettings
     ablations: ClassVar = {"one-neighbour": {"neighbours": 1}, "equal-votes": {"power": 0.0}}
-    can = frozenset({"text", "features", "explain", "score"})
+    can = frozenset({"text", "features", "explain", "score", "update"})
 
     def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
         self._features, rows = DocumentFeatures.fit(train, self.config.text, run.runtime, run.progress)
@@ -68,6 +69,13 @@ class Knn(Model):
             task.advance()
         self._voters = Voters.of(train, self.config.snippet)
         self._choose(rows, train, valid, run)
+
+    def _update(self, change: Change, run: Run) -> None:
+        """The index grows; how many vote, and how, stays as it was chosen."""
+        documents = change.documents_before + len(change.new)
+        self._features, rows = self._features.grown(change.new, documents, run.runtime)
+        self._index = self._index.grown(rows)
+        self._voters = self._voters.joined(change.new, self.config.snippet, change.labels)
 
     def _choose(self, rows: Csr, train: Dataset, valid: Dataset | None, run: Run) -> None:
         """Settle what is left to 'auto' on the validation documents, or on training documents held out one by one."""

@@ -9,6 +9,7 @@ import numpy as np
 from xmtc.config import Settings
 from xmtc.dataset import Dataset
 from xmtc.models.base import Labels, Mask, Model, Run, Scores
+from xmtc.models.updates import Change
 from xmtc.store import State
 
 
@@ -27,10 +28,13 @@ class Popularity(Model):
 
     name = "popularity"
     Config = PopularitySettings
-    can = frozenset({"text", "features", "score"})
+    can = frozenset({"text", "features", "score", "update"})
 
     def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
         self._shares = (self.label_counts / len(train)).astype(np.float32)  # (L,)
+
+    def _update(self, change: Change, run: Run) -> None:
+        self._shares = (self.label_counts / (change.documents_before + len(change.new))).astype(np.float32)
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
         ranking = np.argsort(-self._shares, kind="stable")

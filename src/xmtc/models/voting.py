@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xmtc.dataset import Dataset, LabelIndex
 from xmtc.explanation import NeighbourEvidence
 from xmtc.linear.neighbours import vote
+from xmtc.models.relabelling import Relabelling
 from xmtc.store import State
 
 Ballots = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]  # CSR: votes of each document's labels
@@ -42,6 +44,17 @@ class Voters:
             starts = pc.utf8_slice_codeunits(train.text(), 0, snippet)
         table = pa.table({"id": ids, "snippet": starts})
         return cls(train.labels.indptr.astype(np.int64), train.labels.indices.astype(np.int32), table)
+
+    def joined(self, train: Dataset, snippet: int, relabelling: Relabelling) -> Voters:
+        """These documents, with the labels that theirs have become, and more of them."""
+        ones = np.ones(len(self.labels), dtype=np.float32)
+        before = sp.csr_array((ones, self.labels, self.indptr), shape=(len(self), len(relabelling.numbers)))
+        held, more = relabelling.columns(before) if relabelling.changes else before, Voters.of(train, snippet)
+        return Voters(
+            np.concatenate([held.indptr.astype(np.int64), held.indptr[-1] + more.indptr[1:]]),
+            np.concatenate([held.indices.astype(np.int32), more.labels]),
+            pa.concat_tables([self.documents, more.documents]),
+        )
 
     def ballots(self, found: NDArray[np.int32], weights: NDArray[np.float32], labels: int) -> Ballots:
         """Votes out of `labels` labels for each row of neighbours (n, m), −1 as pads; each has a weight."""

@@ -43,6 +43,16 @@ class DocumentFeatures:
             )
         return cls(tfidf, len(tfidf)), rows
 
+    def grown(self, dataset: Dataset, documents: int, runtime: Runtime) -> tuple[DocumentFeatures, Csr]:
+        """These features and those that more documents bring, `documents` in all; and the rows of the ones given."""
+        if self.tfidf is None or not len(dataset):
+            return self, self.transform(dataset, runtime)
+        if not dataset.has_text:
+            raise UnsupportedError("this model was trained on text. Got a feature matrix: give it texts.")
+        tokens = tokens_of(dataset.text(), runtime)
+        tfidf = self.tfidf.grown(tokens, documents, runtime.threads)
+        return DocumentFeatures(tfidf, len(tfidf)), tfidf.transform(tokens, runtime.threads)
+
     def transform(self, dataset: Dataset, runtime: Runtime) -> Csr:
         """(n, width) rows of new documents."""
         if self.tfidf is not None:

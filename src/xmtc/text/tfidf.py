@@ -101,6 +101,42 @@ class Tfidf:
             candidates.append(_character_candidates(words, blocks, settings, threads))
         return _choose(candidates, settings, len(tokens))
 
+    def grown(self, tokens: Tokens, documents: int, threads: int = 1) -> Tfidf:
+        """These features as they are, and after them those that more texts bring; `documents` were seen in all.
+
+        A new feature is one that `fit` would have chosen from the texts given.
+        """
+        own = Tfidf.fit(tokens, self.settings, threads)
+        numbers = np.full(len(own), -1, dtype=np.int64)  # of their features among all
+        for kind in (WORD, CHARACTERS):
+            there, here = np.flatnonzero(own.kinds == kind), np.flatnonzero(self.kinds == kind)
+            if len(there) and len(here):
+                found = places(own.terms.take(pa.array(there)), self.terms.take(pa.array(here)))
+                numbers[there] = np.append(here, -1)[found]
+        fresh = np.flatnonzero(numbers < 0)
+        if not len(fresh):
+            return self
+        numbers[fresh] = len(self) + np.arange(len(fresh))
+        rarer = np.float32(np.log((1.0 + documents) / (1.0 + len(tokens))))
+        is_fresh = numbers[own.ngram_features] >= len(self)
+        pairs = own.ngram_keys[is_fresh] - np.uint64(1)
+        first, last = (
+            numbers[(pairs >> np.uint64(32)).astype(np.int64)],
+            numbers[(pairs & np.uint64(0xFFFFFFFF)).astype(np.int64)],
+        )
+        keys = ((first.astype(np.uint64) << np.uint64(32)) | last.astype(np.uint64)) + np.uint64(1)
+        keys = np.concatenate([self.ngram_keys, keys])
+        features = np.concatenate([self.ngram_features, numbers[own.ngram_features[is_fresh]].astype(np.int32)])
+        order = np.argsort(keys)
+        return Tfidf(
+            self.settings,
+            pa.concat_arrays([self.terms, own.terms.take(pa.array(fresh))]),
+            np.concatenate([self.kinds, own.kinds[fresh]]),
+            np.concatenate([self.idf, own.idf[fresh] + rarer]),
+            keys[order],
+            features[order],
+        )
+
     def transform(self, tokens: Tokens, threads: int = 1) -> Csr:
         """(n, D) tf-idf rows; a document without a known word has an empty row."""
         words, numbers = fold_types(tokens.types, self.settings.lowercase, self.settings.min_token_length)

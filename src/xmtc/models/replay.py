@@ -1,0 +1,78 @@
+"""Documents that a model keeps, so that they can be seen again when it learns from new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from xmtc.dataset import Dataset, LabelIndex, stacked
+from xmtc.store import State
+
+
+def sample(train: Dataset, most: int, seed: int) -> Dataset | None:
+    """At most so many training documents, drawn at random, to be seen again in updates."""
+    if not most:
+        return None
+    rows = np.random.default_rng([seed, 11]).permutation(len(train))[:most]
+    return train.take(np.sort(rows))
+
+
+def renewed(kept: Dataset | None, new: Dataset, documents: int, most: int, seed: int) -> Dataset | None:
+    """What to keep when new documents follow so many: of those kept and of the new ones, as many as their shares."""
+    if not most or kept is None or not len(kept):
+        return sample(new, most, seed)
+    random = np.random.default_rng([seed, 12, documents])
+    fresh = min(len(new), max(round(most * len(new) / (documents + len(new))), most - len(kept)))
+    old = min(len(kept), most - fresh)
+    rows = [np.sort(random.permutation(len(part))[:count]) for part, count in ((kept, old), (new, fresh))]
+    return stacked([kept.take(rows[0]), new.take(rows[1])])
+
+
+def replay_state(documents: Dataset) -> State:
+    """Documents with their labels, as a part of a model folder."""
+    assert documents.labels is not None
+    arrays: dict[str, NDArray[Any]] = {f"ids.{name}": a for name, a in _bytes(documents.document_ids()).items()}
+    if documents.has_text:
+        arrays |= {f"text.{name}": array for name, array in _bytes(documents.text().to_pylist()).items()}
+    for name, matrix in (("labels", documents.labels), ("features", documents.features)):
+        if matrix is not None and (name == "labels" or not documents.has_text):
+            arrays |= {f"{name}.indptr": matrix.indptr.astype(np.int64), f"{name}.indices": matrix.indices}
+            arrays |= {} if name == "labels" else {f"{name}.data": matrix.data}
+    width = None if documents.has_text or documents.features is None else int(documents.features.shape[1])
+    return State({"documents": len(documents), "features": width}, arrays)
+
+
+def restored_replay(state: State, index: LabelIndex) -> Dataset:
+    """Documents that were kept for a model with these labels."""
+    arrays, count = state.arrays, int(state.values["documents"])
+    labels = sp.csr_array(
+        (np.ones(len(arrays["labels.indices"]), np.float32), arrays["labels.indices"], arrays["labels.indptr"]),
+        shape=(count, len(index)),
+    )
+    features = None
+    if state.values["features"] is not None:
+        parts = arrays["features.data"], arrays["features.indices"], arrays["features.indptr"]
+        features = sp.csr_array(parts, shape=(count, int(state.values["features"])))
+    fields = {"text": _strings(arrays, "text", count)} if "text.bytes" in arrays else {}
+    return Dataset(fields, features, labels, index, _strings(arrays, "ids", count))
+
+
+def _bytes(values: Sequence[str]) -> dict[str, NDArray[Any]]:
+    encoded = [value.encode() for value in values]
+    offsets = np.concatenate([[0], np.cumsum([len(value) for value in encoded], dtype=np.int64)]).astype(np.int64)
+    return {"bytes": np.frombuffer(b"".join(encoded), dtype=np.uint8), "offsets": offsets}
+
+
+def _strings(arrays: Mapping[str, NDArray[Any]], name: str, count: int) -> pa.ChunkedArray:
+    offsets, data = np.ascontiguousarray(arrays[f"{name}.offsets"]), np.ascontiguousarray(arrays[f"{name}.bytes"])
+    if len(offsets) != count + 1 or offsets[0] != 0 or offsets[-1] != len(data) or (np.diff(offsets) < 0).any():
+        raise ValueError(f"'{name}' of the documents kept for updates is damaged")
+    whole = pa.LargeStringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(data))
+    whole.validate(full=True)
+    pieces = [whole.slice(at, 1 << 16).cast(pa.string()) for at in range(0, count, 1 << 16)]
+    return pa.chunked_array(pieces, pa.string())
