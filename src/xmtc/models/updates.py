@@ -58,6 +58,8 @@ class Change:
     """Documents that were learnt from before."""
     labels: Relabelling
     documents_before: int
+    counts_before: NDArray[np.int64]
+    """(L before,) training documents of each label."""
     ask: Callable[[Dataset, int], tuple[Labels, NDArray[np.float32]]]
     """The best labels, under the numbers of before, that the model of before finds, and their scores."""
 
@@ -124,6 +126,7 @@ def carry_out(model: Model, request: Request, run: Run) -> Model:
         None if replay is None or not len(replay) else labels.taken_over(replay),
         labels,
         int(model.training["documents"]),
+        model.label_counts,
         lambda batch, k: model.ask(batch, k),
     )
     before = None if judged is None else _quality(model, judged, labels.numbers)
