@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -88,6 +89,29 @@ class LabelTree:
         pairs = itertools.pairwise([*kept, self.depth])
         return LabelTree(self.order, tuple(self.bounds(level, below) for level, below in pairs))
 
+    def revised(self, kept: NDArray[np.int64], homes: NDArray[np.int64]) -> TreeRevision:
+        """The tree over these labels alone, renumbered 0, 1, … in this order, and over new ones after them.
+
+        `homes` are the leaves (nodes of the last level) that the new labels join. Nodes below which nothing is left go.
+        """
+        numbers = np.full(len(self), -1, dtype=np.int64)
+        numbers[kept] = np.arange(len(kept))
+        there = np.flatnonzero(numbers[self.order] >= 0)
+        leaves = np.concatenate([self.parents(self.depth)[there], homes])
+        labels = np.concatenate([numbers[self.order[there]], len(kept) + np.arange(len(homes))])
+        places = np.concatenate([there, np.full(len(homes), -1)])
+        by_leaf = np.argsort(leaves, kind="stable")
+        counts = np.bincount(leaves, minlength=self.nodes(self.depth - 1))
+        starts: list[NDArray[np.int64]] = []
+        nodes: list[NDArray[np.int64]] = []
+        for level in reversed(range(self.depth)):
+            nodes.insert(0, np.flatnonzero(counts))
+            starts.insert(0, np.concatenate([[0], np.cumsum(counts[nodes[0]])]))
+            if level:
+                counts = np.bincount(self.parents(level)[nodes[0]], minlength=self.nodes(level - 1))
+        tree = _limited(LabelTree(labels[by_leaf], tuple(starts)), "fewer new labels, or train anew")
+        return TreeRevision(tree, tuple(nodes), places[by_leaf])
+
     def check(self) -> None:
         """Raise ModelFormatError unless the arrays make a tree."""
         wrong = next(self._faults(), None)
@@ -124,6 +148,37 @@ class LabelTree:
         tree = cls(arrays["order"], tuple(arrays[name] for name in levels))
         tree.check()
         return tree
+
+
+class TreeRevision(NamedTuple):
+    """A tree after labels went and joined, and what of it was there before."""
+
+    tree: LabelTree
+    nodes: tuple[NDArray[np.int64], ...]
+    """The nodes of each level under their numbers of before."""
+    places: NDArray[np.int64]
+    """(L,) where each place in `order` was before, −1 where its label is new."""
+
+
+def homes_of(tree: LabelTree, relatives: Csr) -> NDArray[np.int64]:
+    """(added,) the leaf that each new label joins: where the labels nearest to it lie, by their weights (added, L).
+
+    A leaf that has grown to twice the mean size passes labels on to the next best; a label that nothing is known of
+    goes where there is most room.
+    """
+    sizes = np.diff(tree.starts[-1])
+    room = np.maximum(2 * len(tree) // len(sizes) + 1 - sizes, 0)
+    leaves = tree.node_of(tree.depth - 1)
+    homes = np.empty(relatives.shape[0], dtype=np.int64)
+    for label in range(len(homes)):
+        near = slice(relatives.indptr[label], relatives.indptr[label + 1])
+        found, inverse = np.unique(leaves[relatives.indices[near]], return_inverse=True)
+        weights = np.bincount(inverse, relatives.data[near], len(found))
+        liked = found[np.argsort(-weights, kind="stable")]
+        liked = liked[room[liked] > 0]
+        homes[label] = liked[0] if len(liked) else np.argmax(room)
+        room[homes[label]] -= 1
+    return homes
 
 
 def binary_tree(

@@ -133,6 +133,12 @@ class Chunks(NamedTuple):
                 weights[feature] = float(_as_floats(one.sparse_weights[entries][here])[0])
         return {feature: weight for feature, weight in weights.items() if weight}
 
+    def triplets(self, node: int) -> Triplets:
+        """Feature, column and weight of each weight of a node."""
+        one = self.taken(range(node, node + 1))
+        parts = _as_floats(one.dense), one.sparse_ends, one.sparse_columns, _as_floats(one.sparse_weights)
+        return _unpack(one.table, *parts, int(one.bias_start[1]), EMPTY)
+
 
 def _joined_starts(arrays: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(np.concatenate([np.diff(array) for array in arrays]))]).astype(np.int64)
@@ -258,6 +264,36 @@ def _pack(
             sparse_columns[at[local]], sparse_weights[at[local]] = columns[i], weights[i]
             at[local] += 1
     return table, dense, ends, sparse_columns, sparse_weights
+
+
+@kernel()
+def _unpack(
+    table: NDArray[np.int32],
+    dense: NDArray[np.float32],
+    ends: NDArray[np.int32],
+    columns: NDArray[np.uint16],
+    weights: NDArray[np.float32],
+    width: int,
+    empty: int,
+) -> tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.float32]]:
+    count = len(weights) + np.count_nonzero(dense)
+    features, where, out = np.empty(count, np.int32), np.empty(count, np.uint16), np.empty(count, np.float32)
+    at = 0
+    for place in range(len(table) // 2):
+        feature, row = table[2 * place], table[2 * place + 1]
+        if feature == empty:
+            continue
+        if row >= 0:
+            for column in range(width):
+                weight = dense[row * width + column]
+                if weight != 0.0:
+                    features[at], where[at], out[at] = feature, column, weight
+                    at += 1
+            continue
+        for i in range(ends[-2 - row] if row < -1 else 0, ends[-1 - row]):
+            features[at], where[at], out[at] = feature, columns[i], weights[i]
+            at += 1
+    return features, where, out
 
 
 # ---- scoring, in the kernels of others

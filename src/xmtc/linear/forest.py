@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from xmtc.dataset import Csr
 from xmtc.errors import ModelFormatError
 from xmtc.jit import frozen, kernel
-from xmtc.labels.tree import LabelTree
+from xmtc.labels.tree import LabelTree, homes_of
 from xmtc.linear.chunks import ABSENT, Chunks
+from xmtc.linear.growth import update_tree
 from xmtc.linear.lanes import LANES
 from xmtc.linear.search import FIRST_ROUND, SearchTree, score_rows, search_row, search_rows
 from xmtc.linear.training import Members, NodeTrainer, Objective, Rows
@@ -150,6 +151,52 @@ class Forest:
         scores = self._mean(rows, candidates, known, threads)
         order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         return np.take_along_axis(candidates, order, axis=1), np.take_along_axis(scores, order, axis=1)
+
+    def updated(
+        self,
+        rows: Csr,
+        labels: Csr,
+        known: NDArray[np.bool_],
+        relatives: Csr,
+        relabelling: tuple[NDArray[np.int64], NDArray[np.int64]],
+        objective: Objective,
+        *,
+        sees_all: bool = False,
+        seed: int,
+        threads: int,
+        workspace: Workspace | None = None,
+        progress: Progress = silent,
+    ) -> Forest:
+        """The forest after an update: `rows` and `labels` of documents, `known` (n,) those that it has learnt before.
+
+        `relabelling` is the label that each of before has become, and the labels of before that are the first ones now;
+        new ones join the leaves of their `relatives` (added, L before). Rows may have further features.
+        """
+        numbers, kept = relabelling
+        width = int(rows.shape[1])
+        own = np.concatenate([self._numbers, np.arange(len(self._numbers), width, dtype=np.int32)])
+        numbered = Rows.build(rows, own)
+        trees = []
+        for place, (tree, chunks) in enumerate(self._trees):
+            revision = tree.revised(kept, homes_of(tree, relatives))
+            found = update_tree(
+                numbered,
+                width,
+                labels,
+                known,
+                (tree, chunks),
+                revision,
+                numbers,
+                objective,
+                sees_all=sees_all,
+                seed=seed + 104_729 * place,
+                threads=threads,
+                workspace=workspace,
+                name=f"tree-{place}",
+                progress=progress,
+            )
+            trees.append((revision.tree, found))
+        return Forest(trees, own, beam=self._beam, link=self._link)
 
     def predict_one(self, row: Csr, k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """What `predict` gives for one row, without pads and with little around the search itself."""

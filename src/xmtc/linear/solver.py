@@ -36,15 +36,24 @@ def solve(
     tolerance: float,
     passes: int,
     seed: int,
+    start: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None,
+    known: NDArray[np.bool_] | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """(width, LANES) weights and (LANES,) biases.
+
+    With a `start`, weights and biases that were learnt from other rows, those rows' dual variables stay as they are:
+    what is found is the best with them. `known` (n,) tells the rows that were among them; theirs follow from the start.
 
     `squares` are ‖x‖² + 1 of the rows, `signs` (n, LANES) is 1 where a row has the label and −1 elsewhere. A tolerance
     of 0.1 ranks as well as a smaller one; it bounds the gradients of the dual problem.
     """
     weights = aligned_zeros(width)
     bias = np.zeros(LANES, np.float32)
-    problem = indptr, features, values, squares, signs, weights, bias, cost, tolerance, passes, seed, LANES
+    if start is not None:
+        weights[:], bias[:] = start[0].ravel(), start[1]
+    if known is None:
+        known = np.zeros(len(squares), dtype=np.bool_)
+    problem = indptr, features, values, squares, signs, known, weights, bias, cost, tolerance, passes, seed, LANES
     if loss == "squared_hinge":
         _squared_hinge(*problem, WHOLE_EVERY)
     else:
@@ -81,6 +90,7 @@ def _squared_hinge(
     values: NDArray[np.float32],
     squares: NDArray[np.float32],
     signs: NDArray[np.int8],
+    known: NDArray[np.bool_],
     weights: NDArray[np.float32],
     bias: NDArray[np.float32],
     cost: float,
@@ -93,15 +103,22 @@ def _squared_hinge(
     rows = len(indptr) - 1
     alpha = np.zeros((rows, width), np.float32)
     margins, steps = np.empty(width, np.float32), np.empty(width, np.float32)
-    order = np.arange(rows)
-    active = rows
+    order = np.argsort(known, kind="mergesort")  # rows that are known are at rest until others have moved
+    fresh = rows - np.count_nonzero(known)
+    active = fresh
     diagonal = np.float32(0.5 / cost)
     near = np.float32(tolerance)
     zero, one = np.float32(0.0), np.float32(1.0)
+    for row in range(rows):
+        if known[row]:  # at the best weights, α = 2C max(0, 1 − y w·x)
+            margins[:] = bias
+            add_dot(features, values, indptr[row], indptr[row + 1], weights, 0, width, margins, 0)
+            for lane in range(width):
+                alpha[row, lane] = max(one - np.float32(signs[row, lane]) * margins[lane], zero) / diagonal
     state = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(1)
     for turn in range(passes):
         state = _shuffle(order, active, state)
-        is_done, is_whole = True, active == rows
+        is_done, is_whole = True, active == rows and (turn > 0 or fresh == rows)
         kept = 0
         for at in range(active):
             row = order[at]
@@ -131,7 +148,8 @@ def _squared_hinge(
                 add_rows(features, values, first, last, steps, weights)
         if is_done and is_whole:
             break
-        active = rows if is_done or (turn + 1) % whole_every == 0 else kept  # look again at what was dropped
+        look_again = (turn + 1) % whole_every == 0 or (turn == 0 and fresh < rows)
+        active = rows if is_done or look_again else kept  # what was dropped
 
 
 @inlined
@@ -163,6 +181,7 @@ def _logistic(
     values: NDArray[np.float32],
     squares: NDArray[np.float32],
     signs: NDArray[np.int8],
+    known: NDArray[np.bool_],
     weights: NDArray[np.float32],
     bias: NDArray[np.float32],
     cost: float,
@@ -176,6 +195,12 @@ def _logistic(
     points = np.full((rows, width), np.float32(-20.0))
     margins, steps = np.empty(width, np.float32), np.empty(width, np.float32)
     order = np.arange(rows)
+    for row in range(rows):
+        if known[row]:  # at the best weights, t = −y w·x
+            margins[:] = bias
+            add_dot(features, values, indptr[row], indptr[row + 1], weights, 0, width, margins, 0)
+            for lane in range(width):
+                points[row, lane] = -np.float32(signs[row, lane]) * margins[lane]
     state = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(1)
     for _ in range(passes):
         state = _shuffle(order, rows, state)

@@ -97,10 +97,55 @@ class _Local(NamedTuple):
     values: NDArray[np.float32]
     squares: NDArray[np.float32]
     numbers: NDArray[np.int32]  # the number of each local feature among all
+    begun: _Begun | None = None
+
+
+class Origin(NamedTuple):
+    """What a node's classifiers were before an update, under the numbers of its children now."""
+
+    features: NDArray[np.int32]
+    columns: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    bias: NDArray[np.float32]  # (children,)
+
+
+class _Begun(NamedTuple):
+    """What a node was, in terms of the rows that it learns from now."""
+
+    origin: Origin
+    rows: NDArray[np.int64]  # the local number of each weight's feature, −1 where it does not occur
+
+    @classmethod
+    def of(cls, origin: Origin, numbers: NDArray[np.int32]) -> _Begun:
+        if not len(numbers):
+            return cls(origin, np.full(len(origin.features), -1))
+        places = np.minimum(np.searchsorted(numbers, origin.features), len(numbers) - 1)
+        return cls(origin, np.where(numbers[places] == origin.features, places, -1))
+
+    def start(self, block: int, count: int, width: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Weights (width, LANES) and biases of a block of children; lanes without one are at rest."""
+        first, origin = block * LANES, self.origin
+        here = (self.rows >= 0) & (origin.columns >= first) & (origin.columns < first + count)
+        weights = np.zeros((width, LANES), dtype=np.float32)
+        weights[self.rows[here], origin.columns[here] - first] = origin.weights[here]
+        bias = np.full(LANES, -1.0, dtype=np.float32)
+        bias[:count] = origin.bias[first : first + count]
+        return weights, bias
+
+    def beyond(self, numbers: NDArray[np.int32]) -> tuple[NDArray[np.int32], Triplets]:
+        """The local features and those that only weights of before have, and these weights, which stay."""
+        others = self.rows < 0
+        features, rows = np.unique(self.origin.features[others], return_inverse=True)
+        columns, weights = self.origin.columns[others].astype(np.uint16), self.origin.weights[others]
+        return np.concatenate([numbers, features]), ((len(numbers) + rows).astype(np.int32), columns, weights)
 
 
 class NodeTrainer:
-    """Trains the nodes of one level. `documents` is None where every node sees all rows."""
+    """Trains the nodes of one level. `documents` is None where every node sees all rows.
+
+    With an `origin`, nodes go on from what they were, and only those `touched` learn anything; `known` (n,) are the
+    rows that they have learnt from already.
+    """
 
     def __init__(
         self,
@@ -111,12 +156,17 @@ class NodeTrainer:
         starts: NDArray[np.int64],
         objective: Objective,
         seed: int,
+        *,
+        origin: Callable[[int], Origin] | None = None,
+        touched: NDArray[np.bool_] | None = None,
+        known: NDArray[np.bool_] | None = None,
     ) -> None:
         self._rows, self._width = rows, width
+        self._origin, self._touched, self._known = origin, touched, known
         self._documents, self._children, self._starts = documents, children, starts
         self._objective, self._seed = objective, seed
         self._scratch = threading.local()
-        self._everything: _Local | None = None
+        self._everything: _Local | None = None  # the rows, where all nodes see them
         if documents is None:
             self._everything = self._local(np.arange(len(rows.squares), dtype=np.int32))
 
@@ -124,7 +174,7 @@ class NodeTrainer:
         """The chunks of some nodes; the same whatever the number of threads. `advance` is told of finished children."""
         costs = {node: self._cost(node) for node in nodes}
         heavy = sum(costs.values()) / (4 * threads)
-        big = {node: self._of(node) for node in nodes if costs[node] > heavy and self._blocks(node) > 1}
+        big = {node: self._local_of(node) for node in nodes if costs[node] > heavy and self._blocks(node) > 1}
         tasks = [
             (costs[node] / self._blocks(node), node, range(block, block + 1))
             for node in big
@@ -149,7 +199,9 @@ class NodeTrainer:
         if node in big:
             local = big[node]
             return node, {block: self._piece(node, block, local) for block in blocks}
-        local = self._of(node)
+        if self._origin is not None and not self._is_touched(node):
+            return node, self._carried(self._origin(node))
+        local = self._local_of(node)
         return node, self._packed(node, local, {block: self._piece(node, block, local) for block in blocks})
 
     def _count(self, node: int) -> int:
@@ -158,12 +210,18 @@ class NodeTrainer:
     def _blocks(self, node: int) -> int:
         return -(-self._count(node) // LANES)
 
+    def _is_touched(self, node: int) -> bool:
+        return self._touched is None or bool(self._touched[node])
+
     def _cost(self, node: int) -> float:
+        if not self._is_touched(node):
+            return 0.0
         rows = len(self._rows.squares) if self._documents is None else len(self._documents.of(node))
         return float(self._blocks(node) * (rows + 1))
 
-    def _of(self, node: int) -> _Local:
-        return self._everything or self._local(self._documents.of(node))  # type: ignore[union-attr]
+    def _local_of(self, node: int) -> _Local:
+        local = self._everything or self._local(self._documents.of(node))  # type: ignore[union-attr]
+        return local if self._origin is None else local._replace(begun=_Begun.of(self._origin(node), local.numbers))
 
     def _local(self, documents: NDArray[np.int32]) -> _Local:
         if not hasattr(self._scratch, "numbers"):
@@ -171,6 +229,15 @@ class NodeTrainer:
         rows = self._rows
         found = _compacted(documents, rows.indptr, rows.features, rows.values, self._scratch.numbers)
         return _Local(documents, *found[:3], rows.squares[documents], found[3])
+
+    def _carried(self, origin: Origin) -> Chunks:
+        """The chunk of a node that there is nothing to learn for."""
+        features, rows = np.unique(origin.features, return_inverse=True)
+        weights = rows.astype(np.int32), origin.columns.astype(np.uint16), origin.weights
+        count = len(origin.bias)
+        bias = np.full(-(-count // LANES) * LANES, -np.inf, dtype=np.float32)
+        bias[:count] = origin.bias
+        return packed(features, [weights], bias, count, self._objective.weights == "float16")
 
     def _piece(self, node: int, block: int, local: _Local) -> _Piece:
         """One block of a node's children, solved and pruned."""
@@ -195,15 +262,19 @@ class NodeTrainer:
             tolerance=aim.tolerance,
             passes=aim.passes,
             seed=(self._seed * 1_000_003 + first) % 2**31,
+            start=None if local.begun is None else local.begun.start(block, count, len(local.numbers)),
+            known=None if self._known is None else self._known[local.documents],
         )
         return pruned(weights, aim.prune, count, block * LANES), bias
 
     def _packed(self, node: int, local: _Local, pieces: dict[int, _Piece]) -> Chunks:
         ordered = [pieces[block] for block in range(self._blocks(node))]
+        numbers, weights = local.numbers, [part for part, _ in ordered]
         bias = np.concatenate([bias for _, bias in ordered])
-        return packed(
-            local.numbers, [part for part, _ in ordered], bias, self._count(node), self._objective.weights == "float16"
-        )
+        if local.begun is not None and self._count(node) > 1:
+            numbers, others = local.begun.beyond(numbers)
+            weights.append(others)
+        return packed(numbers, weights, bias, self._count(node), self._objective.weights == "float16")
 
 
 _Piece = tuple[Triplets, NDArray[np.float32]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from xmtc.dataset import Csr, Dataset, as_dataset
 from xmtc.explanation import Explanation
@@ -12,6 +13,7 @@ from xmtc.linear.forest import Forest, train_tree
 from xmtc.linear.search import SIGMOID
 from xmtc.linear.training import Objective, Rows, numbers_by_frequency
 from xmtc.models.base import Labels, Mask, Model, Run, Scores
+from xmtc.models.updates import Change
 from xmtc.store import State
 from xmtc.text.features import DocumentFeatures, unit_rows
 from xmtc.text.tfidf import TextSettings
@@ -29,11 +31,14 @@ class LinearTreeSettings(Objective):
     """Log-probability of an edge: −max(0, 1 − margin)^power; 2 is the published one. The logistic loss has its own."""
     label_features: int = 256
     """Features that describe a label where labels are clustered, its largest; 0 keeps all."""
+    keep_replay: int = 0
+    """Training documents kept in the model folder, to be seen again in updates; 0 keeps none."""
     text: TextSettings = field(default_factory=TextSettings)
     """How text becomes features."""
 
     def check(self) -> None:
         super().check()
+        self.require_range("keep_replay", 0)
         self.require_range("trees", 1, 1000)
         self.require_range("beam", 0)
         self.require_range("power", 2, 3)
@@ -43,13 +48,35 @@ class LinearTreeSettings(Objective):
 class ForestModel(Model):
     """A model whose answers come from a forest of linear classifiers on tf-idf."""
 
-    can = frozenset({"text", "features", "explain", "score"})
+    can = frozenset({"text", "features", "explain", "score", "update"})
+    _sees_all: ClassVar[bool] = False
+    """Whether a label's classifier is trained on all documents."""
     _features: DocumentFeatures
     _forest: Forest
 
     @abstractmethod
     def _beam_and_link(self) -> tuple[int, int]:
         """How the forest is searched."""
+
+    def _update(self, change: Change, run: Run) -> None:
+        """New labels join the leaves of labels like them; nodes that new documents reach go on learning."""
+        documents, labels = change.documents, change.labels
+        seen = change.documents_before + len(change.new)
+        self._features, rows = self._features.grown(documents, seen, run.runtime)
+        assert documents.labels is not None
+        self._forest = self._forest.updated(
+            rows,
+            documents.labels,
+            change.known,
+            change.relatives,
+            (labels.numbers, labels.kept),
+            self.config,
+            sees_all=self._sees_all,
+            seed=run.runtime.seed,
+            threads=run.runtime.threads,
+            workspace=run.workspace,
+            progress=run.progress,
+        )
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
         return self._forest.predict(self._features.transform(batch, self.runtime), k, allowed, self.runtime.threads)

@@ -24,10 +24,16 @@ class OneVsAllSettings(Objective):
     """Stop after this many passes over the documents at the latest."""
     prune: float = 0.01
     """Forget weights closer to zero than this."""
+    keep_replay: int = 0
+    """Training documents kept in the model folder, to be seen again in updates; 0 keeps none."""
     text: TextSettings = field(default_factory=TextSettings)
     """How text becomes features."""
 
     of = "one_vs_all"
+
+    def check(self) -> None:
+        super().check()
+        self.require_range("keep_replay", 0)
 
 
 class OneVsAll(ForestModel):
@@ -38,6 +44,7 @@ class OneVsAll(ForestModel):
 
     name = "one_vs_all"
     Config = OneVsAllSettings
+    _sees_all = True
     ablations: ClassVar = {
         "nothing-pruned": {"prune": 0.0},
         "logistic": {"loss": "logistic"},

@@ -68,6 +68,17 @@ class Change:
         """All that there is to learn from, the new ones first."""
         return self.new if self.replay is None else stacked([self.new, self.replay])
 
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """(n,) which of the documents were learnt from before with the labels that they have now."""
+        known = np.arange(len(self.documents)) >= len(self.new)
+        if self.labels.changes:
+            assert self.documents.labels is not None
+            became = np.bincount(self.labels.numbers[self.labels.numbers >= 0], minlength=len(self.labels.index)) > 1
+            held = np.asarray(self.documents.labels @ became.astype(np.float32)).ravel()
+            known &= held == 0
+        return known
+
     @cached_property
     def relatives(self) -> Csr:
         """(added, L before) the labels nearest to each new one: those beside it, and those that its documents get.
