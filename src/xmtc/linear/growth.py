@@ -7,6 +7,8 @@ nodes that a new document reaches are touched; in all others labels that go are 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -46,6 +48,7 @@ def update_tree(
     that each of before has become. With `sees_all` every leaf sees all rows, and not only those of its labels.
     """
     workspace, tree = workspace or Workspace(), revision.tree
+    objective = replace(objective, passes=-(-2 * objective.passes // 3))  # weights are not far from where they will be
     parts = []
     for level in range(tree.depth):
         part = f"{name}-level-{level}"

@@ -7,14 +7,14 @@ summed in one order, so that results depend neither on threads nor on how rows a
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xmtc.dataset import Csr
-from xmtc.jit import kernel
+from xmtc.jit import inlined, kernel
 from xmtc.labels import ranks
 from xmtc.labels.features import csr_parts
 from xmtc.labels.ranks import insert
@@ -26,6 +26,8 @@ DOCUMENTS = 64
 """Documents that a thread ranks labels for at a time."""
 PRECISION = 1e-6
 """A column is solved where what is left of its right side is this share of it: single precision tells no more."""
+ROUNDING = 1e-10
+"""A direction is none where its square is this share of the largest."""
 
 Array = NDArray[np.float32]
 
@@ -122,7 +124,8 @@ def ridge(
 
 def _column_products(one: Array, other: Array) -> NDArray[np.float64]:
     """(r,) inner products of columns, in double precision."""
-    return np.einsum("dr,dr->r", one, other, dtype=np.float64)
+    products: NDArray[np.float64] = np.einsum("dr,dr->r", one, other, dtype=np.float64)
+    return products
 
 
 class Factors(NamedTuple):
@@ -132,35 +135,51 @@ class Factors(NamedTuple):
     labels: Array  # (L, r)
 
 
-def label_factors(embedded: Array, labels: TwoWays, penalty: float, threads: int = 1) -> Array:
-    """(L, r) the best H for documents that lie at A = XW: Yᵀ A (AᵀA + penalty · I)⁻¹."""
+class Penalty(NamedTuple):
+    """What is added to the squared errors: weight · (‖W‖² + ‖H‖²), or weight · ‖W Hᵀ‖² where it is on the map."""
+
+    weight: float
+    on_map: bool = False
+
+    def of(self, factors: Factors) -> float:
+        grams = [_gram(each) for each in factors]
+        return self.weight * float((grams[0] * grams[1]).sum() if self.on_map else sum(map(np.trace, grams)))
+
+
+def label_factors(embedded: Array, features: Array, labels: TwoWays, penalty: Penalty, threads: int = 1) -> Factors:
+    """The best H for W and documents that lie at A = XW: Yᵀ A (AᵀA + weight · I)⁻¹, or with WᵀW in place of I."""
     gram = _gram(embedded)
-    gram[np.diag_indices_from(gram)] += penalty
-    return np.linalg.solve(gram, multiply(labels.columns, embedded, threads).T.astype(np.float64)).T.astype(np.float32)
+    gram += penalty.weight * (_gram(features) if penalty.on_map else np.eye(len(gram)))
+    gram[np.diag_indices_from(gram)] += ROUNDING * max(float(gram.diagonal().max()), 1e-30)
+    right = multiply(labels.columns, embedded, threads).astype(np.float64)
+    return Factors(features, np.linalg.solve(gram, right.T).T.astype(np.float32))
 
 
 def feature_factors(
-    rows: TwoWays, labels: TwoWays, factors: Factors, penalty: float, steps: int, threads: int = 1
+    rows: TwoWays, labels: TwoWays, factors: Factors, penalty: Penalty, steps: int, threads: int = 1
 ) -> Factors:
-    """A better W for the same H, both turned so that the columns of H are orthogonal.
+    """A better W for the same H, both turned so that the columns of H are orthogonal, and of length one if need be.
 
     That changes neither W Hᵀ nor the penalty, and makes one ridge regression for each column of what was one problem.
     """
     squares, turn = np.linalg.eigh(_gram(factors.labels))
-    turned = Factors(*((each @ turn).astype(np.float32) for each in factors))
-    right = multiply(rows.columns, multiply(labels.rows, turned.labels, threads), threads)
-    scales = np.maximum(squares, 0.0)
-    found = ridge(rows, right, penalty, scales=scales, start=turned.features, steps=steps, threads=threads)
-    return Factors(found, turned.labels)
+    squares = np.where(squares > ROUNDING * squares[-1], squares, 0.0)
+    lengths = np.sqrt(squares) if penalty.on_map else np.ones_like(squares)
+    shortened = turn * np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    start = (factors.features @ (turn * lengths)).astype(np.float32)
+    turned = (factors.labels @ shortened).astype(np.float32)
+    right = multiply(rows.columns, multiply(labels.rows, turned, threads), threads)
+    scales = (squares > 0).astype(np.float64) if penalty.on_map else squares
+    found = ridge(rows, right, penalty.weight, scales=scales, start=start, steps=steps, threads=threads)
+    return Factors(found, turned)
 
 
-def objective(embedded: Array, factors: Factors, labels: TwoWays, penalty: float, threads: int = 1) -> float:
-    """‖Y − XWHᵀ‖² + penalty · (‖W‖² + ‖H‖²), with XW at hand."""
+def objective(embedded: Array, factors: Factors, labels: TwoWays, penalty: Penalty, threads: int = 1) -> float:
+    """‖Y − XWHᵀ‖² and the penalty, with XW at hand."""
     images = multiply(labels.columns, embedded, threads)
     crossed = float(np.einsum("lr,lr->", images, factors.labels, dtype=np.float64))
     held = float(np.square(labels.rows.data, dtype=np.float64).sum())
-    size = sum(float(np.einsum("dr,dr->", each, each, dtype=np.float64)) for each in factors)
-    return held - 2 * crossed + float((_gram(embedded) * _gram(factors.labels)).sum()) + penalty * size
+    return held - 2 * crossed + float((_gram(embedded) * _gram(factors.labels)).sum()) + penalty.of(factors)
 
 
 def _gram(columns: Array) -> NDArray[np.float64]:
@@ -177,51 +196,62 @@ def _gram(columns: Array) -> NDArray[np.float64]:
 
 def best_products(
     documents: Array,  # (n, r)
-    labels: Array,  # (r, L)
+    others: Array,  # (r, m) labels, or other documents
     k: int,
     allowed: NDArray[np.bool_] | None = None,
+    *,
+    logistic: bool = False,
     threads: int = 1,
 ) -> tuple[NDArray[np.int64], Array]:
-    """(n, k) the labels with the largest `likelihood` of their inner products, and this; ties by label number."""
+    """(n, k) the columns with the largest products, and these, best first, −1 and −∞ as pads; ties by number.
+
+    With `logistic` 1 / (1 + e^(2 − 4p)) stands for a product p, which touches p itself at one half.
+    """
     found = np.full((len(documents), k), -1, dtype=np.int64)
     given = np.full((len(documents), k), -np.inf, dtype=np.float32)
-    mask = np.ones(labels.shape[1], dtype=bool) if allowed is None else allowed
+    mask = np.ones(others.shape[1], dtype=bool) if allowed is None else allowed
 
     def part(start: int) -> None:
         here = slice(start, start + DOCUMENTS)
-        _best_products(documents[here], labels, mask, found[here], given[here])
+        _best_products(documents[here], others, mask, logistic, found[here], given[here])
 
     for _ in run_parallel(part, range(0, len(documents), DOCUMENTS), threads):
         pass
     return found, given
 
 
+@inlined
+def _likelihood(product: Any) -> Any:
+    return np.float32(1.0 / (1.0 + np.exp(2.0 - 4.0 * np.float64(product))))
+
+
 @kernel(outputs=("found", "given"), uses=(ranks,))
 def _best_products(
     documents: Array,  # (n, r)
-    labels: Array,  # (r, L)
-    allowed: NDArray[np.bool_],  # (L,)
+    others: Array,  # (r, m)
+    allowed: NDArray[np.bool_],  # (m,)
+    logistic: bool,
     found: NDArray[np.int64],  # out: (n, k)
     given: Array,  # out: (n, k)
 ) -> None:
-    products = np.empty(labels.shape[1], np.float32)
+    products = np.empty(others.shape[1], np.float32)
     for row in range(len(documents)):
         products[:] = 0.0
-        for column in range(labels.shape[0]):
+        for column in range(others.shape[0]):
             value = documents[row, column]
-            other = labels[column]
-            for label in range(len(products)):
-                products[label] += value * other[label]
+            other = others[column]
+            for number in range(len(products)):
+                products[number] += value * other[number]
         held = 0
-        for label in range(len(products)):
-            if allowed[label]:
-                score = np.float32(1.0 / (1.0 + np.exp(2.0 - 4.0 * np.float64(products[label]))))
-                held = insert(found[row], given[row], held, label, score)
+        for number in range(len(products)):
+            if allowed[number]:
+                score = _likelihood(products[number]) if logistic else products[number]
+                held = insert(found[row], given[row], held, number, score)
 
 
 @kernel()
-def products_of(documents: Array, labels: Array, candidates: NDArray[np.int64]) -> Array:
-    """(n, c) the same numbers for given labels; 0 where a candidate is below 0."""
+def likelihoods(documents: Array, labels: Array, candidates: NDArray[np.int64]) -> Array:
+    """(n, c) the logistic numbers of given labels, the same to the last bit; 0 where a candidate is below 0."""
     out = np.zeros(candidates.shape, np.float32)
     for row in range(candidates.shape[0]):
         for place in range(candidates.shape[1]):
@@ -230,5 +260,20 @@ def products_of(documents: Array, labels: Array, candidates: NDArray[np.int64]) 
                 product = np.float32(0.0)
                 for column in range(labels.shape[0]):
                     product += documents[row, column] * labels[column, label]
-                out[row, place] = np.float32(1.0 / (1.0 + np.exp(2.0 - 4.0 * np.float64(product))))
+                out[row, place] = _likelihood(product)
+    return out
+
+
+@kernel()
+def unit_length(vectors: Array) -> Array:
+    """Rows of length one; those of zeros stay."""
+    out = vectors.copy()
+    for row in range(len(out)):
+        square = 0.0
+        for column in range(out.shape[1]):
+            square += np.float64(out[row, column]) * np.float64(out[row, column])
+        if square > 0.0:
+            scale = 1.0 / np.sqrt(square)
+            for column in range(out.shape[1]):
+                out[row, column] = np.float32(out[row, column] * scale)
     return out

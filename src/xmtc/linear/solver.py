@@ -19,6 +19,8 @@ from xmtc.jit import inlined, kernel
 from xmtc.linear import lanes
 from xmtc.linear.lanes import LANES, add_dot, add_rows, aligned_zeros
 
+TRUSTED = 0.5
+"""Share of what a known row's margins lack that its dual variables stand for; the rest is taken for pruned weights."""
 WHOLE_EVERY = 4
 """Every so many passes, documents that had dropped out are looked at again."""
 
@@ -41,21 +43,19 @@ def solve(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """(width, LANES) weights and (LANES,) biases.
 
-    With a `start`, weights and biases that were learnt from other rows, those rows' dual variables stay as they are:
-    what is found is the best with them. `known` (n,) tells the rows that were among them; theirs follow from the start.
+    With a `start`, flat weights and biases that were learnt from other rows and are changed here, those rows' dual
+    variables stay as they are: what is found is the best with them. `known` (n,) tells the rows that were among them;
+    theirs follow from the start.
 
     `squares` are ‖x‖² + 1 of the rows, `signs` (n, LANES) is 1 where a row has the label and −1 elsewhere. A tolerance
     of 0.1 ranks as well as a smaller one; it bounds the gradients of the dual problem.
     """
-    weights = aligned_zeros(width)
-    bias = np.zeros(LANES, np.float32)
-    if start is not None:
-        weights[:], bias[:] = start[0].ravel(), start[1]
+    weights, bias = (aligned_zeros(width), np.zeros(LANES, np.float32)) if start is None else start
     if known is None:
         known = np.zeros(len(squares), dtype=np.bool_)
     problem = indptr, features, values, squares, signs, known, weights, bias, cost, tolerance, passes, seed, LANES
     if loss == "squared_hinge":
-        _squared_hinge(*problem, WHOLE_EVERY)
+        _squared_hinge(*problem, WHOLE_EVERY, TRUSTED)
     else:
         _logistic(*problem)
     return weights.reshape(width, LANES), bias
@@ -99,22 +99,24 @@ def _squared_hinge(
     seed: int,
     width: int,
     whole_every: int,
+    trusted: float,
 ) -> None:
     rows = len(indptr) - 1
     alpha = np.zeros((rows, width), np.float32)
     margins, steps = np.empty(width, np.float32), np.empty(width, np.float32)
     order = np.argsort(known, kind="mergesort")  # rows that are known are at rest until others have moved
-    fresh = rows - np.count_nonzero(known)
+    fresh = rows - int(np.count_nonzero(known))
     active = fresh
     diagonal = np.float32(0.5 / cost)
     near = np.float32(tolerance)
     zero, one = np.float32(0.0), np.float32(1.0)
     for row in range(rows):
-        if known[row]:  # at the best weights, α = 2C max(0, 1 − y w·x)
+        if known[row]:  # at the best weights, unpruned, α = 2C max(0, 1 − y w·x)
             margins[:] = bias
             add_dot(features, values, indptr[row], indptr[row + 1], weights, 0, width, margins, 0)
             for lane in range(width):
-                alpha[row, lane] = max(one - np.float32(signs[row, lane]) * margins[lane], zero) / diagonal
+                missing = max(one - np.float32(signs[row, lane]) * margins[lane], zero)
+                alpha[row, lane] = np.float32(trusted) * missing / diagonal
     state = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(1)
     for turn in range(passes):
         state = _shuffle(order, active, state)

@@ -18,7 +18,7 @@ from xmtc.config import Range, Settings
 from xmtc.dataset import Csr
 from xmtc.jit import kernel
 from xmtc.linear.chunks import NO_WEIGHTS, Chunks, Triplets, packed, pruned
-from xmtc.linear.lanes import LANES
+from xmtc.linear.lanes import LANES, aligned_zeros
 from xmtc.linear.solver import row_squares, solve
 from xmtc.parallel import run_parallel
 
@@ -112,32 +112,37 @@ class Origin(NamedTuple):
 class _Begun(NamedTuple):
     """What a node was, in terms of the rows that it learns from now."""
 
-    origin: Origin
-    rows: NDArray[np.int64]  # the local number of each weight's feature, −1 where it does not occur
+    width: int  # local features
+    ends: NDArray[np.int64]  # (blocks + 1,) where the weights of each block start
+    places: NDArray[np.int64]  # of each weight in its block
+    weights: NDArray[np.float32]
+    bias: NDArray[np.float32]
+    others: Triplets  # what features have that do not occur here: number among all, column, weight
 
     @classmethod
     def of(cls, origin: Origin, numbers: NDArray[np.int32]) -> _Begun:
-        if not len(numbers):
-            return cls(origin, np.full(len(origin.features), -1))
-        places = np.minimum(np.searchsorted(numbers, origin.features), len(numbers) - 1)
-        return cls(origin, np.where(numbers[places] == origin.features, places, -1))
+        rows = np.searchsorted(numbers, origin.features)
+        rows[rows == len(numbers)] = 0
+        here = numbers[rows] == origin.features if len(numbers) else np.zeros(len(rows), dtype=bool)
+        blocks, lanes = np.divmod(origin.columns[here], LANES)
+        order = np.argsort(blocks, kind="stable")
+        ends = np.searchsorted(blocks[order], np.arange(-(-len(origin.bias) // LANES) + 1))
+        places, weights = (rows[here] * LANES + lanes)[order], origin.weights[here][order]
+        others = origin.features[~here], origin.columns[~here].astype(np.uint16), origin.weights[~here]
+        return cls(len(numbers), ends, places, weights, origin.bias, others)
 
-    def start(self, block: int, count: int, width: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Weights (width, LANES) and biases of a block of children; lanes without one are at rest."""
-        first, origin = block * LANES, self.origin
-        here = (self.rows >= 0) & (origin.columns >= first) & (origin.columns < first + count)
-        weights = np.zeros((width, LANES), dtype=np.float32)
-        weights[self.rows[here], origin.columns[here] - first] = origin.weights[here]
+    def start(self, block: int, count: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Weights and biases of a block of children; lanes without one are at rest."""
+        weights, here = aligned_zeros(self.width), slice(self.ends[block], self.ends[block + 1])
+        weights[self.places[here]] = self.weights[here]
         bias = np.full(LANES, -1.0, dtype=np.float32)
-        bias[:count] = origin.bias[first : first + count]
+        bias[:count] = self.bias[block * LANES : block * LANES + count]
         return weights, bias
 
     def beyond(self, numbers: NDArray[np.int32]) -> tuple[NDArray[np.int32], Triplets]:
-        """The local features and those that only weights of before have, and these weights, which stay."""
-        others = self.rows < 0
-        features, rows = np.unique(self.origin.features[others], return_inverse=True)
-        columns, weights = self.origin.columns[others].astype(np.uint16), self.origin.weights[others]
-        return np.concatenate([numbers, features]), ((len(numbers) + rows).astype(np.int32), columns, weights)
+        """The local features and those that do not occur here, and the weights of the latter, which stay."""
+        features, rows = np.unique(self.others[0], return_inverse=True)
+        return np.concatenate([numbers, features]), ((len(numbers) + rows).astype(np.int32), *self.others[1:])
 
 
 class NodeTrainer:
@@ -262,7 +267,7 @@ class NodeTrainer:
             tolerance=aim.tolerance,
             passes=aim.passes,
             seed=(self._seed * 1_000_003 + first) % 2**31,
-            start=None if local.begun is None else local.begun.start(block, count, len(local.numbers)),
+            start=None if local.begun is None else local.begun.start(block, count),
             known=None if self._known is None else self._known[local.documents],
         )
         return pruned(weights, aim.prune, count, block * LANES), bias
