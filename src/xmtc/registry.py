@@ -33,6 +33,7 @@ MODELS = {
     "parabel": Entry("xmtc.models.parabel:Parabel", preference=40),
     "popularity": Entry("xmtc.models.popularity:Popularity", preference=0),
     "rank_ae": Entry("xmtc.models.rank_ae:RankAe", preference=8, extra="torch"),
+    "sleec": Entry("xmtc.models.sleec:Sleec", preference=3),
     "xml_cnn": Entry("xmtc.models.xml_cnn:XmlCnn", preference=5, extra="torch"),
     "xml_rnn": Entry("xmtc.models.xml_rnn:XmlRnn", preference=5, extra="torch"),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +15,14 @@ from xmtc.linear.columns import ColumnFeatures
 from xmtc.linear.label_vectors import singular_vectors
 from xmtc.linear.low_rank import (
     Factors,
+    Penalty,
     TwoWays,
     best_products,
     feature_factors,
     label_factors,
+    likelihoods,
     multiply,
     objective,
-    products_of,
 )
 from xmtc.models.base import Labels, Mask, Model, Run, Scores
 from xmtc.store import State
@@ -37,16 +38,18 @@ FEATURES, LABELS = "features", "labels"
 class LemlSettings(Settings):
     """Settings of leml."""
 
-    rank: Annotated[int, Range(50, 500, log=True)] = 100
+    rank: Annotated[int, Range(30, 200, log=True)] = 100
     """Numbers between a document's features and its labels; fewer where there are fewer labels or features."""
     penalty: Annotated[float, Range(0.1, 10, log=True)] = 1.0
-    """Weight of the squares of all parameters beside those of the errors."""
+    """Weight of the squares of parameters beside those of the errors."""
+    penalised: Annotated[Literal["factors", "map"], Choices()] = "map"
+    """Whose squares those are: of both factors, as published, or of the map from features to labels that they make."""
     sweeps: Annotated[int, Range(1, 20, log=True)] = 8
     """Times that the labels' side and the features' side are fitted, each to the other."""
     steps: int = 10
     """Steps of conjugate gradients for the features' side in a sweep."""
     bias: Annotated[float, Choices(0.0, 0.3, 1.0)] = 1.0
-    """What every document has in a column of its own, so that labels can start from how often they occur; 0 for none."""
+    """What every document has in a column of its own, so that labels start from how often they occur; 0 for nothing."""
     columns: Annotated[Weighing, Choices()] = "given"
     """Weights of a feature matrix: as given, or times the idf of the column. Text is weighed by tf-idf."""
     text: TextSettings = field(default_factory=TextSettings)
@@ -72,6 +75,7 @@ class Leml(Model):
     Config = LemlSettings
     can = frozenset({"text", "features", "explain", "score"})
     ablations: ClassVar = {
+        "factors-penalised": {"penalised": "factors"},
         "low-rank": {"rank": 20},
         "no-bias": {"bias": 0.0},
         "one-sweep": {"sweeps": 1},
@@ -91,6 +95,7 @@ class Leml(Model):
     def _alternated(self, rows: TwoWays, labels: TwoWays, run: Run) -> Factors:
         """W and H from the best directions of the labels alone, after so many sweeps; each one is a finished part."""
         config, threads, workspace = self.config, run.runtime.threads, run.workspace
+        penalty = Penalty(config.penalty, config.penalised == "map")
         rank = min(config.rank, *rows.rows.shape, int(labels.rows.shape[1]))
         done = next((sweep for sweep in range(config.sweeps, 0, -1) if workspace.has(f"sweep-{sweep}")), 0)
         if done:
@@ -102,10 +107,10 @@ class Leml(Model):
         with run.progress.task("Fitting features and labels to each other", config.sweeps) as task:
             task.advance(done)
             for sweep in range(done + 1, config.sweeps + 1):
-                factors = feature_factors(rows, labels, factors, config.penalty, config.steps, threads)
+                factors = feature_factors(rows, labels, factors, penalty, config.steps, threads)
                 embedded = multiply(rows.rows, factors.features, threads)
-                factors = Factors(factors.features, label_factors(embedded, labels, config.penalty, threads))
-                error = objective(embedded, factors, labels, config.penalty, threads)
+                factors = label_factors(embedded, factors.features, labels, penalty, threads)
+                error = objective(embedded, factors, labels, penalty, threads)
                 workspace.save(f"sweep-{sweep}", factors._asdict())
                 workspace.drop(f"sweep-{sweep - 1}")
                 workspace.log({"sweep": sweep, "objective": error})
@@ -114,10 +119,11 @@ class Leml(Model):
         return factors
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
-        return best_products(self._embedded(batch), self._across, k, allowed, self.runtime.threads)
+        documents = self._embedded(batch)
+        return best_products(documents, self._across, k, allowed, logistic=True, threads=self.runtime.threads)
 
     def _score(self, batch: Dataset, candidates: Labels) -> Scores:
-        return products_of(self._embedded(batch), self._across, candidates)
+        return likelihoods(self._embedded(batch), self._across, candidates)
 
     def _embedded(self, batch: Dataset) -> NDArray[np.float32]:
         """(n, r) documents between features and labels."""
