@@ -24,6 +24,7 @@ TIERS = [
     {"models"},
     {"bulk", "labelspace", "restrict"},
     {"workflows"},
+    {"updating"},
     {"experiments"},
     {"cli", "server"},
 ]

@@ -102,9 +102,9 @@ def read_restriction(
     notes: list[str] = []
     allowed: NDArray[np.bool_] | None = None
     if allow is not None:
-        allowed = _read_labels(labels, allow, notes)
+        allowed = read_labels(labels, allow, notes)
     if deny is not None:
-        kept = ~_read_labels(labels, deny, notes, with_deprecated=True)
+        kept = ~read_labels(labels, deny, notes, with_deprecated=True)
         allowed = kept if allowed is None else allowed & kept
     if allowed is not None and not allowed.any():
         given = " and ".join(str(path) for path in (allow, deny) if path is not None)
@@ -114,7 +114,7 @@ def read_restriction(
     return Restriction(allowed, chosen, files, tuple(notes))
 
 
-def _read_labels(labels: LabelIndex, path: Path, notes: list[str], with_deprecated: bool = False) -> NDArray[np.bool_]:
+def read_labels(labels: LabelIndex, path: Path, notes: list[str], with_deprecated: bool = False) -> NDArray[np.bool_]:
     """(L,) the labels that a vocabulary file means: by key, or by name where no key is the same."""
     vocabulary = read_vocabulary(path)
     given = vocabulary.index

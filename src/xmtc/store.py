@@ -207,6 +207,9 @@ def _check_manifest(manifest: Mapping[str, Any]) -> None:
         raise ValueError("no model name or settings")
     if not isinstance(manifest["state"], dict) or not isinstance(manifest.get("training", {}), dict):
         raise ValueError("no state or training facts")
+    for entry in manifest.get("history", []):
+        if not isinstance(entry, dict) or not isinstance(entry["merged"], dict):
+            raise ValueError("strange history")
     check_entries(manifest.get("links", {}))
     for name, values in manifest.get("parts", {}).items():
         if not isinstance(values, dict) or name not in manifest["files"]:

@@ -429,6 +429,24 @@ def verify(folder: str | Path) -> list[tuple[str, int]]:
     return checked
 
 
+def describe_folder(folder: str | Path) -> dict[str, Any]:
+    """What model.json says of a saved model: its name, settings, labels, training and updates."""
+    manifest = store.read_manifest(Path(folder))
+    kind = model_class(manifest["model"])
+    default = config.flat(config.to_mapping(kind.Config()))
+    settings = config.flat(manifest["settings"])
+    size = sum(int(entry["bytes"]) for entry in manifest["files"].values())
+    return {
+        "folder": str(folder),
+        "model": manifest["model"],
+        "labels": int(manifest["labels"]),
+        "bytes": size,
+        "training": manifest["training"],
+        "settings": {name: value for name, value in settings.items() if value != default.get(name)},
+        "history": manifest.get("history", []),
+    }
+
+
 def describe_models() -> list[tuple[str, str, str]]:
     """(name, what it can do, first line of its description, or what it needs that is not installed) of every model."""
     rows = []

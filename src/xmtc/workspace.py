@@ -44,9 +44,16 @@ class Workspace:
         self._memory: dict[str, tuple[dict[str, NDArray[Any]], dict[str, Any]]] = {}
 
     @classmethod
-    def beside(cls, folder: Path) -> Path:
+    def beside(cls, folder: Path, suffix: str = WORK_SUFFIX) -> Path:
         """Where the workspace of a model folder lies."""
-        return _beside(folder, WORK_SUFFIX)
+        return _beside(folder, suffix)
+
+    def go_on_or_begin(self, fingerprint: Mapping[str, Any]) -> None:
+        """Go on with what was started by the same fingerprint, or start, whatever was there."""
+        try:
+            self.begin(fingerprint, resume=True)
+        except (ConfigError, DataError):
+            self.begin(fingerprint, resume=False)
 
     def begin(self, fingerprint: Mapping[str, Any], resume: bool) -> None:
         """Start a training in this folder, or go on with the one that was started by the same fingerprint."""

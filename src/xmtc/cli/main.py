@@ -35,6 +35,7 @@ from xmtc.cli.predict import predict
 from xmtc.cli.reading import Labels, Language, NotInLabels, reads_documents
 from xmtc.cli.report import report
 from xmtc.cli.tune import tune
+from xmtc.cli.update import update
 from xmtc.errors import ConfigError, XmtcError, shown
 
 app = typer.Typer(
@@ -147,6 +148,7 @@ def in_colour() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+app.command()(update)
 app.command()(tune)
 app.command()(predict)
 
@@ -217,14 +219,20 @@ def plot(
 
 @app.command()
 def models(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show its settings.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME|DIR", help="Show its settings, or what a model folder holds.")
+    ] = None,
 ) -> None:
-    """List the models, or the settings of one."""
+    """List the models, the settings of one, or a saved one's history."""
     from xmtc import config, workflows
+    from xmtc.cli.history import model_folder
     from xmtc.cli.show import table
-    from xmtc.registry import model_class
+    from xmtc.registry import MODELS, model_class
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if name is not None and name not in MODELS and Path(name).is_dir():
+        say(model_folder(workflows.describe_folder(name), width))
+        return
     if name is None:
         say(table(["model", "can", "what it is"], workflows.describe_models(), width=width))
         say("\nSettings of one of them: xmtc models NAME")
