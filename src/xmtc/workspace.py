@@ -114,6 +114,14 @@ class Workspace:
         if self.folder is not None and not any(self.folder.glob("*.safetensors")):
             self.remove()
 
+    def inner(self, name: str) -> Workspace:
+        """A workspace inside this one, for a training that is a part of this."""
+        if self.folder is None:
+            return Workspace()
+        made = Workspace(self.folder / name)
+        made._make()
+        return made
+
     def has(self, name: str) -> bool:
         if self.folder is None:
             return name in self._memory

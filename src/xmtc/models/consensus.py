@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xmtc import store
-from xmtc.config import Choices, Range, Settings
+from xmtc.config import Choices, Range, Settings, changed
 from xmtc.dataset import Csr, Dataset, LabelIndex, align_labels, as_dataset
 from xmtc.decisions import combining
 from xmtc.decisions.calibration import Calibration, Method
@@ -27,6 +28,7 @@ from xmtc.metrics import ndcg
 from xmtc.models import base
 from xmtc.models.base import Labels, Mask, Model, Run, Scores
 from xmtc.models.members import FileMember, Member, ModelMember
+from xmtc.models.updates import Change, Request, carry_out
 from xmtc.store import State
 from xmtc.topk import read_answers
 
@@ -69,11 +71,13 @@ class Consensus(Model):
 
     name = "consensus"
     Config = ConsensusSettings
-    can = frozenset({"text", "features", "explain", "score"})
+    can = frozenset({"text", "features", "explain", "score", "update"})
 
     _members: list[Member]
     _links: list[Link]
     _learnt: Learnt | None
+    _copies: tempfile.TemporaryDirectory[str] | None = None
+    """Where updated members lie until they are saved."""
     _documents: int
     """That members were trained on, the most of them; 0 where none of them says."""
 
@@ -166,6 +170,45 @@ class Consensus(Model):
 
     def counted(self) -> tuple[NDArray[np.int64], int] | None:
         return (self.label_counts, self._documents) if self._documents else None
+
+    def _update(self, change: Change, run: Run) -> None:
+        """Members learn, each for itself, and are copied into the model from then on; weights stay as they were learnt.
+
+        The folders that they came from stay as they are.
+        """
+        assert change.new.labels is not None
+        occurring = np.unique(change.new.labels.indices)
+        new = replace(
+            change.new,
+            labels=change.new.labels[:, occurring],
+            label_index=change.labels.index.take(occurring),
+        )
+        place = tempfile.TemporaryDirectory(prefix="xmtc-")  # until they are saved
+        links = []
+        for number, member in enumerate(self._members):
+            member.check_update()
+            assert isinstance(member, ModelMember)
+            became = change.labels.numbers[member.shared]
+            keys = member.labels.keys
+            merge = {
+                key: self.labels.key(label)
+                for key, label in zip(keys, became.tolist(), strict=True)
+                if label >= 0 and self.labels.key(label) != key
+            }
+            retire = [key for key, label in zip(keys, became.tolist(), strict=True) if label < 0]
+            own = Run(run.runtime, run.progress, run.workspace.inner(f"member-{number}"))
+            updated = carry_out(member.model, Request(new, retire=retire, merge=merge, is_judged=False), own)
+            folder = Path(place.name) / str(number) / Path(member.name).name
+            updated.save(folder)
+            links.append(Link.to(folder, copied=True))
+        calibrations = [member.calibration for member in self._members]
+        self._copies = place  # which goes when nobody holds it
+        self.config = changed(self.config, {"copy": True})
+        self._open(links)
+        for member, calibration in zip(self._members, calibrations, strict=True):
+            member.calibration = calibration
+        self._number(self.labels)
+        self._documents += len(change.new) if self._documents else 0
 
     def _answers_to(self, documents: Dataset, run: Run) -> list[Answer]:
         """Each member's best labels; those that were found before an interruption are taken from the workspace."""

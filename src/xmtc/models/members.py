@@ -15,7 +15,7 @@ from xmtc.dataset import Dataset, LabelIndex
 from xmtc.decisions import combining
 from xmtc.decisions.calibration import Calibration
 from xmtc.decisions.combining import Answer
-from xmtc.errors import DataError, XmtcError, shown
+from xmtc.errors import DataError, UnsupportedError, XmtcError, shown
 from xmtc.models.base import Labels, Mask, Model, Scores
 from xmtc.runtime import Runtime
 from xmtc.topk import read_trained_on
@@ -63,6 +63,10 @@ class Member(ABC):
         return scores
 
     @abstractmethod
+    def check_update(self) -> None:
+        """Refuse to learn from new documents where it cannot."""
+
+    @abstractmethod
     def counted(self) -> tuple[NDArray[np.int64], int] | None:
         """Training documents of each of its labels, and of all; None where that is not known."""
 
@@ -81,6 +85,10 @@ class ModelMember(Member):
     def __init__(self, name: str, path: Path, runtime: Runtime) -> None:
         self.model = Model.load(path, runtime)
         super().__init__(name, self.model.labels)
+
+    def check_update(self) -> None:
+        if "update" not in self.model.can:
+            raise UnsupportedError(f"{self.name}: {self.model.name} cannot be updated, and is a member here.")
 
     def counted(self) -> tuple[NDArray[np.int64], int] | None:
         return self.model.counted()
@@ -124,6 +132,11 @@ class FileMember(Member):
         if len(self._rows) < len(self._top):
             twice = next(document for row, document in enumerate(self._top.ids) if self._rows[document] != row)
             raise DataError(f"{path}: document '{shown(twice)}' is there twice. Keep one of them.")
+
+    def check_update(self) -> None:
+        raise UnsupportedError(
+            f"{self._path}: is a file of predictions and cannot learn. Train a consensus of model folders."
+        )
 
     def counted(self) -> tuple[NDArray[np.int64], int] | None:
         if self._trained_on is None:

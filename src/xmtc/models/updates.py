@@ -47,6 +47,8 @@ class Request:
     merge: Mapping[str, str] | None = None
     margin: float = MARGIN
     force: bool = False
+    is_judged: bool = True
+    """Whether new documents are held out to judge the update by, where no others are given."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +128,7 @@ def carry_out(model: Model, request: Request, run: Run) -> Model:
     merge = dict(request.merge or {})
     labels = relabelled(model.labels, request.new.label_index, request.retire, merge, known)
     new, held, valid = labels.taken_over(request.new), None, request.valid
-    if valid is None and len(new) >= 10 * LEAST_JUDGED:
+    if valid is None and request.is_judged and len(new) >= 10 * LEAST_JUDGED:
         new, held = _parted(new, run.runtime.seed)
     judged = held if valid is None else labels.taken_over(valid)
     if judged is not None and len(judged) < LEAST_JUDGED:
