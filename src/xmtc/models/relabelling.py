@@ -76,16 +76,40 @@ def relabelled(
         else:
             stays[before.ids([key])] = False
     kept = np.flatnonzero(stays)
-    if not len(kept) and not len(new):
-        raise DataError("no label would be left. Keep one of them.")
-    keys = {**{key: _end(target, targets) for key, target in known.items()}, **targets}
+    keys = {**_still_known(known, targets, before, new), **targets}
     index = _named(before.take(kept), renamed, new)
     passed = {*gone, *keys}
     joined = index.joined(new.take([number for number, key in enumerate(new.keys) if key not in passed]))
+    if not len(joined):
+        raise DataError("no label would be left. Keep one of them.")
     numbers = np.full(len(before), -1, dtype=np.int64)
     numbers[kept] = np.arange(len(kept))
     numbers[before.ids(list(targets))] = joined.ids(list(targets.values()))
     return Relabelling(joined, numbers, kept, keys)
+
+
+def became(merged: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """What labels became at last in updates that followed one another."""
+    found: dict[str, str] = {}
+    for one in merged:
+        targets = _ends(one)
+        found = {key: targets.get(target, target) for key, target in found.items()} | targets
+    return found
+
+
+def _still_known(
+    known: Mapping[str, str], targets: Mapping[str, str], before: LabelIndex, new: LabelIndex
+) -> dict[str, str]:
+    """What labels of earlier updates count as now; one that is a label again, or whose successor went, is none."""
+    ends = {key: targets.get(target, target) for key, target in known.items()}
+    asked = set(targets.values())
+    is_label = before.ids(list(ends)) >= 0
+    is_there = (before.ids(list(ends.values())) >= 0) | (new.ids(list(ends.values())) >= 0)
+    return {
+        key: target
+        for (key, target), again, there in zip(ends.items(), is_label.tolist(), is_there.tolist(), strict=True)
+        if not again and key not in asked and (there or target in asked)
+    }
 
 
 def _check_known(index: LabelIndex, keys: Sequence[str], what: str) -> None:
@@ -102,15 +126,13 @@ def _ends(merged: Mapping[str, str]) -> dict[str, str]:
     return {key: _end(target, merged, key) for key, target in merged.items()}
 
 
-def _end(target: str, merged: Mapping[str, str], first: str = "") -> str:
+def _end(target: str, merged: Mapping[str, str], first: str) -> str:
     seen = {first}
     while target in merged:
         if target in seen:
             raise DataError(f"label '{shown(target)}' is to be merged with itself. Take one of the lines out.")
         seen.add(target)
         target = merged[target]
-    if target == first:
-        raise DataError(f"label '{shown(target)}' is to be merged with itself. Take the line out.")
     return target
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from xmtc.dataset import Csr, Dataset, stacked
 from xmtc.errors import RefusedError
 from xmtc.metrics import ndcg
-from xmtc.models.relabelling import Labels, Relabelling, relabelled
+from xmtc.models.relabelling import Labels, Relabelling, became, relabelled
 from xmtc.models.replay import renewed
 
 if TYPE_CHECKING:
@@ -74,10 +74,10 @@ class Change:
     def known(self) -> NDArray[np.bool_]:
         """(n,) which of the documents were learnt from before with the labels that they have now."""
         known = np.arange(len(self.documents)) >= len(self.new)
-        if self.labels.changes:
+        if self.labels.changes or self.labels.added:
             assert self.documents.labels is not None
-            became = np.bincount(self.labels.numbers[self.labels.numbers >= 0], minlength=len(self.labels.index)) > 1
-            held = np.asarray(self.documents.labels @ became.astype(np.float32)).ravel()
+            made_of = np.bincount(self.labels.numbers[self.labels.numbers >= 0], minlength=len(self.labels.index))
+            held = np.asarray(self.documents.labels @ (made_of != 1).astype(np.float32)).ravel()
             known &= held == 0
         return known
 
@@ -124,7 +124,7 @@ def carry_out(model: Model, request: Request, run: Run) -> Model:
     """A copy of the model that has learnt what is new; the model itself stays as it is."""
     started = time.perf_counter()
     assert request.new.label_index is not None
-    known = {key: target for entry in model.history for key, target in entry["merged"].items()}
+    known = became(entry["merged"] for entry in model.history)
     merge = dict(request.merge or {})
     labels = relabelled(model.labels, request.new.label_index, request.retire, merge, known)
     new, held, valid = labels.taken_over(request.new), None, request.valid
