@@ -13,6 +13,7 @@ several.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import time
 from dataclasses import replace
@@ -90,7 +91,7 @@ def updated(folder: Path, train: Dataset, bounds: list[int], runtime: Runtime, r
     for _ in range(repeat):
         model = Model.load(folder, runtime)
         total = 0.0
-        for low, high in zip(bounds[:-1], bounds[1:], strict=True):
+        for low, high in itertools.pairwise(bounds):
             documents = part(train, low, high)
             started = time.perf_counter()
             model.update(documents, runtime=runtime)
