@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xmtc.dataset import Dataset, LabelIndex, stacked
+from xmtc.errors import ModelFormatError
 from xmtc.store import State
 
 
@@ -41,7 +42,8 @@ def replay_state(documents: Dataset) -> State:
         arrays |= {f"text.{name}": array for name, array in _bytes(documents.text().to_pylist()).items()}
     for name, matrix in (("labels", documents.labels), ("features", documents.features)):
         if matrix is not None and (name == "labels" or not documents.has_text):
-            arrays |= {f"{name}.indptr": matrix.indptr.astype(np.int64), f"{name}.indices": matrix.indices}
+            arrays[f"{name}.indptr"] = matrix.indptr.astype(np.int64)
+            arrays[f"{name}.indices"] = matrix.indices.astype(np.int32)
             arrays |= {} if name == "labels" else {f"{name}.data": matrix.data}
     width = None if documents.has_text or documents.features is None else int(documents.features.shape[1])
     return State({"documents": len(documents), "features": width}, arrays)
@@ -49,15 +51,27 @@ def replay_state(documents: Dataset) -> State:
 
 def restored_replay(state: State, index: LabelIndex) -> Dataset:
     """Documents that were kept for a model with these labels."""
+    try:
+        return _restored(state, index)
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        what = str(error).splitlines()[0].rstrip(".")
+        raise ModelFormatError(
+            f"the documents kept for updates are damaged ({what}). Copy or train the model again."
+        ) from None
+
+
+def _restored(state: State, index: LabelIndex) -> Dataset:
     arrays, count = state.arrays, int(state.values["documents"])
     labels = sp.csr_array(
         (np.ones(len(arrays["labels.indices"]), np.float32), arrays["labels.indices"], arrays["labels.indptr"]),
         shape=(count, len(index)),
     )
+    labels.check_format()
     features = None
     if state.values["features"] is not None:
         parts = arrays["features.data"], arrays["features.indices"], arrays["features.indptr"]
         features = sp.csr_array(parts, shape=(count, int(state.values["features"])))
+        features.check_format()
     fields = {"text": _strings(arrays, "text", count)} if "text.bytes" in arrays else {}
     return Dataset(fields, features, labels, index, _strings(arrays, "ids", count))
 
@@ -71,7 +85,7 @@ def _bytes(values: Sequence[str]) -> dict[str, NDArray[Any]]:
 def _strings(arrays: Mapping[str, NDArray[Any]], name: str, count: int) -> pa.ChunkedArray:
     offsets, data = np.ascontiguousarray(arrays[f"{name}.offsets"]), np.ascontiguousarray(arrays[f"{name}.bytes"])
     if len(offsets) != count + 1 or offsets[0] != 0 or offsets[-1] != len(data) or (np.diff(offsets) < 0).any():
-        raise ValueError(f"'{name}' of the documents kept for updates is damaged")
+        raise ValueError(f"'{name}' does not share out what there is")
     whole = pa.LargeStringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(data))
     whole.validate(full=True)
     pieces = [whole.slice(at, 1 << 16).cast(pa.string()) for at in range(0, count, 1 << 16)]
