@@ -109,7 +109,7 @@ class TestRelabelled:
 
     def test_one_label_must_be_left(self) -> None:
         for new in ([], ["a"], ["b", "d"]):  # retired and there again in the same update: still retired
-            with pytest.raises(DataError, match="^no label would be left. Keep one of them."):
+            with pytest.raises(DataError, match=r"^no label would be left. Keep one of them."):
                 change(new, ["a", "b", "c", "d"])
         assert change(["e"], ["a", "b", "c", "d"]).index.keys == ["e"]
 
