@@ -122,9 +122,10 @@ class _Origins:
         is_alone = len(now) == 1 and bool(np.isposinf(own[0]))
         if is_alone and count > 1:
             own = np.array([CERTAIN], dtype=np.float32)
-        np.add.at(
-            bias, now[now >= 0], own[now >= 0] - NOBODY
-        )  # max(a, b) of two that are −1 or 1 is a + b + 1, or more
+        made_of = np.bincount(now[now >= 0], minlength=count)
+        bias[made_of > 0] = 0.0
+        np.add.at(bias, now[now >= 0], own[now >= 0])
+        bias += np.maximum(made_of - 1, 0)  # max(a, b) of two that are −1 or 1 is a + b + 1, or more
         here = now[columns]  # the columns of now
         stay = here >= 0
         features, here, weights = features[stay], here[stay], weights[stay]

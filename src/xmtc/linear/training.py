@@ -276,7 +276,7 @@ class NodeTrainer:
         ordered = [pieces[block] for block in range(self._blocks(node))]
         numbers, weights = local.numbers, [part for part, _ in ordered]
         bias = np.concatenate([bias for _, bias in ordered])
-        if local.begun is not None and self._count(node) > 1:
+        if local.begun is not None:
             numbers, others = local.begun.beyond(numbers)
             weights.append(others)
         return packed(numbers, weights, bias, self._count(node), self._objective.weights == "float16")
