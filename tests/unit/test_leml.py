@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from xmtc.errors import ConfigError
 from xmtc.models.leml import Leml
 from xmtc.runtime import Runtime
+from xmtc.text.features import unit_rows
 from xmtc.workspace import Workspace
 
 
@@ -89,3 +90,20 @@ def test_a_killed_training_goes_on_where_it_stopped(tmp_path: Path, monkeypatch:
 def test_impossible_settings(settings: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=f"'{next(iter(settings))}' of leml must be"):
         Leml(**settings)
+
+
+def test_longer_rows_are_told_from_shorter_ones() -> None:
+    """A word alone and the same word among many have the same direction in none but the second copy."""
+    features = sp.csr_array(np.array([[1, 0, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]], dtype=np.float32))
+    model = Leml(longer=0.5).fit(features, [["a"], ["b"], ["a", "b"]])
+    rows = model._features.of(unit_rows(features)).toarray()
+    expected = [[1, 0, 0, 0, 0.5, 0, 0, 0, 1], [0.5] * 8 + [1], [0] * 8 + [1]]
+    np.testing.assert_allclose(rows, expected, atol=1e-6)
+
+
+def test_explanations_add_up_with_both_copies() -> None:
+    texts = ["salt and pepper", "pepper lemon pepper", "iron steel", "steel and copper"]
+    model = Leml(longer=0.3, text__min_df=1).fit(texts, [["spice"], ["spice", "fruit"], ["metal"], ["metal"]])
+    found = model.explain("lemon and pepper pepper", "spice")
+    margin = found.constant + sum(item.weight for item in found.evidence)
+    assert 1 / (1 + np.exp(-margin)) == pytest.approx(found.score, abs=1e-5)

@@ -16,19 +16,26 @@ from xmtc.text.tfidf import TextSettings
 
 
 class ColumnFeatures:
-    """Document features with one column more: the same number for every document, from which labels start."""
+    """Document features with one column more: the same number for every document, from which labels start.
 
-    def __init__(self, features: DocumentFeatures, weights: NDArray[np.float32] | None, bias: float) -> None:
+    With `longer` all features stand there twice, the second time × √(how many the document has) × this: what a word
+    says depends on how many others there are, and rows of one length hide that.
+    """
+
+    def __init__(
+        self, features: DocumentFeatures, weights: NDArray[np.float32] | None, bias: float, longer: float = 0.0
+    ) -> None:
         if weights is not None and weights.shape != (features.width,):
             raise ValueError(f"weights of {weights.shape} columns and not {features.width:,}")
         self.features = features
         self.weights = weights  # (D,) of a matrix' columns
         self.bias = bias
+        self.longer = longer
 
     @property
     def width(self) -> int:
         """Columns, the constant one among them."""
-        return self.features.width + 1
+        return self.features.width * (2 if self.longer else 1) + 1
 
     @classmethod
     def fit(
@@ -39,6 +46,7 @@ class ColumnFeatures:
         bias: float,
         runtime: Runtime,
         progress: Progress = silent,
+        longer: float = 0.0,
     ) -> tuple[ColumnFeatures, Csr]:
         """Learn the features of the training documents; returns them with the training rows."""
         features, rows = DocumentFeatures.fit(dataset, text, runtime, progress)
@@ -46,7 +54,7 @@ class ColumnFeatures:
         if weighing == "idf" and features.tfidf is None:
             held = np.bincount(rows.indices[rows.data != 0], minlength=rows.shape[1])
             weights = (1.0 + np.log((1.0 + rows.shape[0]) / (1.0 + held))).astype(np.float32)
-        made = cls(features, weights, bias)
+        made = cls(features, weights, bias, longer)
         return made, made.of(rows)
 
     def transform(self, dataset: Dataset, runtime: Runtime) -> Csr:
@@ -58,11 +66,24 @@ class ColumnFeatures:
         if self.weights is not None:
             weighed = rows.data * self.weights[rows.indices]
             rows = unit_rows(sp.csr_array((weighed, rows.indices, rows.indptr), shape=rows.shape))
+        if self.longer:
+            lengths = np.diff(rows.indptr)
+            times = np.repeat((self.longer * np.sqrt(lengths)).astype(np.float32), lengths)
+            again = sp.csr_array((rows.data * times, rows.indices, rows.indptr), shape=rows.shape)
+            rows = sp.csr_array(sp.hstack([rows, again]))
         places = rows.indptr[1:]
         data = np.insert(rows.data, places, np.float32(self.bias)).astype(np.float32, copy=False)
-        indices = np.insert(rows.indices, places, self.features.width).astype(np.int32, copy=False)
+        indices = np.insert(rows.indices, places, self.width - 1).astype(np.int32, copy=False)
         indptr = rows.indptr.astype(np.int64) + np.arange(len(rows.indptr))
         return sp.csr_array((data, indices, indptr), shape=(rows.shape[0], self.width))
+
+    def weights_of(self, row: Csr, weights: NDArray[np.float64]) -> dict[int, float]:
+        """Feature → weight of one completed row, from those of its entries; both places of a feature together."""
+        count = (row.nnz - 1) // (2 if self.longer else 1)
+        features, values, found = row.indices[:count], row.data[:count].astype(np.float64), weights[:count].copy()
+        if self.longer:
+            found += weights[count:-1] * row.data[count:-1] / np.where(values == 0.0, 1.0, values)
+        return dict(zip(features.tolist(), found.tolist(), strict=True))
 
     def state(self) -> State:
         state = self.features.state()
@@ -71,7 +92,7 @@ class ColumnFeatures:
         return state
 
     @classmethod
-    def from_state(cls, text: TextSettings, bias: float, state: State) -> ColumnFeatures:
+    def from_state(cls, text: TextSettings, bias: float, state: State, longer: float = 0.0) -> ColumnFeatures:
         arrays = {name: array for name, array in state.arrays.items() if name.startswith("tfidf.")}
         features = DocumentFeatures.from_state(text, State(state.values, arrays, state.tables))
-        return cls(features, state.arrays.get(COLUMNS), bias)
+        return cls(features, state.arrays.get(COLUMNS), bias, longer)

@@ -50,6 +50,8 @@ class LemlSettings(Settings):
     """Steps of conjugate gradients for the features' side in a sweep."""
     bias: Annotated[float, Choices(0.0, 0.3, 1.0)] = 1.0
     """What every document has in a column of its own, so that labels start from how often they occur; 0 for nothing."""
+    longer: Annotated[float, Choices(0.0, 0.1, 0.2, 0.4)] = 0.0
+    """Weight of a second copy of all features, × √(how many the document has), which rows of one length hide."""
     columns: Annotated[Weighing, Choices()] = "given"
     """Weights of a feature matrix: as given, or times the idf of the column. Text is weighed by tf-idf."""
     text: TextSettings = field(default_factory=TextSettings)
@@ -62,6 +64,7 @@ class LemlSettings(Settings):
             self.require_range(name, 1)
         self.require_range("penalty", 0, open_low=True)
         self.require_range("bias", 0)
+        self.require_range("longer", 0)
 
 
 class Leml(Model):
@@ -84,7 +87,7 @@ class Leml(Model):
     def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
         config = self.config
         self._features, rows = ColumnFeatures.fit(
-            train, config.text, config.columns, config.bias, run.runtime, run.progress
+            train, config.text, config.columns, config.bias, run.runtime, run.progress, config.longer
         )
         assert train.labels is not None
         labels = train.labels.astype(np.float32)
@@ -133,9 +136,8 @@ class Leml(Model):
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         row: Csr = self._features.transform(as_dataset([text]), self.runtime)
         weights = STEEPNESS * (self._factors.features[row.indices].astype(np.float64) @ self._factors.labels[label])
-        *words, constant = zip(row.indices.tolist(), weights.tolist(), strict=True)
-        evidence = self._features.features.evidence(text, dict(words))
-        start = self._features.bias * constant[1] - STEEPNESS * MIDDLE
+        evidence = self._features.features.evidence(text, self._features.weights_of(row, weights))
+        start = self._features.bias * float(weights[-1]) - STEEPNESS * MIDDLE
         return Explanation("tokens", text, self.labels.name(label), score, tuple(evidence), start)
 
     def label_vectors(self) -> NDArray[np.float32]:
@@ -148,7 +150,7 @@ class Leml(Model):
         return kept
 
     def _restore(self, state: State) -> None:
-        self._features = ColumnFeatures.from_state(self.config.text, self.config.bias, state)
+        self._features = ColumnFeatures.from_state(self.config.text, self.config.bias, state, self.config.longer)
         self._factors = Factors(state.arrays[FEATURES], state.arrays[LABELS])
         shapes = (len(self._factors.features), len(self._factors.labels))
         if shapes != (self._features.width, len(self.label_counts)):
