@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import pyarrow as pa
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
@@ -35,7 +34,7 @@ from xmtc.explanation import Explanation, PathStep
 from xmtc.models import choices
 from xmtc.models.choices import Choice, allowed_labels, candidate_labels
 from xmtc.models.replay import replay_state, restored_replay, sample
-from xmtc.models.updates import MARGIN, Change, Request, carry_out
+from xmtc.models.updates import MARGIN, Change, Request, as_trained, carry_out, nothing_new
 from xmtc.progress import Progress, silent
 from xmtc.registry import model_class
 from xmtc.runtime import Runtime
@@ -226,41 +225,23 @@ class Model(ABC):
         retire, merge = list(retire), dict(merge or {})
         if documents is None and not retire and not merge:
             raise DataError("there is nothing to learn from. Give new documents, or labels to retire or to merge.")
-        given = {
-            name: None if part is None else self._given_again(part, name)
-            for name, part in (("validation", valid), ("replayed", replay))
-        }
-        new = self._nothing_new() if documents is None else self._given_again((documents, labels), "new")
-        request = Request(new, given["validation"], given["replayed"], retire, merge, margin, force)
+
+        def read(given: Any, what: str) -> Dataset:
+            dataset = self._checked(as_dataset(*given) if isinstance(given, tuple) else as_dataset(given))
+            return as_trained(dataset, self.training, what)
+
+        request = Request(
+            nothing_new(self.training) if documents is None else read((documents, labels), "new"),
+            None if valid is None else read(valid, "validation"),
+            None if replay is None else read(replay, "replayed"),
+            retire,
+            merge,
+            margin,
+            force,
+        )
         run = Run(runtime or self.runtime, progress, workspace or Workspace())
         self.__dict__.update(vars(carry_out(self, request, run)))
         return self
-
-    def _given_again(self, documents: Any, what: str) -> Dataset:
-        """Documents with labels, of the kind that the model was trained on."""
-        dataset = self._checked(as_dataset(*documents) if isinstance(documents, tuple) else as_dataset(documents))
-        if dataset.labels is None or dataset.label_index is None:
-            raise DataError(f"{what} documents need labels. Give one list of labels a document.")
-        kind = "text" if dataset.has_text else "features"
-        if kind != self.training["input"]:
-            raise UnsupportedError(f"this model was trained on {self.training['input']}. Got {kind} in an update.")
-        if self.feature_count is not None and dataset.features is not None:
-            self._check_width(int(dataset.features.shape[1]))
-        return dataset
-
-    def _check_width(self, columns: int) -> None:
-        if columns != self.feature_count:
-            raise DataError(
-                f"the model knows {self.feature_count:,} features. Got a matrix with {columns:,} columns. "
-                "Give it the features that it was trained on."
-            )
-
-    def _nothing_new(self) -> Dataset:
-        """No documents, as an update that only retires or merges labels has them."""
-        labels = sp.csr_array((0, 0), dtype=np.float32)
-        if self.feature_count is not None:
-            return Dataset(features=sp.csr_array((0, self.feature_count), dtype=np.float32), labels=labels)
-        return Dataset({"text": pa.chunked_array([], pa.string())}, labels=labels)
 
     def learn(self, change: Change, run: Run) -> None:
         """`_update` with all that a model counts; for `carry_out`, on a copy."""

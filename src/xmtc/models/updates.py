@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xmtc.dataset import Csr, Dataset, stacked
-from xmtc.errors import RefusedError
+from xmtc.errors import DataError, RefusedError, UnsupportedError
 from xmtc.metrics import ndcg
 from xmtc.models.relabelling import Labels, Relabelling, became, relabelled
 from xmtc.models.replay import renewed
@@ -118,6 +119,29 @@ class Change:
             ((weights / totals[places[0]]).astype(np.float32), places), shape=(len(self.labels.kept), before)
         )
         return sp.csr_array(sp.vstack([own, self.relatives])) if self.labels.added else own
+
+
+def as_trained(dataset: Dataset, training: Mapping[str, Any], what: str) -> Dataset:
+    """Documents with labels, if they are of the kind that a model was trained on."""
+    if dataset.labels is None or dataset.label_index is None:
+        raise DataError(f"{what} documents need labels. Give one list of labels a document.")
+    kind, width = "text" if dataset.has_text else "features", training.get("features")
+    if kind != training["input"]:
+        raise UnsupportedError(f"this model was trained on {training['input']}. Got {kind} in an update.")
+    if width is not None and dataset.features is not None and dataset.features.shape[1] != width:
+        raise DataError(
+            f"the model knows {width:,} features. Got a matrix with {dataset.features.shape[1]:,} columns. "
+            "Give it the features that it was trained on."
+        )
+    return dataset
+
+
+def nothing_new(training: Mapping[str, Any]) -> Dataset:
+    """No documents, as an update that only retires or merges labels has them."""
+    labels = sp.csr_array((0, 0), dtype=np.float32)
+    if training["input"] == "features":
+        return Dataset(features=sp.csr_array((0, training["features"]), dtype=np.float32), labels=labels)
+    return Dataset({"text": pa.chunked_array([], pa.string())}, labels=labels)
 
 
 def carry_out(model: Model, request: Request, run: Run) -> Model:
