@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from xmtc.config import Choices, Settings
-from xmtc.dataset import Dataset, as_dataset
+from xmtc.dataset import Csr, Dataset, as_dataset
 from xmtc.explanation import Explanation, PathStep, TokenEvidence
 from xmtc.labels.features import positive_features
-from xmtc.labels.tree import LabelTree, shallow_sizes, shallow_tree
+from xmtc.labels.tree import LabelTree, TreeRevision, homes_of, shallow_sizes, shallow_tree
 from xmtc.models.base import Labels, Mask, Run, Scores
-from xmtc.models.neural import TABLE, Material, NeuralModel, NeuralSettings, member_seed
+from xmtc.models.neural import TABLE, Lesson, Material, NeuralModel, NeuralSettings, member_seed
 from xmtc.nn.attention import LabelAttention
 from xmtc.nn.device import arithmetic, chosen_device, chunk_memory
 from xmtc.nn.documents import Documents
 from xmtc.nn.encoders import BiLstm, Encoder, LstmSettings
+from xmtc.nn.fine_tuning import absent_from, made_of, settle
 from xmtc.nn.group import Group
 from xmtc.nn.heads import Head
 from xmtc.nn.lessons import ROWS
@@ -37,7 +40,8 @@ from xmtc.nn.plan import (
     placed,
     product_rate,
 )
-from xmtc.nn.training import batch_size
+from xmtc.nn.tensors import as_array, read_tensor
+from xmtc.nn.training import TrainingSettings, batch_size
 from xmtc.nn.tree import TreeNetwork, best_in_trees, scores_in_trees
 from xmtc.nn.tree_training import KINDS, TreeSettings, TreeTraining, load_level
 from xmtc.runtime import Runtime
@@ -74,6 +78,13 @@ class AttentionXmlSettings(NeuralSettings):
     of = "attention_xml"
 
 
+class _How(NamedTuple):
+    """How the levels of a tree are trained."""
+
+    tree: TreeSettings
+    training: TrainingSettings
+
+
 class AttentionXml(NeuralModel):
     """Words in order by a bidirectional LSTM; every label attends to the words that matter to it.
 
@@ -83,7 +94,7 @@ class AttentionXml(NeuralModel):
 
     name = "attention_xml"
     Config = AttentionXmlSettings
-    can = frozenset({"text", "explain", "score"})
+    can = frozenset({"text", "explain", "score", "update"})
     ablations: ClassVar = {**NeuralModel.ablations, "all-words": {"training.skipped_words": 0.0}}
 
     _reader: WordSequences
@@ -103,35 +114,60 @@ class AttentionXml(NeuralModel):
     def _train_member(self, member: int, material: Material, group: Group, run: Run) -> tuple[Any, float]:
         if not self._has_tree:
             return super()._train_member(member, material, group, run)
-        device, seed = material.documents.device, member_seed(run.runtime, member)
-        plans = self._planned(member, material, group, run.runtime)
+        device, how = material.documents.device, _How(self.config.head.tree, self.config.training)
+        sizes = shallow_sizes(len(self.label_counts), how.tree.cluster_size, how.tree.arity, how.tree.height)
+        plans = self._planned(member, material, sizes, how, group, run.runtime)
         for line in described(plans, device) if member == 0 and group.leads else ():
             run.progress.say(line)
-        levels = Levels(self._grown(member, material.train, seed, run), device)
-        training = TreeTraining(
+        levels = Levels(self._grown(member, material.train, member_seed(run.runtime, member), run), device)
+        networks, score = self._tree_training(levels, material, plans, how, member, group, run).run()
+        return TreeNetwork(levels, networks, how.tree.beam), score
+
+    def _tree_training(
+        self,
+        levels: Levels,
+        material: Material,
+        plans: list[LevelPlan],
+        how: _How,
+        member: int,
+        group: Group,
+        run: Run,
+        starts: list[dict[str, NDArray[Any]]] | None = None,
+    ) -> TreeTraining:
+        """What trains the networks of a tree, the rows of each where its plan has them."""
+        device = material.documents.device
+        return TreeTraining(
             levels,
             material.documents,
             material.labels,
             material.watched,
-            self.config.head.tree,
-            self.config.training,
+            how.tree,
+            how.training,
             lambda rows: self._network(material.table, rows, device, run.runtime),
             places=[torch.device("cpu") if plan.on_host else device for plan in plans],
-            seed=seed,
+            seed=member_seed(run.runtime, member),
             member=member,
             group=group,
             workspace=run.workspace,
             progress=run.progress,
+            starts=starts,
         )
-        networks, score = training.run()
-        return TreeNetwork(levels, networks, self.config.head.tree.beam), score
 
-    def _planned(self, member: int, material: Material, group: Group, runtime: Runtime) -> list[LevelPlan]:
+    def _planned(
+        self,
+        member: int,
+        material: Material,
+        levels: list[tuple[int, int, int]],
+        how: _How,
+        group: Group,
+        runtime: Runtime,
+    ) -> list[LevelPlan]:
         """What each level's training takes, and where its rows are to be kept; refused where it cannot fit.
 
-        Members that are trained before the last one stay on the device.
+        Of a level there are its nodes, their parents, and the most children of one. Members that are trained before
+        the last one stay on the device.
         """
-        tree, training, documents = self.config.head.tree, self.config.training, material.documents
+        (tree, training), documents = how, material.documents
         compute = arithmetic(runtime, documents.device)
         sizes = Sizes(
             documents=len(documents),
@@ -151,7 +187,6 @@ class AttentionXml(NeuralModel):
             chunk=chunk_memory(documents.device),
         )
         rate, kind = product_rate(documents.device, compute), documents.device.type
-        levels = shallow_sizes(len(self.label_counts), tree.cluster_size, tree.arity, tree.height)
         plans = []
         for number, (nodes, parents, most) in enumerate(levels):
             epochs, followed = tree.training(training, number).epochs, min(tree.beam, parents)
@@ -181,6 +216,63 @@ class AttentionXml(NeuralModel):
             )
             run.workspace.save(name, tree.state())
         return LabelTree.from_state(run.workspace.load(name)[0])
+
+    # ---- trees that learn from new documents
+
+    def _word_table(self) -> Tensor:
+        return super()._word_table() if not self._has_tree else self._members[0].networks[0].table
+
+    def _updated_member(self, number: int, member: Any, lesson: Lesson, group: Group, run: Run) -> Any:
+        if not self._has_tree:
+            return super()._updated_member(number, member, lesson, group, run)
+        labels, tree, device = lesson.change.labels, member.levels.tree, chosen_device(run.runtime)
+        revision = tree.revised(labels.kept, homes_of(tree, lesson.change.relatives))
+        levels, starts = Levels(revision.tree, device), []
+        for level, network in enumerate(member.networks):
+            weights = super()._member_arrays(network)
+            weights[TABLE] = np.concatenate([weights[TABLE], lesson.words])
+            weights[ROWS] = as_array(_revised_rows(network, tree, revision, level, lesson.carried))
+            starts.append(weights)
+        if lesson.documents is None:
+            counts = [level.nodes for level in levels.levels]
+            networks = [self._level_network(*given, device) for given in zip(starts, counts, strict=True)]
+        else:
+            fresh = np.flatnonzero(revision.places < 0)
+            networks = self._levels_taught(number, levels, starts, fresh, lesson, group, run)
+        return TreeNetwork(levels, networks, self.config.head.tree.beam)
+
+    def _levels_taught(
+        self,
+        number: int,
+        levels: Levels,
+        starts: list[dict[str, NDArray[Any]]],
+        fresh: NDArray[np.int64],
+        lesson: Lesson,
+        group: Group,
+        run: Run,
+    ) -> list[Network]:
+        """The networks of all levels after a short training, from `starts`; labels at `fresh` places are new."""
+        assert lesson.documents is not None
+        material = Material(lesson.change.documents, starts[0][TABLE], lesson.documents, lesson.labels, None)
+        tree, update = self.config.head.tree, self.config.update
+        rate = tree.learning_rate if tree.learning_rate == "same" else update.learning_rate * tree.learning_rate
+        short = dataclasses.replace(tree, epochs="same", average_from="same", learning_rate=rate)
+        how = _How(short, update.training(self.config.training))
+        sizes = [(level.nodes, level.parents, level.most) for level in levels.levels]
+        plans = self._planned(number, material, sizes, how, group, run.runtime)
+        networks, _ = self._tree_training(levels, material, plans, how, number, group, run, starts).run()
+        for level, (network, start) in enumerate(zip(networks, starts, strict=True)):
+            absent = absent_from(levels.tree.node_labels(lesson.labels, level + 1))
+            own = fresh if level + 1 == levels.tree.depth else fresh[:0]
+            settle(
+                network,
+                {name: read_tensor(array) for name, array in start.items()},
+                update.kept,
+                len(lesson.words),
+                own,
+                absent,
+            )
+        return networks
 
     # ---- answers of trees
 
@@ -251,8 +343,21 @@ class AttentionXml(NeuralModel):
         for number, level in enumerate(levels.levels):
             start = f"{number}."
             own = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
-            table = self._checked_table(own.setdefault(TABLE, arrays.get(TABLE, np.empty(0))))
-            network = self._network(table, 1, device, self.runtime)
-            load_level(network, own, level.nodes, place_of(own[ROWS].nbytes, device))
-            networks.append(network.eval())
+            own.setdefault(TABLE, arrays.get(TABLE, np.empty(0)))
+            networks.append(self._level_network(own, level.nodes, device))
         return TreeNetwork(levels, networks, self.config.head.tree.beam)
+
+    def _level_network(self, arrays: dict[str, NDArray[Any]], nodes: int, device: torch.device) -> Network:
+        """The network of a level, of so many nodes."""
+        network = self._network(self._checked_table(arrays[TABLE]), 1, device, self.runtime)
+        load_level(network, arrays, nodes, place_of(arrays[ROWS].nbytes, device))
+        return network.eval()
+
+
+def _revised_rows(network: Network, tree: LabelTree, revision: TreeRevision, level: int, carried: Csr) -> Tensor:
+    """Attention rows of a level's nodes after a tree was revised; labels are made of those of before by `carried`."""
+    rows = network.get_parameter(ROWS).detach()
+    if level + 1 < tree.depth:
+        return rows[torch.from_numpy(revision.nodes[level + 1]).to(rows.device)]
+    by_label = rows[torch.from_numpy(tree.place_of()).to(rows.device)]
+    return made_of(by_label, carried)[torch.from_numpy(revision.tree.order)].to(rows.dtype)

@@ -21,13 +21,15 @@ from xmtc.linear.neighbours import vote
 from xmtc.linear.select import best_of_rows, look_up_rows, only_allowed
 from xmtc.metrics import ndcg
 from xmtc.models.base import Labels, Mask, Run, Scores
-from xmtc.models.neural import Material, NetworkSettings, NeuralModel
+from xmtc.models.neural import Material, NetworkSettings, NeuralModel, UpdatableSettings
+from xmtc.models.updates import Change
 from xmtc.models.voting import Ballots, Voters
 from xmtc.nn.answers import embeddings, sortable
 from xmtc.nn.device import chosen_device, chunk_memory, cpu_threads, memory_told
 from xmtc.nn.documents import Documents
 from xmtc.nn.embedding import EmbeddingSettings, SphereEncoder, TargetHead, TargetSettings
 from xmtc.nn.encoders import Encoder
+from xmtc.nn.fine_tuning import UpdateSettings, brought_along, places_of
 from xmtc.nn.group import Group
 from xmtc.nn.heads import Head
 from xmtc.nn.nearest import PROBES, VectorIndex
@@ -36,6 +38,7 @@ from xmtc.nn.optimisers import Momentum, Optimiser
 from xmtc.nn.partition import Partition
 from xmtc.nn.tensors import read_tensor
 from xmtc.nn.training import TrainingSettings
+from xmtc.runtime import Runtime
 from xmtc.store import State
 from xmtc.text.bags import BagReader, Numbered, Weighing
 from xmtc.text.sequences import PADDING
@@ -48,6 +51,8 @@ SHARPNESSES = (0.0, 5.0, 10.0, 20.0, 40.0)
 USUAL = (20, 10.0)
 """Neighbours and sharpness where there are no documents to choose them on."""
 VECTORS, EMBEDDINGS, CENTRES, CLUSTERS = "label_vectors", "embeddings", "cluster_centres", "clusters"
+SAME = 0.98
+"""Cosine of a document's embedding and the row with its id from which on the row is that document's."""
 SKIP_SPREAD = 0.05
 """Standard deviation of what a word adds to the embedding itself, as training begins."""
 
@@ -89,7 +94,7 @@ class SearchSettings(Settings):
 
 
 @dataclass(frozen=True)
-class DxmlSettings(NetworkSettings):
+class DxmlSettings(UpdatableSettings, NetworkSettings):
     """Settings of dxml."""
 
     members: int = 1
@@ -122,6 +127,8 @@ class DxmlSettings(NetworkSettings):
         )
     )
     """How the network is trained."""
+    update: UpdateSettings = field(default_factory=lambda: UpdateSettings(epochs=8, learning_rate=2.0))
+    """How an update goes on with the training."""
 
     of = "dxml"
 
@@ -146,7 +153,7 @@ class Dxml(NeuralModel):
 
     name = "dxml"
     Config = DxmlSettings
-    can = frozenset({"text", "features", "explain", "score"})
+    can = frozenset({"text", "features", "explain", "score", "update"})
     less_memory = "Lower training.batch, most_features, encoder.hidden or vectors.width."
     ablations: ClassVar = {
         "linear": {"encoder.linear": True},
@@ -219,14 +226,17 @@ class Dxml(NeuralModel):
     def _table(self, numbered: Numbered, group: Group, run: Run) -> Array:
         """(V, hidden, or hidden + width) rows of random numbers, from the seed."""
         self.facts.update(self._graph_facts)
-        settings = self.config.encoder
-        width = SphereEncoder.row_width(self._vectors.shape[1], settings)
-        random = np.random.default_rng([run.runtime.seed, 1])
-        table = random.standard_normal((self._reader.size, width), dtype=np.float32)
-        table[:, : settings.hidden] *= settings.spread
-        table[:, settings.hidden :] *= SKIP_SPREAD
+        table = self._drawn_words(self._reader.size, np.random.default_rng([run.runtime.seed, 1]))
         table[PADDING] = 0.0
         return table
+
+    def _drawn_words(self, count: int, random: np.random.Generator) -> Array:
+        settings = self.config.encoder
+        width = SphereEncoder.row_width(self._vectors.shape[1], settings)
+        rows = random.standard_normal((count, width), dtype=np.float32)
+        rows[:, : settings.hidden] *= settings.spread
+        rows[:, settings.hidden :] *= SKIP_SPREAD
+        return rows
 
     def _judged(self, network: Network, material: Material) -> float:
         """nDCG@5 of the votes for the watched documents, of the documents that are learnt from."""
@@ -294,6 +304,59 @@ class Dxml(NeuralModel):
             probes=search.probes,
             partition=self._partition,
         )
+
+    # ---- learning from new documents
+
+    def _update(self, change: Change, run: Run) -> None:
+        """Labels get vectors, networks learn, and the index grows; how many vote, and how, stays as it was chosen."""
+        reader, members = self._reader, self._members
+        self._share(self._vectors_of_now(change, run))
+        super()._update(change, run)
+        voters = self._voters
+        self._voters = voters.joined(change.new, self.config.snippet, change.labels)
+        if not len(change.new):  # nothing has moved
+            return
+        with cpu_threads(run.runtime.threads), memory_told(self.less_memory):
+            known = change.new if change.replay is None else change.replay
+            old = embeddings(members, Documents(reader.encode(known, run.runtime), None, members[0].table.device))
+        now = self._queries(known)
+        moved = brought_along(self._embedded, old, now, self.config.members)
+        if change.replay is not None:
+            rows, found = self._found_again(voters, known.document_ids(), old)
+            moved[rows] = now[found]
+        self._embedded = np.concatenate([moved, now if known is change.new else self._queries(change.new)])
+        if self._partition is not None:
+            self._partition = self._partition.moved(self._embedded, run.runtime.threads)
+        self._index = self._made_index()
+
+    def _more_words(self, count: int, runtime: Runtime) -> Array:
+        return self._drawn_words(count, np.random.default_rng([runtime.seed, 4, self._reader.size]))
+
+    def _vectors_of_now(self, change: Change, run: Run) -> Array:
+        """(L, d) label vectors: those that stay, means of those that became one, and of a new label's relatives.
+
+        What is a mean gets the usual length; a label without relatives, a direction at random.
+        """
+        carried = change.carried(change.counts_before)
+        vectors = np.asarray(carried @ self._vectors, dtype=np.float32)
+        made = np.flatnonzero((np.diff(carried.indptr) != 1) | (np.arange(len(vectors)) >= len(change.labels.kept)))
+        random = np.random.default_rng([run.runtime.seed, 5, len(vectors)])
+        bare = made[np.linalg.norm(vectors[made], axis=1) == 0]
+        vectors[bare] = random.standard_normal((len(bare), vectors.shape[1]), dtype=np.float32)
+        usual = np.sqrt((np.linalg.norm(self._vectors, axis=1) ** 2).mean())
+        vectors[made] *= usual / np.linalg.norm(vectors[made], axis=1, keepdims=True)
+        return vectors
+
+    def _found_again(self, voters: Voters, ids: list[str], old: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows of documents that were embedded before, and where these are among those given.
+
+        An id that two documents have tells nothing, and so does one whose row is not where the document was.
+        """
+        places = places_of(voters.documents["id"].to_pylist())
+        found = np.array([at for name, at in places_of(ids).items() if name in places], dtype=np.int64)
+        rows = np.array([places[ids[at]] for at in found.tolist()], dtype=np.int64)
+        near = np.einsum("nd,nd->n", self._embedded[rows], old[found]) >= SAME
+        return rows[near], found[near]
 
     # ---- answers
 

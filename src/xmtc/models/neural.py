@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -17,10 +18,12 @@ from xmtc.config import Settings
 from xmtc.dataset import Csr, Dataset
 from xmtc.metrics import ndcg
 from xmtc.models.base import Labels, Mask, Model, Run, Scores
+from xmtc.models.updates import Change
 from xmtc.nn.answers import best_labels, candidate_scores
 from xmtc.nn.device import arithmetic, chosen_device, chunk_memory, cpu_threads, memory_told
 from xmtc.nn.documents import Documents
 from xmtc.nn.encoders import Encoder
+from xmtc.nn.fine_tuning import UpdateSettings, absent_from, carry_weights, settle
 from xmtc.nn.group import Group
 from xmtc.nn.heads import Head
 from xmtc.nn.network import Network
@@ -55,6 +58,20 @@ class NetworkSettings(Settings):
 
 
 @dataclass(frozen=True)
+class UpdatableSettings(Settings):
+    """Settings of networks that go on to learn from new documents."""
+
+    keep_replay: int = 0
+    """Training documents kept in the model folder, to be seen again in updates; 0 keeps none."""
+    update: UpdateSettings = field(default_factory=UpdateSettings)
+    """How an update goes on with the training."""
+
+    def check(self) -> None:
+        super().check()
+        self.require_range("keep_replay", 0)
+
+
+@dataclass(frozen=True)
 class WordNetworkSettings(NetworkSettings):
     """Settings of models that start from word vectors."""
 
@@ -71,7 +88,7 @@ class WordNetworkSettings(NetworkSettings):
 
 
 @dataclass(frozen=True)
-class NeuralSettings(WordNetworkSettings):
+class NeuralSettings(UpdatableSettings, WordNetworkSettings):
     """Settings of models that read words in order."""
 
     text: SequenceSettings = field(default_factory=SequenceSettings)
@@ -87,6 +104,18 @@ class Material(NamedTuple):
     labels: Csr
     """Of these documents."""
     watched: tuple[Documents, Csr] | None
+
+
+class Lesson(NamedTuple):
+    """What the members of a model learn in an update."""
+
+    change: Change
+    carried: Csr  # (L, L before) what each label is made of
+    words: NDArray[np.float32]  # (new words, e) as the update begins
+    documents: Documents | None
+    """New and replayed ones with their labels; None where nothing is new but labels went."""
+    labels: Csr
+    """Of these documents."""
 
 
 class NeuralModel(Model):
@@ -126,11 +155,7 @@ class NeuralModel(Model):
         self._members = []
         scores = []
         for member in range(self.config.members):
-            with (
-                cpu_threads(run.runtime.threads),
-                memory_told(self.less_memory),
-                torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
-            ):
+            with _surrounded(run.runtime, device, self.less_memory):
                 trained, score = self._train_member(member, material, group, run)
             self._members.append(trained)
             scores.append(score)
@@ -155,23 +180,36 @@ class NeuralModel(Model):
 
     def _train_member(self, member: int, material: Material, group: Group, run: Run) -> tuple[Any, float]:
         """One network, from its finished part, its checkpoint or its start, and its score on the watched documents."""
-        device = material.documents.device
-        seed = member_seed(run.runtime, member)
-        done, begun = f"member-{member}", f"checkpoint-{member}"
-        torch.manual_seed(seed)
-        network = self._network(material.table, len(self.label_counts), device, run.runtime)
+        torch.manual_seed(member_seed(run.runtime, member))
+        network = self._network(material.table, len(self.label_counts), material.documents.device, run.runtime)
         network.head.start_from(torch.from_numpy(self.label_counts / len(material.train)).float())
+        judge = None if material.watched is None else lambda: self._judged(network, material)
+        return network, self._taught(network, member, material.documents, self.config.training, judge, group, run)
+
+    def _taught(
+        self,
+        network: Network,
+        member: int,
+        documents: Documents,
+        settings: TrainingSettings,
+        judge: Callable[[], float] | None,
+        group: Group,
+        run: Run,
+    ) -> float:
+        """Train a network, from its finished part, its checkpoint or as it is; its score by `judge`."""
+        done, begun = f"member-{member}", f"checkpoint-{member}"
         if run.workspace.has(done):
             arrays, values = run.workspace.load(done)
             load_weights(network, arrays)
-            return network.eval(), float(values["score"])
+            network.eval()
+            return float(values["score"])
         trainer = Trainer(
             network,
-            material.documents,
-            self.config.training,
-            seed=seed,
-            free=chunk_memory(device),
-            validate=None if material.watched is None else lambda: self._judged(network, material),
+            documents,
+            settings,
+            seed=member_seed(run.runtime, member),
+            free=chunk_memory(documents.device),
+            validate=judge,
             log=lambda line: run.workspace.log({"member": member, **line}),
             group=group,
             optimiser=self._optimiser,
@@ -180,7 +218,63 @@ class NeuralModel(Model):
         if group.leads:
             run.workspace.save(done, _arrays(network), {"score": trainer.course.best_score})
             run.workspace.drop(begun)
-        return network, trainer.course.best_score
+        return trainer.course.best_score
+
+    # ---- learning from new documents
+
+    def _update(self, change: Change, run: Run) -> None:
+        """Networks for the labels and words of now, made of those of before, learn from new and replayed documents."""
+        device = chosen_device(run.runtime)
+        group = Group(run.runtime, device)
+        before = self._reader.size
+        self._reader = self._reader.grown(change.new, change.documents_before + len(change.new), run.runtime)
+        words = self._more_words(self._reader.size - before, run.runtime)
+        documents, labels = self._seen_in_update(change, device, run)
+        lesson = Lesson(change, change.carried(change.counts_before), words, documents, labels)
+        members = []
+        for number, member in enumerate(self._members):
+            with _surrounded(run.runtime, device, self.less_memory):
+                members.append(self._updated_member(number, member, lesson, group, run))
+        self._members = members
+
+    def _seen_in_update(self, change: Change, device: torch.device, run: Run) -> tuple[Documents | None, Csr]:
+        """A mixture of new and replayed documents, and their labels; none where nothing is new."""
+        replayed = 0 if change.replay is None else len(change.replay)
+        rows = self.config.update.mixture(len(change.new), replayed, run.runtime.seed)
+        assert change.documents.labels is not None
+        labels = change.documents.labels[rows]
+        if not len(rows):
+            return None, labels
+        numbered = self._reader.encode(change.documents, run.runtime)
+        return Documents(taken(numbered, rows), labels, device), labels
+
+    def _updated_member(self, number: int, member: Any, lesson: Lesson, group: Group, run: Run) -> Any:
+        """A member for the labels of now, which has learnt from new documents; `member` stays as it is."""
+        torch.manual_seed(member_seed(run.runtime, number))
+        table = np.concatenate([as_array(member.table), lesson.words])
+        network = self._network(table, len(self.label_counts), chosen_device(run.runtime), run.runtime)
+        change = lesson.change
+        shares = self.label_counts / (change.documents_before + len(change.new))
+        carry_weights(network, member, lesson.carried, change.labels.added, shares)
+        if lesson.documents is not None:
+            settings = self.config.update.training(self.config.training)
+            start = {name: part.detach().clone() for name, part in network.named_parameters()}
+            self._taught(network, number, lesson.documents, settings, None, group, run)
+            fresh = np.arange(len(change.labels.kept), len(self.label_counts))
+            settle(network, start, self.config.update.kept, len(lesson.words), fresh, absent_from(lesson.labels))
+        return network.eval()
+
+    def _more_words(self, count: int, runtime: Runtime) -> NDArray[np.float32]:
+        """(count, e) words that nobody knew, at random and spread as the others are."""
+        table = as_array(self._word_table())[FIRST_WORD:]
+        spread = np.sqrt(3) * table.std()
+        random = np.random.default_rng([runtime.seed, 4, len(table)])
+        return random.uniform(-spread, spread, (count, table.shape[1])).astype(np.float32)
+
+    def _word_table(self) -> Tensor:
+        """(V, e) the words of the first member."""
+        table: Tensor = self._members[0].table
+        return table
 
     def _network(self, table: NDArray[np.float32], labels: int, device: torch.device, runtime: Runtime) -> Network:
         """A new network with a head for so many labels."""
@@ -357,6 +451,17 @@ class NeuralModel(Model):
 def member_seed(runtime: Runtime, member: int) -> int:
     """The seed that a member starts from."""
     return runtime.seed + 104_729 * member
+
+
+@contextmanager
+def _surrounded(runtime: Runtime, device: torch.device, less_memory: str) -> Iterator[None]:
+    """What a training runs in: threads, the word on memory, and random numbers that are nobody else's."""
+    with (
+        cpu_threads(runtime.threads),
+        memory_told(less_memory),
+        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+    ):
+        yield
 
 
 def _arrays(network: Network) -> dict[str, NDArray[Any]]:

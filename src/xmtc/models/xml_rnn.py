@@ -27,6 +27,7 @@ class XmlRnn(NeuralModel):
 
     name = "xml_rnn"
     Config = XmlRnnSettings
+    can = frozenset({"text", "score", "update"})
 
     def _encoder(self, width: int) -> Encoder:
         return PooledLstm(width, self.config.encoder)

@@ -49,6 +49,10 @@ class LabelAttention(Head):
             nn.init.zeros_(layer.bias)
 
     @property
+    def of_labels(self) -> frozenset[str]:
+        return frozenset({"rows"})
+
+    @property
     def perceptron(self) -> list[nn.Linear]:
         """The layers from the first to the one that gives the logit."""
         return cast("list[nn.Linear]", list(self.layers))

@@ -88,6 +88,10 @@ class LabelAutoencoder(Head):
             self.encode = nn.Linear(settings.hidden, width)
             start(self.encode)
 
+    @property
+    def of_labels(self) -> frozenset[str]:
+        return frozenset({"output.rows", "output.bias", *(("label_rows",) if self.encodes else ())})
+
     def start_from(self, shares: Tensor) -> None:
         self.output.start_from(shares)
 

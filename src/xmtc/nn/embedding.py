@@ -128,6 +128,10 @@ class TargetHead(Head):
             self.output.rows.data.copy_(vectors)
             self.scale = nn.Parameter(torch.tensor(math.log(settings.scale)))
 
+    @property
+    def of_labels(self) -> frozenset[str]:
+        return frozenset() if self.output is None else frozenset({"output.rows", "output.bias"})
+
     def start_from(self, shares: Tensor) -> None:
         if self.output is not None:
             self.output.start_from(shares)

@@ -18,6 +18,11 @@ class Head(nn.Module, ABC):
 
     labels: int
 
+    @property
+    @abstractmethod
+    def of_labels(self) -> frozenset[str]:
+        """Names of the parameters that have a row, or a number, for each label."""
+
     @abstractmethod
     def start_from(self, shares: Tensor) -> None:
         """Begin at each label's share (L,) of the documents."""
@@ -51,6 +56,10 @@ class LinearHead(Head):
         self.rows = nn.Parameter(torch.empty(labels, width))  # (L, d)
         nn.init.xavier_uniform_(self.rows)
         self.bias = nn.Parameter(torch.zeros(labels))
+
+    @property
+    def of_labels(self) -> frozenset[str]:
+        return frozenset({"rows", "bias"})
 
     @torch.no_grad()
     def start_from(self, shares: Tensor) -> None:

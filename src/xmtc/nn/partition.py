@@ -57,6 +57,15 @@ class Partition:
         used = np.unique(clusters)
         return cls(centres[used], np.searchsorted(used, clusters).astype(np.int32))
 
+    def moved(self, vectors: Array | Tensor, threads: int) -> Partition:
+        """The clusters after their rows have moved, and more have joined: each goes where the nearest centre is."""
+        rows = as_rows(vectors)
+        known = len(self.clusters)
+        centres = _means(rows[:known], self.clusters, np.zeros(known, np.float32), self.centres)
+        clusters, _ = _assign(vectors, centres, threads)
+        used = np.unique(clusters)
+        return Partition(centres[used], np.searchsorted(used, clusters).astype(np.int32))
+
     def shares(self, queries: Array, numbers: Numbers, threads: int) -> Iterator[tuple[NDArray[np.int64], Numbers]]:
         """For each cluster that queries go to: these queries, and its rows out of `numbers`, ascending."""
         chosen, _ = _assign(queries, self.centres, threads)

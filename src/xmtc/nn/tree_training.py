@@ -9,7 +9,7 @@ and written as they are found, and a training goes on after any of them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ from xmtc.nn.lessons import ROWS, AllLabels, Candidates, Lesson, slots_for
 from xmtc.nn.levels import Levels
 from xmtc.nn.network import Network
 from xmtc.nn.rows import RowTable
-from xmtc.nn.tensors import checked_tensor, load_weights, written_later
+from xmtc.nn.tensors import checked_tensor, load_weights, read_tensor, written_later
 from xmtc.nn.training import Trainer, TrainingSettings, batch_size
 from xmtc.nn.tree import Found, best_of, chunk_of, level_scores
 from xmtc.progress import Progress
@@ -104,6 +104,8 @@ class TreeTraining:
     group: Group
     workspace: Workspace
     progress: Progress
+    starts: Sequence[Mapping[str, NDArray[Any]]] | None = None
+    """Weights that each level starts from; None starts the first level anew, and every other from the one above."""
 
     def run(self) -> tuple[list[Network], float]:
         """The networks of all levels, and the last one's score on the watched documents."""
@@ -170,24 +172,32 @@ class TreeTraining:
 
     def _first(self, truth: Csr, documents: Documents) -> tuple[Network, Lesson]:
         network = self.new_network(self.levels.levels[0].nodes)
+        if self.starts is not None:
+            load_weights(network, self.starts[0])
+            return network, AllLabels(network.head, documents)
         shares = np.bincount(truth.indices, minlength=truth.shape[1]) / max(1, len(documents))
         network.head.start_from(torch.from_numpy(shares).float())
         return network, AllLabels(network.head, documents)
 
     def _next(self, number: int, settings: TrainingSettings, documents: Documents) -> tuple[Network, Lesson]:
-        """A network with the weights of the one above, and a table of rows for all nodes."""
+        """A network with the weights that it starts from, and a table of rows for all nodes."""
         level = self.levels.levels[number]
         batch = batch_size(settings, len(documents), self.group)
         parents = self._uploaded(number)
         network = self.new_network(slots_for(batch, parents.shape[1], level.parents, level.most))
         head = network.head
         assert isinstance(head, LabelAttention)
-        load_weights(network, self.workspace.map(self._done(number - 1))[0], but=ROWS)
+        given = None if self.starts is None else self.starts[number]
+        load_weights(network, given or self.workspace.map(self._done(number - 1))[0], but=ROWS)
         width = head.rows.shape[1]
         kind, averaged = KINDS[self.tree.rows], settings.averaging != "none"
         table = RowTable(level.nodes, width, place=self.places[number], kind=kind, averaged=averaged)
         bound = (6.0 / (level.nodes + width)) ** 0.5
-        table.draw(lambda low, high: torch.empty(high - low, width, device=documents.device).uniform_(-bound, bound))
+        if given is None:
+            device = documents.device
+            table.draw(lambda low, high: torch.empty(high - low, width, device=device).uniform_(-bound, bound))
+        else:
+            table.draw(lambda low, high: read_tensor(given[ROWS][low:high]))
         return network, Candidates(head, documents, level, parents, table, self.group, batch)
 
     def _uploaded(self, level: int) -> Tensor:

@@ -89,6 +89,10 @@ class BagReader:
         made = cls(features, columns, most)
         return made, made._bags(rows)
 
+    def grown(self, dataset: Dataset, documents: int, runtime: Runtime) -> BagReader:
+        """These features and those that more texts bring, `documents` in all; columns of a matrix weigh as before."""
+        return BagReader(self.features.grown(dataset, documents, runtime)[0], self.columns, self.most)
+
     def encode(self, dataset: Dataset, runtime: Runtime) -> Bags:
         """The bags of new documents; one without a known feature has an unknown one of no weight."""
         return self._bags(self.features.transform(dataset, runtime))

@@ -83,6 +83,19 @@ class WordSequences:
             )
         return made, sequences
 
+    def grown(self, dataset: Dataset, documents: int, runtime: Runtime) -> WordSequences:
+        """These words under their numbers, and after them those that more texts bring, `documents` in all."""
+        if not len(dataset):
+            return self
+        vocabulary = self.vocabulary.grown(
+            tokens_of(dataset.text(), runtime),
+            lowercase=self.settings.lowercase,
+            min_df=self.settings.min_df,
+            max_terms=self.settings.max_words,
+            threads=runtime.threads,
+        )
+        return WordSequences(self.settings, vocabulary)
+
     def encode(self, dataset: Dataset, runtime: Runtime) -> TokenBlock:
         """The sequences of new texts; a text without a word becomes one unknown word."""
         if not dataset.has_text:

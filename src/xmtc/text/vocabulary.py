@@ -51,6 +51,29 @@ class Vocabulary:
         chosen = rank_terms(folded, frequencies, min_df, max_terms)
         return cls(folded.take(pa.array(chosen)), frequencies[chosen], len(tokens))
 
+    def grown(
+        self,
+        tokens: Tokens,
+        *,
+        lowercase: bool = True,
+        min_df: int = 1,
+        max_terms: int | None = None,
+        threads: int = 1,
+    ) -> Vocabulary:
+        """These terms under their numbers, and after them new ones that `min_df` of more documents hold.
+
+        There are `max_terms` in all, at most; those that were there stay.
+        """
+        folded, numbers = fold_types(tokens.types, lowercase, 1)
+        counts = count_documents(mapped_blocks(tokens, numbers, threads), len(folded), threads)
+        known = places(folded, self.terms)
+        frequencies = self.frequencies.copy()
+        frequencies[known[known >= 0]] += counts[known >= 0]
+        room = None if max_terms is None else max(0, max_terms - len(self))
+        fresh = rank_terms(folded, np.where(known < 0, counts, 0), min_df, room) if room != 0 else known[:0]
+        terms = pa.concat_arrays([self.terms, folded.take(pa.array(fresh, pa.int64()))])
+        return Vocabulary(terms, np.concatenate([frequencies, counts[fresh]]), self.documents + len(tokens))
+
     def numbers(self, types: pa.Array, lowercase: bool = True) -> NDArray[np.int32]:
         """The term number of each token type, −1 where it is unknown."""
         forms = fold_all(types, lowercase)
