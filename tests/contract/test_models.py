@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import tempfile
@@ -17,7 +18,7 @@ from tests.conftest import QUICK, TREE, planted_split
 from xmtc import store
 from xmtc.config import to_mapping
 from xmtc.dataset import Dataset, align_labels, as_dataset
-from xmtc.errors import ConfigError, DataError, ModelFormatError, NotFittedError, UnsupportedError
+from xmtc.errors import ConfigError, DataError, ModelFormatError, NotFittedError, RefusedError, UnsupportedError
 from xmtc.explanation import Explanation
 from xmtc.metrics import precision
 from xmtc.models import base
@@ -665,6 +666,167 @@ class TestFolder:
         arrays.unlink()
         with pytest.raises(ModelFormatError, match="missing"):
             xmtc.load(folder)
+
+
+LONGER = {name: {"update.epochs": 20, "update.kept": 0.0} for name in ("dxml", "xml_cnn", "xml_rnn")}
+"""With which networks this small learn a label from 40 documents."""
+NEW = "zorbex", "quillam", "vantorp"
+"""Words that speak of the new label and that no text has before the update."""
+
+
+def speaking_of_it(text: str) -> str:
+    """The text, and twice the words of the new label among its own."""
+    words = text.split()
+    return " ".join([*NEW, *words[: len(words) // 2], *NEW, *words[len(words) // 2 :]])
+
+
+def with_new_label(documents: Dataset) -> Dataset:
+    """The documents, of which every third speaks of a new label and has it."""
+    assert documents.labels is not None
+    assert documents.label_index is not None
+    texts, rows = [], []
+    for row, text in enumerate(documents.text().to_pylist()):
+        is_new = row % 3 == 0
+        keys = documents.label_index.strings("key", documents.labels[[row]].indices)
+        texts.append(speaking_of_it(text) if is_new else text)
+        rows.append([*keys[:2], "new label"] if is_new else keys)
+    return as_dataset(texts, rows)
+
+
+def needs_update(kind: type[Model]) -> None:
+    if "update" not in kind.can:
+        pytest.skip("cannot be updated")
+
+
+@pytest.fixture(scope="module")
+def updated(kind: type[Model], fitted: Model, planted: tuple[Dataset, Dataset, object]) -> Model:
+    """Of a copy; judged so strictly that only force keeps it."""
+    needs_update(kind)
+    train, test, _ = planted
+    model = copy.copy(fitted)
+    model.set_params(**LONGER.get(model.name, {}))
+    return model.update(
+        with_new_label(test.slice(0, 120)),
+        valid=test.slice(120, 200),
+        replay=train.slice(0, 200),
+        margin=-1,
+        force=True,
+    )
+
+
+class TestUpdate:
+    def test_new_labels_are_answered_and_old_ones_still_right(
+        self, fitted: Model, updated: Model, planted: tuple[Dataset, Dataset, object]
+    ) -> None:
+        unseen = planted[1].slice(120, 200)
+        assert updated.labels.keys == [*fitted.labels.keys, "new label"]
+        assert len(updated.label_counts) == 61
+        assert updated.label_counts[60] == 40
+        if isinstance(updated, Popularity):
+            assert updated.score(unseen, [["new label"]] * 80)[0, 0] == np.float32(40 / 920)
+            return
+        speaking = updated.predict([speaking_of_it(text) for text in unseen.text().to_pylist()], 5)
+        silent = updated.predict(unseen, 5)
+        heard, imagined = (int((answer.labels == 60).any(axis=1).sum()) for answer in (speaking, silent))
+        assert heard > 60
+        assert imagined < heard - 15
+        assert precision(silent, align_labels(unseen, updated.labels)[0], 1) > 0.85
+
+    def test_history_grows(self, fitted: Model, updated: Model) -> None:
+        assert updated.training["documents"] == fitted.training["documents"] + 120
+        assert {**updated.training, "documents": 0, "found": 0} == {**fitted.training, "documents": 0, "found": 0}
+        (entry,) = updated.history
+        counts = [entry[name] for name in ("documents", "replayed", "labels added", "labels retired", "judged by")]
+        assert counts == [120, 200, 1, 0, 80]
+        assert entry["forced"]
+        assert not entry["held out"]
+        assert 0 < entry["nDCG@5 after"] <= 1
+        assert entry["nDCG@5 after"] > entry["nDCG@5 before"] - 0.05
+        assert fitted.history == []
+        json.dumps(entry)
+
+    def test_saved_and_loaded(self, updated: Model, planted: tuple[Dataset, Dataset, object], tmp_path: Path) -> None:
+        updated.save(tmp_path / "m")
+        loaded = xmtc.load(tmp_path / "m")
+        assert loaded.history == updated.history
+        assert loaded.training == updated.training
+        assert loaded.labels == updated.labels
+        assert same(loaded.predict(planted[1], 6), updated.predict(planted[1], 6))
+        loaded.save(tmp_path / "copy")
+        files = [json.loads((tmp_path / name / "model.json").read_text())["files"] for name in ("m", "copy")]
+        assert files[0] == files[1]
+
+    def test_a_refused_update_leaves_everything_as_it_was(
+        self, fitted: Model, planted: tuple[Dataset, Dataset, object], tmp_path: Path
+    ) -> None:
+        needs_update(type(fitted))
+        train, test, _ = planted
+        model, new = copy.copy(fitted), with_new_label(test.slice(0, 30))
+        before = dict(vars(model))
+        model.save(tmp_path / "before")
+        with pytest.raises(
+            RefusedError, match=r"^the update would lower nDCG@5 from .* on 60 documents, by more"
+        ) as said:
+            model.update(new, valid=test.slice(100, 160), replay=train.slice(0, 30), margin=-1)
+        assert "\n" not in str(said.value)
+        assert vars(model).keys() == before.keys()
+        assert all(vars(model)[name] is value for name, value in before.items())
+        model.save(tmp_path / "after")
+        manifests = [json.loads((tmp_path / name / "model.json").read_text()) for name in ("before", "after")]
+        assert manifests[0] == manifests[1]
+
+    def test_labels_go_and_become_another(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
+        needs_update(type(fitted))
+        often = fitted.labels.strings("key", np.argsort(-fitted.label_counts)[:3])
+        model = copy.copy(fitted).update(
+            planted[1].slice(0, 30), replay=planted[0].slice(0, 30), retire=often[:1], merge={often[1]: often[2]}
+        )
+        assert model.labels.keys == [key for key in fitted.labels.keys if key not in often[:2]]
+        answer = model.predict(documents_of(type(fitted), planted[1]), len(model.labels))
+        assert set().union(*answer.keys()) <= set(model.labels.keys)
+        assert often[2] in set().union(*model.predict(documents_of(type(fitted), planted[1]), 5).keys())
+
+    def test_mistakes_get_one_line(self, kind: type[Model], fitted: Model) -> None:
+        if "update" not in kind.can:
+            with pytest.raises(UnsupportedError) as said:
+                fitted.update(["a text"], [["a"]])
+            able = "Models that can are marked 'update' in: xmtc models"
+            assert str(said.value) == f"{kind.name} cannot be updated. {able}"
+            return
+        key = fitted.labels.key(0)
+        before = fitted.history
+        for error, message, action in (
+            (NotFittedError, "is not trained yet", lambda: kind().update(["a text"], [["a"]])),
+            (DataError, "^new documents need labels", lambda: fitted.update(["a text"])),
+            (DataError, "^validation documents need labels", lambda: fitted.update(["a"], [["a"]], valid=["a"])),
+            (DataError, "^replayed documents need labels", lambda: fitted.update(["a"], [["a"]], replay=["a"])),
+            (DataError, "^there is nothing to learn from", lambda: fitted.update()),
+            (DataError, "1 documents and 2 label rows", lambda: fitted.update(["a"], [["a"], ["b"]])),
+            (DataError, "'nobody' is to be retired and is not among", lambda: fitted.update(retire=["nobody"])),
+            (DataError, "'nobody' is to be merged and is not", lambda: fitted.update(merge={"nobody": key})),
+            (UnsupportedError, "text.*features", lambda: fitted.update(np.ones((2, 3)), [["a"], ["b"]])),
+        ):
+            with pytest.raises(error, match=message) as said:
+                action()  # type: ignore[no-untyped-call]
+            assert "\n" not in str(said.value)
+        assert fitted.history is before
+
+    def test_features(self, kind: type[Model], planted: tuple[Dataset, Dataset, object]) -> None:
+        needs_update(kind)
+        if "features" not in kind.can:
+            pytest.skip("takes no features")
+        train, test, _ = planted
+        rows, labels = as_features(train), train.labels
+        assert labels is not None
+        model = built(kind, **briefly(kind)).fit(rows[:200], labels[:200])
+        with pytest.raises(DataError, match=r"the model knows 3,000 features. Got a matrix with 7 columns."):
+            model.update(np.ones((2, 7)), [["1"], ["2"]])
+        with pytest.raises(UnsupportedError, match=r"this model was trained on features. Got text in an update."):
+            model.update(["a text"], [["1"]])
+        model.update(rows[200:300], labels[200:300], replay=(rows[:50], labels[:50]))
+        assert model.training["documents"] == 300
+        assert len(model.labels) == 60
+        assert model.predict(as_features(test), 3).labels.shape == (200, 3)
 
 
 class TestSettings:
