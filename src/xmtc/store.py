@@ -207,13 +207,25 @@ def _check_manifest(manifest: Mapping[str, Any]) -> None:
         raise ValueError("no model name or settings")
     if not isinstance(manifest["state"], dict) or not isinstance(manifest.get("training", {}), dict):
         raise ValueError("no state or training facts")
+    if not isinstance(manifest.get("labels", 0), int):
+        raise ValueError("no number of labels")
     for entry in manifest.get("history", []):
-        if not isinstance(entry, dict) or not isinstance(entry["merged"], dict):
-            raise ValueError("strange history")
+        _check_update(entry)
     check_entries(manifest.get("links", {}))
     for name, values in manifest.get("parts", {}).items():
         if not isinstance(values, dict) or name not in manifest["files"]:
             raise ValueError(f"strange part {name!r}")
+
+
+def _check_update(entry: Mapping[str, Any]) -> None:
+    """One entry of the history."""
+    counts = [entry[name] for name in ("documents", "replayed", "labels added", "labels retired", "judged by")]
+    scores = [entry[name] for name in ("nDCG@5 before", "nDCG@5 after") if entry[name] is not None]
+    merged = entry["merged"]
+    names = [entry["date"], *merged, *merged.values()]
+    kinds = ((int, counts), (float | int, [*scores, entry["seconds"]]), (str, names))
+    if not all(isinstance(value, kind) for kind, values in kinds for value in values):
+        raise ValueError("strange history")
 
 
 def read_folder(folder: Path) -> tuple[dict[str, Any], State]:
