@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,7 +74,7 @@ def update(
                     "version of xmtc": __version__,
                     "model": content_of(folder),
                     "seed": runtime.seed,
-                    "documents": [None if part is None else data_digest(part) for part in (new, valid, replay)],
+                    "documents": [None if part is None else _digest(part) for part in (new, valid, replay)],
                     "label files": [
                         None if path is None else content_hash(path) for path in (files.retire, files.merge)
                     ],
@@ -122,6 +123,13 @@ def _documents(
 ) -> Dataset:
     options = replace(options or ReadOptions(), feature_count=model.feature_count)
     return read_labelled([path], options, progress=progress, **how)[0]
+
+
+def _digest(documents: Dataset) -> str:
+    """A hash of documents and of what their labels are called: by key they are the model's."""
+    assert documents.label_index is not None
+    keys = hashlib.blake2b("\0".join(documents.label_index.keys).encode(), digest_size=16).hexdigest()
+    return f"{data_digest(documents)} {keys}"
 
 
 def _retired(labels: LabelIndex, path: Path | None, options: ReadOptions | None) -> list[str]:

@@ -57,6 +57,8 @@ def update(
     from xmtc.workspace import Workspace
 
     check_choice("--unknown-labels", unknown_labels, ("refuse", "drop"))
+    if not margin >= 0:
+        raise ConfigError(f"--margin must be a number ≥ 0. Got {margin:g}.")
     if language is not None and labels is None:
         raise ConfigError("--language chooses among the names in --labels FILE. Name that file too.")
     try:
