@@ -249,7 +249,7 @@ def test_features(models: Path, data: Path, tmp_path: Path) -> None:
 
 
 class TestInterrupted:
-    def interrupt(self, folder: Path, files: Path, monkeypatch: pytest.MonkeyPatch, after: int) -> str:
+    def interrupt(self, folder: Path, new: Path, monkeypatch: pytest.MonkeyPatch, after: int) -> str:
         """Ctrl-C when so many parts are finished; what is said."""
         real, saved = Workspace.save, 0
 
@@ -262,7 +262,7 @@ class TestInterrupted:
 
         with monkeypatch.context() as patch:
             patch.setattr(Workspace, "save", save)
-            done = call("update", folder, files / "new.jsonl", ok=False)
+            done = call("update", folder, new, ok=False)
         assert done.status == 130
         assert done.out == ""
         return done.err
@@ -274,7 +274,7 @@ class TestInterrupted:
         call("update", tmp_path / "whole", files / "new.jsonl")
         before, work = content(parabel), Workspace.beside(parabel, ".update")
         for after, finished in ((2, 2), (0, 2), (1, 3)):
-            said = self.interrupt(parabel, files, monkeypatch, after)
+            said = self.interrupt(parabel, files / "new.jsonl", monkeypatch, after)
             assert said == (
                 f"xmtc: interrupted. {parabel} is as it was; "
                 f"finished parts are in {work}: go on with the same command.\n"
@@ -288,15 +288,12 @@ class TestInterrupted:
     def test_another_update_starts_over(
         self, parabel: Path, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Even where only the labels' keys are others, or the order of files."""
-        renamed = (files / "new.jsonl").read_text().replace('"fresh"', '"fresh too"')
-        (tmp_path / "renamed.jsonl").write_text(renamed)
+        """Even where only the keys of the labels are others."""
         key = load(parabel).labels.keys[-1]
-        known = (files / "new.jsonl").read_text().replace('"fresh"', f'"{key}"')
-        (tmp_path / "known.jsonl").write_text(known)
-        for number, other in enumerate((files / "more.jsonl", tmp_path / "renamed.jsonl", tmp_path / "known.jsonl")):
+        (tmp_path / "known.jsonl").write_text((files / "wrong.jsonl").read_text().replace('"fresh"', f'"{key}"'))
+        for number, other in enumerate((files / "more.jsonl", tmp_path / "known.jsonl")):
             place, whole = (Path(shutil.copytree(parabel, tmp_path / f"{name}{number}")) for name in ("p", "w"))
-            self.interrupt(place, files, monkeypatch, 3)
+            self.interrupt(place, files / "wrong.jsonl", monkeypatch, 3)
             call("update", place, other)
             call("update", whole, other)
             assert read_manifest(place)["files"] == read_manifest(whole)["files"]
@@ -304,7 +301,7 @@ class TestInterrupted:
     def test_a_damaged_workspace_is_no_obstacle(
         self, parabel: Path, files: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        self.interrupt(parabel, files, monkeypatch, 2)
+        self.interrupt(parabel, files / "new.jsonl", monkeypatch, 2)
         (Workspace.beside(parabel, ".update") / "training.json").write_text("{")
         call("update", parabel, files / "new.jsonl")
         assert first(parabel, f"{WORDS} {WORDS}") == "fresh"
