@@ -29,7 +29,7 @@ from xmtc.nn.device import chosen_device, chunk_memory, cpu_threads, memory_told
 from xmtc.nn.documents import Documents
 from xmtc.nn.embedding import EmbeddingSettings, SphereEncoder, TargetHead, TargetSettings
 from xmtc.nn.encoders import Encoder
-from xmtc.nn.fine_tuning import UpdateSettings, brought_along, places_of
+from xmtc.nn.fine_tuning import brought_along, places_of
 from xmtc.nn.group import Group
 from xmtc.nn.heads import Head
 from xmtc.nn.nearest import PROBES, VectorIndex
@@ -127,8 +127,6 @@ class DxmlSettings(UpdatableSettings, NetworkSettings):
         )
     )
     """How the network is trained."""
-    update: UpdateSettings = field(default_factory=lambda: UpdateSettings(epochs=8, learning_rate=2.0))
-    """How an update goes on with the training."""
 
     of = "dxml"
 

@@ -27,9 +27,9 @@ STAYING = 100
 class UpdateSettings(Settings):
     """How a network learns from new documents."""
 
-    epochs: int = 6
+    epochs: int = 8
     """Times that every new document is seen."""
-    learning_rate: float = 1.0
+    learning_rate: float = 2.0
     """The rate to begin with, as a share of `training.learning_rate`; it falls, linearly, to nothing."""
     kept: float = 0.5
     """Share that weights keep of what they were before, against forgetting; new labels and words keep nothing."""
