@@ -42,6 +42,11 @@ def model(request: pytest.FixtureRequest, files: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def knn(files: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(files / "knn", tmp_path / "k"))
+
+
+@pytest.fixture
 def parabel(files: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(files / "parabel", tmp_path / "p"))
 
@@ -81,11 +86,11 @@ class TestInPlace:
         assert [entry["labels added"] for entry in history(model)] == [1, 0]
         assert len(list(model.iterdir())) == 1 + len(read_manifest(model)["files"])  # nothing of before is left
 
-    def test_same_seed_same_model(self, model: Path, files: Path, tmp_path: Path) -> None:
-        shutil.copytree(model, tmp_path / "other")
-        call("update", model, files / "new.jsonl", "--threads", "1")
+    def test_same_seed_same_model(self, parabel: Path, files: Path, tmp_path: Path) -> None:
+        shutil.copytree(parabel, tmp_path / "other")
+        call("update", parabel, files / "new.jsonl", "--threads", "1")
         call("update", tmp_path / "other", files / "new.jsonl", "--threads", "2")
-        assert read_manifest(model)["files"] == read_manifest(tmp_path / "other")["files"]
+        assert read_manifest(parabel)["files"] == read_manifest(tmp_path / "other")["files"]
 
     def test_retire_and_merge(self, model: Path, files: Path, tmp_path: Path) -> None:
         keys = load(model).labels.keys
@@ -108,64 +113,64 @@ class TestInPlace:
 
 
 class TestElsewhere:
-    def test_out(self, model: Path, files: Path, tmp_path: Path) -> None:
-        before, out = content(model), tmp_path / "folder" / "new"
-        done = call("update", model, files / "new.jsonl", "--out", out)
+    def test_out(self, parabel: Path, files: Path, tmp_path: Path) -> None:
+        before, out = content(parabel), tmp_path / "folder" / "new"
+        done = call("update", parabel, files / "new.jsonl", "--out", out)
         assert f" in {out}: 60 new documents" in done.out
-        assert content(model) == before
-        assert beside(model) == beside(out) == []
+        assert content(parabel) == before
+        assert beside(parabel) == beside(out) == []
         assert first(out, f"{WORDS} {WORDS}") == "fresh"
-        said = mistake("update", model, files / "new.jsonl", "--out", out)
+        said = mistake("update", parabel, files / "new.jsonl", "--out", out)
         assert said == f"{out}: holds a model already. Choose another folder, or replace it with --force."
-        call("update", model, files / "more.jsonl", "--out", out, "--force")
+        call("update", parabel, files / "more.jsonl", "--out", out, "--force")
         assert [entry["documents"] for entry in history(out)] == [40]
-        call("update", model, files / "new.jsonl", "--out", model)  # which is in its place
-        assert [entry["documents"] for entry in history(model)] == [60]
+        call("update", parabel, files / "new.jsonl", "--out", parabel)  # which is in its place
+        assert [entry["documents"] for entry in history(parabel)] == [60]
 
-    def test_bad_places(self, model: Path, files: Path, tmp_path: Path) -> None:
-        before = content(model)
+    def test_bad_places(self, knn: Path, files: Path, tmp_path: Path) -> None:
+        before = content(knn)
         (tmp_path / "file").write_text("a")
         (tmp_path / "full").mkdir()
         (tmp_path / "full" / "notes.txt").write_text("a")
         for place, what in (("file", "is a file. Name a folder"), ("full", "holds other files. Choose a new or empty")):
-            said = mistake("update", model, files / "new.jsonl", "--out", tmp_path / place, "--force")
+            said = mistake("update", knn, files / "new.jsonl", "--out", tmp_path / place, "--force")
             assert said.startswith(f"{tmp_path / place}: {what}")
             assert beside(tmp_path / place) == []
-        assert content(model) == before
+        assert content(knn) == before
 
 
 class TestJudged:
-    def test_by_valid(self, model: Path, files: Path, data: Path) -> None:
-        before = content(model)
-        said = mistake("update", model, files / "wrong.jsonl", "--valid", data / "test.jsonl", "--margin", "0.5")
+    def test_by_valid(self, parabel: Path, files: Path, data: Path) -> None:
+        before = content(parabel)
+        said = mistake("update", parabel, files / "wrong.jsonl", "--valid", data / "test.jsonl", "--margin", "0.5")
         assert said.startswith("the update would lower nDCG@5 from ")
         assert said.endswith(" on 100 documents, by more than 0.5. Look at the new documents, or use --force.")
-        assert content(model) == before
-        assert beside(model) == []
-        done = call("update", model, files / "wrong.jsonl", "--valid", data / "test.jsonl", "--margin", "100")
+        assert content(parabel) == before
+        assert beside(parabel) == []
+        done = call("update", parabel, files / "wrong.jsonl", "--valid", data / "test.jsonl", "--margin", "100")
         assert "nDCG@5 " in done.out
         assert done.err == ""
-        assert history(model)[0]["nDCG@5 after"] < history(model)[0]["nDCG@5 before"] - 0.005
-        assert not history(model)[0]["forced"]
+        assert history(parabel)[0]["nDCG@5 after"] < history(parabel)[0]["nDCG@5 before"] - 0.005
+        assert not history(parabel)[0]["forced"]
 
-    def test_forced(self, model: Path, files: Path, data: Path) -> None:
-        call("update", model, files / "wrong.jsonl", "--valid", data / "test.jsonl", "--margin", "0", "--force")
-        entry = history(model)[0]
+    def test_forced(self, knn: Path, files: Path, data: Path) -> None:
+        call("update", knn, files / "wrong.jsonl", "--valid", data / "test.jsonl", "--margin", "0", "--force")
+        entry = history(knn)[0]
         assert (entry["forced"], entry["judged by"], entry["held out"]) == (True, 100, False)
-        shown = call("models", model).out
+        shown = call("models", knn).out
         assert " forced" in shown
         assert "100 given" in shown
 
-    def test_by_some_of_the_new_documents(self, model: Path, data: Path) -> None:
-        done = call("update", model, data / "train.jsonl", "--replay", data / "test.jsonl")
+    def test_by_some_of_the_new_documents(self, knn: Path, data: Path) -> None:
+        done = call("update", knn, data / "train.jsonl", "--replay", data / "test.jsonl")
         assert "540 new documents, 100 documents seen again, nDCG@5 " in done.out
-        entry = history(model)[0]
+        entry = history(knn)[0]
         assert (entry["judged by"], entry["held out"], entry["replayed"]) == (60, True, 100)
 
 
-def test_mistakes(model: Path, files: Path, data: Path, tmp_path: Path) -> None:
+def test_mistakes(knn: Path, files: Path, data: Path, tmp_path: Path) -> None:
     """One line each; the model is as it was and nothing lies beside it."""
-    before, keys = content(model), load(model).labels.keys
+    before, keys = content(knn), load(knn).labels.keys
     written = {
         "broken.jsonl": '{"text": "a", "labels": ["b"]}\n{"text": \n',
         "unlabelled.jsonl": '{"text": "a", "labels": []}\n',
@@ -217,9 +222,9 @@ def test_mistakes(model: Path, files: Path, data: Path, tmp_path: Path) -> None:
         ([new, "--language", "en"], "--language chooses among the names in --labels FILE."),
     ]
     for more, said in cases:
-        assert said in mistake("update", model, *more)
-        assert content(model) == before, said
-        assert beside(model) == [], said
+        assert said in mistake("update", knn, *more)
+        assert content(knn) == before, said
+        assert beside(knn) == [], said
 
 
 def test_not_a_model(files: Path, tmp_path: Path) -> None:
@@ -227,15 +232,6 @@ def test_not_a_model(files: Path, tmp_path: Path) -> None:
         (tmp_path / "empty").mkdir(exist_ok=True)
         assert mistake("update", tmp_path / name, files / "new.jsonl").startswith(f"{tmp_path / name}: {what}")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty"]
-
-
-def test_a_model_that_cannot(data: Path, files: Path, tmp_path: Path) -> None:
-    call("train", data / "train.jsonl", "--model", "leml", "--out", tmp_path / "m")
-    if "update" in load(tmp_path / "m").can:
-        pytest.skip("can by now")
-    said = mistake("update", tmp_path / "m", files / "new.jsonl")
-    assert said == "leml cannot be updated. Models that can are marked 'update' in: xmtc models"
-    assert beside(tmp_path / "m") in ([], ["m.log.jsonl"])
 
 
 def test_features(models: Path, data: Path, tmp_path: Path) -> None:
@@ -308,27 +304,27 @@ class TestInterrupted:
         assert beside(parabel) == []
 
 
-def test_two_at_once(model: Path, files: Path) -> None:
-    before, work = content(model), Workspace(Workspace.beside(model, ".update"))
+def test_two_at_once(knn: Path, files: Path) -> None:
+    before, work = content(knn), Workspace(Workspace.beside(knn, ".update"))
     with work.claimed():
-        said = mistake("update", model, files / "new.jsonl")
+        said = mistake("update", knn, files / "new.jsonl")
         assert said.startswith(f"{work.folder}: another process is ")
         assert work.folder is not None
         assert work.folder.is_dir()  # it is the other's
-    assert content(model) == before
-    call("update", model, files / "new.jsonl")
-    assert beside(model) == []
+    assert content(knn) == before
+    call("update", knn, files / "new.jsonl")
+    assert beside(knn) == []
 
 
 @pytest.mark.parametrize("kind", ["global", "label"])
-def test_calibrated_models_keep_thresholds(model: Path, files: Path, data: Path, kind: str) -> None:
-    call("calibrate", model, data / "test.jsonl", "--threshold", kind)
-    before = load(model)
-    done = call("update", model, files / "new.jsonl")
+def test_calibrated_models_keep_thresholds(knn: Path, files: Path, data: Path, kind: str) -> None:
+    call("calibrate", knn, data / "test.jsonl", "--threshold", kind)
+    before = load(knn)
+    done = call("update", knn, files / "new.jsonl")
     assert done.err.splitlines()[-1] == (
-        f"what scores mean was found before the update: xmtc calibrate {model} VALID finds it anew"
+        f"what scores mean was found before the update: xmtc calibrate {knn} VALID finds it anew"
     )
-    after = load(model)
+    after = load(knn)
     assert after.decisions.calibration is not None
     rules = before.decisions.thresholds, after.decisions.thresholds
     assert rules[0] is not None
@@ -340,7 +336,7 @@ def test_calibrated_models_keep_thresholds(model: Path, files: Path, data: Path,
         assert len(rules[1].by_label) == len(after.labels)
         assert rules[1].by_label[:-1].tolist() == rules[0].by_label.tolist()
         assert rules[1].by_label[-1] == rules[0].value
-    assert call("predict", model, files / "more.jsonl", "--threshold", "auto").lines()
+    assert call("predict", knn, files / "more.jsonl", "--threshold", "auto").lines()
 
 
 class TestShown:
@@ -353,22 +349,22 @@ class TestShown:
             assert fact in shown
         assert ("keep_replay" in shown) == (name == "parabel")
 
-    def test_updated(self, model: Path, files: Path, data: Path) -> None:
-        call("update", model, files / "new.jsonl", "--valid", data / "test.jsonl")
-        call("update", model, files / "more.jsonl")
-        shown = call("models", model).out
+    def test_updated(self, knn: Path, files: Path, data: Path) -> None:
+        call("update", knn, files / "new.jsonl", "--valid", data / "test.jsonl")
+        call("update", knn, files / "more.jsonl")
+        shown = call("models", knn).out
         assert "700, updates included" in shown
         assert "Never updated" not in shown
-        lines = [line for line in shown.splitlines() if line.startswith(history(model)[0]["date"][:10])]
+        lines = [line for line in shown.splitlines() if line.startswith(history(knn)[0]["date"][:10])]
         assert len(lines) == 2
         assert "100 given" in lines[0]
         assert lines[0].split()[2:4] == ["60", "1"]
         assert lines[1].split()[2:4] == ["40", "0"]
         assert "Before and after: nDCG@5. Times are UTC." in shown
 
-    def test_damaged(self, model: Path, files: Path) -> None:
-        call("update", model, files / "new.jsonl")
-        whole = read_manifest(model)
+    def test_damaged(self, knn: Path, files: Path) -> None:
+        call("update", knn, files / "new.jsonl")
+        whole = read_manifest(knn)
         entry = whole["history"][0]
         for wrong in (
             {"history": 3},
@@ -381,9 +377,9 @@ class TestShown:
             {"labels": "many"},
             {"training": []},
         ):
-            (model / "model.json").write_text(json.dumps({**whole, **wrong}))
-            said = mistake("models", model)
-            assert said.startswith(f"{model / 'model.json'}: damaged"), (wrong, said)
+            (knn / "model.json").write_text(json.dumps({**whole, **wrong}))
+            said = mistake("models", knn)
+            assert said.startswith(f"{knn / 'model.json'}: damaged"), (wrong, said)
 
     def test_no_model(self, tmp_path: Path) -> None:
         assert mistake("models", tmp_path).startswith(f"{tmp_path}: no model.json in it, so not a model folder.")

@@ -29,7 +29,6 @@ from xmtc.runtime import Runtime
 Floats = NDArray[Any]
 TREES = {
     "parabel": lambda **more: Parabel(trees=2, leaf_size=8, fan_out=4, **more),
-    "bonsai": lambda **more: Bonsai(trees=1, leaf_size=8, clusters=4, **more),
     "one_vs_all": OneVsAll,
 }
 
