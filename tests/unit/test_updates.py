@@ -353,6 +353,11 @@ class TestJudged:
         model = self.model().update(merge={"b": "a"}, valid=(["v"] * 50, [["a"]] * 50))
         assert (model.history[-1]["nDCG@5 before"], model.history[-1]["nDCG@5 after"]) == (1.0, 1.0)
 
+    def test_documents_that_had_both_count_once_at_most(self) -> None:
+        model = Popularity().fit(["x"] * 4, [["a", "b"]] * 3 + [["a"]]).update(merge={"b": "a"})
+        assert model.label_counts.tolist() == [4]
+        assert model.predict(["x"], 1).scores.tolist() == [[1.0]]
+
     def test_nothing_to_learn_from(self) -> None:
         with pytest.raises(DataError, match=r"^there is nothing to learn from\. Give new documents, or labels"):
             self.model().update()

@@ -250,6 +250,7 @@ class Model(ABC):
         counts = np.bincount(change.new.labels.indices, minlength=len(labels.index)).astype(np.int64)
         stay = np.flatnonzero(labels.numbers >= 0)
         np.add.at(counts, labels.numbers[stay], before[stay])
+        counts = np.minimum(counts, change.documents_before + len(change.new))  # some had both of two that are one now
         self.facts = dict(self.facts)
         self.runtime, self._labels, self.label_counts = run.runtime, labels.index, counts
         self.decisions = self.decisions.relabelled(labels.kept, len(labels.index))
