@@ -732,6 +732,22 @@ class TestUpdate:
         assert imagined < heard - 15
         assert precision(silent, align_labels(unseen, updated.labels)[0], 1) > 0.85
 
+    def test_a_new_label_is_one_like_others(self, updated: Model, planted: tuple[Dataset, Dataset, object]) -> None:
+        unseen = planted[1].slice(120, 140)
+        only_new = updated.predict(unseen, 2, allow=["new label"])
+        found = only_new.labels[:, 0] == 60  # not where no neighbour has it
+        assert found.mean() > 0.5
+        assert (only_new.labels[~found] == -1).all()
+        assert (only_new.labels[:, 1] == -1).all()
+        scores = updated.score(unseen, [["new label"]] * 20)
+        np.testing.assert_allclose(only_new.scores[found, 0], scores[found, 0], atol=1e-5)
+        if "explain" in updated.can:
+            text = speaking_of_it(unseen.text()[0].as_py())
+            reasons = updated.explain(text, "new label")
+            assert reasons.label == "new label"
+            assert reasons.evidence
+            assert reasons.score == pytest.approx(float(updated.score([text], [["new label"]])[0, 0]), abs=1e-6)
+
     def test_history_grows(self, fitted: Model, updated: Model) -> None:
         assert updated.training["documents"] == fitted.training["documents"] + 120
         assert {**updated.training, "documents": 0, "found": 0} == {**fitted.training, "documents": 0, "found": 0}
