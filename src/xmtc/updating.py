@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from xmtc import __version__, store
 from xmtc.data.lines import numbered_lines
 from xmtc.data.records import ReadOptions
 from xmtc.dataset import Dataset, LabelIndex
-from xmtc.errors import ConfigError, DataError, XmtcError, shown
+from xmtc.errors import ConfigError, DataError, RefusedError, XmtcError, shown
 from xmtc.files import content_hash, decode_line
 from xmtc.links import content_of
 from xmtc.models.base import Model
@@ -69,6 +70,12 @@ def update(
                 for path in (files.new, files.valid, files.replay)
             )
             retire, merge = _retired(model.labels, files.retire, options), _merged(model.labels, files.merge)
+            learnt = _what_is_learnt(new, retire, merge)
+            if model.history and model.history[-1].get("content") == learnt and not force:
+                raise DataError(
+                    f"{folder}: has learnt this in its last update ({model.history[-1]['date']}), which is complete. "
+                    "Nothing is left to do; --force learns it again."
+                )
             workspace.go_on_or_begin(
                 {
                     "version of xmtc": __version__,
@@ -92,9 +99,13 @@ def update(
                 progress=progress,
                 workspace=workspace,
             )
+            model.history[-1]["content"] = learnt
             model.save(place)
-        except XmtcError:
+        except RefusedError:
             workspace.remove()
+            raise
+        except XmtcError:  # what is finished is worth keeping: a disk may have been full
+            workspace.remove_if_nothing_finished()
             raise
         workspace.remove()
     return model
@@ -132,6 +143,12 @@ def _digest(documents: Dataset) -> str:
     return f"{data_digest(documents)} {keys}"
 
 
+def _what_is_learnt(new: Dataset | None, retire: Sequence[str], merge: Mapping[str, str]) -> str:
+    """A hash of what an update brings, by which it is known when it is asked for again."""
+    parts = ["" if new is None else _digest(new), *retire, "", *(f"{old}\t{target}" for old, target in merge.items())]
+    return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+
+
 def _retired(labels: LabelIndex, path: Path | None, options: ReadOptions | None) -> list[str]:
     """Keys of the labels that a file means, by key or by name."""
     if path is None:
@@ -148,7 +165,8 @@ def _merged(labels: LabelIndex, path: Path | None) -> Mapping[str, str]:
     found: dict[str, str] = {}
     if path is None:
         return found
-    by_name = {name: key for key, name in zip(labels.keys, labels.names, strict=True)}
+    names = Counter(labels.names)
+    by_name = {name: key for key, name in zip(labels.keys, labels.names, strict=True) if names[name] == 1}
     known = set(labels.keys)
     for lines in numbered_lines(path):
         for number, line in lines:

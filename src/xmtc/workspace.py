@@ -89,7 +89,7 @@ class Workspace:
             yield
             return
         self._make()
-        with locked(self.folder, "another process is training there. Wait for it, or choose another folder."):
+        with locked(self.folder, "another process is at work there. Wait for it, or choose another folder."):
             yield
 
     def _make(self) -> None:

@@ -111,9 +111,8 @@ class _Origins:
         now = self._now[starts[old] : starts[old + 1]] - start  # (children before,) their columns
         now = np.where((now >= 0) & (now < count), now, -1)
         if count == 1 and self._lone_certain:  # whoever comes here has the only child
-            return Origin(
-                np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.float32), np.array([np.inf], np.float32)
-            )
+            nothing = np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.float32)
+            return Origin(*nothing, np.array([np.inf], np.float32), np.zeros(1, np.bool_))
         chunk = self._first + old
         bias = np.full(count, NOBODY, dtype=np.float32)
         features, columns, weights = self._chunks.triplets(chunk)
@@ -131,7 +130,7 @@ class _Origins:
         features, here, weights = features[stay], here[stay], weights[stay]
         if len(np.unique(now[now >= 0])) < np.count_nonzero(now >= 0):
             features, here, weights = _summed(features, here, weights, count)
-        return Origin(features, here, weights, bias)
+        return Origin(features, here, weights, bias, made_of != 1)
 
 
 def _summed(

@@ -22,6 +22,10 @@ from xmtc.linear.lanes import LANES, aligned_zeros
 from xmtc.linear.solver import row_squares, solve
 from xmtc.parallel import run_parallel
 
+MOVED = np.float32(0.7)
+"""Share of the way to the weights that suit new and replayed documents best that classifiers of before go: the many
+documents that are not seen again have no other voice."""
+
 
 @dataclass(frozen=True)
 class Objective(Settings):
@@ -107,6 +111,7 @@ class Origin(NamedTuple):
     columns: NDArray[np.int64]
     weights: NDArray[np.float32]
     bias: NDArray[np.float32]  # (children,)
+    is_new: NDArray[np.bool_]  # (children,) those that were not there, or were several
 
 
 class _Begun(NamedTuple):
@@ -117,6 +122,7 @@ class _Begun(NamedTuple):
     places: NDArray[np.int64]  # of each weight in its block
     weights: NDArray[np.float32]
     bias: NDArray[np.float32]
+    is_new: NDArray[np.bool_]
     others: Triplets  # what features have that do not occur here: number among all, column, weight
 
     @classmethod
@@ -129,7 +135,7 @@ class _Begun(NamedTuple):
         ends = np.searchsorted(blocks[order], np.arange(-(-len(origin.bias) // LANES) + 1))
         places, weights = (rows[here] * LANES + lanes)[order], origin.weights[here][order]
         others = origin.features[~here], origin.columns[~here].astype(np.uint16), origin.weights[~here]
-        return cls(len(numbers), ends, places, weights, origin.bias, others)
+        return cls(len(numbers), ends, places, weights, origin.bias, origin.is_new, others)
 
     def start(self, block: int, count: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Weights and biases of a block of children; lanes without one are at rest."""
@@ -138,6 +144,16 @@ class _Begun(NamedTuple):
         bias = np.full(LANES, -1.0, dtype=np.float32)
         bias[:count] = self.bias[block * LANES : block * LANES + count]
         return weights, bias
+
+    def settle(self, block: int, count: int, weights: NDArray[np.float32], bias: NDArray[np.float32]) -> None:
+        """Bring solved weights (width, LANES) and biases of children that were there part of the way back."""
+        here, own = slice(self.ends[block], self.ends[block + 1]), slice(block * LANES, block * LANES + count)
+        moved = np.ones(LANES, dtype=np.float32)
+        moved[:count] = np.where(self.is_new[own], np.float32(1.0), MOVED)
+        weights *= moved
+        places = self.places[here]
+        weights.reshape(-1)[places] += (1 - moved[places % LANES]) * self.weights[here]
+        bias[:count] = moved[:count] * bias[:count] + (1 - moved[:count]) * self.bias[own]
 
     def beyond(self, numbers: NDArray[np.int32]) -> tuple[NDArray[np.int32], Triplets]:
         """The local features and those that do not occur here, and the weights of the latter, which stay."""
@@ -270,6 +286,8 @@ class NodeTrainer:
             start=None if local.begun is None else local.begun.start(block, count),
             known=None if self._known is None else self._known[local.documents],
         )
+        if local.begun is not None:
+            local.begun.settle(block, count, weights, bias)
         return pruned(weights, aim.prune, count, block * LANES), bias
 
     def _packed(self, node: int, local: _Local, pieces: dict[int, _Piece]) -> Chunks:
