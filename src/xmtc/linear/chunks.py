@@ -191,16 +191,24 @@ def packed(
 @kernel()
 def pruned(weights: NDArray[np.float32], least: float, children: int, first_column: int) -> Triplets:
     """The weights of a block that are not closer to zero than `least`."""
+    bound = max(np.float32(least), np.float32(1e-45))  # zero is never kept
+    counts = np.zeros(len(weights), np.uint8)
+    for row in range(len(weights)):
+        held = np.uint8(0)
+        for lane in range(children):
+            held += np.uint8(abs(weights[row, lane]) >= bound)
+        counts[row] = held
     count = 0
     for row in range(len(weights)):
-        for lane in range(children):
-            count += abs(weights[row, lane]) >= least and weights[row, lane] != 0.0
+        count += counts[row]
     rows, columns = np.empty(count, np.int32), np.empty(count, np.uint16)
     kept = np.empty(count, np.float32)
     at = 0
     for row in range(len(weights)):
+        if counts[row] == 0:
+            continue
         for lane in range(children):
-            if abs(weights[row, lane]) >= least and weights[row, lane] != 0.0:
+            if abs(weights[row, lane]) >= bound:
                 rows[at], columns[at], kept[at] = row, first_column + lane, weights[row, lane]
                 at += 1
     return rows, columns, kept

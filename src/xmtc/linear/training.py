@@ -126,16 +126,12 @@ class _Begun(NamedTuple):
     others: Triplets  # what features have that do not occur here: number among all, column, weight
 
     @classmethod
-    def of(cls, origin: Origin, numbers: NDArray[np.int32]) -> _Begun:
-        rows = np.searchsorted(numbers, origin.features)
-        rows[rows == len(numbers)] = 0
-        here = numbers[rows] == origin.features if len(numbers) else np.zeros(len(rows), dtype=bool)
-        blocks, lanes = np.divmod(origin.columns[here], LANES)
-        order = np.argsort(blocks, kind="stable")
-        ends = np.searchsorted(blocks[order], np.arange(-(-len(origin.bias) // LANES) + 1))
-        places, weights = (rows[here] * LANES + lanes)[order], origin.weights[here][order]
-        others = origin.features[~here], origin.columns[~here].astype(np.uint16), origin.weights[~here]
-        return cls(len(numbers), ends, places, weights, origin.bias, origin.is_new, others)
+    def of(cls, origin: Origin, numbers: NDArray[np.int32], scratch: NDArray[np.int32]) -> _Begun:
+        """`numbers` are those of the local features among all; `scratch` is −1 before and after, one a feature."""
+        blocks = -(-len(origin.bias) // LANES)
+        ends, places, weights, others = _sorted_out(*origin[:3], numbers, scratch, blocks, LANES)
+        rest = origin.features[others], origin.columns[others].astype(np.uint16), origin.weights[others]
+        return cls(len(numbers), ends, places, weights, origin.bias, origin.is_new, rest)
 
     def start(self, block: int, count: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Weights and biases of a block of children; lanes without one are at rest."""
@@ -242,13 +238,20 @@ class NodeTrainer:
 
     def _local_of(self, node: int) -> _Local:
         local = self._everything or self._local(self._documents.of(node))  # type: ignore[union-attr]
-        return local if self._origin is None else local._replace(begun=_Begun.of(self._origin(node), local.numbers))
+        if self._origin is None:
+            return local
+        return local._replace(begun=_Begun.of(self._origin(node), local.numbers, self._free_numbers()))
 
-    def _local(self, documents: NDArray[np.int32]) -> _Local:
+    def _free_numbers(self) -> NDArray[np.int32]:
+        """(D,) of this thread, −1 throughout."""
         if not hasattr(self._scratch, "numbers"):
             self._scratch.numbers = np.full(self._width, -1, dtype=np.int32)
+        numbers: NDArray[np.int32] = self._scratch.numbers
+        return numbers
+
+    def _local(self, documents: NDArray[np.int32]) -> _Local:
         rows = self._rows
-        found = _compacted(documents, rows.indptr, rows.features, rows.values, self._scratch.numbers)
+        found = _compacted(documents, rows.indptr, rows.features, rows.values, self._free_numbers())
         return _Local(documents, *found[:3], rows.squares[documents], found[3])
 
     def _carried(self, origin: Origin) -> Chunks:
@@ -343,6 +346,43 @@ def _compacted(
     for number in numbers:
         scratch[number] = -1
     return local_indptr, local_features, local_values, numbers
+
+
+@kernel(outputs=("scratch",))
+def _sorted_out(
+    features: NDArray[np.int32],
+    columns: NDArray[np.int64],
+    weights: NDArray[np.float32],
+    numbers: NDArray[np.int32],
+    scratch: NDArray[np.int32],
+    blocks: int,
+    lanes: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
+    """Weights of local features block by block: where each block starts, places in it, weights; and all others."""
+    for local in range(len(numbers)):
+        scratch[numbers[local]] = local
+    ends = np.zeros(blocks + 1, np.int64)
+    for i in range(len(features)):
+        if scratch[features[i]] >= 0:
+            ends[columns[i] // lanes + 1] += 1
+    for block in range(blocks):
+        ends[block + 1] += ends[block]
+    places, kept = np.empty(ends[blocks], np.int64), np.empty(ends[blocks], np.float32)
+    others = np.empty(len(features) - ends[blocks], np.int64)
+    at, left = ends[:-1].copy(), 0
+    for i in range(len(features)):
+        local = scratch[features[i]]
+        if local < 0:
+            others[left] = i
+            left += 1
+            continue
+        block = columns[i] // lanes
+        places[at[block]] = np.int64(local) * lanes + columns[i] % lanes
+        kept[at[block]] = weights[i]
+        at[block] += 1
+    for number in numbers:
+        scratch[number] = -1
+    return ends, places, kept, others
 
 
 @kernel()
