@@ -169,15 +169,17 @@ def homes_of(tree: LabelTree, relatives: Csr) -> NDArray[np.int64]:
     sizes = np.diff(tree.starts[-1])
     room = np.maximum(2 * len(tree) // len(sizes) + 1 - sizes, 0)
     leaves = tree.node_of(tree.depth - 1)
-    homes = np.empty(relatives.shape[0], dtype=np.int64)
+    near = sp.csr_array((relatives.data, leaves[relatives.indices], relatives.indptr), (relatives.shape[0], len(sizes)))
+    near.sum_duplicates()
+    labels = np.repeat(np.arange(len(near.indptr) - 1), np.diff(near.indptr))
+    order = np.lexsort((near.indices, -near.data, labels))  # each label's leaves, the nearest first
+    liked, starts = near.indices[order].tolist(), near.indptr.tolist()
+    homes = np.empty(len(starts) - 1, dtype=np.int64)
+    left = room.tolist()
     for label in range(len(homes)):
-        near = slice(relatives.indptr[label], relatives.indptr[label + 1])
-        found, inverse = np.unique(leaves[relatives.indices[near]], return_inverse=True)
-        weights = np.bincount(inverse, relatives.data[near], len(found))
-        liked = found[np.argsort(-weights, kind="stable")]
-        liked = liked[room[liked] > 0]
-        homes[label] = liked[0] if len(liked) else np.argmax(room)
-        room[homes[label]] -= 1
+        home = next((leaf for leaf in liked[starts[label] : starts[label + 1]] if left[leaf] > 0), -1)
+        homes[label] = home if home >= 0 else int(np.argmax(left))
+        left[homes[label]] -= 1
     return homes
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,9 +146,7 @@ class _Begun(NamedTuple):
         here, own = slice(self.ends[block], self.ends[block + 1]), slice(block * LANES, block * LANES + count)
         moved = np.ones(LANES, dtype=np.float32)
         moved[:count] = np.where(self.is_new[own], np.float32(1.0), MOVED)
-        weights *= moved
-        places = self.places[here]
-        weights.reshape(-1)[places] += (1 - moved[places % LANES]) * self.weights[here]
+        _bring_back(self.places[here], self.weights[here], moved, LANES, weights)
         bias[:count] = moved[:count] * bias[:count] + (1 - moved[:count]) * self.bias[own]
 
     def beyond(self, numbers: NDArray[np.int32]) -> tuple[NDArray[np.int32], Triplets]:
@@ -383,6 +381,23 @@ def _sorted_out(
     for number in numbers:
         scratch[number] = -1
     return ends, places, kept, others
+
+
+@kernel(outputs=("weights",))
+def _bring_back(
+    places: NDArray[np.int64],
+    before: NDArray[np.float32],
+    moved: NDArray[np.float32],
+    lanes: int,
+    weights: NDArray[Any],
+) -> None:
+    """Weights (width, lanes) at a share of the way, one for each lane, from those of before, which are few."""
+    for row in range(len(weights)):
+        for lane in range(lanes):
+            weights[row, lane] *= moved[lane]
+    for i in range(len(places)):
+        row, lane = places[i] // lanes, places[i] % lanes
+        weights[row, lane] += (np.float32(1.0) - moved[lane]) * before[i]
 
 
 @kernel()
