@@ -47,7 +47,7 @@ def update(
     device: Device = "auto",
     precision: Precision = "auto",
 ) -> None:
-    """Teach a model new documents and new labels, without training it again.
+    """Teach a model new documents and new labels.
 
     The model is replaced at once or not at all. An update that was interrupted goes on when it is started again.
     """
