@@ -223,7 +223,7 @@ def models(
         str | None, typer.Argument(metavar="NAME|DIR", help="Show its settings, or what a model folder holds.")
     ] = None,
 ) -> None:
-    """List the models, the settings of one, or a saved one's history."""
+    """List the models, or show one: its settings, or its folder."""
     from xmtc import config, workflows
     from xmtc.cli.history import model_folder
     from xmtc.cli.show import table
