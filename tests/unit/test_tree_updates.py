@@ -15,7 +15,6 @@ from tests.conftest import planted_split
 from tests.unit.test_linear_trees import chunk, unit_matrix
 from tests.unit.test_solver import above_the_optimum, planted_signs, solved, with_ones
 from xmtc.dataset import Csr, Dataset, as_dataset
-from xmtc.linear import solver
 from xmtc.linear.chunks import Chunks
 from xmtc.linear.lanes import LANES, aligned_zeros
 from xmtc.linear.solver import row_squares, solve
@@ -112,8 +111,7 @@ class TestSolver:
         assert (solve_block(rows, signs, loss, zeros, nobody, **few) == plain).all()
 
     @pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
-    def test_the_optimum_of_known_rows_stays(self, loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(solver, "TRUSTED", 1.0)  # nothing was pruned
+    def test_the_optimum_of_known_rows_stays(self, loss: str) -> None:
         rows, signs = self.problem()
         best = solve_block(rows, signs, loss, tolerance=1e-4)
         everything = np.ones(rows.shape[0], dtype=bool)
@@ -123,9 +121,8 @@ class TestSolver:
         assert np.abs(away - best).max() > 0.1
 
     @pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
-    def test_half_of_the_rows_first_and_then_all(self, loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_half_of_the_rows_first_and_then_all(self, loss: str) -> None:
         """Known rows and new ones from where the known ones led: the optimum of all of them."""
-        monkeypatch.setattr(solver, "TRUSTED", 1.0)
         rows, signs = self.problem()
         known = np.arange(rows.shape[0]) % 2 == 0
         half = sp.csr_array(rows[np.flatnonzero(known)])
@@ -136,7 +133,7 @@ class TestSolver:
         assert above_the_optimum(rows, signs, found, loss, 1.0).max() < 1e-3
         assert above_the_optimum(rows, signs, begun, loss, 1.0).max() > 0.05
 
-    def test_known_rows_that_lack_nothing_stay_whatever_is_trusted(self) -> None:
+    def test_known_rows_that_lack_nothing_stay(self) -> None:
         rows = unit_matrix(40, 60, 0.2, np.random.default_rng(1))
         signs = np.full((40, LANES), -1, dtype=np.int8)
         start = np.zeros((61, LANES))

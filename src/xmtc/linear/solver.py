@@ -19,8 +19,6 @@ from xmtc.jit import inlined, kernel
 from xmtc.linear import lanes
 from xmtc.linear.lanes import LANES, add_dot, add_rows, aligned_zeros
 
-TRUSTED = 0.5
-"""Share of what a known row's margins lack that its dual variables stand for; the rest is taken for pruned weights."""
 WHOLE_EVERY = 4
 """Every so many passes, documents that had dropped out are looked at again."""
 
@@ -55,7 +53,7 @@ def solve(
         known = np.zeros(len(squares), dtype=np.bool_)
     problem = indptr, features, values, squares, signs, known, weights, bias, cost, tolerance, passes, seed, LANES
     if loss == "squared_hinge":
-        _squared_hinge(*problem, WHOLE_EVERY, TRUSTED)
+        _squared_hinge(*problem, WHOLE_EVERY)
     else:
         _logistic(*problem)
     return weights.reshape(width, LANES), bias
@@ -99,7 +97,6 @@ def _squared_hinge(
     seed: int,
     width: int,
     whole_every: int,
-    trusted: float,
 ) -> None:
     rows = len(indptr) - 1
     alpha = np.zeros((rows, width), np.float32)
@@ -111,12 +108,11 @@ def _squared_hinge(
     near = np.float32(tolerance)
     zero, one = np.float32(0.0), np.float32(1.0)
     for row in range(rows):
-        if known[row]:  # at the best weights, unpruned, α = 2C max(0, 1 − y w·x)
+        if known[row]:  # at the best weights, α = 2C max(0, 1 − y w·x)
             margins[:] = bias
             add_dot(features, values, indptr[row], indptr[row + 1], weights, 0, width, margins, 0)
             for lane in range(width):
-                missing = max(one - np.float32(signs[row, lane]) * margins[lane], zero)
-                alpha[row, lane] = np.float32(trusted) * missing / diagonal
+                alpha[row, lane] = max(one - np.float32(signs[row, lane]) * margins[lane], zero) / diagonal
     state = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(1)
     for turn in range(passes):
         state = _shuffle(order, active, state)

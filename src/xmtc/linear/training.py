@@ -22,7 +22,7 @@ from xmtc.linear.lanes import LANES, aligned_zeros
 from xmtc.linear.solver import row_squares, solve
 from xmtc.parallel import run_parallel
 
-MOVED = np.float32(0.7)
+MOVED = np.float32(0.6)
 """Share of the way to the weights that suit new and replayed documents best that classifiers of before go: the many
 documents that are not seen again have no other voice."""
 
