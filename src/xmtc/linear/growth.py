@@ -128,7 +128,7 @@ class _Origins:
         here = now[columns]  # the columns of now
         stay = here >= 0
         features, here, weights = features[stay], here[stay], weights[stay]
-        if len(np.unique(now[now >= 0])) < np.count_nonzero(now >= 0):
+        if (made_of > 1).any():
             features, here, weights = _summed(features, here, weights, count)
         return Origin(features, here, weights, bias, made_of != 1)
 

@@ -116,7 +116,7 @@ def _squared_hinge(
     state = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(1)
     for turn in range(passes):
         state = _shuffle(order, active, state)
-        is_done, is_whole = True, active == rows and (turn > 0 or fresh == rows)
+        is_done, is_whole = True, active == rows
         kept = 0
         for at in range(active):
             row = order[at]

@@ -137,7 +137,7 @@ class Model(ABC):
 
     def label_vectors(self) -> NDArray[np.float32]:
         """(L, d) a vector for each label, near to those of labels like it; the length does not matter."""
-        raise UnsupportedError(f"{self.name} keeps no label vectors. A model that does is dxml.")
+        raise UnsupportedError(f"{self.name} keeps no label vectors. Models that do are dxml and leml.")
 
     # ---- what a user calls
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from xmtc.config import Choices, Range, Settings
 from xmtc.dataset import Csr, Dataset, as_dataset
 from xmtc.explanation import Explanation
-from xmtc.linear.columns import ColumnFeatures
 from xmtc.linear.label_vectors import singular_vectors
 from xmtc.linear.low_rank import (
     Factors,
@@ -27,6 +26,7 @@ from xmtc.linear.low_rank import (
 from xmtc.models.base import Labels, Mask, Model, Run, Scores
 from xmtc.store import State
 from xmtc.text.bags import Weighing
+from xmtc.text.columns import ColumnFeatures
 from xmtc.text.tfidf import TextSettings
 
 STEEPNESS, MIDDLE = 4.0, 0.5

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from xmtc.dataset import Csr, Dataset, LabelIndex
+from xmtc.dataset import Csr, Dataset, LabelIndex, label_matrix
 from xmtc.errors import DataError, shown
 
 Labels = NDArray[np.int64]
@@ -41,14 +40,15 @@ class Relabelling:
 
     def columns(self, labels: Csr) -> Csr:
         """(n, L) a 0/1 matrix of the labels before under the numbers of now."""
-        return _under(self.numbers, labels, len(self.index))
+        return label_matrix(labels.indptr, self.numbers[labels.indices], len(self.index))
 
     def taken_over(self, documents: Dataset) -> Dataset:
         """Documents whose labels, known by key, have the numbers of now; labels that nobody knows are left out."""
         assert documents.labels is not None
         assert documents.label_index is not None
         keys = [self.keys.get(key, key) for key in documents.label_index.keys]
-        labels = _under(self.index.ids(keys), documents.labels, len(self.index))
+        numbers = self.index.ids(keys)[documents.labels.indices]
+        labels = label_matrix(documents.labels.indptr, numbers, len(self.index))
         return replace(documents, labels=labels, label_index=self.index)
 
 
@@ -150,14 +150,3 @@ def _named(kept: LabelIndex, renamed: Mapping[str, str], new: LabelIndex) -> Lab
     both = pa.concat_tables([table, new.table])
     rows = np.where(told, len(keys) + places, np.arange(len(keys)))
     return LabelIndex(both.take(pa.array(rows)))
-
-
-def _under(numbers: Labels, labels: Csr, count: int) -> Csr:
-    """(n, count) a 0/1 matrix with its columns renumbered, those below 0 left out."""
-    columns = numbers[labels.indices]
-    rows = np.repeat(np.arange(labels.shape[0]), np.diff(labels.indptr))[columns >= 0]
-    columns = columns[columns >= 0]
-    matrix = sp.csr_array((np.ones(len(columns), dtype=np.float32), (rows, columns)), shape=(labels.shape[0], count))
-    matrix.sum_duplicates()
-    matrix.data[:] = 1.0
-    return matrix

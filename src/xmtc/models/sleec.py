@@ -14,7 +14,6 @@ from xmtc.config import Choices, Range, Settings
 from xmtc.dataset import Csr, Dataset, as_dataset
 from xmtc.explanation import Explanation
 from xmtc.labels.clustering import spherical_kmeans
-from xmtc.linear.columns import ColumnFeatures
 from xmtc.linear.low_rank import TwoWays, best_products, multiply, ridge, unit_length
 from xmtc.linear.projection import match_products, near_pairs
 from xmtc.linear.select import best_of_rows, look_up_rows, only_allowed
@@ -22,6 +21,7 @@ from xmtc.models.base import Labels, Mask, Model, Run, Scores
 from xmtc.models.voting import Ballots, Voters
 from xmtc.store import State
 from xmtc.text.bags import Weighing
+from xmtc.text.columns import ColumnFeatures
 from xmtc.text.features import unit_rows
 from xmtc.text.tfidf import TextSettings
 

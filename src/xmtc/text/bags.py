@@ -13,7 +13,7 @@ from xmtc.progress import Progress, silent
 from xmtc.runtime import Runtime
 from xmtc.store import State
 from xmtc.text import sequences
-from xmtc.text.features import DocumentFeatures, unit_rows
+from xmtc.text.features import DocumentFeatures, column_idf, weighed
 from xmtc.text.sequences import FIRST_WORD, UNKNOWN
 from xmtc.text.tfidf import WORD, TextSettings
 from xmtc.text.tokens import TokenBlock
@@ -82,10 +82,7 @@ class BagReader:
     ) -> tuple[BagReader, Bags]:
         """Learn the features of the training documents; returns the reader with their bags."""
         features, rows = DocumentFeatures.fit(dataset, settings, runtime, progress)
-        columns = None
-        if weighing == "idf" and features.tfidf is None:
-            held = np.bincount(rows.indices[rows.data != 0], minlength=rows.shape[1])
-            columns = (1.0 + np.log((1.0 + rows.shape[0]) / (1.0 + held))).astype(np.float32)
+        columns = column_idf(rows) if weighing == "idf" and features.tfidf is None else None
         made = cls(features, columns, most)
         return made, made._bags(rows)
 
@@ -102,10 +99,7 @@ class BagReader:
             rows = rows.copy()
             rows.eliminate_zeros()
         if self.columns is not None:
-            weighed = sp.csr_array(
-                (rows.data * self.columns[rows.indices], rows.indices, rows.indptr), shape=rows.shape
-            )
-            rows = unit_rows(weighed)
+            rows = weighed(rows, self.columns)
         ids, weights, lengths = rows.indices.astype(np.int32) + np.int32(FIRST_WORD), rows.data, np.diff(rows.indptr)
         if len(lengths) and lengths.max() > self.most:
             kept = _heaviest(rows, self.most)

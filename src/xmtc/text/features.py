@@ -88,6 +88,18 @@ class DocumentFeatures:
         return cls(Tfidf.from_state(settings, arrays, state.tables["terms"]), int(state.values["width"]))
 
 
+def column_idf(rows: Csr) -> NDArray[np.float32]:
+    """(D,) weights of a matrix' columns: larger where fewer of the documents have something in them."""
+    held = np.bincount(rows.indices[rows.data != 0], minlength=rows.shape[1])
+    idf: NDArray[np.float32] = (1.0 + np.log((1.0 + rows.shape[0]) / (1.0 + held))).astype(np.float32)
+    return idf
+
+
+def weighed(rows: Csr, weights: NDArray[np.float32]) -> Csr:
+    """Rows with their columns weighed, scaled to length one again."""
+    return unit_rows(sp.csr_array((rows.data * weights[rows.indices], rows.indices, rows.indptr), shape=rows.shape))
+
+
 def unit_rows(matrix: Csr) -> Csr:
     """Rows scaled to length one; empty rows stay empty, and rows of length one, but for rounding, as they are."""
     scales = _row_scales(matrix.indptr, matrix.data)

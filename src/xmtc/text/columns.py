@@ -11,7 +11,7 @@ from xmtc.progress import Progress, silent
 from xmtc.runtime import Runtime
 from xmtc.store import State
 from xmtc.text.bags import COLUMNS, Weighing
-from xmtc.text.features import DocumentFeatures, unit_rows
+from xmtc.text.features import DocumentFeatures, column_idf, weighed
 from xmtc.text.tfidf import TextSettings
 
 
@@ -50,10 +50,7 @@ class ColumnFeatures:
     ) -> tuple[ColumnFeatures, Csr]:
         """Learn the features of the training documents; returns them with the training rows."""
         features, rows = DocumentFeatures.fit(dataset, text, runtime, progress)
-        weights = None
-        if weighing == "idf" and features.tfidf is None:
-            held = np.bincount(rows.indices[rows.data != 0], minlength=rows.shape[1])
-            weights = (1.0 + np.log((1.0 + rows.shape[0]) / (1.0 + held))).astype(np.float32)
+        weights = column_idf(rows) if weighing == "idf" and features.tfidf is None else None
         made = cls(features, weights, bias, longer)
         return made, made.of(rows)
 
@@ -64,8 +61,7 @@ class ColumnFeatures:
     def of(self, rows: Csr) -> Csr:
         """(n, width) rows of plain features, completed."""
         if self.weights is not None:
-            weighed = rows.data * self.weights[rows.indices]
-            rows = unit_rows(sp.csr_array((weighed, rows.indices, rows.indptr), shape=rows.shape))
+            rows = weighed(rows, self.weights)
         if self.longer:
             lengths = np.diff(rows.indptr)
             times = np.repeat((self.longer * np.sqrt(lengths)).astype(np.float32), lengths)
