@@ -9,6 +9,9 @@ torch = pytest.importorskip("torch")
 from torch import Tensor, nn  # noqa: E402
 
 from xmtc.nn.encoders import (  # noqa: E402
+    AttentionLstm,
+    AttentionLstmSettings,
+    AttentionPooling,
     BiLstm,
     Convolution,
     ConvolutionSettings,
@@ -62,13 +65,15 @@ def test_left_padding_equals_packing() -> None:
             assert torch.allclose(left, getattr(reference, f"{other}_{name}").grad, atol=1e-12), (direction, part)
 
 
-@pytest.mark.parametrize("kind", ["states", "pooled", "convolution"])
+@pytest.mark.parametrize("kind", ["states", "pooled", "attention", "convolution"])
 def test_padding_and_company_do_not_matter(kind: str) -> None:
     """A document alone, without padding, gets what it gets in a padded batch."""
     if kind == "states":
         encoder: nn.Module = BiLstm(WIDTH, LstmSettings(units=UNITS))
     elif kind == "pooled":
         encoder = PooledLstm(WIDTH, PooledLstmSettings(units=UNITS, hidden=4))
+    elif kind == "attention":
+        encoder = AttentionLstm(WIDTH, AttentionLstmSettings(units=UNITS, hidden=4))
     else:
         encoder = Convolution(WIDTH, ConvolutionSettings(filters=5, pools=3, hidden=4))
     encoder = encoder.double().eval()
@@ -114,3 +119,48 @@ def test_convolutions_against_loops() -> None:
         narrow = encoder.layer.weight @ torch.cat(pooled) + encoder.layer.bias
         narrow = (narrow - narrow.mean()) / (narrow.var(correction=0) + 1e-5).sqrt()
         assert torch.allclose(found[row], torch.relu(narrow))
+
+
+def test_attention_against_loops() -> None:
+    encoder = AttentionLstm(WIDTH, AttentionLstmSettings(units=UNITS, hidden=4)).double().eval()
+    words, mask = left_padded()
+    states, pooling = encoder.states(words, mask), encoder.pooling
+    found, attention = encoder(words, mask), encoder.attention(words, mask)
+    for row, length in enumerate(LENGTHS):
+        weights = []
+        for state in states[row, -length:]:
+            weights.append(torch.exp(pooling.direction @ torch.tanh(pooling.layer.weight @ state + pooling.layer.bias)))
+        shares = torch.stack(weights) / sum(weights)
+        mean = sum(share * state for share, state in zip(shares, states[row, -length:], strict=True))
+        assert torch.allclose(attention[row, -length:], shares)
+        assert (attention[row, :-length] == 0).all()
+        assert torch.allclose(found[row], encoder.layer.weight @ mean + encoder.layer.bias)
+    assert (found < 0).any(), "signs are kept"
+
+
+def test_gradients_of_attention() -> None:
+    torch.manual_seed(3)
+    pooling = AttentionPooling(4).double()
+    states = torch.randn(3, 5, 4, dtype=torch.float64, requires_grad=True)
+    mask = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1], [0, 0, 0, 0, 0]], dtype=torch.bool)
+    inputs = (states, *pooling.parameters())
+    assert torch.autograd.gradcheck(lambda states, *_: pooling(states, mask), inputs)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_attention_without_words(kind: torch.dtype) -> None:
+    """A text without words is zeros, and its gradient too; others do not notice it."""
+    torch.manual_seed(3)
+    pooling = AttentionPooling(4)
+    states = torch.randn(2, 5, 4).to(kind).requires_grad_()
+    mask = torch.tensor([[False] * 5, [False, True, True, True, True]])
+    found = pooling(states, mask)
+    assert found.dtype == kind
+    assert (found[0] == 0).all()
+    shares = pooling.shares(states, mask)
+    assert shares.dtype == torch.float32
+    assert torch.allclose(shares.sum(1), torch.tensor([0.0, 1.0]))
+    found.float().square().sum().backward()
+    assert (states.grad[0] == 0).all()
+    assert states.grad[1, 1:].abs().sum() > 0
+    assert all(torch.isfinite(parameter.grad).all() for parameter in pooling.parameters())

@@ -6,7 +6,7 @@ Words come padded on the left: (T, B, e), and a mask (B, T) that is true at real
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, cast
 
 import torch
@@ -43,6 +43,22 @@ class PooledLstmSettings(LstmSettings):
 
     hidden: Annotated[int, Range(128, 1024, log=True)] = 256
     """Units of the layer after pooling."""
+
+    def check(self) -> None:
+        super().check()
+        self.require_range("hidden", 1, 1 << 16)
+
+
+@dataclass(frozen=True)
+class AttentionLstmSettings(LstmSettings):
+    """A bidirectional LSTM whose states are averaged by attention, then a layer."""
+
+    units: Annotated[int, Range(64, 512, log=True)] = 128
+    """Units in each direction."""
+    hidden: Annotated[int, Range(128, 1024, log=True)] = 256
+    """Units of the layer after attention."""
+    dropout: Annotated[float, Range(0, 0.7)] = 0.5
+    """Share of the layer's numbers that are left out in training."""
 
     def check(self) -> None:
         super().check()
@@ -152,6 +168,53 @@ class PooledLstm(Encoder):
         pooled = states.masked_fill(~mask[..., None], -torch.inf).amax(1)
         pooled = torch.where(mask.any(1, keepdim=True), pooled, torch.zeros_like(pooled))
         return F.relu(linear(self.layer, pooled))
+
+
+class AttentionPooling(nn.Module):
+    """The mean of a text's states, weighed by additive attention: softmax of v · tanh(W x + b) over its real words."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+        start(self.layer)
+        self.direction = nn.Parameter(torch.empty(width).uniform_(-(width**-0.5), width**-0.5))
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        """States (B, T, d) and their mask (B, T) → vectors (B, d), zeros for a text without words."""
+        shares = self.shares(states, mask).to(states.dtype)
+        return torch.bmm(shares[:, None], states)[:, 0]
+
+    def shares(self, states: Tensor, mask: Tensor) -> Tensor:
+        """(B, T) what each word has of the attention: 1 in all, 0 at padding; at least single precision."""
+        seen = torch.tanh(linear(self.layer, states))
+        scores = torch.mv(seen.flatten(0, 1), self.direction.to(states.dtype)).view(mask.shape)
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)  # not −∞, which makes NaN of empty texts
+        return torch.softmax(scores, dim=1).masked_fill(~mask, 0.0)
+
+
+class AttentionLstm(Encoder):
+    """Document vectors (B, hidden): states of a bidirectional LSTM, averaged by attention, then a layer.
+
+    The layer is linear: a head that takes products of these vectors with those of labels needs both signs. Dropout
+    comes after it alone, since what is left out of single states evens out in their mean.
+    """
+
+    def __init__(self, width: int, settings: AttentionLstmSettings) -> None:
+        super().__init__()
+        self.states = BiLstm(width, replace(settings, dropout=0.0))
+        self.pooling = AttentionPooling(self.states.width)
+        self.layer = nn.Linear(self.states.width, settings.hidden)
+        start(self.layer)
+        self.dropout, self.width = settings.dropout, settings.hidden
+
+    def forward(self, words: Tensor, mask: Tensor) -> Tensor:
+        vector = linear(self.layer, self.pooling(self.states(words, mask), mask))
+        return F.dropout(vector, self.dropout, self.training)
+
+    def attention(self, words: Tensor, mask: Tensor) -> Tensor:
+        """(B, T) what each word has of the attention."""
+        return self.pooling.shares(self.states(words, mask), mask)
 
 
 class Convolution(Encoder):
