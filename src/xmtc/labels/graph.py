@@ -96,6 +96,12 @@ class DocumentGraph(NamedTuple):
         """Labels that stand beside another."""
         return np.flatnonzero(np.diff(self.label_indptr))
 
+    def pairs(self) -> NDArray[np.int64]:
+        """(L,) how many labels stand beside each in its documents, one as often as it does."""
+        assert self.others is not None
+        ends = np.concatenate([[0], self.others])[self.label_indptr[1:]]
+        return np.where(np.diff(self.label_indptr) > 0, ends, 0)
+
     def __str__(self) -> str:
         return f"walks through {len(self.indptr) - 1:,} documents, no edges held"
 
@@ -153,11 +159,9 @@ def hierarchy_graph(index: LabelIndex) -> LabelGraph:
 
 def occurrence_graph(labels: Csr, *, weighted: bool = True, threads: int = 1) -> LabelGraph:
     """Labels (n, L) joined where a document holds both; weights are the numbers of such documents."""
-    rows = document_graph(_together(labels), weighted=True)
-    assert rows.others is not None
+    rows = document_graph(labels)
     indptr, members, label_indptr, documents = rows.indptr, rows.members, rows.label_indptr, rows.documents
-    ends = np.concatenate([[0], rows.others])[label_indptr[1:]]  # pairs that a label is in
-    parts = list(even_ranges(np.where(np.diff(label_indptr) > 0, ends, 0), COUNTED))
+    parts = list(even_ranges(rows.pairs(), COUNTED))
     degrees = np.zeros(rows.labels, dtype=np.int64)
 
     def count(part: range) -> None:
@@ -279,6 +283,23 @@ def _count_neighbours(
         degrees[label] = count
 
 
+@inlined
+def count_beside(
+    indptr: Any, members: Any, label_indptr: Any, documents: Any, label: Any, times: Any, neighbours: Any, start: Any
+) -> Any:
+    """Writes the labels beside one from `start` on, as they are met, and how often into `times`; where they end."""
+    end = start
+    for i in range(label_indptr[label], label_indptr[label + 1]):
+        for j in range(indptr[documents[i]], indptr[documents[i] + 1]):
+            other = members[j]
+            if other != label:
+                if times[other] == 0:
+                    neighbours[end] = other
+                    end += 1
+                times[other] += 1
+    return end
+
+
 @kernel(outputs=("times", "neighbours", "weights"))
 def _fill_neighbours(
     indptr: NDArray[np.int64],  # (n + 1,)
@@ -294,15 +315,7 @@ def _fill_neighbours(
     weights: NDArray[np.int32],  # out: the same where weighted
 ) -> None:
     for label in range(first, last):
-        end = starts[label]
-        for i in range(label_indptr[label], label_indptr[label + 1]):
-            for j in range(indptr[documents[i]], indptr[documents[i] + 1]):
-                other = members[j]
-                if other != label:
-                    if times[other] == 0:
-                        neighbours[end] = other
-                        end += 1
-                    times[other] += 1
+        end = count_beside(indptr, members, label_indptr, documents, label, times, neighbours, starts[label])
         neighbours[starts[label] : end].sort()
         for i in range(starts[label], end):
             if weighted:
