@@ -24,6 +24,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _SMALL = {"vectors": "random", "corpus.width": 32, "encoder.dropout": 0.2, "training.learning_rate": 0.01}
 QUICK: dict[str, dict[str, object]] = {
+    "attention_lstm": {**_SMALL, "encoder.units": 32, "encoder.hidden": 64, "training.epochs": 10},
     "attention_xml": {**_SMALL, "encoder.units": 32, "head.hidden": [32], "training.epochs": 6},
     "dxml": {
         "encoder.hidden": 32,

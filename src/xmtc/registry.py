@@ -23,6 +23,7 @@ class Entry:
 
 
 MODELS = {
+    "attention_lstm": Entry("xmtc.models.attention_lstm:AttentionLstmModel", preference=5, extra="torch"),
     "attention_xml": Entry("xmtc.models.attention_xml:AttentionXml", preference=10, extra="torch"),
     "bonsai": Entry("xmtc.models.bonsai:Bonsai", preference=35),
     "consensus": Entry("xmtc.models.consensus:Consensus", preference=-1),

@@ -42,7 +42,8 @@ SETTINGS: dict[str, dict[str, object]] = {}
 """Of the variant that is being tested, by the name of its model."""
 
 
-LONG = ("attention_xml, tree", "consensus, noisy-or", "xml_rnn")  # slow, and their like is among the others
+LONG = ("attention_lstm", "attention_xml, tree", "consensus, noisy-or", "xml_rnn")
+"""Slow, and their like is among the others."""
 PARAMS = [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in VARIANTS]
 
 
