@@ -30,23 +30,25 @@ MODELS = {
     "dxml": Entry("xmtc.models.dxml:Dxml", preference=7, extra="torch"),
     "knn": Entry("xmtc.models.knn:Knn", preference=20),
     "leml": Entry("xmtc.models.leml:Leml", preference=2),
+    "maacf": Entry("xmtc.models.maacf:Maacf", preference=6, extra="torch"),
     "one_vs_all": Entry("xmtc.models.one_vs_all:OneVsAll", preference=30),
     "parabel": Entry("xmtc.models.parabel:Parabel", preference=40),
     "popularity": Entry("xmtc.models.popularity:Popularity", preference=0),
     "rank_ae": Entry("xmtc.models.rank_ae:RankAe", preference=8, extra="torch"),
     "sleec": Entry("xmtc.models.sleec:Sleec", preference=3),
+    "transformer": Entry("xmtc.models.transformer:TransformerModel", preference=1, extra="transformers"),
     "xml_cnn": Entry("xmtc.models.xml_cnn:XmlCnn", preference=5, extra="torch"),
     "xml_rnn": Entry("xmtc.models.xml_rnn:XmlRnn", preference=5, extra="torch"),
 }
 
-_EXTRA_MODULES = {"torch": "torch"}
-_EXTRA_TITLES = {"torch": "PyTorch"}
+_EXTRA_MODULES = {"torch": ("torch",), "transformers": ("torch", "transformers", "tokenizers")}
+_EXTRA_TITLES = {"torch": "PyTorch", "transformers": "transformers and PyTorch"}
 
 
 def available(name: str) -> bool:
     """Whether what the model needs is installed."""
     extra = MODELS[name].extra
-    return extra is None or importlib.util.find_spec(_EXTRA_MODULES[extra]) is not None
+    return extra is None or all(importlib.util.find_spec(module) for module in _EXTRA_MODULES[extra])
 
 
 def preferred() -> str:

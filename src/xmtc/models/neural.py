@@ -34,6 +34,7 @@ from xmtc.runtime import Runtime
 from xmtc.store import State
 from xmtc.text.bags import BagReader, Numbered, taken
 from xmtc.text.embedding import CorpusVectorSettings, train_vectors
+from xmtc.text.pieces import PieceReader
 from xmtc.text.sequences import FIRST_WORD, PADDING, SequenceSettings, WordSequences
 from xmtc.text.tokens import TokenBlock
 from xmtc.text.vectors import read_vectors
@@ -130,7 +131,7 @@ class NeuralModel(Model):
         "no-dropout": {"encoder.dropout": 0.0, "encoder.word_dropout": 0.0},
         "no-averaging": {"training.averaging": "none"},
     }
-    _reader: WordSequences | BagReader
+    _reader: WordSequences | BagReader | PieceReader
     _members: list[Any]
     """What was trained from each seed: networks, unless a model says otherwise."""
 
@@ -296,7 +297,11 @@ class NeuralModel(Model):
 
     def _optimiser(self, parameters: Mapping[str, Tensor], rows: frozenset[str]) -> Optimiser:
         """What moves the weights."""
-        return Adam(parameters, rows)
+        return Adam(parameters, rows, self._shares(parameters))
+
+    def _shares(self, parameters: Mapping[str, Tensor]) -> dict[str, float]:
+        """Parameters that learn at a share of the rate."""
+        return {}
 
     @property
     def _straight(self) -> bool:

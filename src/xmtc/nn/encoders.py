@@ -103,6 +103,8 @@ class Encoder(nn.Module):
     width: int
     sums: ClassVar[bool] = False
     """Whether it takes no words but their weighed sum (B, e), which is had without any word being written down."""
+    captures: bool = True
+    """Whether a step can be captured in a graph: nothing asks the device what it has computed."""
 
 
 class BiLstm(Encoder):

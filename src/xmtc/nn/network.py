@@ -58,7 +58,7 @@ class Network(nn.Module):
         with torch.enable_grad():
             encoded = self.encoder(words, mask)
         loss, d_encoded = taught(self._given_on(encoded.detach(), tokens, weights), mask)
-        parameters = list(self.encoder.parameters())
+        parameters = [part for part in self.encoder.parameters() if part.requires_grad]
         wanted = [*parameters, words] if self.trained_words else parameters
         gradients = torch.autograd.grad(encoded, wanted, d_encoded[..., : encoded.shape[-1]])
         with torch.no_grad():
@@ -86,7 +86,7 @@ class Network(nn.Module):
         bag = weights.new_zeros(len(tokens), len(self.table)).scatter_add_(1, tokens.long(), weights)
         return torch.cat([encoded, bag[:, FIRST_WORD:].to(encoded.dtype)], dim=1)
 
-    def embedded(self, tokens: Tensor, weights: Tensor | None) -> Tensor:
+    def embedded(self, tokens: Tensor, weights: Tensor | None = None) -> Tensor:
         """(T, B, e) words, times their weights; (B, e) their sum, where the encoder takes that."""
         if self.encoder.sums:
             return nn.functional.embedding_bag(tokens, self.table, mode="sum", per_sample_weights=weights)

@@ -48,10 +48,16 @@ class Optimiser(ABC):
 
 
 class Adam(Optimiser):
-    """Moments of every parameter."""
+    """Moments of every parameter; `shares` names parameters that learn at a share of the rate."""
 
-    def __init__(self, parameters: Mapping[str, Tensor], rows: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        parameters: Mapping[str, Tensor],
+        rows: frozenset[str] = frozenset(),
+        shares: Mapping[str, float] | None = None,
+    ) -> None:
         super().__init__(parameters, rows)
+        self.shares = shares or {}
         self.first = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
         self.second = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
         self.count = torch.zeros_like(self.rate)
@@ -72,9 +78,11 @@ class Adam(Optimiser):
         torch._foreach_add_(below, EPSILON)
         change = torch._foreach_div(first, below)
         torch._foreach_mul_(change, scale)
+        if self.shares:
+            torch._foreach_mul_(change, [self.shares.get(name, 1.0) for name in names])
         torch._foreach_sub_([self.parameters[name] for name in names], change)
         for name in self.rows:
-            self._step_rows(name, touched[name], scale, root)
+            self._step_rows(name, touched[name], scale * self.shares.get(name, 1.0), root)
 
     def _step_rows(self, name: str, rows: Tensor, scale: Tensor, root: Tensor) -> None:
         """Repeated rows compute and write the same values; where they are more than the table has, all are computed."""

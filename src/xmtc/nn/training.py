@@ -154,7 +154,8 @@ class Trainer:
             torch.manual_seed(own)  # what is dropped is each one's own
         saved = time.perf_counter()
         started = saved - self.course.seconds
-        step = self._captured() if self.loss.is_cuda and self.group.size == 1 else self._step
+        captures = self.loss.is_cuda and self.group.size == 1 and self.network.encoder.captures
+        step = self._captured() if captures else self._step
         with progress.task(title, total=self.total * self.size) as task, interrupts_held_back() as interrupted:
             task.advance(self.course.step * self.size)
             reported, reported_step = time.perf_counter(), self.course.step

@@ -1,0 +1,109 @@
+"""Networks on a pretrained encoder: its tokeniser reads, and its vectors of word pieces are the table."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from xmtc.dataset import Dataset
+from xmtc.errors import ConfigError, DataError
+from xmtc.explanation import TokenEvidence
+from xmtc.models.base import Run
+from xmtc.models.neural import TABLE, Material, NeuralModel
+from xmtc.nn.transformer import PRETRAINED, Backbone, Transformer, TransformerSettings
+from xmtc.store import State
+from xmtc.text.bags import Numbered
+from xmtc.text.pieces import PieceReader
+
+TOKENISER = "tokeniser"
+"""The table of a model folder that holds the tokeniser."""
+ENCODER = "encoder"
+"""The value of a model folder that holds the encoder's configuration."""
+
+
+class PretrainedModel(NeuralModel):
+    """Reads pieces of words where `_pretrained` names an encoder; else words, as its bases do.
+
+    What is kept of the encoder's folder makes the model whole: answers and updates need the folder no more.
+    """
+
+    _backbone: Backbone | None = None
+
+    @property
+    @abstractmethod
+    def _pretrained(self) -> TransformerSettings | None:
+        """The encoder that is asked for; None where the model has one of another kind."""
+
+    def _transformer(self) -> Transformer:
+        """A new encoder with the pretrained weights."""
+        assert self._pretrained is not None
+        assert self._backbone is not None
+        return Transformer(self._backbone.module(), self._pretrained)
+
+    def _read(self, train: Dataset, run: Run) -> Numbered:
+        settings = self._pretrained
+        if settings is None:
+            return super()._read(train, run)
+        if not settings.path:
+            raise ConfigError(f"{settings.of}.path must name the folder of a pretrained encoder. Got ''.")
+        folder, most = Path(settings.path), self.config.text.max_tokens
+        with run.progress.task("reading the encoder", total=1) as task:
+            self._backbone = Backbone.read(folder)
+            task.advance()
+        positions = self._backbone.positions
+        if positions is not None and most > positions:
+            raise ConfigError(f"'max_tokens' of text must be ≤ {positions}, the places that {folder} has. Got {most}.")
+        try:
+            content = (folder / "tokenizer.json").read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            raise DataError(f"{folder / 'tokenizer.json'}: cannot be read. Copy the folder again.") from None
+        self._reader = PieceReader(content, most, self._backbone.pieces)
+        return self._reader.encode(train, run.runtime, run.progress)
+
+    def _made_table(self, numbered: Numbered, run: Run) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        if self._pretrained is None:
+            return super()._made_table(numbered, run)
+        assert self._backbone is not None
+        return self._backbone.table(), {"encoder": self._backbone.words()}
+
+    def _conclude(self, numbered: Numbered, material: Material, run: Run) -> None:
+        super()._conclude(numbered, material, run)
+        if self._backbone is not None:
+            self._backbone = self._backbone.without_weights()  # which the members have
+
+    def _shares(self, parameters: Mapping[str, Tensor]) -> dict[str, float]:
+        """What comes from the folder learns at a rate of its own."""
+        settings = self._pretrained
+        if settings is None:
+            return super()._shares(parameters)
+        return {name: settings.rate for name in parameters if name == TABLE or PRETRAINED in name.split(".")}
+
+    def _reader_state(self) -> State:
+        if not isinstance(self._reader, PieceReader):
+            return super()._reader_state()
+        assert self._backbone is not None
+        return State(values={ENCODER: self._backbone.config}, tables={TOKENISER: self._reader.state()})
+
+    def _restore_reader(self, state: State) -> None:
+        if self._pretrained is None:
+            super()._restore_reader(state)
+        else:
+            self._backbone = Backbone(state.values[ENCODER])
+            self._reader = PieceReader.from_state(self.config.text.max_tokens, state.tables[TOKENISER])
+
+
+def attended_words(reader: PieceReader, text: str, shares: Sequence[float]) -> tuple[TokenEvidence, ...]:
+    """Words with what their pieces have of the attention, the largest first.
+
+    Marks of start and end are no words: what they have is left out, and the others' shares are 1 in all.
+    """
+    found = reader.by_word(text, shares)
+    total = sum(share for _, _, share in found) or 1.0
+    evidence = [TokenEvidence(text[start:end], start, end, share / total) for start, end, share in found]
+    return tuple(sorted(evidence, key=lambda item: (-item.weight, item.start)))

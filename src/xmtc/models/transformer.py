@@ -1,0 +1,76 @@
+"""A pretrained transformer, fine-tuned, with a linear layer over all labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+
+from xmtc.dataset import as_dataset
+from xmtc.explanation import Explanation
+from xmtc.models.attending import word_shares
+from xmtc.models.neural import NetworkSettings, UpdatableSettings
+from xmtc.models.pretrained import PretrainedModel, attended_words
+from xmtc.nn.encoders import Encoder
+from xmtc.nn.heads import Head, LinearHead
+from xmtc.nn.training import TrainingSettings
+from xmtc.nn.transformer import TransformerSettings
+from xmtc.text.pieces import PieceReader, PieceSettings
+
+
+@dataclass(frozen=True)
+class TransformerModelSettings(UpdatableSettings, NetworkSettings):
+    """Settings of transformer."""
+
+    encoder: TransformerSettings = field(default_factory=TransformerSettings)
+    """The pretrained encoder, and how it is tuned."""
+    text: PieceSettings = field(default_factory=PieceSettings)
+    """How text becomes a sequence of pieces of words."""
+    frozen: bool = True
+    """Keep the vectors of word pieces as they are."""
+    training: TrainingSettings = field(
+        default_factory=lambda: TrainingSettings(epochs=10, batch=32, learning_rate=1e-3, warm_up=200, decay_from=0.0)
+    )
+    """How the network is trained."""
+
+    of = "transformer"
+
+
+class TransformerModel(PretrainedModel):
+    """A pretrained encoder in the form of Hugging Face, its states averaged by attention, all labels.
+
+    BERT, RoBERTa, DistilBERT, MiniLM, MPNet, ELECTRA and their like, from a folder, which a saved model needs no more.
+    """
+
+    name = "transformer"
+    Config = TransformerModelSettings
+    can = frozenset({"text", "explain", "score", "update"})
+    less_memory = "Lower training.batch or text.max_tokens, or set encoder.checkpointing = true."
+    ablations: ClassVar = {
+        "frozen-encoder": {"encoder.rate": 0.0},
+        "trained-pieces": {"frozen": False},
+        "no-dropout": {"encoder.dropout": 0.0},
+        "no-averaging": {"training.averaging": "none"},
+    }
+
+    @property
+    def _pretrained(self) -> TransformerSettings:
+        settings: TransformerSettings = self.config.encoder
+        return settings
+
+    def _encoder(self, width: int) -> Encoder:
+        return self._transformer()
+
+    def _head(self, labels: int, width: int) -> Head:
+        return LinearHead(labels, width)
+
+    def _explain(self, text: str, label: int, score: float) -> Explanation:
+        """Where the network looks, which is the same whatever the label, in the mean of all members."""
+        assert isinstance(self._reader, PieceReader)
+        documents = self._documents(as_dataset([text]))
+        row = torch.zeros(1, dtype=torch.int64, device=documents.device)
+        tokens = documents.tokens(row, int(documents.lengths[0]))
+        shares = torch.stack([word_shares(network, tokens) for network in self._members]).mean(0)
+        evidence = attended_words(self._reader, text, shares[0].tolist())
+        return Explanation("tokens", text, self.labels.name(label), score, evidence, shares=True)
