@@ -58,6 +58,7 @@ def imported(path: Path) -> set[str]:
 
 
 BASES = (
+    "xmtc.models.attending",
     "xmtc.models.base",
     "xmtc.models.linear_tree",
     "xmtc.models.members",
