@@ -38,11 +38,21 @@ class NeighbourEvidence:
 
 
 @dataclass(frozen=True)
+class AspectEvidence:
+    """One of the sides that a document is seen from: what it added to the label's score, and its attention."""
+
+    aspect: int
+    weight: float
+    attention: float
+
+
+@dataclass(frozen=True)
 class GroupEvidence:
-    """A label that the model sees as related, and its share."""
+    """A label that the model sees as related: what it added to the label's score, and its attention."""
 
     label: str
     weight: float
+    attention: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,7 @@ class MemberEvidence:
     share: float
 
 
-Evidence = TokenEvidence | PathStep | NeighbourEvidence | GroupEvidence | MemberEvidence
+Evidence = TokenEvidence | PathStep | NeighbourEvidence | AspectEvidence | GroupEvidence | MemberEvidence
 Kind = Literal["tokens", "path", "neighbours", "groups", "members"]
 
 

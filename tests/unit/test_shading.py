@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from xmtc.cli.shading import DARK, LIGHT, MOST_ROWS, Scheme, levels, page, shaded, stretches
+from xmtc.cli.explained import DARK, LIGHT, MOST_ROWS, Scheme, page
+from xmtc.cli.shading import levels, shaded, stretches
 from xmtc.cli.show import explanation
 from xmtc.explanation import (
+    AspectEvidence,
     Explanation,
     GroupEvidence,
     Kind,
@@ -271,7 +273,7 @@ def test_the_strongest_words_come_first_whatever_their_sign() -> None:
             NeighbourEvidence("d7", "a <b>", 0.5, True, ("x",), 0.25),
             ["0.5000", "yes", "25.0 %", "d7", "a <b>", "x"],
         ),
-        ("groups", GroupEvidence("near", 0.125), ["0.1250", "near"]),
+        ("groups", GroupEvidence("near", 0.125, 0.5), ["+0.1250", "", "near", "50.0 %"]),
         ("members", MemberEvidence("knn", 0.75, 0.4), ["0.7500", "knn", "40 %"]),
     ],
 )
@@ -279,6 +281,62 @@ def test_other_kinds_of_evidence_are_a_table(kind: Kind, item: object, cells: li
     seen = Page(page(Explanation(kind, "a text", "x", 0.5, (item,))))  # type: ignore[arg-type]
     assert seen.rows[1] == cells
     assert seen.text == "a text"
+
+
+ASPECTS = Explanation(
+    "groups",
+    "two pans",
+    "pans",
+    0.75,
+    (
+        AspectEvidence(1, 2.0, 0.625),
+        AspectEvidence(2, -0.5, 0.375),
+        GroupEvidence("pots <i>", 0.25, 0.875),
+        GroupEvidence("lids", 0.0, 0.125),
+    ),
+)
+
+
+def test_aspects_and_related_labels_on_a_page() -> None:
+    source = page(ASPECTS)
+    seen = Page(source)
+    assert seen.text == "two pans"
+    assert seen.rows == [
+        ["adds", "", "aspect", "attention"],
+        ["+2.0000", "", "1", "62.5 %"],
+        ["-0.5000", "", "2", "37.5 %"],
+        ["adds", "", "label", "attention"],
+        ["+0.2500", "", "pots <i>", "87.5 %"],
+        ["+0.0000", "", "lids", "12.5 %"],
+    ]
+    assert source.index("Aspects of the text") < source.index("Related labels")
+    bars = re.findall(r'<i class="(\w+)" style="width:([\d.]+)%">', source)  # one scale for both tables
+    assert bars == [("for4", "100.0"), ("against4", "25.0"), ("for4", "12.5"), ("against4", "0.0")]
+    alone = page(replace(ASPECTS, evidence=ASPECTS.evidence[:2]))
+    assert "Aspects of the text" in alone
+    assert "Related labels" not in alone
+
+
+def test_aspects_and_related_labels_in_words() -> None:
+    lines = explanation(ASPECTS).splitlines()
+    assert lines == [
+        "pans   score 0.7500",
+        "  aspects of the text, with what each adds to the score before the sigmoid:",
+        "   +2.0000  aspect 1  (62.5 % of the attention)",
+        "   -0.5000  aspect 2  (37.5 % of the attention)",
+        "  related labels, with what each adds to the score before the sigmoid:",
+        "   +0.2500  pots <i>  (87.5 % of the attention)",
+        "   +0.0000  lids  (12.5 % of the attention)",
+    ]
+    assert shaded(ASPECTS) == "\n".join(lines)
+    assert explanation(ASPECTS, most=1).endswith("… and 3 more")
+
+
+def test_aspects_and_related_labels_as_json() -> None:
+    found = ASPECTS.to_json()
+    assert found["kind"] == "groups"
+    assert found["evidence"][1] == {"aspect": 2, "weight": -0.5, "attention": 0.375}
+    assert found["evidence"][2] == {"label": "pots <i>", "weight": 0.25, "attention": 0.875}
 
 
 def test_nothing_speaks_for_it() -> None:

@@ -174,7 +174,8 @@ def explain(
 ) -> None:
     """Show why a model gives a text a label."""
     from xmtc import workflows
-    from xmtc.cli.shading import page, shaded
+    from xmtc.cli.explained import page
+    from xmtc.cli.shading import shaded
     from xmtc.cli.show import explanation
     from xmtc.files import replace_file
 

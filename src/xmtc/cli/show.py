@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from xmtc.errors import shown
 from xmtc.explanation import (
+    AspectEvidence,
     Explanation,
     GroupEvidence,
     MemberEvidence,
@@ -200,7 +201,12 @@ def shortened(text: str, width: int) -> str:
     return line if len(line) <= width else line[: width - 1].rstrip() + "…"
 
 
+NOTHING = "nothing in this text speaks for or against it"
 CONSTANTS = {"tokens": "before any word is read", "neighbours": "by the label's own score, beside the vote"}
+
+
+HEADINGS: dict[type, str] = {AspectEvidence: "aspects of the text", GroupEvidence: "related labels"}
+"""Of the kinds of evidence that come together in one explanation."""
 
 
 def explanation(found: Explanation, most: int = 10) -> str:
@@ -211,12 +217,16 @@ def explanation(found: Explanation, most: int = 10) -> str:
         lines += [line for step in found.path for line in _evidence(step)]
         lines.append("  words of its own:")
     if not found.evidence:
-        lines.append("  nothing in this text speaks for or against it")
+        lines.append(f"  {NOTHING}")
     if found.shares and found.evidence:
         lines.append("  shares of attention, which tell where the model looks:")
     if found.constant:
         lines.append(f"  {found.constant:+8.4f}  ({CONSTANTS.get(found.kind, CONSTANTS['tokens'])})")
+    headed: set[type] = set()
     for item in found.evidence[:most]:
+        if type(item) in HEADINGS and type(item) not in headed:
+            lines.append(f"  {HEADINGS[type(item)]}, with what each adds to the score before the sigmoid:")
+            headed.add(type(item))
         lines += _evidence(item)
     more = len(found.evidence) - most
     if more > 0:
@@ -233,8 +243,9 @@ def _evidence(item: object) -> list[str]:
         return [*lines, f"            labels: {shortened(', '.join(item.labels), 90)}"]
     if isinstance(item, PathStep):
         return [f"  {item.probability:8.4f}  level {item.depth}: {shortened(', '.join(item.labels), 80)}"]
-    if isinstance(item, GroupEvidence):
-        return [f"  {item.weight:8.4f}  {item.label}"]
+    if isinstance(item, AspectEvidence | GroupEvidence):
+        name = f"aspect {item.aspect}" if isinstance(item, AspectEvidence) else item.label
+        return [f"  {item.weight:+8.4f}  {name}  ({100 * item.attention:.1f} % of the attention)"]
     if isinstance(item, MemberEvidence):
         return [f"  {item.score:8.4f}  {item.model}  ({100 * item.share:.0f} % of the answer)"]
     raise TypeError(f"no view for {type(item).__name__}")
