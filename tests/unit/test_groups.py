@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from xmtc.dataset import Csr
@@ -48,6 +50,16 @@ def test_groups_by_definition(size: int) -> None:
     assert found.shape == (60, size)
     assert found.tolist() == by_definition(labels, size).tolist()
     assert (found >= 0).any()
+
+
+DOCUMENTS = st.lists(st.lists(st.integers(0, 6), unique=True, max_size=7).map(sorted), max_size=12)
+
+
+@given(DOCUMENTS, st.integers(1, 8))
+def test_groups_of_anything(documents: list[list[int]], size: int) -> None:
+    """Few labels, of which many weigh the same, stand alone or are in every document."""
+    labels = held(documents, 7)
+    assert label_groups(labels, size).tolist() == by_definition(labels, size).tolist()
 
 
 def test_parts_and_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:

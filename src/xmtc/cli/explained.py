@@ -58,9 +58,12 @@ table{border-collapse:collapse;width:100%;font-size:.95rem}
 th{text-align:left;font-weight:normal;font-size:.85rem}
 th,td{padding:.3rem .9rem .3rem 0;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:anywhere}
 td.number,th.number{width:1%;text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap;overflow-wrap:normal}
-td.bar{width:38%;vertical-align:middle}
-td.bar i{display:block;height:.7rem;border-radius:.2em}
+th:last-child,td:last-child{padding-right:0}
+td.bar{width:38%}
+td.bar i{display:block;height:.7rem;margin-top:.41rem;border-radius:.2em}
+table+p{margin-top:.75rem;font-size:.85rem}
 td.place{white-space:nowrap;font-variant-numeric:tabular-nums}
+@media(max-width:36rem){td.bar{width:18%}}
 @media print{mark,td.bar i{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
 """
 
