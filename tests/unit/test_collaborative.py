@@ -58,7 +58,8 @@ def pairwise(head: CollaborativeHead, encoded: Tensor, document: int, label: int
     hidden = head.first(torch.cat([gamma @ aspects, fused]))
     for layer in (head.second, head.last):
         hidden = hidden if layer is None else layer(torch.relu(hidden))
-    return hidden[0] + head.bias[label]
+    product = embedding @ (gamma @ aspects) if head.settings.product else 0.0
+    return hidden[0] + head.bias[label] + product
 
 
 def naive(head: CollaborativeHead, encoded: Tensor) -> Tensor:
@@ -91,6 +92,12 @@ class TestScores:
         torch.testing.assert_close(
             head.logits(encoded, torch.empty(0), 0, LABELS), naive(head, encoded), rtol=0, atol=1e-6
         )
+
+    def test_equal_it_as_published(self, attention: str, layers: int, aspects: int, size: int) -> None:
+        head = made(attention, layers, aspects, size, product=False).double().eval()
+        encoded = torch.randn(4, aspects * WIDTH, dtype=torch.float64)
+        found = head.logits(encoded, torch.empty(0), 0, LABELS)
+        torch.testing.assert_close(found, naive(head, encoded), rtol=0, atol=1e-12)
 
     def test_tiles_do_not_matter(
         self, attention: str, layers: int, aspects: int, size: int, monkeypatch: pytest.MonkeyPatch

@@ -8,7 +8,7 @@ For a document with aspects s_1 … s_n, and a label with the embedding e and th
     H    = A e + B Σ_a β_a h_a + b_f           and fused with the label's own;
     γ_a  = softmax over a of (e · s_a)         the label asks the aspects,
     S    = Σ_a γ_a s_a                         which gives the document as the label sees it;
-    logit = v · relu(U_s S + U_h H + b_u) + c, and a number of the label's own.
+    logit = v · relu(U_s S + U_h H + b_u) + c, the label's own number, and, where it is asked for, e · S.
 
 Nothing of this is worked out pair by pair. All that a pair has of its own are the weights α, β, γ: U_s s_a is the
 document's, U_h A e and U_h B g_j are the labels', and what comes before the ReLU is a sum of these few vectors. That is
@@ -44,6 +44,8 @@ class CollaborativeSettings(Settings):
     """Who asks: the aspects ask the group and the label asks the aspects; or each side weighs its own by itself."""
     layers: Annotated[int, Choices(1, 2, 3)] = 2
     """Linear layers of the perceptron; a third one has to go through every pair, which takes far longer."""
+    product: Annotated[bool, Choices()] = True
+    """Add the product of the label and the document as the label sees it, which a perceptron is slow to learn."""
     hidden: Annotated[int, Range(128, 1024, log=True)] = 256
     """Units of the perceptron's hidden layers."""
     dropout: Annotated[float, Range(0, 0.6)] = 0.2
@@ -83,6 +85,7 @@ class Attention(NamedTuple):
     """What a pair has of its own."""
 
     aspects: Tensor  # (B, n, C) γ
+    products: Tensor  # (B, n, C) γ_a e · s_a
     group: Tensor  # (B, C, k) Σ_a β_a α_aj
 
 
@@ -201,18 +204,25 @@ class CollaborativeHead(Head):
         queries = self._queries(aspects)
         if torch.is_grad_enabled():
             hidden = self._hidden(base, around, attention, queries)
-            return self._predicted(hidden) + _of_each(self.bias, numbers)
-        out = aspects.new_empty(len(aspects), len(numbers))
+            return self._predicted(hidden) + self._beside(attention, numbers)
+        out = self._beside(attention, numbers).contiguous()
         for documents, labels in self._tiles(len(aspects), len(numbers), aspects.device.type):
-            part = Attention(attention.aspects[documents, :, labels], attention.group[documents, labels])
+            part = Attention(
+                *(each[documents, :, labels] for each in attention[:2]), attention.group[documents, labels]
+            )
             hidden = self._hidden(base[:, labels], around[:, labels], part, queries[documents])
-            out[documents, labels] = self._predicted(hidden)
-        return out.add_(_of_each(self.bias, numbers))
+            out[documents, labels] += self._predicted(hidden)
+        return out
 
     def _given(self, aspects: Tensor, tables: Tables, numbers: Tensor) -> Tensor:
         """(B, K) logits of labels given for each document; the document itself is never copied for them."""
-        hidden = self._hidden(*self._met(aspects, tables, numbers))
-        return self._predicted(hidden) + _of_each(self.bias, numbers)
+        base, around, attention, queries = self._met(aspects, tables, numbers)
+        return self._predicted(self._hidden(base, around, attention, queries)) + self._beside(attention, numbers)
+
+    def _beside(self, attention: Attention, numbers: Tensor) -> Tensor:
+        """(B, C) what is added to what the perceptron says."""
+        own = _of_each(self.bias, numbers).expand(len(attention.aspects), -1)
+        return own + attention.products.sum(1) if self.settings.product else own
 
     def _met(self, aspects: Tensor, tables: Tables, numbers: Tensor) -> tuple[Tensor, Tensor, Attention, Tensor]:
         """What the hidden numbers of given labels (B, K) are made of."""
@@ -237,10 +247,10 @@ class CollaborativeHead(Head):
         else:
             gamma = torch.einsum("bnd,nd->bn", aspects, self.text_query).softmax(1)[..., None].expand_as(own)
         if not asked.shape[-1]:
-            return Attention(gamma, own.new_zeros(len(own), own.shape[2], 0))
+            return Attention(gamma, gamma * own, own.new_zeros(len(own), own.shape[2], 0))
         alpha = asked.masked_fill(~held, torch.finfo(asked.dtype).min).softmax(-1) * held
         beta = ((alpha * weighed).sum(-1) + self.aspect_bias[:, None]).softmax(1)
-        return Attention(gamma, (alpha * beta[..., None]).sum(1).expand(len(own), -1, -1))
+        return Attention(gamma, gamma * own, (alpha * beta[..., None]).sum(1).expand(len(own), -1, -1))
 
     def _queries(self, aspects: Tensor) -> Tensor:
         """(B, n, h) U_s s_a"""
@@ -360,12 +370,13 @@ class CollaborativeHead(Head):
         base, around, attention, queries = self._met(self._aspects(encoded), self._worked_out(), number)
 
         def score(aspect: int | None = None, member: int | None = None) -> float:
-            aspects, group = attention.aspects.clone(), attention.group.clone()
+            aspects, products, group = (part.clone() for part in attention)
             if aspect is not None:
-                aspects[:, aspect] = 0.0
+                aspects[:, aspect] = products[:, aspect] = 0.0
             if member is not None:
                 group[..., member] = 0.0
-            return float(self._predicted(self._hidden(base, around, Attention(aspects, group), queries)))
+            left = Attention(aspects, products, group)
+            return float(self._predicted(self._hidden(base, around, left, queries)) + self._beside(left, number))
 
         whole = score()
         aspects = [(float(attention.aspects[0, a, 0]), whole - score(aspect=a)) for a in range(self.aspects)]

@@ -1,0 +1,202 @@
+"""MAACF+: sides of a document and the labels around a label attend to each other, and a network scores the pair."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from xmtc.dataset import Dataset, as_dataset
+from xmtc.explanation import AspectEvidence, Explanation, GroupEvidence
+from xmtc.labels.groups import label_groups
+from xmtc.linear.select import best_of_rows
+from xmtc.models.base import Labels, Mask, Run, Scores
+from xmtc.models.candidates import CandidateSettings, Proposer
+from xmtc.models.neural import WordNetworkSettings
+from xmtc.models.pretrained import PretrainedModel
+from xmtc.nn.answers import candidate_scores
+from xmtc.nn.aspects import Aspects, AspectSettings
+from xmtc.nn.collaborative import Added, CollaborativeHead, CollaborativeSettings
+from xmtc.nn.device import chosen_device, cpu_threads, memory_told
+from xmtc.nn.encoders import AttentionLstm, Convolution, Encoder
+from xmtc.nn.heads import Head
+from xmtc.nn.training import TrainingSettings
+from xmtc.nn.transformer import TransformerSettings
+from xmtc.store import State
+from xmtc.text.embedding import CorpusVectorSettings
+from xmtc.text.sequences import SequenceSettings
+
+GROUPS = "groups"
+MANY = 50_000
+"""Labels from which on 'auto' has a tree propose some, for machines without a GPU."""
+
+
+@dataclass(frozen=True)
+class MaacfSettings(WordNetworkSettings):
+    """Settings of maacf."""
+
+    groups: int = 2
+    """Labels in a label's group, those that occur most tellingly together with it; 0 has no groups."""
+    corpus: CorpusVectorSettings = field(default_factory=lambda: CorpusVectorSettings(width=256))
+    """How vectors are trained on the corpus; `width` holds for random ones too."""
+    text: SequenceSettings = field(default_factory=SequenceSettings)
+    """How text becomes a sequence of words; a transformer has its own, of which max_tokens are read."""
+    encoder: AspectSettings = field(default_factory=AspectSettings)
+    """The encoders of a document's aspects."""
+    head: CollaborativeSettings = field(default_factory=CollaborativeSettings)
+    """How pairs of a document and a label are scored."""
+    candidates: CandidateSettings = field(default_factory=CandidateSettings)
+    """Which labels are scored."""
+    training: TrainingSettings = field(default_factory=lambda: TrainingSettings(epochs=20, warm_up=100, decay_from=0.3))
+    """How the network is trained."""
+
+    of = "maacf"
+
+    def check(self) -> None:
+        super().check()
+        self.require_range("groups", 0, 1000)
+
+
+class Maacf(PretrainedModel):
+    """Documents seen from several sides, labels with those around them, and a network that scores every pair.
+
+    MAACF+. Encoders of any kind: convolutions, an LSTM with attention, or a pretrained transformer. All labels are
+    scored exactly, by what labels and documents have of their own.
+    """
+
+    name = "maacf"
+    Config = MaacfSettings
+    can = frozenset({"text", "explain", "score"})
+    less_memory = "Lower training.batch, text.max_tokens, head.negatives, or the sizes in encoder and head."
+    ablations: ClassVar = {
+        "self-attention": {"head.attention": "self"},  # MCF+
+        "one-aspect": {"encoder.aspects": 1},  # ACF+
+        "no-groups": {"groups": 0},
+        "groups-of-2": {"groups": 2},
+        "groups-of-5": {"groups": 5},
+        "one-layer": {"head.layers": 1},
+        "two-layers": {"head.layers": 2},
+        "three-layers": {"head.layers": 3},
+        "drawn-negatives": {"head.loss": "bpr", "head.negatives": 64, "head.hard": 0.0},
+        "hard-negatives": {"head.loss": "bpr", "head.negatives": 64, "head.hard": 0.5},
+        "all-labels": {"head.loss": "bce", "head.negatives": 0},
+        "no-averaging": {"training.averaging": "none"},
+    }
+    _groups: NDArray[np.int32]
+    _proposer: Proposer | None = None
+
+    # ---- the network
+
+    @property
+    def _pretrained(self) -> TransformerSettings | None:
+        settings: AspectSettings = self.config.encoder
+        return settings.transformer if settings.kind == "transformer" else None
+
+    def _encoder(self, width: int) -> Encoder:
+        settings: AspectSettings = self.config.encoder
+        return Aspects([self._aspect(width) for _ in range(settings.aspects)])
+
+    def _aspect(self, width: int) -> Encoder:
+        settings: AspectSettings = self.config.encoder
+        if settings.kind == "cnn":
+            return Convolution(width, settings.cnn)
+        if settings.kind == "attention_lstm":
+            return AttentionLstm(width, settings.attention_lstm)
+        return self._transformer()
+
+    def _head(self, labels: int, width: int) -> Head:
+        aspects = self.config.encoder.aspects
+        return CollaborativeHead(labels, aspects, width // aspects, torch.from_numpy(self._groups), self.config.head)
+
+    # ---- training
+
+    def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
+        assert train.labels is not None
+        self._groups = label_groups(train.labels, self.config.groups, run.progress, threads=run.runtime.threads)
+        super()._fit(train, valid, run)
+        self._proposer = None
+        if self._wants_candidates:
+            self._propose(train, valid, run)
+
+    @property
+    def _wants_candidates(self) -> bool:
+        kind = self.config.candidates.kind
+        if kind == "auto":
+            return bool(self.config.head.layers > 2 or len(self.label_counts) > MANY)
+        return bool(kind == "tree")
+
+    def _propose(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
+        """A tree that proposes labels, and how many of a document's labels are among them."""
+        runtime, count = run.runtime, self.config.candidates.count
+        if valid is not None and len(valid):
+            watched, learnt = valid, train
+        else:
+            order = np.random.default_rng([runtime.seed, 5]).permutation(len(train))
+            held = min(self.config.training.held_out, len(train) // 10)
+            watched, learnt = train.take(np.sort(order[:held])), train.take(np.sort(order[held:]))
+        self._proposer = Proposer.fit(learnt, run)
+        if len(watched):
+            assert watched.labels is not None
+            recall = self._proposer.recall(watched, watched.labels, count, runtime)
+            self.facts[f"recall of {count:,} candidates"] = f"{100 * recall:.2f} %"
+
+    # ---- answering
+
+    def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
+        """All labels, or, where that takes long, those that a tree proposes."""
+        exact = self.config.head.layers < 3 and chosen_device(self.runtime).type == "cuda"
+        if self._proposer is None or exact:
+            return super()._predict(batch, k, allowed)
+        count = min(max(self.config.candidates.count, k), len(self.label_counts))
+        candidates = self._proposer.best(batch, count, allowed, self.runtime)
+        with cpu_threads(self.runtime.threads), memory_told(self.less_memory):
+            scores = candidate_scores(self._members, self._documents(batch), candidates)
+        held = candidates >= 0
+        indptr = np.concatenate([[0], np.cumsum(held.sum(1))]).astype(np.int64)
+        return best_of_rows(indptr, candidates[held].astype(np.int32), scores[held], k)
+
+    # ---- what is kept
+
+    def _state(self) -> State:
+        state = super()._state()
+        state.arrays[GROUPS] = self._groups
+        if self._proposer is not None:
+            kept = self._proposer.state()
+            state.values |= kept.values
+            state.arrays |= kept.arrays
+            state.tables |= kept.tables
+        return state
+
+    def _restore(self, state: State) -> None:
+        self._groups = np.array(state.arrays[GROUPS])
+        if self._groups.shape != (len(self.label_counts), self.config.groups):
+            raise ValueError(f"label groups of {self._groups.shape} for {len(self.label_counts):,} labels")
+        super()._restore(state)
+        self._proposer = Proposer.from_state(state, self.label_counts, self.runtime)
+
+    # ---- explaining
+
+    @torch.no_grad()
+    def _explain(self, text: str, label: int, score: float) -> Explanation:
+        """Which aspects and which labels around the label carried its score, in the mean of all members."""
+        documents = self._documents(as_dataset([text]))
+        row = torch.zeros(1, dtype=torch.int64, device=documents.device)
+        tokens = documents.tokens(row, int(documents.lengths[0]))
+        found = [self._carried(network, tokens, label) for network in self._members]
+        aspects = np.mean([each.aspects for each in found], axis=0)  # (n, 2)
+        evidence: list[AspectEvidence | GroupEvidence] = [
+            AspectEvidence(number, float(added), float(share)) for number, (share, added) in enumerate(aspects, start=1)
+        ]
+        for place, (member, _, _) in enumerate(found[0].group):
+            share, added = np.mean([each.group[place][1:] for each in found], axis=0)
+            evidence.append(GroupEvidence(self.labels.name(member), float(added), float(share)))
+        return Explanation("groups", text, self.labels.name(label), score, tuple(evidence))
+
+    @staticmethod
+    def _carried(network: Any, tokens: torch.Tensor, label: int) -> Added:
+        assert isinstance(network.head, CollaborativeHead)
+        network.eval()
+        return network.head.added(network.encode(tokens)[0], label)
