@@ -88,6 +88,11 @@ class Attention(NamedTuple):
     products: Tensor  # (B, n, C) γ_a e · s_a
     group: Tensor  # (B, C, k) Σ_a β_a α_aj
 
+    def part(self, documents: slice, labels: slice) -> Attention:
+        """Of some documents and labels."""
+        aspects, products = self.aspects[documents, :, labels], self.products[documents, :, labels]
+        return Attention(aspects, products, self.group[documents, labels])
+
 
 class Added(NamedTuple):
     """What carried one score: attention, and what the score would be lower without."""
@@ -207,9 +212,7 @@ class CollaborativeHead(Head):
             return self._predicted(hidden) + self._beside(attention, numbers)
         out = self._beside(attention, numbers).contiguous()
         for documents, labels in self._tiles(len(aspects), len(numbers), aspects.device.type):
-            part = Attention(
-                *(each[documents, :, labels] for each in attention[:2]), attention.group[documents, labels]
-            )
+            part = attention.part(documents, labels)
             hidden = self._hidden(base[:, labels], around[:, labels], part, queries[documents])
             out[documents, labels] += self._predicted(hidden)
         return out
