@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +25,20 @@ from xmtc.dataset import Dataset, as_dataset
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and all they start too: some press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@functools.cache
+def tiny_encoder() -> str:
+    """The folder of an encoder that knows the words of the planted texts, and those that a test adds to them."""
+    from tests.tiny_encoder import write_encoder
+
+    folder = Path(tempfile.mkdtemp(prefix="xmtc-encoder-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    parts = planted_split(800, 200, labels=60, seed=7)[:2]
+    texts = [text for part in parts for text in part.text().to_pylist()]
+    words = {word for text in texts for word in text.lower().replace(".", "").split()}
+    return str(write_encoder(folder, [*sorted(words), "zorbex", "quillam", "vantorp"], width=48))
+
 
 _SMALL = {"vectors": "random", "corpus.width": 32, "encoder.dropout": 0.2, "training.learning_rate": 0.01}
 QUICK: dict[str, dict[str, object]] = {
@@ -39,16 +57,19 @@ QUICK: dict[str, dict[str, object]] = {
     "maacf": {
         "vectors": "random",
         "corpus.width": 32,
-        "encoder.cnn.dropout": 0.2,
         "encoder.aspects": 2,
+        "encoder.cnn.dropout": 0.2,
         "encoder.cnn.filters": 32,
         "encoder.cnn.hidden": 32,
         "encoder.cnn.pools": 1,
         "encoder.cnn.windows": [1, 2],
         "head.hidden": 32,
         "head.dropout": 0.0,
-        "training.epochs": 10,
-        "training.learning_rate": 0.005,
+        "head.loss": "bce",
+        "head.negatives": 0,
+        "training.epochs": 8,
+        "training.learning_rate": 0.01,
+        "training.warm_up": 0,
     },
     "rank_ae": {
         "corpus.width": 32,
@@ -58,6 +79,16 @@ QUICK: dict[str, dict[str, object]] = {
         "training.batch": 32,
         "training.epochs": 12,
         "training.learning_rate": 0.03,
+    },
+    "transformer": {
+        "encoder.path": tiny_encoder,
+        "encoder.hidden": 64,
+        "encoder.rate": 1.0,
+        "frozen": False,
+        "text.max_tokens": 128,
+        "training.epochs": 7,
+        "training.learning_rate": 0.006,
+        "training.warm_up": 20,
     },
     "xml_cnn": {
         **_SMALL,
@@ -71,7 +102,16 @@ QUICK: dict[str, dict[str, object]] = {
     },
     "xml_rnn": {**_SMALL, "encoder.units": 32, "encoder.hidden": 64, "training.epochs": 10},
 }
-"""Settings with which neural models learn small planted corpora in seconds; other models take their defaults."""
+"""Settings with which neural models learn small planted corpora in seconds; other models take their defaults.
+
+What can be called is made when it is needed: see `made`.
+"""
+
+
+def made(settings: dict[str, object]) -> dict[str, object]:
+    """Settings that are all there."""
+    return {key: value() if callable(value) else value for key, value in settings.items()}
+
 
 TREE = {"head.tree.height": 2, "head.tree.cluster_size": 4, "head.tree.arity": 4, "head.tree.beam": 8}
 """What makes attention_xml grow a tree of three levels over the planted labels."""

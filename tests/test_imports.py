@@ -60,9 +60,11 @@ def imported(path: Path) -> set[str]:
 BASES = (
     "xmtc.models.attending",
     "xmtc.models.base",
+    "xmtc.models.candidates",
     "xmtc.models.linear_tree",
     "xmtc.models.members",
     "xmtc.models.neural",
+    "xmtc.models.pretrained",
     "xmtc.models.relabelling",
     "xmtc.models.replay",
     "xmtc.models.updates",

@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 
 import xmtc
-from tests.conftest import QUICK, TREE, planted_split
+from tests.conftest import QUICK, TREE, made, planted_split
 from xmtc import store
 from xmtc.config import to_mapping
 from xmtc.dataset import Dataset, align_labels, as_dataset
@@ -42,7 +42,7 @@ SETTINGS: dict[str, dict[str, object]] = {}
 """Of the variant that is being tested, by the name of its model."""
 
 
-LONG = ("attention_lstm", "attention_xml, tree", "consensus, noisy-or", "xml_rnn")
+LONG = ("attention_lstm", "attention_xml, tree", "consensus, noisy-or", "transformer", "xml_rnn")
 """Slow, and their like is among the others."""
 PARAMS = [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in VARIANTS]
 
@@ -52,7 +52,7 @@ def kind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     name, settings = VARIANTS[request.param]
     FOLDERS.append(tmp_path_factory.mktemp("members"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(SETTINGS, name, settings)
+        patch.setitem(SETTINGS, name, made(settings))
         yield model_class(name)
 
 
@@ -83,7 +83,7 @@ def tolerance_of(kind: type[Model]) -> float:
     """How far scores may differ where only batches or threads do: sums of matrix products follow the batch's shape."""
     if kind.name == "consensus":  # orders by what is not rounded yet, which candidates are not
         return 1e-7
-    return 1e-5 if MODELS[kind.name].extra == "torch" else 0.0
+    return 1e-5 if MODELS[kind.name].extra in ("torch", "transformers") else 0.0
 
 
 def as_features(dataset: Dataset, width: int = 3000) -> sp.csr_array:
@@ -669,7 +669,7 @@ class TestFolder:
             xmtc.load(folder)
 
 
-LONGER = {name: {"update.epochs": 20, "update.kept": 0.0} for name in ("dxml", "xml_cnn", "xml_rnn")}
+LONGER = {name: {"update.epochs": 20, "update.kept": 0.0} for name in ("dxml", "transformer", "xml_cnn", "xml_rnn")}
 """With which networks this small learn a label from 40 documents."""
 NEW = "zorbex", "quillam", "vantorp"
 """Words that speak of the new label and that no text has before the update."""

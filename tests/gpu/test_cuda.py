@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor  # noqa: E402
 
-from tests.conftest import QUICK, TREE, planted_split  # noqa: E402
+from tests.conftest import QUICK, TREE, made, planted_split  # noqa: E402
 from xmtc import config, load  # noqa: E402
 from xmtc.dataset import Dataset, align_labels  # noqa: E402
 from xmtc.metrics import precision  # noqa: E402
@@ -52,7 +52,7 @@ def few(split: Split) -> Split:
 
 def fitted(name: str, split: Split, device: str, precision: str = "float32", **settings: object) -> Model:
     runtime = Runtime(device=device, precision=precision, seed=1)
-    return model_class(name.split(",")[0])(**{**KINDS[name], **settings}).fit(split[0], runtime=runtime)
+    return model_class(name.split(",")[0])(**made({**KINDS[name], **settings})).fit(split[0], runtime=runtime)
 
 
 def undropped(name: str) -> dict[str, object]:
