@@ -9,15 +9,22 @@ import numpy as np
 
 from xmtc.config import Settings
 from xmtc.dataset import Csr, Dataset
+from xmtc.labels.features import positive_features
+from xmtc.labels.tree import balanced_tree
+from xmtc.linear.forest import Forest, train_tree
+from xmtc.linear.training import Objective, Rows, numbers_by_frequency
 from xmtc.models.base import Labels, Mask, Run
-from xmtc.models.parabel import Parabel
 from xmtc.runtime import Runtime
 from xmtc.store import State
+from xmtc.text.features import DocumentFeatures
+from xmtc.text.tfidf import TextSettings
 
 PREFIX = "candidates"
 """What the names of all that is kept of a proposer begin with."""
-BEAM = 20
-"""Nodes that are followed on each level: more than where a tree has the last word."""
+LEAF, FAN_OUT, DESCRIBED = 256, 256, 256
+"""Labels of a leaf, children of a node, and features that describe a label where labels are clustered."""
+BEAM, POWER = 20, 3
+"""Nodes that are followed on each level, more than where a tree has the last word, and how margins become scores."""
 
 
 @dataclass(frozen=True)
@@ -39,57 +46,63 @@ class CandidateSettings(Settings):
 class Proposer:
     """One linear tree on tf-idf."""
 
-    def __init__(self, tree: Parabel) -> None:
-        self._tree = tree
+    def __init__(self, features: DocumentFeatures, forest: Forest) -> None:
+        self._features, self._forest = features, forest
 
     @classmethod
     def fit(cls, train: Dataset, run: Run) -> Self:
         """A tree over the labels of training documents."""
         assert train.labels is not None
-        tree = cls._new(np.bincount(train.labels.indices, minlength=train.labels.shape[1]), run.runtime)
-        tree._fit(train, None, run)
-        return cls(tree)
-
-    @staticmethod
-    def _new(counts: np.ndarray, runtime: Runtime) -> Parabel:
-        tree = Parabel(trees=1, beam=BEAM)
-        tree.label_counts, tree.runtime = counts, runtime
-        return tree
+        threads, seed = run.runtime.threads, run.runtime.seed
+        features, rows = DocumentFeatures.fit(train, TextSettings(), run.runtime, run.progress)
+        numbers = numbers_by_frequency(rows)
+        described = positive_features(rows, train.labels, keep=DESCRIBED, threads=threads)
+        tree = balanced_tree(
+            described, leaf_size=LEAF, fan_out=FAN_OUT, seed=seed, threads=threads, progress=run.progress
+        )
+        trained = train_tree(
+            Rows.build(rows, numbers),
+            int(rows.shape[1]),
+            train.labels,
+            tree,
+            Objective(),
+            seed=seed,
+            threads=threads,
+            workspace=run.workspace,
+            name=PREFIX,
+            progress=run.progress,
+        )
+        return cls(features, Forest([(tree, trained)], numbers, beam=BEAM, link=POWER))
 
     def best(self, batch: Dataset, count: int, allowed: Mask | None, runtime: Runtime) -> Labels:
         """(n, count) labels, −1 where there are fewer."""
-        self._tree.runtime = runtime
-        return self._tree._predict(batch, count, allowed)[0]
+        return self._forest.predict(self._features.transform(batch, runtime), count, allowed, runtime.threads)[0]
 
     def recall(self, batch: Dataset, truth: Csr, count: int, runtime: Runtime) -> float:
         """Share of the labels of documents that are proposed."""
         found = self.best(batch, min(count, truth.shape[1]), None, runtime)
-        rows = np.repeat(np.arange(len(found)), found.shape[1])
-        labels = found.ravel()
-        is_there = np.asarray(truth[rows[labels >= 0], labels[labels >= 0]]) != 0
-        return float(is_there.sum() / max(1, truth.nnz))
+        held = found >= 0
+        hits = truth[np.nonzero(held)[0], found[held]]
+        return float(np.count_nonzero(hits) / max(1, truth.nnz))
 
     def state(self) -> State:
         """What to keep, under names of its own."""
-        state = self._tree._state()
+        features, forest = self._features.state(), self._forest.state()
+        arrays = features.arrays | {f"forest.{name}": array for name, array in forest.items()}
         return State(
-            {PREFIX: state.values},
-            {f"{PREFIX}.{name}": array for name, array in state.arrays.items()},
-            {f"{PREFIX}_{name}": table for name, table in state.tables.items()},
+            {PREFIX: features.values},
+            {f"{PREFIX}.{name}": array for name, array in arrays.items()},
+            {f"{PREFIX}_{name}": table for name, table in features.tables.items()},
         )
 
     @classmethod
-    def from_state(cls, state: State, counts: np.ndarray, runtime: Runtime) -> Self | None:
+    def from_state(cls, state: State, labels: int) -> Self | None:
         """What was kept, if there was anything."""
         if PREFIX not in state.values:
             return None
-        tree = cls._new(counts, runtime)
         begin, start = f"{PREFIX}.", f"{PREFIX}_"
-        tree._restore(
-            State(
-                state.values[PREFIX],
-                {name.removeprefix(begin): a for name, a in state.arrays.items() if name.startswith(begin)},
-                {name.removeprefix(start): t for name, t in state.tables.items() if name.startswith(start)},
-            )
-        )
-        return cls(tree)
+        arrays = {name.removeprefix(begin): a for name, a in state.arrays.items() if name.startswith(begin)}
+        tables = {name.removeprefix(start): t for name, t in state.tables.items() if name.startswith(start)}
+        features = DocumentFeatures.from_state(TextSettings(), State(state.values[PREFIX], arrays, tables))
+        forest = {name.removeprefix("forest."): a for name, a in arrays.items() if name.startswith("forest.")}
+        return cls(features, Forest.from_state(forest, labels=labels, width=features.width, beam=BEAM, link=POWER))

@@ -175,7 +175,7 @@ class Maacf(PretrainedModel):
         if self._groups.shape != (len(self.label_counts), self.config.groups):
             raise ValueError(f"label groups of {self._groups.shape} for {len(self.label_counts):,} labels")
         super()._restore(state)
-        self._proposer = Proposer.from_state(state, self.label_counts, self.runtime)
+        self._proposer = Proposer.from_state(state, len(self.label_counts))
 
     # ---- explaining
 
