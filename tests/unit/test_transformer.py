@@ -320,12 +320,13 @@ class TestModel:
     def test_learns_and_needs_its_folder_no_more(self, tmp_path: Path, tiny: Path) -> None:
         folder = Path(shutil.copytree(tiny, tmp_path / "encoder"))
         model = model_class("transformer")(**QUICK, **{"encoder.path": str(folder), "encoder.freeze": 1})
-        model.fit(TEXTS, LABELS, runtime=Runtime(threads=1, seed=2))
+        here = Runtime(threads=1, seed=2, device="cpu")
+        model.fit(TEXTS, LABELS, runtime=here)
         asked = ["lemon and pepper", "copper and iron", "salt"]
         assert [names[0] for names in model.predict(asked, 1).names()] == ["spice", "metal", "spice"]
         model.save(tmp_path / "m")
         shutil.rmtree(folder)
-        again = xmtc.load(tmp_path / "m")
+        again = xmtc.load(tmp_path / "m", here)
         assert (again.predict(asked, 3).scores == model.predict(asked, 3).scores).all()
         read = dict(Backbone.read(tiny).module().named_parameters())
         kept = dict(again._members[0].encoder.pretrained.named_parameters())
@@ -359,7 +360,12 @@ def test_a_real_encoder_learns_words_it_was_not_shown() -> None:
     path = os.environ.get("XMTC_ENCODER")
     if not path:
         pytest.skip("XMTC_ENCODER names no folder of a pretrained encoder")
-    settings = {"encoder.path": path, "text.max_tokens": 16, "training.epochs": 15, "training.batch": 8}
-    model = model_class("transformer")(**settings, **{"training.warm_up": 10}).fit(TEXTS, LABELS)
+    words = {
+        "spice": ["salt", "pepper", "cumin", "ginger", "basil", "thyme", "saffron", "garlic"],
+        "metal": ["iron", "steel", "copper", "silver", "gold", "nickel", "lead", "bronze"],
+    }
+    pairs = [(f"{one} and {other}", [label]) for label, of in words.items() for one in of for other in of]
+    settings = {"encoder.path": path, "text.max_tokens": 16, "training.epochs": 3, "training.batch": 8}
+    model = model_class("transformer")(**settings, **{"training.warm_up": 10}).fit(*map(list, zip(*pairs, strict=True)))
     found = model.predict(["zinc and aluminium", "cinnamon and oregano", "titanium", "paprika"], 1).names()
     assert [names[0] for names in found] == ["metal", "spice", "metal", "spice"]
