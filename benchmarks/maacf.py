@@ -1,8 +1,8 @@
 """MAACF+ and the encoders it is made of on one GPU: jobs beside each other, differences with intervals.
 
-    python benchmarks/maacf.py prepare --data DATA/eurlex57k --to carry/eurlex57k [--words 256]
-    python benchmarks/maacf.py prepare --encoder FOLDER --to carry/encoder
-    python benchmarks/maacf.py keep carry/eurlex57k carry/encoder --to PLACE
+    python benchmarks/maacf.py prepare --data DATA/eurlex57k --to carry/words/eurlex57k [--words 256]
+    python benchmarks/maacf.py prepare --encoder FOLDER --to carry/minilm
+    python benchmarks/maacf.py keep carry/words/eurlex57k carry/minilm --to PLACE
     PYTHONPATH=src python benchmarks/maacf.py jobs PLAN.json --data PLACE --out FOLDER [--workers 4] [--seconds 540] \
         [--test] [--pack FOLDER]
     python benchmarks/maacf.py compare --data DATA/eurlex57k --pairs A.parquet:B.parquet …
