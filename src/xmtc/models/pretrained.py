@@ -56,6 +56,7 @@ class PretrainedModel(NeuralModel):
         with run.progress.task("reading the encoder", total=1) as task:
             self._backbone = Backbone.read(folder)
             task.advance()
+        self._backbone.check(settings)
         positions = self._backbone.positions
         if positions is not None and most > positions:
             raise ConfigError(f"'max_tokens' of text must be ≤ {positions}, the places that {folder} has. Got {most}.")

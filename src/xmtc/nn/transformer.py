@@ -102,6 +102,10 @@ class Backbone:
         """Pieces of a text that it has places for; None where there is no limit."""
         return positions_of(self.module() if self._module is None else self._module)
 
+    def check(self, settings: TransformerSettings) -> None:
+        """Refuse settings that this encoder cannot have."""
+        _layers(self._module, settings)
+
     def without_weights(self) -> Backbone:
         """What is left to know when networks have the weights."""
         return Backbone(self.config)
@@ -128,8 +132,7 @@ class Transformer(Encoder):
         self.width = settings.hidden
         _freeze(self.pretrained, settings)
         if settings.checkpointing:
-            if not self.pretrained.supports_gradient_checkpointing:
-                raise ConfigError(f"this encoder has no checkpointing. Use {settings.of}.checkpointing = false.")
+            self.pretrained.config.use_cache = False  # which decoders have, and which would be warned of
             self.pretrained.gradient_checkpointing_enable({"use_reentrant": False})
 
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:
@@ -169,20 +172,23 @@ def positions_of(module: Any) -> int | None:
 
 def _freeze(module: Any, settings: TransformerSettings) -> None:
     """Take gradients from the lowest layers and what lies below them, or from everything."""
-    if settings.rate == 0:
-        module.requires_grad_(False)
-    if not settings.freeze:
-        return
-    count = int(module.config.num_hidden_layers)
-    lists = [(name, part) for name, part in module.named_modules() if isinstance(part, nn.ModuleList)]
-    layers = next(((name, part) for name, part in lists if len(part) == count and count), None)
-    if settings.freeze > count or layers is None:
-        have = f"{count} layers" if layers is not None else "one layer that it goes through again and again"
-        raise ConfigError(f"'freeze' of {settings.of} is {settings.freeze}; the encoder has {have}. Lower it.")
-    frozen = tuple(f"{layers[0]}.{number}." for number in range(settings.freeze))
-    for part, weight in module.named_parameters():
-        if part.startswith(frozen) or part.startswith("embeddings"):
+    frozen = tuple(f"{_layers(module, settings)}.{number}." for number in range(settings.freeze))
+    for name, weight in module.named_parameters():
+        if settings.rate == 0 or (settings.freeze and name.startswith(("embeddings", *frozen))):
             weight.requires_grad_(False)
+
+
+def _layers(module: Any, settings: TransformerSettings) -> str:
+    """Where the layers stand in a module; refuses settings that do not suit them."""
+    if settings.checkpointing and not module.supports_gradient_checkpointing:
+        raise ConfigError(f"this encoder has no checkpointing. Use {settings.of}.checkpointing = false.")
+    count = int(module.config.num_hidden_layers)
+    lists = {name: len(part) for name, part in module.named_modules() if isinstance(part, nn.ModuleList)}
+    found = next((name for name, length in lists.items() if length == count), None)
+    if settings.freeze > (count if found is not None else 0):
+        have = f"{count} layers" if found is not None else "one layer that is gone through again and again"
+        raise ConfigError(f"'freeze' of {settings.of} is {settings.freeze}; the encoder has {have}. Lower it.")
+    return found or ""
 
 
 # ---- reading a folder
