@@ -75,10 +75,11 @@ class Backbone:
             expected = _called(folder, module, input_ids=ids)
             _strip(module)
             embedded = words[ids]
-            if not torch.allclose(_called(folder, module, inputs_embeds=embedded), expected, atol=1e-4):
+            states = _called(folder, module, inputs_embeds=embedded)
+            if not torch.allclose(states, expected, atol=1e-4):
                 raise DataError(f"{folder}: this kind of encoder does not take vectors of words. Use another, as BERT.")
-            embedded[:, -1] = 0.0
-            if torch.equal(_called(folder, module, inputs_embeds=embedded)[:, 0], expected[:, 0]):
+            embedded[:, 1] = 0.0  # what the first word must see, even through a narrow window
+            if torch.equal(_called(folder, module, inputs_embeds=embedded)[:, 0], states[:, 0]):
                 raise DataError(f"{folder}: a decoder, which reads from left to right alone. Use an encoder, as BERT.")
         return cls(config, module, words)
 
