@@ -15,13 +15,14 @@ from xmtc.labels.groups import label_groups
 from xmtc.linear.select import best_of_rows
 from xmtc.models.base import Labels, Mask, Run, Scores
 from xmtc.models.candidates import CandidateSettings, Proposer
-from xmtc.models.neural import WordNetworkSettings
+from xmtc.models.neural import Material, WordNetworkSettings
 from xmtc.models.pretrained import PretrainedModel
 from xmtc.nn.answers import candidate_scores
 from xmtc.nn.aspects import Aspects, AspectSettings
 from xmtc.nn.collaborative import Added, CollaborativeHead, CollaborativeSettings
 from xmtc.nn.device import chosen_device, cpu_threads, memory_told
 from xmtc.nn.encoders import AttentionLstm, Convolution, Encoder
+from xmtc.nn.group import Group
 from xmtc.nn.heads import Head
 from xmtc.nn.training import TrainingSettings
 from xmtc.nn.transformer import TransformerSettings
@@ -75,13 +76,10 @@ class Maacf(PretrainedModel):
         "self-attention": {"head.attention": "self"},  # MCF+
         "one-aspect": {"encoder.aspects": 1},  # ACF+
         "no-groups": {"groups": 0},
-        "groups-of-2": {"groups": 2},
         "groups-of-5": {"groups": 5},
         "one-layer": {"head.layers": 1},
-        "two-layers": {"head.layers": 2},
         "three-layers": {"head.layers": 3},
         "drawn-negatives": {"head.loss": "bpr", "head.negatives": 64, "head.hard": 0.0},
-        "hard-negatives": {"head.loss": "bpr", "head.negatives": 64, "head.hard": 0.5},
         "all-labels": {"head.loss": "bce", "head.negatives": 0},
         "no-averaging": {"training.averaging": "none"},
     }
@@ -120,6 +118,11 @@ class Maacf(PretrainedModel):
         self._proposer = None
         if self._wants_candidates:
             self._propose(train, valid, run)
+
+    def _train_member(self, member: int, material: Material, group: Group, run: Run) -> tuple[Any, float]:
+        network, score = super()._train_member(member, material, group, run)
+        network.train()  # the best weights came back since the last look: what the head worked out for that one goes
+        return network.eval(), score
 
     @property
     def _wants_candidates(self) -> bool:
@@ -181,19 +184,20 @@ class Maacf(PretrainedModel):
 
     @torch.no_grad()
     def _explain(self, text: str, label: int, score: float) -> Explanation:
-        """Which aspects and which labels around the label carried its score, in the mean of all members."""
+        """Which aspects carried a label's score, and then which labels around it, in the mean of all members."""
         documents = self._documents(as_dataset([text]))
         row = torch.zeros(1, dtype=torch.int64, device=documents.device)
         tokens = documents.tokens(row, int(documents.lengths[0]))
         found = [self._carried(network, tokens, label) for network in self._members]
         aspects = np.mean([each.aspects for each in found], axis=0)  # (n, 2)
-        evidence: list[AspectEvidence | GroupEvidence] = [
-            AspectEvidence(number, float(added), float(share)) for number, (share, added) in enumerate(aspects, start=1)
-        ]
+        sides = [AspectEvidence(number, float(added), float(share)) for number, (share, added) in enumerate(aspects, 1)]
+        around = []
         for place, (member, _, _) in enumerate(found[0].group):
             share, added = np.mean([each.group[place][1:] for each in found], axis=0)
-            evidence.append(GroupEvidence(self.labels.name(member), float(added), float(share)))
-        return Explanation("groups", text, self.labels.name(label), score, tuple(evidence))
+            around.append(GroupEvidence(self.labels.name(member), float(added), float(share)))
+        sides.sort(key=lambda side: -side.weight)
+        around.sort(key=lambda other: -other.weight)
+        return Explanation("groups", text, self.labels.name(label), score, (*sides, *around))
 
     @staticmethod
     def _carried(network: Any, tokens: torch.Tensor, label: int) -> Added:
