@@ -91,7 +91,8 @@ def pairwise(head: CollaborativeHead, aspects: Tensor, labels: Tensor) -> Tensor
     label = head.fuse(torch.cat([own, (beta[..., None] * around).sum(1)], dim=1))
     gamma = (aspects @ own[..., None]).softmax(1)
     hidden = head.first(torch.cat([(gamma * aspects).sum(1), label], dim=1)).relu()
-    found: Tensor = head.last(hidden)[:, 0] + head.bias[labels]
+    product = ((gamma * aspects).sum(1) * own).sum(1) if head.settings.product else 0.0
+    found: Tensor = head.last(hidden)[:, 0] + head.bias[labels] + product
     return found
 
 

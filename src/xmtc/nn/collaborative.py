@@ -28,8 +28,9 @@ from xmtc.config import Choices, Range, Settings
 from xmtc.nn.heads import Head, even_chunk, gradient_of, wide_type
 from xmtc.nn.loss import dense_error
 
-TILE_BYTES = {"cpu": 4 << 20, "cuda": 32 << 20}
-"""Of hidden numbers that are worked out at once: few enough to stay in the cache from one step to the next."""
+TILE_BYTES = {"cpu": 4 << 20, "cuda": 256 << 20}
+"""Of hidden numbers that are worked out at once: on a CPU few enough to stay in its cache, on CUDA so many that launching
+kernels does not take longer than running them."""
 BESIDE = 40
 """Numbers that a pair takes beside its hidden ones: weights of attention, and what they come from."""
 PASSED = 6
