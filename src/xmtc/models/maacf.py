@@ -175,10 +175,13 @@ class Maacf(PretrainedModel):
 
     def _restore(self, state: State) -> None:
         self._groups = np.array(state.arrays[GROUPS])
-        if self._groups.shape != (len(self.label_counts), self.config.groups):
-            raise ValueError(f"label groups of {self._groups.shape} for {len(self.label_counts):,} labels")
+        labels = len(self.label_counts)
+        if self._groups.shape != (labels, self.config.groups) or self._groups.dtype != np.int32:
+            raise ValueError(f"label groups of {' × '.join(map(str, self._groups.shape))} for {labels:,} labels")
+        if self._groups.size and not -1 <= self._groups.min() <= self._groups.max() < labels:
+            raise ValueError(f"label groups hold other labels than the {labels:,}")
         super()._restore(state)
-        self._proposer = Proposer.from_state(state, len(self.label_counts))
+        self._proposer = Proposer.from_state(state, labels)
 
     # ---- explaining
 
