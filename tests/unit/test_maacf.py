@@ -254,6 +254,8 @@ class TestCandidates:
         model = model_of(**{**changes, "training.held_out": 0}).fit(TRAIN, runtime=HERE)
         assert seen["learnt"] == TRAIN.text().to_pylist()
         assert model.facts == {}
+        model.fit(TRAIN, valid=as_dataset(["amber", "birch"], [[], []]), runtime=HERE)
+        assert model.facts == {}  # nothing can be missed
 
     def test_where_they_are_asked_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         fast = {**FEW, "training.epochs": 1}

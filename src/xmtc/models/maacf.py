@@ -141,8 +141,7 @@ class Maacf(PretrainedModel):
             held = min(self.config.training.held_out, len(train) // 10)
             watched, learnt = train.take(np.sort(order[:held])), train.take(np.sort(order[held:]))
         self._proposer = Proposer.fit(learnt, run)
-        if len(watched):
-            assert watched.labels is not None
+        if watched.labels is not None and watched.labels.nnz:
             recall = self._proposer.recall(watched, watched.labels, count, runtime)
             self.facts[f"recall of {count:,} candidates"] = f"{100 * recall:.2f} %"
 
