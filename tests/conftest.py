@@ -65,8 +65,6 @@ QUICK: dict[str, dict[str, object]] = {
         "encoder.cnn.windows": [1, 2],
         "head.hidden": 32,
         "head.dropout": 0.0,
-        "head.loss": "bce",
-        "head.negatives": 0,
         "training.epochs": 8,
         "training.learning_rate": 0.01,
         "training.warm_up": 0,

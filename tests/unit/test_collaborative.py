@@ -173,7 +173,7 @@ class TestLearning:
             assert up < 0 < down
 
     def test_documents_without_labels_add_nothing(self) -> None:
-        head = made(negatives=6, dropout=0.0)
+        head = made(loss="bpr", negatives=6, dropout=0.0)
         encoded = torch.randn(2, 3 * WIDTH)
         loss, gradient = head.learn(encoded, torch.empty(0), torch.full((2, 3), -1), 10)
         assert loss == 0
@@ -241,7 +241,7 @@ class TestExplaining:
         linear = head.added(encoded, label)
         rest = head.last.weight.detach()[0] @ (head.first.bias + head.first.weight[:, WIDTH:] @ _alone(head, label))
         total = sum(added for _, added in linear.aspects) + sum(added for _, _, added in linear.group)
-        assert float(rest + head.last.bias[0] + head.bias[label]) + total == pytest.approx(float(shifted))
+        assert float((rest + head.last.bias[0] + head.bias[label]).detach()) + total == pytest.approx(float(shifted))
 
 
 def _alone(head: CollaborativeHead, label: int) -> Tensor:
@@ -264,3 +264,9 @@ class TestKeeping:
     def test_bpr_takes_drawn_labels(self) -> None:
         with pytest.raises(ConfigError, match="negatives"):
             CollaborativeSettings(loss="bpr", negatives=0)
+
+    def test_many_labels_are_drawn_from(self) -> None:
+        assert CollaborativeSettings().drawn(10_000) == 0
+        assert CollaborativeSettings().drawn(10_001) == 128
+        assert CollaborativeSettings(loss="bpr").drawn(50) == 50
+        assert CollaborativeSettings(negatives=7).drawn(50) == 7

@@ -235,9 +235,9 @@ class TestCandidates:
         seen: dict[str, Any] = {}
         fit, recall = candidates.Proposer.fit, candidates.Proposer.recall
 
-        def fitted(train: Dataset, run: Any) -> Any:
+        def fitted(train: Dataset, *more: Any) -> Any:
             seen["learnt"] = train.text().to_pylist()
-            return fit(train, run)
+            return fit(train, *more)
 
         def watched(self: Any, batch: Dataset, *more: Any) -> float:
             seen["watched"], seen["recall"] = batch.text().to_pylist(), recall(self, batch, *more)
@@ -429,7 +429,7 @@ class TestExplaining:
         ({"encoder.kind": "lstm"}, "attention_lstm"),
         ({"candidates.count": 0}, "'count' of candidates must be"),
         ({"head.layers": 4}, "'layers' of head must be"),
-        ({"head.loss": "bpr"}, "'negatives' of head must be 1 or more"),
+        ({"head.loss": "bpr", "head.negatives": 0}, "'negatives' of head must be 1 or more"),
     ],
 )
 def test_settings_that_make_no_sense(changes: dict[str, Any], message: str) -> None:
@@ -445,5 +445,5 @@ def test_a_transformer_without_a_folder() -> None:
 
 def test_a_search_leaves_out_encoders_that_are_not_in_use() -> None:
     space = config.space(Maacf().config)
-    assert {"encoder.aspects", "encoder.cnn.filters", "head.negatives"} <= set(space)
-    assert not [name for name in space if name.startswith(("encoder.attention_lstm", "encoder.transformer"))]
+    assert {"encoder.aspects", "head.hidden", "head.hard"} <= set(space)
+    assert not [name for name in space if name.startswith(("encoder.cnn", "encoder.attention", "encoder.transformer"))]

@@ -50,11 +50,11 @@ class Proposer:
         self._features, self._forest = features, forest
 
     @classmethod
-    def fit(cls, train: Dataset, run: Run) -> Self:
+    def fit(cls, train: Dataset, text: TextSettings, run: Run) -> Self:
         """A tree over the labels of training documents."""
         assert train.labels is not None
         threads, seed = run.runtime.threads, run.runtime.seed
-        features, rows = DocumentFeatures.fit(train, TextSettings(), run.runtime, run.progress)
+        features, rows = DocumentFeatures.fit(train, text, run.runtime, run.progress)
         numbers = numbers_by_frequency(rows)
         described = positive_features(rows, train.labels, keep=DESCRIBED, threads=threads)
         tree = balanced_tree(
@@ -96,13 +96,13 @@ class Proposer:
         )
 
     @classmethod
-    def from_state(cls, state: State, labels: int) -> Self | None:
+    def from_state(cls, state: State, text: TextSettings, labels: int) -> Self | None:
         """What was kept, if there was anything."""
         if PREFIX not in state.values:
             return None
         begin, start = f"{PREFIX}.", f"{PREFIX}_"
         arrays = {name.removeprefix(begin): a for name, a in state.arrays.items() if name.startswith(begin)}
         tables = {name.removeprefix(start): t for name, t in state.tables.items() if name.startswith(start)}
-        features = DocumentFeatures.from_state(TextSettings(), State(state.values[PREFIX], arrays, tables))
+        features = DocumentFeatures.from_state(text, State(state.values[PREFIX], arrays, tables))
         forest = {name.removeprefix("forest."): a for name, a in arrays.items() if name.startswith("forest.")}
         return cls(features, Forest.from_state(forest, labels=labels, width=features.width, beam=BEAM, link=POWER))

@@ -15,20 +15,20 @@ from xmtc.labels.groups import label_groups
 from xmtc.linear.select import best_of_rows
 from xmtc.models.base import Labels, Mask, Run, Scores
 from xmtc.models.candidates import CandidateSettings, Proposer
-from xmtc.models.neural import Material, WordNetworkSettings
+from xmtc.models.neural import WordNetworkSettings
 from xmtc.models.pretrained import PretrainedModel
 from xmtc.nn.answers import candidate_scores
 from xmtc.nn.aspects import Aspects, AspectSettings
 from xmtc.nn.collaborative import Added, CollaborativeHead, CollaborativeSettings
 from xmtc.nn.device import chosen_device, cpu_threads, memory_told
 from xmtc.nn.encoders import AttentionLstm, Convolution, Encoder
-from xmtc.nn.group import Group
 from xmtc.nn.heads import Head
 from xmtc.nn.training import TrainingSettings
 from xmtc.nn.transformer import TransformerSettings
 from xmtc.store import State
 from xmtc.text.embedding import CorpusVectorSettings
 from xmtc.text.sequences import SequenceSettings
+from xmtc.text.tfidf import TextSettings
 
 GROUPS = "groups"
 MANY = 50_000
@@ -79,8 +79,10 @@ class Maacf(PretrainedModel):
         "groups-of-5": {"groups": 5},
         "one-layer": {"head.layers": 1},
         "three-layers": {"head.layers": 3},
-        "drawn-negatives": {"head.loss": "bpr", "head.negatives": 64, "head.hard": 0.0},
-        "all-labels": {"head.loss": "bce", "head.negatives": 0},
+        "no-product": {"head.product": False},
+        "bpr": {"head.loss": "bpr"},
+        "bpr-uniform": {"head.loss": "bpr", "head.hard": 0.0},
+        "published": {"head.loss": "bpr", "head.negatives": 8, "head.product": False},
         "no-averaging": {"training.averaging": "none"},
     }
     _groups: NDArray[np.int32]
@@ -119,17 +121,23 @@ class Maacf(PretrainedModel):
         if self._wants_candidates:
             self._propose(train, valid, run)
 
-    def _train_member(self, member: int, material: Material, group: Group, run: Run) -> tuple[Any, float]:
-        network, score = super()._train_member(member, material, group, run)
-        network.train()  # the best weights came back since the last look: what the head worked out for that one goes
-        return network.eval(), score
-
     @property
     def _wants_candidates(self) -> bool:
         kind = self.config.candidates.kind
         if kind == "auto":
             return bool(self.config.head.layers > 2 or len(self.label_counts) > MANY)
         return bool(kind == "tree")
+
+    @property
+    def _words(self) -> TextSettings:
+        """How the tree that proposes labels reads text."""
+        return TextSettings(min_df=self.config.text.min_df, lowercase=self.config.text.lowercase)
+
+    @property
+    def _asks_first(self) -> bool:
+        """Whether a tree is asked: with two layers, a GPU scores all labels as fast."""
+        slow = self.config.head.layers > 2 or chosen_device(self.runtime).type == "cpu"
+        return bool(slow or self.config.candidates.kind == "tree")
 
     def _propose(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
         """A tree that proposes labels, and how many of a document's labels are among them."""
@@ -140,7 +148,7 @@ class Maacf(PretrainedModel):
             order = np.random.default_rng([runtime.seed, 5]).permutation(len(train))
             held = min(self.config.training.held_out, len(train) // 10)
             watched, learnt = train.take(np.sort(order[:held])), train.take(np.sort(order[held:]))
-        self._proposer = Proposer.fit(learnt, run)
+        self._proposer = Proposer.fit(learnt, self._words, run)
         if watched.labels is not None and watched.labels.nnz:
             recall = self._proposer.recall(watched, watched.labels, count, runtime)
             self.facts[f"recall of {count:,} candidates"] = f"{100 * recall:.2f} %"
@@ -149,8 +157,7 @@ class Maacf(PretrainedModel):
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
         """All labels, or, where that takes long, those that a tree proposes."""
-        exact = self.config.head.layers < 3 and chosen_device(self.runtime).type == "cuda"
-        if self._proposer is None or exact:
+        if self._proposer is None or not self._asks_first:
             return super()._predict(batch, k, allowed)
         count = min(max(self.config.candidates.count, k), len(self.label_counts))
         candidates = self._proposer.best(batch, count, allowed, self.runtime)
@@ -180,7 +187,7 @@ class Maacf(PretrainedModel):
         if self._groups.size and not -1 <= self._groups.min() <= self._groups.max() < labels:
             raise ValueError(f"label groups hold other labels than the {labels:,}")
         super()._restore(state)
-        self._proposer = Proposer.from_state(state, labels)
+        self._proposer = Proposer.from_state(state, self._words, labels)
 
     # ---- explaining
 

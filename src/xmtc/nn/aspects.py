@@ -22,6 +22,7 @@ class AspectConvolutionSettings(ConvolutionSettings):
     """Units of the narrow layer, and numbers of a label's embedding."""
 
     of = "encoder.cnn"
+    searched = False
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,11 @@ from xmtc.nn.heads import Head, even_chunk, gradient_of, wide_type
 from xmtc.nn.loss import dense_error
 
 TILE_BYTES = {"cpu": 4 << 20, "cuda": 256 << 20}
-"""Of hidden numbers that are worked out at once: on a CPU few enough to stay in its cache, on CUDA so many that launching
-kernels does not take longer than running them."""
+"""Of hidden numbers that are worked out at once: few enough for the cache of a CPU, and enough for CUDA to be busy."""
 BESIDE = 40
 """Numbers that a pair takes beside its hidden ones: weights of attention, and what they come from."""
+FEW, DRAWN = 10_000, 128
+"""Labels that are all learnt from in every step, and how many of more are drawn, where nobody says it."""
 PASSED = 6
 """Times that hidden numbers are held while they are learnt from."""
 
@@ -43,7 +44,7 @@ class CollaborativeSettings(Settings):
 
     attention: Literal["cross", "self"] = "cross"
     """Who asks: the aspects ask the group and the label asks the aspects; or each side weighs its own by itself."""
-    layers: Annotated[int, Choices(1, 2, 3)] = 2
+    layers: Annotated[int, Choices(1, 2)] = 2
     """Linear layers of the perceptron; a third one has to go through every pair, which takes far longer."""
     product: Annotated[bool, Choices()] = True
     """Add the product of the label and the document as the label sees it, which a perceptron is slow to learn."""
@@ -51,10 +52,13 @@ class CollaborativeSettings(Settings):
     """Units of the perceptron's hidden layers."""
     dropout: Annotated[float, Range(0, 0.6)] = 0.2
     """Share of the hidden numbers that are left out in training."""
-    loss: Literal["bpr", "bce"] = "bpr"
-    """Labels of a document are to be above others, each pair of them; or every label is there or not, by itself."""
-    negatives: Annotated[int, Range(8, 256, log=True)] = 64
-    """Labels that a document does not have, drawn for it in a step; 0 takes all of them, which bce alone can."""
+    loss: Literal["bce", "bpr"] = "bce"
+    """Every label is there or not, by itself; or, as published, a document's labels are to be above others."""
+    negatives: int | Literal["auto"] = "auto"
+    """Labels that a document does not have, drawn for it in a step; 0 takes all of them, which bpr cannot.
+
+    'auto' takes all with bce where there are at most 10,000 labels, and else 128.
+    """
     hard: Annotated[float, Range(0, 1)] = 0.5
     """Share of these that are not drawn but are those, of a pool, that score highest."""
     pool: int = 4096
@@ -62,12 +66,19 @@ class CollaborativeSettings(Settings):
 
     of = "head"
 
+    def drawn(self, labels: int) -> int:
+        """Labels that are drawn for a document out of so many; 0 where all are learnt from."""
+        if self.negatives == "auto":
+            return 0 if self.loss == "bce" and labels <= FEW else min(DRAWN, labels)
+        return min(self.negatives, labels)
+
     def check(self) -> None:
         self.require_range("layers", 1, 3)
         self.require_range("hidden", 1, 1 << 16)
         self.require("dropout", 0 <= self.dropout < 1, "a number from 0 to below 1")
-        self.require_range("negatives", 0)
-        self.require("negatives", self.negatives > 0 or self.loss == "bce", "1 or more with head.loss = 'bpr'")
+        if self.negatives != "auto":
+            self.require("negatives", self.negatives >= 0, "an integer ≥ 0, or auto")
+            self.require("negatives", self.negatives > 0 or self.loss == "bce", "1 or more with head.loss = 'bpr'")
         self.require_range("hard", 0, 1)
         self.require_range("pool", 1)
 
@@ -298,7 +309,7 @@ class CollaborativeHead(Head):
     def learn(self, encoded: Tensor, mask: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
         """Mean loss of these documents, and its gradient in their aspects; own gradients are added up."""
         aspects = self._aspects(encoded.detach()).clone().requires_grad_()
-        learn = self._learn_drawn if self.settings.negatives else self._learn_all
+        learn = self._learn_drawn if self.settings.drawn(self.labels) else self._learn_all
         loss, gradient = learn(aspects, positives, chunk)
         return loss, gradient.flatten(1).to(encoded.dtype)
 
@@ -351,7 +362,7 @@ class CollaborativeHead(Head):
         """(B, N) labels that a document does not have, −1 where one was drawn that it has: some of a pool that score
         highest, and some at random."""
         settings, device = self.settings, aspects.device
-        most = min(settings.negatives, self.labels)
+        most = settings.drawn(self.labels)
         hard = min(round(settings.hard * most), settings.pool)
         numbers = torch.randint(self.labels, (len(aspects), most - hard), device=device)
         if hard:

@@ -328,11 +328,12 @@ class Trainer:
 
     def _finish(self) -> None:
         """Leave the best weights in the network, or the averages where nothing was validated."""
-        self.network.eval()
+        self.network.train()  # what was worked out from the weights of the last look goes
         self.averages.finish()
         if self.lesson.table is not None:
             assert isinstance(self.network.head, LabelAttention)
             self.network.head.hold(self.lesson.table.finished())
+        self.network.eval()
         for weight in self.parameters.values():
             weight.grad = None
 
