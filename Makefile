@@ -13,7 +13,7 @@ test: $(VENV)/.dev lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-long: $(VENV)/.dev
-	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest -m long -n 2 --dist loadfile
 
 test-gpu: $(VENV)/.dev
 	$(BIN)/python -m pytest -m gpu
