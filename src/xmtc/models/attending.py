@@ -27,8 +27,12 @@ class AttendingModel(NeuralModel):
         row = torch.zeros(1, dtype=torch.int64, device=documents.device)
         tokens = documents.tokens(row, int(documents.lengths[0]))
         shares = torch.stack([word_shares(network, tokens) for network in self._members]).mean(0)
-        evidence = attended(self._reader.spans(text), shares[0].tolist())
+        evidence = self._attended(text, shares[0].tolist())
         return Explanation("tokens", text, self.labels.name(label), score, evidence, shares=True)
+
+    def _attended(self, text: str, shares: Sequence[float]) -> tuple[TokenEvidence, ...]:
+        """Words with what those that are read have of the attention, the largest first."""
+        return attended(self._reader.spans(text), shares)
 
 
 @torch.no_grad()

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import torch
-
-from xmtc.dataset import as_dataset
-from xmtc.explanation import Explanation
-from xmtc.models.attending import word_shares
+from xmtc.explanation import TokenEvidence
+from xmtc.models.attending import AttendingModel
 from xmtc.models.neural import NetworkSettings, UpdatableSettings
 from xmtc.models.pretrained import PretrainedModel, attended_words
 from xmtc.nn.encoders import Encoder
 from xmtc.nn.heads import Head, LinearHead
 from xmtc.nn.training import TrainingSettings
 from xmtc.nn.transformer import TransformerSettings
-from xmtc.text.pieces import PieceReader, PieceSettings
+from xmtc.text.pieces import PieceSettings
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class TransformerModelSettings(UpdatableSettings, NetworkSettings):
     of = "transformer"
 
 
-class TransformerModel(PretrainedModel):
+class TransformerModel(AttendingModel, PretrainedModel):
     """A pretrained encoder in the form of Hugging Face, its states averaged by attention, all labels.
 
     BERT, RoBERTa, DistilBERT, MiniLM, MPNet, ELECTRA and their like, from a folder, which a saved model needs no more.
@@ -65,12 +63,6 @@ class TransformerModel(PretrainedModel):
     def _head(self, labels: int, width: int) -> Head:
         return LinearHead(labels, width)
 
-    def _explain(self, text: str, label: int, score: float) -> Explanation:
-        """Where the network looks, which is the same whatever the label, in the mean of all members."""
-        assert isinstance(self._reader, PieceReader)
-        documents = self._documents(as_dataset([text]))
-        row = torch.zeros(1, dtype=torch.int64, device=documents.device)
-        tokens = documents.tokens(row, int(documents.lengths[0]))
-        shares = torch.stack([word_shares(network, tokens) for network in self._members]).mean(0)
-        evidence = attended_words(self._reader, text, shares[0].tolist())
-        return Explanation("tokens", text, self.labels.name(label), score, evidence, shares=True)
+    def _attended(self, text: str, shares: Sequence[float]) -> tuple[TokenEvidence, ...]:
+        """Words, whose pieces are what is read."""
+        return attended_words(self._reader, text, shares)
