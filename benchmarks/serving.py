@@ -172,11 +172,8 @@ def fetch(port: int, path: str) -> str:
 
 def mean_batch(metrics: str) -> float | None:
     """Texts that were predicted together on average, where the service counts them."""
-    totals = {"sum": 0.0, "count": 0.0}
-    for name, end, value in re.findall(r"^(\w*batch\w*)_(sum|count)(?:\{[^}]*\})? ([\d.e+]+)$", metrics, re.MULTILINE):
-        if "second" not in name:
-            totals[end] += float(value)
-    return round(totals["sum"] / totals["count"], 2) if totals["count"] else None
+    counts = dict(re.findall(r"^xmtc_(texts|batches)_total\{[^}]*\} ([\d.e+]+)$", metrics, re.MULTILINE))
+    return round(float(counts["texts"]) / float(counts["batches"]), 2) if len(counts) == 2 else None
 
 
 @dataclass(slots=True)
