@@ -44,5 +44,5 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.core
-	$(PIP) -e '.[dev,torch]'
+	$(PIP) -e '.[dev,torch,server]'
 	touch $@

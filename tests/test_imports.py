@@ -22,7 +22,7 @@ TIERS = [
     {"data", "text", "labels", "metrics", "decisions"},
     {"linear", "nn", "evaluation", "conversion", "pictures"},
     {"models"},
-    {"bulk", "labelspace", "restrict"},
+    {"bulk", "labelspace", "measures", "restrict"},
     {"workflows"},
     {"updating"},
     {"experiments"},

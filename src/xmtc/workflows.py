@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from xmtc import __version__, bulk, config, store
+from xmtc import __version__, bulk, config, measures, store
 from xmtc.bulk import Written
 from xmtc.data import lf
 from xmtc.data.formats import detected
@@ -444,6 +444,7 @@ def describe_folder(folder: str | Path) -> dict[str, Any]:
         "training": manifest["training"],
         "settings": {name: value for name, value in settings.items() if value != default.get(name)},
         "history": manifest.get("history", []),
+        "metrics": measures.kept(Path(folder)),
     }
 
 

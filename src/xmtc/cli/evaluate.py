@@ -63,6 +63,9 @@ def evaluate(
     reliability: Annotated[
         Path | None, typer.Option(help="Draw scores against shares of hits into this SVG file.", metavar="FILE")
     ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the measures beside the model, where xmtc serve shows them.")
+    ] = False,
     threshold: Annotated[
         str | None,
         typer.Option(
@@ -86,6 +89,7 @@ def evaluate(
     P, nDCG, PSP, PSnDCG, R, F1 and coverage at 1, 3 and 5, in percent; fractions in the JSON file. Where scores are
     probabilities, also how far they are from the shares of hits. At a threshold, also F1 of the sets of labels.
     """
+    from xmtc import measures
     from xmtc.evaluation import Scope, write_per_label
     from xmtc.store import write_json
 
@@ -102,6 +106,8 @@ def evaluate(
         raise ConfigError(f"{reliability}: pictures are SVG. Let the name end in .svg.")
     if tail and predictions is not None:
         raise ConfigError("--tail scores given labels, which takes a model. Leave it out with --predictions.")
+    if keep and predictions is not None:
+        raise ConfigError("--keep puts measures beside a model. Leave it out with --predictions.")
     _check_filter(filter_file, options)
     least = read_threshold(threshold)
     scope = Scope(unknown_labels, propensity_a, propensity_b, bootstrap, groups, tail, filter_file, seed, least)
@@ -118,6 +124,8 @@ def evaluate(
         name, result = str(folders[0]), _of_model(folders[0], test, labels, scope, options, runtime)
     if json_file is not None:
         write_json(json_file, result.to_json())
+    if keep:
+        tell(f"{measures.keep(folders[0], test, result)}: kept beside the model")
     if per_label is not None:
         write_per_label(result, per_label)
     if reliability is not None and result.reliability is not None:

@@ -48,6 +48,9 @@ def model_folder(found: Mapping[str, Any], width: int | None = None) -> str:
         ("size", f"{found['bytes'] / 2**20:,.1f} MiB"),
         *((f"found: {name}", shown(value)) for name, value in training.get("found", {}).items()),
     ]
+    if (metrics := found["metrics"]) is not None:
+        told = ", ".join(f"{name} {_score(metrics[name])}" for name in ("P@1", "P@5", "nDCG@5") if name in metrics)
+        facts.append(("measured", f"{told} on {metrics['measured'].get('file')}"))
     lines = [table(["", found["folder"]], facts, width=width)]
     settings = [(name, json.dumps(value, ensure_ascii=False)) for name, value in found["settings"].items()]
     if settings:

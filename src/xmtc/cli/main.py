@@ -34,6 +34,7 @@ from xmtc.cli.evaluate import compare, evaluate
 from xmtc.cli.predict import predict
 from xmtc.cli.reading import Labels, Language, NotInLabels, reads_documents
 from xmtc.cli.report import report
+from xmtc.cli.serve import serve
 from xmtc.cli.tune import tune
 from xmtc.cli.update import update
 from xmtc.errors import ConfigError, XmtcError, shown
@@ -158,6 +159,7 @@ app.command()(compare)
 app.command()(calibrate)
 app.command()(report)
 app.command()(bench)
+app.command()(serve)
 app.add_typer(data.app)
 app.add_typer(label_commands.app)
 app.add_typer(experiment.app)

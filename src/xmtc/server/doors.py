@@ -1,0 +1,157 @@
+"""What every request passes before the application sees it: host, key, size and time."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from xmtc.errors import shown
+from xmtc.server.limits import Limits
+from xmtc.server.problems import MEDIA_TYPE, Problem
+from xmtc.server.tallies import ROUTES, Tallies
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", POLICY.encode()),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
+LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class Doors:
+    """An application around another. Where a request is refused here, the other never hears of it."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        limits: Limits,
+        tallies: Tallies,
+        *,
+        key: str | None = None,
+        hosts: Collection[str] | None = None,
+        log: Callable[[str], None] | None = None,
+    ) -> None:
+        self._app = app
+        self._limits = limits
+        self._tallies = tallies
+        self._key = None if key is None else key.encode()
+        self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
+        self._log = log
+        self._held = 0  # bytes of requests that are at work
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        visit = _Visit(scope, receive, send, self._limits)
+        try:
+            visit.length = self._checked(scope)
+            self._held += visit.length
+            async with asyncio.timeout(self._limits.seconds):
+                await self._app(scope, visit.receive, visit.send)
+        except Problem as problem:
+            await visit.refuse(problem)
+        except TimeoutError:
+            await visit.refuse(_too_late(visit.complete, self._limits.seconds))
+        finally:
+            self._held -= visit.length
+            seconds = time.perf_counter() - visit.started
+            self._tallies.request(_route(scope["path"]), visit.status, seconds)
+            if self._log is not None:
+                self._log(f"{scope['method']} {shown(scope['path'])} {visit.status} {seconds * 1000:.1f} ms")
+
+    def _checked(self, scope: Scope) -> int:
+        """The length of the body, as far as it is told; Problem where the request may not pass."""
+        headers = dict(scope["headers"])
+        if self._hosts is not None and b"host" in headers:
+            host = _name(headers[b"host"].decode("latin-1"))
+            if host.lower() not in self._hosts:
+                raise Problem(421, f"this service is not '{shown(host)}'. Start it with --hostname {shown(host)}.")
+        if self._key is not None and (scope["path"].startswith("/v1/") or scope["path"] == "/metrics"):
+            given = headers.get(b"authorization", b"")
+            kind, _, secret = given.partition(b" ")
+            if kind.lower() != b"bearer" or not hmac.compare_digest(secret.strip(), self._key):
+                words = "this service wants its key. Send the header Authorization: Bearer KEY."
+                raise Problem(401, words, {"WWW-Authenticate": "Bearer"})
+        told = headers.get(b"content-length", b"0")
+        length = int(told) if told.isdigit() else 0
+        if length > self._limits.body:
+            raise _too_large(self._limits)
+        if self._held + length > self._limits.held:
+            raise Problem(429, "too many bytes of requests are at work already. Try again.", {"Retry-After": "1"})
+        return length
+
+
+class _Visit:
+    """One request on its way."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
+        self.started = time.perf_counter()
+        self.status = 0
+        self.length = 0
+        self.complete = False
+        """Whether all of the request has arrived."""
+        self._read = 0
+        self._receive, self._send = receive, send
+        self._limits = limits
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._read += len(message.get("body", b""))
+            if self._read > self._limits.body:
+                raise _too_large(self._limits)
+            self.complete = not message.get("more_body", False)
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message["headers"], *HEADERS]
+        await self._send(message)
+
+    async def refuse(self, problem: Problem) -> None:
+        if self.status:  # an answer has begun: it cannot be taken back
+            return
+        body = problem.body()
+        headers: list[Any] = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
+        headers += [(name.lower().encode(), value.encode()) for name, value in problem.headers.items()]
+        with suppress(OSError):
+            await self.send({"type": "http.response.start", "status": problem.status, "headers": headers})
+            await self._send({"type": "http.response.body", "body": body})
+
+
+def _too_large(limits: Limits) -> Problem:
+    return Problem(413, f"the body has more than {limits.body:,} bytes. Send fewer texts at once.")
+
+
+def _too_late(complete: bool, seconds: float) -> Problem:
+    if not complete:
+        return Problem(
+            408, f"the request did not arrive within {seconds:g} s. Send it faster.", {"Connection": "close"}
+        )
+    return Problem(503, f"there was no answer within {seconds:g} s. Send fewer texts at once.", {"Retry-After": "5"})
+
+
+def _name(host: str) -> str:
+    """A Host header without its port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]
+
+
+def _route(path: str) -> str:
+    if path.startswith("/page/"):
+        return "/page"
+    return path if path in ROUTES else "other"

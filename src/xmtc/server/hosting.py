@@ -1,0 +1,264 @@
+"""Models that a service answers with: loaded, described, and loaded anew when their folder changes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc import config, measures
+from xmtc.errors import ConfigError, DataError, XmtcError, nearest, shown
+from xmtc.explanation import Explanation
+from xmtc.feedback import Feedback, beside
+from xmtc.labels.search import LabelSearch
+from xmtc.links import MANIFEST, content_of
+from xmtc.models.base import Model
+from xmtc.models.choices import allowed_labels
+from xmtc.runtime import Runtime
+from xmtc.server.batching import Answer, Batcher, How
+from xmtc.server.limits import Limits
+from xmtc.server.problems import Problem
+from xmtc.server.tallies import Tallies
+from xmtc.store import read_manifest
+
+POLL = 1.0
+"""Seconds between two looks at the folders."""
+CHOICES = 16
+"""Different sets of allowed labels that are remembered."""
+
+
+class LoadedModel:
+    """A model as it was saved at one time; it never changes."""
+
+    def __init__(self, folder: Path, runtime: Runtime) -> None:
+        self.version = content_of(folder)[:16]
+        self.model = Model.load(folder, runtime)
+        self.since = datetime.now(UTC).isoformat(timespec="seconds")
+        self.measured = measures.kept(folder)
+        self._choices: dict[tuple[tuple[str, ...] | None, tuple[str, ...] | None], NDArray[np.bool_] | None] = {}
+        self._lock = Lock()
+        self.model.predict([""], 1)  # kernels are loaded before the first request, and a damaged model is known by now
+
+    def tag(self, texts: list[str], how: How) -> tuple[str, list[Answer]]:
+        """The labels of each text."""
+        answer = self.model.predict(texts, how.k, threshold=how.threshold, allow=self._allowed(how))
+        return self.version, [row["labels"] for row in answer.rows()]
+
+    def explain(self, text: str, label: str) -> tuple[dict[str, Any], Explanation]:
+        """The label that is meant, and why the text gets the score that it gets for it."""
+        number = self.model.labels.find(label)
+        found = self.model.explain(text, number)
+        return {**self.named(number), "score": found.score}, found
+
+    def named(self, number: int) -> dict[str, str]:
+        return {"key": self.model.labels.key(number), "name": self.model.labels.name(number)}
+
+    @cached_property
+    def _searched(self) -> LabelSearch:
+        return LabelSearch(self.model.labels, self.model.label_counts)
+
+    def search(self, words: str, limit: int) -> tuple[list[dict[str, Any]], bool]:
+        """Labels that these words may mean, and whether there are more."""
+        with self._lock:
+            index = self._searched
+        found, more = index.find(words, limit)
+        counts = self.model.label_counts
+        rows = [
+            {
+                **self.named(one.label),
+                "alternative": one.alternative,
+                "documents": int(counts[one.label]) if one.label < len(counts) else 0,
+            }
+            for one in found
+        ]
+        return rows, more
+
+    def known(self, keys: Sequence[str], what: str) -> None:
+        """Refuse keys that are not labels of the model."""
+        numbers = self.model.labels.ids(keys)
+        if (numbers < 0).any():
+            unknown = keys[int(np.argmin(numbers))]
+            close = nearest(unknown, self.model.labels.keys) or " Labels are meant by their keys."
+            count = len(self.model.labels)
+            raise DataError(f"'{shown(unknown)}' of '{what}' is not among the model's {count:,} labels.{close}")
+
+    def _allowed(self, how: How) -> NDArray[np.bool_] | None:
+        if how.allow is None and how.deny is None:
+            return None
+        choice = how.allow, how.deny
+        if choice not in self._choices:
+            if len(self._choices) >= CHOICES:
+                self._choices.pop(next(iter(self._choices)))
+            self._choices[choice] = allowed_labels(self.model.labels, how.allow, how.deny)
+        return self._choices[choice]
+
+    def describe(self) -> dict[str, Any]:
+        model = self.model
+        return {
+            "kind": model.name,
+            "labels": len(model.labels),
+            "can": sorted(model.can),
+            "calibrated": model.decisions.calibration is not None,
+            "threshold": model.decisions.thresholds is not None,
+            "settings": config.to_mapping(model.config),
+            "training": model.training,
+            "history": model.history,
+            "metrics": self.measured,
+            "version": self.version,
+            "since": self.since,
+        }
+
+
+@dataclass
+class Host:
+    """One folder: the model that answers now, the requests that wait for it, and what people said of its answers."""
+
+    name: str
+    folder: Path
+    runtime: Runtime
+    limits: Limits
+    tallies: Tallies
+    feedback_file: Path
+    loaded: LoadedModel = field(init=False)
+    batcher: Batcher = field(init=False)
+    _seen: tuple[int, ...] = field(init=False)
+    _feedback: Feedback | None = None
+
+    def __post_init__(self) -> None:
+        self._seen = self._signature()
+        self.loaded = LoadedModel(self.folder, self.runtime)
+        self.tallies.add("loads", self.name)
+        window, queue = self.limits.window, self.limits.queue
+        self.batcher = Batcher(self.name, self._tag, queue, window, self.tallies)
+
+    def _tag(self, texts: list[str], how: How) -> tuple[str, list[Answer]]:
+        return self.loaded.tag(texts, how)
+
+    def _signature(self) -> tuple[int, ...]:
+        """What changes when another model is saved in the folder."""
+        try:
+            found = (self.folder / MANIFEST).stat()
+        except OSError:
+            return ()
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    def refresh(self) -> str | None:
+        """Load what was saved in the folder meanwhile; returns a line for the operator, if there is anything to say.
+
+        What cannot be loaded leaves the model of before in its place, and is tried again when it changes.
+        """
+        now = self._signature()
+        if now in ((), self._seen):
+            return None
+        self._seen = now
+        try:
+            check_servable(self.folder)
+            loaded = LoadedModel(self.folder, self.runtime)
+        except (XmtcError, OSError) as error:
+            self.tallies.add("failed_loads", self.name)
+            return f"{self.name}: the model of before stays, as the new one cannot be used. {error}"
+        if loaded.version == self.loaded.version:
+            return None
+        self.loaded = loaded
+        self.tallies.add("loads", self.name)
+        return f"{self.name}: a new model answers from now on ({len(loaded.model.labels):,} labels)"
+
+    @property
+    def takes_feedback(self) -> bool:
+        place = self.feedback_file
+        return os.access(place if place.exists() else place.parent, os.W_OK)
+
+    def keep(self, text: str, accepted: list[str], rejected: list[str]) -> int:
+        """Keep what a person decided; it is on disk when this returns."""
+        if not self.takes_feedback:
+            raise Problem(503, f"feedback cannot be kept, as the service may not write '{self.feedback_file.name}'.")
+        loaded = self.loaded
+        loaded.known(accepted, "accepted")
+        loaded.known(rejected, "rejected")
+        if self._feedback is None:
+            self._feedback = Feedback(self.feedback_file)
+        kept = self._feedback.add(version=loaded.version, text=text, accepted=accepted, rejected=rejected)
+        self.tallies.add("feedback", self.name)
+        return kept
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": self.name, **self.loaded.describe(), "feedback": self.takes_feedback}
+
+
+class Hosts:
+    """All models of a service, by name; the first is the one that is meant where none is named."""
+
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        runtime: Runtime,
+        limits: Limits,
+        tallies: Tallies,
+        feedback: Path | None = None,
+    ) -> None:
+        self.limits = limits
+        self.tallies = tallies
+        self.aside = ThreadPoolExecutor(2, "aside")
+        """For what takes its time and is no work for a model: loading, searching, writing feedback."""
+        self.by_name = {
+            name: Host(name, folder, runtime, limits, tallies, _feedback_file(folder, feedback))
+            for name, folder in named(folders).items()
+        }
+        self.tell: Callable[[str], None] = lambda line: None
+
+    def __getitem__(self, name: str | None) -> Host:
+        if name is None:
+            return next(iter(self.by_name.values()))
+        if name not in self.by_name:
+            close = nearest(name, self.by_name) or f" Models: {', '.join(self.by_name)}."
+            raise Problem(404, f"there is no model '{shown(name)}'.{close}")
+        return self.by_name[name]
+
+    async def watch(self) -> None:
+        """Look at the folders again and again."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(POLL)
+            self.tallies.beat()
+            for host in self.by_name.values():
+                line = await loop.run_in_executor(self.aside, host.refresh)
+                if line is not None:
+                    self.tell(line)
+
+    def close(self) -> None:
+        for host in self.by_name.values():
+            host.batcher.close()
+        self.aside.shutdown(wait=False, cancel_futures=True)
+
+
+def named(folders: Sequence[Path]) -> dict[str, Path]:
+    """Each model's name, which is that of its folder."""
+    found: dict[str, Path] = {}
+    for folder in folders:
+        name = folder.resolve().name
+        if name in found:
+            raise ConfigError(f"{folder}: another model is called '{shown(name)}' too. Rename one of the folders.")
+        found[name] = folder
+    return found
+
+
+def check_servable(folder: Path) -> None:
+    """Refuse what is not a model folder, and models that read no text."""
+    training = read_manifest(folder).get("training", {})
+    if training.get("input") == "features":
+        raise ConfigError(f"{folder}: was trained on a matrix of features, and a service takes texts. Serve another.")
+
+
+def _feedback_file(folder: Path, elsewhere: Path | None) -> Path:
+    place = beside(folder)
+    return place if elsewhere is None else elsewhere / place.name
