@@ -4,10 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-long test-gpu report lint format clean
+.PHONY: demo serve test test-long test-gpu report lint format clean
 
 demo: $(VENV)/.core
 	$(BIN)/xmtc demo --out xmtc-demo
+
+# The service and its page on the demo's model, which is trained where there is none.
+serve: $(VENV)/.server
+	test -f xmtc-demo/model/model.json || $(BIN)/xmtc demo --out xmtc-demo
+	$(BIN)/xmtc serve xmtc-demo/model
 
 test: $(VENV)/.dev lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile
@@ -41,6 +46,10 @@ $(BIN)/python:
 
 $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e .
+	touch $@
+
+$(VENV)/.server: $(VENV)/.core
+	$(PIP) -e '.[server]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.core
