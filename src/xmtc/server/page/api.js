@@ -1,0 +1,98 @@
+// The service, one function for each thing it does. What goes wrong is a Problem in the service's own words.
+
+import { askForKey } from "./unlock.js";
+
+const KEPT = "xmtc-key";
+
+export class Problem extends Error {
+  constructor(status, detail, wait = null) {
+    super(detail);
+    this.status = status;
+    this.wait = wait; // seconds until it is worth another try, where the service said so
+  }
+
+  get passing() {
+    return this.status === 0 || this.status === 408 || this.status === 429 || this.status >= 500;
+  }
+}
+
+let key = remembered();
+let asking = null; // one form for all requests that were turned away at once
+
+function remembered() {
+  try {
+    return sessionStorage.getItem(KEPT);
+  } catch {
+    return null;
+  }
+}
+
+async function unlock(used) {
+  if (key !== used) return; // another request has asked meanwhile
+  asking ??= askForKey(used !== null).finally(() => {
+    asking = null;
+  });
+  const given = await asking;
+  if (given === null) throw new Problem(401, "This service asks for a key, and none was given.");
+  key = given;
+  try {
+    sessionStorage.setItem(KEPT, given);
+  } catch {
+    // It is kept until the page is left, then.
+  }
+}
+
+async function ask(path, body) {
+  for (;;) {
+    const used = key;
+    const headers = { Accept: "application/json" };
+    if (used !== null) headers.Authorization = `Bearer ${used}`;
+    if (body !== undefined) headers["Content-Type"] = "application/json";
+    const answer = await fetched(path, {
+      method: body === undefined ? "GET" : "POST",
+      headers,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      credentials: "omit",
+    });
+    if (answer.status !== 401) return read(answer);
+    await unlock(used);
+  }
+}
+
+async function fetched(path, options) {
+  try {
+    return await fetch(path, options);
+  } catch {
+    throw new Problem(0, "The service does not answer. Is it still running?");
+  }
+}
+
+async function read(answer) {
+  let told = null;
+  try {
+    told = await answer.json();
+  } catch {
+    // Not JSON: whatever stands between this page and the service has answered.
+  }
+  if (answer.ok && told !== null) return told;
+  const detail = told?.detail ?? told?.title ?? `The service answered with status ${answer.status}.`;
+  const wait = Number.parseInt(answer.headers.get("Retry-After") ?? "", 10);
+  throw new Problem(answer.status, String(detail), Number.isNaN(wait) ? null : wait);
+}
+
+export const served = () => ask("/v1/models");
+
+/** The ranking of one model; `many` is a number or "auto", for as many as fit. */
+export async function predict(text, model, many, most) {
+  const depth = many === "auto" ? { k: Math.min(100, most), threshold: "auto" } : { k: Math.min(Number(many), most) };
+  const answer = await ask("/v1/predict", { texts: [text], model, ...depth });
+  return answer.predictions[0].labels;
+}
+
+export const explain = (text, label, model) => ask("/v1/explain", { text, label, model });
+
+export function search(words, model, limit = 20) {
+  return ask(`/v1/labels?${new URLSearchParams({ q: words, limit: String(limit), model })}`);
+}
+
+export const keep = (text, accepted, rejected, model) => ask("/v1/feedback", { text, accepted, rejected, model });

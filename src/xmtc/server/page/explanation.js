@@ -1,0 +1,122 @@
+// What carried a label, whatever kind of evidence the model gives: words, a way down a tree, neighbours, groups, members.
+
+import { counted, make, percent, signed, words } from "./dom.js";
+import { look, shaded } from "./shading.js";
+
+const MOST_ROWS = 20;
+
+/** The whole view of an explanation, as nodes. */
+export function explained(found, text) {
+  const parts = VIEWS[found.kind]?.(found, found.text ?? text) ?? [];
+  if (!found.evidence.length && !found.constant) parts.push(faint("The model gives no evidence for this label."));
+  if (found.kind !== "path" && found.path?.length > 1) {
+    parts.push(heading("On the way down the tree that finds it most likely"), path(found.path));
+  }
+  return parts;
+}
+
+const VIEWS = {
+  tokens: (found, text) => [
+    ...(text.trim() ? shaded(text, found.evidence, found.shares) : [faint("The text is empty.")]),
+    ...strongest(found),
+  ],
+  path: (found) => [heading("On the way down the tree"), path(found.evidence)],
+  neighbours: (found) => [
+    heading("The nearest training documents"),
+    ...(found.constant ? [faint(`${found.constant.toFixed(4)} of the score is the label’s own, the rest is the vote.`)] : []),
+    make("ol", { class: "neighbours" }, ...found.evidence.map(neighbour)),
+  ],
+  groups: (found) => groups(found),
+  members: (found) => [
+    heading("The models behind it"),
+    table(["score", "", "model", "share of the answer"], found.evidence.map((member) => [
+      number(member.score.toFixed(4)),
+      bar(member.share, Math.max(...found.evidence.map((other) => other.share))),
+      words("td", member.model),
+      number(percent(member.share)),
+    ])),
+  ],
+};
+
+const heading = (text) => make("h3", {}, text);
+const faint = (text) => make("p", { class: "faint small" }, text);
+const number = (text) => make("td", { class: "number" }, text);
+
+/** A cell with a bar as long as a weight, in the colour of its side. */
+function bar(weight, peak) {
+  const drawn = make("i", { class: look(weight > 0 ? 4 : -4) });
+  drawn.style.width = `${peak ? (100 * Math.abs(weight)) / peak : 0}%`;
+  return make("td", { class: "bar" }, drawn);
+}
+
+/** Rows under a header; the columns of figures stand flush right. */
+function table(header, rows) {
+  const figures = (rows[0] ?? []).map((cell) => cell.classList.contains("number"));
+  const head = header.map((name, at) =>
+    name ? make("th", { scope: "col", class: figures[at] ? "number" : null }, name) : make("td"));
+  const body = make("tbody", {}, ...rows.map((cells) => make("tr", {}, ...cells)));
+  return make("table", {}, make("thead", {}, make("tr", {}, ...head)), body);
+}
+
+function strongest(found) {
+  const tokens = [...found.evidence].sort(
+    (left, right) => Math.abs(right.weight) - Math.abs(left.weight) || left.start - right.start,
+  );
+  if (!tokens.length && !found.constant) return [];
+  const peak = Math.abs(tokens[0]?.weight ?? 0);
+  const rows = tokens.slice(0, MOST_ROWS).map((token) => [
+    number(signed(token.weight)),
+    bar(token.weight, peak),
+    words("td", token.text),
+    make("td", { class: "number faint" }, `${token.start}–${token.end}`),
+  ]);
+  if (found.constant) {
+    const before = make("td", { class: "faint" }, "before any word is read");
+    rows.unshift([number(signed(found.constant)), make("td", { class: "bar" }), before, make("td", { class: "number" })]);
+  }
+  const more = tokens.length - MOST_ROWS;
+  return [
+    heading(found.shares ? "Where the model looks" : "The strongest words"),
+    table([found.shares ? "share" : "weight", "", "words", "characters"], rows),
+    ...(more > 0 ? [faint(`… and ${counted(more)} more`)] : []),
+  ];
+}
+
+function path(steps) {
+  return make("ol", { class: "path" }, ...steps.map((step) => {
+    const line = make("i", { class: look(4) });
+    line.style.width = `${100 * Math.min(Math.max(step.probability, 0), 1)}%`;
+    return make("li", {},
+      make("span", { class: "figure" }, step.probability.toFixed(4)),
+      make("span", { class: "bar" }, line),
+      words("span", step.labels.join(", "), { class: "below" }));
+  }));
+}
+
+function neighbour(near) {
+  const facts = make("p", { class: "facts small" },
+    make("span", { class: near.holds ? "holds" : "faint" }, near.holds ? "has the label" : "does not have it"),
+    make("span", {}, `similarity ${near.similarity.toFixed(4)}`),
+    near.holds ? make("span", {}, `${percent(near.share)} of the vote`) : null,
+    words("span", near.id, { class: "faint" }));
+  return make("li", { class: near.holds ? "held" : null }, facts,
+    words("p", near.snippet),
+    words("p", near.labels.join(" · "), { class: "faint small" }));
+}
+
+/** Aspects of the text, then related labels, under bars of one scale. */
+function groups(found) {
+  const peak = Math.max(0, ...found.evidence.map((item) => Math.abs(item.weight)));
+  const parts = [];
+  for (const [title, what] of [["Aspects of the text", "aspect"], ["Related labels", "label"]]) {
+    const items = found.evidence.filter((item) => what in item);
+    if (!items.length) continue;
+    parts.push(heading(title), table(["adds", "", what, "attention"], items.map((item) => [
+      number(signed(item.weight)),
+      bar(item.weight, peak),
+      words("td", String(item[what])),
+      number(`${(100 * item.attention).toFixed(1)} %`),
+    ])));
+  }
+  return [...parts, faint("What one adds: the score before the sigmoid, less what it is without it.")];
+}

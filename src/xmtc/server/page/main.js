@@ -1,0 +1,264 @@
+// The page: a text on one side, its labels on the other, and what is decided on them.
+
+import * as api from "./api.js";
+import * as colours from "./colours.js";
+import * as decisions from "./decisions.js";
+import { byId, counted } from "./dom.js";
+import * as keys from "./keys.js";
+import * as models from "./models.js";
+import * as ranking from "./ranking.js";
+import { complain, say, settle } from "./said.js";
+import * as search from "./search.js";
+import * as text from "./text.js";
+import * as visit from "./visit.js";
+import * as why from "./why.js";
+
+let entry = null; // the text whose labels are shown
+let asked = null; // what is being asked for now; a second press asks nothing
+let question = 0;
+let sending = false;
+
+// ---- tagging
+
+/** Tag what stands in the field. */
+function tag() {
+  const typed = text.value();
+  if (!typed.trim()) {
+    say("There is nothing to tag yet: paste a text.");
+    showText();
+    text.focus();
+    return;
+  }
+  if (text.tooLong()) {
+    complain(new Error(`The text is too long: this service takes ${counted(models.limits.characters)} characters.`));
+    return;
+  }
+  if (models.chosen().length) ask(visit.known(typed) ?? decisions.entryOf(typed));
+}
+
+async function ask(wanted) {
+  const names = models.chosen();
+  const many = names.map(models.wanted);
+  const signature = JSON.stringify([wanted.text, names, many]);
+  if (asked === signature) return;
+  asked = signature;
+  question += 1;
+  const mine = question;
+  settle();
+  const done = atWork();
+  try {
+    const labels = await Promise.all(names.map((name, at) => api.predict(wanted.text, name, many[at], models.limits.k)));
+    if (mine !== question) return;
+    wanted.results = names.map((model, at) => ({ model, labels: labels[at] }));
+    wanted.many = many[0];
+    visit.remember(wanted);
+    present(wanted, true);
+  } catch (problem) {
+    if (mine === question) complain(problem, () => ask(wanted));
+  } finally {
+    if (mine === question) asked = null;
+    done();
+  }
+}
+
+/** Shows that the service is at work once that takes a moment, and for how long. */
+let working = 0;
+function atWork() {
+  working += 1;
+  const since = Date.now();
+  const ticking = setInterval(() => {
+    const seconds = Math.round((Date.now() - since) / 1000);
+    document.body.classList.add("working");
+    byId("tag").firstChild.data = "Tagging… ";
+    if (seconds >= 3 && seconds % 5 === 3) say(`Still at work after ${seconds} s…`);
+  }, 250);
+  return () => {
+    clearInterval(ticking);
+    working -= 1;
+    if (working) return;
+    document.body.classList.remove("working");
+    byId("tag").firstChild.data = "Tag ";
+  };
+}
+
+// ---- showing
+
+function present(shown, fresh = false) {
+  const same = entry === shown;
+  const focused = document.activeElement;
+  const idle = focused === null || focused === document.body || focused.closest("#editor, #texts, .row") !== null;
+  why.close();
+  entry = shown;
+  if (!same) ranking.clear();
+  ranking.draw(entry);
+  byId("invitation").hidden = true;
+  byId("find").hidden = false;
+  byId("deciding").hidden = false;
+  refresh();
+  compareText();
+  if (fresh) {
+    const found = entry.results.map((result) => result.labels.length);
+    say(found.length > 1 ? `${found[0]} and ${found[1]} labels.` : `${found[0]} ${found[0] === 1 ? "label" : "labels"}.`);
+  }
+  if (idle) ranking.go();
+  if (fresh && !matchMedia("(min-width: 56rem)").matches) byId("answer").scrollIntoView();
+}
+
+function refresh() {
+  ranking.refresh(entry);
+  const { accepted, rejected } = decisions.decided(entry);
+  const taker = models.taker(entry.results.map((result) => result.model));
+  const parts = [`${accepted.length} accepted`, `${rejected.length} rejected`];
+  if (decisions.isKept(entry)) parts.push("kept");
+  else if (!taker) parts.push("this service takes no decisions");
+  else if (entry.results.length > 1) parts.push(`goes to ${taker}`);
+  byId("decided").textContent = parts.join(" · ");
+  byId("send").setAttribute("aria-disabled", String(!taker || !decisions.isUnsent(entry)));
+  visit.draw(entry);
+}
+
+/** Whether the field still holds the text that the labels are of. */
+function compareText() {
+  const changed = entry !== null && text.value() !== entry.text;
+  byId("stale").hidden = !changed || !text.value().trim();
+  byId("rankings").classList.toggle("old", changed);
+}
+
+function showText() {
+  if (why.isOpen()) why.close();
+}
+
+/** Bring back a text of this visit, with its labels and decisions. */
+function bring(back) {
+  question += 1; // what is still asked for would come too late
+  asked = null;
+  text.put(back.text);
+  models.choose(back.results.map((result) => result.model));
+  const many = document.querySelector(`#many input[value="${back.many}"]`);
+  if (many) many.checked = true;
+  say("");
+  present(back);
+}
+
+/** An empty page for the next text; the one before stays among those of this visit. */
+function fresh() {
+  question += 1;
+  asked = null;
+  showText();
+  entry = null;
+  ranking.clear();
+  byId("invitation").hidden = false;
+  byId("find").hidden = true;
+  byId("deciding").hidden = true;
+  say("");
+  visit.draw(null);
+  text.put("");
+  text.focus();
+}
+
+// ---- deciding
+
+function decide(row, verdict) {
+  decisions.decide(entry, row, verdict);
+  const now = decisions.verdict(entry, row.key);
+  refresh();
+  say(now ? `${now === "accepted" ? "Accepted" : "Rejected"}: ${row.name}` : `Taken back: ${row.name}`);
+}
+
+function add(label) {
+  decisions.accept(entry, label);
+  refresh();
+  say(`Accepted: ${label.name}`);
+}
+
+async function send() {
+  if (!entry || sending) return;
+  const { accepted, rejected } = decisions.decided(entry);
+  const taker = models.taker(entry.results.map((result) => result.model));
+  if (!decisions.isUnsent(entry)) {
+    say(decisions.isKept(entry) ? "Kept already: nothing was changed since." : "Nothing is decided yet: accept or reject a label first.");
+    return;
+  }
+  if (!taker) {
+    say("This service takes no decisions. Download them instead.");
+    return;
+  }
+  const kept = decisions.mark(entry);
+  sending = true;
+  settle();
+  try {
+    await api.keep(entry.text, accepted, rejected, taker);
+    kept();
+    say(`Kept: ${accepted.length} accepted, ${rejected.length} rejected`);
+  } catch (problem) {
+    complain(problem, send);
+  } finally {
+    sending = false;
+    refresh();
+  }
+}
+
+// ---- beginning
+
+function wire() {
+  colours.listen();
+  ranking.listen({
+    why: (row) => why.show(entry, row),
+    decide,
+    moved: (row) => why.follow(entry, row),
+  });
+  search.listen({
+    add,
+    leave: () => ranking.go(),
+    verdict: (key) => (entry ? decisions.verdict(entry, key) : null),
+  });
+  visit.listen(bring);
+  text.listen({ changed: compareText, isSafe: (typed) => visit.known(typed) !== null, shown: showText });
+  const current = (act) => () => ranking.currentRow() && act(ranking.currentRow());
+  keys.listen({
+    tag,
+    leave,
+    j: () => ranking.move(1),
+    k: () => ranking.move(-1),
+    h: () => ranking.across(0),
+    l: () => ranking.across(1),
+    ArrowDown: () => ranking.move(1),
+    ArrowUp: () => ranking.move(-1),
+    ArrowLeft: () => ranking.across(0),
+    ArrowRight: () => ranking.across(1),
+    a: current((row) => decide(row, "accepted")),
+    r: current((row) => decide(row, "rejected")),
+    "/": () => entry && byId("search").focus(),
+    s: send,
+    n: fresh,
+  });
+  byId("tag").addEventListener("click", tag);
+  byId("again").addEventListener("click", tag);
+  byId("new").addEventListener("click", fresh);
+  byId("send").addEventListener("click", send);
+  byId("why-close").addEventListener("click", () => leave(byId("why")));
+  byId("many").addEventListener("change", () => entry && ask(entry));
+}
+
+/** Escape: close what is open, or go from the text to its labels. */
+function leave(target) {
+  if (why.isOpen()) {
+    const back = target.closest("#why, .row") !== null;
+    why.close();
+    if (back) ranking.go();
+  } else if (target.closest("#editor") && entry) {
+    ranking.go();
+  }
+}
+
+async function begin() {
+  try {
+    models.offer(await api.served(), () => entry && ask(entry));
+    text.changed();
+  } catch (problem) {
+    complain(problem, begin);
+  }
+}
+
+wire();
+begin();

@@ -1,0 +1,76 @@
+// The models that are served, which of them are asked, and what is known of each.
+
+import { byId, counted, make, percent, plural, words } from "./dom.js";
+
+let models = [];
+export let limits = { characters: 1_000_000, k: 1000 };
+
+export const modelNamed = (name) => models.find((model) => model.name === name) ?? null;
+
+/** The names that are chosen: one, or two to compare. */
+export const chosen = () => [byId("first").value, byId("second").value].filter(Boolean);
+
+/** What the service said it has; `changed` is called when a person chooses. */
+export function offer(served, changed) {
+  models = served.models;
+  limits = { ...limits, ...served.limits };
+  const [first, second] = [byId("first"), byId("second")];
+  const options = () => models.map((model) => make("option", { value: model.name }, model.name));
+  first.replaceChildren(...options());
+  second.replaceChildren(make("option", { value: "" }, "no other"), ...options());
+  byId("only").textContent = models.length === 1 ? models[0].name : "";
+  for (const part of [first, second, ...document.querySelectorAll("#choice label")]) part.hidden = models.length < 2;
+  first.onchange = second.onchange = () => {
+    shape();
+    changed();
+  };
+  shape();
+}
+
+/** Choose from the program: a text that is brought back comes with its models, where they are still served. */
+export function choose(names) {
+  const [first, second] = [byId("first"), byId("second")];
+  if (modelNamed(names[0])) first.value = names[0];
+  second.value = modelNamed(names[1]) ? names[1] : "";
+  shape();
+}
+
+function shape() {
+  const [first, second] = [byId("first"), byId("second")];
+  if (second.value === first.value) second.value = "";
+  for (const option of second.options) option.disabled = option.value === first.value;
+  const fits = modelNamed(first.value)?.threshold ?? false;
+  byId("fitting").hidden = !fits;
+  const auto = byId("fitting").querySelector("input");
+  if (!fits && auto.checked) document.querySelector("#many input[value='10']").checked = true;
+}
+
+/** How many labels are wanted of a model: a number, or "auto" where its threshold was tuned. */
+export function wanted(name) {
+  const many = document.querySelector("#many input:checked").value;
+  return many === "auto" && !modelNamed(name)?.threshold ? "10" : many;
+}
+
+/** The model that decisions go to: the first of those asked that takes them. */
+export const taker = (names) => names.find((name) => modelNamed(name)?.feedback) ?? null;
+
+/** A line on a model that opens to say more. */
+export function about(model) {
+  const training = model.training ?? {};
+  const facts = [model.kind, plural(model.labels, "label")];
+  const rows = [["Kind", model.kind], ["Labels", counted(model.labels)]];
+  if (training.documents !== undefined) {
+    facts.push(plural(training.documents, "document"));
+    rows.push(["Trained on", plural(training.documents, "document")]);
+  }
+  if (training.seconds !== undefined) rows.push(["Training took", duration(training.seconds)]);
+  if (model.history?.length) rows.push(["Updated", plural(model.history.length, "time")]);
+  rows.push(["Scores", model.calibrated ? "probabilities" : "not calibrated"]);
+  const measured = Object.entries(model.metrics ?? {}).filter(([, value]) => typeof value === "number");
+  for (const [name, value] of measured) rows.push([name, value >= 0 && value <= 1 ? percent(value) : String(value)]);
+  if (model.version) rows.push(["Version", model.version]);
+  const list = make("dl", {}, ...rows.map(([name, value]) => make("div", {}, make("dt", {}, name), words("dd", String(value)))));
+  return make("details", { class: "about small" }, make("summary", {}, facts.join(" · ")), list);
+}
+
+const duration = (seconds) => (seconds < 120 ? `${seconds.toFixed(1)} s` : `${counted(Math.round(seconds / 60))} min`);

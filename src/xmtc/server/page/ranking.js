@@ -1,0 +1,183 @@
+// The labels of a text: one list for each model and one for those added by hand. Each row has three buttons, the label,
+// accept and reject; only those of the current row are in the order of Tab, and arrows go from row to row.
+
+import { copyButtons } from "./copying.js";
+import { others, verdict } from "./decisions.js";
+import { byId, icon, make, score, words } from "./dom.js";
+import { about, modelNamed } from "./models.js";
+
+const BUTTONS = ["label", "accept", "reject"];
+
+let columns = []; // the rows of each ranking
+let added = []; // the rows of the labels that no ranking shows
+let current = null;
+let column = 0; // where a person came from when among the added ones
+let handlers = { why: () => {}, decide: () => {}, moved: () => {} };
+
+export const listen = (given) => {
+  handlers = given;
+};
+export const currentRow = () => current;
+export const rowsOf = () => [...columns.flat(), ...added];
+
+/** Both rankings anew; the current row stays on its label where that is still there. */
+export function draw(entry) {
+  const before = current;
+  const both = entry.results.length > 1 ? common(entry) : new Map();
+  columns = entry.results.map((result, side) => ranked(entry, result, side, both));
+  byId("rankings").replaceChildren(...columns.map((rows, side) => section(entry.results[side], rows, columns.length > 1)));
+  byId("rankings").classList.toggle("two", columns.length > 1);
+  added = [];
+  drawAdded(entry);
+  const again = rowsOf().find((row) => before && row.key === before.key && row.side === before.side);
+  setCurrent(again ?? columns[0][0] ?? added[0] ?? null);
+}
+
+export function clear() {
+  columns = [];
+  added = [];
+  current = null;
+  byId("rankings").replaceChildren();
+}
+
+/** Keys in both rankings, with their places in each. */
+function common(entry) {
+  const [left, right] = entry.results.map((result) => result.labels.map((label) => label.key));
+  return new Map(left.filter((key) => right.includes(key)).map((key) => [key, [left.indexOf(key), right.indexOf(key)]]));
+}
+
+function ranked(entry, result, side, both) {
+  const calibrated = modelNamed(result.model)?.calibrated ?? false;
+  const scores = result.labels.map((label) => label.score);
+  const [low, high] = calibrated ? [0, 1] : [Math.min(0, ...scores), Math.max(...scores)];
+  return result.labels.map((label) => {
+    const places = both.get(label.key);
+    const row = rowOf(entry, label, result.model, side, {
+      figure: score(label.score, calibrated),
+      length: high > low ? (label.score - low) / (high - low) : 0,
+      note: places ? `also ${ordinal(places[1 - side] + 1)}` : null,
+    });
+    row.item.classList.toggle("both", Boolean(places));
+    return row;
+  });
+}
+
+function ordinal(place) {
+  const ending = place % 100 > 10 && place % 100 < 14 ? "th" : ({ 1: "st", 2: "nd", 3: "rd" }[place % 10] ?? "th");
+  return `${place}${ending}`;
+}
+
+/** One row and its elements; `shown` has the figure, the bar's length and a note, where there are some. */
+function rowOf(entry, label, model, side, shown = {}) {
+  const row = { key: label.key, name: label.name, model, side };
+  const bar = make("i");
+  bar.style.width = `${100 * (shown.length ?? 0)}%`;
+  row.label = make("button", { type: "button", class: "label", "aria-expanded": "false", title: label.key },
+    words("span", label.name, { class: "name" }),
+    make("span", { class: "figure" }, shown.figure ?? ""),
+    shown.figure ? make("span", { class: "bar", "aria-hidden": "true" }, bar) : null,
+    shown.note ? make("span", { class: "also" }, shown.note) : null);
+  for (const [kind, given, verb] of [["accept", "accepted", "Accept"], ["reject", "rejected", "Reject"]]) {
+    row[kind] = make("button", { type: "button", class: kind, "aria-label": `${verb} ${label.name}`, title: `${verb} (${kind[0]})` }, icon(kind));
+    row[kind].addEventListener("click", () => handlers.decide(row, given));
+  }
+  row.label.addEventListener("click", () => handlers.why(row));
+  row.item = make("li", { class: "row" }, make("div", { class: "line" }, ...BUTTONS.map((kind) => row[kind])));
+  row.item.addEventListener("focusin", (event) => {
+    if (BUTTONS.some((kind) => row[kind] === event.target)) setCurrent(row);
+  });
+  if (shown.note) {
+    for (const [event, on] of [["mouseenter", true], ["mouseleave", false], ["focusin", true], ["focusout", false]]) {
+      row.item.addEventListener(event, () => twin(row)?.item.classList.toggle("twin", on));
+    }
+  }
+  mark(entry, row);
+  tabbable(row, false);
+  return row;
+}
+
+const twin = (row) => columns[1 - row.side]?.find((other) => other.key === row.key) ?? null;
+
+function section(result, rows, named) {
+  const model = modelNamed(result.model);
+  const list = make("ol", { "aria-label": named ? `Labels by ${result.model}` : "Labels, best first" }, ...rows.map((row) => row.item));
+  return make("section", { class: "ranking", "aria-label": `By ${result.model}` },
+    named ? words("h3", result.model) : null,
+    rows.length ? list : make("p", { class: "faint" }, "No label fits this text."),
+    model && !model.calibrated && rows.length
+      ? make("p", { class: "faint small" }, "Scores, not probabilities; bars are relative to the best.") : null,
+    make("div", { class: "under" }, copyButtons(result), model ? about(model) : null));
+}
+
+/** Marks after a decision; rows are made only where a label was added. */
+export function refresh(entry) {
+  for (const row of rowsOf()) mark(entry, row);
+  drawAdded(entry);
+}
+
+function mark(entry, row) {
+  const given = verdict(entry, row.key);
+  row.item.classList.toggle("accepted", given === "accepted");
+  row.item.classList.toggle("rejected", given === "rejected");
+  row.accept.setAttribute("aria-pressed", String(given === "accepted"));
+  row.reject.setAttribute("aria-pressed", String(given === "rejected"));
+}
+
+function drawAdded(entry) {
+  const labels = others(entry);
+  if (labels.length === added.length && labels.every((label, at) => label.key === added[at].key)) return;
+  const known = new Map(added.map((row) => [row.key, row]));
+  const model = entry.results[0].model;
+  added = labels.map((label) => known.get(label.key) ?? rowOf(entry, label, model, columns.length));
+  document.querySelector("#rankings .added")?.remove();
+  if (!added.length) return;
+  byId("rankings").append(make("section", { class: "added", "aria-label": "Added" },
+    make("h3", {}, "Added"), make("ol", {}, ...added.map((row) => row.item))));
+}
+
+function tabbable(row, yes) {
+  for (const kind of BUTTONS) row[kind].tabIndex = yes ? 0 : -1;
+}
+
+function setCurrent(row) {
+  if (current && current !== row) {
+    current.item.classList.remove("current");
+    tabbable(current, false);
+  }
+  const moved = current !== row;
+  current = row;
+  if (!row) return;
+  if (row.side < columns.length) column = row.side;
+  row.item.classList.add("current");
+  tabbable(row, true);
+  if (moved) handlers.moved(row);
+}
+
+/** The focus on a row: on the label, or on the kind of button that had it. */
+export function go(row = current, kind = "label") {
+  if (!row) return;
+  setCurrent(row);
+  row[kind].focus({ preventScroll: true });
+  row.item.firstChild.scrollIntoView({ block: "nearest" });
+}
+
+export const find = (key) => rowsOf().find((row) => row.key === key) ?? null;
+
+const focusedKind = () => BUTTONS.find((kind) => current?.[kind] === document.activeElement) ?? "label";
+
+/** Up or down by one; the added labels follow on either ranking. */
+export function move(step) {
+  const inList = document.activeElement?.closest(".row") !== null;
+  if (!inList) return go();
+  const rows = [...(columns[column] ?? []), ...added];
+  const at = rows.indexOf(current) + step;
+  if (at >= 0 && at < rows.length) go(rows[at], focusedKind());
+}
+
+/** To the other ranking: to the same label, or to the same place. */
+export function across(side) {
+  if (columns.length < 2 || !current || current.side === side || !columns[side].length) return;
+  const rows = columns[side];
+  const place = columns[current.side]?.indexOf(current) ?? 0;
+  go(twin(current) ?? rows[Math.min(Math.max(place, 0), rows.length - 1)], focusedKind());
+}

@@ -1,0 +1,74 @@
+// A text whose stretches are shaded by what they weigh, by the rules of `xmtc explain --html`: where evidence overlaps
+// its weights are added, strength is relative to the strongest stretch, in five steps.
+
+import { make, signed, visible } from "./dom.js";
+
+export const STEPS = 5;
+
+/** The text cut wherever evidence begins or ends, in order, without gaps; places are code points. */
+export function stretches(tokens, size) {
+  const begins = new Map();
+  const cuts = new Set([0, size]);
+  for (const token of tokens) {
+    if (token.start >= Math.min(token.end, size)) continue;
+    const start = Math.max(token.start, 0);
+    if (!begins.has(start)) begins.set(start, []);
+    begins.get(start).push(token);
+    cuts.add(start);
+    cuts.add(Math.min(token.end, size));
+  }
+  const places = [...cuts].sort((left, right) => left - right);
+  const cut = [];
+  let open = [];
+  for (let at = 0; at + 1 < places.length; at += 1) {
+    const [start, end] = [places[at], places[at + 1]];
+    open = [...open.filter((token) => token.end > start), ...(begins.get(start) ?? [])];
+    cut.push({ start, end, parts: open, weight: open.reduce((sum, token) => sum + token.weight, 0) });
+  }
+  return cut;
+}
+
+/** From −5 for what speaks most against the label over 0, unshaded, to 5 for what speaks most for it. */
+export function levels(cut) {
+  const peak = cut.reduce((most, { weight }) => Math.max(most, Math.abs(weight)), 0);
+  return cut.map(({ weight }) => (peak ? Math.sign(weight) * Math.floor((STEPS * Math.abs(weight)) / peak + 0.5) : 0));
+}
+
+export const look = (level) => `${level > 0 ? "for" : "against"}${Math.abs(level)}`;
+
+/** The shaded text and its legend. */
+export function shaded(text, tokens, shares) {
+  const points = Array.from(text);
+  const cut = stretches(tokens, points.length);
+  const shades = levels(cut);
+  const box = make("div", { class: "shaded", lang: "", dir: "auto", tabindex: "0", role: "group", "aria-label": "The text, its words shaded" });
+  let carried = ""; // a line's end that was cut in two
+  cut.forEach(({ start, end, parts, weight }, at) => {
+    const piece = carried + points.slice(start, end).join("");
+    carried = piece.endsWith("\r") && end < points.length && points[end] === "\n" ? "\r" : "";
+    const shown = visible(piece.slice(0, piece.length - carried.length).replace(/\r\n/g, "\n"));
+    if (!parts.length) box.append(shown);
+    else box.append(make("mark", { class: shades[at] ? look(shades[at]) : null, title: tip(parts, weight) }, shown));
+  });
+  return [box, ...legend(shades, shares)];
+}
+
+/** The weight, and where several pieces of evidence overlap, what it is made of. */
+function tip(parts, weight) {
+  if (parts.length === 1) return signed(weight);
+  const ordered = [...parts].sort((left, right) => left.end - left.start - (right.end - right.start));
+  return `${signed(weight)} = ${ordered.map((part) => `${visible(part.text)} ${signed(part.weight)}`).join(", ")}`;
+}
+
+function legend(shades, shares) {
+  const sides = [];
+  if (shades.some((level) => level > 0)) sides.push([1, shares ? "attention" : "speaks for the label"]);
+  if (shades.some((level) => level < 0)) sides.push([-1, "speaks against it"]);
+  if (!sides.length) return [];
+  const [weak, strong] = shares ? ["little", "much"] : ["weak", "strong"];
+  const told = sides.map(([sign, meaning]) => {
+    const ramp = Array.from({ length: STEPS }, (_, step) => make("mark", { class: look(sign * (step + 1)) }));
+    return make("span", {}, `${meaning}: ${weak} `, make("b", { "aria-hidden": "true" }, ...ramp), ` ${strong}`);
+  });
+  return [make("p", { class: "legend faint small" }, ...told)];
+}

@@ -1,0 +1,126 @@
+// The field for the text: counting, dropping, opening a file, pasting from anywhere.
+
+import { byId, characters, counted } from "./dom.js";
+import { limits } from "./models.js";
+import { complain, say, settle } from "./said.js";
+
+const field = byId("text");
+let handlers = { changed: () => {}, isSafe: () => true, shown: () => {} };
+
+export const value = () => field.value;
+export const focus = () => field.focus();
+
+/** Whether the text is longer than the service takes. */
+export const tooLong = () => characters(field.value) > limits.characters;
+
+export function listen(given) {
+  handlers = given;
+  field.addEventListener("input", changed);
+  byId("choose").addEventListener("click", () => byId("file").click());
+  byId("file").addEventListener("change", (event) => {
+    if (event.target.files.length) take(event.target.files);
+    event.target.value = "";
+  });
+  document.addEventListener("paste", pasted);
+  dropping();
+  changed();
+}
+
+/** Put a text into the field. What would be lost by it, because it was never tagged, can be brought back. */
+export function put(text, quietly = false) {
+  const before = field.value;
+  const lost = before.trim() && before !== text && !handlers.isSafe(before);
+  field.value = text;
+  field.setSelectionRange(0, 0);
+  field.scrollTop = 0;
+  handlers.shown();
+  changed();
+  if (lost && !quietly) say("Another text stands here now.", "Bring back what was there", () => put(before, true));
+}
+
+export function changed() {
+  const size = characters(field.value);
+  const over = size - limits.characters;
+  const count = byId("count");
+  count.classList.toggle("wrong", over > 0);
+  if (over > 0) count.textContent = `${counted(size)} of ${counted(limits.characters)} characters: ${counted(over)} too many`;
+  else if (size > limits.characters / 2) count.textContent = `${counted(size)} of ${counted(limits.characters)} characters`;
+  else count.textContent = size ? `${counted(size)} characters` : `up to ${counted(limits.characters)} characters`;
+  handlers.changed();
+}
+
+/** Pasting where nothing is typed means: this is the next text. */
+function pasted(event) {
+  const target = event.target instanceof Element ? event.target : null;
+  if (target?.closest("input, textarea, select, dialog")) return;
+  const files = event.clipboardData?.files;
+  const text = event.clipboardData?.getData("text/plain") ?? "";
+  if (!text && !files?.length) return;
+  event.preventDefault();
+  if (text) put(text);
+  else take(files);
+  focus();
+}
+
+function dropping() {
+  const holds = (event) => [...(event.dataTransfer?.types ?? [])].some((type) => type === "Files" || type === "text/plain");
+  let inside = 0;
+  const over = (on) => {
+    inside = on ? inside : 0;
+    document.body.classList.toggle("dropping", on);
+  };
+  document.addEventListener("dragenter", (event) => {
+    if (!holds(event)) return;
+    inside += 1;
+    over(true);
+  });
+  document.addEventListener("dragleave", () => {
+    inside -= 1;
+    if (inside <= 0) over(false);
+  });
+  document.addEventListener("dragover", (event) => holds(event) && event.preventDefault());
+  document.addEventListener("drop", (event) => {
+    over(false);
+    if (!holds(event)) return;
+    event.preventDefault();
+    if (event.dataTransfer.files.length) take(event.dataTransfer.files);
+    else put(event.dataTransfer.getData("text/plain"));
+    focus();
+  });
+}
+
+/** The text of the first file. */
+async function take(files) {
+  const [file] = files;
+  settle();
+  if (file.size > 4 * limits.characters) {
+    complain(new Error(`${file.name} has ${counted(file.size)} bytes; a text may have ${counted(limits.characters)} characters.`));
+    return;
+  }
+  let text;
+  try {
+    text = decoded(await file.arrayBuffer());
+  } catch {
+    complain(new Error(`${file.name} cannot be read.`));
+    return;
+  }
+  if (text.includes("\0")) {
+    complain(new Error(`${file.name} is not a text file.`));
+    return;
+  }
+  put(text);
+  if (files.length > 1) say(`${file.name} was opened, the first of ${files.length}: one text at a time.`);
+  focus();
+}
+
+/** UTF-8, or what a byte order mark says, or else the old encoding of Western Europe. */
+function decoded(bytes) {
+  const [first, second] = new Uint8Array(bytes.slice(0, 2));
+  if (first === 0xff && second === 0xfe) return new TextDecoder("utf-16le").decode(bytes);
+  if (first === 0xfe && second === 0xff) return new TextDecoder("utf-16be").decode(bytes);
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch {
+    return new TextDecoder("windows-1252").decode(bytes);
+  }
+}
