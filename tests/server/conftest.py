@@ -1,0 +1,100 @@
+"""A service in this process, on small models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.conftest import planted_split
+from xmtc.models.base import Model
+from xmtc.models.knn import Knn
+from xmtc.models.parabel import Parabel
+from xmtc.models.popularity import Popularity
+from xmtc.runtime import Runtime
+from xmtc.server.app import create_app
+from xmtc.server.doors import Doors
+from xmtc.server.hosting import Hosts
+from xmtc.server.limits import Limits
+from xmtc.server.tallies import Tallies
+
+
+@dataclass
+class Served:
+    """A service and what it was made of."""
+
+    client: TestClient
+    hosts: Hosts
+    texts: list[str]
+    lines: list[str] = field(default_factory=list)
+    """What it told the operator."""
+
+    def post(self, path: str, content: Any, **more: Any) -> Any:
+        return self.client.post(path, json=content, **more)
+
+    def predict(self, *texts: str, **more: Any) -> list[list[dict[str, Any]]]:
+        answer = self.post("/v1/predict", {"texts": list(texts), **more})
+        assert answer.status_code == 200, answer.text
+        return [row["labels"] for row in answer.json()["predictions"]]
+
+    def refused(self, path: str, content: Any, status: int = 422) -> str:
+        """The line with which a body is refused."""
+        answer = self.post(path, content)
+        assert answer.status_code == status, answer.text
+        return problem(answer)
+
+
+def problem(answer: Any) -> str:
+    """The line of a refusal, which has to have the form of one."""
+    assert answer.headers["content-type"] == "application/problem+json"
+    content = answer.json()
+    assert set(content) == {"type", "title", "status", "detail"}
+    assert content["status"] == answer.status_code
+    assert "\n" not in content["detail"]
+    return str(content["detail"])
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of small models: 'tree', 'near' and 'often'."""
+    folder = tmp_path_factory.mktemp("models")
+    train = planted_split(800, 200, labels=60, seed=7)[0]
+    models: dict[str, Model] = {"tree": Parabel(trees=1), "near": Knn(neighbours=10), "often": Popularity()}
+    for name, model in models.items():
+        model.fit(train).save(folder / name)
+    return {name: folder / name for name in models}
+
+
+Serve = Callable[..., Served]
+
+
+@pytest.fixture
+def serve(trained: dict[str, Path]) -> Iterator[Serve]:
+    """Serve some of the models, or others from folders; other words are limits, a key, or host names."""
+    texts = planted_split(800, 200, labels=60, seed=7)[1].text().to_pylist()
+    with ExitStack() as stack:
+
+        def start(
+            *names: str | Path,
+            key: str | None = None,
+            hosts: list[str] | None = None,
+            feedback: Path | None = None,
+            raises: bool = True,
+            **limits: Any,
+        ) -> Served:
+            folders = [trained[name] if isinstance(name, str) else name for name in names or ("tree",)]
+            bounds = Limits(**limits)
+            tallies = Tallies([folder.name for folder in folders])
+            made = Hosts(folders, Runtime(threads=1), bounds, tallies, feedback)
+            app = Doors(create_app(made), bounds, tallies, key=key, hosts=hosts)
+            client = stack.enter_context(TestClient(app, raise_server_exceptions=raises))
+            served = Served(client, made, texts)
+            made.tell = served.lines.append
+            return served
+
+        yield start

@@ -1,0 +1,242 @@
+"""What the service answers is what the model answers, and what people search and decide is kept."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import planted_split
+from tests.server.conftest import Serve, problem
+from xmtc import load, measures, workflows
+from xmtc.models.parabel import Parabel
+from xmtc.server import hosting
+
+Labels = list[list[dict[str, Any]]]
+
+
+def right(folder: Path, texts: list[str], *arguments: Any, **how: Any) -> Labels:
+    return [row["labels"] for row in load(folder).predict(texts, *arguments, **how).rows()]
+
+
+def test_labels_are_those_of_the_model(serve: Serve, trained: dict[str, Path]) -> None:
+    served = serve()
+    texts = served.texts[:20]
+    assert served.predict(*texts) == right(trained["tree"], texts)
+    assert served.predict(*texts, k=2) == right(trained["tree"], texts, 2)
+    assert served.predict(*texts, k=3.0) == right(trained["tree"], texts, 3)
+    assert served.predict(*texts, threshold=0.3) == right(trained["tree"], texts, threshold=0.3)
+    assert served.predict(*texts, threshold=0.3, k=1) == right(trained["tree"], texts, 1, threshold=0.3)
+    assert served.predict() == []
+
+
+def test_an_empty_text_and_any_script_are_answered(serve: Serve, trained: dict[str, Path]) -> None:
+    texts = ["", " \n", "тест 测试 🙂", "a\u0000b", "e\u0301"]
+    assert serve().predict(*texts) == right(trained["tree"], texts)
+
+
+def test_some_labels_only_or_never(serve: Serve, trained: dict[str, Path]) -> None:
+    served = serve()
+    text = served.texts[0]
+    keys = [label["key"] for label in served.predict(text)[0]]
+    assert [label["key"] for label in served.predict(text, allow=keys[1:3])[0]] == keys[1:3]
+    assert keys[0] not in [label["key"] for label in served.predict(text, deny=[keys[0]])[0]]
+    assert served.predict(text, deny=[keys[0]]) == right(trained["tree"], [text], deny=[keys[0]])
+    for key in load(trained["tree"]).labels.keys[: 2 * hosting.CHOICES]:  # more choices than are remembered
+        assert [label["key"] for label in served.predict(text, allow=[key], k=1)[0]] in ([key], [])
+
+
+def test_requests_at_the_same_time_each_get_their_own(serve: Serve, trained: dict[str, Path]) -> None:
+    served = serve(window=0.02)
+    texts = served.texts[:60]
+    expected = {k: right(trained["tree"], texts, k) for k in (1, 3)}
+
+    def ask(i: int) -> tuple[int, int, Labels]:
+        k = 1 + 2 * (i % 2)
+        return i, k, served.predict(texts[i], texts[-i], k=k)
+
+    with ThreadPoolExecutor(16) as pool:
+        for i, k, found in pool.map(ask, range(1, 60)):
+            assert found == [expected[k][i], expected[k][-i]]
+    counted = served.client.get("/metrics").text
+    batches = next(line for line in counted.splitlines() if line.startswith("xmtc_batches_total"))
+    assert float(batches.rsplit(" ", 1)[1]) < 59, "nothing was tagged together"
+
+
+def test_a_model_is_named_or_the_first_is_meant(serve: Serve, trained: dict[str, Path]) -> None:
+    served = serve("near", "tree")
+    text = served.texts[1]
+    assert served.predict(text) == served.predict(text, model="near") == right(trained["near"], [text])
+    assert served.predict(text, model="tree") == right(trained["tree"], [text])
+    words = served.refused("/v1/predict", {"texts": ["a"], "model": "tre"}, 404)
+    assert words == "there is no model 'tre'. Did you mean 'tree'?"
+
+
+@pytest.mark.parametrize(("name", "kind"), [("tree", "tokens"), ("near", "neighbours")])
+def test_why(serve: Serve, trained: dict[str, Path], name: str, kind: str) -> None:
+    served = serve(name)
+    text = served.texts[2]
+    label = served.predict(text, k=1)[0][0]
+    for meant in (label["key"], label["name"]):
+        answer = served.post("/v1/explain", {"text": text, "label": meant}).json()
+        assert answer["model"] == name
+        assert answer["label"]["key"] == label["key"]
+        assert answer["label"]["score"] == pytest.approx(label["score"])
+        assert answer["explanation"]["kind"] == kind
+        assert answer["explanation"]["evidence"]
+    direct = load(trained[name]).explain(text, label["key"]).to_json()
+    assert answer["explanation"]["evidence"][0].keys() == direct["evidence"][0].keys()
+
+
+def test_what_cannot_explain_says_so_as_the_command_line_does(serve: Serve) -> None:
+    words = serve("often").refused("/v1/explain", {"text": "a", "label": "l"})
+    assert "is not among the model's 60 labels" in words
+    served = serve("often")
+    key = served.predict("a", k=1)[0][0]["key"]
+    words = served.refused("/v1/explain", {"text": "a", "label": key})
+    assert words == "popularity cannot explain its answers. Models that can are marked 'explain' in: xmtc models"
+
+
+def test_what_is_served_is_told(serve: Serve, trained: dict[str, Path]) -> None:
+    told = serve("tree", "often", texts=7).client.get("/v1/models").json()
+    assert [model["name"] for model in told["models"]] == ["tree", "often"]
+    tree = told["models"][0]
+    assert tree["kind"] == "parabel"
+    assert tree["labels"] == 60
+    assert tree["settings"]["trees"] == 1
+    assert tree["training"]["documents"] == 800
+    assert "explain" in tree["can"]
+    assert not tree["calibrated"]
+    assert not tree["threshold"]
+    assert tree["metrics"] is None
+    assert tree["feedback"]
+    assert told["limits"]["texts"] == 7
+
+
+def test_measures_that_were_kept_are_told_while_the_model_is_the_same(
+    serve: Serve, trained: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "measured"
+    shutil.copytree(trained["tree"], folder)
+    test = planted_split(800, 200, labels=60, seed=7)[1]
+    result = workflows.evaluate(load(folder), test)
+    measures.keep(folder, Path("some/test.jsonl"), result)
+    told = serve(folder).client.get("/v1/models").json()["models"][0]["metrics"]
+    assert told["P@1"] == pytest.approx(result.metrics["P@1"])
+    assert told["measured"]["file"] == "test.jsonl"
+    assert told["measured"]["documents"] == 200
+    load(folder).calibrate(test).save(folder)
+    assert serve(folder).client.get("/v1/models").json()["models"][0]["metrics"] is None
+    measures.beside(folder).write_text("{")
+    assert measures.kept(folder) is None
+
+
+def test_calibrated_scores_and_tuned_sets(serve: Serve, trained: dict[str, Path], tmp_path: Path) -> None:
+    test = planted_split(800, 200, labels=60, seed=7)[1]
+    load(trained["tree"]).calibrate(test).save(tmp_path / "sure")
+    served = serve(tmp_path / "sure")
+    told = served.client.get("/v1/models").json()["models"][0]
+    assert told["calibrated"]
+    assert told["threshold"]
+    texts = served.texts[:30]
+    assert served.predict(*texts, threshold="auto") == right(tmp_path / "sure", texts, threshold="auto")
+    words = served.refused("/v1/predict", {"texts": ["a"], "threshold": 2})
+    assert words == "'threshold' must be from 0 to 1, as scores are probabilities. Got 2.0."
+    words = serve().refused("/v1/predict", {"texts": ["a"], "threshold": "auto"})
+    assert words == "no threshold was tuned for this model. Do so with: xmtc calibrate DIR VALID"
+
+
+def test_labels_are_found_by_their_names(serve: Serve, trained: dict[str, Path]) -> None:
+    served = serve()
+    labels = load(trained["tree"]).labels
+    name = labels.names[17]
+    found = served.client.get("/v1/labels", params={"q": name[:4].upper()}).json()
+    assert found["model"] == "tree"
+    assert name in [label["name"] for label in found["labels"]]
+    assert all(name[:4].lower() in label["name"].lower() for label in found["labels"])
+    few = served.client.get("/v1/labels", params={"limit": 3}).json()
+    counts = [label["documents"] for label in few["labels"]]
+    assert len(counts) == 3
+    assert counts == sorted(load(trained["tree"]).label_counts.tolist(), reverse=True)[:3]
+    assert few["more"]
+    assert served.client.get("/v1/labels", params={"q": "nothing is called so"}).json()["labels"] == []
+
+
+def test_feedback_is_kept_beside_the_model(serve: Serve, tmp_path: Path) -> None:
+    from xmtc.feedback import Feedback
+
+    served = serve("tree", "near", feedback=tmp_path)
+    keys = [label["key"] for label in served.predict(served.texts[0], k=3)[0]]
+    first = {"text": served.texts[0], "accepted": keys[:2], "rejected": keys[2:]}
+    answer = served.post("/v1/feedback", first)
+    assert answer.status_code == 201
+    second = served.post("/v1/feedback", {"text": "тест", "rejected": [keys[0]]})
+    assert second.json()["id"] > answer.json()["id"]
+    records = list(Feedback(tmp_path / "tree.feedback.sqlite").records())
+    assert [(found.text, list(found.accepted), list(found.rejected)) for found in records] == [
+        (first["text"], keys[:2], keys[2:]),
+        ("тест", [], [keys[0]]),
+    ]
+    assert records[0].version == served.client.get("/v1/models").json()["models"][0]["version"]
+    assert not (tmp_path / "near.feedback.sqlite").exists()
+
+
+def test_feedback_that_cannot_be_meant_is_refused(serve: Serve, tmp_path: Path) -> None:
+    served = serve(feedback=tmp_path)
+    key = served.predict("a", k=1)[0] or [{"key": served.hosts[None].loaded.model.labels.keys[0]}]
+    known = key[0]["key"]
+    words = served.refused("/v1/feedback", {"text": "a", "accepted": [known], "rejected": [known]})
+    assert words == f"label '{known}' is both accepted and rejected. Decide on one."
+    words = served.refused("/v1/feedback", {"text": "a", "accepted": [known, "no such"]})
+    assert words.startswith("'no such' of 'accepted' is not among the model's 60 labels.")
+    assert not list(tmp_path.iterdir()), "something was kept"
+
+
+def test_a_model_that_is_saved_anew_takes_over(
+    serve: Serve, trained: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosting, "POLL", 0.02)
+    folder = tmp_path / "changing"
+    shutil.copytree(trained["tree"], folder)
+    served = serve(folder)
+    text = served.texts[0]
+    before = served.client.get("/v1/models").json()["models"][0]["version"]
+
+    def wait_for(done: Any) -> None:
+        until = time.monotonic() + 20
+        while not done():
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
+    Parabel(trees=1).fit(["ham and bread", "oil with vinegar"] * 10, [["x"], ["y"]] * 10).save(folder)
+    wait_for(lambda: served.client.get("/v1/models").json()["models"][0]["version"] != before)
+    assert {label["key"] for label in served.predict("ham and bread")[0]} <= {"x", "y"}
+    wait_for(lambda: served.lines == ["changing: a new model answers from now on (2 labels)"])
+    (folder / "model.json").write_text("{}")
+    wait_for(lambda: len(served.lines) == 2)
+    assert served.lines[1].startswith("changing: the model of before stays, as the new one cannot be used.")
+    assert {label["key"] for label in served.predict("ham and bread")[0]} <= {"x", "y"}
+    shutil.rmtree(folder)
+    time.sleep(0.1)
+    assert served.predict("ham and bread")
+    load(trained["tree"]).save(folder)
+    wait_for(lambda: len(served.lines) == 3)
+    assert served.predict(text) == right(trained["tree"], [text])
+
+
+def test_health_and_counters(serve: Serve) -> None:
+    served = serve()
+    assert served.client.get("/healthz").json() == {"status": "ok"}
+    assert served.client.get("/readyz").json() == {"status": "ready"}
+    served.predict("a", "b")
+    assert problem(served.client.get("/nowhere")) == "there is nothing at '/nowhere'. What there is: /openapi.json"
+    lines = served.client.get("/metrics").text.splitlines()
+    assert 'xmtc_texts_total{model="tree"} 2' in lines
+    assert 'xmtc_requests_total{route="/v1/predict",status="200"} 1' in lines
+    assert 'xmtc_requests_total{route="other",status="404"} 1' in lines
+    assert 'xmtc_request_seconds_count{route="/v1/predict"} 1' in lines
+    assert 'xmtc_request_seconds_bucket{route="/v1/predict",le="+Inf"} 1' in lines

@@ -1,0 +1,236 @@
+"""What a service refuses, and in which words."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import Serve, problem
+from xmtc.errors import ConfigError
+from xmtc.models.parabel import Parabel
+from xmtc.server.hosting import check_servable, named
+from xmtc.server.limits import Limits
+
+BAD = [
+    ({"text": ["a"]}, "there is no field 'text'. Did you mean 'texts'?"),
+    ({}, "'texts' is missing. Fields: texts, k, threshold, model, allow, deny."),
+    ({"texts": "a"}, "'texts' must be a list of strings. Got 'a'."),
+    ({"texts": ["a", 5]}, "'texts[1]' must be a string. Got 5."),
+    ({"texts": ["a", None]}, "'texts[1]' must be a string. Got null."),
+    ({"texts": ["a"], "k": 0}, "'k' must be an integer ≥ 1. Got 0."),
+    ({"texts": ["a"], "k": 1.5}, "'k' must be an integer ≥ 1. Got 1.5."),
+    ({"texts": ["a"], "k": True}, "'k' must be an integer ≥ 1. Got True."),
+    ({"texts": ["a"], "k": "5"}, "'k' must be an integer ≥ 1. Got '5'."),
+    ({"texts": ["a"], "k": 11}, "'k' must be at most 10 here. Got 11."),
+    ({"texts": ["a"], "threshold": "high"}, "'threshold' must be a number or auto. Got 'high'."),
+    ({"texts": ["a"], "threshold": True}, "'threshold' must be a number or auto. Got True."),
+    ({"texts": ["a"], "threshold": 1e39}, "'threshold' must be a number or auto. Got 1e+39."),
+    ({"texts": ["a"] * 5}, "5 texts; at most 4 go together. Send fewer at once."),
+    ({"texts": ["a" * 101]}, "a text of 'texts' has 101 characters; at most 100 are taken. Cut it."),
+    ({"texts": ["a"], "model": 3}, "'model' must be a string. Got 3."),
+    ({"texts": ["a"], "allow": "x"}, "'allow' must be a list of strings. Got 'x'."),
+    (
+        {"texts": ["a"], "allow": []},
+        "'allow' and 'deny' leave none of the model's 60 labels. Allow more, or deny fewer.",
+    ),
+    (["a"], "the body must be a JSON object. Got a list."),
+    ("a", "the body must be a JSON object. Got 'a'."),
+    (None, "the body must be a JSON object. Got null."),
+]
+
+
+@pytest.mark.parametrize(("content", "words"), BAD, ids=[words[:40] for _, words in BAD])
+def test_a_body_that_is_wrong_gets_one_line(serve: Serve, content: Any, words: str) -> None:
+    served = serve(texts=4, characters=100, k=10)
+    answer = served.client.post(
+        "/v1/predict", content=json.dumps(content), headers={"content-type": "application/json"}
+    )
+    assert answer.status_code == 422
+    assert problem(answer) == words
+    assert served.predict(served.texts[0][:100])
+
+
+def test_a_label_that_is_not_there_is_named(serve: Serve) -> None:
+    words = serve().refused("/v1/predict", {"texts": ["a"], "allow": ["no such label"]})
+    assert words.startswith("label of 'allow' 'no such label' is not among the model's 60 labels.")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b'{"texts": ["a"]',
+        b'{"texts": [NaN]}x',
+        b"\xff\xfe",
+        b'{"texts": ["\xff"]}',
+        b'{"texts": ["\\ud800"]}',
+    ],
+)
+def test_what_is_not_json_is_a_bad_request(serve: Serve, body: bytes) -> None:
+    answer = serve().client.post("/v1/predict", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert problem(answer).startswith("the body is not JSON: ")
+
+
+@pytest.mark.parametrize("depth", [1_000, 200_000])
+def test_nesting_without_end_is_refused(serve: Serve, depth: int) -> None:
+    body = b'{"texts": ' + b"[" * depth + b"]" * depth + b"}"
+    answer = serve().client.post("/v1/predict", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code in (400, 422)
+    assert len(problem(answer)) < 300
+
+
+def test_other_kinds_of_content_are_refused(serve: Serve) -> None:
+    client = serve().client
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "", "application/jsonx"):
+        answer = client.post("/v1/predict", content=b'{"texts": ["a"]}', headers={"content-type": kind})
+        assert answer.status_code == 415
+        assert problem(answer).startswith("the body must be JSON.")
+    kind = "Application/JSON; charset=utf-8"
+    assert client.post("/v1/predict", content=b'{"texts": []}', headers={"content-type": kind}).status_code == 200
+
+
+def test_a_body_has_a_size_whether_it_says_so_or_not(serve: Serve) -> None:
+    client = serve(body=1000).client
+    large = json.dumps({"texts": ["a" * 1000]}).encode()
+    kind = {"content-type": "application/json"}
+    assert client.post("/v1/predict", content=large, headers=kind).status_code == 413
+    answer = client.post("/v1/predict", content=iter([large[:500], large[500:]]), headers=kind)
+    assert answer.status_code == 413
+    assert problem(answer) == "the body has more than 1,000 bytes. Send fewer texts at once."
+
+
+@pytest.mark.parametrize(
+    ("query", "start"),
+    [("limit=x", "'limit' cannot be 'x'"), ("limit=0", "'limit' cannot be '0'"), ("q=" + "a" * 201, "'q' cannot be")],
+)
+def test_a_query_that_is_wrong_gets_one_line(serve: Serve, query: str, start: str) -> None:
+    answer = serve().client.get(f"/v1/labels?{query}")
+    assert answer.status_code == 422
+    assert problem(answer).startswith(start)
+
+
+def test_paths_and_methods_that_are_not_there(serve: Serve) -> None:
+    client = serve().client
+    for path in (
+        "/v1/nothing",
+        "/page/../app.py",
+        "/page/..%2Fapp.py",
+        "/page/%2Fetc%2Fpasswd",
+        "/page/",
+        "/page/x.py",
+    ):
+        answer = client.get(path)
+        assert answer.status_code == 404, path
+        problem(answer)
+    answer = client.put("/v1/predict")
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "POST"
+    assert problem(answer).startswith("'/v1/predict' does not take PUT.")
+
+
+def test_a_key_opens_what_it_guards_and_nothing_else_does(serve: Serve) -> None:
+    client = serve(key="correct-horse").client
+    guarded = [("POST", "/v1/predict"), ("POST", "/v1/feedback"), ("GET", "/v1/models"), ("GET", "/metrics")]
+    for method, path in guarded:
+        for given in (None, "Bearer wrong", "correct-horse", "Basic correct-horse", "Bearer "):
+            answer = client.request(method, path, headers={} if given is None else {"authorization": given})
+            assert answer.status_code == 401, (path, given)
+            assert answer.headers["www-authenticate"] == "Bearer"
+            assert "Authorization: Bearer KEY" in problem(answer)
+    assert client.get("/v1/models", headers={"authorization": "Bearer correct-horse"}).status_code == 200
+    assert client.get("/metrics", headers={"authorization": "bearer correct-horse"}).status_code == 200
+    for path in ("/", "/healthz", "/readyz", "/openapi.json"):
+        assert client.get(path).status_code == 200
+
+
+def test_other_host_names_are_refused_where_they_are_told_apart(serve: Serve) -> None:
+    client = serve(hosts=["localhost", "127.0.0.1", "::1"]).client
+    for good in ("localhost", "localhost:8000", "LOCALHOST", "127.0.0.1:80", "[::1]:8000", "[::1]"):
+        assert client.get("/healthz", headers={"host": good}).status_code == 200, good
+    for bad in ("evil.example", "evil.example:8000", "localhost.evil.example", ""):
+        answer = client.get("/healthz", headers={"host": bad})
+        assert answer.status_code == 421, bad
+        problem(answer)
+
+
+def test_nothing_invites_other_sites(serve: Serve) -> None:
+    client = serve().client
+    for answer in (
+        client.get("/healthz", headers={"origin": "http://evil.example"}),
+        client.options(
+            "/v1/predict", headers={"origin": "http://evil.example", "access-control-request-method": "POST"}
+        ),
+    ):
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+    page = client.get("/")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert page.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_slow_model_is_given_up_and_goes_on(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    import time
+
+    served = serve(seconds=0.5)
+    loaded = served.hosts[None].loaded
+    quick = loaded.tag
+
+    def slow(*given: Any) -> Any:
+        time.sleep(1.0)
+        return quick(*given)
+
+    monkeypatch.setattr(loaded, "tag", slow)
+    words = served.refused("/v1/predict", {"texts": ["a"]}, 503)
+    assert words == "there was no answer within 0.5 s. Send fewer texts at once."
+    monkeypatch.setattr(loaded, "tag", quick)
+    time.sleep(0.7)
+    assert served.predict(served.texts[0])
+
+
+def test_a_failure_of_ours_is_a_500_that_says_so(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = serve(raises=False)
+
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(served.hosts[None].loaded, "tag", broken)
+    words = served.refused("/v1/predict", {"texts": ["a"]}, 500)
+    assert words == "the service failed, and said why on its standard error. Please report it."
+
+
+def test_openapi_has_an_example_for_every_body(serve: Serve) -> None:
+    told = serve(texts=9).client.get("/openapi.json").json()
+    posts = {path: way["post"] for path, way in told["paths"].items() if "post" in way}
+    assert set(posts) == {"/v1/predict", "/v1/explain", "/v1/feedback"}
+    for path, way in posts.items():
+        content = way["requestBody"]["content"]["application/json"]
+        assert set(content["example"]) <= set(content["schema"]["properties"]), path
+        good = "201" if path == "/v1/feedback" else "200"
+        assert way["responses"][good]["content"]["application/json"]["example"], path
+        assert "application/problem+json" in way["responses"]["422"]["content"], path
+    texts = posts["/v1/predict"]["requestBody"]["content"]["application/json"]["schema"]["properties"]["texts"]
+    assert texts["maxItems"] == 9
+    assert not re.search(r"https?://", json.dumps(told)), "OpenAPI points elsewhere"
+
+
+def test_folders_that_cannot_be_served_are_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="another model is called 'm' too"):
+        named([tmp_path / "a" / "m", tmp_path / "b" / "m"])
+    import numpy as np
+
+    Parabel(trees=1).fit(np.eye(8), [[str(i % 2)] for i in range(8)]).save(tmp_path / "numbers")
+    with pytest.raises(ConfigError, match="was trained on a matrix of features, and a service takes texts"):
+        check_servable(tmp_path / "numbers")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"texts": 0}, {"body": -1}, {"seconds": 0}, {"seconds": float("nan")}, {"window": 1}]
+)
+def test_limits_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        Limits(**wrong)
