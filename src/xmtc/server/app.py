@@ -34,15 +34,13 @@ from xmtc.server.asked import (
     read_body,
 )
 from xmtc.server.batching import How
-from xmtc.server.hosting import Hosts
+from xmtc.server.hosting import MOST_SEARCHED, Hosts
 from xmtc.server.problems import MEDIA_TYPE, Problem, add_handlers
 
 Result = TypeVar("Result")
 KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 MOST_FOUND = 100
 """Labels that one search returns."""
-MOST_SEARCHED = 200
-"""Characters of a search."""
 WORDS = {
     400: "The body is not JSON.",
     401: "The key is missing or wrong.",

@@ -14,6 +14,7 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xmtc import config, measures
@@ -33,6 +34,8 @@ from xmtc.store import read_manifest
 
 POLL = 1.0
 """Seconds between two looks at the folders."""
+MOST_SEARCHED = 200
+"""Characters of a search."""
 CHOICES = 16
 """Different sets of allowed labels that are remembered."""
 
@@ -56,7 +59,7 @@ class LoadedModel:
 
     def explain(self, text: str, label: str) -> tuple[dict[str, Any], Explanation]:
         """The label that is meant, and why the text gets the score that it gets for it."""
-        number = self.model.labels.find(label)
+        number = self._meant(label)
         found = self.model.explain(text, number)
         return {**self.named(number), "score": found.score}, found
 
@@ -67,11 +70,13 @@ class LoadedModel:
     def _searched(self) -> LabelSearch:
         return LabelSearch(self.model.labels, self.model.label_counts)
 
+    def _index(self) -> LabelSearch:
+        with self._lock:  # it is built once, by whoever asks first
+            return self._searched
+
     def search(self, words: str, limit: int) -> tuple[list[dict[str, Any]], bool]:
         """Labels that these words may mean, and whether there are more."""
-        with self._lock:
-            index = self._searched
-        found, more = index.find(words, limit)
+        found, more = self._index().find(words, limit)
         counts = self.model.label_counts
         rows = [
             {
@@ -87,10 +92,28 @@ class LoadedModel:
         """Refuse keys that are not labels of the model."""
         numbers = self.model.labels.ids(keys)
         if (numbers < 0).any():
-            unknown = keys[int(np.argmin(numbers))]
-            close = nearest(unknown, self.model.labels.keys) or " Labels are meant by their keys."
-            count = len(self.model.labels)
-            raise DataError(f"'{shown(unknown)}' of '{what}' is not among the model's {count:,} labels.{close}")
+            raise self._unknown(keys[int(np.argmin(numbers))], f"label of '{what}'", " Labels are meant by their keys.")
+
+    def _meant(self, label: str) -> int:
+        """The number of a label by its key or name, case ignored last."""
+        for column in ("key", "name"):
+            exact = pc.index(self.model.labels.table[column], label).as_py()
+            if exact >= 0:
+                return int(exact)
+        for found in self._index().find(label[:MOST_SEARCHED], 1)[0]:
+            names = self.model.labels.key(found.label), self.model.labels.name(found.label), found.alternative or ""
+            if label.casefold() in [name.casefold() for name in names]:
+                return found.label
+        raise self._unknown(label, "label", " Check its spelling.")
+
+    def _unknown(self, label: str, what: str, otherwise: str) -> DataError:
+        """The words for a label that the model does not have.
+
+        What is near is found by the search and not by comparing with every name, which others would have to wait for.
+        """
+        found = self._index().find(label[:MOST_SEARCHED], 1)[0]
+        close = f" Did you mean '{shown(self.model.labels.name(found[0].label))}'?" if found else otherwise
+        return DataError(f"{what} '{shown(label)}' is not among the model's {len(self.model.labels):,} labels.{close}")
 
     def _allowed(self, how: How) -> NDArray[np.bool_] | None:
         if how.allow is None and how.deny is None:
@@ -99,6 +122,8 @@ class LoadedModel:
         if choice not in self._choices:
             if len(self._choices) >= CHOICES:
                 self._choices.pop(next(iter(self._choices)))
+            for what, keys in (("allow", how.allow), ("deny", how.deny)):
+                self.known(keys or (), what)
             self._choices[choice] = allowed_labels(self.model.labels, how.allow, how.deny)
         return self._choices[choice]
 
