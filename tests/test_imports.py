@@ -22,11 +22,12 @@ TIERS = [
     {"data", "text", "labels", "metrics", "decisions"},
     {"linear", "nn", "evaluation", "conversion", "pictures"},
     {"models"},
-    {"bulk", "labelspace", "measures", "restrict"},
+    {"bulk", "feedback", "labelspace", "measures", "restrict"},
     {"workflows"},
     {"updating"},
     {"experiments"},
-    {"cli", "server"},
+    {"server"},
+    {"cli"},
 ]
 RANK = {room: rank for rank, tier in enumerate(TIERS) for room in tier}
 WITHOUT_TORCH = ("data", "labels", "metrics", "decisions")
