@@ -30,11 +30,14 @@ def keep(folder: Path, test: Path, result: Evaluation) -> Path:
     return place
 
 
-def kept(folder: Path) -> dict[str, Any] | None:
-    """What was measured of the model as it is now: each measure as a fraction, and on what; None where nothing was."""
+def kept(folder: Path, content: str | None = None) -> dict[str, Any] | None:
+    """What was measured of a model: each measure as a fraction, and on what; None where nothing was.
+
+    The model is the one in the folder, or the one with this content that was loaded from there.
+    """
     try:
         found = json.loads(beside(folder).read_text(encoding="utf-8"))
-        if found["model"] != content_of(folder):
+        if found["model"] != (content or content_of(folder)):
             return None
         metrics = {str(name): float(value) for name, value in found["metrics"].items()}
         return {**metrics, "measured": dict(found["measured"])}

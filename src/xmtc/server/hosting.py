@@ -44,10 +44,10 @@ class LoadedModel:
     """A model as it was saved at one time; it never changes."""
 
     def __init__(self, folder: Path, runtime: Runtime) -> None:
-        self.version = content_of(folder)[:16]
+        self._folder, self._content = folder, content_of(folder)
+        self.version = self._content[:16]
         self.model = Model.load(folder, runtime)
         self.since = datetime.now(UTC).isoformat(timespec="seconds")
-        self.measured = measures.kept(folder)
         self._choices: dict[tuple[tuple[str, ...] | None, tuple[str, ...] | None], NDArray[np.bool_] | None] = {}
         self._lock = Lock()
         self.model.predict([""], 1)  # kernels are loaded before the first request, and a damaged model is known by now
@@ -138,7 +138,7 @@ class LoadedModel:
             "settings": config.to_mapping(model.config),
             "training": model.training,
             "history": model.history,
-            "metrics": self.measured,
+            "metrics": measures.kept(self._folder, self._content),
             "version": self.version,
             "since": self.since,
         }
