@@ -18,8 +18,8 @@ from tests.service import Answer, Service, everything, labels_of, serving, train
 pytestmark = pytest.mark.long
 pytest.importorskip("uvicorn", reason="runs the service")
 
-GROWTH = 200
-"""Megabytes that a service may take for all of this; a body is 32 at most."""
+GROWTH = 400
+"""Megabytes that a service may take for all of this: 256 of bodies, which are not given back to the system at once."""
 PROMPT = 5.0
 """Seconds within which a good request is answered whatever came before, on a busy machine."""
 DEEP = 100_000
@@ -449,7 +449,7 @@ def test_too_large_without_a_word(service: Service) -> None:
                 sent += 1
         received = everything(connection)
     assert status_of(received) in (0, 413)
-    assert sent < 64
+    assert sent < 80
 
 
 def test_many_large_bodies_that_never_end(service: Service, trained: Any) -> None:
