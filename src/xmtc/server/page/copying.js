@@ -9,8 +9,9 @@ export const table = (labels) =>
   labels.map((label) => [clean(label.name), clean(label.key), String(label.score)].join("\t")).join("\n");
 
 export function copyButtons(result) {
+  const { labels } = result;
   const button = (text, made) =>
-    make("button", { type: "button", class: "quiet", onclick: () => copy(made(result.labels), result.labels.length) }, text);
+    make("button", { type: "button", class: "quiet", onclick: () => copy(made(labels), labels.length) }, text);
   return make("div", { class: "actions" }, button("Copy names", names), button("Copy as a table", table));
 }
 

@@ -17,8 +17,8 @@ export function make(tag, attributes = {}, ...children) {
 /** Words of a user or a label: in their own direction, control characters made visible. */
 export const words = (tag, text, attributes = {}) => make(tag, { lang: "", dir: "auto", ...attributes }, visible(text));
 
-/** The text, with a sign for each character that cannot be shown; as many code points as before. */
-export const visible = (text) => text.replace(/\r/g, "\n").replace(/(?![\n\t])[\p{Cc}\p{Cs}]/gu, "\ufffd");
+/** The text, with a sign for each character that cannot be shown. */
+export const visible = (text) => text.replace(/\r\n?/g, "\n").replace(/(?![\n\t])[\p{Cc}\p{Cs}]/gu, "\ufffd");
 
 const PATHS = { accept: "M3.5 8.5l3 3 6-7", reject: "M4 4l8 8M12 4l-8 8" };
 

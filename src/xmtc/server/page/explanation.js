@@ -1,4 +1,4 @@
-// What carried a label, whatever kind of evidence the model gives: words, a way down a tree, neighbours, groups, members.
+// What carried a label, whatever the evidence: words, a way down a tree, neighbours, groups, members.
 
 import { counted, make, percent, signed, words } from "./dom.js";
 import { look, shaded } from "./shading.js";
@@ -23,7 +23,9 @@ const VIEWS = {
   path: (found) => [heading("On the way down the tree"), path(found.evidence)],
   neighbours: (found) => [
     heading("The nearest training documents"),
-    ...(found.constant ? [faint(`${found.constant.toFixed(4)} of the score is the label’s own, the rest is the vote.`)] : []),
+    ...(found.constant
+      ? [faint(`${found.constant.toFixed(4)} of the score is the label’s own, the rest is the vote.`)]
+      : []),
     make("ol", { class: "neighbours" }, ...found.evidence.map(neighbour)),
   ],
   groups: (found) => groups(found),
@@ -51,9 +53,8 @@ function bar(weight, peak) {
 
 /** Rows under a header; the columns of figures stand flush right. */
 function table(header, rows) {
-  const figures = (rows[0] ?? []).map((cell) => cell.classList.contains("number"));
-  const head = header.map((name, at) =>
-    name ? make("th", { scope: "col", class: figures[at] ? "number" : null }, name) : make("td"));
+  const looks = (rows[0] ?? []).map((cell) => cell.className || null);
+  const head = header.map((name, at) => (name ? make("th", { scope: "col", class: looks[at] }, name) : make("td")));
   const body = make("tbody", {}, ...rows.map((cells) => make("tr", {}, ...cells)));
   return make("table", {}, make("thead", {}, make("tr", {}, ...head)), body);
 }
@@ -68,11 +69,12 @@ function strongest(found) {
     number(signed(token.weight)),
     bar(token.weight, peak),
     words("td", token.text),
-    make("td", { class: "number faint" }, `${token.start}–${token.end}`),
+    make("td", { class: "number faint place" }, `${token.start}–${token.end}`),
   ]);
   if (found.constant) {
     const before = make("td", { class: "faint" }, "before any word is read");
-    rows.unshift([number(signed(found.constant)), make("td", { class: "bar" }), before, make("td", { class: "number" })]);
+    const place = make("td", { class: "number place" });
+    rows.unshift([number(signed(found.constant)), make("td", { class: "bar" }), before, place]);
   }
   const more = tokens.length - MOST_ROWS;
   return [
@@ -100,7 +102,7 @@ function neighbour(near) {
     near.holds ? make("span", {}, `${percent(near.share)} of the vote`) : null,
     words("span", near.id, { class: "faint" }));
   return make("li", { class: near.holds ? "held" : null }, facts,
-    words("p", near.snippet),
+    words("p", /[\p{L}\p{N}]$/u.test(near.snippet) ? `${near.snippet}…` : near.snippet),
     words("p", near.labels.join(" · "), { class: "faint small" }));
 }
 

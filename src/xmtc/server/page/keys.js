@@ -3,6 +3,7 @@
 import { byId } from "./dom.js";
 
 const KEPT = "xmtc-single-keys";
+const TYPING = "textarea, select, [contenteditable], input:not([type=radio], [type=checkbox])";
 
 /** `actions` maps keys to functions; those of one letter can be turned off by the person. */
 export function listen(actions) {
@@ -34,8 +35,7 @@ function pressed(event, actions) {
     actions.leave(target);
     return;
   }
-  const typing = target.closest("textarea, select, [contenteditable], input:not([type=radio], [type=checkbox])") !== null;
-  if (typing) return;
+  if (target.closest(TYPING)) return;
   const act = event.key.startsWith("Arrow") ? inList(target, actions[event.key]) : letter(event, actions);
   if (!act) return;
   event.preventDefault();
@@ -46,8 +46,9 @@ function pressed(event, actions) {
 const inList = (target, act) => (target.closest(".row .line") ? act : null);
 
 function letter(event, actions) {
-  if (!byId("single").checked || event.repeat && !"jk".includes(event.key)) return null;
-  return event.key === "?" ? help : Object.hasOwn(actions, event.key) && event.key.length === 1 ? actions[event.key] : null;
+  if (!byId("single").checked || (event.repeat && !"jk".includes(event.key))) return null;
+  if (event.key === "?") return help;
+  return event.key.length === 1 && Object.hasOwn(actions, event.key) ? actions[event.key] : null;
 }
 
 function stored() {

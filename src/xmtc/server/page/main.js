@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import * as colours from "./colours.js";
 import * as decisions from "./decisions.js";
-import { byId, counted } from "./dom.js";
+import { byId, counted, plural } from "./dom.js";
 import * as keys from "./keys.js";
 import * as models from "./models.js";
 import * as ranking from "./ranking.js";
@@ -47,7 +47,8 @@ async function ask(wanted) {
   settle();
   const done = atWork();
   try {
-    const labels = await Promise.all(names.map((name, at) => api.predict(wanted.text, name, many[at], models.limits.k)));
+    const most = models.limits.k;
+    const labels = await Promise.all(names.map((name, at) => api.predict(wanted.text, name, many[at], most)));
     if (mine !== question) return;
     wanted.results = names.map((model, at) => ({ model, labels: labels[at] }));
     wanted.many = many[0];
@@ -97,8 +98,7 @@ function present(shown, fresh = false) {
   refresh();
   compareText();
   if (fresh) {
-    const found = entry.results.map((result) => result.labels.length);
-    say(found.length > 1 ? `${found[0]} and ${found[1]} labels.` : `${found[0]} ${found[0] === 1 ? "label" : "labels"}.`);
+    say(`${entry.results.map((result) => plural(result.labels.length, "label")).join(" and ")}.`);
   }
   if (idle) ranking.go();
   if (fresh && !matchMedia("(min-width: 56rem)").matches) byId("answer").scrollIntoView();
@@ -176,7 +176,8 @@ async function send() {
   const { accepted, rejected } = decisions.decided(entry);
   const taker = models.taker(entry.results.map((result) => result.model));
   if (!decisions.isUnsent(entry)) {
-    say(decisions.isKept(entry) ? "Kept already: nothing was changed since." : "Nothing is decided yet: accept or reject a label first.");
+    if (decisions.isKept(entry)) say("Kept already: nothing was changed since.");
+    else say("Nothing is decided yet: accept or reject a label first.");
     return;
   }
   if (!taker) {

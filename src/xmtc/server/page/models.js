@@ -69,8 +69,8 @@ export function about(model) {
   const measured = Object.entries(model.metrics ?? {}).filter(([, value]) => typeof value === "number");
   for (const [name, value] of measured) rows.push([name, value >= 0 && value <= 1 ? percent(value) : String(value)]);
   if (model.version) rows.push(["Version", model.version]);
-  const list = make("dl", {}, ...rows.map(([name, value]) => make("div", {}, make("dt", {}, name), words("dd", String(value)))));
-  return make("details", { class: "about small" }, make("summary", {}, facts.join(" · ")), list);
+  const pairs = rows.map(([name, value]) => make("div", {}, make("dt", {}, name), words("dd", String(value))));
+  return make("details", { class: "about small" }, make("summary", {}, facts.join(" · ")), make("dl", {}, ...pairs));
 }
 
 const duration = (seconds) => (seconds < 120 ? `${seconds.toFixed(1)} s` : `${counted(Math.round(seconds / 60))} min`);

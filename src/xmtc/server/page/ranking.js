@@ -25,8 +25,9 @@ export function draw(entry) {
   const before = current;
   const both = entry.results.length > 1 ? common(entry) : new Map();
   columns = entry.results.map((result, side) => ranked(entry, result, side, both));
-  byId("rankings").replaceChildren(...columns.map((rows, side) => section(entry.results[side], rows, columns.length > 1)));
-  byId("rankings").classList.toggle("two", columns.length > 1);
+  const two = columns.length > 1;
+  byId("rankings").replaceChildren(...columns.map((rows, side) => section(entry.results[side], rows, two)));
+  byId("rankings").classList.toggle("two", two);
   added = [];
   drawAdded(entry);
   const again = rowsOf().find((row) => before && row.key === before.key && row.side === before.side);
@@ -43,7 +44,8 @@ export function clear() {
 /** Keys in both rankings, with their places in each. */
 function common(entry) {
   const [left, right] = entry.results.map((result) => result.labels.map((label) => label.key));
-  return new Map(left.filter((key) => right.includes(key)).map((key) => [key, [left.indexOf(key), right.indexOf(key)]]));
+  const shared = left.filter((key) => right.includes(key));
+  return new Map(shared.map((key) => [key, [left.indexOf(key), right.indexOf(key)]]));
 }
 
 function ranked(entry, result, side, both) {
@@ -78,7 +80,8 @@ function rowOf(entry, label, model, side, shown = {}) {
     shown.figure ? make("span", { class: "bar", "aria-hidden": "true" }, bar) : null,
     shown.note ? make("span", { class: "also" }, shown.note) : null);
   for (const [kind, given, verb] of [["accept", "accepted", "Accept"], ["reject", "rejected", "Reject"]]) {
-    row[kind] = make("button", { type: "button", class: kind, "aria-label": `${verb} ${label.name}`, title: `${verb} (${kind[0]})` }, icon(kind));
+    const said = { "aria-label": `${verb} ${label.name}`, title: `${verb} (${kind[0]})` };
+    row[kind] = make("button", { type: "button", class: kind, ...said }, icon(kind));
     row[kind].addEventListener("click", () => handlers.decide(row, given));
   }
   row.label.addEventListener("click", () => handlers.why(row));
@@ -100,7 +103,7 @@ const twin = (row) => columns[1 - row.side]?.find((other) => other.key === row.k
 
 function section(result, rows, named) {
   const model = modelNamed(result.model);
-  const list = make("ol", { "aria-label": named ? `Labels by ${result.model}` : "Labels, best first" }, ...rows.map((row) => row.item));
+  const list = make("ol", { "aria-label": "Labels, best first" }, ...rows.map((row) => row.item));
   return make("section", { class: "ranking", "aria-label": `By ${result.model}` },
     named ? words("h3", result.model) : null,
     rows.length ? list : make("p", { class: "faint" }, "No label fits this text."),

@@ -6,6 +6,7 @@ import { chosen } from "./models.js";
 import { complain } from "./said.js";
 
 const PAUSE = 120; // milliseconds of quiet before the service is asked
+const NOTHING = "No label has this in its name";
 const field = byId("search");
 const list = byId("suggestions");
 
@@ -63,11 +64,11 @@ function show(answer, typed) {
   field.setAttribute("aria-expanded", String(!list.hidden));
   activate(found.length && typed ? 0 : -1);
   const count = answer.more ? `More than ${found.length}` : counted(found.length);
-  byId("found").textContent = found.length ? `${count} labels` : "No label has this in its name";
+  byId("found").textContent = found.length ? `${count} labels` : NOTHING;
   if (!found.length) {
     list.hidden = false;
-    list.replaceChildren(make("li", { role: "option", "aria-disabled": "true", "aria-selected": "false", class: "faint" },
-      "No label has this in its name"));
+    const nothing = { role: "option", "aria-disabled": "true", "aria-selected": "false", class: "faint" };
+    list.replaceChildren(make("li", nothing, NOTHING));
   }
 }
 

@@ -4,6 +4,9 @@
 import { make, signed, visible } from "./dom.js";
 
 export const STEPS = 5;
+const WHOLE = 60_000; // characters of a text that is shown from end to end
+const PLACES = 150; // of a longer one, the strongest stretches
+const AROUND = 250; // with as many characters before and after
 
 /** The text cut wherever evidence begins or ends, in order, without gaps; places are code points. */
 export function stretches(tokens, size) {
@@ -41,16 +44,42 @@ export function shaded(text, tokens, shares) {
   const points = Array.from(text);
   const cut = stretches(tokens, points.length);
   const shades = levels(cut);
-  const box = make("div", { class: "shaded", lang: "", dir: "auto", tabindex: "0", role: "group", "aria-label": "The text, its words shaded" });
-  let carried = ""; // a line's end that was cut in two
-  cut.forEach(({ start, end, parts, weight }, at) => {
-    const piece = carried + points.slice(start, end).join("");
-    carried = piece.endsWith("\r") && end < points.length && points[end] === "\n" ? "\r" : "";
-    const shown = visible(piece.slice(0, piece.length - carried.length).replace(/\r\n/g, "\n"));
-    if (!parts.length) box.append(shown);
-    else box.append(make("mark", { class: shades[at] ? look(shades[at]) : null, title: tip(parts, weight) }, shown));
-  });
-  return [box, ...legend(shades, shares)];
+  const said = { tabindex: "0", role: "group", "aria-label": "The text, its words shaded" };
+  const box = make("div", { class: "shaded", lang: "", dir: "auto", ...said });
+  const kept = windows(cut, points.length);
+  let at = 0;
+  for (const [from, to] of kept) {
+    if (from > 0) box.append(" … ");
+    while (cut[at].end <= from) at += 1;
+    for (; at < cut.length && cut[at].start < to; at += 1) {
+      const { parts, weight } = cut[at];
+      const shown = visible(points.slice(Math.max(cut[at].start, from), Math.min(cut[at].end, to)).join(""));
+      if (!parts.length) box.append(shown);
+      else box.append(make("mark", { class: shades[at] ? look(shades[at]) : null, title: tip(parts, weight) }, shown));
+      if (cut[at].end > to) break;
+    }
+  }
+  const whole = kept.length === 1 && kept[0][1] - kept[0][0] === points.length;
+  const note = make("p", { class: "faint small" }, "Of this long text, the parts around its strongest words.");
+  return [...(whole ? [] : [note]), box, ...legend(shades, shares)];
+}
+
+/** What is shown: all of the text, or of a long one the parts around its strongest stretches, in order. */
+function windows(cut, size) {
+  if (size <= WHOLE) return [[0, size]];
+  const strong = cut
+    .filter(({ weight }) => weight)
+    .sort((left, right) => Math.abs(right.weight) - Math.abs(left.weight))
+    .slice(0, PLACES)
+    .sort((left, right) => left.start - right.start);
+  const joined = [];
+  for (const stretch of strong) {
+    const [start, end] = [Math.max(stretch.start - AROUND, 0), Math.min(stretch.end + AROUND, size)];
+    const last = joined.at(-1);
+    if (last && start <= last[1]) last[1] = Math.max(last[1], end);
+    else joined.push([start, end]);
+  }
+  return joined.length ? joined : [[0, 2 * AROUND]];
 }
 
 /** The weight, and where several pieces of evidence overlap, what it is made of. */

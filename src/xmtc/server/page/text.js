@@ -1,6 +1,6 @@
 // The field for the text: counting, dropping, opening a file, pasting from anywhere.
 
-import { byId, characters, counted } from "./dom.js";
+import { byId, characters, counted, plural } from "./dom.js";
 import { limits } from "./models.js";
 import { complain, say, settle } from "./said.js";
 
@@ -43,9 +43,10 @@ export function changed() {
   const over = size - limits.characters;
   const count = byId("count");
   count.classList.toggle("wrong", over > 0);
-  if (over > 0) count.textContent = `${counted(size)} of ${counted(limits.characters)} characters: ${counted(over)} too many`;
-  else if (size > limits.characters / 2) count.textContent = `${counted(size)} of ${counted(limits.characters)} characters`;
-  else count.textContent = size ? `${counted(size)} characters` : `up to ${counted(limits.characters)} characters`;
+  const most = `${counted(limits.characters)} characters`;
+  if (over > 0) count.textContent = `${counted(size)} of ${most}: ${counted(over)} too many`;
+  else if (size > limits.characters / 2) count.textContent = `${counted(size)} of ${most}`;
+  else count.textContent = size ? plural(size, "character") : `up to ${most}`;
   handlers.changed();
 }
 
@@ -63,7 +64,8 @@ function pasted(event) {
 }
 
 function dropping() {
-  const holds = (event) => [...(event.dataTransfer?.types ?? [])].some((type) => type === "Files" || type === "text/plain");
+  const kinds = ["Files", "text/plain"];
+  const holds = (event) => kinds.some((kind) => event.dataTransfer?.types.includes(kind));
   let inside = 0;
   const over = (on) => {
     inside = on ? inside : 0;
@@ -94,7 +96,8 @@ async function take(files) {
   const [file] = files;
   settle();
   if (file.size > 4 * limits.characters) {
-    complain(new Error(`${file.name} has ${counted(file.size)} bytes; a text may have ${counted(limits.characters)} characters.`));
+    const most = counted(limits.characters);
+    complain(new Error(`${file.name} has ${counted(file.size)} bytes; a text may have ${most} characters.`));
     return;
   }
   let text;

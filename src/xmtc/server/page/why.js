@@ -101,8 +101,8 @@ function body(...parts) {
 
 function fact(row, found) {
   const calibrated = modelNamed(row.model)?.calibrated ?? false;
-  const told = found ? `${calibrated ? "probability" : "score"} ${score(found.label.score, calibrated)} by ${row.model}` : `by ${row.model}`;
-  byId("why-facts").textContent = told;
+  const figure = found ? `${calibrated ? "probability" : "score"} ${score(found.label.score, calibrated)} ` : "";
+  byId("why-facts").textContent = `${figure}by ${row.model}`;
 }
 
 /** The evidence; a long text is scrolled to its strongest word. */
