@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from xmtc import __version__
-from xmtc.cli import data, experiment
+from xmtc.cli import data, experiment, feedback
 from xmtc.cli import labels as label_commands
 from xmtc.cli.bench import bench
 from xmtc.cli.calibrate import calibrate
@@ -162,6 +162,7 @@ app.command()(bench)
 app.command()(serve)
 app.add_typer(data.app)
 app.add_typer(label_commands.app)
+app.add_typer(feedback.app)
 app.add_typer(experiment.app)
 
 
