@@ -50,13 +50,13 @@ export const mark = (entry) => {
   };
 };
 
-/** One line of JSON for each text with decisions, oldest first. */
+/** One line of JSON for each text with decisions, oldest first, as `xmtc feedback export` writes them. */
 export function lines(entries) {
   return entries
     .filter(isDecided)
     .map((entry) => {
       const { accepted, rejected } = decided(entry);
-      return `${JSON.stringify({ text: entry.text, accepted, rejected, model: entry.results[0].model })}\n`;
+      return `${JSON.stringify({ text: entry.text, labels: accepted, rejected })}\n`;
     })
     .join("");
 }
