@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ class Served:
     client: TestClient
     hosts: Hosts
     texts: list[str]
-    lines: list[str] = field(default_factory=list)
+    lines: list[str]
     """What it told the operator."""
 
     def post(self, path: str, content: Any, **more: Any) -> Any:
@@ -90,11 +90,10 @@ def serve(trained: dict[str, Path]) -> Iterator[Serve]:
             folders = [trained[name] if isinstance(name, str) else name for name in names or ("tree",)]
             bounds = Limits(**limits)
             tallies = Tallies([folder.name for folder in folders])
-            made = Hosts(folders, Runtime(threads=1), bounds, tallies, feedback)
+            lines: list[str] = []
+            made = Hosts(folders, Runtime(threads=1), bounds, tallies, feedback, lines.append)
             app = Doors(create_app(made), bounds, tallies, key=key, hosts=hosts)
             client = stack.enter_context(TestClient(app, raise_server_exceptions=raises))
-            served = Served(client, made, texts)
-            made.tell = served.lines.append
-            return served
+            return Served(client, made, texts, lines)
 
         yield start

@@ -196,6 +196,15 @@ def test_feedback_that_cannot_be_meant_is_refused(serve: Serve, tmp_path: Path) 
     assert not list(tmp_path.iterdir()), "something was kept"
 
 
+def test_feedback_that_cannot_be_kept_says_so_and_not_where(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "tree.feedback.sqlite").write_text("not a database at all, " * 100)
+    served = serve(feedback=tmp_path)
+    words = served.refused("/v1/feedback", {"text": "a"}, 503)
+    assert words == "feedback could not be kept; the service said why on its standard error."
+    assert len(served.lines) == 1
+    assert served.lines[0].startswith(f"{tmp_path / 'tree.feedback.sqlite'}: is damaged, or no file of feedback")
+
+
 def test_a_model_that_is_saved_anew_takes_over(
     serve: Serve, trained: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ POLL = 1.0
 """Seconds between two looks at the folders."""
 MOST_SEARCHED = 200
 """Characters of a search."""
+Tell = Callable[[str], None]
 CHOICES = 16
 """Different sets of allowed labels that are remembered."""
 
@@ -154,6 +155,8 @@ class Host:
     limits: Limits
     tallies: Tallies
     feedback_file: Path
+    tell: Tell
+    """Told what the operator wants to know."""
     loaded: LoadedModel = field(init=False)
     batcher: Batcher = field(init=False)
     _seen: tuple[int, ...] = field(init=False)
@@ -210,9 +213,13 @@ class Host:
         loaded = self.loaded
         loaded.known(accepted, "accepted")
         loaded.known(rejected, "rejected")
-        if self._feedback is None:
-            self._feedback = Feedback(self.feedback_file)
-        kept = self._feedback.add(version=loaded.version, text=text, accepted=accepted, rejected=rejected)
+        try:
+            if self._feedback is None:
+                self._feedback = Feedback(self.feedback_file)
+            kept = self._feedback.add(version=loaded.version, text=text, accepted=accepted, rejected=rejected)
+        except DataError as error:  # where the file lies is nothing for strangers
+            self.tell(str(error))
+            raise Problem(503, "feedback could not be kept; the service said why on its standard error.") from None
         self.tallies.add("feedback", self.name)
         return kept
 
@@ -230,16 +237,16 @@ class Hosts:
         limits: Limits,
         tallies: Tallies,
         feedback: Path | None = None,
+        tell: Tell = lambda line: None,
     ) -> None:
         self.limits = limits
         self.tallies = tallies
         self.aside = ThreadPoolExecutor(2, "aside")
         """For what takes its time and is no work for a model: loading, searching, writing feedback."""
         self.by_name = {
-            name: Host(name, folder, runtime, limits, tallies, _feedback_file(folder, feedback))
+            name: Host(name, folder, runtime, limits, tallies, _feedback_file(folder, feedback), tell)
             for name, folder in named(folders).items()
         }
-        self.tell: Callable[[str], None] = lambda line: None
 
     def __getitem__(self, name: str | None) -> Host:
         if name is None:
@@ -258,7 +265,7 @@ class Hosts:
             for host in self.by_name.values():
                 line = await loop.run_in_executor(self.aside, host.refresh)
                 if line is not None:
-                    self.tell(line)
+                    host.tell(line)
 
     def close(self) -> None:
         for host in self.by_name.values():

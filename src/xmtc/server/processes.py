@@ -24,7 +24,7 @@ from xmtc.runtime import Runtime, available_threads
 from xmtc.server.app import create_app
 from xmtc.server.connection import Connection
 from xmtc.server.doors import LOCAL, Doors
-from xmtc.server.hosting import Hosts, check_servable, named
+from xmtc.server.hosting import Hosts, Tell, check_servable, named
 from xmtc.server.limits import Limits
 from xmtc.server.tallies import Tallies
 
@@ -73,9 +73,6 @@ class Order:
         return cls(**{**values, "limits": Limits(**values["limits"])})
 
 
-Tell = Callable[[str], None]
-
-
 def serve(order: Order, say: Tell, tell: Tell) -> None:
     """Serve until a signal says otherwise; `say` is told the address, `tell` what an operator wants to know."""
     for folder in order.folders:
@@ -122,8 +119,7 @@ class Worker:
         self._socket = listening
         folders = [Path(folder) for folder in order.folders]
         feedback = None if order.feedback is None else Path(order.feedback)
-        hosts = Hosts(folders, order.runtime(), order.limits, tallies, feedback)
-        hosts.tell = tell
+        hosts = Hosts(folders, order.runtime(), order.limits, tallies, feedback, tell)
         app = Doors(
             create_app(hosts, lambda: not self.server.should_exit),
             order.limits,
