@@ -197,7 +197,7 @@ def _skipped(text: NDArray[np.uint8], at: int, end: int, query: NDArray[np.uint8
 
 
 @inlined
-def _skipped_inside(
+def _skipped_to_word(
     text: NDArray[np.uint8], at: int, end: int, query: NDArray[np.uint8], places: NDArray[np.int64]
 ) -> int:
     """The same, where a word begins."""
@@ -261,7 +261,7 @@ def _scan(
     at, end = starts[begin], len(text) - size  # the last byte is a line end, which no query has
     number, best, best_class = begin, -1, _CLASSES
     while at < end:
-        at = _skipped(text, at, end, query, places) if inside else _skipped_inside(text, at, end, query, places)
+        at = _skipped(text, at, end, query, places) if inside else _skipped_to_word(text, at, end, query, places)
         stop = min(at + _BLOCK, end)
         while at < stop:
             here = np.uint64(at)
