@@ -204,7 +204,7 @@ class Host:
     @property
     def takes_feedback(self) -> bool:
         place = self.feedback_file
-        return os.access(place if place.exists() else place.parent, os.W_OK)
+        return os.access(place.parent, os.W_OK) and (not place.exists() or os.access(place, os.W_OK))
 
     def keep(self, text: str, accepted: list[str], rejected: list[str]) -> int:
         """Keep what a person decided; it is on disk when this returns."""
