@@ -11,8 +11,9 @@ export class Problem extends Error {
     this.wait = wait; // seconds until it is worth another try, where the service said so
   }
 
+  /** Whether the same request may well be answered another time. */
   get passing() {
-    return this.status === 0 || this.status === 408 || this.status === 429 || this.status >= 500;
+    return this.status === 0 || this.status === 401 || this.status === 408 || this.status === 429 || this.status >= 500;
   }
 }
 

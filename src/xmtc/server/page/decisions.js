@@ -5,7 +5,7 @@ export const entryOf = (text) => ({
   text,
   many: "10",
   results: [], // {model, labels: [{key, name, score}]}
-  decisions: new Map(), // key → {key, name, verdict: "accepted" | "rejected" | null}
+  decisions: new Map(), // key → {key, name, verdict: "accepted" | "rejected" | null, added}
   explanations: new Map(),
   kept: null, // the decisions as they were last sent
 });
@@ -14,15 +14,19 @@ export const verdict = (entry, key) => entry.decisions.get(key)?.verdict ?? null
 
 /** Accept or reject a label; the same again takes it back. */
 export function decide(entry, { key, name }, given) {
-  entry.decisions.set(key, { key, name, verdict: verdict(entry, key) === given ? null : given });
+  const before = entry.decisions.get(key) ?? { key, name, verdict: null, added: false };
+  entry.decisions.set(key, { ...before, verdict: before.verdict === given ? null : given });
 }
 
-export const accept = (entry, { key, name }) => entry.decisions.set(key, { key, name, verdict: "accepted" });
+/** Accept a label that a person looked up. */
+export function add(entry, { key, name }) {
+  entry.decisions.set(key, { key, name, verdict: "accepted", added: true });
+}
 
 /** Labels with a decision that no ranking shows: those added by hand, and those of an earlier, longer ranking. */
 export function others(entry) {
   const shown = new Set(entry.results.flatMap((result) => result.labels.map((label) => label.key)));
-  return [...entry.decisions.values()].filter((label) => !shown.has(label.key));
+  return [...entry.decisions.values()].filter((label) => (label.added || label.verdict) && !shown.has(label.key));
 }
 
 /** Those with one verdict, in the order in which they were decided first. */

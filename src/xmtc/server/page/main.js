@@ -33,7 +33,8 @@ function tag() {
     complain(new Error(`The text is too long: this service takes ${counted(models.limits.characters)} characters.`));
     return;
   }
-  if (models.chosen().length) ask(visit.known(typed) ?? decisions.entryOf(typed));
+  if (!models.chosen().length) begin();
+  else ask(visit.known(typed) ?? decisions.entryOf(typed));
 }
 
 async function ask(wanted) {
@@ -55,7 +56,9 @@ async function ask(wanted) {
     visit.remember(wanted);
     present(wanted, true);
   } catch (problem) {
-    if (mine === question) complain(problem, () => ask(wanted));
+    if (mine !== question) return;
+    say("");
+    complain(problem, () => ask(wanted));
   } finally {
     if (mine === question) asked = null;
     done();
@@ -166,7 +169,7 @@ function decide(row, verdict) {
 }
 
 function add(label) {
-  decisions.accept(entry, label);
+  decisions.add(entry, label);
   refresh();
   say(`Accepted: ${label.name}`);
 }
@@ -207,6 +210,7 @@ function wire() {
     why: (row) => why.show(entry, row),
     decide,
     moved: (row) => why.follow(entry, row),
+    gone: (row) => why.shows(row) && why.close(),
   });
   search.listen({
     add,

@@ -12,7 +12,7 @@ let columns = []; // the rows of each ranking
 let added = []; // the rows of the labels that no ranking shows
 let current = null;
 let column = 0; // where a person came from when among the added ones
-let handlers = { why: () => {}, decide: () => {}, moved: () => {} };
+let handlers = { why: () => {}, decide: () => {}, moved: () => {}, gone: () => {} };
 
 export const listen = (given) => {
   handlers = given;
@@ -29,6 +29,7 @@ export function draw(entry) {
   byId("rankings").replaceChildren(...columns.map((rows, side) => section(entry.results[side], rows, two)));
   byId("rankings").classList.toggle("two", two);
   added = [];
+  current = null;
   drawAdded(entry);
   const again = rowsOf().find((row) => before && row.key === before.key && row.side === before.side);
   setCurrent(again ?? columns[0][0] ?? added[0] ?? null);
@@ -74,7 +75,8 @@ function rowOf(entry, label, model, side, shown = {}) {
   const row = { key: label.key, name: label.name, model, side };
   const bar = make("i");
   bar.style.width = `${100 * (shown.length ?? 0)}%`;
-  row.label = make("button", { type: "button", class: "label", "aria-expanded": "false", title: label.key },
+  const opens = { "aria-expanded": "false", "aria-controls": "why", title: label.key };
+  row.label = make("button", { type: "button", class: "label", ...opens },
     words("span", label.name, { class: "name" }),
     make("span", { class: "figure" }, shown.figure ?? ""),
     shown.figure ? make("span", { class: "bar", "aria-hidden": "true" }, bar) : null,
@@ -126,16 +128,24 @@ function mark(entry, row) {
   row.reject.setAttribute("aria-pressed", String(given === "rejected"));
 }
 
+/** Rows of labels that no ranking shows: those gone are taken out, new ones come last, the rest stay where they are. */
 function drawAdded(entry) {
   const labels = others(entry);
-  if (labels.length === added.length && labels.every((label, at) => label.key === added[at].key)) return;
+  const keys = new Set(labels.map((label) => label.key));
   const known = new Map(added.map((row) => [row.key, row]));
-  const model = entry.results[0].model;
-  added = labels.map((label) => known.get(label.key) ?? rowOf(entry, label, model, columns.length));
-  document.querySelector("#rankings .added")?.remove();
-  if (!added.length) return;
-  byId("rankings").append(make("section", { class: "added", "aria-label": "Added" },
-    make("h3", {}, "Added"), make("ol", {}, ...added.map((row) => row.item))));
+  const gone = added.filter((row) => !keys.has(row.key));
+  for (const row of gone) {
+    handlers.gone(row);
+    row.item.remove();
+  }
+  added = labels.map((label) => known.get(label.key) ?? rowOf(entry, label, entry.results[0].model, columns.length));
+  const list = document.querySelector(".added ol") ?? make("ol");
+  list.append(...added.filter((row) => !known.has(row.key)).map((row) => row.item));
+  if (!added.length) document.querySelector(".added")?.remove();
+  else if (!list.isConnected) {
+    byId("rankings").append(make("section", { class: "added", "aria-label": "Added" }, make("h3", {}, "Added"), list));
+  }
+  if (gone.includes(current)) go(added.at(-1) ?? columns[column]?.at(-1) ?? null);
 }
 
 function tabbable(row, yes) {
