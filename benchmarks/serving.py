@@ -10,7 +10,8 @@ of all six is what the service is measured by, though clients and service share 
 
 What is held against a bar: texts a second against `predict` (at 32 texts), the 99th percentile of the latency against
 the mean of a queue that is served in turn (at one text), processor time of the event loop for a request, and private
-memory in the last ten seconds against the first ten. Processor time comes from /proc: Linux only.
+memory in the last ten seconds against the first ten. Processor time comes from /proc: Linux only. Cores that other
+programs took meanwhile are told: figures are worth something where these are nearly none.
 """
 
 from __future__ import annotations
@@ -110,6 +111,7 @@ def bulk(model: Path, documents: Path, limit: int, with_answers: bool) -> dict[s
     texts, loaded = read_texts(documents, limit), xmtc.load(model)
     loaded.predict(texts[:300], LABELS)  # compiles, and brings the weights into memory
     best = processor = float("inf")
+    begun, busy, own = time.perf_counter(), busy_time(), time.process_time()
     for _ in range(TRIES):
         started, spent = time.perf_counter(), time.process_time()
         answers = loaded.predict(texts, LABELS)
@@ -118,6 +120,7 @@ def bulk(model: Path, documents: Path, limit: int, with_answers: bool) -> dict[s
     found: dict[str, Any] = {
         "documents a second": round(len(texts) / best, 1),
         "ms of processor a document": round(1000 * processor / len(texts), 3),
+        "cores of others": round((busy_time() - busy - (time.process_time() - own)) / (time.perf_counter() - begun), 2),
     }
     if with_answers:
         scores = [row[row > -np.inf] for row in answers.scores]
@@ -200,7 +203,7 @@ class Load:
         self.latencies: list[float] = []
         self.errors: dict[str, int] = {}
         self.memory: list[dict[str, int]] = []
-        self.seconds = 0.0
+        self.seconds = self.others = 0.0
         self.processor: dict[str, float] = {}
         self.sending = True
         for _ in range(clients):
@@ -209,12 +212,13 @@ class Load:
     def run(self, seconds: float) -> None:
         self.until(time.perf_counter() + WARM_UP)
         self.latencies, self.memory, self.errors, self.answered, self.texts = [], [], {}, 0, 0
-        started, spent = time.perf_counter(), processor_time(self.server)
+        started, spent, busy = time.perf_counter(), processor_time(self.server), busy_time()
         own = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
         self.until(started + seconds)
         self.seconds = time.perf_counter() - started
         self.processor = {name: value - spent.get(name, 0) for name, value in processor_time(self.server).items()}
         self.processor["clients"] = sum(resource.getrusage(resource.RUSAGE_SELF)[:2]) - own
+        self.others = (busy_time() - busy - sum(self.processor.values())) / self.seconds
         measured = self.latencies, self.memory, self.errors, self.answered, self.texts
         self.sending = False
         self.until(time.perf_counter() + 10)
@@ -343,6 +347,12 @@ def processor_time(root: int) -> dict[str, float]:
     return {"event loop": first, "other threads": total - first}
 
 
+def busy_time() -> float:
+    """Seconds for which all cores together were at work, for whomever."""
+    user, nice, system, _, _, *interrupts = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9])
+    return (user + nice + system + sum(interrupts)) / TICKS
+
+
 def memory_of(root: int) -> dict[str, int]:
     """Kilobytes of the service's processes together; pages that several share are counted by their shares."""
     totals = {"Rss": 0, "Pss": 0, "Private_Dirty": 0, "Anonymous": 0}
@@ -384,6 +394,7 @@ def figures(given: argparse.Namespace, load: Load, service: dict[str, Any], bulk
         "latency ms": dict(zip(("p50", "p90", "p99", "max"), latency.round(1).tolist(), strict=True)),
         "errors": load.errors,
         "seconds": round(load.seconds, 1),
+        "cores of others": round(load.others, 2),
         "processor seconds": {name: round(value, 2) for name, value in load.processor.items()},
         "service, ms of processor a request": round(
             1000 * (load.processor["event loop"] + load.processor["other threads"]) / load.answered, 3
