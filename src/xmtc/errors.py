@@ -47,6 +47,8 @@ def shown(value: object, limit: int = 60) -> str:
 
 def nearest(word: str, known: Collection[str]) -> str:
     """' Did you mean …?' when a known word is close, otherwise ''."""
+    if len(word) > 200:  # no slip of a finger
+        return ""
     if len(known) > 20_000:  # comparing takes its time: look only where the likely slips leave a word
         known = [name for name in known if name[:1] == word[:1] and abs(len(name) - len(word)) <= 2]
     close = difflib.get_close_matches(word, list(known)[:200_000], n=1, cutoff=0.6)

@@ -23,12 +23,12 @@ class Echo:
         self.gate = threading.Event()
         self.gate.set()
 
-    def __call__(self, texts: list[str], how: How) -> tuple[str, list[list[dict[str, Any]]]]:
+    def __call__(self, texts: list[str], how: How) -> list[list[dict[str, Any]]]:
         self.asked.append((texts, how))
         assert self.gate.wait(10)
         if "bad" in texts:
             raise ValueError("bad")
-        return "v", [[{"key": text}] for text in texts]
+        return [[{"key": text}] for text in texts]
 
 
 def run(
@@ -49,8 +49,8 @@ def run(
     return {name.split("{")[0]: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 
-def keys(answer: tuple[str, list[list[dict[str, Any]]]]) -> list[str]:
-    return [labels[0]["key"] for labels in answer[1]]
+def keys(answer: list[list[dict[str, Any]]]) -> list[str]:
+    return [labels[0]["key"] for labels in answer]
 
 
 def test_requests_within_the_window_are_one_batch_and_each_gets_its_own_answers() -> None:
@@ -90,7 +90,7 @@ def test_a_batch_has_a_size_and_a_larger_request_is_one_of_its_own(monkeypatch: 
         found = await asyncio.gather(
             *(batcher.tag(["x"] * size, How()) for size in sizes), batcher.tag(["y" * 50], How())
         )
-        assert [len(answer[1]) for answer in found] == [*sizes, 1]
+        assert [len(answer) for answer in found] == [*sizes, 1]
 
     run(echo, story)
     assert [len(texts) for texts, _ in echo.asked] == [4, 3, 9, 1]
@@ -183,7 +183,7 @@ def test_a_model_is_never_asked_twice_at_once() -> None:
             at_work -= 1
 
     class Slow(Echo):
-        def __call__(self, texts: list[str], how: How) -> tuple[str, list[list[dict[str, Any]]]]:
+        def __call__(self, texts: list[str], how: How) -> list[list[dict[str, Any]]]:
             work()
             return super().__call__(texts, how)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from tests.server.conftest import Serve, problem
 from xmtc.errors import ConfigError
 from xmtc.models.parabel import Parabel
+from xmtc.server import batching
 from xmtc.server.hosting import check_servable, named
 from xmtc.server.limits import Limits
 
@@ -75,6 +77,58 @@ def test_what_is_not_json_is_a_bad_request(serve: Serve, body: bytes) -> None:
     answer = serve().client.post("/v1/predict", content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 400
     assert problem(answer).startswith("the body is not JSON: ")
+
+
+def test_many_mistakes_cost_no_more_than_one(serve: Serve) -> None:
+    client = serve(body=8 << 20).client
+    many = {"texts": [1] * 500_000}, {"texts": ["a"], "allow": [1] * 500_000}, {f"x{i}": 1 for i in range(100_000)}
+    words = (
+        "'texts[0]' must be a string. Got 1.",
+        "'allow[0]' must be a string. Got 1.",
+        "there are more than 100 fields",
+    )
+    for content, start in zip(many, words, strict=True):
+        begun = time.perf_counter()
+        answer = client.post("/v1/predict", content=json.dumps(content), headers={"content-type": "application/json"})
+        assert answer.status_code == 422
+        assert problem(answer).startswith(start)
+        assert time.perf_counter() - begun < 2
+    begun = time.perf_counter()
+    answer = client.post("/v1/predict", json={"texts": [], "model": "ab" * 2_000_000})
+    assert answer.status_code == 404
+    assert len(problem(answer)) < 200
+    assert time.perf_counter() - begun < 2
+
+
+@pytest.mark.parametrize("name", ["int", "float", "list[str]", "0", ""])
+def test_a_field_with_a_strange_name_is_just_not_known(serve: Serve, name: str) -> None:
+    words = serve().refused("/v1/predict", {"texts": ["a"], name: 1})
+    assert words.startswith("there is no field '")
+
+
+def test_labels_of_all_texts_together_are_bounded(serve: Serve) -> None:
+    served = serve(k=1000)
+    words = served.refused("/v1/predict", {"texts": ["a"] * 101, "k": 1000})
+    assert words == "101,000 labels are asked for; at most 100,000 go together. Send fewer texts."
+    assert len(served.predict(*["a"] * 101)) == 101
+
+
+def test_bytes_at_work_are_bounded_and_given_back(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Limits, "held", property(lambda _: 1_500))
+    served = serve(body=1_000)
+    for _ in range(5):
+        assert served.predict("a" * 900)
+    monkeypatch.setattr(Limits, "held", property(lambda _: 500))
+    answer = served.post("/v1/predict", {"texts": ["a" * 900]})
+    assert answer.status_code == 429
+    assert answer.headers["retry-after"] == "1"
+    assert served.predict("a" * 100)
+
+
+def test_explanations_that_wait_are_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "MOST_ALONE", 0)
+    words = serve().refused("/v1/explain", {"text": "a", "label": "b"}, 429)
+    assert words == "0 requests wait for 'tree' already. Try again in a moment."
 
 
 @pytest.mark.parametrize("depth", [1_000, 200_000])
@@ -141,6 +195,8 @@ def test_a_key_opens_what_it_guards_and_nothing_else_does(serve: Serve) -> None:
         for given in (None, "Bearer wrong", "correct-horse", "Basic correct-horse", "Bearer "):
             answer = client.request(method, path, headers={} if given is None else {"authorization": given})
             assert answer.status_code == 401, (path, given)
+            assert client.request(method, path + "%0a").status_code == 401
+            assert client.request(method, path + "/").status_code == 401
             assert answer.headers["www-authenticate"] == "Bearer"
             assert "Authorization: Bearer KEY" in problem(answer)
     assert client.get("/v1/models", headers={"authorization": "Bearer correct-horse"}).status_code == 200
@@ -174,8 +230,6 @@ def test_nothing_invites_other_sites(serve: Serve) -> None:
 
 
 def test_a_slow_model_is_given_up_and_goes_on(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    import time
-
     served = serve(seconds=0.5)
     loaded = served.hosts[None].loaded
     quick = loaded.tag
@@ -221,6 +275,8 @@ def test_openapi_has_an_example_for_every_body(serve: Serve) -> None:
 def test_folders_that_cannot_be_served_are_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="another model is called 'm' too"):
         named([tmp_path / "a" / "m", tmp_path / "b" / "m"])
+    (tmp_path / "today").symlink_to(tmp_path / "v3")
+    assert list(named([tmp_path / "today"])) == ["today"], "the name is that of the link, which stays"
     import numpy as np
 
     Parabel(trees=1).fit(np.eye(8), [[str(i % 2)] for i in range(8)]).save(tmp_path / "numbers")

@@ -60,11 +60,13 @@ def create_app(hosts: Hosts, ready: Callable[[], bool] = lambda: True) -> FastAP
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         watching = asyncio.create_task(hosts.watch())
-        yield
-        watching.cancel()
-        with suppress(asyncio.CancelledError):
-            await watching
-        hosts.close()
+        try:
+            yield
+        finally:
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching
+            hosts.close()
 
     app = FastAPI(
         title="xmtc",
@@ -92,8 +94,8 @@ def _add_models(app: FastAPI, hosts: Hosts) -> None:
         """Tag texts with their best labels."""
         body = await read_body(request, PredictBody, limits)
         host = hosts[body.model]
-        allow, deny = (None if keys is None else tuple(keys) for keys in (body.allow, body.deny))
-        _, answers = await host.batcher.tag(body.texts, How(body.k, body.threshold, allow, deny))
+        allow, deny = (None if keys is None else tuple(dict.fromkeys(keys)) for keys in (body.allow, body.deny))
+        answers = await host.batcher.tag(body.texts, How(body.k, body.threshold, allow, deny))
         return _json({"model": host.name, "predictions": [{"labels": labels} for labels in answers]})
 
     @app.post("/v1/explain", **_told(Explained, body_schema(ExplainBody, limits)))
@@ -101,9 +103,9 @@ def _add_models(app: FastAPI, hosts: Hosts) -> None:
         """Show why a text gets a label."""
         body = await read_body(request, ExplainBody, limits)
         host = hosts[body.model]
-        label, found = await host.batcher.alone(partial(host.loaded.explain, body.text, body.label))
+        label, explanation = await host.batcher.alone(partial(host.loaded.explain, body.text, body.label))
         hosts.tallies.add("explained", host.name)
-        return _json({"model": host.name, "label": label, "explanation": found.to_json()})
+        return _json({"model": host.name, "label": label, "explanation": explanation})
 
     @app.post("/v1/feedback", **_told(Kept, body_schema(FeedbackBody, limits), 201))
     async def feedback(request: Request) -> Response:
@@ -121,7 +123,10 @@ def _add_models(app: FastAPI, hosts: Hosts) -> None:
 
 
 def _add_labels(app: FastAPI, hosts: Hosts) -> None:
-    @app.get("/v1/labels", **_told(FoundLabels))
+    told = _told(FoundLabels)
+    told["responses"] |= _problems(404, 422)
+
+    @app.get("/v1/labels", **told)
     async def labels(
         q: Annotated[
             str,
@@ -194,7 +199,7 @@ def _json(content: Any, status: int = 200) -> Response:
 def _told(answer: type[BaseModel], extra: dict[str, Any] | None = None, status: int = 200) -> dict[str, Any]:
     """What OpenAPI says of a route."""
     content = {"application/json": {"example": ANSWERS[answer]}} if answer in ANSWERS else {}
-    problems = _problems(*(WORDS if extra is not None else (401, 404, 422)))
+    problems = _problems(*(WORDS if extra is not None else (401,)))
     return {
         "response_model": answer,
         "status_code": status,

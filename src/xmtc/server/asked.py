@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from starlette.requests import ClientDisconnect
 
 from xmtc.errors import shown
 from xmtc.server.limits import Limits
@@ -14,6 +15,8 @@ from xmtc.server.problems import Problem, invalid
 Asked = TypeVar("Asked", bound="Body")
 MOST_SCORE = 2.0**127
 """Scores are float32."""
+FEW, MANY = 5, 50
+"""Labels of a text where nothing says how many: at most so many without a threshold, and with one."""
 
 
 def _whole(value: Any) -> Any:
@@ -42,13 +45,18 @@ class Body(BaseModel):
         """Refuse what is beyond the limits."""
 
 
+def listed(description: str) -> Any:
+    """A list of strings; the first that is none is all that is told, however many there are."""
+    return Field(description=description, fail_fast=True)
+
+
 ModelName = Annotated[str | None, Field(description="Which model; the first where none is named.")]
 
 
 class PredictBody(Body):
     """Texts to tag."""
 
-    texts: Annotated[list[str], Field(description="Texts, each tagged by itself.")]
+    texts: Annotated[list[str], listed("Texts, each tagged by itself.")]
     k: Annotated[
         int | None,
         BeforeValidator(_whole, json_schema_input_type=int | None),
@@ -60,8 +68,8 @@ class PredictBody(Body):
         Field(description="Of the 50 best labels those with at least this score; auto where one was tuned."),
     ] = None
     model: ModelName = None
-    allow: Annotated[list[str] | None, Field(description="Keys of labels: only these are returned.")] = None
-    deny: Annotated[list[str] | None, Field(description="Keys of labels: never these.")] = None
+    allow: Annotated[Annotated[list[str], listed("Keys of labels: only these are returned.")] | None, Field()] = None
+    deny: Annotated[Annotated[list[str], listed("Keys of labels: never these.")] | None, Field()] = None
 
     def check(self, limits: Limits) -> None:
         if len(self.texts) > limits.texts:
@@ -70,6 +78,11 @@ class PredictBody(Body):
         check_text(longest, "'texts'", limits)
         if self.k is not None and self.k > limits.k:
             raise Problem(422, f"'k' must be at most {limits.k:,} here. Got {self.k:,}.")
+        wanted = len(self.texts) * (self.k or (FEW if self.threshold is None else MANY))
+        if wanted > limits.labels:
+            raise Problem(
+                422, f"{wanted:,} labels are asked for; at most {limits.labels:,} go together. Send fewer texts."
+            )
 
 
 class ExplainBody(Body):
@@ -87,8 +100,8 @@ class FeedbackBody(Body):
     """What a person decided about the labels of a text."""
 
     text: Annotated[str, Field(description="The text.")]
-    accepted: Annotated[list[str], Field(description="Keys of labels that are right, added ones among them.")] = []
-    rejected: Annotated[list[str], Field(description="Keys of labels that are wrong.")] = []
+    accepted: Annotated[list[str], listed("Keys of labels that are right, added ones among them.")] = []
+    rejected: Annotated[list[str], listed("Keys of labels that are wrong.")] = []
     model: ModelName = None
 
     def check(self, limits: Limits) -> None:
@@ -221,7 +234,11 @@ async def read_body(request: Request, kind: type[Asked], limits: Limits) -> Aske
     if sent.partition(";")[0].strip().lower() != "application/json":
         raise Problem(415, f"the body must be JSON. Send Content-Type: application/json, not '{shown(sent)}'.")
     try:
-        body = kind.model_validate_json(await request.body())
+        content = await request.body()
+    except ClientDisconnect:
+        raise Problem(400, "the request ended before its body did.") from None
+    try:
+        body = kind.model_validate_json(content)
     except ValidationError as error:
         raise invalid(error, list(kind.model_fields)) from None
     body.check(limits)

@@ -20,6 +20,9 @@ MOST_TEXTS = 1_024
 MOST_CHARACTERS = 4_000_000
 """Of one batch. One request may be more, and is a batch of its own then."""
 
+MOST_ALONE = 32
+"""Requests that are no batch and wait for the thread: a batch waits for those before it."""
+
 
 @dataclass(frozen=True)
 class How:
@@ -37,15 +40,15 @@ class Job:
 
     texts: Sequence[str]
     how: How
-    done: asyncio.Future[tuple[str, list[Answer]]]
+    done: asyncio.Future[list[Answer]]
     characters: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.characters = sum(map(len, self.texts))
 
 
-Tag = Callable[[list[str], How], tuple[str, list[Answer]]]
-"""Texts → the version of the model that answered, and the labels of each."""
+Tag = Callable[[list[str], How], list[Answer]]
+"""Texts → the labels of each."""
 
 
 class Batcher:
@@ -59,13 +62,14 @@ class Batcher:
         self._thread = ThreadPoolExecutor(1, f"model-{name}"[:15])
         self._waiting: list[Job] = []
         self._texts = 0  # that wait
+        self._alone = 0  # requests that are no batch
         self._pace = 1_000.0  # texts a second, as of late
         self._runner: asyncio.Task[None] | None = None
 
-    async def tag(self, texts: Sequence[str], how: How) -> tuple[str, list[Answer]]:
+    async def tag(self, texts: Sequence[str], how: How) -> list[Answer]:
         """The labels of each text, tagged with those of other requests."""
         if not texts:
-            return "", []
+            return []
         if self._texts and self._texts + len(texts) > self._queue:
             seconds = self._texts / self._pace
             raise Busy(f"{self._texts:,} texts wait for '{self.name}' already. Try again in a moment.", seconds)
@@ -77,13 +81,22 @@ class Batcher:
         try:
             return await job.done
         except asyncio.CancelledError:
-            if job in self._waiting:  # nobody is there any more who wants to know
+            if job in self._waiting:  # its time was over
                 self._waiting.remove(job)
                 self._count(-len(texts))
             raise
 
     async def alone(self, work: Callable[[], Result]) -> Result:
         """Work in the model's thread between two batches."""
+        if self._alone >= MOST_ALONE:
+            raise Busy(f"{self._alone} requests wait for '{self.name}' already. Try again in a moment.", 1)
+        self._alone += 1
+        try:
+            return await self._in_thread(work)
+        finally:
+            self._alone -= 1
+
+    async def _in_thread(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def close(self) -> None:
@@ -120,7 +133,7 @@ class Batcher:
         texts = [text for job in batch for text in job.texts]
         started = time.perf_counter()
         try:
-            version, answers = await self.alone(lambda: self._tag(texts, batch[0].how))
+            answers = await self._in_thread(lambda: self._tag(texts, batch[0].how))
         except Exception as error:
             for job in batch:
                 if not job.done.done():
@@ -134,7 +147,7 @@ class Batcher:
         start = 0
         for job in batch:
             if not job.done.done():
-                job.done.set_result((version, answers[start : start + len(job.texts)]))
+                job.done.set_result(answers[start : start + len(job.texts)])
             start += len(job.texts)
 
     def _count(self, more: int) -> None:

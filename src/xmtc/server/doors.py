@@ -27,6 +27,8 @@ HEADERS = [
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
 LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+OPEN = frozenset({"/", "/healthz", "/readyz", "/openapi.json"})
+"""What needs no key, beside the files of the page."""
 
 
 class Doors:
@@ -54,10 +56,9 @@ class Doors:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        visit = _Visit(scope, receive, send, self._limits)
+        visit = _Visit(receive, send, self._limits, self.hold)
         try:
-            visit.length = self._checked(scope)
-            self._held += visit.length
+            self._check(scope)
             async with asyncio.timeout(self._limits.seconds):
                 await self._app(scope, visit.receive, visit.send)
         except Problem as problem:
@@ -65,52 +66,56 @@ class Doors:
         except TimeoutError:
             await visit.refuse(_too_late(visit.complete, self._limits.seconds))
         finally:
-            self._held -= visit.length
+            self.hold(-visit.read)
             seconds = time.perf_counter() - visit.started
             self._tallies.request(_route(scope["path"]), visit.status, seconds)
             if self._log is not None:
                 self._log(f"{scope['method']} {shown(scope['path'])} {visit.status} {seconds * 1000:.1f} ms")
 
-    def _checked(self, scope: Scope) -> int:
-        """The length of the body, as far as it is told; Problem where the request may not pass."""
+    def hold(self, more: int) -> None:
+        """Bytes that have arrived and are at work."""
+        self._held += more
+        if more > 0 and self._held > self._limits.held:
+            raise Problem(429, "too many bytes of requests are at work already. Try again.", {"Retry-After": "1"})
+
+    def _check(self, scope: Scope) -> None:
+        """Refuse a request that may not pass."""
         headers = dict(scope["headers"])
         if self._hosts is not None and b"host" in headers:
             host = _name(headers[b"host"].decode("latin-1"))
             if host.lower() not in self._hosts:
                 raise Problem(421, f"this service is not '{shown(host)}'. Start it with --hostname {shown(host)}.")
-        if self._key is not None and (scope["path"].startswith("/v1/") or scope["path"] == "/metrics"):
+        if self._key is not None and scope["path"] not in OPEN and not scope["path"].startswith("/page/"):
             given = headers.get(b"authorization", b"")
             kind, _, secret = given.partition(b" ")
             if kind.lower() != b"bearer" or not hmac.compare_digest(secret.strip(), self._key):
                 words = "this service wants its key. Send the header Authorization: Bearer KEY."
                 raise Problem(401, words, {"WWW-Authenticate": "Bearer"})
         told = headers.get(b"content-length", b"0")
-        length = int(told) if told.isdigit() else 0
-        if length > self._limits.body:
+        if told.isdigit() and (len(told) > 18 or int(told) > self._limits.body):
             raise _too_large(self._limits)
-        if self._held + length > self._limits.held:
-            raise Problem(429, "too many bytes of requests are at work already. Try again.", {"Retry-After": "1"})
-        return length
 
 
 class _Visit:
     """One request on its way."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
+    def __init__(self, receive: Receive, send: Send, limits: Limits, hold: Callable[[int], None]) -> None:
         self.started = time.perf_counter()
         self.status = 0
-        self.length = 0
+        self.read = 0
+        """Bytes of its body so far."""
         self.complete = False
-        """Whether all of the request has arrived."""
-        self._read = 0
+        """Whether all of it has arrived."""
         self._receive, self._send = receive, send
-        self._limits = limits
+        self._limits, self._hold = limits, hold
 
     async def receive(self) -> Message:
         message = await self._receive()
         if message["type"] == "http.request":
-            self._read += len(message.get("body", b""))
-            if self._read > self._limits.body:
+            more = len(message.get("body", b""))
+            self.read += more
+            self._hold(more)
+            if self.read > self._limits.body:
                 raise _too_large(self._limits)
             self.complete = not message.get("more_body", False)
         return message

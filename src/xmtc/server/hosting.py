@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from xmtc import config, measures
 from xmtc.errors import ConfigError, DataError, XmtcError, nearest, shown
-from xmtc.explanation import Explanation
 from xmtc.feedback import Feedback, beside
 from xmtc.labels.search import LabelSearch
 from xmtc.links import MANIFEST, content_of
@@ -34,6 +33,8 @@ from xmtc.store import read_manifest
 
 POLL = 1.0
 """Seconds between two looks at the folders."""
+MOST_EVIDENCE = 5_000
+"""Words or neighbours of an explanation."""
 MOST_SEARCHED = 200
 """Characters of a search."""
 Tell = Callable[[str], None]
@@ -53,16 +54,17 @@ class LoadedModel:
         self._lock = Lock()
         self.model.predict([""], 1)  # kernels are loaded before the first request, and a damaged model is known by now
 
-    def tag(self, texts: list[str], how: How) -> tuple[str, list[Answer]]:
+    def tag(self, texts: list[str], how: How) -> list[Answer]:
         """The labels of each text."""
         answer = self.model.predict(texts, how.k, threshold=how.threshold, allow=self._allowed(how))
-        return self.version, [row["labels"] for row in answer.rows()]
+        return [row["labels"] for row in answer.rows()]
 
-    def explain(self, text: str, label: str) -> tuple[dict[str, Any], Explanation]:
-        """The label that is meant, and why the text gets the score that it gets for it."""
+    def explain(self, text: str, label: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The label that is meant, and why the text gets the score that it gets for it: the strongest evidence."""
         number = self._meant(label)
         found = self.model.explain(text, number)
-        return {**self.named(number), "score": found.score}, found
+        told = replace(found, evidence=found.evidence[:MOST_EVIDENCE]).to_json()
+        return {**self.named(number), "score": found.score}, told
 
     def named(self, number: int) -> dict[str, str]:
         return {"key": self.model.labels.key(number), "name": self.model.labels.name(number)}
@@ -121,11 +123,12 @@ class LoadedModel:
             return None
         choice = how.allow, how.deny
         if choice not in self._choices:
-            if len(self._choices) >= CHOICES:
-                self._choices.pop(next(iter(self._choices)))
             for what, keys in (("allow", how.allow), ("deny", how.deny)):
                 self.known(keys or (), what)
-            self._choices[choice] = allowed_labels(self.model.labels, how.allow, how.deny)
+            allowed = allowed_labels(self.model.labels, how.allow, how.deny)
+            if len(self._choices) >= CHOICES:
+                self._choices.pop(next(iter(self._choices)))
+            self._choices[choice] = allowed
         return self._choices[choice]
 
     def describe(self) -> dict[str, Any]:
@@ -136,7 +139,7 @@ class LoadedModel:
             "can": sorted(model.can),
             "calibrated": model.decisions.calibration is not None,
             "threshold": model.decisions.thresholds is not None,
-            "settings": config.to_mapping(model.config),
+            "settings": {name: _shown(value) for name, value in config.to_mapping(model.config).items()},
             "training": model.training,
             "history": model.history,
             "metrics": measures.kept(self._folder, self._content),
@@ -169,7 +172,7 @@ class Host:
         window, queue = self.limits.window, self.limits.queue
         self.batcher = Batcher(self.name, self._tag, queue, window, self.tallies)
 
-    def _tag(self, texts: list[str], how: How) -> tuple[str, list[Answer]]:
+    def _tag(self, texts: list[str], how: How) -> list[Answer]:
         return self.loaded.tag(texts, how)
 
     def _signature(self) -> tuple[int, ...]:
@@ -192,9 +195,10 @@ class Host:
         try:
             check_servable(self.folder)
             loaded = LoadedModel(self.folder, self.runtime)
-        except (XmtcError, OSError) as error:
+        except Exception as error:  # whatever it is, out of memory too: the model of before is still there
             self.tallies.add("failed_loads", self.name)
-            return f"{self.name}: the model of before stays, as the new one cannot be used. {error}"
+            why = str(error) if isinstance(error, XmtcError) else f"{type(error).__name__}: {error}"
+            return f"{self.name}: the model of before stays, as the new one cannot be used. {why}"
         if loaded.version == self.loaded.version:
             return None
         self.loaded = loaded
@@ -208,8 +212,6 @@ class Host:
 
     def keep(self, text: str, accepted: list[str], rejected: list[str]) -> int:
         """Keep what a person decided; it is on disk when this returns."""
-        if not self.takes_feedback:
-            raise Problem(503, f"feedback cannot be kept, as the service may not write '{self.feedback_file.name}'.")
         loaded = self.loaded
         loaded.known(accepted, "accepted")
         loaded.known(rejected, "rejected")
@@ -238,9 +240,11 @@ class Hosts:
         tallies: Tallies,
         feedback: Path | None = None,
         tell: Tell = lambda line: None,
+        announces: bool = True,
     ) -> None:
         self.limits = limits
         self.tallies = tallies
+        self._announces = announces
         self.aside = ThreadPoolExecutor(2, "aside")
         """For what takes its time and is no work for a model: loading, searching, writing feedback."""
         self.by_name = {
@@ -264,7 +268,7 @@ class Hosts:
             self.tallies.beat()
             for host in self.by_name.values():
                 line = await loop.run_in_executor(self.aside, host.refresh)
-                if line is not None:
+                if line is not None and self._announces:
                     host.tell(line)
 
     def close(self) -> None:
@@ -277,7 +281,7 @@ def named(folders: Sequence[Path]) -> dict[str, Path]:
     """Each model's name, which is that of its folder."""
     found: dict[str, Path] = {}
     for folder in folders:
-        name = folder.resolve().name
+        name = Path(os.path.abspath(folder)).name  # of a link, not of what it leads to today
         if name in found:
             raise ConfigError(f"{folder}: another model is called '{shown(name)}' too. Rename one of the folders.")
         found[name] = folder
@@ -289,6 +293,15 @@ def check_servable(folder: Path) -> None:
     training = read_manifest(folder).get("training", {})
     if training.get("input") == "features":
         raise ConfigError(f"{folder}: was trained on a matrix of features, and a service takes texts. Serve another.")
+
+
+def _shown(value: Any) -> Any:
+    """A setting as strangers may see it: of a path, which says where things lie on this machine, the last part."""
+    if isinstance(value, str):
+        return value.rpartition(os.sep)[2]
+    if isinstance(value, (list, tuple)):
+        return [_shown(part) for part in value]
+    return {name: _shown(part) for name, part in value.items()} if isinstance(value, dict) else value
 
 
 def _feedback_file(folder: Path, elsewhere: Path | None) -> Path:

@@ -36,6 +36,11 @@ class Limits:
             raise ConfigError(f"the window must be from 0 to 1,000 ms. Got {self.window * 1000:g}.")
 
     @property
+    def labels(self) -> int:
+        """Labels of all texts of a request."""
+        return max(100_000, 50 * self.texts)
+
+    @property
     def held(self) -> int:
         """Bytes of all requests that are at work."""
         return 8 * self.body

@@ -15,6 +15,8 @@ from starlette.exceptions import HTTPException
 from xmtc.errors import XmtcError, nearest, shown
 
 MEDIA_TYPE = "application/problem+json"
+MANY = 100
+"""Mistakes of one body that are looked at."""
 TITLES = {413: "Content Too Large", 422: "Unprocessable Content"}
 """Names that changed since the oldest Python that runs here."""
 
@@ -73,14 +75,16 @@ def add_handlers(app: FastAPI) -> None:
 
 
 def invalid(error: ValidationError, known: list[str]) -> Problem:
-    """The first thing that is wrong with a body or a query; `known` are the fields that it may have."""
+    """The first thing that is wrong with a body; `known` are the fields that it may have."""
+    fields = f" Fields: {', '.join(known)}."
+    if error.error_count() > MANY:  # telling all of them takes longer than finding them
+        return Problem(422, f"there are more than {MANY} fields that are not known.{fields}")
     found = error.errors(include_url=False)
     first: dict[str, Any] = dict(next((one for one in found if one["type"] == "extra_forbidden"), found[0]))
     if first["type"] == "json_invalid":
         return Problem(400, f"the body is not JSON: {first['ctx']['error']}. Send UTF-8 JSON.")
-    place = [str(part) for part in first["loc"] if part not in BRANCHES]
+    place = [str(part) for part in first["loc"]]
     name, got = _place(place), shown(_short(first.get("input")))
-    fields = f" Fields: {', '.join(known)}."
     match first["type"]:
         case "missing":
             words = f"'{name}' is missing.{fields}"
@@ -97,10 +101,6 @@ def invalid(error: ValidationError, known: list[str]) -> Problem:
         case _:
             words = f"'{name}' cannot be {got}: {first['msg'][0].lower()}{first['msg'][1:]}."
     return Problem(422, words)
-
-
-BRANCHES = ("float", "int", "literal['auto']", "constrained-str", "list[str]")
-"""Parts of a place that name a type and not a field."""
 
 
 def _place(parts: list[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
 import os
@@ -15,7 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 
@@ -31,6 +29,8 @@ from xmtc.server.tallies import Tallies
 BACKLOG = 2048
 PATIENCE = 5.0
 """Seconds beyond the time of a request that an ending service waits for those at work."""
+KEY = "XMTC_API_KEY"
+"""The variable that may hold the key."""
 AGAIN = 1.0
 """Seconds before a process that died is started anew."""
 
@@ -55,6 +55,8 @@ class Order:
     def __post_init__(self) -> None:
         if self.workers < 1:
             raise ConfigError(f"'workers' must be an integer ≥ 1. Got {self.workers}.")
+        if self.workers > 1 and not hasattr(socket, "SO_REUSEPORT"):
+            raise ConfigError("this system has no sockets for several processes. Leave out --workers.")
         if not 0 <= self.port < 1 << 16:
             raise ConfigError(f"'port' must be from 0 to 65535. Got {self.port}.")
 
@@ -85,6 +87,7 @@ def serve(order: Order, say: Tell, tell: Tell) -> None:
     tallies = Tallies(names, order.workers)
     if order.workers == 1:
         Worker(order, tallies, sockets[0], tell).run(lambda: say(address))
+        _end_now()
     else:
         Workers(order, tallies, sockets, tell).run(lambda: say(address))
 
@@ -93,39 +96,49 @@ def _bind(order: Order) -> list[socket.socket]:
     """A listening socket for each process, all at one address: the system deals connections out among them."""
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(order.host, order.port, type=socket.SOCK_STREAM)[0]
-    except OSError as error:
-        raise ConfigError(f"--host {order.host}: no such host ({error.strerror}). Use 127.0.0.1 or 0.0.0.0.") from None
-    sockets: list[socket.socket] = []
-    for _ in range(order.workers):
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or "not a name"
+        raise ConfigError(f"--host {order.host}: no such host ({why}). Use 127.0.0.1 or 0.0.0.0.") from None
+
+    def bound(shared: bool) -> socket.socket:
         made = socket.socket(family, kind, protocol)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if order.workers > 1:
+        if shared:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
             made.bind(place)
         except OSError as error:
+            made.close()
             words = f"port {order.port} of {order.host} cannot be had ({error.strerror})"
             raise ConfigError(f"{words}. Choose another with --port, or 0 for any that is free.") from None
-        made.listen(BACKLOG)
-        place = made.getsockname()  # where the system chose the port, the others take the same
-        sockets.append(made)
+        return made
+
+    if order.workers > 1 and order.port:
+        bound(shared=False).close()  # another service that shares its address would let us in unnoticed
+    sockets: list[socket.socket] = []
+    for _ in range(order.workers):
+        sockets.append(bound(shared=order.workers > 1))
+        sockets[-1].listen(BACKLOG)
+        place = sockets[-1].getsockname()  # where the system chose the port, the others take the same
     return sockets
 
 
 class Worker:
     """One process that answers."""
 
-    def __init__(self, order: Order, tallies: Tallies, listening: socket.socket, tell: Tell) -> None:
+    def __init__(
+        self, order: Order, tallies: Tallies, listening: socket.socket, tell: Tell, announces: bool = True
+    ) -> None:
         self._socket = listening
         folders = [Path(folder) for folder in order.folders]
         feedback = None if order.feedback is None else Path(order.feedback)
-        hosts = Hosts(folders, order.runtime(), order.limits, tallies, feedback, tell)
+        hosts = Hosts(folders, order.runtime(), order.limits, tallies, feedback, tell, announces)
         app = Doors(
             create_app(hosts, lambda: not self.server.should_exit),
             order.limits,
             tallies,
             key=order.key,
-            hosts={*LOCAL, order.host, *order.hostnames} if order.is_local else None,
+            hosts={*LOCAL, order.host, *order.hostnames} if order.is_local or order.hostnames else None,
             log=tell if order.log else None,
         )
         limits = order.limits
@@ -155,19 +168,18 @@ class Worker:
             begun()
 
         self.server.startup = started  # type: ignore[method-assign]
-        with contextlib.suppress(KeyboardInterrupt), _quiet_end():
-            self.server.run(sockets=[self._socket])
+        # A signal before uvicorn listens to them is not lost, and the one that it raises once more at its end, as if
+        # being asked to end were a failure, changes nothing.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: setattr(self.server, "should_exit", True))
+        self.server.run(sockets=[self._socket])
 
 
-@contextlib.contextmanager
-def _quiet_end() -> Any:
-    """uvicorn raises the signal that ended it once more; being asked to end is no failure."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _end_now() -> None:
+    """End without waiting for the threads of models, whose work nobody waits for any more."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 class Workers:
@@ -192,7 +204,7 @@ class Workers:
                 for row, child in enumerate(children):
                     if child.poll() is None:
                         continue
-                    if not self._ready[row].is_set():  # it has said why
+                    if not told and not self._ready[row].is_set():  # it has said why
                         raise XmtcError(f"process {row + 1} of {len(children)} could not begin.")
                     self._tell(f"process {row + 1} of {len(children)} ended ({_why(child)}) and is started anew")
                     self._ready[row].clear()
@@ -208,10 +220,11 @@ class Workers:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=passed,
+            env={name: value for name, value in os.environ.items() if name != KEY},
             start_new_session=True,  # an interrupt from the keyboard comes to us alone, and we pass it on
         )
         assert child.stdin is not None
-        # The key is in the environment of no process, nor among its arguments, where others could read it.
+        # The key is neither in its environment nor among its arguments.
         child.stdin.write(json.dumps(asdict(self._order)).encode() + b"\n")
         child.stdin.flush()
         threading.Thread(target=self._listen, args=(row, child), daemon=True).start()
@@ -224,6 +237,8 @@ class Workers:
                 self._ready[row].set()
 
     def _end(self, children: Sequence[subprocess.Popen[bytes]]) -> None:
+        for listening in self._sockets:  # from now on nobody is let in only to be left waiting
+            listening.close()
         for child in children:
             if child.poll() is None:
                 child.terminate()
@@ -254,6 +269,7 @@ def work(row: int, listening: int, tallied: int) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     # All processes see a new model at about the same time, and one of them says so.
-    worker = Worker(order, tallies, socket.socket(fileno=listening), tell if row == 0 else lambda _: None)
+    worker = Worker(order, tallies, socket.socket(fileno=listening), tell, announces=row == 0)
     threading.Thread(target=end_with_caller, daemon=True).start()
     worker.run(lambda: print("ready", flush=True))
+    _end_now()

@@ -1,0 +1,144 @@
+"""Connections that are not used as they should be, and processes that do not begin."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.service import Service, everything, serving, train_model
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("models") / "small"
+    train_model(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def service(folder: Path) -> Iterator[Service]:
+    with serving(folder, "--timeout", 2) as running:
+        yield running
+
+
+def open_sockets(service: Service) -> int:
+    links = (Path(f"/proc/{service.process.pid}/fd") / name for name in os.listdir(f"/proc/{service.process.pid}/fd"))
+    return sum("socket" in str(os.readlink(link)) for link in links if link.is_symlink())
+
+
+def closed_within(seconds: float, service: Service, most: int) -> None:
+    until = time.monotonic() + seconds
+    while open_sockets(service) > most:
+        assert time.monotonic() < until, "a connection is still open"
+        time.sleep(0.1)
+
+
+def test_an_answer_that_is_not_read_is_given_up(service: Service) -> None:
+    before = open_sockets(service)
+    body = b'{"texts": [' + b",".join([b'"some text"'] * 1000) + b'], "k": 60}'
+    head = (
+        f"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    )
+    opened = [service.connect() for _ in range(3)]
+    for one in opened:
+        one.sendall(head.encode() + b"\r\n\r\n" + body)
+    time.sleep(1.5)
+    assert open_sockets(service) > before
+    closed_within(10, service, before)
+    for one in opened:
+        one.close()
+
+
+def test_blank_lines_do_not_keep_a_connection_open(service: Service) -> None:
+    with service.connect() as one:
+        one.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert one.recv(1 << 16).startswith(b"HTTP/1.1 200")
+        one.sendall(b"\r\n")
+        begun = time.monotonic()
+        everything(one)
+        assert time.monotonic() - begun < 8
+
+
+@pytest.mark.parametrize("size", [70_000, 100_000, 200_000])
+def test_headers_have_a_size(service: Service, size: int) -> None:
+    head = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+    for filler in (b"X: " + b"a" * size, b"\r\n".join(b"X%d: %s" % (i, b"a" * 1000) for i in range(size // 1000))):
+        assert service.raw(head + filler + b"\r\n\r\n").startswith(b"HTTP/1.1 431")
+    assert service.raw(b"GET /" + b"a" * size + b" HTTP/1.1\r\nHost: localhost\r\n\r\n").startswith(b"HTTP/1.1 431")
+    large = b'{"texts": ["' + b"a" * size + b'"]}'
+    post = (
+        b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    )
+    twice = post % len(large) + large
+    assert service.raw(twice + twice, timeout=3).count(b"HTTP/1.1 200") == 2, "bodies are no headers"
+
+
+def test_an_offer_of_another_protocol_is_refused_where_it_would_cost_the_body(service: Service) -> None:
+    body = b'{"texts": ["a"]}'
+    offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+    head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\n" + offer
+    answer = service.raw(head + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"HTTP/1.1 alone" in answer
+    answer = service.raw(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + offer + b"\r\n", timeout=3)
+    assert answer.startswith(b"HTTP/1.1 200")
+
+
+def test_rubbish_after_a_request_does_not_take_its_answer(service: Service) -> None:
+    body = b'{"texts": ["a"]}'
+    head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    answer = service.raw(head + b"Content-Length: %d\r\n\r\n" % len(body) + body + b"\x16\x03\x01 what is this\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert service.predict(["a"]).status == 200
+
+
+def test_a_second_service_on_the_same_port_is_refused(folder: Path) -> None:
+    with serving(folder, "--workers", 2) as first:
+        command = [
+            sys.executable,
+            "-m",
+            "xmtc.cli.main",
+            "serve",
+            str(folder),
+            "--workers",
+            "2",
+            "--port",
+            str(first.port),
+        ]
+        second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert second.returncode == 2
+        assert "cannot be had" in second.stderr
+        assert first.predict(["a"]).status == 200
+
+
+def test_a_process_that_dies_while_it_starts_again_is_started_again(folder: Path) -> None:
+    with serving(folder, "--workers", 2) as running:
+        for _ in range(2):  # once it served, and once it was about to
+            before = set(running.workers())
+            os.kill(min(before), signal.SIGKILL)
+            until = time.monotonic() + 30
+            while len(set(running.workers()) - before) == 0:
+                assert time.monotonic() < until
+                time.sleep(0.05)
+        for _ in range(20):
+            assert running.ask("GET", "/healthz", timeout=30).status == 200
+
+
+def test_a_model_that_cannot_be_loaded_ends_a_start_with_its_line(folder: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(folder, broken)
+    next(broken.glob("arrays-*")).write_bytes(b"")
+    for more in ((), ("--workers", 2)):
+        with pytest.raises(AssertionError, match=r"xmtc: .*0 bytes in place of") as failed:
+            Service(broken, *more)
+        assert "Traceback" not in str(failed.value)
