@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 import time
@@ -242,6 +243,14 @@ def test_of_two_fields_of_one_name_the_last_counts_or_none(service: Service, tra
         assert_problem(answer, 400, 422)
 
 
+def test_null_is_as_good_as_nothing(service: Service, trained: Any) -> None:
+    _, texts, labels = trained
+    nothing = dict.fromkeys(("k", "threshold", "model", "allow", "deny"))
+    for field in nothing:
+        assert service.predict(texts[:1], **{field: None}).labels() == labels[:1]
+    assert service.predict(texts[:1], **nothing).labels() == labels[:1]
+
+
 def test_odd_texts_are_texts(service: Service) -> None:
     texts = ["", " ", "\x00", "\u202e\u2028\ufeff", "🍕" * 1000, "a" * 1_000_000, "\U0010ffff", "<script>", "%s{}", "é"]
     answer = service.predict(texts)
@@ -285,6 +294,49 @@ def test_other_methods(service: Service) -> None:
         assert answer.headers["allow"]
     for method in ("BREW", "get", "X" * 50):
         assert status_of(service.raw(f"{method} / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode(), 2)) in (400, 405, 501)
+
+
+def test_who_has_no_key_is_let_nowhere(trained: Any) -> None:
+    key = "correct-horse-battery"
+    with serving(trained[0], environment={**os.environ, "XMTC_API_KEY": key}) as service:
+        wrong = [
+            "",
+            key,
+            "Bearer",
+            "Bearer ",
+            f"Basic {key}",
+            f"Bearer {key[:-1]}",
+            f"Bearer {key}x",
+            "Bearer é" * 1000,
+        ]
+        for headers in ({}, *({"Authorization": value} for value in wrong)):
+            for method, path in (
+                ("POST", "/v1/predict"),
+                ("POST", "/v1/feedback"),
+                ("GET", "/v1/models"),
+                ("GET", "/v1/labels"),
+                ("GET", "/metrics"),
+                ("GET", "/v1/nothing"),
+            ):
+                answer = service.ask(method, path, headers=headers)
+                assert key not in assert_problem(answer, 401)
+                assert answer.headers["www-authenticate"] == "Bearer"
+        for path in (
+            "//v1/models",
+            "/V1/models",
+            "/v1//models",
+            "/./v1/models",
+            "/page/../v1/models",
+            "/%76%31/models",
+        ):
+            sent = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+            assert status_of(service.raw(sent.encode())) in (400, 401, 404)
+        for path in ("/", "/healthz", "/readyz", "/openapi.json"):
+            assert service.ask("GET", path).status == 200
+        body = json.dumps({"texts": trained[1][:3]}).encode()
+        answer = service.ask("POST", "/v1/predict", body=body, headers={"Authorization": f"Bearer {key}"})
+        assert answer.labels() == trained[2][:3]
+        assert key not in service.errors()
 
 
 PATHS = (
@@ -493,8 +545,8 @@ def test_headers_without_end(service: Service) -> None:
     assert sent < 20_000, "20 MB of headers were read"
 
 
-def request_for(texts: list[str]) -> bytes:
-    body = json.dumps({"texts": texts}).encode()
+def request_for(texts: list[str], **more: Any) -> bytes:
+    body = json.dumps({"texts": texts, **more}).encode()
     head = (
         f"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
     )
@@ -598,6 +650,23 @@ def test_many_slow_clients_keep_nobody_waiting(hurried: Service, trained: Any) -
     finally:
         for connection in held:
             connection.close()
+
+
+def test_clients_that_do_not_read(hurried: Service, trained: Any) -> None:
+    """What they asked for is not kept for them for ever."""
+    request = request_for(["a"] * 1000, k=60)
+    with hurried.connect() as connection:
+        connection.sendall(request)
+        head = connection.recv(1 << 16).partition(b"\r\n\r\n")[0].decode()
+        length = int(head.lower().partition("content-length: ")[2].split()[0])
+    assert length > 3_000_000
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", hurried.port))
+        connection.sendall(request * 5)
+        time.sleep(2 * SECONDS + 3)
+        connection.settimeout(5)
+        assert len(everything(connection)) < 5 * length
 
 
 def at_once(calls: int, service: Service, texts: list[str]) -> list[Answer | None]:
