@@ -60,7 +60,7 @@ class PredictBody(Body):
     k: Annotated[
         int | None,
         BeforeValidator(_whole, json_schema_input_type=int | None),
-        Field(description="Labels of each text: 5 where nothing is said; with a threshold, at most so many.", ge=1),
+        Field(description="Labels of each text: 5 where nothing is said; with a threshold, at most so many."),
     ] = None
     threshold: Annotated[
         float | Literal["auto"] | None,
@@ -75,9 +75,9 @@ class PredictBody(Body):
         if len(self.texts) > limits.texts:
             raise Problem(422, f"{len(self.texts):,} texts; at most {limits.texts:,} go together. Send fewer at once.")
         longest = max(map(len, self.texts), default=0)
-        check_text(longest, "'texts'", limits)
+        check_text(longest, "'texts'", limits.characters)
         if self.k is not None and self.k > limits.k:
-            raise Problem(422, f"'k' must be at most {limits.k:,} here. Got {self.k:,}.")
+            raise Problem(422, f"'k' must be at most {limits.k:,} here. Got {shown(str(self.k), 20)}.")
         wanted = len(self.texts) * (self.k or (FEW if self.threshold is None else MANY))
         if wanted > limits.labels:
             raise Problem(
@@ -89,11 +89,11 @@ class ExplainBody(Body):
     """A text and one of its labels."""
 
     text: Annotated[str, Field(description="The text.")]
-    label: Annotated[str, Field(description="A label, by key or name.")]
+    label: Annotated[str, Field(description="A label, by key or name.", min_length=1)]
     model: ModelName = None
 
     def check(self, limits: Limits) -> None:
-        check_text(len(self.text), "'text'", limits)
+        check_text(len(self.text), "'text'", limits.explained)
 
 
 class FeedbackBody(Body):
@@ -105,16 +105,15 @@ class FeedbackBody(Body):
     model: ModelName = None
 
     def check(self, limits: Limits) -> None:
-        check_text(len(self.text), "'text'", limits)
+        check_text(len(self.text), "'text'", limits.characters)
         both = set(self.accepted) & set(self.rejected)
         if both:
             raise Problem(422, f"label '{shown(min(both))}' is both accepted and rejected. Decide on one.")
 
 
-def check_text(characters: int, what: str, limits: Limits) -> None:
-    if characters > limits.characters:
-        most = f"at most {limits.characters:,} are taken"
-        raise Problem(422, f"a text of {what} has {characters:,} characters; {most}. Cut it.")
+def check_text(characters: int, what: str, most: int) -> None:
+    if characters > most:
+        raise Problem(422, f"a text of {what} has {characters:,} characters; at most {most:,} are taken. Cut it.")
 
 
 class Label(BaseModel):
@@ -255,7 +254,7 @@ def body_schema(kind: type[Body], limits: Limits) -> dict[str, Any]:
         fields["k"]["anyOf"][0] |= {"minimum": 1, "maximum": limits.k}
         fields["threshold"]["anyOf"][0] |= {"minimum": -1e38, "maximum": 1e38}
     else:
-        fields["text"] |= {"maxLength": limits.characters}
+        fields["text"] |= {"maxLength": limits.explained if kind is ExplainBody else limits.characters}
     return {
         "requestBody": {
             "required": True,

@@ -24,6 +24,8 @@ class Connection(HttpToolsProtocol):
         self._header = 0  # bytes of it
         self._is_all_header = True  # what has just arrived
         self._begun = False  # something of a request has arrived
+        self._wasted = 0  # bytes of its body that came after its answer
+        self._answering: Any = None  # of several requests sent together, the one that is answered
 
     # ---- the connection
 
@@ -35,6 +37,8 @@ class Connection(HttpToolsProtocol):
         self._stop_waiting()
         if self._unread is not None:
             self._unread.cancel()
+        if self._answering is not None:  # uvicorn knows only of the last one
+            self._answering.disconnected = True
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -62,7 +66,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._in_header, self._header = True, 0
+        self._in_header, self._header, self._wasted = True, 0, 0
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
@@ -83,8 +87,13 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        if not self.transport.is_closing():
-            super().on_body(body)
+        if self.transport.is_closing():
+            return
+        super().on_body(body)
+        if self.cycle.response_complete:  # who is still sending shall be able to read why it was refused, for a while
+            self._wasted += len(body)
+            if self._wasted > self.limits.body:
+                self.transport.abort()
 
     def on_message_complete(self) -> None:
         if self.transport.is_closing():
@@ -92,6 +101,10 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
         self._in_header, self._header, self._begun = True, 0, False
         self._stop_waiting()
+
+    def on_response_complete(self) -> None:
+        self._answering = self.pipeline[-1][0] if self.pipeline else None
+        super().on_response_complete()
 
     # ---- what is refused
 

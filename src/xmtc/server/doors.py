@@ -81,8 +81,13 @@ class Doors:
     def _check(self, scope: Scope) -> None:
         """Refuse a request that may not pass."""
         headers = dict(scope["headers"])
-        if self._hosts is not None and b"host" in headers:
-            host = _name(headers[b"host"].decode("latin-1"))
+        if scope["http_version"] not in ("1.0", "1.1"):
+            raise Problem(400, "this is no HTTP/1.1 request. See /openapi.json for what there is.")
+        named = [value for name, value in scope["headers"] if name == b"host"]
+        if len(named) > 1 or (not named and scope["http_version"] == "1.1"):
+            raise Problem(400, "a request names one host. Send one header Host.")
+        if self._hosts is not None and named:
+            host = _name(named[0].decode("latin-1"))
             if host.lower() not in self._hosts:
                 raise Problem(421, f"this service is not '{shown(host)}'. Start it with --hostname {shown(host)}.")
         if self._key is not None and scope["path"] not in OPEN and not scope["path"].startswith("/page/"):

@@ -103,7 +103,8 @@ class LoadedModel:
             exact = pc.index(self.model.labels.table[column], label).as_py()
             if exact >= 0:
                 return int(exact)
-        for found in self._index().find(label[:MOST_SEARCHED], 1)[0]:
+        likely = self._index().find(label[:MOST_SEARCHED], 1)[0] if label.strip() else []
+        for found in likely:
             names = self.model.labels.key(found.label), self.model.labels.name(found.label), found.alternative or ""
             if label.casefold() in [name.casefold() for name in names]:
                 return found.label
@@ -114,7 +115,7 @@ class LoadedModel:
 
         What is near is found by the search and not by comparing with every name, which others would have to wait for.
         """
-        found = self._index().find(label[:MOST_SEARCHED], 1)[0]
+        found = self._index().find(label[:MOST_SEARCHED], 1)[0] if label.strip() else []
         close = f" Did you mean '{shown(self.model.labels.name(found[0].label))}'?" if found else otherwise
         return DataError(f"{what} '{shown(label)}' is not among the model's {len(self.model.labels):,} labels.{close}")
 

@@ -36,6 +36,11 @@ class Limits:
             raise ConfigError(f"the window must be from 0 to 1,000 ms. Got {self.window * 1000:g}.")
 
     @property
+    def explained(self) -> int:
+        """Characters of a text whose labels are explained, for which all that wait for the model wait."""
+        return min(self.characters, 200_000)
+
+    @property
     def labels(self) -> int:
         """Labels of all texts of a request."""
         return max(100_000, 50 * self.texts)
