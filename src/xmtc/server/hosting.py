@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -31,13 +32,14 @@ from xmtc.server.problems import Problem
 from xmtc.server.tallies import Tallies
 from xmtc.store import read_manifest
 
+Tell = Callable[[str], None]
+
 POLL = 1.0
 """Seconds between two looks at the folders."""
 MOST_EVIDENCE = 5_000
 """Words or neighbours of an explanation."""
 MOST_SEARCHED = 200
 """Characters of a search."""
-Tell = Callable[[str], None]
 CHOICES = 16
 """Different sets of allowed labels that are remembered."""
 
@@ -52,6 +54,8 @@ class LoadedModel:
         self.since = datetime.now(UTC).isoformat(timespec="seconds")
         self._choices: dict[tuple[tuple[str, ...] | None, tuple[str, ...] | None], NDArray[np.bool_] | None] = {}
         self._lock = Lock()
+        counted = self.model.counted()
+        self._counts = None if counted is None else counted[0]
         self.model.predict([""], 1)  # kernels are loaded before the first request, and a damaged model is known by now
 
     def tag(self, texts: list[str], how: How) -> list[Answer]:
@@ -71,21 +75,21 @@ class LoadedModel:
 
     @cached_property
     def _searched(self) -> LabelSearch:
-        return LabelSearch(self.model.labels, self.model.label_counts)
+        return LabelSearch(self.model.labels, self._counts)
 
-    def _index(self) -> LabelSearch:
-        with self._lock:  # it is built once, by whoever asks first
+    def index(self) -> LabelSearch:
+        """What finds labels by their names. It is made once, by whoever asks first; of a million, in seconds."""
+        with self._lock:
             return self._searched
 
     def search(self, words: str, limit: int) -> tuple[list[dict[str, Any]], bool]:
         """Labels that these words may mean, and whether there are more."""
-        found, more = self._index().find(words, limit)
-        counts = self.model.label_counts
+        found, more = self.index().find(words, limit)
         rows = [
             {
                 **self.named(one.label),
                 "alternative": one.alternative,
-                "documents": int(counts[one.label]) if one.label < len(counts) else 0,
+                "documents": 0 if self._counts is None else int(self._counts[one.label]),
             }
             for one in found
         ]
@@ -103,7 +107,7 @@ class LoadedModel:
             exact = pc.index(self.model.labels.table[column], label).as_py()
             if exact >= 0:
                 return int(exact)
-        likely = self._index().find(label[:MOST_SEARCHED], 1)[0] if label.strip() else []
+        likely = self.index().find(label[:MOST_SEARCHED], 1)[0] if label.strip() else []
         for found in likely:
             names = self.model.labels.key(found.label), self.model.labels.name(found.label), found.alternative or ""
             if label.casefold() in [name.casefold() for name in names]:
@@ -115,7 +119,7 @@ class LoadedModel:
 
         What is near is found by the search and not by comparing with every name, which others would have to wait for.
         """
-        found = self._index().find(label[:MOST_SEARCHED], 1)[0] if label.strip() else []
+        found = self.index().find(label[:MOST_SEARCHED], 1)[0] if label.strip() else []
         close = f" Did you mean '{shown(self.model.labels.name(found[0].label))}'?" if found else otherwise
         return DataError(f"{what} '{shown(label)}' is not among the model's {len(self.model.labels):,} labels.{close}")
 
@@ -196,6 +200,7 @@ class Host:
         try:
             check_servable(self.folder)
             loaded = LoadedModel(self.folder, self.runtime)
+            loaded.index()
         except Exception as error:  # whatever it is, out of memory too: the model of before is still there
             self.tallies.add("failed_loads", self.name)
             why = str(error) if isinstance(error, XmtcError) else f"{type(error).__name__}: {error}"
@@ -264,6 +269,9 @@ class Hosts:
     async def watch(self) -> None:
         """Look at the folders again and again."""
         loop = asyncio.get_running_loop()
+        for host in self.by_name.values():
+            with suppress(Exception):  # whoever searches is told
+                await loop.run_in_executor(self.aside, host.loaded.index)
         while True:
             await asyncio.sleep(POLL)
             self.tallies.beat()
