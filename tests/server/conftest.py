@@ -73,10 +73,15 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 Serve = Callable[..., Served]
 
 
+@pytest.fixture(scope="session")
+def texts() -> list[str]:
+    """Texts that the models did not learn from."""
+    return list(planted_split(800, 200, labels=60, seed=7)[1].text().to_pylist())
+
+
 @pytest.fixture
-def serve(trained: dict[str, Path]) -> Iterator[Serve]:
+def serve(trained: dict[str, Path], texts: list[str]) -> Iterator[Serve]:
     """Serve some of the models, or others from folders; other words are limits, a key, or host names."""
-    texts = planted_split(800, 200, labels=60, seed=7)[1].text().to_pylist()
     with ExitStack() as stack:
 
         def start(

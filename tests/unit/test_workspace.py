@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import weakref
@@ -73,16 +74,19 @@ def test_resume_keeps_and_restart_forgets(tmp_path: Path) -> None:
 def test_more_parts_than_open_files(tmp_path: Path) -> None:
     resource = pytest.importorskip("resource")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
+    taken = [int(number) for number in os.listdir("/dev/fd")]
+    limit = max(taken) + 60
+    count = limit - len(taken) + 50
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     try:
         work = Workspace(tmp_path / "m.work")
         work.begin({}, resume=False)
-        for number in range(150):
+        for number in range(count):
             work.save(f"part-{number}", {"a": np.array([number])})
-        parts = [work.load(f"part-{number}")[0]["a"] for number in range(150)]
+        parts = [work.load(f"part-{number}")[0]["a"] for number in range(count)]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert np.concatenate(parts).tolist() == list(range(150))
+    assert np.concatenate(parts).tolist() == list(range(count))
 
 
 def test_lies_beside_the_model() -> None:

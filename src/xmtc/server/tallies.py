@@ -35,7 +35,7 @@ OF_MODELS = {
 
 
 class Tallies:
-    """Counters of one process among `rows`; `file` is where all of them write."""
+    """Counters of one process among `rows`; `file` is where all of them write, where there are several."""
 
     def __init__(self, models: Sequence[str], rows: int = 1, row: int = 0, file: int | None = None) -> None:
         self.models = list(models)
@@ -44,12 +44,12 @@ class Tallies:
         requests = len(ROUTES) * len(STATUSES)
         seconds = len(ROUTES) * (len(BOUNDS) + 2)  # buckets, the last without an end, and the sum
         width = len(self._names) + requests + seconds + 3
-        if file is None:
+        if file is None and rows > 1:
             with tempfile.TemporaryFile() as made:
                 file = os.dup(made.fileno())
             os.ftruncate(file, rows * width * 8)
-        self.file = file
-        shared = mmap.mmap(file, rows * width * 8)
+        self.file = -1 if file is None else file
+        shared = mmap.mmap(self.file, rows * width * 8)  # without a file, memory of this process alone
         self._rows = np.frombuffer(shared, dtype=np.float64).reshape(rows, width)
         parts = np.split(self._rows, np.cumsum([len(self._names), requests, seconds]), axis=1)
         self._models, self._requests, self._seconds, self._process = (part[row] for part in parts)
