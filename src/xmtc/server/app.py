@@ -193,7 +193,7 @@ async def _aside(hosts: Hosts, work: Callable[[], Result]) -> Result:
 
 
 def _json(content: Any, status: int = 200) -> Response:
-    return Response(to_json(content), status, media_type="application/json")
+    return Response(to_json(content, inf_nan_mode="null"), status, media_type="application/json")
 
 
 def _told(answer: type[BaseModel], extra: dict[str, Any] | None = None, status: int = 200) -> dict[str, Any]:
