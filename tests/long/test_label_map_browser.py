@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ from xmtc.linear.layout import layout, nearest, regions
 from xmtc.pictures.label_map import DARK, LIGHT, REGIONS, LabelMap, page
 
 pytestmark = pytest.mark.long
-api = pytest.importorskip("playwright.sync_api", reason="drives a browser through playwright")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 BAD = "<script>alert(1)</script>"
 LABELS = 420
 COLOURS = """() => {
@@ -24,16 +21,6 @@ COLOURS = """() => {
     for (let i = 0; i < pixels.length; i += 4) found.add(`${pixels[i]},${pixels[i + 1]},${pixels[i + 2]}`);
     return found.size;
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("no chromium is installed")
-    with api.sync_playwright() as play:
-        opened = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

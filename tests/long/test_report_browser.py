@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,6 @@ from tests.bench_folders import realistic
 from tests.cli.conftest import call
 
 pytestmark = pytest.mark.long
-api = pytest.importorskip("playwright.sync_api", reason="drives a browser through playwright")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 SIZES = """() => [...document.querySelectorAll('svg')].map(picture => {
     const box = picture.getBoundingClientRect();
@@ -22,16 +18,6 @@ SIZES = """() => [...document.querySelectorAll('svg')].map(picture => {
 })"""
 LETTERS = """() => Math.min(...[...document.querySelectorAll('svg text')].map(text =>
     parseFloat(getComputedStyle(text).fontSize) * Math.hypot(text.getScreenCTM().a, text.getScreenCTM().b)))"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("no chromium is installed")
-    with api.sync_playwright() as play:
-        opened = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

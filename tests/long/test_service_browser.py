@@ -26,8 +26,6 @@ from xmtc.models.parabel import Parabel
 from xmtc.models.popularity import Popularity
 
 pytestmark = pytest.mark.long
-api = pytest.importorskip("playwright.sync_api", reason="drives a browser through playwright")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 BAD = "<img src=x onerror=alert(1)>"
 LONG = "Donaudampfschifffahrtsgesellschaft" * 5
 WORDS = {
@@ -82,16 +80,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Mo
 def service(models: dict[str, tuple[Path, Model]]) -> Iterator[Service]:
     with serving(*(folder for folder, _ in models.values())) as started:
         yield started
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("no chromium is installed")
-    with api.sync_playwright() as play:
-        opened = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 class Watched:
