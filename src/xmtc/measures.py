@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from xmtc.store import write_json
 
 def beside(folder: Path) -> Path:
     """Where they lie."""
-    folder = folder.resolve()
+    folder = Path(os.path.abspath(folder))  # beside a link and not beside what it leads to today
     return folder.with_name(f"{folder.name}.metrics.json")
 
 

@@ -10,8 +10,7 @@ import typer
 
 from xmtc.cli.common import Device, make_runtime, say, tell
 from xmtc.errors import ConfigError, DataError, MissingExtraError
-
-KEY = "XMTC_API_KEY"  # the name that the processes know it by, too
+from xmtc.server.limits import KEY
 
 
 def serve(

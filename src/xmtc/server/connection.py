@@ -10,6 +10,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from xmtc.server.limits import Limits
 from xmtc.server.problems import MEDIA_TYPE, Problem
 
+BODIES = (b"content-length", b"transfer-encoding")
+"""Headers of a request that has a body."""
+
 
 class Connection(HttpToolsProtocol):
     """Headers have a length, requests a time to arrive and answers one to be read; what is no HTTP gets a problem."""
@@ -148,6 +151,3 @@ class Connection(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-BODIES = (b"content-length", b"transfer-encoding")

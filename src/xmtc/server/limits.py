@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from xmtc.errors import ConfigError
 
+KEY = "XMTC_API_KEY"
+"""The variable that may hold the key of a service."""
+
 
 @dataclass(frozen=True)
 class Limits:

@@ -23,14 +23,12 @@ from xmtc.server.app import create_app
 from xmtc.server.connection import Connection
 from xmtc.server.doors import LOCAL, Doors
 from xmtc.server.hosting import Hosts, Tell, check_servable, named
-from xmtc.server.limits import Limits
+from xmtc.server.limits import KEY, Limits
 from xmtc.server.tallies import Tallies
 
 BACKLOG = 2048
 PATIENCE = 5.0
 """Seconds beyond the time of a request that an ending service waits for those at work."""
-KEY = "XMTC_API_KEY"
-"""The variable that may hold the key."""
 AGAIN = 1.0
 """Seconds before a process that died is started anew."""
 
