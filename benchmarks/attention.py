@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 
 import xmtc
-from xmtc.cli.progress import Lines
-from xmtc.config import merge, read_recipe
-from xmtc.dataset import Dataset, align_labels
+from xmtc.artifact.workspace import Workspace
+from xmtc.cli.progress import LogProgress
+from xmtc.core.config import merge, read_recipe
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Dataset, align_labels
 from xmtc.metrics import precision
+from xmtc.models.registry import model_class
 from xmtc.recipes import find_recipe
-from xmtc.registry import model_class
-from xmtc.runtime import Runtime
-from xmtc.workspace import Workspace
 
 PARTS = ("train", "dev", "test")
 CEILING = 790e12
@@ -92,7 +92,9 @@ def train(
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
         started = time.perf_counter()
-        model.fit(documents["train"], valid=documents["dev"], runtime=runtime, workspace=watched, progress=Lines())
+        model.fit(
+            documents["train"], valid=documents["dev"], runtime=runtime, workspace=watched, progress=LogProgress()
+        )
         whole = time.perf_counter() - started
         report(item, model, watched, documents, whole)
         if save is not None:
@@ -157,10 +159,10 @@ def parts(batches: list[int], length: int, labels: int) -> None:
     """Milliseconds of the encoder, the head and the update, each captured alone, and what the head reaches."""
     import torch
 
-    from xmtc.nn.attention import LabelAttention, flops
     from xmtc.nn.device import chunk_memory
-    from xmtc.nn.encoders import BiLstm, LstmSettings
-    from xmtc.nn.optimisers import Adam
+    from xmtc.nn.encoders.base import BiLstm, LstmSettings
+    from xmtc.nn.heads.label_attention import LabelAttention, flops
+    from xmtc.nn.training.optimisers import Adam
 
     device = torch.device("cuda")
     encoder = BiLstm(300, LstmSettings()).to(device).train()
@@ -202,13 +204,13 @@ def profile(batch: int, length: int, labels: int, rows: int) -> None:
     import torch
     from torch.profiler import ProfilerActivity
 
-    from xmtc.nn.attention import LabelAttention
-    from xmtc.nn.capture import Captured
     from xmtc.nn.device import chunk_memory
     from xmtc.nn.documents import Documents
-    from xmtc.nn.encoders import BiLstm, LstmSettings
+    from xmtc.nn.encoders.base import BiLstm, LstmSettings
+    from xmtc.nn.heads.label_attention import LabelAttention
     from xmtc.nn.network import Network
-    from xmtc.nn.training import Trainer, TrainingSettings
+    from xmtc.nn.training.cuda_graphs import Captured
+    from xmtc.nn.training.loop import Trainer, TrainingSettings
     from xmtc.text.tokens import TokenBlock
 
     device, random, count = torch.device("cuda"), np.random.default_rng(0), 2000

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 from xmtc import workflows
+from xmtc.core.runtime import Runtime
 from xmtc.data.reading import read
-from xmtc.registry import MODELS, model_class
-from xmtc.runtime import Runtime
+from xmtc.models.registry import MODELS, model_class
 
 SHOWN = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5")
 

@@ -21,15 +21,16 @@ from pathlib import Path
 from typing import Any
 
 import xmtc
-from xmtc import store, workflows
-from xmtc.cli.progress import Lines
-from xmtc.config import merge, parse_assignments, read_recipe
-from xmtc.dataset import align_labels
+from xmtc import workflows
+from xmtc.artifact import store
+from xmtc.cli.progress import LogProgress
+from xmtc.core.config import merge, parse_assignments, read_recipe
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import align_labels
+from xmtc.data.topk import TopK
 from xmtc.metrics import overlap, precision
+from xmtc.models.registry import model_class
 from xmtc.recipes import find_recipe
-from xmtc.registry import model_class
-from xmtc.runtime import Runtime
-from xmtc.topk import TopK
 
 
 def answers(given: Any) -> None:
@@ -41,7 +42,7 @@ def answers(given: Any) -> None:
     vectors = {"vectors": str(folder / "vectors.npy")}
     model: Any = model_class(name or "")(**merge(settings, vectors, parse_assignments(assignments)))
     started = time.perf_counter()
-    model.fit(train, valid=dev, runtime=Runtime(seed=seed), progress=Lines())
+    model.fit(train, valid=dev, runtime=Runtime(seed=seed), progress=LogProgress())
     print(
         f"{recipe} {' '.join(assignments)}, seed {seed}: trained in {time.perf_counter() - started:.1f} s", flush=True
     )

@@ -26,13 +26,13 @@ from typing import Any
 
 import numpy as np
 
+from xmtc.core.runtime import Runtime
 from xmtc.data import read
-from xmtc.dataset import Dataset, align_labels
+from xmtc.data.dataset import Dataset, align_labels
 from xmtc.linear.neighbours import vote
 from xmtc.metrics import ndcg, precision
 from xmtc.models import dxml
 from xmtc.models.dxml import Dxml, _weights
-from xmtc.runtime import Runtime
 
 COUNTS, SHARPNESSES, DIRECT = (10, 20, 50, 100), (5.0, 10.0, 20.0, 40.0), (0.3, 1.0, 3.0, 10.0)
 BLENDED = 3

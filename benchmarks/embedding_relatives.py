@@ -22,15 +22,15 @@ from typing import Any
 
 import numpy as np
 
-from xmtc import config
-from xmtc.config import Range
+from xmtc.core import config
+from xmtc.core.config import Range
+from xmtc.core.runtime import Runtime
 from xmtc.data import read
-from xmtc.dataset import Dataset, align_labels
+from xmtc.data.dataset import Dataset, align_labels
 from xmtc.metrics import ndcg, precision
 from xmtc.models.base import Model
+from xmtc.models.registry import model_class
 from xmtc.recipes import find_recipe
-from xmtc.registry import model_class
-from xmtc.runtime import Runtime
 
 SHARE = 0.8
 """Of the documents that a trial is trained on."""

@@ -18,11 +18,12 @@ from typing import TypeVar
 
 import numpy as np
 
+from xmtc.core.errors import DataError
+from xmtc.core.runtime import Runtime
 from xmtc.data import read, write
+from xmtc.data.dataset import Dataset
 from xmtc.data.formats import FORMATS
-from xmtc.dataset import Dataset, LabelIndex
-from xmtc.errors import DataError
-from xmtc.runtime import Runtime
+from xmtc.data.label_index import LabelIndex
 from xmtc.text.features import DocumentFeatures
 from xmtc.text.tfidf import TextSettings
 

@@ -23,9 +23,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 import xmtc
-from xmtc.dataset import LabelIndex
+from xmtc.data.label_index import LabelIndex
 from xmtc.labels.graph import Graph, GraphSettings, build_graph, walks
-from xmtc.linear.label_vectors import LabelVectorSettings, deepwalk, singular_vectors, whitened
+from xmtc.labels.label_vectors import LabelVectorSettings, deepwalk, singular_vectors, whitened
 
 NEAREST = 10
 FREQUENT = 20

@@ -113,7 +113,7 @@ def planted_labels(wanted: int, pairs: float, zipf: float) -> int:
 
 def write_corpus(labels: int, documents: int, folder: Path) -> None:
     """train.jsonl and test.jsonl."""
-    from xmtc.data.planted import PlantedCorpus
+    from xmtc.data.demo_corpus import PlantedCorpus
 
     usual = PlantedCorpus()
     planted = planted_labels(labels, documents * usual.labels_per_document, usual.zipf)
@@ -161,7 +161,7 @@ def trained(folder: Path, tell: bool) -> dict[str, Any]:
 def predicted(folder: Path) -> dict[str, float]:
     import xmtc
     from xmtc import metrics
-    from xmtc.dataset import align_labels
+    from xmtc.data.dataset import align_labels
 
     test = xmtc.read(folder / "test.jsonl")
     loading, model = timed(lambda: xmtc.load(folder / "model"))
@@ -181,7 +181,7 @@ def predicted(folder: Path) -> dict[str, float]:
 
 def one_by_one(model: Any, rows: Any) -> dict[str, float]:
     """Milliseconds from one feature row to label names on one thread, the median."""
-    from xmtc.runtime import Runtime
+    from xmtc.core.runtime import Runtime
 
     model.runtime = Runtime(threads=1)
     singles = [rows[[place]] for place in range(SINGLE)]
@@ -259,7 +259,7 @@ def _frame(
     place: tuple[int, int, int, int],
 ) -> list[str]:
     """Paper, grid, ticks and the titles of the axes."""
-    from xmtc.pictures.sheet import short_number
+    from xmtc.views.sheet import short_number
 
     left, top, width, height = place
     middle, bottom = left + width / 2, top + height

@@ -46,8 +46,8 @@ def made_up(labels: int, seed: int = 0) -> tuple[list[str], list[str], list[list
 
 
 def main(labels: int) -> None:
-    from xmtc.dataset import LabelIndex
-    from xmtc.labels.search import LabelSearch
+    from xmtc.data.label_index import LabelIndex
+    from xmtc.labels.name_index import LabelSearch
 
     keys, names, alternatives = made_up(labels)
     index = LabelIndex.from_keys(keys, names, alternatives)

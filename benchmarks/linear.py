@@ -24,17 +24,17 @@ import time
 
 BEGAN = time.perf_counter()
 
-import argparse  # noqa: E402
-import json  # noqa: E402
-import lzma  # noqa: E402
-import shutil  # noqa: E402
-import statistics  # noqa: E402
-import subprocess  # noqa: E402
-import sys  # noqa: E402
-import tempfile  # noqa: E402
-from collections.abc import Callable  # noqa: E402
-from pathlib import Path  # noqa: E402
-from typing import Any  # noqa: E402
+import argparse
+import json
+import lzma
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 SETS = ("eurlex57k", "tibkat-gnd", "delicious", "bibtex")
 TEXT_SETS = ("eurlex57k", "tibkat-gnd")
@@ -65,9 +65,9 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 def fresh(data_set: str, system: str) -> Any:
     """The untrained model of a row, with the settings of the recipe for the set where there is one."""
-    from xmtc import config
+    from xmtc.core import config
+    from xmtc.models.registry import model_class
     from xmtc.recipes import find_recipe, shipped
-    from xmtc.registry import model_class
 
     name, trees = OURS[system] or (system, None)
     recipe = f"{data_set}/{name}"
@@ -120,7 +120,7 @@ def median_ms(call: Callable[[Any], Any], rows: Any) -> float:
 def ours_on_text(train_path: Path, test_path: Path, data_set: str) -> dict[str, float]:
     import xmtc
     from xmtc import metrics
-    from xmtc.dataset import align_labels
+    from xmtc.data.dataset import align_labels
 
     model = fresh(data_set, "parabel-1")
     imported = time.perf_counter()

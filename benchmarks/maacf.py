@@ -38,15 +38,16 @@ from typing import Any
 import numpy as np
 
 import xmtc
-from xmtc import store, workflows
-from xmtc.config import merge, read_recipe
-from xmtc.evaluation import Scope, Training, judge
+from xmtc import workflows
+from xmtc.artifact import store
+from xmtc.artifact.workspace import Workspace
+from xmtc.core.config import merge, read_recipe
+from xmtc.core.runtime import Runtime, available_threads
+from xmtc.data.topk import TopK
 from xmtc.metrics import Interval, Parts, bootstrap_difference
+from xmtc.models.registry import model_class
 from xmtc.recipes import find_recipe
-from xmtc.registry import model_class
-from xmtc.runtime import Runtime, available_threads
-from xmtc.topk import TopK
-from xmtc.workspace import Workspace
+from xmtc.workflows.evaluation import Scope, Training, judge
 
 PARTS = ("train", "dev", "test")
 DATA = "DATA/"
@@ -79,11 +80,11 @@ def prepare(data: Path | None, encoder: Path | None, to: Path, width: int) -> No
 
 def write_words(train: Path, width: int, to: Path) -> None:
     """The vectors that `vectors=corpus` of a word network starts from, with seed 0, in half precision."""
-    from xmtc.models.base import Run
-    from xmtc.progress import silent
+    from xmtc.core.progress import silent
+    from xmtc.models.context import FitContext
 
     model: Any = model_class("xml_cnn")(**{"corpus.width": width, **WORDS})
-    run = Run(Runtime(), silent, Workspace())
+    run = FitContext(Runtime(), silent, Workspace())
     started = time.perf_counter()
     numbered = model._read(xmtc.read(train), run)
     np.save(to / "words.npy", model._trained_vectors(numbered, run).astype(np.float16))

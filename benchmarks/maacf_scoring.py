@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from xmtc.nn.answers import DOCUMENTS, _best
-from xmtc.nn.collaborative import CollaborativeHead, CollaborativeSettings
 from xmtc.nn.device import chunk_memory
+from xmtc.nn.heads.collaborative import CollaborativeHead, CollaborativeSettings
+from xmtc.nn.prediction import DOCUMENTS, _best
 
 CHECKED = 256
 """Pairs whose scores are compared."""

@@ -37,21 +37,22 @@ import pyarrow.compute as pc
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from xmtc.config import parse_assignments
-from xmtc.data.planted import BLOCK, PlantedCorpus
-from xmtc.dataset import Csr, Dataset, LabelIndex
-from xmtc.errors import ConfigError
+from xmtc.artifact.workspace import LOG, Workspace
+from xmtc.core.config import parse_assignments
+from xmtc.core.errors import ConfigError
+from xmtc.core.progress import Task, silent
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Csr, Dataset
+from xmtc.data.demo_corpus import BLOCK, PlantedCorpus
+from xmtc.data.label_index import LabelIndex
 from xmtc.labels.features import positive_features
 from xmtc.labels.tree import LabelTree, shallow_tree
 from xmtc.metrics import precision
 from xmtc.models.attention_xml import AttentionXml
-from xmtc.models.base import Run
-from xmtc.progress import Task, silent
-from xmtc.runtime import Runtime
+from xmtc.models.context import FitContext
 from xmtc.text.features import DocumentFeatures
 from xmtc.text.sequences import SequenceSettings, WordSequences
 from xmtc.text.tfidf import TextSettings
-from xmtc.workspace import LOG, Workspace
 
 LEAST_DOCUMENTS = 100_000
 PART = 16 * BLOCK
@@ -333,7 +334,7 @@ def train(labels: int, documents: int | None, settings: dict[str, Any], after: P
     workspace = Workspace(Path(tempfile.mkdtemp(dir=cache)))
     runtime = Runtime(cache=cache)
     model = AttentionXml(**{**TRAINING, **settings})
-    run = Run(runtime, silent, workspace)
+    run = FitContext(runtime, silent, workspace)
     model._sequences, _ = WordSequences.fit(learnt, model.config.text, runtime)
     model._grown(0, learnt, runtime.seed, run)
     while after is not None and not after.exists():

@@ -72,7 +72,7 @@ def speed(width: int, seconds: float = 2.0) -> float:
 def searched(given: argparse.Namespace) -> dict[str, Any]:
     import torch
 
-    from xmtc.nn.nearest import VectorIndex
+    from xmtc.nn.neighbours.vector_index import VectorIndex
 
     torch.set_num_threads(given.threads)
     with np.load(given.vectors) as arrays:

@@ -30,15 +30,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 
-from xmtc import config
+from xmtc.core import config
+from xmtc.core.runtime import Runtime
 from xmtc.data import read
-from xmtc.dataset import Dataset, align_labels
+from xmtc.data.dataset import Dataset, align_labels
+from xmtc.data.topk import TopK
 from xmtc.metrics import document_parts, ndcg, precision
 from xmtc.metrics.resampling import bootstrap_difference
 from xmtc.models.rank_ae import RankAe
 from xmtc.recipes import find_recipe
-from xmtc.runtime import Runtime
-from xmtc.topk import TopK
 
 BOTH, PUBLISHED = "rank_ae", "rank_ae-published"
 PLAIN = {

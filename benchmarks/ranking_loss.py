@@ -71,8 +71,8 @@ def measured(labels: int, pairs: int) -> dict[str, float]:
     """Milliseconds of each way at one size."""
     import torch
 
-    from xmtc.nn.loss import dense_error
-    from xmtc.nn.ranking import RankingLoss
+    from xmtc.nn.training.losses import dense_error
+    from xmtc.nn.training.ranking_loss import RankingLoss
 
     torch.manual_seed(labels)
     logits = torch.randn(DOCUMENTS, labels)
@@ -131,8 +131,8 @@ def table(found: list[dict[str, float]], threads: int) -> str:
 
 def picture(found: list[dict[str, float]], threads: int) -> str:
     """Milliseconds a batch against labels, logarithmic both ways, as SVG."""
-    from xmtc.pictures.lines import line_chart
-    from xmtc.pictures.sheet import short_number
+    from xmtc.views.line_chart import line_chart
+    from xmtc.views.sheet import short_number
 
     labels = [int(each["labels"]) for each in found]
     powers = range(math.floor(math.log10(min(labels))), math.ceil(math.log10(max(labels))) + 1)
@@ -164,7 +164,7 @@ def main() -> None:
     found = {threads: child(threads, given) for threads in given.threads}
     print("\n\n".join(table(each, threads) for threads, each in found.items()))
     if given.plot:
-        from xmtc.pictures.sheet import below_each_other
+        from xmtc.views.sheet import below_each_other
 
         drawn = [picture(each, threads) for threads, each in found.items()]
         given.plot.write_text(below_each_other(drawn), encoding="utf-8")

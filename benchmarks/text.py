@@ -16,8 +16,8 @@ MEMORY = """
 import sys
 from pathlib import Path
 from xmtc.data.reading import read
-from xmtc.dataset import as_dataset
-from xmtc.runtime import Runtime
+from xmtc.data.dataset import as_dataset
+from xmtc.core.runtime import Runtime
 from xmtc.text.cache import tokens_of
 
 def resident(kind):
@@ -50,9 +50,9 @@ def main(path: str) -> None:
     import numpy as np
     from sklearn.feature_extraction.text import TfidfVectorizer
 
+    from xmtc.core.runtime import available_threads
+    from xmtc.data.dataset import as_dataset
     from xmtc.data.reading import read
-    from xmtc.dataset import as_dataset
-    from xmtc.runtime import available_threads
     from xmtc.text.tfidf import TextSettings, Tfidf
     from xmtc.text.tokens import tokenise
 

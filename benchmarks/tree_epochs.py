@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 import xmtc
-from xmtc.config import merge, read_recipe
-from xmtc.dataset import align_labels
+from xmtc.core.config import merge, read_recipe
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import align_labels
 from xmtc.metrics import precision
 from xmtc.models.attention_xml import AttentionXml
 from xmtc.recipes import find_recipe
-from xmtc.runtime import Runtime
 
 RUNS: list[dict[str, Any]] = [
     *({"training.epochs": epochs} for epochs in (5, 10, 25)),

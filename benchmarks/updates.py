@@ -1,6 +1,6 @@
 """Updates against a training with everything: accuracy, time, and what becomes of labels that are new.
 
-    python benchmarks/updates.py DATA/tibkat-gnd --recipe tibkat-gnd/parabel [--set KEY=VALUE] [--parts 5]
+    python benchmarks/update.py DATA/tibkat-gnd --recipe tibkat-gnd/parabel [--set KEY=VALUE] [--parts 5]
                                  [--test dev.jsonl.xz] [--device cuda] [--out FILE]
 
 Trains on the first 80 % of train.jsonl.xz, updates that model with the rest at once and in equal parts one after the
@@ -24,15 +24,15 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from xmtc import config
+from xmtc.core import config
+from xmtc.core.runtime import Runtime, available_threads
+from xmtc.data.dataset import Dataset, align_labels
 from xmtc.data.reading import read
-from xmtc.dataset import Dataset, align_labels
 from xmtc.metrics import ndcg, precision
-from xmtc.models import updates
+from xmtc.models import update
 from xmtc.models.base import Model
+from xmtc.models.registry import model_class
 from xmtc.recipes import find_recipe
-from xmtc.registry import model_class
-from xmtc.runtime import Runtime, available_threads
 
 SHARE = 0.8
 
@@ -43,7 +43,7 @@ def main() -> None:
     train, test = read(given.data / "train.jsonl.xz"), read(given.data / given.test)
     if given.documents:
         train = train.slice(0, given.documents)
-    updates.HELD_OUT, updates.LEAST_JUDGED = 0, 10**9  # all new documents are learnt from
+    update.HELD_OUT, update.LEAST_JUDGED = 0, 10**9  # all new documents are learnt from
     cut = int(SHARE * len(train))
     new = fresh_labels(train, cut)
     name, recipe = config.read_recipe(find_recipe(given.recipe))

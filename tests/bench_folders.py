@@ -10,8 +10,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from xmtc.artifact.workspace import LOG
 from xmtc.experiments.records import Cell, CellName, DatasetRecord, write_bench, write_cell, write_dataset
-from xmtc.workspace import LOG
 
 MODELS = {
     # kind, worth, seconds of training, milliseconds a document, MB of memory, on a device and of the model

@@ -20,8 +20,8 @@ import pytest
 # makes a training of seconds one of minutes.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from xmtc.data.planted import PlantedCorpus
-from xmtc.dataset import Dataset, as_dataset
+from xmtc.data.dataset import Dataset, as_dataset
+from xmtc.data.demo_corpus import PlantedCorpus
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and all they start too: some press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

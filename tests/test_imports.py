@@ -1,4 +1,4 @@
-"""Imports point one way: each room may use the rooms before it, never those after."""
+"""The layout of the package: which packages may import which, no cycles, one definition per class name."""
 
 from __future__ import annotations
 
@@ -6,97 +6,131 @@ import ast
 import re
 import subprocess
 import sys
+from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "xmtc"
 TIERS = [
-    {"errors"},
-    {"files", "jit", "mapping", "parallel", "progress", "runtime", "config", "registry", "recipes", "explanation"},
-    {"dataset"},
-    {"topk", "arrays"},
-    {"links"},
-    {"store"},
-    {"workspace"},
-    {"data", "text", "labels", "metrics", "decisions"},
-    {"linear", "nn", "evaluation", "conversion", "pictures"},
+    {"core"},
+    {"data", "recipes"},
+    {"artifact", "metrics"},
+    {"text", "decisions"},
+    {"labels"},
+    {"linear", "nn"},
     {"models"},
-    {"bulk", "feedback", "labelspace", "measures", "restrict"},
-    {"workflows"},
-    {"updating"},
-    {"experiments"},
-    {"server"},
+    {"workflows", "views"},
+    {"experiments", "server"},
     {"cli"},
 ]
-RANK = {room: rank for rank, tier in enumerate(TIERS) for room in tier}
-WITHOUT_TORCH = ("data", "labels", "metrics", "decisions")
-SIDEWAYS = {("decisions", "metrics")}  # rooms of one tier that may use each other
+"""Each package may import those of earlier tiers, and its own modules."""
+RANK = {package: rank for rank, tier in enumerate(TIERS) for package in tier}
+WITHOUT_TORCH = set(RANK) - {"nn", "models", "cli"}  # `xmtc doctor` looks for it
+TOP_LEVEL = {"__init__.py", "__main__.py", "py.typed"}
+SHARED_BY_MODELS = {
+    "attention_explain",
+    "base",
+    "candidate_tree",
+    "context",
+    "ensemble_members",
+    "label_selection",
+    "linear_tree",
+    "neighbour_vote",
+    "neural",
+    "pretrained",
+    "registry",
+    "relabelling",
+    "replay",
+    "update",
+}
+"""Modules of `models` that systems build on. Systems never import each other."""
 
 
-def modules() -> list[Path]:
-    return sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = ".".join(("xmtc", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+        found[name] = path
+    return found
 
 
-def imported(path: Path) -> set[str]:
-    """Dotted names that a module imports when it is loaded or when its functions run; types alone do not count."""
+MODULES = modules()
+
+
+@cache
+def imported(module: str) -> frozenset[str]:
+    """Dotted names that a module imports anywhere: at the top, inside functions, for type checkers alone."""
     names: set[str] = set()
-    tree = ast.parse(path.read_text())
-    typing_only = {
-        inner
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-    }
-    for node in ast.walk(tree):
-        if node in typing_only:
-            continue
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {f"{node.module}.{alias.name}" for alias in node.names} if node.module == "xmtc" else {node.module}
-    return names
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= {name if name in MODULES else node.module for name in inner}
+    return frozenset(names)
 
 
-BASES = (
-    "xmtc.models.attending",
-    "xmtc.models.base",
-    "xmtc.models.candidates",
-    "xmtc.models.linear_tree",
-    "xmtc.models.members",
-    "xmtc.models.neural",
-    "xmtc.models.pretrained",
-    "xmtc.models.relabelling",
-    "xmtc.models.replay",
-    "xmtc.models.updates",
-    "xmtc.models.voting",
-)
-"""What models may share; they never import each other."""
+def package(module: str) -> str:
+    return module.split(".")[1]
 
 
-def room(path: Path) -> str:
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+def own(module: str) -> set[str]:
+    """The modules of this project that a module imports; the public names of `xmtc` itself do not count."""
+    return {name for name in imported(module) if name in MODULES and name not in ("xmtc", module)}
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_imports_point_one_way(path: Path) -> None:
-    here = room(path)
-    assert here in RANK, f"{here} has no place in the house: give it one"
-    for name in imported(path):
-        if not name.startswith("xmtc.") or name in ("xmtc.__version__", "xmtc.load", "xmtc.read", "xmtc.write"):
-            continue
-        there = name.split(".")[1]
-        allowed = there == here or RANK[there] < RANK[here] or (here, there) in SIDEWAYS
+INSIDE = [name for name in MODULES if name not in ("xmtc", "xmtc.__main__")]
+
+
+def test_only_packages_at_the_top() -> None:
+    loose = {path.name for path in SOURCE.iterdir() if path.is_file()}
+    assert loose <= TOP_LEVEL
+    packages = {path.name for path in SOURCE.iterdir() if any(path.glob("*.py"))}
+    assert packages == set(RANK)
+    assert len(TIERS) <= 10
+
+
+@pytest.mark.parametrize("module", INSIDE)
+def test_imports_point_one_way(module: str) -> None:
+    here = package(module)
+    for name in own(module):
+        there = package(name)
+        assert there == here or RANK[there] < RANK[here], f"{module} imports {name}"
         if here == there == "models":
-            allowed = name in ("xmtc.models", *BASES) or path.name == "base.py"
-        if RANK[there] == RANK[here] == RANK["errors"] + 1:
-            allowed = there in ("errors", "files", "config") or there == here
-        assert allowed, f"{path.name} in {here} imports {name}"
+            assert name.rsplit(".", 1)[1] in SHARED_BY_MODELS, (
+                f"{module} imports {name}: models never import each other"
+            )
 
 
-@pytest.mark.parametrize("path", [p for p in modules() if room(p) in WITHOUT_TORCH], ids=lambda p: p.stem)
-def test_data_labels_and_metrics_need_no_torch(path: Path) -> None:
-    assert not any(name.split(".")[0] == "torch" for name in imported(path))
+def test_no_import_cycles() -> None:
+    """Typing imports included."""
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " → ".join((*path[path.index(module) :], module))
+        if module not in done:
+            for name in sorted(own(module)):
+                visit(name, (*path, module))
+            done.add(module)
+
+    for module in MODULES:
+        visit(module, ())
+
+
+def test_class_names_are_unique() -> None:
+    places = defaultdict(list)
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(module)
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+@pytest.mark.parametrize("module", [name for name in INSIDE if package(name) in WITHOUT_TORCH])
+def test_torch_is_for_networks_only(module: str) -> None:
+    assert not any(name.split(".")[0] == "torch" for name in imported(module))
 
 
 def test_import_is_light() -> None:

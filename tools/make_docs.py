@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from xmtc.config import table
-from xmtc.registry import MODELS, available, model_class
+from xmtc.core.config import table
+from xmtc.models.registry import MODELS, available, model_class
 
 TARGET = Path(__file__).parent.parent / "docs" / "models.md"
 

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from xmtc.core.runtime import Runtime
+    from xmtc.data.dataset import Dataset
     from xmtc.data.formats import write
+    from xmtc.data.label_index import LabelIndex
     from xmtc.data.reading import read
-    from xmtc.dataset import Dataset, LabelIndex
+    from xmtc.data.topk import TopK
     from xmtc.models.base import Model
     from xmtc.models.bonsai import Bonsai
     from xmtc.models.consensus import Consensus
@@ -23,23 +26,21 @@ if TYPE_CHECKING:
     from xmtc.models.one_vs_all import OneVsAll
     from xmtc.models.parabel import Parabel
     from xmtc.models.popularity import Popularity
-    from xmtc.runtime import Runtime
-    from xmtc.topk import TopK
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Bonsai": "xmtc.models.bonsai",
     "Consensus": "xmtc.models.consensus",
-    "Dataset": "xmtc.dataset",
+    "Dataset": "xmtc.data.dataset",
     "Knn": "xmtc.models.knn",
-    "LabelIndex": "xmtc.dataset",
+    "LabelIndex": "xmtc.data.dataset",
     "Model": "xmtc.models.base",
     "OneVsAll": "xmtc.models.one_vs_all",
     "Parabel": "xmtc.models.parabel",
     "Popularity": "xmtc.models.popularity",
-    "Runtime": "xmtc.runtime",
-    "TopK": "xmtc.topk",
+    "Runtime": "xmtc.core.runtime",
+    "TopK": "xmtc.data.topk",
     "read": "xmtc.data.reading",
     "write": "xmtc.data.formats",
 }
@@ -79,7 +80,7 @@ def load(folder: str | Path, runtime: Runtime | None = None) -> Model:
 
 def __getattr__(name: str) -> Any:
     if name in _NEURAL:
-        return importlib.import_module("xmtc.registry").model_class(_NEURAL[name])
+        return importlib.import_module("xmtc.models.registry").model_class(_NEURAL[name])
     if name not in _HOMES:
         raise AttributeError(f"module 'xmtc' has no attribute '{name}'")
     return getattr(importlib.import_module(_HOMES[name]), name)

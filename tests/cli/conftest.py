@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from xmtc.cli.main import main
-from xmtc.data.planted import PlantedCorpus
+from xmtc.data.demo_corpus import PlantedCorpus
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Done, call, mistake
-from xmtc.data.planted import PlantedCorpus
+from xmtc.core.files import locked
+from xmtc.data.demo_corpus import PlantedCorpus
+from xmtc.data.topk import TopK
 from xmtc.experiments.records import cell_names, read_results
-from xmtc.files import locked
-from xmtc.topk import TopK
 
 SUITE = """
 about = "Small."

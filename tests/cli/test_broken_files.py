@@ -19,7 +19,7 @@ import pytest
 import scipy.sparse as sp
 
 from tests.cli.conftest import call, mistake
-from xmtc import files
+from xmtc.core import files
 from xmtc.data import read
 
 GOOD = b'{"text": "some words", "labels": ["a"]}\n{"text": "other words", "labels": ["b"]}\n'

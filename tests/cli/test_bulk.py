@@ -19,10 +19,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.conftest import call, mistake
-from xmtc import bulk, workflows
-from xmtc.files import content_hash, locked
-from xmtc.links import content_of
-from xmtc.topk import ANSWERS, TopK, part_name
+from xmtc import workflows
+from xmtc.artifact.dependencies import content_of
+from xmtc.core.files import content_hash, locked
+from xmtc.data.topk import ANSWERS, TopK, part_name
+from xmtc.workflows import batch_predict
 
 
 class Stop(Exception):
@@ -50,7 +51,7 @@ def manifest(folder: Path) -> dict[str, Any]:
 
 def unfinished(monkeypatch: pytest.MonkeyPatch, parts: int, *command: object) -> None:
     """Run a command that dies while it writes the part after so many."""
-    written, real = 0, bulk.write_parquet
+    written, real = 0, batch_predict.write_parquet
 
     def dying(answers: Iterator[TopK], stream: Any) -> int:
         nonlocal written
@@ -61,7 +62,7 @@ def unfinished(monkeypatch: pytest.MonkeyPatch, parts: int, *command: object) ->
         return real(answers, stream)
 
     with monkeypatch.context() as patched:
-        patched.setattr(bulk, "write_parquet", dying)
+        patched.setattr(batch_predict, "write_parquet", dying)
         with pytest.raises(Stop):
             call(*command)
 
@@ -306,7 +307,7 @@ class TestRefused:
             raise Stop
 
         with monkeypatch.context() as patched:
-            patched.setattr(bulk, "_remove", dying)
+            patched.setattr(batch_predict, "_remove", dying)
             with pytest.raises(Stop):
                 call(*command, "--force")
         said = mistake(*command, "--resume")
@@ -403,11 +404,11 @@ def test_stopped_and_resumed(ova: Path, source: Path, out: Path, how: signal.Sig
     command += ["--parts", "100"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         until = time.monotonic() + 60
-        while bulk.finished_parts(out) < 3 and process.poll() is None and time.monotonic() < until:
+        while batch_predict.finished_parts(out) < 3 and process.poll() is None and time.monotonic() < until:
             time.sleep(0.002)
         process.send_signal(how)
         _, said = process.communicate(timeout=60)
-    done = bulk.finished_parts(out)
+    done = batch_predict.finished_parts(out)
     assert 3 <= done < 300
     if how == signal.SIGINT:
         assert process.returncode == 130

@@ -12,8 +12,8 @@ import pytest
 
 from tests.cli.conftest import call, mistake
 from xmtc import load, workflows
-from xmtc.data.planted import PlantedCorpus
-from xmtc.store import read_manifest
+from xmtc.artifact.store import read_manifest
+from xmtc.data.demo_corpus import PlantedCorpus
 
 MEASURES = {
     "micro-F1": "micro",

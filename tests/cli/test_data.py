@@ -17,7 +17,7 @@ from tests.cli.conftest import call, mistake
 from tests.unit.test_files import pack
 from xmtc.data import read
 from xmtc.data.catalogue import CATALOGUE, DataSet, Part, RemoteFile
-from xmtc.dataset import Dataset
+from xmtc.data.dataset import Dataset
 
 ROWS: list[dict[str, Any]] = [
     {"id": "a", "text": "potato starch in a sauce", "labels": ["sauce", "starch"]},
@@ -451,7 +451,7 @@ class TestGet:
     def test_a_mirror_without_the_file(
         self, mirror: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("xmtc.data.transport.PAUSES", ())
+        monkeypatch.setattr("xmtc.data.http_download.PAUSES", ())
         done = call("data", "get", "cooking", "--out", tmp_path, "--mirror", mirror[0], ok=False)
         assert done.status == 2
         assert done.err.count("\n") == 1

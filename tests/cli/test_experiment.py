@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Done, call, mistake
-from xmtc.data.planted import PlantedCorpus
+from xmtc.data.demo_corpus import PlantedCorpus
 from xmtc.experiments.records import Cell, read_results
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import call, mistake
-from xmtc.pictures.curves import read_curves
+from xmtc.views.training_curves import read_curves
 
 pty = pytest.importorskip("pty", reason="needs a terminal of its own")
 SVG = "{http://www.w3.org/2000/svg}"

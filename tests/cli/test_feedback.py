@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.conftest import call, mistake
 from xmtc import load
-from xmtc.feedback import Feedback, beside
+from xmtc.workflows.feedback import Feedback, beside
 
 TEXT = "zorbex quillam vantorp"
 

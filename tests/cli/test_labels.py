@@ -15,7 +15,8 @@ import pytest
 import scipy.sparse as sp
 
 from tests.cli.conftest import call, mistake
-from xmtc.dataset import Dataset, LabelIndex
+from xmtc.data.dataset import Dataset
+from xmtc.data.label_index import LabelIndex
 from xmtc.models.popularity import Popularity
 
 KEYS = ["k0", "k1", "k2", "k3", "k4"]

@@ -15,7 +15,7 @@ from xmtc import load
 from xmtc.cli import demo as demo_module
 from xmtc.cli.main import app
 from xmtc.cli.show import table
-from xmtc.registry import MODELS
+from xmtc.models.registry import MODELS
 
 COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 

@@ -14,9 +14,9 @@ import pytest
 
 from tests.cli.conftest import call, mistake
 from tests.conftest import QUICK
-from xmtc.registry import MODELS
-from xmtc.store import read_manifest
-from xmtc.workspace import LOG, Workspace, log_beside
+from xmtc.artifact.store import read_manifest
+from xmtc.artifact.workspace import LOG, Workspace, log_beside
+from xmtc.models.registry import MODELS
 
 NEURAL = [name for name, entry in MODELS.items() if entry.extra == "torch"]
 REMEDY = 'Install it with: pip install "xmtc[torch]".'

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import call, mistake
+from xmtc.core.errors import DataError
 from xmtc.data import read, read_vocabulary
-from xmtc.errors import DataError
 
 ROWS = [
     {"id": "a", "text": "a sauce of starch", "labels": ["sauce", "starch"]},

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.conftest import call, mistake
 from xmtc import load
-from xmtc.topk import TopK
+from xmtc.data.topk import TopK
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Xmtc
-from xmtc.data.planted import PlantedCorpus
-from xmtc.runtime import available_threads
-from xmtc.workspace import Workspace
+from xmtc.artifact.workspace import Workspace
+from xmtc.core.runtime import available_threads
+from xmtc.data.demo_corpus import PlantedCorpus
 
 COMMAND = [sys.executable, "-m", "xmtc.cli.main"]
 

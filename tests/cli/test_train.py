@@ -10,8 +10,8 @@ import pytest
 
 from tests.cli.conftest import call, mistake
 from xmtc import load
-from xmtc.store import read_manifest
-from xmtc.workspace import Workspace
+from xmtc.artifact.store import read_manifest
+from xmtc.artifact.workspace import Workspace
 
 
 @pytest.fixture

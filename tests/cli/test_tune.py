@@ -10,9 +10,9 @@ from unittest import mock
 import pytest
 
 from tests.cli.conftest import call, mistake
-from xmtc.config import read_recipe
+from xmtc.artifact.store import read_manifest
+from xmtc.core.config import read_recipe
 from xmtc.models.knn import Knn
-from xmtc.store import read_manifest
 
 
 @pytest.fixture(scope="module")

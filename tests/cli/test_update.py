@@ -11,8 +11,8 @@ import pytest
 
 from tests.cli.conftest import call, mistake
 from xmtc import load
-from xmtc.store import read_manifest, verify_folder
-from xmtc.workspace import Workspace
+from xmtc.artifact.store import read_manifest, verify_folder
+from xmtc.artifact.workspace import Workspace
 
 WORDS = "zorbex quillam vantorp"
 

@@ -15,11 +15,13 @@ import scipy.sparse as sp
 
 import xmtc
 from tests.conftest import QUICK, TREE, made, planted_split
-from xmtc import store
-from xmtc.config import to_mapping
-from xmtc.dataset import Dataset, align_labels, as_dataset
-from xmtc.errors import ConfigError, DataError, ModelFormatError, NotFittedError, RefusedError, UnsupportedError
-from xmtc.explanation import Explanation
+from xmtc.artifact import store
+from xmtc.core.config import to_mapping
+from xmtc.core.errors import ConfigError, DataError, ModelFormatError, NotFittedError, RefusedError, UnsupportedError
+from xmtc.core.explanation import Explanation
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Dataset, align_labels, as_dataset
+from xmtc.data.topk import TopK
 from xmtc.metrics import precision
 from xmtc.models import base
 from xmtc.models.base import Model
@@ -27,9 +29,7 @@ from xmtc.models.consensus import Consensus
 from xmtc.models.knn import Knn
 from xmtc.models.parabel import Parabel
 from xmtc.models.popularity import Popularity
-from xmtc.registry import MODELS, available, model_class
-from xmtc.runtime import Runtime
-from xmtc.topk import TopK
+from xmtc.models.registry import MODELS, available, model_class
 
 NAMES = [name for name in MODELS if available(name)]
 VARIANTS: dict[str, tuple[str, dict[str, object]]] = {name: (name, QUICK.get(name, {})) for name in NAMES}
@@ -859,7 +859,7 @@ class TestSettings:
         assert to_mapping(model.config) == to_mapping(kind().config)
 
     def test_every_setting_has_a_sentence(self, kind: type[Model]) -> None:
-        from xmtc.config import table
+        from xmtc.core.config import table
 
         for row in table(kind.Config()):
             assert row.sentence.endswith("."), row.name

@@ -13,7 +13,7 @@ import typer
 
 from xmtc import recipes
 from xmtc.cli.main import app
-from xmtc.registry import MODELS
+from xmtc.models.registry import MODELS
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from xmtc import recipes
-from xmtc.config import flat, read_recipe, to_mapping
-from xmtc.registry import available, model_class
+from xmtc.core.config import flat, read_recipe, to_mapping
+from xmtc.models.registry import available, model_class
 
 NAMES = recipes.shipped()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from xmtc.experiments.markdown import markdown
 from xmtc.experiments.records import read_results
 from xmtc.experiments.report import collected
+from xmtc.experiments.report_markdown import markdown
 from xmtc.experiments.suites import read_suite, shipped
 
 ROOT = Path(__file__).parents[2]

@@ -13,21 +13,22 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import Tensor  # noqa: E402
+from torch import Tensor
 
-from tests.conftest import QUICK, TREE, made, planted_split  # noqa: E402
-from xmtc import config, load  # noqa: E402
-from xmtc.dataset import Dataset, align_labels  # noqa: E402
-from xmtc.metrics import precision  # noqa: E402
-from xmtc.models import attention_xml  # noqa: E402
-from xmtc.models.base import Model  # noqa: E402
-from xmtc.nn import training  # noqa: E402
-from xmtc.nn.answers import sortable  # noqa: E402
-from xmtc.nn.plan import LevelPlan  # noqa: E402
-from xmtc.registry import model_class  # noqa: E402
-from xmtc.runtime import Runtime  # noqa: E402
-from xmtc.topk import TopK  # noqa: E402
-from xmtc.workspace import Workspace  # noqa: E402
+from tests.conftest import QUICK, TREE, made, planted_split
+from xmtc import load
+from xmtc.artifact.workspace import Workspace
+from xmtc.core import config
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Dataset, align_labels
+from xmtc.data.topk import TopK
+from xmtc.metrics import precision
+from xmtc.models import attention_xml
+from xmtc.models.base import Model
+from xmtc.models.registry import model_class
+from xmtc.nn.prediction import sortable
+from xmtc.nn.training import loop
+from xmtc.nn.trees.memory_plan import LevelPlan
 
 pytestmark = pytest.mark.gpu
 
@@ -91,7 +92,7 @@ def test_captured_steps_are_the_steps(monkeypatch: pytest.MonkeyPatch, few: Spli
     def plain(step: Callable[[Tensor, int], None], *_: object) -> Callable[[Tensor, int], None]:
         return step
 
-    monkeypatch.setattr(training, "Captured", plain)
+    monkeypatch.setattr(loop, "Captured", plain)
     stepped = fitted(name, few, DEVICE, **undropped(name))
     assert_same_steps(captured, stepped, few[1], 0.05)
 
@@ -124,16 +125,16 @@ def test_an_interrupted_training_goes_on(tmp_path: Path, few: Split) -> None:
     whole = model_class("attention_xml")(**settings).fit(few[0], runtime=runtime)
     (tmp_path / "work").mkdir()
     workspace = Workspace(tmp_path / "work")
-    step, steps = training.Trainer._average, []
+    step, steps = loop.Trainer._average, []
 
-    def interrupted(trainer: training.Trainer) -> None:
+    def interrupted(trainer: loop.Trainer) -> None:
         step(trainer)
         steps.append(trainer.course.step)
         if len(steps) == 5:
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training.Trainer, "_average", interrupted)
+        patch.setattr(loop.Trainer, "_average", interrupted)
         with pytest.raises(KeyboardInterrupt):
             model_class("attention_xml")(**settings).fit(few[0], runtime=runtime, workspace=workspace)
     assert workspace.has("checkpoint-0")

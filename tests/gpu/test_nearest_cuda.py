@@ -7,8 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from xmtc.nn.nearest import VectorIndex  # noqa: E402
-from xmtc.nn.partition import Partition  # noqa: E402
+from xmtc.nn.neighbours.clusters import Partition
+from xmtc.nn.neighbours.vector_index import VectorIndex
 
 pytestmark = pytest.mark.gpu
 

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from xmtc import load
-from xmtc.bulk import finished_parts
-from xmtc.data.planted import PlantedCorpus
+from xmtc.data.demo_corpus import PlantedCorpus
+from xmtc.data.topk import ANSWERS, TopK, part_name
 from xmtc.models.knn import Knn
-from xmtc.topk import ANSWERS, TopK, part_name
+from xmtc.workflows.batch_predict import finished_parts
 
 pytestmark = pytest.mark.long
 

@@ -29,7 +29,7 @@ print(fetch("cooking", sys.argv[1], mirror=sys.argv[2]).files[0].how)
 COUNTED = """
 import os, sys
 from pathlib import Path
-from xmtc.data import archives, downloads, preparing
+from xmtc.data import archives, downloads, preparation
 left = int(sys.argv[3])
 place = str(Path(sys.argv[1]).resolve())
 def watch(event, details):

@@ -22,11 +22,12 @@ from hypothesis import strategies as st
 
 from tests.unit import test_formats as formats
 from tests.unit.test_formats import HOW, NEAR_JSON, TEXT_NAMES, often
+from xmtc.core.errors import XmtcError
 from xmtc.data import BadLines, read, read_vocabulary, stream
+from xmtc.data.dataset import Dataset
 from xmtc.data.formats import FORMATS as KNOWN
-from xmtc.dataset import Dataset, LabelIndex
-from xmtc.errors import XmtcError
-from xmtc.topk import TopK
+from xmtc.data.label_index import LabelIndex
+from xmtc.data.topk import TopK
 
 pytestmark = pytest.mark.long
 

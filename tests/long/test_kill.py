@@ -18,11 +18,11 @@ import pytest
 
 from tests.conftest import planted_split
 from xmtc import load
-from xmtc.data.planted import PlantedCorpus
+from xmtc.artifact.store import read_manifest, verify_folder
+from xmtc.artifact.workspace import Workspace
+from xmtc.data.demo_corpus import PlantedCorpus
 from xmtc.models.knn import Knn
 from xmtc.models.popularity import Popularity
-from xmtc.store import read_manifest, verify_folder
-from xmtc.workspace import Workspace
 
 pytestmark = pytest.mark.long
 

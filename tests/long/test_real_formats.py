@@ -7,7 +7,7 @@ import pytest
 from tests.reference.test_real_formats import check_through, one_lined
 from tests.unit.test_formats import TEXT_NAMES
 from xmtc.data import read
-from xmtc.dataset import Dataset
+from xmtc.data.dataset import Dataset
 
 pytestmark = pytest.mark.long
 

@@ -10,9 +10,9 @@ import pytest
 from benchmarks.text import memory
 
 from xmtc import workflows
+from xmtc.core.runtime import available_threads
 from xmtc.data.reading import read
 from xmtc.models.knn import Knn
-from xmtc.runtime import available_threads
 from xmtc.text.tfidf import TextSettings, Tfidf
 from xmtc.text.tokens import tokenise
 

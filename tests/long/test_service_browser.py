@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from tests.service import Service, labels_of, serving
-from xmtc.cli.explained import DARK, LIGHT
+from xmtc.cli.explanation_page import DARK, LIGHT
 from xmtc.cli.shading import levels, stretches
-from xmtc.explanation import AspectEvidence, Explanation, GroupEvidence, MemberEvidence, PathStep, TokenEvidence
+from xmtc.core.explanation import AspectEvidence, Explanation, GroupEvidence, MemberEvidence, PathStep, TokenEvidence
 from xmtc.models.base import Model
 from xmtc.models.knn import Knn
 from xmtc.models.parabel import Parabel

@@ -23,9 +23,9 @@ from typing import Any
 import pytest
 
 from tests.service import Service, background, everything, labels_of, serving, train_model
-from xmtc.feedback import Feedback, beside
+from xmtc.artifact.store import read_manifest
 from xmtc.models.base import Model
-from xmtc.store import read_manifest
+from xmtc.workflows.feedback import Feedback, beside
 
 pytestmark = pytest.mark.long
 pytest.importorskip("uvicorn", reason="runs the service")

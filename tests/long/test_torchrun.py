@@ -71,8 +71,8 @@ def test_the_group_is_left_before_the_interpreter_goes(tmp_path: Path) -> None:
         "from pathlib import Path\n"
         "out, joined = Path(f'rank-{os.environ[\"RANK\"]}.txt'), torch.distributed.is_initialized\n"
         "atexit.register(lambda: out.write_text(f'{out.read_text()}, {joined()} at the end'))\n"
-        "from xmtc.nn.group import Group\n"
-        "from xmtc.runtime import Runtime\n"
+        "from xmtc.nn.training.process_group import Group\n"
+        "from xmtc.core.runtime import Runtime\n"
         "Group(Runtime(rank=int(os.environ['RANK']), world_size=2), torch.device('cpu')).wait()\n"
         "out.write_text(f'{joined()} after joining')\n"
     )

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from xmtc import load
-from xmtc.data.planted import PlantedCorpus
-from xmtc.store import read_manifest, verify_folder
-from xmtc.workspace import Workspace
+from xmtc.artifact.store import read_manifest, verify_folder
+from xmtc.artifact.workspace import Workspace
+from xmtc.data.demo_corpus import PlantedCorpus
 
 pytestmark = pytest.mark.long
 

@@ -7,9 +7,9 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.unit.test_label_vectors import agreement, communities
-from xmtc.dataset import LabelIndex
+from xmtc.data.label_index import LabelIndex
 from xmtc.labels.graph import GraphSettings, build_graph, walks
-from xmtc.linear.label_vectors import LabelVectorSettings, deepwalk
+from xmtc.labels.label_vectors import LabelVectorSettings, deepwalk
 
 word2vec = pytest.importorskip("gensim.models.word2vec", reason="needs gensim")
 

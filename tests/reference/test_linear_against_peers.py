@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from xmtc import workflows
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Dataset
 from xmtc.data.reading import read
-from xmtc.dataset import Dataset
 from xmtc.models.base import Model
 from xmtc.models.one_vs_all import OneVsAll
 from xmtc.models.parabel import Parabel
-from xmtc.runtime import Runtime
 
 Split = tuple[Dataset, Dataset]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from xmtc import workflows
+from xmtc.data.dataset import Dataset
 from xmtc.data.reading import read
-from xmtc.dataset import Dataset
 from xmtc.models.base import Model
 from xmtc.models.consensus import Consensus
 from xmtc.models.knn import Knn

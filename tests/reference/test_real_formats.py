@@ -15,8 +15,8 @@ import scipy.sparse as sp
 from tests.unit.test_formats import FEATURE_NAMES, TEXT_NAMES, read_back
 from tests.unit.test_readers import label_sets
 from xmtc.data import read, write
+from xmtc.data.dataset import Dataset
 from xmtc.data.formats import FORMATS
-from xmtc.dataset import Dataset
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -12,16 +12,16 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.conftest import planted_split
+from xmtc.core.runtime import Runtime
 from xmtc.models.base import Model
 from xmtc.models.knn import Knn
 from xmtc.models.parabel import Parabel
 from xmtc.models.popularity import Popularity
-from xmtc.runtime import Runtime
 from xmtc.server.app import create_app
-from xmtc.server.doors import Doors
-from xmtc.server.hosting import Hosts
 from xmtc.server.limits import Limits
-from xmtc.server.tallies import Tallies
+from xmtc.server.metrics import Tallies
+from xmtc.server.middleware import Doors
+from xmtc.server.model_host import Hosts
 
 
 @dataclass

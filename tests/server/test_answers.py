@@ -12,9 +12,10 @@ import pytest
 
 from tests.conftest import planted_split
 from tests.server.conftest import Serve, problem
-from xmtc import load, measures, workflows
+from xmtc import load, workflows
 from xmtc.models.parabel import Parabel
-from xmtc.server import hosting
+from xmtc.server import model_host
+from xmtc.workflows import saved_metrics
 
 Labels = list[list[dict[str, Any]]]
 
@@ -46,7 +47,7 @@ def test_some_labels_only_or_never(serve: Serve, trained: dict[str, Path]) -> No
     assert [label["key"] for label in served.predict(text, allow=keys[1:3])[0]] == keys[1:3]
     assert keys[0] not in [label["key"] for label in served.predict(text, deny=[keys[0]])[0]]
     assert served.predict(text, deny=[keys[0]]) == right(trained["tree"], [text], deny=[keys[0]])
-    for key in load(trained["tree"]).labels.keys[: 2 * hosting.CHOICES]:  # more choices than are remembered
+    for key in load(trained["tree"]).labels.keys[: 2 * model_host.CHOICES]:  # more choices than are remembered
         assert [label["key"] for label in served.predict(text, allow=[key], k=1)[0]] in ([key], [])
 
 
@@ -124,15 +125,15 @@ def test_measures_that_were_kept_are_told_while_the_model_is_the_same(
     shutil.copytree(trained["tree"], folder)
     test = planted_split(800, 200, labels=60, seed=7)[1]
     result = workflows.evaluate(load(folder), test)
-    measures.keep(folder, Path("some/test.jsonl"), result)
+    saved_metrics.keep(folder, Path("some/test.jsonl"), result)
     told = serve(folder).client.get("/v1/models").json()["models"][0]["metrics"]
     assert told["P@1"] == pytest.approx(result.metrics["P@1"])
     assert told["measured"]["file"] == "test.jsonl"
     assert told["measured"]["documents"] == 200
     load(folder).calibrate(test).save(folder)
     assert serve(folder).client.get("/v1/models").json()["models"][0]["metrics"] is None
-    measures.beside(folder).write_text("{")
-    assert measures.kept(folder) is None
+    saved_metrics.beside(folder).write_text("{")
+    assert saved_metrics.kept(folder) is None
 
 
 def test_calibrated_scores_and_tuned_sets(serve: Serve, trained: dict[str, Path], tmp_path: Path) -> None:
@@ -167,7 +168,7 @@ def test_labels_are_found_by_their_names(serve: Serve, trained: dict[str, Path])
 
 
 def test_feedback_is_kept_beside_the_model(serve: Serve, tmp_path: Path) -> None:
-    from xmtc.feedback import Feedback
+    from xmtc.workflows.feedback import Feedback
 
     served = serve("tree", "near", feedback=tmp_path)
     keys = [label["key"] for label in served.predict(served.texts[0], k=3)[0]]
@@ -208,7 +209,7 @@ def test_feedback_that_cannot_be_kept_says_so_and_not_where(serve: Serve, tmp_pa
 def test_a_model_that_is_saved_anew_takes_over(
     serve: Serve, trained: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hosting, "POLL", 0.02)
+    monkeypatch.setattr(model_host, "POLL", 0.02)
     folder = tmp_path / "changing"
     shutil.copytree(trained["tree"], folder)
     served = serve(folder)

@@ -11,8 +11,8 @@ import pytest
 
 from xmtc.server import batching
 from xmtc.server.batching import Batcher, How
-from xmtc.server.problems import Busy
-from xmtc.server.tallies import Tallies
+from xmtc.server.errors import Busy
+from xmtc.server.metrics import Tallies
 
 
 class Echo:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import Serve, problem
-from xmtc.errors import ConfigError
+from xmtc.core.errors import ConfigError
 from xmtc.models.parabel import Parabel
 from xmtc.server import batching
-from xmtc.server.hosting import check_servable, named
 from xmtc.server.limits import Limits
+from xmtc.server.model_host import check_servable, named
 
 BAD = [
     ({"text": ["a"]}, "there is no field 'text'. Did you mean 'texts'?"),

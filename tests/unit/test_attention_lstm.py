@@ -7,9 +7,9 @@ import pytest
 
 pytest.importorskip("torch")
 
+from xmtc.core.runtime import Runtime
 from xmtc.models.attention_lstm import AttentionLstmModel
-from xmtc.registry import model_class
-from xmtc.runtime import Runtime
+from xmtc.models.registry import model_class
 
 SIGNS = {"zorbex": "fish", "quillam": "bird", "vantorp": "snake", "merusk": "horse"}
 """Words that each tell a label, one a text; all others are noise."""

@@ -10,16 +10,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import Tensor, nn  # noqa: E402
+from torch import Tensor, nn
 
-from xmtc.nn import autoencoder  # noqa: E402
-from xmtc.nn.autoencoder import AutoencoderSettings, LabelAutoencoder  # noqa: E402
-from xmtc.nn.channels import ChannelSettings, FeatureBranch  # noqa: E402
-from xmtc.nn.documents import Documents, lightened  # noqa: E402
-from xmtc.nn.encoders import LstmSettings  # noqa: E402
-from xmtc.nn.network import Network  # noqa: E402
-from xmtc.text.bags import Bags  # noqa: E402
-from xmtc.text.sequences import FIRST_WORD, PADDING, UNKNOWN  # noqa: E402
+from xmtc.nn.documents import Documents, lightened
+from xmtc.nn.encoders.base import LstmSettings
+from xmtc.nn.encoders.rank_ae_encoder import ChannelSettings, FeatureBranch
+from xmtc.nn.heads import autoencoder
+from xmtc.nn.heads.autoencoder import AutoencoderSettings, LabelAutoencoder
+from xmtc.nn.network import Network
+from xmtc.text.sequences import FIRST_WORD, PADDING, UNKNOWN
+from xmtc.text.weighted_bags import Bags
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

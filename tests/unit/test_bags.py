@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xmtc.dataset import Dataset, as_dataset
-from xmtc.errors import DataError, UnsupportedError
-from xmtc.runtime import Runtime
-from xmtc.store import State
-from xmtc.text.bags import BagReader, Bags
+from xmtc.artifact.store import State
+from xmtc.core.errors import DataError, UnsupportedError
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Dataset, as_dataset
 from xmtc.text.sequences import FIRST_WORD, UNKNOWN
 from xmtc.text.tfidf import TextSettings
+from xmtc.text.weighted_bags import BagReader, Bags
 
 RUNTIME = Runtime(threads=1)
 TEXTS = ["cat cat sat", "dog sat", "", "…", "cat ran far", "zebra"]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
 
+from xmtc.core.errors import ConfigError, DataError
 from xmtc.decisions.calibration import LEAST_PAIRS, Calibration, fit_calibration, isotonic_blocks
-from xmtc.errors import ConfigError, DataError
 
 METHODS = ("isotonic", "platt")
 Pairs = tuple[NDArray[np.float64], NDArray[np.bool_]]

@@ -9,16 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import Tensor  # noqa: E402
+from torch import Tensor
 
-from xmtc.errors import ConfigError  # noqa: E402
-from xmtc.nn.collaborative import (  # noqa: E402
-    CollaborativeHead,
-    CollaborativeSettings,
-    among,
-    pair_loss,
-    single_loss,
-)
+from xmtc.core.errors import ConfigError
+from xmtc.nn.heads.collaborative import CollaborativeHead, CollaborativeSettings, among, pair_loss, single_loss
 
 LABELS, WIDTH = 23, 12
 OPTIONS = list(itertools.product(("cross", "self"), (1, 2, 3), (1, 3), (0, 2, 5)))
@@ -105,7 +99,7 @@ class TestScores:
         head = made(attention, layers, aspects, size).double().eval()
         encoded = torch.randn(5, aspects * WIDTH, dtype=torch.float64)
         whole = head.logits(encoded, torch.empty(0), 0, LABELS)
-        monkeypatch.setattr("xmtc.nn.collaborative.TILE_BYTES", {"cpu": 1000})
+        monkeypatch.setattr("xmtc.nn.heads.collaborative.TILE_BYTES", {"cpu": 1000})
         torch.testing.assert_close(head.logits(encoded, torch.empty(0), 0, LABELS), whole, rtol=0, atol=1e-12)
 
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
+from xmtc.core.errors import DataError
 from xmtc.decisions import combining
 from xmtc.decisions.combining import Answer, Gathered, Learnt
-from xmtc.errors import DataError
 
 PADS = -np.inf
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from xmtc import recipes
-from xmtc.config import (
+from xmtc.core.config import (
     Choices,
     Range,
     Settings,
@@ -24,9 +24,9 @@ from xmtc.config import (
     table,
     to_mapping,
 )
-from xmtc.errors import ConfigError
+from xmtc.core.errors import ConfigError
 from xmtc.models.knn import KnnSettings
-from xmtc.registry import MODELS, available, model_class
+from xmtc.models.registry import MODELS, available, model_class
 
 
 @dataclass(frozen=True)

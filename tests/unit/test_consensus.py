@@ -13,18 +13,19 @@ import pytest
 import scipy.sparse as sp
 
 import xmtc
-from xmtc.dataset import Dataset, LabelIndex, align_labels, as_dataset
-from xmtc.errors import ConfigError, DataError, ModelFormatError, UnsupportedError
-from xmtc.links import Link
+from xmtc.artifact.dependencies import Link
+from xmtc.artifact.store import verify_folder
+from xmtc.artifact.workspace import Workspace
+from xmtc.core.errors import ConfigError, DataError, ModelFormatError, UnsupportedError
+from xmtc.data.dataset import Dataset, align_labels, as_dataset
+from xmtc.data.label_index import LabelIndex
+from xmtc.data.topk import TopK
 from xmtc.metrics import ndcg
 from xmtc.models.base import Model
 from xmtc.models.consensus import Consensus
 from xmtc.models.knn import Knn
 from xmtc.models.parabel import Parabel
 from xmtc.models.popularity import Popularity
-from xmtc.store import verify_folder
-from xmtc.topk import TopK
-from xmtc.workspace import Workspace
 
 
 def written(path: Path, documents: dict[str, dict[str, float]]) -> str:

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.test_readers import label_sets
-from xmtc.dataset import Dataset, LabelIndex, as_csr, as_dataset, as_labels, labels_from_lists, text_column
-from xmtc.errors import DataError
+from xmtc.core.errors import DataError
+from xmtc.data.dataset import Dataset, as_csr, as_dataset, as_labels, labels_from_lists, text_column
+from xmtc.data.label_index import LabelIndex
 
 COUNT = 11
 

@@ -11,17 +11,19 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xmtc import load, store
-from xmtc.data.planted import PlantedCorpus
-from xmtc.dataset import Dataset, LabelIndex, align_labels, as_dataset
+from xmtc import load
+from xmtc.artifact import store
+from xmtc.core.errors import ConfigError, DataError, ModelFormatError, NotFittedError
+from xmtc.data.dataset import Dataset, align_labels, as_dataset
+from xmtc.data.demo_corpus import PlantedCorpus
+from xmtc.data.label_index import LabelIndex
+from xmtc.data.topk import TopK
 from xmtc.decisions.calibration import Calibration
-from xmtc.decisions.deciding import DEPTH, Decisions, counted_columns, decide, score_sets
+from xmtc.decisions.decision_rules import DEPTH, Decisions, counted_columns, decide, score_sets
 from xmtc.decisions.thresholds import Thresholds, fixed, kept
-from xmtc.errors import ConfigError, DataError, ModelFormatError, NotFittedError
 from xmtc.metrics import reliability, set_scores
 from xmtc.models.base import DECISIONS, Model
-from xmtc.registry import model_class
-from xmtc.topk import TopK
+from xmtc.models.registry import model_class
 
 LABELS = 30
 

@@ -16,12 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xmtc.cli.describe import description_text, head_text, text_histogram
-from xmtc.data.describing import SHARES, Distribution, describe, document_hashes
-from xmtc.data.planted import PlantedCorpus
+from xmtc.data.dataset import Dataset, as_dataset
+from xmtc.data.demo_corpus import PlantedCorpus
+from xmtc.data.description import SHARES, Distribution, describe, document_hashes
+from xmtc.data.label_index import LabelIndex
 from xmtc.data.reading import read
-from xmtc.dataset import Dataset, LabelIndex, as_dataset
-from xmtc.pictures.histograms import MOST_BARS, doubling_bins, even_bins, picture
-from xmtc.pictures.sheet import short_number
+from xmtc.views.histograms import MOST_BARS, doubling_bins, even_bins, picture
+from xmtc.views.sheet import short_number
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -141,7 +142,7 @@ def test_sliced_text_is_counted_from_its_start() -> None:
 def test_blocks_of_text_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = as_dataset([*TEXTS, "a longer text " * 9, *TEXTS])
     whole = document_hashes(dataset), describe(dataset).to_json()
-    monkeypatch.setattr("xmtc.data.describing.BLOCK_BYTES", 10)
+    monkeypatch.setattr("xmtc.data.description.BLOCK_BYTES", 10)
     parts = document_hashes(dataset), describe(dataset).to_json()
     assert [part.tolist() for part in whole[0]] == [part.tolist() for part in parts[0]]
     assert whole[1] == parts[1]

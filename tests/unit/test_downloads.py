@@ -27,15 +27,15 @@ import pytest
 import scipy.sparse as sp
 
 from xmtc.cli.get import commands, run_get
-from xmtc.data import downloads, read, transport
+from xmtc.core.errors import ConfigError, DataError
+from xmtc.core.progress import Task, silent
+from xmtc.data import downloads, http_download, read
 from xmtc.data.archives import unpack
 from xmtc.data.catalogue import CATALOGUE, DataSet, Lines, Matched, Numbered, Part, RemoteFile, Renamed, Tabbed, find
 from xmtc.data.downloads import Fetched, fetch
 from xmtc.data.formats import FORMATS
-from xmtc.data.preparing import prepare
+from xmtc.data.preparation import prepare
 from xmtc.data.vocabularies import read_vocabulary
-from xmtc.errors import ConfigError, DataError
-from xmtc.progress import Task, silent
 
 CONTENT = random.Random(0).randbytes(300_000)
 DATE = "Mon, 06 Jan 2020 10:00:00 GMT"
@@ -128,8 +128,8 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "PAUSES", (0.0, 0.0, 0.0))
-    monkeypatch.setattr(transport, "TIMEOUT", 5.0)
+    monkeypatch.setattr(http_download, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(http_download, "TIMEOUT", 5.0)
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
 
@@ -297,12 +297,12 @@ def test_eurlex57k_becomes_documents_with_labels_and_names(server, tmp_path, mon
     entry = DataSet(**{**vars(entry), "files": (known, concepts)})
     with running(Server(json.dumps({"id": "192", "title": "health"}).encode() + b"\n")) as other:
         server.content = packed.getvalue()
-        plain_opener = transport._opened
+        plain_opener = http_download._opened
 
         def by_name(url: str, *more: Any) -> Any:
             return plain_opener(url.replace(server.url, other.url) if url.endswith("concepts.jsonl") else url, *more)
 
-        monkeypatch.setattr(transport, "_opened", by_name)
+        monkeypatch.setattr(http_download, "_opened", by_name)
         done = fetch(entry, tmp_path, mirror=server.url)
     assert [file.published for file in done.files] == [True, False]
     assert names(tmp_path / "eurlex57k" / "files") == ["dev.jsonl", "test.jsonl", "train.jsonl"]
@@ -413,7 +413,7 @@ def test_goes_on_where_the_connection_broke_off(server, tmp_path):
 
 
 def test_a_later_call_goes_on_too(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(transport, "PAUSES", ())
+    monkeypatch.setattr(http_download, "PAUSES", ())
     server.breaks_after = [100_000]
     message = refused(server, tmp_path)
     place = tmp_path / "thing"
@@ -473,17 +473,17 @@ def test_without_a_sure_sign_of_the_version_it_starts_over(server, tmp_path, hea
 @pytest.mark.parametrize("size", [300_000, 310_000, 90_000])
 def test_a_file_that_changes_in_between_is_fetched_from_its_beginning(server, tmp_path, monkeypatch, heeds, name, size):
     """Whether the server heeds If-Range or goes on with the other file, which only its headers tell."""
-    monkeypatch.setattr(transport, "PAUSES", ())
+    monkeypatch.setattr(http_download, "PAUSES", ())
     versions = {"ETag": ('"one"', '"two"'), "Last-Modified": (DATE, DATE.replace("2020", "2021"))}[name]
     server.headers, server.breaks_after, server.heeds_if_range = {name: versions[0]}, [100_000], heeds
     refused(server, tmp_path)
     server.content, server.headers = random.Random(1).randbytes(size), {name: versions[1]}
-    monkeypatch.setattr(transport, "PAUSES", (0.0,))
+    monkeypatch.setattr(http_download, "PAUSES", (0.0,))
     assert get(server, tmp_path).parts["train"].read_bytes() == server.content
 
 
 def test_another_address_starts_over(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(transport, "PAUSES", ())
+    monkeypatch.setattr(http_download, "PAUSES", ())
     server.breaks_after = [100_000]
     refused(server, tmp_path)
     with running(Server(CONTENT[::-1])) as other:
@@ -507,7 +507,7 @@ def test_a_server_that_says_no_length(server, tmp_path):
 
 
 def test_silence_counts_as_breaking_off(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(transport, "TIMEOUT", 0.2)
+    monkeypatch.setattr(http_download, "TIMEOUT", 0.2)
     server.stalls = 0.6
     started = time.monotonic()
     assert get(server, tmp_path).parts["train"].read_bytes() == CONTENT
@@ -518,8 +518,8 @@ def test_silence_counts_as_breaking_off(server, tmp_path, monkeypatch):
 def test_a_server_that_never_answers(tmp_path, monkeypatch):
     import socket
 
-    monkeypatch.setattr(transport, "TIMEOUT", 0.1)
-    monkeypatch.setattr(transport, "PAUSES", ())
+    monkeypatch.setattr(http_download, "TIMEOUT", 0.1)
+    monkeypatch.setattr(http_download, "PAUSES", ())
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         address = f"http://127.0.0.1:{deaf.getsockname()[1]}"
         with pytest.raises(DataError, match=r"thing.bin: no answer within 0.1 s. Run the same command again.$"):
@@ -529,7 +529,7 @@ def test_a_server_that_never_answers(tmp_path, monkeypatch):
 
 
 def test_no_network_is_told_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(transport, "PAUSES", (60.0,))
+    monkeypatch.setattr(http_download, "PAUSES", (60.0,))
     with pytest.raises(DataError, match="no such host, or no network"):
         fetch(plain("http://no-such-host.invalid/thing.bin"), tmp_path)
 
@@ -554,7 +554,7 @@ class Interrupting:
 
 
 def test_an_interrupt_leaves_the_part(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(transport, "_BLOCK", 10_000)
+    monkeypatch.setattr(http_download, "_BLOCK", 10_000)
     monkeypatch.setitem(CATALOGUE, "thing", plain())
     said: list[str] = []
     with pytest.raises(KeyboardInterrupt):
@@ -688,7 +688,7 @@ def test_a_mirror_must_be_an_address(tmp_path, mirror):
 
 
 def test_no_room(server, tmp_path, monkeypatch):
-    monkeypatch.setattr(transport.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 200_000})())
+    monkeypatch.setattr(http_download.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 200_000})())
     assert "0 MB to come, 0 MB free. Free space or choose another place with --out." in refused(server, tmp_path)
 
 

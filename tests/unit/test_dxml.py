@@ -8,17 +8,20 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-import torch.nn.functional as F  # noqa: E402
+import torch.nn.functional as F
 
-import xmtc  # noqa: E402
-from tests.conftest import QUICK, planted_split  # noqa: E402
-from xmtc.dataset import Dataset, LabelIndex, align_labels, as_dataset  # noqa: E402
-from xmtc.errors import ConfigError, NotFittedError  # noqa: E402
-from xmtc.explanation import NeighbourEvidence  # noqa: E402
-from xmtc.metrics import precision  # noqa: E402
-from xmtc.models.dxml import Dxml  # noqa: E402
-from xmtc.nn.device import cpu_threads  # noqa: E402
-from xmtc.nn.embedding import (  # noqa: E402
+import xmtc
+from tests.conftest import QUICK, planted_split
+from xmtc.core.errors import ConfigError, NotFittedError
+from xmtc.core.explanation import NeighbourEvidence
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Dataset, align_labels, as_dataset
+from xmtc.data.label_index import LabelIndex
+from xmtc.metrics import precision
+from xmtc.models.dxml import Dxml
+from xmtc.nn.device import cpu_threads
+from xmtc.nn.heads.base import gradient_of
+from xmtc.nn.heads.dxml_network import (
     EmbeddingSettings,
     SphereEncoder,
     TargetHead,
@@ -26,11 +29,9 @@ from xmtc.nn.embedding import (  # noqa: E402
     contrast_error,
     robust_error,
 )
-from xmtc.nn.heads import gradient_of  # noqa: E402
-from xmtc.nn.network import Network  # noqa: E402
-from xmtc.nn.optimisers import Momentum  # noqa: E402
-from xmtc.nn.sums import add_to_rows  # noqa: E402
-from xmtc.runtime import Runtime  # noqa: E402
+from xmtc.nn.network import Network
+from xmtc.nn.training.optimisers import Momentum
+from xmtc.nn.training.scatter_add import add_to_rows
 
 LABELS = torch.tensor([[0, 2, -1], [1, -1, -1], [0, 2, -1], [-1, -1, -1], [3, 1, 2]])
 

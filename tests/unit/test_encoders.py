@@ -6,9 +6,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import Tensor, nn  # noqa: E402
+from torch import Tensor, nn
 
-from xmtc.nn.encoders import (  # noqa: E402
+from xmtc.nn.encoders.base import (
     AttentionLstm,
     AttentionLstmSettings,
     AttentionPooling,

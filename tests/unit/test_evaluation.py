@@ -15,16 +15,16 @@ import pytest
 import scipy.sparse as sp
 
 from xmtc import workflows
-from xmtc.cli.output import write_answers
+from xmtc.cli.prediction_output import write_answers
+from xmtc.core.errors import ConfigError, DataError
 from xmtc.data import read
-from xmtc.data.planted import PlantedCorpus
-from xmtc.dataset import Dataset, as_dataset
-from xmtc.errors import ConfigError, DataError
-from xmtc.evaluation import Evaluation, Scope, judge, judge_file, most_filtered, write_per_label
+from xmtc.data.dataset import Dataset, as_dataset
+from xmtc.data.demo_corpus import PlantedCorpus
+from xmtc.data.topk import TopK
 from xmtc.metrics import ReliabilityBin, reliability, tail_precision
 from xmtc.models.base import Model
-from xmtc.registry import model_class
-from xmtc.topk import TopK
+from xmtc.models.registry import model_class
+from xmtc.workflows.evaluation import Evaluation, Scope, judge, judge_file, most_filtered, write_per_label
 
 LABELS = 30
 KEYS = [str(label) for label in range(10, 10 + LABELS)]  # in one order as numbers and as words

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from xmtc import feedback as module
-from xmtc.errors import DataError
-from xmtc.feedback import Feedback, Record, beside, latest
+from xmtc.core.errors import DataError
+from xmtc.workflows import feedback as module
+from xmtc.workflows.feedback import Feedback, Record, beside, latest
 
 WRITER = """
 import sys
-from xmtc.feedback import Feedback
+from xmtc.workflows.feedback import Feedback
 kept = Feedback(sys.argv[1])
 for number in range(int(sys.argv[3])):
     text = f"{sys.argv[2]} {number}"

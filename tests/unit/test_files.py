@@ -13,8 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from xmtc.errors import DataError, shown
-from xmtc.files import first_bytes, open_bytes, plain_name, read_blocks, replace_file
+from xmtc.core.errors import DataError, shown
+from xmtc.core.files import first_bytes, open_bytes, plain_name, read_blocks, replace_file
 
 SUFFIXES = ["", ".gz", ".xz", ".bz2", ".zst"]
 TEXT = "".join(f"line {number}: größer als {number * number}\n" for number in range(3000)).encode()
@@ -70,10 +70,10 @@ def test_a_line_without_end(tmp_path, suffix, monkeypatch):
     """An archive of a few bytes can hold a line that fills the memory."""
     path = pack(tmp_path / f"a{suffix}", b"short\n" + bytes(3 << 20))
     assert sum(map(len, read_blocks(path, 1000))) == 6 + (3 << 20)
-    monkeypatch.setattr("xmtc.files.MOST_LINE", 1 << 20)
+    monkeypatch.setattr("xmtc.core.files.MOST_LINE", 1 << 20)
     with pytest.raises(DataError, match="a line of more than 1,048,576 bytes"):
         list(read_blocks(path, 1000))
-    monkeypatch.setattr("xmtc.files._MOST_LOOKED_AT", 1 << 10)
+    monkeypatch.setattr("xmtc.core.files._MOST_LOOKED_AT", 1 << 10)
     assert first_bytes(path, 100) == b"short\n"
     assert len(first_bytes(pack(tmp_path / f"b{suffix}", bytes(1 << 20)), 100)) < 5000
 

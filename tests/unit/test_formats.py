@@ -24,12 +24,13 @@ from hypothesis import strategies as st
 
 from tests.unit.test_files import SUFFIXES, pack
 from tests.unit.test_readers import check_refusal, label_sets
+from xmtc.core.errors import ConfigError, DataError, XmtcError
 from xmtc.data import BadLines, read, stream, write
 from xmtc.data import jsonl as jsonl_module
 from xmtc.data import tables as tables_module
+from xmtc.data.dataset import Dataset, as_dataset, labels_from_lists
 from xmtc.data.formats import FORMATS, detected
-from xmtc.dataset import Dataset, LabelIndex, as_dataset, labels_from_lists
-from xmtc.errors import ConfigError, DataError, XmtcError
+from xmtc.data.label_index import LabelIndex
 
 TEXT_NAMES = {
     "jsonl": "a.jsonl",
@@ -643,7 +644,7 @@ class TestBadLines:
     @pytest.mark.parametrize("file_format", LINE_FORMATS)
     @pytest.mark.parametrize("block", [1 << 20, 30])
     def test_they_are_left_out_and_listed(self, tmp_path, file_format, block, monkeypatch):
-        monkeypatch.setattr("xmtc.files.read_blocks.__defaults__", (block,))
+        monkeypatch.setattr("xmtc.core.files.read_blocks.__defaults__", (block,))
         monkeypatch.setattr(jsonl_module, "BLOCK", block)
         path, words, good = bad_file(tmp_path, file_format)
         bad = BadLines(skip=True)
@@ -773,7 +774,7 @@ class TestUnsteadyFiles:
     @pytest.mark.parametrize("file_format", [*LINE_FORMATS, "parquet", "xmlrepo", "libsvm"])
     @pytest.mark.parametrize("change", ["append", "truncate"])
     def test_a_file_that_changes_while_it_is_read(self, tmp_path, file_format, change, monkeypatch):
-        monkeypatch.setattr("xmtc.files.read_blocks.__defaults__", (2000,))
+        monkeypatch.setattr("xmtc.core.files.read_blocks.__defaults__", (2000,))
         monkeypatch.setattr(jsonl_module, "BLOCK", 2000)
         monkeypatch.setattr(tables_module, "_BATCH", 10)
         dataset = noise(20_000 if file_format in ("csv", "tsv") else 2000)  # a table comes a megabyte at a time

@@ -13,9 +13,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
+from xmtc.core.errors import ConfigError, DataError
+from xmtc.data.dataset import Csr
+from xmtc.data.label_index import LabelIndex
 from xmtc.data.reading import read
-from xmtc.dataset import Csr, LabelIndex
-from xmtc.errors import ConfigError, DataError
 from xmtc.labels import graph as module
 from xmtc.labels.graph import (
     DocumentGraph,

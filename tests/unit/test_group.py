@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from tests.conftest import planted_split
 from xmtc.models.attention_xml import AttentionXml
-from xmtc.runtime import Runtime
+from xmtc.core.runtime import Runtime
 
 rank, size, out, made = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4] == "made"
 if made and size > 1:  # the caller's own process group

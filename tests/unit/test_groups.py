@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from xmtc.dataset import Csr
-from xmtc.errors import ConfigError
+from xmtc.core.errors import ConfigError
+from xmtc.data.dataset import Csr
 from xmtc.labels import groups as module
 from xmtc.labels.groups import label_groups
 

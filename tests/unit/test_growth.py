@@ -15,11 +15,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from tests.conftest import planted_split
-from xmtc.dataset import as_dataset
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import as_dataset
 from xmtc.labels.tree import LabelTree, homes_of
 from xmtc.linear.neighbours import InvertedIndex
 from xmtc.models.parabel import Parabel
-from xmtc.runtime import Runtime
 from xmtc.text.features import DocumentFeatures
 from xmtc.text.tfidf import CHARACTERS, WORD, TextSettings, Tfidf
 from xmtc.text.tokens import Tokens, tokenise

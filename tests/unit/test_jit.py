@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from xmtc.jit import frozen, kernel
+from xmtc.core.jit import frozen, kernel
 
 HELPERS = """
-from xmtc.jit import inlined
+from xmtc.core.jit import inlined
 
 @inlined
 def changed(value):
@@ -22,7 +22,7 @@ def changed(value):
 """
 KERNELS = """
 import helpers
-from xmtc.jit import kernel
+from xmtc.core.jit import kernel
 
 @kernel(uses=(helpers,))
 def apply(values):
@@ -34,7 +34,7 @@ def apply(values):
 ASK = """
 import importlib, sys
 import numpy as np
-from xmtc.jit import on_first_compilation
+from xmtc.core.jit import on_first_compilation
 sys.path.insert(0, sys.argv[1])
 module = importlib.import_module("kernels")
 told = []

@@ -6,10 +6,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import Tensor  # noqa: E402
+from torch import Tensor
 
-from xmtc.nn.attention import LabelAttention  # noqa: E402
-from xmtc.nn.heads import LinearHead  # noqa: E402
+from xmtc.nn.heads.base import LinearHead
+from xmtc.nn.heads.label_attention import LabelAttention
 
 DOCUMENTS, LENGTH, WIDTH, LABELS = 6, 11, 10, 37
 LENGTHS = (11, 4, 7, 0, 1, 9)  # one document is empty

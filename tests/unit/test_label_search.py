@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from xmtc.dataset import LabelIndex
-from xmtc.errors import ConfigError, DataError
-from xmtc.labels.search import Found, LabelSearch, fold
+from xmtc.core.errors import ConfigError, DataError
+from xmtc.data.label_index import LabelIndex
+from xmtc.labels.name_index import LabelMatch, LabelSearch, fold
 
 PIECES = [
     *"aabbcAB  ",
@@ -69,7 +69,7 @@ def kind(text: str, query: str) -> int:
     return 2 if any(apart) else 3
 
 
-def reference(labels: LabelIndex, counts: NDArray[np.int64], query: str, limit: int) -> tuple[list[Found], bool]:
+def reference(labels: LabelIndex, counts: NDArray[np.int64], query: str, limit: int) -> tuple[list[LabelMatch], bool]:
     query = plainly_folded(query)
     ranked = []
     for number, row in enumerate(labels.table.to_pylist()):
@@ -80,7 +80,7 @@ def reference(labels: LabelIndex, counts: NDArray[np.int64], query: str, limit: 
         if best < 90 or not query:
             ranked.append((best if query else 0, -int(counts[number]), number, alternative))
     ranked.sort(key=lambda each: each[:3])
-    return [Found(number, alternative) for _, _, number, alternative in ranked[:limit]], len(ranked) > limit
+    return [LabelMatch(number, alternative) for _, _, number, alternative in ranked[:limit]], len(ranked) > limit
 
 
 def drawn(random: np.random.Generator, longest: int) -> str:
@@ -110,7 +110,7 @@ def test_against_the_reference(seed: int, count: int, longest: int) -> None:
         assert search.find(query, limit) == reference(labels, counts, query, limit), (query, limit)
 
 
-def numbers(found: tuple[list[Found], bool]) -> list[int]:
+def numbers(found: tuple[list[LabelMatch], bool]) -> list[int]:
     return [each.label for each in found[0]]
 
 
@@ -123,9 +123,9 @@ def test_order_by_hand() -> None:
     assert told == [(2, None), (4, None), (1, None), (6, None), (3, None), (0, None), (7, "fish"), (5, "Fish-eater")]
     assert not more
     assert numbers(LabelSearch(labels, None).find("fish")) == [2, 1, 4, 3, 6, 0, 7, 5]
-    assert LabelSearch(labels, None).find("fish", 3) == ([Found(2), Found(1), Found(4)], True)
+    assert LabelSearch(labels, None).find("fish", 3) == ([LabelMatch(2), LabelMatch(1), LabelMatch(4)], True)
     assert LabelSearch(labels, None).find("fish", 8)[1] is False
-    assert LabelSearch(labels, None).find("K3") == ([Found(3)], False)  # a key is no alternative name
+    assert LabelSearch(labels, None).find("K3") == ([LabelMatch(3)], False)  # a key is no alternative name
 
 
 @pytest.mark.parametrize(
@@ -148,14 +148,14 @@ def test_order_by_hand() -> None:
     ],
 )
 def test_case_accents_and_forms_are_ignored(query: str, name: str) -> None:
-    assert LabelSearch(LabelIndex.from_keys(["0", "1"], ["nothing", name])).find(query) == ([Found(1)], False)
+    assert LabelSearch(LabelIndex.from_keys(["0", "1"], ["nothing", name])).find(query) == ([LabelMatch(1)], False)
 
 
 def test_an_empty_query_gives_the_most_frequent() -> None:
     search = LabelSearch(LabelIndex.from_keys(list("abcd")), np.array([1, 5, 5, 2]))
     for query in ("", "  ", "\u0301", "\n"):
-        assert search.find(query, 3) == ([Found(1), Found(2), Found(3)], True)
-    assert search.find("", 4) == ([Found(1), Found(2), Found(3), Found(0)], False)
+        assert search.find(query, 3) == ([LabelMatch(1), LabelMatch(2), LabelMatch(3)], True)
+    assert search.find("", 4) == ([LabelMatch(1), LabelMatch(2), LabelMatch(3), LabelMatch(0)], False)
 
 
 def test_what_no_name_holds() -> None:

@@ -14,19 +14,14 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import normalized_mutual_info_score
 
 from tests.unit.test_vectors import Draws
-from xmtc.dataset import Csr, LabelIndex
-from xmtc.errors import ConfigError
+from xmtc.core.errors import ConfigError
+from xmtc.data.dataset import Csr
+from xmtc.data.label_index import LabelIndex
 from xmtc.labels import graph as graph_module
+from xmtc.labels import label_vectors as module
 from xmtc.labels.graph import GraphSettings, build_graph, walks
-from xmtc.linear import label_vectors as module
-from xmtc.linear.label_vectors import (
-    LabelVectorSettings,
-    deepwalk,
-    label_vectors,
-    singular_vectors,
-    whitened,
-)
-from xmtc.text.embedding import initial_vectors, noise_table
+from xmtc.labels.label_vectors import LabelVectorSettings, deepwalk, label_vectors, singular_vectors, whitened
+from xmtc.text.word2vec import initial_vectors, noise_table
 
 
 def communities(labels: int = 200, groups: int = 8, documents: int = 2000, own: float = 0.7, seed: int = 0) -> Csr:

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xmtc.errors import ConfigError, DataError, ModelFormatError
+from xmtc.core.errors import ConfigError, DataError, ModelFormatError
 from xmtc.labels import clustering, tree
 from xmtc.labels.clustering import balanced_halves, left_sizes, node_seeds, spherical_kmeans
 from xmtc.labels.features import cooccurrence_features, even_ranges, joined, positive_features

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from xmtc.linear.layout import close_to, layout, nearest, regions, unit_rows
+from xmtc.labels.layout import close_to, layout, nearest, regions, unit_rows
 
 
 def planted(labels: int, clusters: int, width: int, seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -113,7 +113,7 @@ def test_nearest_are_those_of_a_full_comparison() -> None:
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors, _ = planted(100, 5, 4)
     whole, _ = nearest(vectors, 3)
-    monkeypatch.setattr("xmtc.linear.layout.PRODUCTS", 700)  # seven labels at a time
+    monkeypatch.setattr("xmtc.labels.layout.PRODUCTS", 700)  # seven labels at a time
     assert np.array_equal(nearest(vectors, 3, threads=2)[0], whole)
 
 

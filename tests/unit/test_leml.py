@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xmtc.errors import ConfigError
+from xmtc.artifact.workspace import Workspace
+from xmtc.core.errors import ConfigError
+from xmtc.core.runtime import Runtime
 from xmtc.models.leml import Leml
-from xmtc.runtime import Runtime
 from xmtc.text.features import unit_rows
-from xmtc.workspace import Workspace
 
 
 def planted(documents: int = 400, seed: int = 0) -> tuple[sp.csr_array, sp.csr_array]:

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from xmtc.linear.neighbours import InvertedIndex, vote
-from xmtc.linear.select import best_of_rows, look_up_rows, only_allowed
+from xmtc.linear.top_scores import best_of_rows, look_up_rows, only_allowed
 from xmtc.text.features import unit_rows
 
 

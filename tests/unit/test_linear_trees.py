@@ -13,24 +13,24 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from tests.conftest import planted_split
-from xmtc.data.planted import PlantedCorpus
-from xmtc.dataset import Csr, Dataset
-from xmtc.errors import ModelFormatError
+from xmtc.artifact.store import read_manifest
+from xmtc.artifact.workspace import Workspace
+from xmtc.core.errors import ModelFormatError
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Csr, Dataset
+from xmtc.data.demo_corpus import PlantedCorpus
 from xmtc.labels.tree import LabelTree
-from xmtc.linear.chunks import Chunks, packed, pruned
+from xmtc.linear.beam_search import SIGMOID
 from xmtc.linear.forest import SHORTLIST, Forest, train_flat, train_tree
-from xmtc.linear.lanes import LANES
-from xmtc.linear.search import SIGMOID
+from xmtc.linear.node_training import LinearObjective, Rows, numbers_by_frequency
+from xmtc.linear.simd import LANES
 from xmtc.linear.solver import row_squares, solve
-from xmtc.linear.training import Objective, Rows, numbers_by_frequency
+from xmtc.linear.weight_chunks import Chunks, packed, pruned
 from xmtc.models.base import Model
 from xmtc.models.bonsai import Bonsai
 from xmtc.models.one_vs_all import OneVsAll
 from xmtc.models.parabel import Parabel
-from xmtc.runtime import Runtime
-from xmtc.store import read_manifest
 from xmtc.text.features import unit_rows
-from xmtc.workspace import Workspace
 
 Floats = NDArray[Any]
 Chance = np.random.Generator
@@ -411,7 +411,7 @@ def random_problem(documents: int, words: int, labels: int, depth: int, seed: in
 
 
 def trained(
-    problem: Problem, objective: Objective, *, seed: int = 3, threads: int = 1
+    problem: Problem, objective: LinearObjective, *, seed: int = 3, threads: int = 1
 ) -> tuple[Chunks, NDArray[np.int32]]:
     numbers = numbers_by_frequency(problem.matrix)
     rows = Rows.build(problem.matrix, numbers)
@@ -423,7 +423,7 @@ class TestTraining:
     @pytest.mark.parametrize("weights", ["float32", "float16"])
     def test_threads_do_not_matter(self, weights: str) -> None:
         problem = random_problem(400, 120, 90, 3, 0)
-        objective = Objective(weights=weights)  # type: ignore[arg-type]
+        objective = LinearObjective(weights=weights)  # type: ignore[arg-type]
         one, two, four = (trained(problem, objective, threads=threads)[0] for threads in (1, 2, 4))
         assert equal(one, two)
         assert equal(one, four)
@@ -433,7 +433,7 @@ class TestTraining:
         problem = random_problem(400, 120, 90, 1, 1)
         rows = Rows.build(problem.matrix, numbers_by_frequency(problem.matrix))
         found = [
-            train_flat(rows, 120, problem.labels, Objective(), seed=1, threads=threads, at_once=32)
+            train_flat(rows, 120, problem.labels, LinearObjective(), seed=1, threads=threads, at_once=32)
             for threads in (1, 2)
         ]
         assert equal(found[0][1], found[1][1])
@@ -447,7 +447,7 @@ class TestTraining:
         The logistic loss costs more where fewer documents are left, in the same measure.
         """
         problem = random_problem(250, 80, 50, 3, 2)
-        objective = Objective(loss=loss, cost=2.0, tolerance=1e-4, passes=5000, prune=0.0)  # type: ignore[arg-type]
+        objective = LinearObjective(loss=loss, cost=2.0, tolerance=1e-4, passes=5000, prune=0.0)  # type: ignore[arg-type]
         chunks, numbers = trained(problem, objective)
         held, node, looked = problem.labels.toarray() > 0, 0, 0
         for level, starts in enumerate(problem.tree.starts):
@@ -492,7 +492,7 @@ class TestTraining:
         problem = random_problem(200, 60, 12, 1, 3)
         starts = (np.array([0, 3]), np.array([0, 1, 2, 3]), np.array([0, 1, 6, 12]))
         problem = problem._replace(tree=LabelTree(np.arange(12), starts))
-        chunks, numbers = trained(problem, Objective())
+        chunks, numbers = trained(problem, LinearObjective())
         forest = Forest([(problem.tree, chunks)], numbers, beam=0, link=link)
         for label, nodes in ((0, [0]), (3, [0, 5]), (9, [0, 6])):  # an explanation leaves them out
             reasons = forest.reasons(problem.matrix[[7]], label)
@@ -508,7 +508,7 @@ class TestTraining:
         held[:, :10] = 0
         tree = LabelTree(np.arange(30), (np.array([0, 3]), np.array([0, 10, 20, 30])))  # nobody reaches the first node
         problem = Problem(problem.matrix, sp.csr_array(held), tree)
-        chunks, numbers = trained(problem, Objective(loss=loss))  # type: ignore[arg-type]
+        chunks, numbers = trained(problem, LinearObjective(loss=loss))  # type: ignore[arg-type]
         assert all(chunks.column(1, child) == {} for child in range(10))
         for link in LINKS:
             found, given = Forest([(tree, chunks)], numbers, beam=0, link=link).predict(problem.matrix, 30)
@@ -521,12 +521,20 @@ class TestTraining:
     def test_workspace_parts_are_taken_as_they_are(self, tmp_path: Path) -> None:
         problem = random_problem(150, 60, 30, 3, 5)
         rows = Rows.build(problem.matrix, numbers_by_frequency(problem.matrix))
-        plain = train_tree(rows, 60, problem.labels, problem.tree, Objective(), seed=1, threads=1)
+        plain = train_tree(rows, 60, problem.labels, problem.tree, LinearObjective(), seed=1, threads=1)
         work = Workspace(tmp_path / "work")
         (tmp_path / "work").mkdir()
         for _ in range(2):
             again = train_tree(
-                rows, 60, problem.labels, problem.tree, Objective(), seed=1, threads=2, workspace=work, name="some"
+                rows,
+                60,
+                problem.labels,
+                problem.tree,
+                LinearObjective(),
+                seed=1,
+                threads=2,
+                workspace=work,
+                name="some",
             )
             assert equal(again, plain)
         assert sorted(path.name for path in (tmp_path / "work").iterdir()) == [
@@ -616,7 +624,7 @@ class TestFlat:
         labels = problem.labels[:, :count]
         numbers = numbers_by_frequency(problem.matrix)
         rows = Rows.build(problem.matrix, numbers)
-        aim = Objective(tolerance=1e-4, passes=1000, prune=0.0)
+        aim = LinearObjective(tolerance=1e-4, passes=1000, prune=0.0)
         width = int(problem.matrix.shape[1])
         flat = train_flat(rows, width, labels, aim, seed=0, threads=2)
         forest = Forest([flat], numbers, beam=0, link=SIGMOID)
@@ -638,7 +646,7 @@ class TestDamage:
     @pytest.fixture
     def state(self) -> tuple[dict[str, np.ndarray], int, int]:
         problem = random_problem(100, 60, 30, 2, 4)
-        chunks, numbers = trained(problem, Objective(prune=0.4))
+        chunks, numbers = trained(problem, LinearObjective(prune=0.4))
         forest = Forest([(problem.tree, chunks), (problem.tree, chunks)], numbers, beam=10, link=3)
         assert all(len(array) for array in forest.state().values())
         return forest.state(), 30, 60

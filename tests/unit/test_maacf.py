@@ -10,20 +10,22 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.conftest import QUICK, made, planted_split  # noqa: E402
-from tests.tiny_encoder import write_encoder  # noqa: E402
-from tests.unit.test_training import Watching, stop_at  # noqa: E402
-from tests.unit.test_tree_networks import Stopping  # noqa: E402
-from xmtc import config, load, store  # noqa: E402
-from xmtc.dataset import Dataset, align_labels, as_dataset  # noqa: E402
-from xmtc.errors import ConfigError, ModelFormatError  # noqa: E402
-from xmtc.explanation import AspectEvidence, GroupEvidence  # noqa: E402
-from xmtc.labels.groups import label_groups  # noqa: E402
-from xmtc.metrics import precision  # noqa: E402
-from xmtc.models import candidates, maacf  # noqa: E402
-from xmtc.models.maacf import Maacf  # noqa: E402
-from xmtc.runtime import Runtime  # noqa: E402
-from xmtc.workspace import Workspace  # noqa: E402
+from tests.conftest import QUICK, made, planted_split
+from tests.tiny_encoder import write_encoder
+from tests.unit.test_training import Watching, stop_at
+from tests.unit.test_tree_networks import Stopping
+from xmtc import load
+from xmtc.artifact import store
+from xmtc.artifact.workspace import Workspace
+from xmtc.core import config
+from xmtc.core.errors import ConfigError, ModelFormatError
+from xmtc.core.explanation import AspectEvidence, GroupEvidence
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Dataset, align_labels, as_dataset
+from xmtc.labels.groups import label_groups
+from xmtc.metrics import precision
+from xmtc.models import candidate_tree, maacf
+from xmtc.models.maacf import Maacf
 
 HERE = Runtime(device="cpu", threads=1, seed=5)
 PAIRS = 4
@@ -83,7 +85,7 @@ def small_trees() -> Any:
     """Trees of several levels over the few labels, and a beam that leaves many of them out."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"LEAF": 2, "FAN_OUT": 2, "BEAM": 2}.items():
-            patch.setattr(candidates, name, value)
+            patch.setattr(candidate_tree, name, value)
         yield
 
 
@@ -233,7 +235,7 @@ class TestCandidates:
         self, small_trees: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         seen: dict[str, Any] = {}
-        fit, recall = candidates.Proposer.fit, candidates.Proposer.recall
+        fit, recall = candidate_tree.Proposer.fit, candidate_tree.Proposer.recall
 
         def fitted(train: Dataset, *more: Any) -> Any:
             seen["learnt"] = train.text().to_pylist()
@@ -243,8 +245,8 @@ class TestCandidates:
             seen["watched"], seen["recall"] = batch.text().to_pylist(), recall(self, batch, *more)
             return float(seen["recall"])
 
-        monkeypatch.setattr(candidates.Proposer, "fit", fitted)
-        monkeypatch.setattr(candidates.Proposer, "recall", watched)
+        monkeypatch.setattr(candidate_tree.Proposer, "fit", fitted)
+        monkeypatch.setattr(candidate_tree.Proposer, "recall", watched)
         changes = {**TREE, **FEW, "candidates.count": 1, "training.epochs": 1}
         model = model_of(**changes).fit(TRAIN, runtime=HERE)
         assert len(seen["watched"]) == 16

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xmtc.dataset import LabelIndex
-from xmtc.errors import DataError
+from xmtc.core.errors import DataError
+from xmtc.data.label_index import LabelIndex
+from xmtc.data.topk import TopK
 from xmtc.labels.propensity import inverse_propensities
 from xmtc.metrics import (
     document_f1,
@@ -28,7 +29,6 @@ from xmtc.metrics import (
     scorer,
     set_scores,
 )
-from xmtc.topk import TopK
 
 SECOND = 1 / math.log2(3)  # the discount of rank 2; rank 1 has 1, rank 3 has 1/2
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from xmtc.errors import ConfigError, MissingExtraError
-from xmtc.nn import nearest, nearest_tensor
-from xmtc.nn.nearest import VectorIndex
-from xmtc.nn.partition import Partition, _assign, _means
+from xmtc.core.errors import ConfigError, MissingExtraError
+from xmtc.nn.neighbours import tensor_search, vector_index
+from xmtc.nn.neighbours.clusters import Partition, _assign, _means
+from xmtc.nn.neighbours.vector_index import VectorIndex
 
 Array = NDArray[np.float32]
 Found = tuple[NDArray[np.int32], Array]
@@ -65,10 +65,10 @@ def queries(vectors: Array) -> Array:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, queries, rows in ((nearest, 16, 130), (nearest_tensor, 16, 170)):
+    for module, queries, rows in ((vector_index, 16, 130), (tensor_search, 16, 170)):
         monkeypatch.setattr(module, "QUERIES", queries)
         monkeypatch.setattr(module, "ROWS", rows)
-    monkeypatch.setattr(nearest_tensor, "AGAIN", 5)
+    monkeypatch.setattr(tensor_search, "AGAIN", 5)
 
 
 def by_tensor(vectors: Array, queries: Array, count: int, without: NDArray[np.int32] | None = None) -> Found:
@@ -77,7 +77,7 @@ def by_tensor(vectors: Array, queries: Array, count: int, without: NDArray[np.in
     products = np.zeros((len(queries), count), dtype=np.float32)
     barred = np.full(len(queries), -1, np.int32) if without is None else without
     numbers, slack = np.arange(len(vectors), dtype=np.int32), np.full(len(queries), 1e-5)
-    nearest_tensor.search_tensor(torch.from_numpy(vectors), queries, numbers, barred, slack, found, products)
+    tensor_search.search_tensor(torch.from_numpy(vectors), queries, numbers, barred, slack, found, products)
     return found, products
 
 
@@ -105,7 +105,7 @@ class TestExact:
     def test_one_at_a_time_equals_all_at_once(self, queries, search, monkeypatch):
         if search == "faiss":
             pytest.importorskip("faiss")
-        monkeypatch.setattr(nearest, "FEW", 1000)
+        monkeypatch.setattr(vector_index, "FEW", 1000)
         rows = unit(4000, 37, seed=3)
         rows += 1e-7 * np.random.default_rng(4).standard_normal(rows.shape).astype(np.float32)
         rows[1::2] = rows[::2] * (1 + 1e-7)  # as near as rounding in single precision can tell, or nearer
@@ -230,7 +230,7 @@ class TestFaiss:
     @pytest.fixture(autouse=True)
     def _there(self, monkeypatch):
         pytest.importorskip("faiss")
-        monkeypatch.setattr(nearest, "FEW", 1000)
+        monkeypatch.setattr(vector_index, "FEW", 1000)
 
     def test_all_probes_equal_exact_search(self, capfd):
         rows, asked = unit(3000, 24, seed=1), unit(200, 24, seed=2)

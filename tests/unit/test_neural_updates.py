@@ -15,27 +15,20 @@ import scipy.sparse as sp
 
 torch = pytest.importorskip("torch")
 
-import xmtc  # noqa: E402
-from tests.conftest import QUICK, TREE  # noqa: E402
-from xmtc.dataset import Dataset, as_dataset  # noqa: E402
-from xmtc.errors import RefusedError, UnsupportedError  # noqa: E402
-from xmtc.models.base import Model  # noqa: E402
-from xmtc.nn.fine_tuning import (  # noqa: E402
-    UpdateSettings,
-    absent_from,
-    brought_along,
-    carry_weights,
-    places_of,
-    settle,
-)
-from xmtc.nn.heads import LinearHead  # noqa: E402
-from xmtc.nn.partition import Partition  # noqa: E402
-from xmtc.nn.training import TrainingSettings  # noqa: E402
-from xmtc.progress import Task  # noqa: E402
-from xmtc.registry import model_class  # noqa: E402
-from xmtc.runtime import Runtime  # noqa: E402
-from xmtc.text.sequences import SequenceSettings, WordSequences  # noqa: E402
-from xmtc.workspace import Workspace  # noqa: E402
+import xmtc
+from tests.conftest import QUICK, TREE
+from xmtc.artifact.workspace import Workspace
+from xmtc.core.errors import RefusedError, UnsupportedError
+from xmtc.core.progress import Task
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Dataset, as_dataset
+from xmtc.models.base import Model
+from xmtc.models.registry import model_class
+from xmtc.nn.heads.base import LinearHead
+from xmtc.nn.neighbours.clusters import Partition
+from xmtc.nn.training.fine_tuning import UpdateSettings, absent_from, brought_along, carry_weights, places_of, settle
+from xmtc.nn.training.loop import TrainingSettings
+from xmtc.text.sequences import SequenceSettings, WordSequences
 
 OLD = [f"old{number}" for number in range(8)]
 NEW = ["new0", "new1"]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xmtc.dataset import Csr
-from xmtc.errors import ConfigError
+from xmtc.core.errors import ConfigError
+from xmtc.data.dataset import Csr
 from xmtc.labels.noise import Noise, corrupted
 
 RATES = (0.1, 0.3, 0.6, 1.0)

@@ -10,13 +10,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.unit.test_tree_networks import CPU, RUNTIME, TEXTS, TRUTH, VALID, Stopping, tree_model  # noqa: E402
-from xmtc.config import table as settings_table  # noqa: E402
-from xmtc.errors import ConfigError  # noqa: E402
-from xmtc.models import attention_xml  # noqa: E402
-from xmtc.models.attention_xml import AttentionXml  # noqa: E402
-from xmtc.nn import plan as plan_module  # noqa: E402
-from xmtc.nn.plan import (  # noqa: E402
+from tests.unit.test_tree_networks import CPU, RUNTIME, TEXTS, TRUTH, VALID, Stopping, tree_model
+from xmtc.artifact.workspace import Workspace
+from xmtc.core.config import table as settings_table
+from xmtc.core.errors import ConfigError
+from xmtc.models import attention_xml
+from xmtc.models.attention_xml import AttentionXml
+from xmtc.nn.training.loop import Trainer
+from xmtc.nn.trees import memory_plan as plan_module
+from xmtc.nn.trees.memory_plan import (
     LevelPlan,
     Sizes,
     described,
@@ -26,9 +28,7 @@ from xmtc.nn.plan import (  # noqa: E402
     placed,
     product_rate,
 )
-from xmtc.nn.rows import RowTable  # noqa: E402
-from xmtc.nn.training import Trainer  # noqa: E402
-from xmtc.workspace import Workspace  # noqa: E402
+from xmtc.nn.trees.row_table import RowTable
 
 GB = 10**9
 AMAZON_670K = Sizes(

@@ -16,12 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.test_files import SUFFIXES, pack
-from xmtc.bulk import write_parts
-from xmtc.cli.output import write_answers
-from xmtc.data.predictions import FORMATS, Predictions, match_to, read_predictions
-from xmtc.dataset import Dataset, LabelIndex, text_column
-from xmtc.errors import DataError, XmtcError
-from xmtc.topk import ANSWERS, TopK, part_name
+from xmtc.cli.prediction_output import write_answers
+from xmtc.core.errors import DataError, XmtcError
+from xmtc.data.dataset import Dataset, text_column
+from xmtc.data.label_index import LabelIndex
+from xmtc.data.predictions import FORMATS, PredictionFile, match_to, read_predictions
+from xmtc.data.topk import ANSWERS, TopK, part_name
+from xmtc.workflows.batch_predict import write_parts
 
 IDS = ["a", "b", "ö", "d"]
 SCORED = [{"3": 0.25, "0": 0.75, "10": 0.5}, {"2": -1.0}, {}, {"1": 2.0, "4": 0.125}]
@@ -412,7 +413,7 @@ def check_sound_or_refused(path: Path, file_format: str | None = None) -> None:
     check_sound(found)
 
 
-def check_sound(found: Predictions) -> None:
+def check_sound(found: PredictionFile) -> None:
     best = found.top
     assert len(best.keys()) == len(best.names()) == len(best.ids) == len(best)
     assert not np.isnan(best.scores).any()

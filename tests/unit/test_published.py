@@ -7,11 +7,11 @@ import re
 
 import pytest
 
+from xmtc.core.errors import DataError
 from xmtc.data.catalogue import CATALOGUE
-from xmtc.errors import DataError
-from xmtc.evaluation import KS
 from xmtc.experiments.published import Figure, parsed, published
-from xmtc.registry import MODELS
+from xmtc.models.registry import MODELS
+from xmtc.workflows.evaluation import KS
 
 UNSPLIT = {"bibtex", "delicious"}  # in the catalogue; published figures are of a split
 ANYWHERE = {"lf-wikipedia-500k", "wikilshtc-36k", "rcv1-2k", "imdb", "aapd", "tibkat-gnd"}  # not in the catalogue

@@ -12,21 +12,21 @@ import scipy.sparse as sp
 
 torch = pytest.importorskip("torch")
 
-from tests.conftest import QUICK, planted_split  # noqa: E402
-from tests.unit.test_training import Watching, stop_at  # noqa: E402
-from xmtc import load  # noqa: E402
-from xmtc.config import Range, changed, space, to_mapping  # noqa: E402
-from xmtc.dataset import Dataset, align_labels, as_dataset  # noqa: E402
-from xmtc.errors import ConfigError, DataError, UnsupportedError  # noqa: E402
-from xmtc.metrics import precision  # noqa: E402
-from xmtc.models import rank_ae  # noqa: E402
-from xmtc.models.popularity import Popularity  # noqa: E402
-from xmtc.models.rank_ae import RankAe, RankAeSettings  # noqa: E402
-from xmtc.nn.answers import candidate_scores  # noqa: E402
-from xmtc.runtime import Runtime  # noqa: E402
-from xmtc.store import read_folder  # noqa: E402
-from xmtc.text.sequences import FIRST_WORD, PADDING, UNKNOWN  # noqa: E402
-from xmtc.workspace import Workspace  # noqa: E402
+from tests.conftest import QUICK, planted_split
+from tests.unit.test_training import Watching, stop_at
+from xmtc import load
+from xmtc.artifact.store import read_folder
+from xmtc.artifact.workspace import Workspace
+from xmtc.core.config import Range, changed, space, to_mapping
+from xmtc.core.errors import ConfigError, DataError, UnsupportedError
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Dataset, align_labels, as_dataset
+from xmtc.metrics import precision
+from xmtc.models import rank_ae
+from xmtc.models.popularity import Popularity
+from xmtc.models.rank_ae import RankAe, RankAeSettings
+from xmtc.nn.prediction import candidate_scores
+from xmtc.text.sequences import FIRST_WORD, PADDING, UNKNOWN
 
 RUNTIME = Runtime(device="cpu", threads=1, seed=5)
 TINY: dict[str, Any] = {

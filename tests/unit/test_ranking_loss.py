@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from torch import Tensor  # noqa: E402
+from torch import Tensor
 
-from xmtc.errors import ConfigError  # noqa: E402
-from xmtc.nn.ranking import RankingLoss  # noqa: E402
+from xmtc.core.errors import ConfigError
+from xmtc.nn.training.ranking_loss import RankingLoss
 
 WAYS = [(score, reduction) for score in ("logit", "sigmoid") for reduction in ("violations", "sum")]
 every_way = pytest.mark.parametrize(("score", "reduction"), WAYS)

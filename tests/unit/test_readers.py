@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.test_files import SUFFIXES, pack
+from xmtc.core.errors import ConfigError, DataError
+from xmtc.core.mapped_text import TextSpool
 from xmtc.data import read, stream
 from xmtc.data import reading as reading_module
-from xmtc.dataset import Dataset
-from xmtc.errors import ConfigError, DataError
-from xmtc.mapping import TextSpool
+from xmtc.data.dataset import Dataset
 
 ROWS = [
     {"id": "a", "text": "potato starch", "labels": ["sauce", "cheese"]},
@@ -89,7 +89,7 @@ class TestJsonl:
         assert "not JSON" in check_refusal(write(tmp_path / "a.jsonl", b"", ROWS[0], b"", b"  ", b"{bad"), 5)
 
     def test_line_numbers_go_on_from_block_to_block(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("xmtc.files.read_blocks.__defaults__", (64,))
+        monkeypatch.setattr("xmtc.core.files.read_blocks.__defaults__", (64,))
         check_refusal(write(tmp_path / "a.jsonl", *ROWS * 50, b"", b"{bad"), 152)
         dataset = read(write(tmp_path / "b.jsonl", *ROWS * 50))
         assert dataset.document_ids() == ["a", "b", "c"] * 50
@@ -327,7 +327,7 @@ class TestXmlRepository:
         path = tmp_path / "a"
         path.write_text("\n".join(["200 4 5", *rows, ""]))
         whole = read(path)
-        monkeypatch.setattr("xmtc.files.read_blocks.__defaults__", (50,))
+        monkeypatch.setattr("xmtc.core.files.read_blocks.__defaults__", (50,))
         assert (read(path).features != whole.features).nnz == 0
         assert (read(path).labels != whole.labels).nnz == 0
         path.write_text("\n".join(["200 4 5", *rows[:150], "9 0:1", *rows[151:], ""]))
@@ -478,7 +478,7 @@ class TestSpool:
     def test_a_file_beyond_the_limit_reads_the_same(self, tmp_path, monkeypatch):
         rows = [{"id": f"d{n}", "text": f"text {n}", "labels": [f"l{n % 7}", "all"]} for n in range(500)]
         path = write(tmp_path / "a.jsonl", *rows)
-        monkeypatch.setattr("xmtc.files.read_blocks.__defaults__", (1000,))
+        monkeypatch.setattr("xmtc.core.files.read_blocks.__defaults__", (1000,))
         held = read(path)
         monkeypatch.setattr(reading_module, "TextSpool", lambda: TextSpool(2000))
         before = pa.total_allocated_bytes()

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xmtc.dataset import Dataset, LabelIndex, as_dataset
-from xmtc.errors import DataError
+from xmtc.core.errors import DataError
+from xmtc.data.dataset import Dataset, as_dataset
+from xmtc.data.label_index import LabelIndex
 from xmtc.models.popularity import Popularity
 from xmtc.models.relabelling import Relabelling, became, relabelled
 

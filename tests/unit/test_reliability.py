@@ -11,11 +11,11 @@ import pytest
 import scipy.sparse as sp
 
 from xmtc.cli.show import reliability_table, reliability_words
-from xmtc.dataset import LabelIndex
-from xmtc.errors import DataError
+from xmtc.core.errors import DataError
+from xmtc.data.label_index import LabelIndex
+from xmtc.data.topk import TopK
 from xmtc.metrics import Reliability, ReliabilityBin, reliability
-from xmtc.pictures.reliability import reliability_picture
-from xmtc.topk import TopK
+from xmtc.views.reliability import reliability_picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 Array = np.ndarray[Any, Any]

@@ -14,19 +14,19 @@ from typing import Any
 import pytest
 
 from tests.bench_folders import cell, groups, log, measures, put, realistic, reliability, statistics, tail
-from xmtc.errors import DataError
+from xmtc.core.errors import DataError
 from xmtc.experiments import report as report_module
-from xmtc.experiments.closer_tables import figures, group_tables
-from xmtc.experiments.markdown import markdown
-from xmtc.experiments.page import page
+from xmtc.experiments.detail_tables import figures, group_tables
 from xmtc.experiments.published import Figure, Published, PublishedSet, Source
 from xmtc.experiments.records import Cell, DatasetRecord
 from xmtc.experiments.report import Report, collected
+from xmtc.experiments.report_markdown import markdown
+from xmtc.experiments.report_page import page
 from xmtc.experiments.tables import (
-    Entry,
     Row,
     Runs,
     Table,
+    TableEntry,
     accuracy_table,
     overlap_tables,
     p_told,
@@ -35,9 +35,9 @@ from xmtc.experiments.tables import (
     spread,
 )
 from xmtc.metrics import Reliability, ReliabilityBin
-from xmtc.pictures.lines import line_chart
-from xmtc.pictures.reliability import small_reliability
-from xmtc.pictures.scatter import Box, Spot, placed, scatter
+from xmtc.views.line_chart import line_chart
+from xmtc.views.reliability import small_reliability
+from xmtc.views.scatter import Box, Spot, placed, scatter
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -310,7 +310,7 @@ def test_noisy_data_sets_have_a_line_and_no_statistics(tmp_path: Path) -> None:
 
 def test_a_study_shows_its_figure_and_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, [cell("a/m/0")], study={"kind": "noise"})
-    table = Table("What noise does", "rate", ("P@1",), (Row("0.2", (Entry("41.00"),)),))
+    table = Table("What noise does", "rate", ("P@1",), (Row("0.2", (TableEntry("41.00"),)),))
     monkeypatch.setattr(report_module, "study_figure", lambda results: ("<svg><title>noise</title></svg>", table))
     found = collected([tmp_path])
     assert '<figure class="single"><svg><title>noise</title></svg></figure>' in page(found)

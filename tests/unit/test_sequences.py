@@ -7,9 +7,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from xmtc.dataset import Dataset, as_dataset
-from xmtc.errors import ConfigError, UnsupportedError
-from xmtc.runtime import Runtime
+from xmtc.core.errors import ConfigError, UnsupportedError
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Dataset, as_dataset
 from xmtc.text.sequences import FIRST_WORD, UNKNOWN, SequenceSettings, WordSequences, first_words
 from xmtc.text.tokens import TokenBlock
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from xmtc.cli.explained import DARK, LIGHT, MOST_ROWS, Scheme, page
+from xmtc.cli.explanation_page import DARK, LIGHT, MOST_ROWS, Scheme, page
 from xmtc.cli.shading import levels, shaded, stretches
 from xmtc.cli.show import explanation
-from xmtc.explanation import (
+from xmtc.core.explanation import (
     AspectEvidence,
     Explanation,
     GroupEvidence,

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.test_files import SUFFIXES, pack
-from xmtc.data.vocabularies import Vocabulary, read_vocabulary, write_vocabulary
-from xmtc.errors import DataError, MissingExtraError
+from xmtc.core.errors import DataError, MissingExtraError
+from xmtc.data.vocabularies import LabelVocabulary, read_vocabulary, write_vocabulary
 
 PREFIXES = """@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
 @prefix owl: <http://www.w3.org/2002/07/owl#> .
@@ -123,7 +123,7 @@ def turtle(path: Path, *lines: str) -> Path:
     return path
 
 
-def rows(vocabulary: Vocabulary) -> dict[str, dict]:
+def rows(vocabulary: LabelVocabulary) -> dict[str, dict]:
     """Labels by the last part of their URI."""
     return {row["key"].removeprefix("http://example.org/"): row for row in vocabulary.index.table.to_pylist()}
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xmtc.dataset import as_dataset
-from xmtc.errors import ConfigError
+from xmtc.artifact.workspace import Workspace
+from xmtc.core.errors import ConfigError
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import as_dataset
 from xmtc.linear.projection import match_products, near_pairs, residuals
 from xmtc.models.sleec import Sleec
-from xmtc.runtime import Runtime
 from xmtc.text.features import unit_rows
-from xmtc.workspace import Workspace
 
 QUICK: dict[str, object] = {"width": 12, "rounds": 8, "neighbours": 5}
 

@@ -9,8 +9,8 @@ import pytest
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from xmtc.dataset import Csr
-from xmtc.linear.lanes import LANES
+from xmtc.data.dataset import Csr
+from xmtc.linear.simd import LANES
 from xmtc.linear.solver import row_squares, solve
 from xmtc.text.features import unit_rows
 

@@ -13,9 +13,9 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from xmtc.core.errors import ConfigError, DataError
+from xmtc.data.dataset import Dataset, as_dataset
 from xmtc.data.splitting import split
-from xmtc.dataset import Dataset, as_dataset
-from xmtc.errors import ConfigError, DataError
 
 Documents = list[tuple[str, list[int]]]
 

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xmtc.dataset import LabelIndex
-from xmtc.errors import DataError
+from xmtc.core.errors import DataError
+from xmtc.data.label_index import LabelIndex
+from xmtc.data.topk import TopK
 from xmtc.metrics import (
     Interval,
     Parts,
@@ -34,7 +35,6 @@ from xmtc.metrics import (
     tail_precision,
     wilcoxon,
 )
-from xmtc.topk import TopK
 
 Array = np.ndarray[Any, Any]
 

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from xmtc import store
-from xmtc.arrays import map_arrays, write_arrays
-from xmtc.errors import DataError, ModelFormatError
-from xmtc.links import Link
-from xmtc.store import State, read_folder, read_manifest, replace_part, verify_folder, write_folder
+from xmtc.artifact import store
+from xmtc.artifact.arrays import map_arrays, write_arrays
+from xmtc.artifact.dependencies import Link
+from xmtc.artifact.store import State, read_folder, read_manifest, replace_part, verify_folder, write_folder
+from xmtc.core.errors import DataError, ModelFormatError
 
 ARRAYS = {
     "floats": np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4),
@@ -171,7 +171,7 @@ class TestFolder:
             """
             import sys, time, numpy as np
             from pathlib import Path
-            from xmtc.store import State, read_folder, write_folder
+            from xmtc.artifact.store import State, read_folder, write_folder
             def resident():
                 lines = Path("/proc/self/status").read_text().splitlines()
                 return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tests.bench_folders import cell, measures, put, tail
-from xmtc import config
-from xmtc.errors import ConfigError, DataError, MissingExtraError, UnsupportedError
-from xmtc.experiments.cells import model_of
+from xmtc.core import config
+from xmtc.core.errors import ConfigError, DataError, MissingExtraError, UnsupportedError
 from xmtc.experiments.records import Cell, DatasetRecord, Results, check_name, read_results
+from xmtc.experiments.runs import model_of
 from xmtc.experiments.studies import (
     RATES,
-    Files,
+    StudyFiles,
     ablation_suite,
     model_section,
     noise_suite,
@@ -25,13 +25,13 @@ from xmtc.experiments.studies import (
 )
 from xmtc.experiments.suites import Suite
 from xmtc.experiments.tables import NOTHING, Table
-from xmtc.pictures.dots import dot_chart
-from xmtc.pictures.sheet import below_each_other, sheet
+from xmtc.models.registry import MODELS, model_class
 from xmtc.recipes import find_recipe, shipped
-from xmtc.registry import MODELS, model_class
+from xmtc.views.dot_plot import dot_chart
+from xmtc.views.sheet import below_each_other, sheet
 
 SVG = "{http://www.w3.org/2000/svg}"
-FILES = Files(Path("news/train.jsonl"), Path("news/test.jsonl"))
+FILES = StudyFiles(Path("news/train.jsonl"), Path("news/test.jsonl"))
 
 
 def texts(table: Table) -> dict[str, list[str]]:
@@ -89,7 +89,7 @@ def test_rates_and_kinds_of_noise() -> None:
     with pytest.raises(ConfigError, match=r"^no noise 'fip'. Known: missing, flip.$"):
         names(kinds=["fip"])
     with pytest.raises(ConfigError, match="Leave out --valid"):
-        noise_suite(Files(Path("a"), Path("b"), Path("c")), ["knn"], settings={}, seeds=[0])
+        noise_suite(StudyFiles(Path("a"), Path("b"), Path("c")), ["knn"], settings={}, seeds=[0])
 
 
 def test_names_of_data_sets() -> None:
@@ -101,7 +101,7 @@ def test_names_of_data_sets() -> None:
         f"x/{'long' * 40}.jsonl": ("long" * 15),
     }
     for path, name in names.items():
-        assert Files(Path(path), Path("t")).name == name
+        assert StudyFiles(Path(path), Path("t")).name == name
         check_name("data set", f"{name}-missing-12.5")
 
 
@@ -126,7 +126,7 @@ def test_models_by_name_and_by_recipe(tmp_path: Path) -> None:
 
 
 def test_tail_keeps_what_was_said_of_the_files() -> None:
-    files = Files(Path("a.csv"), Path("b.csv"), Path("v.csv"), Path("l.tsv"), {"text_fields": ["x"]})
+    files = StudyFiles(Path("a.csv"), Path("b.csv"), Path("v.csv"), Path("l.tsv"), {"text_fields": ["x"]})
     spec = tail_suite(files, ["knn"], settings={}, seeds=[0]).datasets["a"]
     assert spec.text_fields == ("x",)
     assert [Path(str(each)).name for each in (spec.train, spec.valid, spec.test, spec.labels)] == [

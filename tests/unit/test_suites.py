@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from xmtc import config
-from xmtc.errors import ConfigError, DataError, MissingExtraError
-from xmtc.experiments.cells import Order, _placed, model_of
-from xmtc.experiments.material import Material, find
+from xmtc.core import config
+from xmtc.core.errors import ConfigError, DataError, MissingExtraError
+from xmtc.core.runtime import Runtime
 from xmtc.experiments.records import CellName
+from xmtc.experiments.runs import RunJob, _placed, model_of
+from xmtc.experiments.suite_data import SuiteData, find
 from xmtc.experiments.suites import DATA, DataSpec, Suite, chosen, parsed, read_suite, shipped
-from xmtc.runtime import Runtime
 
 CONTENT: dict[str, Any] = {
     "about": "Two data sets.",
@@ -131,17 +131,17 @@ def test_paths_of_settings(tmp_path: Path) -> None:
     }
     suite = parsed("small", values)
     cell = CellName("cooking", "xml_cnn", 0)
-    order = Order(suite, cell, tmp_path / "data", tmp_path / "out", Runtime(), "")
+    order = RunJob(suite, cell, tmp_path / "data", tmp_path / "out", Runtime(), "")
     model = model_of(suite, cell)
     assert model.config.vectors == "DATA/vectors.npy"
-    material = Material("cooking", suite.datasets["cooking"], {}, {})
+    material = SuiteData("cooking", suite.datasets["cooking"], {}, {})
     assert _placed(model, order, material)["vectors"] == str(tmp_path / "data" / "vectors.npy")
 
 
 def test_an_order_reads_as_it_was_written(tmp_path: Path) -> None:
     suite = parsed("small", content())
-    order = Order(suite, suite.cells()[0], tmp_path / "d", tmp_path / "o", Runtime(threads=1, seed=3), "xmtc", True)
-    assert Order.from_json(json.loads(json.dumps(order.to_json()))) == order
+    order = RunJob(suite, suite.cells()[0], tmp_path / "d", tmp_path / "o", Runtime(threads=1, seed=3), "xmtc", True)
+    assert RunJob.from_json(json.loads(json.dumps(order.to_json()))) == order
 
 
 # ---- --only

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xmtc.errors import ConfigError
-from xmtc.runtime import Runtime
+from xmtc.core.errors import ConfigError
+from xmtc.core.runtime import Runtime
 from xmtc.text import cache
 from xmtc.text import tokens as tokens_module
 from xmtc.text import vocabulary as vocabulary_module
 from xmtc.text.cache import content_hash, tfidf_of, tokens_of
-from xmtc.text.characters import MARK, WORD, character_classes
 from xmtc.text.tfidf import TextSettings, Tfidf
 from xmtc.text.tokens import Tokens, fold, spans, tokenise
+from xmtc.text.unicode_classes import MARK, WORD, character_classes
 from xmtc.text.vocabulary import Vocabulary
 
 TEXTS = [

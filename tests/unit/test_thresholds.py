@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.metrics import f1_score
 
-from xmtc.dataset import LabelIndex
+from xmtc.core.errors import ConfigError, DataError
+from xmtc.data.label_index import LabelIndex
+from xmtc.data.topk import TopK
 from xmtc.decisions.thresholds import CONSIDERED, LEAST_HITS, Measure, Thresholds, fixed, hits_among, kept, tune
-from xmtc.errors import ConfigError, DataError
 from xmtc.metrics import macro_f1, micro_f1
-from xmtc.topk import TopK
 
 MEASURES = get_args(Measure)
 AVERAGES = {"micro": "micro", "macro": "macro", "document": "samples"}

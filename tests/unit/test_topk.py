@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from tests.unit.test_files import pack
 from tests.unit.test_readers import write
-from xmtc import topk
-from xmtc.dataset import LabelIndex
-from xmtc.errors import DataError
-from xmtc.topk import ANSWERS, TopK, arrow_schema, part_name, write_parquet
+from xmtc.core.errors import DataError
+from xmtc.data import topk
+from xmtc.data.label_index import LabelIndex
+from xmtc.data.topk import ANSWERS, TopK, arrow_schema, part_name, write_parquet
 
 INDEX = LabelIndex.from_keys(["k0", "größe\u2028", "🥔", "k3"], names=["zero", "Größe\n", "potato 🥔", "three"])
 FILES = ["a.jsonl", "a.parquet", "a", "a.jsonl.gz", "a.jsonl.zst", "a.parquet.xz"]

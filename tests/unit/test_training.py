@@ -17,20 +17,21 @@ import scipy.sparse as sp
 
 torch = pytest.importorskip("torch")
 
-from torch import Tensor  # noqa: E402
+from torch import Tensor
 
-from tests.conftest import planted_split  # noqa: E402
-from xmtc.dataset import as_dataset  # noqa: E402
-from xmtc.errors import ConfigError, DataError, XmtcError  # noqa: E402
-from xmtc.models.attention_xml import AttentionXml  # noqa: E402
-from xmtc.models.base import Model  # noqa: E402
-from xmtc.models.xml_cnn import XmlCnn  # noqa: E402
-from xmtc.models.xml_rnn import XmlRnn  # noqa: E402
-from xmtc.nn import answers  # noqa: E402
-from xmtc.nn.answers import best_labels, candidate_scores  # noqa: E402
-from xmtc.nn.attention import LabelAttention  # noqa: E402
-from xmtc.nn.device import chosen_device, chunk_memory  # noqa: E402
-from xmtc.nn.documents import (  # noqa: E402
+from tests.conftest import planted_split
+from xmtc.artifact.workspace import Workspace
+from xmtc.core.errors import ConfigError, DataError, XmtcError
+from xmtc.core.progress import Task, silent
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import as_dataset
+from xmtc.models.attention_xml import AttentionXml
+from xmtc.models.base import Model
+from xmtc.models.xml_cnn import XmlCnn
+from xmtc.models.xml_rnn import XmlRnn
+from xmtc.nn import prediction
+from xmtc.nn.device import chosen_device, chunk_memory
+from xmtc.nn.documents import (
     Documents,
     epoch_batches,
     length_steps,
@@ -38,16 +39,15 @@ from xmtc.nn.documents import (  # noqa: E402
     sorted_batches,
     thinned,
 )
-from xmtc.nn.encoders import BiLstm, LstmSettings, PooledLstm, PooledLstmSettings  # noqa: E402
-from xmtc.nn.heads import LinearHead, even_chunk  # noqa: E402
-from xmtc.nn.network import Network  # noqa: E402
-from xmtc.nn.optimisers import Adam, Clipping  # noqa: E402
-from xmtc.nn.training import Trainer, TrainingSettings  # noqa: E402
-from xmtc.progress import Task, silent  # noqa: E402
-from xmtc.runtime import Runtime  # noqa: E402
-from xmtc.text.sequences import FIRST_WORD, PADDING  # noqa: E402
-from xmtc.text.tokens import TokenBlock  # noqa: E402
-from xmtc.workspace import Workspace  # noqa: E402
+from xmtc.nn.encoders.base import BiLstm, LstmSettings, PooledLstm, PooledLstmSettings
+from xmtc.nn.heads.base import LinearHead, even_chunk
+from xmtc.nn.heads.label_attention import LabelAttention
+from xmtc.nn.network import Network
+from xmtc.nn.prediction import best_labels, candidate_scores
+from xmtc.nn.training.loop import Trainer, TrainingSettings
+from xmtc.nn.training.optimisers import Adam, Clipping
+from xmtc.text.sequences import FIRST_WORD, PADDING
+from xmtc.text.tokens import TokenBlock
 
 CPU = torch.device("cpu")
 WORDS, LABELS = 20, 5
@@ -762,7 +762,7 @@ def several(labels: int, *, pooled: bool, count: int = 3) -> list[Network]:
 @pytest.mark.parametrize("free", [1, 1 << 30])
 @pytest.mark.parametrize(("labels", "k"), [(37, 4), (37, 20), (37, 40), (3, 5), (1, 1)])
 def test_best_labels(monkeypatch: pytest.MonkeyPatch, pooled: bool, count: int, free: int, labels: int, k: int) -> None:
-    monkeypatch.setattr(answers, "chunk_memory", lambda device: free)
+    monkeypatch.setattr(prediction, "chunk_memory", lambda device: free)
     networks, documents = several(labels, pooled=pooled, count=count), documents_of(23, labels, seed=2)
     expected = plain_probabilities(networks, documents)
     allowed = np.random.default_rng(0).random(labels) < 0.6
@@ -785,7 +785,7 @@ def test_best_labels(monkeypatch: pytest.MonkeyPatch, pooled: bool, count: int, 
 @pytest.mark.parametrize("pooled", [False, True])
 @pytest.mark.parametrize("free", [1, 1 << 30])
 def test_candidate_scores(monkeypatch: pytest.MonkeyPatch, pooled: bool, free: int) -> None:
-    monkeypatch.setattr(answers, "chunk_memory", lambda device: free)
+    monkeypatch.setattr(prediction, "chunk_memory", lambda device: free)
     networks, documents = several(37, pooled=pooled), documents_of(23, 37, seed=2)
     candidates = np.random.default_rng(1).integers(-1, 37, (23, 40))
     found = candidate_scores(networks, documents, candidates)
@@ -859,7 +859,7 @@ class TestWhatGoesWrong:
 
     def test_equal_scores_are_in_the_order_of_labels(self) -> None:
         scores = torch.tensor([[0.5, 0.25, 0.5, -torch.inf, 0.5, 0.0]])
-        keys = answers.sortable(scores, torch.arange(6)[None])
+        keys = prediction.sortable(scores, torch.arange(6)[None])
         assert keys.argsort(descending=True).tolist() == [[0, 2, 4, 1, 5, 3]]
 
     def test_other_vectors_do_not_slip_into_a_resumed_training(self, tmp_path: Path) -> None:

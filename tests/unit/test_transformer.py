@@ -15,14 +15,14 @@ import torch
 
 import xmtc
 from tests.tiny_encoder import write_encoder
-from xmtc.dataset import as_dataset
-from xmtc.errors import ConfigError, DataError, MissingExtraError, UnsupportedError
-from xmtc.nn.optimisers import Adam
-from xmtc.nn.transformer import Backbone, Transformer, TransformerSettings
-from xmtc.registry import model_class
-from xmtc.runtime import Runtime
-from xmtc.text.pieces import PieceReader
+from xmtc.core.errors import ConfigError, DataError, MissingExtraError, UnsupportedError
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import as_dataset
+from xmtc.models.registry import model_class
+from xmtc.nn.encoders.transformer import Backbone, Transformer, TransformerSettings
+from xmtc.nn.training.optimisers import Adam
 from xmtc.text.sequences import FIRST_WORD
+from xmtc.text.subwords import PieceReader
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 

@@ -18,36 +18,36 @@ import scipy.sparse as sp
 
 torch = pytest.importorskip("torch")
 
-from torch import Tensor  # noqa: E402
+from torch import Tensor
 
-from tests.unit.test_label_attention import plain_logits  # noqa: E402
-from tests.unit.test_training import copied, model_of, same, settings_of  # noqa: E402
-from xmtc import store  # noqa: E402
-from xmtc.dataset import as_dataset  # noqa: E402
-from xmtc.errors import ConfigError, ModelFormatError  # noqa: E402
-from xmtc.labels.tree import LabelTree  # noqa: E402
-from xmtc.metrics import ndcg  # noqa: E402
-from xmtc.models import attention_xml  # noqa: E402
-from xmtc.models.attention_xml import AttentionXml  # noqa: E402
-from xmtc.models.base import Model  # noqa: E402
-from xmtc.nn import tree as tree_module  # noqa: E402
-from xmtc.nn import tree_training  # noqa: E402
-from xmtc.nn.attention import LabelAttention  # noqa: E402
-from xmtc.nn.documents import Documents, epoch_batches  # noqa: E402
-from xmtc.nn.encoders import BiLstm, LstmSettings  # noqa: E402
-from xmtc.nn.group import Group  # noqa: E402
-from xmtc.nn.lessons import Candidates, distinct, slots_for  # noqa: E402
-from xmtc.nn.levels import Levels  # noqa: E402
-from xmtc.nn.network import Network  # noqa: E402
-from xmtc.nn.rows import RowTable, narrowed  # noqa: E402
-from xmtc.nn.tensors import as_array  # noqa: E402
-from xmtc.nn.training import Trainer  # noqa: E402
-from xmtc.nn.tree import Found, TreeNetwork, best_in_trees, best_of, scores_in_trees  # noqa: E402
-from xmtc.progress import Task, silent  # noqa: E402
-from xmtc.runtime import Runtime  # noqa: E402
-from xmtc.text.sequences import FIRST_WORD, PADDING  # noqa: E402
-from xmtc.text.tokens import TokenBlock  # noqa: E402
-from xmtc.workspace import Workspace  # noqa: E402
+from tests.unit.test_label_attention import plain_logits
+from tests.unit.test_training import copied, model_of, same, settings_of
+from xmtc.artifact import store
+from xmtc.artifact.workspace import Workspace
+from xmtc.core.errors import ConfigError, ModelFormatError
+from xmtc.core.progress import Task, silent
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import as_dataset
+from xmtc.labels.tree import LabelTree
+from xmtc.metrics import ndcg
+from xmtc.models import attention_xml
+from xmtc.models.attention_xml import AttentionXml
+from xmtc.models.base import Model
+from xmtc.nn.documents import Documents, epoch_batches
+from xmtc.nn.encoders.base import BiLstm, LstmSettings
+from xmtc.nn.heads.label_attention import LabelAttention
+from xmtc.nn.network import Network
+from xmtc.nn.tensors import as_array
+from xmtc.nn.training.loop import Trainer
+from xmtc.nn.training.objectives import CandidateObjective, distinct, slots_for
+from xmtc.nn.training.process_group import Group
+from xmtc.nn.trees import networks as tree_module
+from xmtc.nn.trees import training
+from xmtc.nn.trees.device_tree import Levels
+from xmtc.nn.trees.networks import BeamNodes, TreeNetwork, best_in_trees, best_of, scores_in_trees
+from xmtc.nn.trees.row_table import RowTable, narrowed
+from xmtc.text.sequences import FIRST_WORD, PADDING
+from xmtc.text.tokens import TokenBlock
 
 CPU = torch.device("cpu")
 RUNTIME = Runtime(device="cpu", threads=1, seed=5)
@@ -415,7 +415,9 @@ def test_steps_on_candidates_equal_a_plain_way(batch: int, followed: int) -> Non
     table = RowTable(nodes, 6, place=CPU, kind=torch.float64, averaged=False)
     table.draw(lambda low, high: rows[low:high])
     plain = PlainLevel(network, rows)
-    lesson = Candidates(network.head, documents, level, torch.from_numpy(lists), table, Group(RUNTIME, CPU), batch)
+    lesson = CandidateObjective(
+        network.head, documents, level, torch.from_numpy(lists), table, Group(RUNTIME, CPU), batch
+    )
     settings = settings_of(batch=batch, clip=0.0, averaging="none", check_every=1, learning_rate=0.02)
     lines: list[dict[str, Any]] = []
     trainer = Trainer(
@@ -454,7 +456,7 @@ def test_rows_of_no_candidate_stay_with_their_moments() -> None:
     start = torch.randn(nodes, 6)
     table.draw(lambda low, high: start[low:high])
     network = made(slots_for(4, 1, level.parents, level.most), 5)
-    lesson = Candidates(network.head, documents, level, lists, table, group, 4)
+    lesson = CandidateObjective(network.head, documents, level, lists, table, group, 4)
     settings = settings_of(batch=4, averaging="none")
     trainer = Trainer(network, documents, settings, seed=3, free=1 << 20, validate=None, lesson=lesson)
     kept: list[list[Tensor]] = []
@@ -481,7 +483,7 @@ def test_the_best_averaged_rows_are_left(kind: torch.dtype) -> None:
     table = RowTable(nodes, 6, place=CPU, kind=kind, averaged=True)
     table.draw(lambda low, high: torch.randn(high - low, 6))
     network = made(slots_for(4, 2, level.parents, level.most), 5)
-    lesson = Candidates(network.head, documents, level, lists.int(), table, Group(RUNTIME, CPU), 4)
+    lesson = CandidateObjective(network.head, documents, level, lists.int(), table, Group(RUNTIME, CPU), 4)
     seen: list[Tensor] = []
     shown: list[dict[str, Tensor]] = []
     put, scores = lesson.put, iter([0.1, 0.5, 0.3, 0.2])
@@ -788,7 +790,7 @@ class Stopping:
 @pytest.fixture
 def _few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several batches of texts where parents are listed."""
-    monkeypatch.setattr(tree_training, "DOCUMENTS", {"cpu": 16})
+    monkeypatch.setattr(training, "DOCUMENTS", {"cpu": 16})
 
 
 @pytest.mark.usefixtures("_few_at_a_time")
@@ -860,7 +862,7 @@ class TestListsOfParents:
     def test_labels_that_seem_impossible_are_in_order_too(self) -> None:
         scores = torch.tensor([[0.9, 1e-12, 1.0, 3e-9, 0.0, 2e-9, 5e-8, 1e-30]])
         favoured = torch.tensor([[False, True, False, True, True, True, False, False]])
-        best = best_of(Found(torch.arange(8)[None], scores), 7, favoured)
+        best = best_of(BeamNodes(torch.arange(8)[None], scores), 7, favoured)
         assert best.nodes.tolist() == [[3, 5, 1, 4, 2, 0, 6]]
         assert torch.equal(best.scores, scores.gather(1, best.nodes))
 

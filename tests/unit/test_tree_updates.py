@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from tests.conftest import planted_split
 from tests.unit.test_linear_trees import chunk, unit_matrix
 from tests.unit.test_solver import above_the_optimum, planted_signs, solved, with_ones
-from xmtc.dataset import Csr, Dataset, as_dataset
-from xmtc.linear.chunks import Chunks
-from xmtc.linear.lanes import LANES, aligned_zeros
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Csr, Dataset, as_dataset
+from xmtc.linear.simd import LANES, aligned_zeros
 from xmtc.linear.solver import row_squares, solve
+from xmtc.linear.weight_chunks import Chunks
 from xmtc.metrics import precision
 from xmtc.models.base import Model
 from xmtc.models.bonsai import Bonsai
 from xmtc.models.one_vs_all import OneVsAll
 from xmtc.models.parabel import Parabel
-from xmtc.runtime import Runtime
 
 Floats = NDArray[Any]
 TREES = {

@@ -15,10 +15,13 @@ import numpy as np
 import pytest
 
 from tests.conftest import QUICK
-from xmtc import config, load, registry
-from xmtc.config import Choices, Range, Settings
-from xmtc.dataset import Dataset, as_dataset
-from xmtc.errors import ConfigError, DataError, MissingExtraError, XmtcError
+from xmtc import load
+from xmtc.artifact.store import State, read_manifest
+from xmtc.core import config
+from xmtc.core.config import Choices, Range, Settings
+from xmtc.core.errors import ConfigError, DataError, MissingExtraError, XmtcError
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Dataset, as_dataset
 from xmtc.experiments import tuning
 from xmtc.experiments.search_space import decide
 from xmtc.experiments.trials import (
@@ -36,12 +39,12 @@ from xmtc.experiments.trials import (
     proposed,
     read_trials,
 )
-from xmtc.experiments.tuning import Outcome, tune
-from xmtc.models.base import Labels, Mask, Model, Run, Scores
-from xmtc.pictures.trials import Mark, drawn
-from xmtc.registry import Entry, available, model_class
-from xmtc.runtime import Runtime
-from xmtc.store import State, read_manifest
+from xmtc.experiments.tuning import TuningOutcome, tune
+from xmtc.models import registry
+from xmtc.models.base import Labels, Mask, Model, Scores
+from xmtc.models.context import FitContext
+from xmtc.models.registry import Entry, available, model_class
+from xmtc.views.trial_plot import Mark, drawn
 
 LABELS = 5
 
@@ -73,7 +76,7 @@ class Fake(Model):
     seen: ClassVar[list[tuple[int, int | None, bool]]] = []
     """Of each training: documents to learn from, to make choices on, and whether a finished part was there."""
 
-    def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
+    def _fit(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
         Fake.seen.append((len(train), None if valid is None else len(valid), run.workspace.has("part")))
         run.workspace.save("part", {"nothing": np.zeros(1)})
         Fake.before(self, train)
@@ -110,7 +113,7 @@ def documents(count: int = 900) -> tuple[Dataset, None]:
     return as_dataset(texts, [[f"label {number % LABELS}"] for number in range(count)]), None
 
 
-def search(out: Path, trials: int = 12, **more: Any) -> Outcome:
+def search(out: Path, trials: int = 12, **more: Any) -> TuningOutcome:
     about = {key: more.pop(key) for key in ("search", "settings", "minutes", "measure") if key in more}
     decided = decide("fake", trials=trials, **{"measure": "P@1", **about})
     return tune(decided, out, more.pop("documents", documents), **more)

@@ -14,19 +14,20 @@ import scipy.sparse as sp
 
 import xmtc
 from tests.conftest import planted_split
-from xmtc.dataset import Dataset, LabelIndex, as_dataset, stacked
-from xmtc.decisions.deciding import Decisions
+from xmtc.artifact.store import State
+from xmtc.core.errors import DataError, ModelFormatError, RefusedError
+from xmtc.data.dataset import Dataset, as_dataset, stacked
+from xmtc.data.label_index import LabelIndex
+from xmtc.decisions.decision_rules import Decisions
 from xmtc.decisions.thresholds import Thresholds
-from xmtc.errors import DataError, ModelFormatError, RefusedError
 from xmtc.models.base import Model
 from xmtc.models.knn import Knn
+from xmtc.models.neighbour_vote import Voters
 from xmtc.models.parabel import Parabel
 from xmtc.models.popularity import Popularity
 from xmtc.models.relabelling import relabelled
 from xmtc.models.replay import renewed, replay_state, restored_replay, sample
-from xmtc.models.updates import Change
-from xmtc.models.voting import Voters
-from xmtc.store import State
+from xmtc.models.update import Change
 
 BEFORE = LabelIndex.from_keys(["a", "b", "c"])
 Rows = Sequence[Sequence[str]]

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from xmtc.errors import ConfigError, DataError
-from xmtc.text import embedding
-from xmtc.text import vectors as vectors_module
-from xmtc.text.embedding import (
+from xmtc.core.errors import ConfigError, DataError
+from xmtc.text import word2vec
+from xmtc.text import word_vectors as vectors_module
+from xmtc.text.word2vec import (
     CorpusVectorSettings,
     initial_vectors,
     keep_thresholds,
@@ -27,7 +27,7 @@ from xmtc.text.embedding import (
     scrambled,
     train_vectors,
 )
-from xmtc.text.vectors import read_vectors
+from xmtc.text.word_vectors import read_vectors
 
 Floats = NDArray[np.float32]
 WORDS = ["the", "été", "fox", "dog", "漢字", "a_b"]
@@ -359,7 +359,7 @@ class TestCorpusVectors:
         indptr, ids = flat(topics(100, 40, 0))
         settings = CorpusVectorSettings(kind=kind, width=16, subsample=0.01)
         first = train_vectors(indptr, ids, counted(ids, 40), settings, seed=3)
-        monkeypatch.setattr(embedding, "CHUNK_TOKENS", 50)
+        monkeypatch.setattr(word2vec, "CHUNK_TOKENS", 50)
         np.testing.assert_array_equal(train_vectors(indptr, ids, counted(ids, 40), settings, seed=3), first)
         padded = np.concatenate([np.zeros(5, dtype=np.int32), ids])  # a corpus that starts within its array
         np.testing.assert_array_equal(train_vectors(indptr + 5, padded, counted(ids, 40), settings, seed=3), first)
@@ -399,7 +399,7 @@ class TestCorpusVectors:
         assert (keep_thresholds(np.array([0, 5], dtype=np.int64), 0.0) == 1 << 32).all()
 
     def test_progress_reaches_its_total(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(embedding, "CHUNK_TOKENS", 100)
+        monkeypatch.setattr(word2vec, "CHUNK_TOKENS", 100)
         steps: list[int] = []
 
         class Watch:

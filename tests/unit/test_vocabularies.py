@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tests.unit.test_files import SUFFIXES, pack
 from tests.unit.test_readers import label_sets, write
+from xmtc.core.errors import DataError
 from xmtc.data import read, read_vocabulary
-from xmtc.data.vocabularies import Vocabulary, apply, write_vocabulary
-from xmtc.dataset import LabelIndex
-from xmtc.errors import DataError
+from xmtc.data.label_index import LabelIndex
+from xmtc.data.vocabularies import LabelVocabulary, apply, write_vocabulary
 
 SPARSE = b"3 2 3\n0,2 0:1\n1 1:1\n2 0:2\n"
 
@@ -221,7 +221,7 @@ class TestNumbers:
 
 
 class TestDeprecated:
-    def read(self, tmp_path: Path, *rows: dict) -> Vocabulary:
+    def read(self, tmp_path: Path, *rows: dict) -> LabelVocabulary:
         return read_vocabulary(write(tmp_path / "l.jsonl", *rows))
 
     def test_labels_in_use_and_others(self, tmp_path):
@@ -292,7 +292,7 @@ class TestDeprecated:
 
 
 class TestApply:
-    VOCABULARY = Vocabulary(
+    VOCABULARY = LabelVocabulary(
         LabelIndex.from_keys(["a", "ö"]), replaced={"old": "a", "älter": "ö"}, deprecated=frozenset("z")
     )
 
@@ -307,7 +307,7 @@ class TestApply:
 
     def test_nothing_to_exchange(self):
         keys = pa.array(["old", "a"])
-        assert apply(keys, Vocabulary(LabelIndex.from_keys(["a"]))) is keys
+        assert apply(keys, LabelVocabulary(LabelIndex.from_keys(["a"]))) is keys
 
 
 ODD = st.text(max_size=12) | st.text('\x00\t\n\r\x0b\x85\u2028\ufeff\uffff🥔ö\u0301\\"{}[], @#<', max_size=6)
@@ -317,13 +317,13 @@ KEYS = LINES.filter(lambda text: not (text.startswith("<") and text.endswith(">"
 
 
 @st.composite
-def vocabularies(draw) -> Vocabulary:
+def vocabularies(draw) -> LabelVocabulary:
     keys = draw(st.lists(NAMES, unique=True, min_size=1, max_size=12))
     used = draw(st.integers(1, len(keys)))
     replaced = draw(st.integers(used, len(keys)))
     lists = st.lists(ODD, max_size=3)
     columns = [draw(st.lists(of, min_size=used, max_size=used)) for of in (NAMES, lists, lists, ODD)]
-    return Vocabulary(
+    return LabelVocabulary(
         LabelIndex.from_keys(keys[:used], *columns),
         replaced={key: draw(st.sampled_from(keys[:used])) for key in keys[used:replaced]},
         deprecated=frozenset(keys[replaced:]),
@@ -344,7 +344,7 @@ class TestWritten:
     )
     def test_tsv_comes_back(self, tmp_path, rows, suffix):
         names, descriptions = zip(*rows.values(), strict=True)
-        vocabulary = Vocabulary(LabelIndex.from_keys(list(rows), names, descriptions=descriptions))
+        vocabulary = LabelVocabulary(LabelIndex.from_keys(list(rows), names, descriptions=descriptions))
         write_vocabulary(vocabulary, tmp_path / f"l.tsv{suffix}")
         assert read_vocabulary(tmp_path / f"l.tsv{suffix}") == vocabulary
 
@@ -366,7 +366,7 @@ class TestWritten:
 
     @pytest.mark.parametrize("key", ["<>", "<http://x/1>"])
     def test_a_key_in_angle_brackets_is_refused_in_tsv(self, tmp_path, key):
-        vocabulary = Vocabulary(LabelIndex.from_keys([key]))
+        vocabulary = LabelVocabulary(LabelIndex.from_keys([key]))
         with pytest.raises(DataError, match=rf"TSV cannot hold the angle brackets of '{key}'\. Write JSONL\."):
             write_vocabulary(vocabulary, tmp_path / "l.tsv")
         assert not (tmp_path / "l.tsv").exists()
@@ -375,7 +375,7 @@ class TestWritten:
 
     def test_lines_that_people_read(self, tmp_path):
         index = LabelIndex.from_keys(["a", "b"], ["Käse", "b"], [["x"], []], [[], ["a"]], ["", "d"])
-        write_vocabulary(Vocabulary(index, replaced={"c": "a"}, deprecated=frozenset("zy")), tmp_path / "l.jsonl")
+        write_vocabulary(LabelVocabulary(index, replaced={"c": "a"}, deprecated=frozenset("zy")), tmp_path / "l.jsonl")
         assert (tmp_path / "l.jsonl").read_text().splitlines() == [
             '{"key": "a", "name": "Käse", "alternatives": ["x"]}',
             '{"key": "b", "name": "b", "parents": ["a"], "description": "d"}',
@@ -384,7 +384,7 @@ class TestWritten:
             '{"key": "z", "deprecated": true}',
         ]
         write_vocabulary(
-            Vocabulary(LabelIndex.from_keys(["a", "b"], ["A", "b"], descriptions=["", "d"])), tmp_path / "l.tsv"
+            LabelVocabulary(LabelIndex.from_keys(["a", "b"], ["A", "b"], descriptions=["", "d"])), tmp_path / "l.tsv"
         )
         assert (tmp_path / "l.tsv").read_text() == "a\tA\nb\tb\td\n"
 
@@ -394,44 +394,48 @@ class TestWritten:
         for name in ("Y.jsonl", "Y.tsv"):
             write_vocabulary(listed, tmp_path / name)
             again = read_vocabulary(tmp_path / name, numbered=True)
-            assert again == Vocabulary(listed.index)
+            assert again == LabelVocabulary(listed.index)
             assert again.index.keys == ["0", "1", "2"]
 
     @pytest.mark.parametrize(
         ("vocabulary", "name", "words"),
         [
             (
-                Vocabulary(LabelIndex.from_keys(["a"], alternatives=[["x"]])),
+                LabelVocabulary(LabelIndex.from_keys(["a"], alternatives=[["x"]])),
                 "l.tsv",
                 "no column for 'alternatives', as of 'a'",
             ),
             (
-                Vocabulary(LabelIndex.from_keys(["a"], parents=[["x"]])),
+                LabelVocabulary(LabelIndex.from_keys(["a"], parents=[["x"]])),
                 "l.tsv.gz",
                 "no column for 'parents', as of 'a'",
             ),
             (
-                Vocabulary(LabelIndex.from_keys(["a"]), replaced={"b": "a"}),
+                LabelVocabulary(LabelIndex.from_keys(["a"]), replaced={"b": "a"}),
                 "l.tsv",
                 "no column for 'deprecated', as of 'b'",
             ),
-            (Vocabulary(LabelIndex.from_keys(["a"]), deprecated=frozenset("b")), "l.tsv", "no column for 'deprecated'"),
             (
-                Vocabulary(LabelIndex.from_keys(["a\tb"])),
+                LabelVocabulary(LabelIndex.from_keys(["a"]), deprecated=frozenset("b")),
+                "l.tsv",
+                "no column for 'deprecated'",
+            ),
+            (
+                LabelVocabulary(LabelIndex.from_keys(["a\tb"])),
                 "l.tsv",
                 r"TSV cannot hold the tab, line end or outer blanks of 'a\tb'",
             ),
-            (Vocabulary(LabelIndex.from_keys(["a"], ["b\n"])), "l.tsv", r"of 'b\n'"),
-            (Vocabulary(LabelIndex.from_keys(["a"], descriptions=[" d"])), "l.tsv", "of ' d'"),
-            (Vocabulary(LabelIndex.from_keys([""])), "l.tsv", "a label without a key"),
-            (Vocabulary(LabelIndex.from_keys([""])), "l.jsonl", "a label without a key"),
+            (LabelVocabulary(LabelIndex.from_keys(["a"], ["b\n"])), "l.tsv", r"of 'b\n'"),
+            (LabelVocabulary(LabelIndex.from_keys(["a"], descriptions=[" d"])), "l.tsv", "of ' d'"),
+            (LabelVocabulary(LabelIndex.from_keys([""])), "l.tsv", "a label without a key"),
+            (LabelVocabulary(LabelIndex.from_keys([""])), "l.jsonl", "a label without a key"),
             (
-                Vocabulary(LabelIndex.from_keys(["a"]), deprecated=frozenset(["\ud800"])),
+                LabelVocabulary(LabelIndex.from_keys(["a"]), deprecated=frozenset(["\ud800"])),
                 "l.jsonl",
                 "half of a surrogate pair",
             ),
-            (Vocabulary(LabelIndex.from_keys([])), "l.jsonl", "no labels to write"),
-            (Vocabulary(LabelIndex.from_keys(["a"])), "l.ttl", "SKOS is read and not written"),
+            (LabelVocabulary(LabelIndex.from_keys([])), "l.jsonl", "no labels to write"),
+            (LabelVocabulary(LabelIndex.from_keys(["a"])), "l.ttl", "SKOS is read and not written"),
         ],
     )
     def test_refused(self, tmp_path, vocabulary, name, words):

@@ -15,9 +15,9 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from xmtc.arrays import Later, Shapes
-from xmtc.errors import ConfigError, DataError
-from xmtc.workspace import FollowerWorkspace, Workspace
+from xmtc.artifact.arrays import Later, Shapes
+from xmtc.artifact.workspace import FollowerWorkspace, Workspace
+from xmtc.core.errors import ConfigError, DataError
 
 SHAPES: Shapes = {
     "flags": ((3,), np.bool_),
@@ -174,7 +174,7 @@ def test_a_stream_is_a_file_that_others_read(tmp_path: Path) -> None:
 
 def test_a_killed_stream_is_no_part(tmp_path: Path) -> None:
     script = (
-        "import os, signal, sys; from pathlib import Path; from xmtc.workspace import Workspace\n"
+        "import os, signal, sys; from pathlib import Path; from xmtc.artifact.workspace import Workspace\n"
         "work = Workspace(Path(sys.argv[1]))\n"
         "work.begin({'seed': 1}, resume=False)\n"
         "with work.stream('part', {'a': ((1000,), 'float32')}) as arrays:\n"

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xmtc.cli.common import Device, Precision, Threads, make_runtime, say, tell
-from xmtc.errors import ConfigError, DataError, shown
+from xmtc.core.errors import ConfigError, DataError, shown
 
 if TYPE_CHECKING:
-    from xmtc.experiments.bench import Outcome
+    from xmtc.core.runtime import Runtime
+    from xmtc.experiments.bench import SuiteOutcome
     from xmtc.experiments.records import CellName
     from xmtc.experiments.suites import Suite
-    from xmtc.runtime import Runtime
 
 Data = Annotated[Path, typer.Option("--data", help="Folder that holds the data sets.", metavar="FOLDER")]
 Only = Annotated[
@@ -30,7 +30,7 @@ class CellFailed(DataError):
     """The others went on."""
 
 
-CHILD = (sys.executable, "-P", "-m", "xmtc.cli.cell")  # files of the folder we are in are no modules
+CHILD = (sys.executable, "-P", "-m", "xmtc.cli.run_worker")  # files of the folder we are in are no modules
 
 
 def bench(
@@ -117,7 +117,7 @@ def run_suite(
     _tell_outcome(out, cells, outcome)
 
 
-def _tell_outcome(out: Path, cells: list[CellName], outcome: Outcome) -> None:
+def _tell_outcome(out: Path, cells: list[CellName], outcome: SuiteOutcome) -> None:
     say(_scores(out, [cell for cell in cells if cell not in outcome.failed]))
     say(
         f"\n{out}: {len(outcome.done)} cell{'' if len(outcome.done) == 1 else 's'} run, "
@@ -164,7 +164,7 @@ def _list_cells(asked: str, out: Path | None, only: list[str]) -> None:
 
 
 def _import(sources: list[str], out: Path, force: bool) -> None:
-    from xmtc.experiments.importing import import_cells
+    from xmtc.experiments.import_runs import import_cells
 
     if not sources:
         raise ConfigError("import needs the folder of a run elsewhere. Write: xmtc bench import FROM --out DIR")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from xmtc.cli.common import Device, ModelFolder, Threads, check_choice, check_writable, make_runtime, say, tell
-from xmtc.cli.reading import Labels, NotInLabels, reads_documents
-from xmtc.errors import ConfigError
+from xmtc.cli.reader_options import Labels, NotInLabels, reads_documents
+from xmtc.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from xmtc.decisions.deciding import Decisions
+    from xmtc.decisions.decision_rules import Decisions
     from xmtc.decisions.thresholds import Measure
 
 
@@ -59,7 +59,7 @@ def calibrate(
     from xmtc import workflows
     from xmtc.cli import show
     from xmtc.cli.progress import terminal_progress
-    from xmtc.store import write_json
+    from xmtc.core.files import write_json
 
     check_choice("--method", method, ("isotonic", "platt", "none"))
     check_choice("--threshold", threshold, ("global", "document", "label", "none"))

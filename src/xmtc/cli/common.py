@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xmtc.errors import ConfigError, DataError, shown
+from xmtc.core.errors import ConfigError, DataError, shown
 
 if TYPE_CHECKING:
+    from xmtc.core.runtime import Runtime
     from xmtc.models.base import Model
-    from xmtc.runtime import Runtime
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Model folder.")]
 Threads = Annotated[int | None, typer.Option(help="CPU threads (default: all).", metavar="N")]
@@ -47,7 +47,7 @@ def make_runtime(
 
     Under torchrun, which says so in RANK and WORLD_SIZE, it is one of the processes of a run.
     """
-    from xmtc.runtime import Runtime, available_threads
+    from xmtc.core.runtime import Runtime, available_threads
 
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # else torch's threads wait for each other by spinning
     _load_numba()

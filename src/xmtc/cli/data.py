@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from xmtc.cli.common import check_writable, say, tell
-from xmtc.cli.reading import Labels, Language, NotInLabels, reads_documents
-from xmtc.errors import ConfigError
+from xmtc.cli.reader_options import Labels, Language, NotInLabels, reads_documents
+from xmtc.core.errors import ConfigError
 
 app = typer.Typer(
     name="data",
@@ -44,10 +44,9 @@ def describe(
     """Count documents, labels, lengths and duplicates; with two files, what they share."""
     from xmtc.cli.describe import description_text
     from xmtc.cli.progress import terminal_progress
-    from xmtc.data.describing import describe as figures
-    from xmtc.files import replace_file
-    from xmtc.pictures.histograms import picture as drawn
-    from xmtc.store import write_json
+    from xmtc.core.files import replace_file, write_json
+    from xmtc.data.description import describe as figures
+    from xmtc.views.histograms import picture as drawn
 
     for written in (picture, json_file):
         for file in (source, other):
@@ -105,7 +104,7 @@ def split(
 ) -> None:
     """Split documents into train and test, each label kept in train where it can be."""
     from xmtc.cli.progress import terminal_progress
-    from xmtc.conversion import split_file
+    from xmtc.workflows.convert import split_file
 
     written = split_file(
         *(source, out),
@@ -138,17 +137,17 @@ def convert(
     force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")] = False,
 ) -> None:
     """Write documents in another format, or a vocabulary as JSONL or TSV."""
-    from xmtc import conversion
     from xmtc.cli.progress import terminal_progress
+    from xmtc.workflows import convert
 
     check_writable(None if target.is_dir() else target, source, labels)
     if language is not None and labels is None and not vocabulary:
         raise ConfigError("--language chooses among the names of a vocabulary. Add --labels FILE or --vocabulary.")
-    conversion.refuse_taken(target, force)  # before the work, not after it
+    convert.refuse_taken(target, force)  # before the work, not after it
     if vocabulary:
-        say(f"{target}: {conversion.convert_vocabulary(source, target, language):,} labels")
+        say(f"{target}: {convert.convert_vocabulary(source, target, language):,} labels")
         return
-    documents, changed = conversion.convert_file(
+    documents, changed = convert.convert_file(
         *(source, target),
         to=to,
         lossy=lossy,

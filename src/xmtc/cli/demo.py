@@ -8,14 +8,14 @@ from pathlib import Path
 
 from xmtc import workflows
 from xmtc.cli.show import metrics_table, ranking
-from xmtc.data.planted import PlantedCorpus
+from xmtc.core.errors import DataError
+from xmtc.core.files import replace_file
+from xmtc.core.progress import Progress
+from xmtc.core.runtime import Runtime
+from xmtc.data.demo_corpus import PlantedCorpus
 from xmtc.data.reading import read
-from xmtc.errors import DataError
-from xmtc.files import replace_file
 from xmtc.models.popularity import Popularity
-from xmtc.progress import Progress
-from xmtc.registry import preferred
-from xmtc.runtime import Runtime
+from xmtc.models.registry import preferred
 
 TRAIN, TEST, LABELS = 4000, 1000, 300
 NOTE = b"Made by `xmtc demo`, which writes train.jsonl, test.jsonl and model anew each time. Delete it as you like.\n"

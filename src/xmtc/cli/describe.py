@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 
 from xmtc.cli.show import shortened, table
-from xmtc.data.describing import SHARES, Description, Distribution, Repeats
-from xmtc.dataset import Dataset
-from xmtc.errors import shown
-from xmtc.pictures.histograms import Bins, doubling_bins, even_bins, number_told
+from xmtc.core.errors import shown
+from xmtc.data.dataset import Dataset
+from xmtc.data.description import SHARES, Description, Distribution, Repeats
+from xmtc.views.histograms import Bins, doubling_bins, even_bins, number_told
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 MOST_BLOCKS = 16

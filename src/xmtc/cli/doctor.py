@@ -10,8 +10,8 @@ import shutil
 import subprocess
 
 import xmtc
-from xmtc.errors import shown
-from xmtc.runtime import available_threads
+from xmtc.core.errors import shown
+from xmtc.core.runtime import available_threads
 
 PACKAGES = ("numpy", "scipy", "numba", "pyarrow", "safetensors", "typer", "rich")
 EXTRAS = {"skos": ("rdflib",), "torch": ("torch", "lightning")}

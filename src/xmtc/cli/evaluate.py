@@ -18,13 +18,13 @@ from xmtc.cli.common import (
     say,
     tell,
 )
-from xmtc.cli.reading import Labels, reads_documents
-from xmtc.errors import ConfigError, DataError
+from xmtc.cli.reader_options import Labels, reads_documents
+from xmtc.core.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from xmtc.evaluation import Evaluation, Scope
+    from xmtc.core.runtime import Runtime
     from xmtc.metrics import Reliability
-    from xmtc.runtime import Runtime
+    from xmtc.workflows.evaluation import Evaluation, Scope
 
 UnknownLabels = Annotated[
     str,
@@ -89,9 +89,9 @@ def evaluate(
     P, nDCG, PSP, PSnDCG, R, F1 and coverage at 1, 3 and 5, in percent; fractions in the JSON file. Where scores are
     probabilities, also how far they are from the shares of hits. At a threshold, also F1 of the sets of labels.
     """
-    from xmtc import measures
-    from xmtc.evaluation import Scope, write_per_label
-    from xmtc.store import write_json
+    from xmtc.core.files import write_json
+    from xmtc.workflows import saved_metrics
+    from xmtc.workflows.evaluation import Scope, write_per_label
 
     *folders, test = paths
     if len(folders) != (0 if predictions else 1):
@@ -125,7 +125,7 @@ def evaluate(
     if json_file is not None:
         write_json(json_file, result.to_json())
     if keep:
-        tell(f"{measures.keep(folders[0], test, result)}: kept beside the model")
+        tell(f"{saved_metrics.keep(folders[0], test, result)}: kept beside the model")
     if per_label is not None:
         write_per_label(result, per_label)
     if reliability is not None and result.reliability is not None:
@@ -185,8 +185,8 @@ def _of_predictions(
 
 
 def _draw(name: str, found: Reliability, path: Path) -> None:
-    from xmtc.files import replace_file
-    from xmtc.pictures.reliability import reliability_picture
+    from xmtc.core.files import replace_file
+    from xmtc.views.reliability import reliability_picture
 
     with replace_file(path) as stream:
         stream.write(reliability_picture(name, found).encode())
@@ -251,7 +251,7 @@ def compare(
     from xmtc import workflows
     from xmtc.cli import show
     from xmtc.cli.progress import terminal_progress
-    from xmtc.evaluation import Scope
+    from xmtc.workflows.evaluation import Scope
 
     if len(paths) < 2:
         raise ConfigError("compare needs one or more model folders and then a test file.")

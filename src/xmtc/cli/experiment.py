@@ -13,14 +13,14 @@ import typer
 
 from xmtc.cli.bench import CellFailed, Keep, Only, run_suite
 from xmtc.cli.common import Device, Precision, Threads, check_choice, make_runtime, say, tell
-from xmtc.cli.reading import Labels, reads_documents, takes
-from xmtc.errors import ConfigError, DataError, XmtcError, shown
+from xmtc.cli.reader_options import Labels, reads_documents, takes
+from xmtc.core.errors import ConfigError, DataError, XmtcError, shown
 
 if TYPE_CHECKING:
+    from xmtc.core.runtime import Runtime
     from xmtc.data.records import ReadOptions
-    from xmtc.experiments.studies import Files
+    from xmtc.experiments.studies import StudyFiles
     from xmtc.experiments.suites import Suite
-    from xmtc.runtime import Runtime
 
 app = typer.Typer(
     name="experiment",
@@ -50,7 +50,7 @@ class Asked:
 
     def how(self) -> dict[str, Any]:
         """Settings and seeds, as suites take them."""
-        from xmtc import config
+        from xmtc.core import config
 
         return {"settings": config.parse_assignments(self.assignments), "seeds": _seeds(self.seeds)}
 
@@ -162,8 +162,8 @@ def _run(suite: Suite, given: Asked, command: str) -> None:
     _write_figure(given.out)
 
 
-def _files(given: Asked, options: ReadOptions) -> Files:
-    from xmtc.experiments.studies import Files
+def _files(given: Asked, options: ReadOptions) -> StudyFiles:
+    from xmtc.experiments.studies import StudyFiles
 
     if options.bad_lines.skip:
         raise ConfigError("a study reads its files many times. Mend the bad lines first: xmtc data convert skips them.")
@@ -179,7 +179,7 @@ def _files(given: Asked, options: ReadOptions) -> Files:
         "unknown_labels": given.unknown_labels,
     }
     kept = {key: value for key, value in reading.items() if value}
-    return Files(given.train, given.test, given.valid, given.labels, kept)
+    return StudyFiles(given.train, given.test, given.valid, given.labels, kept)
 
 
 def _number(words: str, option: str) -> float:
@@ -215,10 +215,10 @@ def _command(kind: str, given: Asked, options: ReadOptions, models: list[str], m
 
 
 def _write_figure(out: Path) -> None:
-    from xmtc.experiments.markdown import markdown_table
+    from xmtc.core.files import replace_file
     from xmtc.experiments.records import read_results
+    from xmtc.experiments.report_markdown import markdown_table
     from xmtc.experiments.studies import study_figure
-    from xmtc.files import replace_file
 
     figure, table = study_figure(read_results(out))
     written = markdown_table(table)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xmtc.cli.common import check_writable, say, tell
-from xmtc.errors import ConfigError, DataError, shown
+from xmtc.core.errors import ConfigError, DataError, shown
 
 if TYPE_CHECKING:
-    from xmtc.dataset import LabelIndex
-    from xmtc.feedback import Record
+    from xmtc.data.label_index import LabelIndex
+    from xmtc.workflows.feedback import Record
 
 app = typer.Typer(
     name="feedback",
@@ -48,8 +48,8 @@ def export(
 
     The last word on a text counts. Its labels are those that were accepted; what was rejected stands beside them.
     """
-    from xmtc.feedback import latest
-    from xmtc.files import replace_file
+    from xmtc.core.files import replace_file
+    from xmtc.workflows.feedback import latest
 
     place = _file(folder)
     check_writable(output, place)
@@ -71,7 +71,7 @@ def export(
 def show(folder: Place, since: Since = None) -> None:
     """Count what people said, and what they rejected most."""
     from xmtc.cli.show import shortened, table
-    from xmtc.feedback import latest
+    from xmtc.workflows.feedback import latest
 
     place = _file(folder)
     records = _records(folder, place, _parse_date(since))
@@ -102,8 +102,8 @@ def show(folder: Place, since: Since = None) -> None:
 
 def _file(folder: Path) -> Path:
     """The file of feedback that a user means."""
-    from xmtc import store
-    from xmtc.feedback import beside
+    from xmtc.artifact import store
+    from xmtc.workflows.feedback import beside
 
     if folder.is_dir():
         store.read_manifest(folder)  # else a folder that holds no model would only lack feedback
@@ -115,7 +115,7 @@ def _file(folder: Path) -> Path:
 
 def _records(folder: Path, place: Path, since: datetime | None) -> list[Record]:
     """What was said from then on, or a line on what to do where nothing was."""
-    from xmtc.feedback import Feedback
+    from xmtc.workflows.feedback import Feedback
 
     remedy = f"Collect some with: xmtc serve {folder}" if folder.is_dir() else "Check the path."
     if not place.exists():
@@ -145,8 +145,8 @@ def _parse_date(given: str | None) -> datetime | None:
 
 def _known(folder: Path) -> LabelIndex | None:
     """The labels of a model; None for a file, which does not tell."""
-    from xmtc import store
-    from xmtc.dataset import LabelIndex
+    from xmtc.artifact import store
+    from xmtc.data.label_index import LabelIndex
 
     return LabelIndex(store.read_folder(folder)[1].tables["labels"]) if folder.is_dir() else None
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from xmtc.cli.show import table
+from xmtc.core.progress import Progress
 from xmtc.data.catalogue import CATALOGUE, find
 from xmtc.data.downloads import Fetched, fetch
-from xmtc.progress import Progress
 
 _HOW = {
     "fetched": "fetched",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from xmtc.cli.show import table
-from xmtc.errors import shown
+from xmtc.core.errors import shown
 
 
 def update_line(entry: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from xmtc.cli.common import ModelFolder, Threads, check_writable, clean, make_runtime, say, tell
-from xmtc.errors import ConfigError, DataError, shown
+from xmtc.core.errors import ConfigError, DataError, shown
 
 app = typer.Typer(
     name="labels",
@@ -36,7 +36,7 @@ def neighbours(
     """List the labels whose vectors are closest to one's."""
     from xmtc import load
     from xmtc.cli.show import shortened, table
-    from xmtc.labelspace import nearest_labels
+    from xmtc.workflows.label_space import nearest_labels
 
     if k < 1:
         raise ConfigError(f"'k' must be an integer ≥ 1. Got {k}.")
@@ -74,9 +74,9 @@ def draw_map(
     """Draw all labels on a map that opens in a browser."""
     from xmtc import load
     from xmtc.cli.progress import terminal_progress
-    from xmtc.files import replace_file
-    from xmtc.labelspace import label_map
-    from xmtc.pictures.label_map import page
+    from xmtc.core.files import replace_file
+    from xmtc.views.label_map import page
+    from xmtc.workflows.label_space import label_map
 
     place = Path(f"{folder.resolve().name}-labels.html") if out is None else out
     if place.suffix.lower() not in (".html", ".htm"):

@@ -32,12 +32,12 @@ from xmtc.cli.common import (
 )
 from xmtc.cli.evaluate import compare, evaluate
 from xmtc.cli.predict import predict
-from xmtc.cli.reading import Labels, Language, NotInLabels, reads_documents
+from xmtc.cli.reader_options import Labels, Language, NotInLabels, reads_documents
 from xmtc.cli.report import report
 from xmtc.cli.serve import serve
 from xmtc.cli.tune import tune
 from xmtc.cli.update import update
-from xmtc.errors import ConfigError, XmtcError, shown
+from xmtc.core.errors import ConfigError, XmtcError, shown
 
 app = typer.Typer(
     name="xmtc",
@@ -88,10 +88,11 @@ def train(
     precision: Precision = "auto",
 ) -> None:
     """Train a model on labelled texts and save it."""
-    from xmtc import config, workflows
+    from xmtc import workflows
+    from xmtc.artifact.workspace import Workspace
     from xmtc.cli.progress import terminal_progress
-    from xmtc.progress import silent
-    from xmtc.workspace import Workspace
+    from xmtc.core import config
+    from xmtc.core.progress import silent
 
     check_choice("--unknown-labels", unknown_labels, ("refuse", "drop"))
     if language is not None and labels is None:
@@ -177,10 +178,10 @@ def explain(
 ) -> None:
     """Show why a model gives a text a label."""
     from xmtc import workflows
-    from xmtc.cli.explained import page
+    from xmtc.cli.explanation_page import page
     from xmtc.cli.shading import shaded
     from xmtc.cli.show import explanation
-    from xmtc.files import replace_file
+    from xmtc.core.files import replace_file
 
     check_writable(html)
     if html is not None and html.suffix.lower() not in (".html", ".htm"):
@@ -207,8 +208,8 @@ def plot(
 ) -> None:
     """Draw loss and validation score from training logs."""
     from xmtc.cli.show import table
-    from xmtc.files import replace_file
-    from xmtc.pictures.curves import AGAINST, drawn, read_curves, told
+    from xmtc.core.files import replace_file
+    from xmtc.views.training_curves import AGAINST, drawn, read_curves, told
 
     check_choice("--against", against, AGAINST)
     check_writable(out, *logs)
@@ -228,10 +229,11 @@ def models(
     ] = None,
 ) -> None:
     """List the models, or show one: its settings, or its folder."""
-    from xmtc import config, workflows
+    from xmtc import workflows
     from xmtc.cli.history import model_folder
     from xmtc.cli.show import table
-    from xmtc.registry import MODELS, model_class
+    from xmtc.core import config
+    from xmtc.models.registry import MODELS, model_class
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     if name is not None and name not in MODELS and Path(name).is_dir():

@@ -20,8 +20,8 @@ from xmtc.cli.common import (
     read_threshold,
     tell,
 )
-from xmtc.cli.reading import reads_documents
-from xmtc.errors import ConfigError
+from xmtc.cli.reader_options import reads_documents
+from xmtc.core.errors import ConfigError
 
 
 @reads_documents
@@ -69,11 +69,12 @@ def predict(
     device: Device = "auto",
 ) -> None:
     """Give documents their best labels, with scores."""
-    from xmtc import bulk, load, workflows
-    from xmtc.cli.output import chosen_format, write_answers
+    from xmtc import load, workflows
+    from xmtc.cli.prediction_output import chosen_format, write_answers
     from xmtc.cli.progress import terminal_progress
     from xmtc.cli.show import shortened
-    from xmtc.restrict import read_restriction
+    from xmtc.workflows import batch_predict
+    from xmtc.workflows.label_filter import read_restriction
 
     if (source is None) == (text is None):
         both = "" if text is None else ", not both"
@@ -91,7 +92,7 @@ def predict(
         check_writable(output, source, allow, deny, candidates)
     else:
         _check_parts(text, output, output_format, resume and force)
-        bulk.check_folder(output or Path(), resume=resume, force=force)
+        batch_predict.check_folder(output or Path(), resume=resume, force=force)
     model = load(folder, make_runtime(threads, device=device))
     check_tuned(model, folder, least)
     restriction = read_restriction(model.labels, allow=allow, deny=deny, candidates=candidates)
@@ -143,13 +144,13 @@ def _check_parts(text: str | None, output: Path | None, output_format: str | Non
 
 @contextmanager
 def _told_how_to_go_on(output: Path, source: str) -> Iterator[None]:
-    from xmtc import bulk
+    from xmtc.workflows import batch_predict
 
     try:
         yield
     except KeyboardInterrupt:
-        if not bulk.is_begun(output):
+        if not batch_predict.is_begun(output):
             raise
         remedy = "start over with --force" if source == "-" else "go on with the same command and --resume"
-        tell(f"xmtc: interrupted. Whole parts in {output}: {bulk.finished_parts(output):,}; {remedy}.")
+        tell(f"xmtc: interrupted. Whole parts in {output}: {batch_predict.finished_parts(output):,}; {remedy}.")
         raise typer.Exit(130) from None

@@ -7,14 +7,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from xmtc.progress import Progress, Task
+from xmtc.core.progress import Progress, Task
 
 
 def terminal_progress() -> Progress:
     """Bars, and a word about what takes time, when a person is watching; else lines, for a log."""
     if not sys.stderr.isatty():
-        return Lines()
-    from xmtc.jit import on_first_compilation
+        return LogProgress()
+    from xmtc.core.jit import on_first_compilation
 
     words = "compiling kernels for this machine: once per install, takes some seconds"
     on_first_compilation(lambda: print(words, file=sys.stderr, flush=True))
@@ -89,7 +89,7 @@ class _LineTask:
         self._note = words
 
 
-class Lines(Said):
+class LogProgress(Said):
     """A line a minute for what takes longer than that: a log stays short and still tells how far it is."""
 
     @contextmanager

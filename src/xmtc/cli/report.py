@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from xmtc.cli.common import check_writable, say, tell
-from xmtc.errors import ConfigError
+from xmtc.core.errors import ConfigError
 
 
 def report(
@@ -19,10 +19,10 @@ def report(
     ] = None,
 ) -> None:
     """Show results of suites as one page, beside published figures."""
-    from xmtc.experiments import markdown as text
-    from xmtc.experiments.page import page
+    from xmtc.core.files import replace_file
+    from xmtc.experiments import report_markdown as text
     from xmtc.experiments.report import collected
-    from xmtc.files import replace_file
+    from xmtc.experiments.report_page import page
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"{out}: pages are HTML. Let the name end in .html.")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from xmtc.cli.common import Device, make_runtime, say, tell
-from xmtc.errors import ConfigError, DataError, MissingExtraError
+from xmtc.core.errors import ConfigError, DataError, MissingExtraError
 from xmtc.server.limits import KEY
 
 
@@ -58,11 +58,11 @@ def serve(
     make_runtime(threads, device=device)  # checks both, and sets the process up as other commands do
 
     from xmtc.server.limits import Limits
-    from xmtc.server.processes import Order
+    from xmtc.server.processes import ServeConfig
     from xmtc.server.processes import serve as run
 
     limits = Limits(max_body << 20, max_texts, max_characters, max_k, queue, timeout, window / 1000)
-    order = Order(
+    order = ServeConfig(
         [str(folder) for folder in folders],
         host,
         port,

@@ -16,7 +16,7 @@ from itertools import groupby, pairwise
 from rich.cells import cell_len
 
 from xmtc.cli.show import explanation
-from xmtc.explanation import Explanation, TokenEvidence
+from xmtc.core.explanation import Explanation, TokenEvidence
 
 STEPS = 5
 

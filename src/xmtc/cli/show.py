@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from xmtc.errors import shown
-from xmtc.explanation import (
+from xmtc.core.errors import shown
+from xmtc.core.explanation import (
     AspectEvidence,
     Explanation,
     GroupEvidence,
@@ -18,10 +18,10 @@ from xmtc.explanation import (
     PathStep,
     TokenEvidence,
 )
-from xmtc.topk import TopK
+from xmtc.data.topk import TopK
 
 if TYPE_CHECKING:
-    from xmtc.decisions.deciding import Decisions
+    from xmtc.decisions.decision_rules import Decisions
     from xmtc.decisions.thresholds import Thresholds
     from xmtc.metrics import FrequencyGroup, Interval, Reliability
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xmtc.cli.common import Device, Precision, Threads, check_choice, make_runtime, say, tell
-from xmtc.cli.reading import Labels, Language, NotInLabels, reads_documents
-from xmtc.errors import ConfigError
+from xmtc.cli.reader_options import Labels, Language, NotInLabels, reads_documents
+from xmtc.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from xmtc.experiments.tuning import Outcome
+    from xmtc.experiments.tuning import TuningOutcome
 
 
 @reads_documents
@@ -56,8 +56,9 @@ def tune(
     Ranges are those that `xmtc models NAME` shows. The first trial is the defaults, so the best is never worse than
     they are on the documents it is measured on.
     """
-    from xmtc import config, workflows
+    from xmtc import workflows
     from xmtc.cli.progress import terminal_progress
+    from xmtc.core import config
     from xmtc.experiments import tuning
     from xmtc.experiments.search_space import decide
     from xmtc.experiments.trials import check_installed
@@ -104,7 +105,7 @@ def tune(
     _show(outcome, "defaults" if recipe is None else "recipe")
 
 
-def _show(outcome: Outcome, start: str) -> None:
+def _show(outcome: TuningOutcome, start: str) -> None:
     from xmtc.cli.show import table
     from xmtc.experiments import tuning
     from xmtc.experiments.trials import COMPLETE, FAILED, PRUNED

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from xmtc.cli.common import Device, ModelFolder, Precision, Threads, check_choice, make_runtime, say, tell
-from xmtc.cli.reading import Labels, Language, NotInLabels, reads_documents
-from xmtc.errors import ConfigError
+from xmtc.cli.reader_options import Labels, Language, NotInLabels, reads_documents
+from xmtc.core.errors import ConfigError
 
 
 @reads_documents
@@ -51,10 +51,10 @@ def update(
 
     The model is replaced at once or not at all. An update that was interrupted goes on when it is started again.
     """
-    from xmtc import updating
+    from xmtc.artifact.workspace import Workspace
     from xmtc.cli.history import update_line
     from xmtc.cli.progress import terminal_progress
-    from xmtc.workspace import Workspace
+    from xmtc.workflows import update
 
     check_choice("--unknown-labels", unknown_labels, ("refuse", "drop"))
     if not margin >= 0:
@@ -62,9 +62,9 @@ def update(
     if language is not None and labels is None:
         raise ConfigError("--language chooses among the names in --labels FILE. Name that file too.")
     try:
-        updated = updating.update(
+        updated = update.update(
             folder,
-            updating.Files(new, valid, replay, retire, merge),
+            update.UpdateFiles(new, valid, replay, retire, merge),
             out=out,
             options=options,
             vocabulary=labels,

@@ -1,8 +1,14 @@
 """Files to datasets and back: one reader and one writer per format behind `read`, `stream` and `write`."""
 
-from xmtc.data.formats import write
-from xmtc.data.reading import read, stream
-from xmtc.data.records import BadLines, ReadOptions
-from xmtc.data.vocabularies import read_vocabulary
+from xmtc.core.lazy import lazy_names
 
-__all__ = ["BadLines", "ReadOptions", "read", "read_vocabulary", "stream", "write"]
+_HOMES = {
+    "BadLines": "xmtc.data.records",
+    "ReadOptions": "xmtc.data.records",
+    "read": "xmtc.data.reading",
+    "read_vocabulary": "xmtc.data.vocabularies",
+    "stream": "xmtc.data.reading",
+    "write": "xmtc.data.formats",
+}
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from xmtc.core.errors import DataError, shown
+from xmtc.core.files import decode_line, read_blocks, replace_file, sync_folder
+from xmtc.data.dataset import Dataset
 from xmtc.data.lines import Parsed, numbered_lines, read_each
 from xmtc.data.records import ReadOptions, Records
 from xmtc.data.writing import OneLine, from_line, label_lists
-from xmtc.dataset import Dataset
-from xmtc.errors import DataError, shown
-from xmtc.files import decode_line, read_blocks, replace_file, sync_folder
 
 _SUBJECTS = re.compile(r"<([^>]*)>|(\S+)")
 _LINE_PARTS = "\t\n\v\r"

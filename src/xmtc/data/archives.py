@@ -16,9 +16,9 @@ from lzma import LZMAError
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO, BinaryIO, cast
 
-from xmtc.errors import DataError, shown
-from xmtc.files import open_bytes, sync_folder, writing
-from xmtc.progress import Progress, Task, silent
+from xmtc.core.errors import DataError, shown
+from xmtc.core.files import open_bytes, sync_folder, writing
+from xmtc.core.progress import Progress, Task, silent
 
 MOST_FILES = 200_000
 SPARE, RATIO = 100_000_000, 100

@@ -12,13 +12,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from urllib.parse import quote
 
+from xmtc.core.errors import DataError, shown
+from xmtc.core.files import locked, sync_folder, write_json
+from xmtc.core.progress import Progress, silent
 from xmtc.data.archives import Unpacked, begins_as, bytes_task, sweep, unpack
 from xmtc.data.catalogue import DataSet, Part, RemoteFile, find
-from xmtc.data.transport import checked_address, discard, download
-from xmtc.errors import DataError, shown
-from xmtc.files import locked, sync_folder
-from xmtc.progress import Progress, silent
-from xmtc.store import write_json
+from xmtc.data.http_download import checked_address, discard, download
 
 RECORD = "download.json"
 UNPACKED = "files"
@@ -226,7 +225,7 @@ class _Fetching:
             )
         if part.making is None:
             return source
-        from xmtc.data.preparing import prepare
+        from xmtc.data.preparation import prepare
 
         self.notes += prepare(source, part.making, made, self.progress)
         self.record.made[part.name] = origin

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from xmtc.core.errors import DataError, nearest, shown
+from xmtc.core.files import first_bytes, is_compressed, plain_name
 from xmtc.data import matrices
 from xmtc.data.annif import (
     is_annif,
@@ -17,6 +19,7 @@ from xmtc.data.annif import (
     write_annif,
     write_annif_folder,
 )
+from xmtc.data.dataset import Dataset
 from xmtc.data.jsonl import read_jsonl, write_jsonl
 from xmtc.data.lf import read_lf, write_lf
 from xmtc.data.lines import (
@@ -32,9 +35,6 @@ from xmtc.data.matrices import read_npz, write_npz
 from xmtc.data.records import ReadOptions, Records
 from xmtc.data.sparse import is_libsvm, is_xmlrepo, read_libsvm, read_xmlrepo, write_libsvm, write_xmlrepo
 from xmtc.data.tables import read_csv, read_parquet, read_tsv, write_csv, write_parquet, write_tsv
-from xmtc.dataset import Dataset
-from xmtc.errors import DataError, nearest, shown
-from xmtc.files import first_bytes, is_compressed, plain_name
 
 Reader = Callable[[str | Path, ReadOptions], Iterator[Records]]
 Writer = Callable[[Dataset, Path, bool], int]

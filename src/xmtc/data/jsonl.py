@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xmtc.core.errors import DataError
+from xmtc.core.files import parse_lines, read_blocks, replace_file
+from xmtc.core.parallel import run_parallel
+from xmtc.data.dataset import Dataset
 from xmtc.data.records import BadLines, ReadOptions, Records
-from xmtc.data.rows import Batch, Columns, choose_columns
-from xmtc.dataset import Dataset
-from xmtc.errors import DataError
-from xmtc.files import parse_lines, read_blocks, replace_file
-from xmtc.parallel import run_parallel
+from xmtc.data.rows import Columns, RowBatch, choose_columns
 
 EXAMPLE = '{"text": "…", "labels": ["…"]}'
 # Found by their first letters, which is quick; that they stand where a value stands is looked at afterwards.
@@ -79,7 +79,7 @@ def _looked_up(
 
 
 def _slow(block: bytes, before: int, columns: Columns, path: str | Path, options: ReadOptions) -> Records:
-    batch = Batch(path, columns, options)
+    batch = RowBatch(path, columns, options)
     for number, row in parse_lines(block, path, before, EXAMPLE, options.bad_lines.add):
         batch.add(number, row)
     return batch.records()

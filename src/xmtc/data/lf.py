@@ -14,12 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from xmtc.core.errors import DataError, shown
+from xmtc.core.files import COMPRESSED, decode_line, has_surrogate, parse_lines, read_blocks, replace_file
+from xmtc.data.dataset import Dataset
 from xmtc.data.jsonl import read_jsonl
+from xmtc.data.label_index import LabelIndex
 from xmtc.data.records import ReadOptions, Records
 from xmtc.data.writing import label_lists
-from xmtc.dataset import Dataset, LabelIndex
-from xmtc.errors import DataError, shown
-from xmtc.files import COMPRESSED, decode_line, has_surrogate, parse_lines, read_blocks, replace_file
 
 LABELS = "lbl.json"
 _EXAMPLE = '{"uid": "…", "title": "…"}'

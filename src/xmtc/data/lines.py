@@ -10,11 +10,11 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from xmtc.core.errors import DataError, shown
+from xmtc.core.files import COMPRESSED, decode_line, read_blocks, replace_file
+from xmtc.data.dataset import Dataset
 from xmtc.data.records import ReadOptions, Records
 from xmtc.data.writing import OneLine, from_line, label_lists
-from xmtc.dataset import Dataset
-from xmtc.errors import DataError, shown
-from xmtc.files import COMPRESSED, decode_line, read_blocks, replace_file
 
 Parsed = tuple[str, list[str] | None]  # a text and its labels
 Line = TypeVar("Line")

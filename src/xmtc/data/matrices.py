@@ -12,11 +12,11 @@ import pyarrow as pa
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from xmtc.core.errors import DataError, shown
+from xmtc.core.files import open_bytes, replace_file
+from xmtc.data.dataset import Csr, Dataset
 from xmtc.data.records import ReadOptions, Records
 from xmtc.data.sparse import MOST_LABELS, label_numbers
-from xmtc.dataset import Csr, Dataset
-from xmtc.errors import DataError, shown
-from xmtc.files import open_bytes, replace_file
 
 _PARTS = ("indices", "indptr", "data", "shape")
 

@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from xmtc.core.errors import DataError, nearest, shown
+from xmtc.core.files import decode_line, first_bytes, plain_name
+from xmtc.data.dataset import Dataset
+from xmtc.data.label_index import LabelIndex
 from xmtc.data.lines import numbered_lines
 from xmtc.data.matrices import read_matrix
 from xmtc.data.rows import ID_FIELDS, KEY_PARTS, LABEL_FIELDS, NAME_PARTS, first_of
 from xmtc.data.sparse import MOST_LABELS
 from xmtc.data.tables import labels_in_cell, table_cells
-from xmtc.dataset import Dataset, LabelIndex
-from xmtc.errors import DataError, nearest, shown
-from xmtc.files import decode_line, first_bytes, plain_name
-from xmtc.topk import TopK, read_rows
+from xmtc.data.topk import TopK, read_rows
 
 FORMATS = ("jsonl", "parquet", "tsv", "csv", "fasttext", "npz", "xc")
 KEY_FIELDS = ("key", "uri", "label_key", "subject", "label")
@@ -36,7 +37,7 @@ Ranking = tuple[str | None, list[tuple[str, str, float]]]
 
 
 @dataclass(frozen=True)
-class Predictions:
+class PredictionFile:
     """What somebody predicted."""
 
     top: TopK
@@ -48,7 +49,7 @@ class Predictions:
     """Whether a document without labels has no line, as in a table with a line a label."""
 
 
-def read_predictions(path: str | Path, file_format: str | None = None, most: int | None = None) -> Predictions:
+def read_predictions(path: str | Path, file_format: str | None = None, most: int | None = None) -> PredictionFile:
     """Rankings from a file (or a folder of parts); labels are numbered as the file names them.
 
     Where there are scores they decide the order, otherwise the order in the file does. `most` labels of each document
@@ -82,10 +83,10 @@ def read_predictions(path: str | Path, file_format: str | None = None, most: int
     top = TopK.from_rankings(ids, labels_only())
     if not ids:
         raise DataError(f"{path}: no predictions in it. Write {_EXAMPLE} a line.")
-    return Predictions(top, not without_id, numbered=kind == "xc", line_a_label=line_a_label)
+    return PredictionFile(top, not without_id, numbered=kind == "xc", line_a_label=line_a_label)
 
 
-def match_to(predictions: Predictions, test: Dataset, path: str | Path) -> TopK:
+def match_to(predictions: PredictionFile, test: Dataset, path: str | Path) -> TopK:
     """The predictions of the test documents, in their order: by id where the ids are known, else line by line.
 
     A document that the file does not name is an error, but has no labels where every line is a label.
@@ -299,7 +300,7 @@ def _listed(cell: str, scores: str | None, place: str) -> list[tuple[str, str, A
     return [(key, name, score) for (key, name, _), score in zip(labels, given, strict=True)]
 
 
-def _matrix(path: str | Path, most: int | None) -> Predictions:
+def _matrix(path: str | Path, most: int | None) -> PredictionFile:
     """A sparse matrix of scores, documents × labels; only what it stores is predicted."""
     scores = read_matrix(path)
     if scores.shape[1] > MOST_LABELS:
@@ -314,4 +315,4 @@ def _matrix(path: str | Path, most: int | None) -> Predictions:
     kept = at < width
     rows, at, order = rows[kept], at[kept], order[kept]
     labels[rows, at], given[rows, at] = scores.indices[order], scores.data[order]
-    return Predictions(TopK(labels, given, LabelIndex.numbered(scores.shape[1])), has_ids=False, numbered=True)
+    return PredictionFile(TopK(labels, given, LabelIndex.numbered(scores.shape[1])), has_ids=False, numbered=True)

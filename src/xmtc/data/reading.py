@@ -14,13 +14,14 @@ import pyarrow.compute as pc
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from xmtc.core.errors import ConfigError, DataError, shown
+from xmtc.core.mapped_text import TextSpool
+from xmtc.core.progress import Progress, silent
+from xmtc.data.dataset import Csr, Dataset, label_matrix, labels_from_keys
 from xmtc.data.formats import detected, named_format
+from xmtc.data.label_index import LabelIndex
 from xmtc.data.records import BadLines, ReadOptions, Records
 from xmtc.data.vocabularies import apply, read_vocabulary
-from xmtc.dataset import Csr, Dataset, LabelIndex, label_matrix, labels_from_keys
-from xmtc.errors import ConfigError, DataError, shown
-from xmtc.mapping import TextSpool
-from xmtc.progress import Progress, silent
 
 
 def read(

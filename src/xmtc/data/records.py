@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from xmtc.dataset import Csr, LabelIndex
-from xmtc.errors import ConfigError, DataError, shown
+from xmtc.core.errors import ConfigError, DataError, shown
+from xmtc.data.dataset import Csr
+from xmtc.data.label_index import LabelIndex
 
 
 class BadLines:

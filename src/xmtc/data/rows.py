@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from xmtc.core.errors import DataError, nearest, shown
+from xmtc.core.files import has_surrogate
 from xmtc.data.records import ReadOptions, Records, json_kind
-from xmtc.errors import DataError, nearest, shown
-from xmtc.files import has_surrogate
 
 TEXT_FIELDS = ("title", "abstract", "body", "content", "description")
 LABEL_FIELDS = ("labels", "tags", "label", "subjects", "categories", "keywords", "subject_uris")
@@ -86,7 +86,7 @@ def check_columns(columns: Columns, names: Sequence[str], options: ReadOptions, 
 FLAGS = {"labels": "label-field", "text": "text-field", "ids": "id-field"}
 
 
-class Batch:
+class RowBatch:
     """Rows on their way into `Records`; a row that is no document goes to the bad lines."""
 
     def __init__(self, path: str | Path, columns: Columns, options: ReadOptions) -> None:

@@ -16,8 +16,8 @@ from urllib.parse import unquote
 from xml.parsers import expat
 from xml.sax import SAXParseException
 
-from xmtc.errors import DataError, MissingExtraError, shown
-from xmtc.files import decode_line, read_blocks
+from xmtc.core.errors import DataError, MissingExtraError, shown
+from xmtc.core.files import decode_line, read_blocks
 
 try:
     import rdflib

@@ -13,10 +13,10 @@ import pyarrow as pa
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from xmtc.core.errors import DataError, shown
+from xmtc.core.files import read_blocks, replace_file
+from xmtc.data.dataset import Dataset
 from xmtc.data.records import ReadOptions, Records
-from xmtc.dataset import Dataset
-from xmtc.errors import DataError, shown
-from xmtc.files import read_blocks, replace_file
 
 MOST = 2**31 - 1
 MOST_LABELS = 100_000_000  # a label costs memory whether a document holds it or not

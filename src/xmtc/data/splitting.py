@@ -8,9 +8,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from xmtc.data.describing import document_hashes
-from xmtc.dataset import Csr, Dataset
-from xmtc.errors import ConfigError, DataError
+from xmtc.core.errors import ConfigError, DataError
+from xmtc.data.dataset import Csr, Dataset
+from xmtc.data.description import document_hashes
 
 Rows = NDArray[np.int64]
 

@@ -16,14 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xmtc.core.errors import DataError, shown
+from xmtc.core.files import decode_line, first_bytes, read_blocks, replace_file, unchanged
 from xmtc.data.annif import subjects
+from xmtc.data.dataset import Dataset
 from xmtc.data.lines import numbered_lines
 from xmtc.data.records import ReadOptions, Records
-from xmtc.data.rows import Batch, Columns, cell_labels, check_columns, choose_columns, usual_names
+from xmtc.data.rows import Columns, RowBatch, cell_labels, check_columns, choose_columns, usual_names
 from xmtc.data.writing import OneLine, from_line, label_lists
-from xmtc.dataset import Dataset
-from xmtc.errors import DataError, shown
-from xmtc.files import decode_line, first_bytes, read_blocks, replace_file, unchanged
 
 _BATCH = 4096
 _DELIMITERS = (",", ";", "\t", "|")
@@ -173,7 +173,7 @@ def _table(path: str | Path, cells: Cells, options: ReadOptions, clean: Callable
         if names.count(name) > 1:
             raise DataError(f"{place}: two columns are called '{shown(name)}'. Rename one of them.")
     at = {name: names.index(name) for name in used if name in names}
-    batch, held = Batch(path, columns, options), 0
+    batch, held = RowBatch(path, columns, options), 0
     for number, row in cells:
         if isinstance(row, DataError):
             options.bad_lines.add(row)
@@ -186,7 +186,7 @@ def _table(path: str | Path, cells: Cells, options: ReadOptions, clean: Callable
         held += sum(map(len, row))
         if held > 1 << 20:
             yield batch.records()
-            batch, held = Batch(path, columns, options), 0
+            batch, held = RowBatch(path, columns, options), 0
     yield batch.records()
 
 
@@ -361,7 +361,7 @@ def _fast(batch: pa.RecordBatch, before: int, columns: Columns, options: ReadOpt
 
 
 def _slow(rows: list[dict[str, Any]], before: int, columns: Columns, path: str | Path, options: ReadOptions) -> Records:
-    out = Batch(path, columns, options)
+    out = RowBatch(path, columns, options)
     for number, row in enumerate(rows, start=before + 1):
         place = f"{path}:{number}"
         cell = row.get(columns.labels)

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xmtc.core.errors import DataError, shown
+from xmtc.core.files import decode_line, first_bytes, has_surrogate, parse_lines, plain_name, read_blocks, replace_file
+from xmtc.data.label_index import LabelIndex
 from xmtc.data.tables import table_cells
-from xmtc.dataset import LabelIndex
-from xmtc.errors import DataError, shown
-from xmtc.files import decode_line, first_bytes, has_surrogate, parse_lines, plain_name, read_blocks, replace_file
 
 _EXAMPLE = '{"key": "…", "name": "…"}'
 _JSONL = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"')
@@ -36,7 +36,7 @@ _SKOS_ENDINGS = {
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class LabelVocabulary:
     """The labels that documents may hold, and what became of those that they may hold no longer."""
 
     index: LabelIndex
@@ -81,17 +81,17 @@ class _Columns:
         self.parents.append(parents)
         self.descriptions.append(description)
 
-    def vocabulary(self, path: str | Path, plain: bool) -> Vocabulary:
+    def vocabulary(self, path: str | Path, plain: bool) -> LabelVocabulary:
         if not self.keys and self.replacements:
             raise DataError(f"{path}: all of its labels are deprecated. Add those in use.")
         if not self.keys:
             raise DataError(f"{path}: no labels in it. Write one a line.")
         index = LabelIndex.from_keys(self.keys, self.names, self.alternatives, self.parents, self.descriptions)
         replaced = _followed(self.replacements, set(self.keys))
-        return Vocabulary(index, plain, replaced, frozenset(self.replacements.keys() - replaced.keys()))
+        return LabelVocabulary(index, plain, replaced, frozenset(self.replacements.keys() - replaced.keys()))
 
 
-def read_vocabulary(path: str | Path, numbered: bool = False, *, language: str | None = None) -> Vocabulary:
+def read_vocabulary(path: str | Path, numbered: bool = False, *, language: str | None = None) -> LabelVocabulary:
     """The labels of a vocabulary file, whose form is told by its ending and its content.
 
     JSONL: {"id" or "key", "name", "alt" or "alternatives", "parents", "description", "deprecated", "replaced_by"}.
@@ -111,11 +111,11 @@ def read_vocabulary(path: str | Path, numbered: bool = False, *, language: str |
     names = _plain_lines(path) if numbered else None
     if names:
         shown_names = [name or str(number) for number, name in enumerate(names)]
-        return Vocabulary(LabelIndex.numbered(len(names), shown_names), plain=True)
+        return LabelVocabulary(LabelIndex.numbered(len(names), shown_names), plain=True)
     return _read_lines(path)
 
 
-def write_vocabulary(vocabulary: Vocabulary, path: str | Path) -> None:
+def write_vocabulary(vocabulary: LabelVocabulary, path: str | Path) -> None:
     """Write a vocabulary as JSONL, or as TSV under a name that ends in .tsv; `read_vocabulary` makes the same of it.
 
     TSV has three columns: what does not go into them is refused rather than lost.
@@ -130,7 +130,7 @@ def write_vocabulary(vocabulary: Vocabulary, path: str | Path) -> None:
             stream.write(f"{line}\n".encode())
 
 
-def apply(keys: pa.Array, vocabulary: Vocabulary) -> pa.Array:
+def apply(keys: pa.Array, vocabulary: LabelVocabulary) -> pa.Array:
     """Label keys with those of replaced labels exchanged for what stands for them now."""
     if not vocabulary.replaced:
         return keys
@@ -139,7 +139,7 @@ def apply(keys: pa.Array, vocabulary: Vocabulary) -> pa.Array:
     return pc.coalesce(new.take(pc.index_in(keys, value_set=old)), keys)
 
 
-def _read_skos(path: str | Path, syntax: str, language: str | None) -> Vocabulary:
+def _read_skos(path: str | Path, syntax: str, language: str | None) -> LabelVocabulary:
     from xmtc.data.skos import skos_labels
 
     columns, place = _Columns(), str(path)
@@ -148,7 +148,7 @@ def _read_skos(path: str | Path, syntax: str, language: str | None) -> Vocabular
     return columns.vocabulary(path, plain=False)
 
 
-def _read_jsonl(path: str | Path) -> Vocabulary:
+def _read_jsonl(path: str | Path) -> LabelVocabulary:
     columns = _Columns()
     before = 0
     for block in read_blocks(path):
@@ -164,7 +164,7 @@ def _read_jsonl(path: str | Path) -> Vocabulary:
     return columns.vocabulary(path, plain=False)
 
 
-def _read_csv(path: str | Path, language: str | None) -> Vocabulary:
+def _read_csv(path: str | Path, language: str | None) -> LabelVocabulary:
     """A table with a header: uri or key, then name, or label_en, label_de, … as Annif has them."""
     cells = table_cells(path, quoted=True)
     number, header = next(cells, (1, []))
@@ -191,7 +191,7 @@ def _read_csv(path: str | Path, language: str | None) -> Vocabulary:
     return columns.vocabulary(path, plain=False)
 
 
-def _read_lines(path: str | Path) -> Vocabulary:
+def _read_lines(path: str | Path) -> LabelVocabulary:
     """The lines of a TSV, or of a plain list if no line has a tab."""
     columns = _Columns()
     plain = True
@@ -212,12 +212,12 @@ def _read_lines(path: str | Path) -> Vocabulary:
     return columns.vocabulary(path, plain)
 
 
-def _jsonl_lines(vocabulary: Vocabulary, path: str | Path) -> Iterator[str]:
+def _jsonl_lines(vocabulary: LabelVocabulary, path: str | Path) -> Iterator[str]:
     for row in _rows(vocabulary, path):
         yield json.dumps({name: value for name, value in row.items() if value}, ensure_ascii=False)
 
 
-def _tsv_lines(vocabulary: Vocabulary, path: str | Path) -> Iterator[str]:
+def _tsv_lines(vocabulary: LabelVocabulary, path: str | Path) -> Iterator[str]:
     for row in _rows(vocabulary, path):
         for name in ("alternatives", "parents", "deprecated"):
             if row.get(name):
@@ -233,7 +233,7 @@ def _tsv_lines(vocabulary: Vocabulary, path: str | Path) -> Iterator[str]:
         yield "\t".join(cells)
 
 
-def _rows(vocabulary: Vocabulary, path: str | Path) -> Iterator[dict[str, Any]]:
+def _rows(vocabulary: LabelVocabulary, path: str | Path) -> Iterator[dict[str, Any]]:
     """All labels as JSONL has them, those in use first."""
     for batch in vocabulary.index.table.to_batches(max_chunksize=4096):
         yield from _with_keys(batch.to_pylist(), path)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
-from xmtc.dataset import Dataset
-from xmtc.errors import DataError, shown
+from xmtc.core.errors import DataError, shown
+from xmtc.data.dataset import Dataset
 
 LINE_END = "\v"
 """Stands for a line end inside a text where a line is a document: white space to every other tool."""

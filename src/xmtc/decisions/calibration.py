@@ -22,9 +22,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from xmtc.core.errors import ConfigError, DataError, shown
+from xmtc.core.jit import kernel
 from xmtc.decisions.logistic import fit_logistic, logit, sigmoid
-from xmtc.errors import ConfigError, DataError, shown
-from xmtc.jit import kernel
 
 Method = Literal["isotonic", "platt"]
 FloatArray: TypeAlias = NDArray[np.float64]

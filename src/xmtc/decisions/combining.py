@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xmtc.core.errors import DataError
+from xmtc.core.jit import kernel
 from xmtc.decisions.logistic import fit_logistic, logit, sigmoid
-from xmtc.errors import DataError
-from xmtc.jit import kernel
 
 Labels = NDArray[np.int64]
 Chances = NDArray[np.float64]

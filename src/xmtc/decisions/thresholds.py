@@ -28,10 +28,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc.errors import ConfigError, DataError, shown
-from xmtc.jit import inlined, kernel
+from xmtc.core.errors import ConfigError, DataError, shown
+from xmtc.core.jit import inlined, kernel
+from xmtc.data.topk import TopK
 from xmtc.metrics.matching import Truth, check_truth, first_mentions, first_ranks, label_numbers, true_labels
-from xmtc.topk import TopK
 
 Kind = Literal["global", "document", "label"]
 Measure = Literal["micro", "macro", "document"]

@@ -13,11 +13,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from xmtc import store
-from xmtc.data.describing import describe
-from xmtc.errors import ConfigError, DataError, MissingExtraError, shown
-from xmtc.experiments.cells import Order, clear, drop_model, made_of
-from xmtc.experiments.material import Material, find
+from xmtc.core.errors import ConfigError, DataError, MissingExtraError, shown
+from xmtc.core.files import locked, make_folder, write_json
+from xmtc.core.progress import Progress, silent
+from xmtc.core.runtime import Runtime
+from xmtc.data.description import describe
+from xmtc.data.topk import TopK
 from xmtc.experiments.records import (
     BENCH,
     CELL,
@@ -32,13 +33,11 @@ from xmtc.experiments.records import (
     write_bench,
     write_dataset,
 )
+from xmtc.experiments.runs import RunJob, clear, drop_model, made_of
+from xmtc.experiments.suite_data import SuiteData, find
 from xmtc.experiments.suites import Suite
-from xmtc.files import locked, make_folder
 from xmtc.metrics import overlap
-from xmtc.progress import Progress, silent
-from xmtc.registry import model_class
-from xmtc.runtime import Runtime
-from xmtc.topk import TopK
+from xmtc.models.registry import model_class
 
 BEGUN = "begun.json"
 """What a cell that has been begun is made of."""
@@ -54,7 +53,7 @@ class Bench:
     data: Path
     command: str
     """What was typed, but for where the results go."""
-    materials: dict[str, Material]
+    materials: dict[str, SuiteData]
     """Of the data sets that were looked for."""
     cells: list[CellName]
     """Those that can be run here."""
@@ -63,7 +62,7 @@ class Bench:
 
 
 @dataclass
-class Outcome:
+class SuiteOutcome:
     """What became of the cells that were to be run."""
 
     done: list[CellName] = field(default_factory=list)
@@ -117,7 +116,7 @@ def run_bench(
     keep_models: bool = False,
     progress: Progress = silent,
     said: Callable[[str], None] = lambda _: None,
-) -> Outcome:
+) -> SuiteOutcome:
     """Run those cells that are not complete, each in a process that `command` starts.
 
     A cell that fails is told of, and the others go on. With `force` cells whose settings or data are not those that
@@ -142,7 +141,7 @@ def run_bench(
         for name, material in bench.materials.items():
             if material.hashes["train"] == material.hashes["test"]:
                 said(f"note: {name}: train and test are the same documents, so nothing is measured on others")
-        outcome = Outcome()
+        outcome = SuiteOutcome()
         complete = set(cell_names(bench.out)) - set(stale)
         outcome.there = [cell for cell in cells if cell in complete]
         for number, cell in enumerate(cells, 1):
@@ -155,7 +154,7 @@ def run_bench(
             else:
                 if cell in stale:
                     clear(cell.within(bench.out))
-                order = Order(
+                order = RunJob(
                     *(bench.suite, cell, bench.data.resolve(), bench.out.resolve()),
                     *(replace(runtime, seed=cell.seed), bench.command, force),
                 )
@@ -227,10 +226,10 @@ def _lacking(bench: Bench, cell: CellName, complete: Collection[CellName]) -> st
     return ""
 
 
-def _run_one(order: Order, made: dict[str, Any], command: Sequence[str], outcome: Outcome) -> None:
+def _run_one(order: RunJob, made: dict[str, Any], command: Sequence[str], outcome: SuiteOutcome) -> None:
     cell, folder = order.cell, order.folder
     make_folder(folder)
-    store.write_json(folder / BEGUN, made)
+    write_json(folder / BEGUN, made)
     status, answer = _child(command, json.dumps(order.to_json()))
     try:
         told = json.loads(answer)
@@ -304,7 +303,7 @@ def describe_datasets(bench: Bench, progress: Progress) -> None:
         write_dataset(bench.out, replace(known, about=material.spec.about, overlap=overlaps(bench.out, cells)))
 
 
-def _described(material: Material, progress: Progress) -> DatasetRecord:
+def _described(material: SuiteData, progress: Progress) -> DatasetRecord:
     spec = material.spec
     if spec.noise is not None:  # what it was made from is described where it is used as it is
         noise = {"kind": spec.noise.kind, "rate": spec.noise.rate, "of": spec.made_from}

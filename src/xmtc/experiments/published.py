@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
-from xmtc.errors import DataError, nearest, shown
+from xmtc.core.errors import DataError, nearest, shown
 
 Kind = Literal["paper", "collected", "measured here"]
 Mark = Literal["", "secondary", "recalled"]
@@ -123,7 +123,7 @@ class Seconds:
 
 
 @dataclass(frozen=True)
-class Overlap:
+class PublishedOverlap:
     """How much of their first 1, 2, … labels two methods have in common, as fractions."""
 
     methods: tuple[str, ...]
@@ -164,7 +164,7 @@ class Published:
     groups: list[GroupFigure] = field(default_factory=list)
     tail: list[TailFigure] = field(default_factory=list)
     seconds: list[Seconds] = field(default_factory=list)
-    overlaps: list[Overlap] = field(default_factory=list)
+    overlaps: list[PublishedOverlap] = field(default_factory=list)
     ranks: list[Ranks] = field(default_factory=list)
     p_values: list[PValues] = field(default_factory=list)
 
@@ -292,7 +292,7 @@ class _Reader:
                     found.append(GroupFigure(method, dataset, source, auc, aupr, least, labels, share))
         return found
 
-    def overlaps(self, part: Mapping[str, Any]) -> list[Overlap]:
+    def overlaps(self, part: Mapping[str, Any]) -> list[PublishedOverlap]:
         found = []
         for key, table in part.items():
             source, tables = self.source(key, "overlap"), dict(table)
@@ -300,7 +300,7 @@ class _Reader:
             _refuse_others(tables, self.known_datasets, f"overlap.{key}")
             for dataset, values in tables.items():
                 shared = _fractions(values, f"overlap.{key}.{dataset}", len(values))
-                found.append(Overlap(methods, dataset, source, shared))
+                found.append(PublishedOverlap(methods, dataset, source, shared))
         return found
 
 

@@ -17,10 +17,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from xmtc.errors import DataError, shown
-from xmtc.files import make_folder
-from xmtc.store import write_json
-from xmtc.workspace import LOG
+from xmtc.artifact.workspace import LOG
+from xmtc.core.errors import DataError, shown
+from xmtc.core.files import make_folder, write_json
 
 Kind = TypeVar("Kind")
 

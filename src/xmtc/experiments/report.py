@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xmtc.errors import DataError, UnsupportedError
-from xmtc.experiments import closer_tables, tables
+from xmtc.core.errors import DataError, UnsupportedError
+from xmtc.experiments import detail_tables, tables
 from xmtc.experiments.published import Figure, Published, PublishedSet, Source, published
 from xmtc.experiments.records import CELL, Cell, DatasetRecord, Results, read_results
 from xmtc.experiments.studies import study_figure
 from xmtc.experiments.tables import Runs, Table
 from xmtc.metrics import Reliability, ReliabilityBin
-from xmtc.pictures.curves import Curve, read_curves
+from xmtc.views.training_curves import Curve, read_curves
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def _suite(results: Results, title: str, known: Published) -> SuitePart:
     plain = [part for part in parts if not part.record.noise]
     ranks, no_ranks = tables.rank_tables({part.name: part.runs for part in plain})
     with _sound(results.folder / "datasets"):
-        statistics = closer_tables.statistics_table([part.record for part in plain])
+        statistics = detail_tables.statistics_table([part.record for part in plain])
     return SuitePart(results, title, parts, statistics, ranks, no_ranks, _study(results))
 
 
@@ -139,7 +139,7 @@ def _study(results: Results) -> Study | None:
 def _dataset(record: DatasetRecord, runs: list[Runs], known: Published) -> DatasetPart:
     figures = known.of(record.published_as) if record.published_as and not record.noise else []
     beside = {each.model: known.beside(each.first.kind, record.published_as) for each in runs} if figures else {}
-    machines = list(dict.fromkeys(closer_tables.machine_told(cell) for each in runs for cell in each.cells))
+    machines = list(dict.fromkeys(detail_tables.machine_told(cell) for each in runs for cell in each.cells))
     curves, unread = _curves(runs)
     reliabilities = {each.model: found for each in runs if (found := _reliability(each.first)) is not None}
     part = DatasetPart(
@@ -149,13 +149,13 @@ def _dataset(record: DatasetRecord, runs: list[Runs], known: Published) -> Datas
         accuracy=tables.accuracy_table(record.name, runs, figures),
         beside=tables.beside_table(runs, beside),
         measures=tables.measures_table(runs),
-        groups=closer_tables.group_tables(runs),
-        tail=closer_tables.tail_table(runs),
+        groups=detail_tables.group_tables(runs),
+        tail=detail_tables.tail_table(runs),
         overlap=tables.overlap_tables(record, runs),
-        reading=closer_tables.reading_table(runs),
-        costs=closer_tables.cost_table(runs, machines),
+        reading=detail_tables.reading_table(runs),
+        costs=detail_tables.cost_table(runs, machines),
         machines=machines,
-        quantiles=closer_tables.quantile_table(record),
+        quantiles=detail_tables.quantile_table(record),
         reliabilities=reliabilities,
         curves=curves,
         missing=unread,
@@ -198,7 +198,7 @@ def _curves(runs: Sequence[Runs]) -> tuple[dict[str, list[Curve]], list[str]]:
 
 def _reliability(cell: Cell) -> Reliability | None:
     found = cell.reliability
-    error = closer_tables.error_of(cell)
+    error = detail_tables.error_of(cell)
     if found is None or error is None or not found.get("bins"):
         return None
     k = next(int(name.removeprefix("ECE@")) for name in found if name.startswith("ECE@"))

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from xmtc import config, metrics
-from xmtc.config import Choices, Range, Settings
-from xmtc.errors import ConfigError, nearest, shown
-from xmtc.evaluation import KS
-from xmtc.models.base import Model
+from xmtc import metrics
+from xmtc.core import config
+from xmtc.core.config import Choices, Range, Settings
+from xmtc.core.errors import ConfigError, nearest, shown
+from xmtc.models.base import Model, create
+from xmtc.models.registry import model_class
 from xmtc.recipes import find_recipe
-from xmtc.registry import model_class
+from xmtc.workflows.evaluation import KS
 
 MANY = 50
 """From this factor between its ends on, a range that nobody declared is searched by factors."""
@@ -46,7 +47,7 @@ class Search:
         return changed
 
     def new_model(self, found: Mapping[str, Any]) -> Model:
-        return model_class(self.model)(**config.to_mapping(self.settings(found)))
+        return create(self.model, **config.to_mapping(self.settings(found)))
 
     def start_values(self) -> dict[str, Any]:
         """Of the settings that are searched."""

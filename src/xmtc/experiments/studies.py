@@ -12,17 +12,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from xmtc import config
-from xmtc.errors import ConfigError, DataError, MissingExtraError, UnsupportedError, XmtcError, shown
+from xmtc.core import config
+from xmtc.core.errors import ConfigError, DataError, MissingExtraError, UnsupportedError, XmtcError, shown
+from xmtc.core.files import plain_name
 from xmtc.experiments.records import BENCH, Cell, Results
 from xmtc.experiments.suites import Suite, parsed
-from xmtc.experiments.tables import NOTHING, Entry, Row, Runs, Table, mean_of, runs_of, spread, with_best
-from xmtc.files import plain_name
-from xmtc.pictures.dots import dot_chart
-from xmtc.pictures.lines import line_chart
-from xmtc.pictures.sheet import below_each_other
+from xmtc.experiments.tables import NOTHING, Row, Runs, Table, TableEntry, mean_of, runs_of, spread, with_best
+from xmtc.models.registry import MODELS, model_class
 from xmtc.recipes import find_recipe
-from xmtc.registry import MODELS, model_class
+from xmtc.views.dot_plot import dot_chart
+from xmtc.views.line_chart import line_chart
+from xmtc.views.sheet import below_each_other
 
 RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 KINDS = {"missing": "labels left out", "flip": "labels left out, and wrong ones given"}
@@ -32,7 +32,7 @@ TAIL_CUTS = ("P@1", "P@10", "P@20")
 
 
 @dataclass(frozen=True)
-class Files:
+class StudyFiles:
     """What a study is made on."""
 
     train: Path
@@ -83,7 +83,7 @@ def _models(models: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any
 
 
 def noise_suite(
-    files: Files,
+    files: StudyFiles,
     models: Sequence[str],
     *,
     rates: Sequence[float] = RATES,
@@ -111,7 +111,7 @@ def noise_suite(
     return parsed("noise", _content(about, seeds, study, datasets, _models(models, settings)))
 
 
-def ablation_suite(files: Files, model: str, *, settings: Mapping[str, Any], seeds: Sequence[int]) -> Suite:
+def ablation_suite(files: StudyFiles, model: str, *, settings: Mapping[str, Any], seeds: Sequence[int]) -> Suite:
     """A model, and the same with one of its parts taken away or put back to what is published.
 
     A part that it does not have, with the settings that are given, is left alone.
@@ -144,7 +144,7 @@ def _has_parts(name: str) -> bool:
         return False
 
 
-def tail_suite(files: Files, models: Sequence[str], *, settings: Mapping[str, Any], seeds: Sequence[int]) -> Suite:
+def tail_suite(files: StudyFiles, models: Sequence[str], *, settings: Mapping[str, Any], seeds: Sequence[int]) -> Suite:
     """How well the rarest labels find their documents."""
     about = f"The tail: how well the ten rarest labels of {files.name} find their documents."
     sections = _models(models, settings)
@@ -204,7 +204,7 @@ def _noise_figure(results: Results) -> tuple[str, Table]:
         title, beside = KINDS[kind].capitalize(), f"{measure}, %"
         charts.append(line_chart(title, series, errors=errors, below="noise, % of labels", beside=beside))
         values = [[mean_of(found.get(rate, [])) for rate in rates] for found in of_kind.values()]
-        entries = [tuple(Entry(spread(found.get(rate, []))) for rate in rates) for found in of_kind.values()]
+        entries = [tuple(TableEntry(spread(found.get(rate, []))) for rate in rates) for found in of_kind.values()]
         named = [Row(f"{model}, {kind}", each) for model, each in zip(of_kind, entries, strict=True)]
         rows += with_best(named, [[value / 100 for value in row] for row in values])
     share = f"{100 * CLEAN:g} %"
@@ -237,10 +237,10 @@ def _ablation_figure(results: Results) -> tuple[str, Table]:
     columns = ("P@1", "P@3", "P@5", "nDCG@5")
     rows = []
     for each in runs:
-        entries = [Entry(each.told(_taken(name))) for name in columns]
+        entries = [TableEntry(each.told(_taken(name))) for name in columns]
         change = NOTHING if base is None else f"{points[_part(each, whole)][0] - base:+.2f}".replace("-", "−")
         changed = NOTHING if base is None else _changed(each, runs[0])
-        rows.append(Row(_part(each, whole), (*entries, Entry(change), Entry(changed))))
+        rows.append(Row(_part(each, whole), (*entries, TableEntry(change), TableEntry(changed))))
     heads = (*columns, f"against the whole, {measure}", "settings")
     return figure, Table(f"{whole} with a part taken away or put back", "model", heads, tuple(rows))
 
@@ -272,7 +272,7 @@ def _tail_figure(results: Results) -> tuple[str, Table]:
         means = [100 * mean_of(found["min"][cut]) for cut in TAIL_CUTS]
         series[each.model] = list(zip(places, means, strict=True))
         errors[each.model] = [100 * _deviation(found["min"][cut]) for cut in TAIL_CUTS]
-        told = [Entry(spread([100 * value for value in found[way][cut]])) for way in found for cut in TAIL_CUTS]
+        told = [TableEntry(spread([100 * value for value in found[way][cut]])) for way in found for cut in TAIL_CUTS]
         rows.append(Row(each.model, tuple(told)))
         values.append([mean_of(found[way][cut]) for way in found for cut in TAIL_CUTS])
     marks = [(float(place), f"first {k}") for place, k in zip(places, ks, strict=True)]

@@ -25,12 +25,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
-from xmtc import config
-from xmtc.config import AnySettings, Settings
-from xmtc.errors import ConfigError, DataError, nearest, shown
+from xmtc.core import config
+from xmtc.core.config import AnySettings, Settings
+from xmtc.core.errors import ConfigError, DataError, nearest, shown
 from xmtc.experiments.records import CellName, check_name
+from xmtc.models.registry import MODELS
 from xmtc.recipes import find_recipe
-from xmtc.registry import MODELS
 
 FOLDER = Path(__file__).parent / "shipped"
 _KEYS = ("about", "seeds", "datasets", "models")

@@ -32,7 +32,7 @@ Take = Callable[[Cell], float | None]
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableEntry:
     """A cell of a table."""
 
     text: str = NOTHING
@@ -42,7 +42,7 @@ class Entry:
 @dataclass(frozen=True)
 class Row:
     name: str
-    entries: tuple[Entry, ...]
+    entries: tuple[TableEntry, ...]
     published: Figure | None = None
     """Where it is somebody else's."""
 
@@ -120,7 +120,7 @@ def with_best(rows: Sequence[Row], values: Sequence[Sequence[float]]) -> list[Ro
 
 def rows_of(runs: Sequence[Runs], takes: Sequence[Take]) -> tuple[Row, ...]:
     """A row of measures for each model, the best marked."""
-    rows = [Row(each.model, tuple(Entry(each.told(take)) for take in takes)) for each in runs]
+    rows = [Row(each.model, tuple(TableEntry(each.told(take)) for take in takes)) for each in runs]
     return tuple(with_best(rows, [[mean_of(each.values(take)) for take in takes] for each in runs]))
 
 
@@ -134,7 +134,8 @@ def accuracy_table(dataset: str, runs: Sequence[Runs], figures: Sequence[Figure]
     )
     ours = rows_of(runs, [_measure(name) for name in measures])
     theirs = [
-        Row(each.method, tuple(Entry(_percent(each.metrics.get(name))) for name in measures), each) for each in figures
+        Row(each.method, tuple(TableEntry(_percent(each.metrics.get(name))) for name in measures), each)
+        for each in figures
     ]
     values = [
         [math.nan if each.source.doubt else each.metrics.get(name, math.nan) for name in measures] for each in figures
@@ -182,11 +183,11 @@ def beside_table(runs: Sequence[Runs], published: Mapping[str, Sequence[Figure]]
     columns = tuple(f"{name} {what}" for name in measures for what in ("ours", "theirs", "difference"))
     rows = []
     for each, figure in pairs:
-        entries: list[Entry] = []
+        entries: list[TableEntry] = []
         for name in measures:
             ours, theirs = each.mean(name), figure.metrics.get(name, math.nan)
             gap = NOTHING if math.isnan(ours - theirs) else f"{100 * (ours - theirs):+.2f}".replace("-", "−")
-            entries += [Entry(_percent(ours)), Entry(_percent(theirs)), Entry(gap)]
+            entries += [TableEntry(_percent(ours)), TableEntry(_percent(theirs)), TableEntry(gap)]
         rows.append(Row(each.model, tuple(entries), figure))
     return Table("Ours beside figures of the same method by others, %", "ours / theirs", columns, tuple(rows))
 
@@ -194,7 +195,7 @@ def beside_table(runs: Sequence[Runs], published: Mapping[str, Sequence[Figure]]
 def measures_table(runs: Sequence[Runs]) -> Table:
     """All measures there are, a row each."""
     names = list(dict.fromkeys(name for each in runs for cell in each.cells for name in cell.metrics))
-    rows = [Row(name, tuple(Entry(each.told(_measure(name))) for each in runs)) for name in names]
+    rows = [Row(name, tuple(TableEntry(each.told(_measure(name))) for each in runs)) for name in names]
     return Table("All measures, %", "measure", tuple(each.model for each in runs), tuple(rows))
 
 
@@ -228,7 +229,10 @@ def rank_tables(by_dataset: Mapping[str, Sequence[Runs]]) -> tuple[list[Table], 
     rows = [
         Row(
             model,
-            (Entry(f"{ranks[model]:.2f}", model in everywhere and ranks[model] == least), Entry(str(counts[model]))),
+            (
+                TableEntry(f"{ranks[model]:.2f}", model in everywhere and ranks[model] == least),
+                TableEntry(str(counts[model])),
+            ),
         )
         for model in models
     ]
@@ -238,11 +242,11 @@ def rank_tables(by_dataset: Mapping[str, Sequence[Runs]]) -> tuple[list[Table], 
 
 
 def _p_values(models: Sequence[str], columns: Mapping[str, Sequence[float]]) -> Table:
-    def told(one: str, other: str) -> Entry:
+    def told(one: str, other: str) -> TableEntry:
         pairs = [(a, b) for a, b in zip(columns[one], columns[other], strict=True) if not math.isnan(a + b)]
         if one == other or len(pairs) < FEWEST_ROWS:
-            return Entry("" if one == other else NOTHING)
-        return Entry(p_told(wilcoxon([a for a, _ in pairs], [b for _, b in pairs])))
+            return TableEntry("" if one == other else NOTHING)
+        return TableEntry(p_told(wilcoxon([a for a, _ in pairs], [b for _, b in pairs])))
 
     rows = [Row(one, tuple(told(one, other) for other in models)) for one in models]
     note = (
@@ -264,8 +268,8 @@ def overlap_tables(record: DatasetRecord, runs: Sequence[Runs]) -> list[Table]:
     if len(models) < 2:
         return []
 
-    def entry(one: str, other: str, k: int) -> Entry:
-        return Entry(_percent(shared.get(frozenset((one, other)), {}).get(str(k))) if one != other else "")
+    def entry(one: str, other: str, k: int) -> TableEntry:
+        return TableEntry(_percent(shared.get(frozenset((one, other)), {}).get(str(k))) if one != other else "")
 
     most = max(OVERLAPS)
     rows = [Row(one, tuple(entry(one, other, most) for other in models)) for one in models]

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from xmtc.config import Choices, Range
-from xmtc.errors import DataError, MissingExtraError
-from xmtc.files import parse_lines, replace_file, writing
-from xmtc.workspace import Workspace
+from xmtc.artifact.workspace import Workspace
+from xmtc.core.config import Choices, Range
+from xmtc.core.errors import DataError, MissingExtraError
+from xmtc.core.files import parse_lines, replace_file, writing
 
 COMPLETE, PRUNED, FAILED = "complete", "pruned", "failed"
 STARTERS = 10

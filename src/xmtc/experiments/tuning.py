@@ -17,10 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xmtc import __version__, config, store, workflows
+from xmtc import __version__, workflows
+from xmtc.artifact import store
+from xmtc.artifact.workspace import Workspace, log_beside
+from xmtc.core import config
+from xmtc.core.errors import ConfigError, DataError, XmtcError
+from xmtc.core.files import locked, make_folder, replace_file, write_json
+from xmtc.core.progress import Progress, Task, silent
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Dataset
 from xmtc.data.splitting import split
-from xmtc.dataset import Dataset
-from xmtc.errors import ConfigError, DataError, XmtcError
 from xmtc.experiments.search_space import Search
 from xmtc.experiments.trials import (
     COMPLETE,
@@ -35,12 +41,8 @@ from xmtc.experiments.trials import (
     proposed,
     read_trials,
 )
-from xmtc.files import locked, make_folder, replace_file
 from xmtc.models.base import Model
-from xmtc.pictures.trials import Mark, drawn
-from xmtc.progress import Progress, Task, silent
-from xmtc.runtime import Runtime
-from xmtc.workspace import Workspace, log_beside
+from xmtc.views.trial_plot import Mark, drawn
 
 TUNING, TRIALS, RECIPE, TABLE, PICTURE, MODEL = (
     *("tuning.json", "trials.jsonl", "recipe.toml"),
@@ -53,7 +55,7 @@ Documents = Callable[[], tuple[Dataset, Dataset | None]]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TuningOutcome:
     """What a search found, and where it is written."""
 
     folder: Path
@@ -82,7 +84,7 @@ def tune(
     resume: bool = False,
     force: bool = False,
     refit: bool = True,
-) -> Outcome:
+) -> TuningOutcome:
     """Search, write what was found, and train with the best settings on all training documents.
 
     `documents` gives those to learn from and those to measure on, if there are any; otherwise some are split off.
@@ -100,12 +102,12 @@ def tune(
         trials, exhausted = _searched(bench, out, progress)
         best = best_of(trials)
         assert best is not None  # the first trial is complete, or nothing is
-        outcome = Outcome(out, search, trials, best, len(measured), valid is None, exhausted)
+        outcome = TuningOutcome(out, search, trials, best, len(measured), valid is None, exhausted)
         _write(outcome)
         if not refit:
             return outcome
         model = _refit(search.settings(best.settings), search.model, out / MODEL, (train, valid), runtime, progress)
-        return Outcome(**{**vars(outcome), "model": model})
+        return TuningOutcome(**{**vars(outcome), "model": model})
 
 
 # ---- the folder
@@ -157,7 +159,7 @@ def _begin(out: Path, fingerprint: Mapping[str, Any], resume: bool) -> None:
                 )
         return
     _forget(out)
-    store.write_json(out / TUNING, fingerprint)
+    write_json(out / TUNING, fingerprint)
 
 
 def _forget(out: Path) -> None:
@@ -295,7 +297,7 @@ class _Step:
 # ---- what is written
 
 
-def _write(outcome: Outcome) -> None:
+def _write(outcome: TuningOutcome) -> None:
     out, trials, best = outcome.folder, outcome.trials, outcome.best
     measure = outcome.search.measure
     marks = [
@@ -308,7 +310,7 @@ def _write(outcome: Outcome) -> None:
             stream.write(content.encode())
 
 
-def recipe(outcome: Outcome) -> str:
+def recipe(outcome: TuningOutcome) -> str:
     """A recipe of all settings that are not the defaults."""
     search, best, first = outcome.search, outcome.best, outcome.trials[0]
     reached = [f"{100 * trial.score:.2f}" for trial in (best, first) if trial.score is not None]

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc.dataset import Csr
-from xmtc.jit import inlined, kernel
-from xmtc.labels import ranks
+from xmtc.core import selection
+from xmtc.core.jit import inlined, kernel
+from xmtc.core.parallel import run_parallel
+from xmtc.core.selection import nth_largest
+from xmtc.data.dataset import Csr
 from xmtc.labels.features import csr_parts, even_ranges
-from xmtc.labels.ranks import nth_largest
-from xmtc.parallel import run_parallel
 
 DIRECT = 4
 """A group with this many times more entries than there are features is not renumbered."""
@@ -201,7 +201,7 @@ def _renumber(first: Any, last: Any, indices: Any, values: Any, place: Any, entr
     return columns, copied, width
 
 
-@kernel(outputs=("order", "place"), uses=(ranks,), fastmath={"reassoc", "contract", "nsz"})
+@kernel(outputs=("order", "place"), uses=(selection,), fastmath={"reassoc", "contract", "nsz"})
 def _halve_groups(
     indptr: NDArray[np.int64],
     indices: NDArray[np.int32],

@@ -13,12 +13,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from xmtc.dataset import Csr
-from xmtc.errors import DataError
-from xmtc.jit import inlined, kernel
-from xmtc.labels import ranks
-from xmtc.labels.ranks import nth_largest
-from xmtc.parallel import run_parallel
+from xmtc.core import selection
+from xmtc.core.errors import DataError
+from xmtc.core.jit import inlined, kernel
+from xmtc.core.parallel import run_parallel
+from xmtc.core.selection import nth_largest
+from xmtc.data.dataset import Csr
 
 SUMMED = 1 << 22
 """Entries of documents one thread adds up at a time."""
@@ -129,7 +129,7 @@ def _choose(touched: Any, sums: Any, place: Any, keep: int, chosen: Any) -> int:
     return kept
 
 
-@kernel(outputs=("place",), uses=(ranks,))
+@kernel(outputs=("place",), uses=(selection,))
 def _sum_labels(
     label_indptr: NDArray[np.int64],  # (m + 1,)
     documents: NDArray[np.int32],

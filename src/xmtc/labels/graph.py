@@ -20,13 +20,14 @@ import pyarrow.compute as pc
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from xmtc.config import Settings
-from xmtc.dataset import Csr, LabelIndex
-from xmtc.errors import ConfigError, DataError
-from xmtc.jit import inlined, kernel
+from xmtc.core.config import Settings
+from xmtc.core.errors import ConfigError, DataError
+from xmtc.core.jit import inlined, kernel
+from xmtc.core.parallel import run_parallel
+from xmtc.data.dataset import Csr
+from xmtc.data.label_index import LabelIndex
 from xmtc.labels.clustering import node_seeds
 from xmtc.labels.features import even_ranges
-from xmtc.parallel import run_parallel
 
 EXACT_PAIRS = 1 << 27
 """Pairs of labels in all documents, which edges cannot outnumber, up to which edges are held unasked: a gigabyte."""

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc.dataset import Csr
-from xmtc.errors import ConfigError
-from xmtc.jit import inlined, kernel
+from xmtc.core.errors import ConfigError
+from xmtc.core.jit import inlined, kernel
+from xmtc.core.parallel import run_parallel
+from xmtc.core.progress import Progress, silent
+from xmtc.data.dataset import Csr
 from xmtc.labels import graph
 from xmtc.labels.features import even_ranges
 from xmtc.labels.graph import as_sets, count_beside, document_graph
-from xmtc.parallel import run_parallel
-from xmtc.progress import Progress, silent
 
 COUNTED = 1 << 22
 """Pairs of labels that a thread counts at a time."""

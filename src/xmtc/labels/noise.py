@@ -14,8 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from xmtc.dataset import Csr
-from xmtc.errors import ConfigError
+from xmtc.core.errors import ConfigError
+from xmtc.data.dataset import Csr
 
 Noise = Literal["missing", "flip"]
 

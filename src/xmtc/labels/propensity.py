@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from xmtc.errors import DataError
+from xmtc.core.errors import DataError
 
 
 def inverse_propensities(

@@ -12,11 +12,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from xmtc.dataset import Csr
-from xmtc.errors import ConfigError, DataError, ModelFormatError
+from xmtc.core.errors import ConfigError, DataError, ModelFormatError
+from xmtc.core.parallel import run_parallel
+from xmtc.core.progress import Progress, silent
+from xmtc.data.dataset import Csr
 from xmtc.labels.clustering import balanced_halves, node_seeds, spherical_kmeans
-from xmtc.parallel import run_parallel
-from xmtc.progress import Progress, silent
 
 MOST_CHILDREN = 65_535
 """Of one node: a child's number within its node fits in two bytes."""

@@ -11,18 +11,18 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc.dataset import Csr
-from xmtc.errors import ModelFormatError
-from xmtc.jit import frozen, kernel
+from xmtc.artifact.workspace import Workspace
+from xmtc.core.errors import ModelFormatError
+from xmtc.core.jit import frozen, kernel
+from xmtc.core.parallel import run_parallel
+from xmtc.core.progress import Progress, silent
+from xmtc.data.dataset import Csr
 from xmtc.labels.tree import LabelTree, homes_of
-from xmtc.linear.chunks import ABSENT, Chunks
-from xmtc.linear.growth import update_tree
-from xmtc.linear.lanes import LANES
-from xmtc.linear.search import FIRST_ROUND, SearchTree, score_rows, search_row, search_rows
-from xmtc.linear.training import Members, NodeTrainer, Objective, Rows
-from xmtc.parallel import run_parallel
-from xmtc.progress import Progress, silent
-from xmtc.workspace import Workspace
+from xmtc.linear.beam_search import FIRST_ROUND, SearchTree, score_rows, search_row, search_rows
+from xmtc.linear.node_training import LinearObjective, Members, NodeTrainer, Rows
+from xmtc.linear.simd import LANES
+from xmtc.linear.tree_update import update_tree
+from xmtc.linear.weight_chunks import ABSENT, Chunks
 
 Result = TypeVar("Result")
 
@@ -61,7 +61,7 @@ def train_tree(
     width: int,
     labels: Csr,
     tree: LabelTree,
-    objective: Objective,
+    objective: LinearObjective,
     *,
     seed: int,
     threads: int,
@@ -89,7 +89,7 @@ def train_flat(
     rows: Rows,
     width: int,
     labels: Csr,
-    objective: Objective,
+    objective: LinearObjective,
     *,
     seed: int,
     threads: int,
@@ -159,7 +159,7 @@ class Forest:
         known: NDArray[np.bool_],
         relatives: Csr,
         relabelling: tuple[NDArray[np.int64], NDArray[np.int64]],
-        objective: Objective,
+        objective: LinearObjective,
         *,
         sees_all: bool = False,
         seed: int,

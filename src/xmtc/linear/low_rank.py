@@ -13,12 +13,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from xmtc.dataset import Csr
-from xmtc.jit import inlined, kernel
-from xmtc.labels import ranks
+from xmtc.core import selection
+from xmtc.core.jit import inlined, kernel
+from xmtc.core.parallel import run_parallel
+from xmtc.core.selection import insert
+from xmtc.data.dataset import Csr
 from xmtc.labels.features import csr_parts
-from xmtc.labels.ranks import insert
-from xmtc.parallel import run_parallel
 
 ROWS = 1024
 """Rows that a thread multiplies at a time."""
@@ -225,7 +225,7 @@ def _likelihood(product: Any) -> Any:
     return np.float32(1.0 / (1.0 + np.exp(2.0 - 4.0 * np.float64(product))))
 
 
-@kernel(outputs=("found", "given"), uses=(ranks,))
+@kernel(outputs=("found", "given"), uses=(selection,))
 def _best_products(
     documents: Array,  # (n, r)
     others: Array,  # (r, m)

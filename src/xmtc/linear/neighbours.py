@@ -12,9 +12,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from xmtc.dataset import Csr
-from xmtc.jit import inlined, kernel
-from xmtc.parallel import run_parallel
+from xmtc.core.jit import inlined, kernel
+from xmtc.core.parallel import run_parallel
+from xmtc.data.dataset import Csr
 
 QUERIES = 256
 """Queries one thread takes at a time."""

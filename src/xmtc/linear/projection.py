@@ -14,12 +14,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from xmtc.dataset import Csr
-from xmtc.jit import kernel
+from xmtc.core.jit import kernel
+from xmtc.core.parallel import run_parallel
+from xmtc.data.dataset import Csr
 from xmtc.labels.features import csr_parts
 from xmtc.linear.low_rank import Array, multiply
 from xmtc.linear.neighbours import InvertedIndex
-from xmtc.parallel import run_parallel
 
 ROWS = 1024
 """Rows whose residuals a thread computes at a time."""

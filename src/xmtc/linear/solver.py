@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc.jit import inlined, kernel
-from xmtc.linear import lanes
-from xmtc.linear.lanes import LANES, add_dot, add_rows, aligned_zeros
+from xmtc.core.jit import inlined, kernel
+from xmtc.linear import simd
+from xmtc.linear.simd import LANES, add_dot, add_rows, aligned_zeros
 
 WHOLE_EVERY = 4
 """Every so many passes, documents that had dropped out are looked at again."""
@@ -81,7 +81,7 @@ def _shuffle(order: Any, count: int, state: Any) -> Any:
     return state
 
 
-@kernel(outputs=("weights", "bias"), uses=(lanes,), fastmath={"reassoc", "contract", "arcp", "nsz"})
+@kernel(outputs=("weights", "bias"), uses=(simd,), fastmath={"reassoc", "contract", "arcp", "nsz"})
 def _squared_hinge(
     indptr: NDArray[np.int64],
     features: NDArray[np.int32],
@@ -172,7 +172,7 @@ def _logistic_point(point: Any, margin: Any, square: Any, cost: Any, rounds: Any
     return t
 
 
-@kernel(outputs=("weights", "bias"), uses=(lanes,))
+@kernel(outputs=("weights", "bias"), uses=(simd,))
 def _logistic(
     indptr: NDArray[np.int64],
     features: NDArray[np.int32],

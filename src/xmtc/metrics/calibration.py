@@ -16,7 +16,7 @@ import numpy as np
 from xmtc.metrics.matching import Truth, check_count, first_mentions, match
 
 if TYPE_CHECKING:
-    from xmtc.topk import TopK
+    from xmtc.data.topk import TopK
 
 
 @dataclass(frozen=True)

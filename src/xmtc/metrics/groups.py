@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc.errors import DataError
+from xmtc.core.errors import DataError
 from xmtc.metrics.matching import (
     NOT_RETURNED,
     FloatArray,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from xmtc.errors import DataError
+from xmtc.core.errors import DataError
 from xmtc.metrics.matching import FloatArray, Match, Predicted, Truth, match
 
 

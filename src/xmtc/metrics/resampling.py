@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xmtc.errors import DataError
+from xmtc.core.errors import DataError
 from xmtc.metrics.matching import FloatArray, check_count
 from xmtc.metrics.ranking import Parts, ratio
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from xmtc.dataset import Csr, Dataset, LabelIndex, align_labels, as_labels
-from xmtc.errors import DataError
+from xmtc.core.errors import DataError
+from xmtc.data.dataset import Csr, Dataset, align_labels, as_labels
+from xmtc.data.label_index import LabelIndex
 from xmtc.metrics.matching import Ranked
 from xmtc.metrics.ranking import ndcg, precision, recall
 

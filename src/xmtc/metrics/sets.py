@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc.errors import DataError
+from xmtc.core.errors import DataError
 from xmtc.metrics.matching import (
     FloatArray,
     IntegerArray,
@@ -30,7 +30,7 @@ from xmtc.metrics.matching import (
 from xmtc.metrics.ranking import ratio
 
 if TYPE_CHECKING:
-    from xmtc.topk import TopK
+    from xmtc.data.topk import TopK
 
 
 @dataclass(frozen=True)

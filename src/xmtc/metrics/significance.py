@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from xmtc.errors import DataError
+from xmtc.core.errors import DataError
 from xmtc.metrics.matching import FloatArray
 
 NOISE = 1e-10

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from xmtc.errors import DataError
+from xmtc.core.errors import DataError
 from xmtc.metrics.matching import Truth, check_count, check_cutoffs, check_sparse, check_truth, true_labels
 from xmtc.metrics.ranking import ratio
 

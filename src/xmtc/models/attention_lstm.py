@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from xmtc.models.attending import AttendingModel
+from xmtc.models.attention_explain import AttendingModel
 from xmtc.models.neural import NeuralSettings
-from xmtc.nn.encoders import AttentionLstm, AttentionLstmSettings, Encoder
-from xmtc.nn.heads import Head, LinearHead
-from xmtc.text.embedding import CorpusVectorSettings
+from xmtc.nn.encoders.base import AttentionLstm, AttentionLstmSettings, Encoder
+from xmtc.nn.heads.base import Head, LinearHead
+from xmtc.text.word2vec import CorpusVectorSettings
 
 
 @dataclass(frozen=True)

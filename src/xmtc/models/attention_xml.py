@@ -12,24 +12,28 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from xmtc.config import Choices, Settings
-from xmtc.dataset import Csr, Dataset, as_dataset
-from xmtc.explanation import Explanation, PathStep, TokenEvidence
+from xmtc.core.config import Choices, Settings
+from xmtc.core.explanation import Explanation, PathStep, TokenEvidence
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Csr, Dataset, as_dataset
 from xmtc.labels.features import positive_features
 from xmtc.labels.tree import LabelTree, TreeRevision, homes_of, shallow_sizes, shallow_tree
-from xmtc.models.base import Labels, Mask, Run, Scores
-from xmtc.models.neural import TABLE, Lesson, Material, NeuralModel, NeuralSettings, member_seed
-from xmtc.nn.attention import LabelAttention
+from xmtc.models.base import Labels, Mask, Scores
+from xmtc.models.context import FitContext
+from xmtc.models.neural import TABLE, NeuralModel, NeuralSettings, TrainingData, UpdateBatch, member_seed
 from xmtc.nn.device import arithmetic, chosen_device, chunk_memory
 from xmtc.nn.documents import Documents
-from xmtc.nn.encoders import BiLstm, Encoder, LstmSettings
-from xmtc.nn.fine_tuning import absent_from, made_of, settle
-from xmtc.nn.group import Group
-from xmtc.nn.heads import Head
-from xmtc.nn.lessons import ROWS
-from xmtc.nn.levels import Levels
+from xmtc.nn.encoders.base import BiLstm, Encoder, LstmSettings
+from xmtc.nn.heads.base import Head
+from xmtc.nn.heads.label_attention import LabelAttention
 from xmtc.nn.network import Network
-from xmtc.nn.plan import (
+from xmtc.nn.tensors import as_array, read_tensor
+from xmtc.nn.training.fine_tuning import absent_from, made_of, settle
+from xmtc.nn.training.loop import TrainingSettings, batch_size
+from xmtc.nn.training.objectives import ROWS
+from xmtc.nn.training.process_group import Group
+from xmtc.nn.trees.device_tree import Levels
+from xmtc.nn.trees.memory_plan import (
     LevelPlan,
     Sizes,
     described,
@@ -40,11 +44,8 @@ from xmtc.nn.plan import (
     placed,
     product_rate,
 )
-from xmtc.nn.tensors import as_array, read_tensor
-from xmtc.nn.training import TrainingSettings, batch_size
-from xmtc.nn.tree import TreeNetwork, best_in_trees, scores_in_trees
-from xmtc.nn.tree_training import KINDS, TreeSettings, TreeTraining, load_level
-from xmtc.runtime import Runtime
+from xmtc.nn.trees.networks import TreeNetwork, best_in_trees, scores_in_trees
+from xmtc.nn.trees.training import KINDS, TreeSettings, TreeTraining, load_level
 from xmtc.text.features import DocumentFeatures
 from xmtc.text.sequences import WordSequences
 from xmtc.text.tfidf import TextSettings
@@ -111,7 +112,7 @@ class AttentionXml(NeuralModel):
 
     # ---- training of trees
 
-    def _train_member(self, member: int, material: Material, group: Group, run: Run) -> tuple[Any, float]:
+    def _train_member(self, member: int, material: TrainingData, group: Group, run: FitContext) -> tuple[Any, float]:
         if not self._has_tree:
             return super()._train_member(member, material, group, run)
         device, how = material.documents.device, _How(self.config.head.tree, self.config.training)
@@ -126,12 +127,12 @@ class AttentionXml(NeuralModel):
     def _tree_training(
         self,
         levels: Levels,
-        material: Material,
+        material: TrainingData,
         plans: list[LevelPlan],
         how: _How,
         member: int,
         group: Group,
-        run: Run,
+        run: FitContext,
         starts: list[dict[str, NDArray[Any]]] | None = None,
     ) -> TreeTraining:
         """What trains the networks of a tree, the rows of each where its plan has them."""
@@ -156,7 +157,7 @@ class AttentionXml(NeuralModel):
     def _planned(
         self,
         member: int,
-        material: Material,
+        material: TrainingData,
         levels: list[tuple[int, int, int]],
         how: _How,
         group: Group,
@@ -195,7 +196,7 @@ class AttentionXml(NeuralModel):
         others = (self.config.members - 1 - member) * member_size(sizes, [nodes for nodes, _, _ in levels])
         return placed(plans, max(0, free - others), host)
 
-    def _grown(self, member: int, train: Dataset, seed: int, run: Run) -> LabelTree:
+    def _grown(self, member: int, train: Dataset, seed: int, run: FitContext) -> LabelTree:
         """The label tree of a member, by the words of the labels' documents; another seed gives another tree."""
         name, settings = f"tree-{member}", self.config.head.tree
         if not run.workspace.has(name):
@@ -222,7 +223,7 @@ class AttentionXml(NeuralModel):
     def _word_table(self) -> Tensor:
         return super()._word_table() if not self._has_tree else self._members[0].networks[0].table
 
-    def _updated_member(self, number: int, member: Any, lesson: Lesson, group: Group, run: Run) -> Any:
+    def _updated_member(self, number: int, member: Any, lesson: UpdateBatch, group: Group, run: FitContext) -> Any:
         if not self._has_tree:
             return super()._updated_member(number, member, lesson, group, run)
         labels, tree, device = lesson.change.labels, member.levels.tree, chosen_device(run.runtime)
@@ -247,13 +248,13 @@ class AttentionXml(NeuralModel):
         levels: Levels,
         starts: list[dict[str, NDArray[Any]]],
         fresh: NDArray[np.int64],
-        lesson: Lesson,
+        lesson: UpdateBatch,
         group: Group,
-        run: Run,
+        run: FitContext,
     ) -> list[Network]:
         """The networks of all levels after a short training, from `starts`; labels at `fresh` places are new."""
         assert lesson.documents is not None
-        material = Material(lesson.change.documents, starts[0][TABLE], lesson.documents, lesson.labels, None)
+        material = TrainingData(lesson.change.documents, starts[0][TABLE], lesson.documents, lesson.labels, None)
         tree, update = self.config.head.tree, self.config.update
         rate = tree.learning_rate if tree.learning_rate == "same" else update.learning_rate * tree.learning_rate
         short = dataclasses.replace(tree, epochs="same", average_from="same", learning_rate=rate)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -16,12 +16,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from xmtc import config, store
-from xmtc.dataset import Csr, Dataset, LabelIndex, align_labels, as_dataset
-from xmtc.decisions.calibration import Method
-from xmtc.decisions.deciding import DEPTH, Decisions, decide
-from xmtc.decisions.thresholds import Kind, Measure, Thresholds, fixed, kept
-from xmtc.errors import (
+from xmtc.artifact import store
+from xmtc.artifact.store import State
+from xmtc.artifact.workspace import Workspace
+from xmtc.core import config
+from xmtc.core.errors import (
     ConfigError,
     DataError,
     ModelFormatError,
@@ -30,20 +29,24 @@ from xmtc.errors import (
     XmtcError,
     shown,
 )
-from xmtc.explanation import Explanation, PathStep
-from xmtc.models import choices
-from xmtc.models.choices import Choice, allowed_labels, candidate_labels
+from xmtc.core.explanation import Explanation, PathStep
+from xmtc.core.progress import Progress, silent
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Csr, Dataset, align_labels, as_dataset
+from xmtc.data.label_index import LabelIndex
+from xmtc.data.topk import TopK
+from xmtc.decisions.calibration import Method
+from xmtc.decisions.decision_rules import DEPTH, Decisions, decide
+from xmtc.decisions.thresholds import Kind, Measure, Thresholds, fixed, kept
+from xmtc.models import label_selection
+from xmtc.models.context import FitContext
+from xmtc.models.label_selection import Choice, allowed_labels, candidate_labels
+from xmtc.models.registry import model_class
 from xmtc.models.replay import replay_state, restored_replay, sample
-from xmtc.models.updates import MARGIN, Change, Request, as_trained, carry_out, nothing_new
-from xmtc.progress import Progress, silent
-from xmtc.registry import model_class
-from xmtc.runtime import Runtime
-from xmtc.store import State
-from xmtc.topk import TopK
-from xmtc.workspace import Workspace
+from xmtc.models.update import MARGIN, Change, Request, as_trained, carry_out, nothing_new
 
-Labels = choices.Labels
-Mask = choices.Mask
+Labels = label_selection.Labels
+Mask = label_selection.Mask
 Scores = NDArray[np.float32]
 
 PLACES = 5
@@ -56,15 +59,6 @@ BATCH = 16_384
 """Documents predicted at once; the answer does not depend on it."""
 LABELS_SHOWN = 3
 """Labels that stand for a node of a label tree in an explanation."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """What surrounds one training: the machine, who watches, and where finished parts go."""
-
-    runtime: Runtime
-    progress: Progress
-    workspace: Workspace
 
 
 class Model(ABC):
@@ -97,7 +91,7 @@ class Model(ABC):
     # ---- what a system writes
 
     @abstractmethod
-    def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
+    def _fit(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
         """Learn. `train` has labels; `valid`, when given, is what choices are made on."""
 
     @abstractmethod
@@ -120,7 +114,7 @@ class Model(ABC):
     def _restore(self, state: State) -> None:
         """Take up what was kept; arrays are mapped from the file and must not be written to."""
 
-    def _update(self, change: Change, run: Run) -> None:
+    def _update(self, change: Change, run: FitContext) -> None:
         """Learn from what is new; labels and their counts are those of afterwards already.
 
         What the model holds is another's, too: it is replaced and never changed.
@@ -182,7 +176,7 @@ class Model(ABC):
         self.runtime = runtime or Runtime()
         self.label_counts = np.bincount(train.labels.indices, minlength=train.labels.shape[1]).astype(np.int64)
         checked_valid = None if valid is None else self._valid(valid, train.label_index)
-        self._fit(train, checked_valid, Run(self.runtime, progress, workspace or Workspace()))
+        self._fit(train, checked_valid, FitContext(self.runtime, progress, workspace or Workspace()))
         if self._labels is None:  # a model may know labels from elsewhere
             self._labels = train.label_index
         self.training = {
@@ -239,11 +233,11 @@ class Model(ABC):
             margin,
             force,
         )
-        run = Run(runtime or self.runtime, progress, workspace or Workspace())
+        run = FitContext(runtime or self.runtime, progress, workspace or Workspace())
         self.__dict__.update(vars(carry_out(self, request, run)))
         return self
 
-    def learn(self, change: Change, run: Run) -> None:
+    def learn(self, change: Change, run: FitContext) -> None:
         """`_update` with all that a model counts; for `carry_out`, on a copy."""
         assert change.new.labels is not None
         labels, before = change.labels, self.label_counts
@@ -550,3 +544,9 @@ def _padded(array: NDArray[Any], width: int, pad: float) -> NDArray[Any]:
     if array.shape[1] >= width:
         return array
     return np.pad(array, ((0, 0), (0, width - array.shape[1])), constant_values=pad)
+
+
+def create(name: str, **settings: Any) -> Model:
+    """An untrained model by its name in the registry: create("parabel", trees=3)."""
+    model: Model = model_class(name)(**settings)
+    return model

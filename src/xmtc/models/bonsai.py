@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from xmtc.config import Choices, Range
-from xmtc.dataset import Csr
+from xmtc.core.config import Choices, Range
+from xmtc.data.dataset import Csr
 from xmtc.labels.features import cooccurrence_features, joined, positive_features
 from xmtc.labels.tree import LabelTree, unbalanced_tree
-from xmtc.models.base import Run
+from xmtc.models.context import FitContext
 from xmtc.models.linear_tree import LinearTreeModel, LinearTreeSettings
 
 
@@ -51,7 +51,7 @@ class Bonsai(LinearTreeModel):
         "labels-by-both": {"label_space": "both"},
     }
 
-    def _grow(self, rows: Csr, labels: Csr, seed: int, run: Run) -> LabelTree:
+    def _grow(self, rows: Csr, labels: Csr, seed: int, run: FitContext) -> LabelTree:
         keep, threads = self.config.label_features, run.runtime.threads
         spaces = []
         if self.config.label_space in ("input", "both"):

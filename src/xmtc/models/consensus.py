@@ -12,25 +12,26 @@ from typing import Annotated, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc import store
-from xmtc.config import Choices, Range, Settings, changed
-from xmtc.dataset import Csr, Dataset, LabelIndex, align_labels, as_dataset
+from xmtc.artifact import store
+from xmtc.artifact.dependencies import Link
+from xmtc.artifact.store import State
+from xmtc.core.config import Choices, Range, Settings, changed
+from xmtc.core.errors import ConfigError, DataError, XmtcError
+from xmtc.core.explanation import Explanation, MemberEvidence
+from xmtc.data.dataset import Csr, Dataset, align_labels, as_dataset, check_known
+from xmtc.data.label_index import LabelIndex
+from xmtc.data.topk import read_answers
 from xmtc.decisions import combining
 from xmtc.decisions.calibration import Calibration, Method
 from xmtc.decisions.combining import FIRST, Answer, Gathered, Learnt
-from xmtc.decisions.deciding import calibration_of
+from xmtc.decisions.decision_rules import calibration_of
 from xmtc.decisions.thresholds import hits_among
-from xmtc.errors import ConfigError, DataError, XmtcError
-from xmtc.evaluation import check_known
-from xmtc.explanation import Explanation, MemberEvidence
-from xmtc.links import Link
 from xmtc.metrics import ndcg
 from xmtc.models import base
-from xmtc.models.base import Labels, Mask, Model, Run, Scores
-from xmtc.models.members import FileMember, Member, ModelMember
-from xmtc.models.updates import Change, Request, carry_out
-from xmtc.store import State
-from xmtc.topk import read_answers
+from xmtc.models.base import Labels, Mask, Model, Scores
+from xmtc.models.context import FitContext
+from xmtc.models.ensemble_members import FileMember, Member, ModelMember
+from xmtc.models.update import Change, Request, carry_out
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Consensus(Model):
     def made_of(self) -> list[Path]:
         return [Path(place) for place in self.config.members]
 
-    def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
+    def _fit(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
         if not self.config.members:
             example = """--set 'members=["a", "b"]'"""
             raise ConfigError(f"consensus has no members. Name model folders or files of predictions: {example}")
@@ -171,7 +172,7 @@ class Consensus(Model):
     def counted(self) -> tuple[NDArray[np.int64], int] | None:
         return (self.label_counts, self._documents) if self._documents else None
 
-    def _update(self, change: Change, run: Run) -> None:
+    def _update(self, change: Change, run: FitContext) -> None:
         """Members learn, each for itself, and are copied into the model from then on; weights stay as they were learnt.
 
         The folders that they came from stay as they are.
@@ -196,7 +197,7 @@ class Consensus(Model):
                 if label >= 0 and self.labels.key(label) != key
             }
             retire = [key for key, label in zip(keys, became.tolist(), strict=True) if label < 0]
-            own = Run(run.runtime, run.progress, run.workspace.inner(f"member-{number}"))
+            own = FitContext(run.runtime, run.progress, run.workspace.inner(f"member-{number}"))
             updated = carry_out(member.model, Request(new, retire=retire, merge=merge, is_judged=False), own)
             folder = Path(place.name) / str(number) / Path(member.name).name
             updated.save(folder)
@@ -210,7 +211,7 @@ class Consensus(Model):
         self._number(self.labels)
         self._documents += len(change.new) if self._documents else 0
 
-    def _answers_to(self, documents: Dataset, run: Run) -> list[Answer]:
+    def _answers_to(self, documents: Dataset, run: FitContext) -> list[Answer]:
         """Each member's best labels; those that were found before an interruption are taken from the workspace."""
         answers = []
         for part, member in zip(self._parts(), self._members, strict=True):
@@ -233,7 +234,7 @@ class Consensus(Model):
         together = hashlib.blake2b("".join(link.content for link in self._links).encode(), digest_size=8).hexdigest()
         return [f"answers-{together}-{place}" for place in range(len(self._members))]
 
-    def _forget(self, run: Run) -> None:
+    def _forget(self, run: FitContext) -> None:
         for part in self._parts():
             if run.workspace.has(part):
                 run.workspace.drop(part)

@@ -13,36 +13,37 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from xmtc.config import Choices, Range, Settings
-from xmtc.dataset import Dataset, as_dataset
-from xmtc.explanation import Explanation
-from xmtc.linear.label_vectors import LabelVectorSettings, label_vectors
+from xmtc.artifact.store import State
+from xmtc.core.config import Choices, Range, Settings
+from xmtc.core.explanation import Explanation
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Dataset, as_dataset
+from xmtc.labels.label_vectors import LabelVectorSettings, label_vectors
 from xmtc.linear.neighbours import vote
-from xmtc.linear.select import best_of_rows, look_up_rows, only_allowed
+from xmtc.linear.top_scores import best_of_rows, look_up_rows, only_allowed
 from xmtc.metrics import ndcg
-from xmtc.models.base import Labels, Mask, Run, Scores
-from xmtc.models.neural import Material, NetworkSettings, NeuralModel, UpdatableSettings
-from xmtc.models.updates import Change
-from xmtc.models.voting import Ballots, Voters
-from xmtc.nn.answers import embeddings, sortable
+from xmtc.models.base import Labels, Mask, Scores
+from xmtc.models.context import FitContext
+from xmtc.models.neighbour_vote import Ballots, Voters
+from xmtc.models.neural import NetworkSettings, NeuralModel, TrainingData, UpdatableSettings
+from xmtc.models.update import Change
 from xmtc.nn.device import chosen_device, chunk_memory, cpu_threads, memory_told
 from xmtc.nn.documents import Documents
-from xmtc.nn.embedding import EmbeddingSettings, SphereEncoder, TargetHead, TargetSettings
-from xmtc.nn.encoders import Encoder
-from xmtc.nn.fine_tuning import brought_along, places_of
-from xmtc.nn.group import Group
-from xmtc.nn.heads import Head
-from xmtc.nn.nearest import PROBES, VectorIndex
+from xmtc.nn.encoders.base import Encoder
+from xmtc.nn.heads.base import Head
+from xmtc.nn.heads.dxml_network import EmbeddingSettings, SphereEncoder, TargetHead, TargetSettings
+from xmtc.nn.neighbours.clusters import Partition
+from xmtc.nn.neighbours.vector_index import PROBES, VectorIndex
 from xmtc.nn.network import Network
-from xmtc.nn.optimisers import Momentum, Optimiser
-from xmtc.nn.partition import Partition
+from xmtc.nn.prediction import embeddings, sortable
 from xmtc.nn.tensors import read_tensor
-from xmtc.nn.training import TrainingSettings
-from xmtc.runtime import Runtime
-from xmtc.store import State
-from xmtc.text.bags import BagReader, Numbered, Weighing
+from xmtc.nn.training.fine_tuning import brought_along, places_of
+from xmtc.nn.training.loop import TrainingSettings
+from xmtc.nn.training.optimisers import Momentum, Optimiser
+from xmtc.nn.training.process_group import Group
 from xmtc.text.sequences import PADDING
 from xmtc.text.tfidf import TextSettings
+from xmtc.text.weighted_bags import BagReader, Numbered, Weighing
 
 Array = NDArray[np.float32]
 
@@ -189,11 +190,11 @@ class Dxml(NeuralModel):
 
     # ---- training
 
-    def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
+    def _fit(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
         self._voters = Voters.of(train, self.config.snippet)
         super()._fit(train, valid, run)
 
-    def _read(self, train: Dataset, run: Run) -> Numbered:
+    def _read(self, train: Dataset, run: FitContext) -> Numbered:
         config = self.config
         self._reader, numbered = BagReader.fit(
             train, config.text, config.columns, config.most_features, run.runtime, run.progress
@@ -202,7 +203,7 @@ class Dxml(NeuralModel):
         self._share(vectors)
         return numbered
 
-    def _label_vectors(self, train: Dataset, run: Run) -> tuple[Array, dict[str, Any]]:
+    def _label_vectors(self, train: Dataset, run: FitContext) -> tuple[Array, dict[str, Any]]:
         """Of all labels, made once for a training that is resumed."""
         assert train.labels is not None
         assert train.label_index is not None
@@ -221,7 +222,7 @@ class Dxml(NeuralModel):
         arrays, facts = run.workspace.load(VECTORS)
         return arrays[VECTORS], facts
 
-    def _table(self, numbered: Numbered, group: Group, run: Run) -> Array:
+    def _table(self, numbered: Numbered, group: Group, run: FitContext) -> Array:
         """(V, hidden, or hidden + width) rows of random numbers, from the seed."""
         self.facts.update(self._graph_facts)
         table = self._drawn_words(self._reader.size, np.random.default_rng([run.runtime.seed, 1]))
@@ -236,11 +237,11 @@ class Dxml(NeuralModel):
         rows[:, settings.hidden :] *= SKIP_SPREAD
         return rows
 
-    def _judged(self, network: Network, material: Material) -> float:
+    def _judged(self, network: Network, material: TrainingData) -> float:
         """nDCG@5 of the votes for the watched documents, of the documents that are learnt from."""
         return max(self._tried([network], material, clusters=1).values())
 
-    def _tried(self, networks: list[Network], material: Material, clusters: int) -> dict[tuple[int, float], float]:
+    def _tried(self, networks: list[Network], material: TrainingData, clusters: int) -> dict[tuple[int, float], float]:
         """nDCG@5 on the watched documents for every number of neighbours and sharpness that may be chosen."""
         config = self.config
         counts = NEIGHBOURS if config.neighbours == "auto" else (config.neighbours,)
@@ -272,7 +273,7 @@ class Dxml(NeuralModel):
             return None
         return Partition.fit(vectors, clusters, seed=self.runtime.seed, threads=self.runtime.threads)
 
-    def _conclude(self, numbered: Numbered, material: Material, run: Run) -> None:
+    def _conclude(self, numbered: Numbered, material: TrainingData, run: FitContext) -> None:
         """Settle what is left to 'auto', and embed all training documents."""
         config, runtime = self.config, run.runtime
         chosen = (
@@ -305,7 +306,7 @@ class Dxml(NeuralModel):
 
     # ---- learning from new documents
 
-    def _update(self, change: Change, run: Run) -> None:
+    def _update(self, change: Change, run: FitContext) -> None:
         """Labels get vectors, networks learn, and the index grows; how many vote, and how, stays as it was chosen."""
         reader, members = self._reader, self._members
         self._share(self._vectors_of_now(change, run))
@@ -330,7 +331,7 @@ class Dxml(NeuralModel):
     def _more_words(self, count: int, runtime: Runtime) -> Array:
         return self._drawn_words(count, np.random.default_rng([runtime.seed, 4, self._reader.size]))
 
-    def _vectors_of_now(self, change: Change, run: Run) -> Array:
+    def _vectors_of_now(self, change: Change, run: FitContext) -> Array:
         """(L, d) label vectors: those that stay, means of those that became one, and of a new label's relatives.
 
         What is a mean gets the usual length; a label without relatives, a direction at random.

@@ -9,16 +9,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from xmtc.config import Settings
-from xmtc.dataset import Csr, Dataset
-from xmtc.explanation import Explanation
+from xmtc.artifact.store import State
+from xmtc.core.config import Settings
+from xmtc.core.explanation import Explanation
+from xmtc.data.dataset import Csr, Dataset
 from xmtc.linear.neighbours import InvertedIndex
-from xmtc.linear.select import best_of_rows, look_up_rows, only_allowed
+from xmtc.linear.top_scores import best_of_rows, look_up_rows, only_allowed
 from xmtc.metrics import ndcg
-from xmtc.models.base import Labels, Mask, Model, Run, Scores
-from xmtc.models.updates import Change
-from xmtc.models.voting import Ballots, Voters
-from xmtc.store import State
+from xmtc.models.base import Labels, Mask, Model, Scores
+from xmtc.models.context import FitContext
+from xmtc.models.neighbour_vote import Ballots, Voters
+from xmtc.models.update import Change
 from xmtc.text.features import DocumentFeatures
 from xmtc.text.tfidf import TextSettings
 
@@ -62,7 +63,7 @@ class Knn(Model):
     ablations: ClassVar = {"one-neighbour": {"neighbours": 1}, "equal-votes": {"power": 0.0}}
     can = frozenset({"text", "features", "explain", "score", "update"})
 
-    def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
+    def _fit(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
         self._features, rows = DocumentFeatures.fit(train, self.config.text, run.runtime, run.progress)
         with run.progress.task("indexing", total=1) as task:
             self._index = InvertedIndex.build(rows)
@@ -70,14 +71,14 @@ class Knn(Model):
         self._voters = Voters.of(train, self.config.snippet)
         self._choose(rows, train, valid, run)
 
-    def _update(self, change: Change, run: Run) -> None:
+    def _update(self, change: Change, run: FitContext) -> None:
         """The index grows; how many vote, and how, stays as it was chosen."""
         documents = change.documents_before + len(change.new)
         self._features, rows = self._features.grown(change.new, documents, run.runtime)
         self._index = self._index.grown(rows)
         self._voters = self._voters.joined(change.new, self.config.snippet, change.labels)
 
-    def _choose(self, rows: Csr, train: Dataset, valid: Dataset | None, run: Run) -> None:
+    def _choose(self, rows: Csr, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
         """Settle what is left to 'auto' on the validation documents, or on training documents held out one by one."""
         neighbours = NEIGHBOURS if self.config.neighbours == "auto" else (self.config.neighbours,)
         powers = POWERS if self.config.power == "auto" else (self.config.power,)

@@ -8,10 +8,11 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc.config import Choices, Range, Settings
-from xmtc.dataset import Csr, Dataset, as_dataset
-from xmtc.explanation import Explanation
-from xmtc.linear.label_vectors import singular_vectors
+from xmtc.artifact.store import State
+from xmtc.core.config import Choices, Range, Settings
+from xmtc.core.explanation import Explanation
+from xmtc.data.dataset import Csr, Dataset, as_dataset
+from xmtc.labels.label_vectors import singular_vectors
 from xmtc.linear.low_rank import (
     Factors,
     Penalty,
@@ -23,11 +24,11 @@ from xmtc.linear.low_rank import (
     multiply,
     objective,
 )
-from xmtc.models.base import Labels, Mask, Model, Run, Scores
-from xmtc.store import State
-from xmtc.text.bags import Weighing
-from xmtc.text.columns import ColumnFeatures
+from xmtc.models.base import Labels, Mask, Model, Scores
+from xmtc.models.context import FitContext
+from xmtc.text.dense_features import ColumnFeatures
 from xmtc.text.tfidf import TextSettings
+from xmtc.text.weighted_bags import Weighing
 
 STEEPNESS, MIDDLE = 4.0, 0.5
 """A score is the logistic function of 4 · (estimate − ½), which touches the estimate of the 0/1 label at one half."""
@@ -84,7 +85,7 @@ class Leml(Model):
         "one-sweep": {"sweeps": 1},
     }
 
-    def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
+    def _fit(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
         config = self.config
         self._features, rows = ColumnFeatures.fit(
             train, config.text, config.columns, config.bias, run.runtime, run.progress, config.longer
@@ -95,7 +96,7 @@ class Leml(Model):
         self._factors = self._alternated(TwoWays.of(rows), TwoWays.of(labels), run)
         self._across = np.ascontiguousarray(self._factors.labels.T)
 
-    def _alternated(self, rows: TwoWays, labels: TwoWays, run: Run) -> Factors:
+    def _alternated(self, rows: TwoWays, labels: TwoWays, run: FitContext) -> Factors:
         """W and H from the best directions of the labels alone, after so many sweeps; each one is a finished part."""
         config, threads, workspace = self.config, run.runtime.threads, run.workspace
         penalty = Penalty(config.penalty, config.penalised == "map")

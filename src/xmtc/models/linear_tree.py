@@ -6,21 +6,22 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from xmtc.dataset import Csr, Dataset, as_dataset
-from xmtc.explanation import Explanation
+from xmtc.artifact.store import State
+from xmtc.core.explanation import Explanation
+from xmtc.data.dataset import Csr, Dataset, as_dataset
 from xmtc.labels.tree import LabelTree
+from xmtc.linear.beam_search import SIGMOID
 from xmtc.linear.forest import Forest, train_tree
-from xmtc.linear.search import SIGMOID
-from xmtc.linear.training import Objective, Rows, numbers_by_frequency
-from xmtc.models.base import Labels, Mask, Model, Run, Scores
-from xmtc.models.updates import Change
-from xmtc.store import State
+from xmtc.linear.node_training import LinearObjective, Rows, numbers_by_frequency
+from xmtc.models.base import Labels, Mask, Model, Scores
+from xmtc.models.context import FitContext
+from xmtc.models.update import Change
 from xmtc.text.features import DocumentFeatures, unit_rows
 from xmtc.text.tfidf import TextSettings
 
 
 @dataclass(frozen=True)
-class LinearTreeSettings(Objective):
+class LinearTreeSettings(LinearObjective):
     """Settings of models that search label trees of linear classifiers."""
 
     trees: int = 3
@@ -58,7 +59,7 @@ class ForestModel(Model):
     def _beam_and_link(self) -> tuple[int, int]:
         """How the forest is searched."""
 
-    def _update(self, change: Change, run: Run) -> None:
+    def _update(self, change: Change, run: FitContext) -> None:
         """New labels join the leaves of labels like them; nodes that new documents reach go on learning."""
         documents, labels = change.documents, change.labels
         seen = change.documents_before + len(change.new)
@@ -105,10 +106,10 @@ class LinearTreeModel(ForestModel):
     """Trees over the labels; every node has a linear classifier for each of its children."""
 
     @abstractmethod
-    def _grow(self, rows: Csr, labels: Csr, seed: int, run: Run) -> LabelTree:
+    def _grow(self, rows: Csr, labels: Csr, seed: int, run: FitContext) -> LabelTree:
         """A tree over the labels; another seed gives another tree."""
 
-    def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
+    def _fit(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
         self._features, rows = DocumentFeatures.fit(train, self.config.text, run.runtime, run.progress)
         assert train.labels is not None
         numbers = numbers_by_frequency(rows)

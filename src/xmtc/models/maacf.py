@@ -9,26 +9,27 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from xmtc.dataset import Dataset, as_dataset
-from xmtc.explanation import AspectEvidence, Explanation, GroupEvidence
+from xmtc.artifact.store import State
+from xmtc.core.explanation import AspectEvidence, Explanation, GroupEvidence
+from xmtc.data.dataset import Dataset, as_dataset
 from xmtc.labels.groups import label_groups
-from xmtc.linear.select import best_of_rows
-from xmtc.models.base import Labels, Mask, Run, Scores
-from xmtc.models.candidates import CandidateSettings, Proposer
+from xmtc.linear.top_scores import best_of_rows
+from xmtc.models.base import Labels, Mask, Scores
+from xmtc.models.candidate_tree import CandidateSettings, Proposer
+from xmtc.models.context import FitContext
 from xmtc.models.neural import WordNetworkSettings
 from xmtc.models.pretrained import PretrainedModel
-from xmtc.nn.answers import candidate_scores
-from xmtc.nn.aspects import Aspects, AspectSettings
-from xmtc.nn.collaborative import Added, CollaborativeHead, CollaborativeSettings
 from xmtc.nn.device import chosen_device, cpu_threads, memory_told
-from xmtc.nn.encoders import AttentionLstm, Convolution, Encoder
-from xmtc.nn.heads import Head
-from xmtc.nn.training import TrainingSettings
-from xmtc.nn.transformer import TransformerSettings
-from xmtc.store import State
-from xmtc.text.embedding import CorpusVectorSettings
+from xmtc.nn.encoders.base import AttentionLstm, Convolution, Encoder
+from xmtc.nn.encoders.multi_encoder import Aspects, AspectSettings
+from xmtc.nn.encoders.transformer import TransformerSettings
+from xmtc.nn.heads.base import Head
+from xmtc.nn.heads.collaborative import Added, CollaborativeHead, CollaborativeSettings
+from xmtc.nn.prediction import candidate_scores
+from xmtc.nn.training.loop import TrainingSettings
 from xmtc.text.sequences import SequenceSettings
 from xmtc.text.tfidf import TextSettings
+from xmtc.text.word2vec import CorpusVectorSettings
 
 GROUPS = "groups"
 MANY = 50_000
@@ -113,7 +114,7 @@ class Maacf(PretrainedModel):
 
     # ---- training
 
-    def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
+    def _fit(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
         assert train.labels is not None
         self._groups = label_groups(train.labels, self.config.groups, run.progress, threads=run.runtime.threads)
         super()._fit(train, valid, run)
@@ -139,7 +140,7 @@ class Maacf(PretrainedModel):
         slow = self.config.head.layers > 2 or chosen_device(self.runtime).type == "cpu"
         return bool(slow or self.config.candidates.kind == "tree")
 
-    def _propose(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
+    def _propose(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
         """A tree that proposes labels, and how many of a document's labels are among them."""
         runtime, count = run.runtime, self.config.candidates.count
         if valid is not None and len(valid):

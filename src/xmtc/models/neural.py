@@ -14,30 +14,31 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from xmtc.config import Settings
-from xmtc.dataset import Csr, Dataset
+from xmtc.artifact.store import State
+from xmtc.core.config import Settings
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Csr, Dataset
 from xmtc.metrics import ndcg
-from xmtc.models.base import Labels, Mask, Model, Run, Scores
-from xmtc.models.updates import Change
-from xmtc.nn.answers import best_labels, candidate_scores
+from xmtc.models.base import Labels, Mask, Model, Scores
+from xmtc.models.context import FitContext
+from xmtc.models.update import Change
 from xmtc.nn.device import arithmetic, chosen_device, chunk_memory, cpu_threads, memory_told
 from xmtc.nn.documents import Documents
-from xmtc.nn.encoders import Encoder
-from xmtc.nn.fine_tuning import UpdateSettings, absent_from, carry_weights, settle
-from xmtc.nn.group import Group
-from xmtc.nn.heads import Head
+from xmtc.nn.encoders.base import Encoder
+from xmtc.nn.heads.base import Head
 from xmtc.nn.network import Network
-from xmtc.nn.optimisers import Adam, Optimiser
+from xmtc.nn.prediction import best_labels, candidate_scores
 from xmtc.nn.tensors import as_array, load_weights
-from xmtc.nn.training import Trainer, TrainingSettings
-from xmtc.runtime import Runtime
-from xmtc.store import State
-from xmtc.text.bags import BagReader, Numbered, taken
-from xmtc.text.embedding import CorpusVectorSettings, train_vectors
-from xmtc.text.pieces import PieceReader
+from xmtc.nn.training.fine_tuning import UpdateSettings, absent_from, carry_weights, settle
+from xmtc.nn.training.loop import Trainer, TrainingSettings
+from xmtc.nn.training.optimisers import Adam, Optimiser
+from xmtc.nn.training.process_group import Group
 from xmtc.text.sequences import FIRST_WORD, PADDING, SequenceSettings, WordSequences
+from xmtc.text.subwords import PieceReader
 from xmtc.text.tokens import TokenBlock
-from xmtc.text.vectors import read_vectors
+from xmtc.text.weighted_bags import BagReader, Numbered, taken
+from xmtc.text.word2vec import CorpusVectorSettings, train_vectors
+from xmtc.text.word_vectors import read_vectors
 
 TABLE = "table"
 """The name of the word table among a network's weights."""
@@ -96,7 +97,7 @@ class NeuralSettings(UpdatableSettings, WordNetworkSettings):
     """How text becomes a sequence of words."""
 
 
-class Material(NamedTuple):
+class TrainingData(NamedTuple):
     """What the members of a model are trained with."""
 
     train: Dataset
@@ -107,7 +108,7 @@ class Material(NamedTuple):
     watched: tuple[Documents, Csr] | None
 
 
-class Lesson(NamedTuple):
+class UpdateBatch(NamedTuple):
     """What the members of a model learn in an update."""
 
     change: Change
@@ -143,7 +144,7 @@ class NeuralModel(Model):
     def _head(self, labels: int, width: int) -> Head:
         """A new head on states or vectors of this width."""
 
-    def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
+    def _fit(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
         assert train.labels is not None
         device = chosen_device(run.runtime)
         group = Group(run.runtime, device)
@@ -152,7 +153,7 @@ class NeuralModel(Model):
         table = self._table(numbered, group, run)
         learnt, watched = self._split(train, numbered, valid, run)
         seen = None if watched is None else (Documents(watched[0], None, device), watched[1])
-        material = Material(train, table, Documents(*learnt, device), learnt[1], seen)
+        material = TrainingData(train, table, Documents(*learnt, device), learnt[1], seen)
         self._members = []
         scores = []
         for member in range(self.config.members):
@@ -164,22 +165,22 @@ class NeuralModel(Model):
             self.facts["nDCG@5 held out"] = round(float(np.mean(scores)), 4)
         self._conclude(numbered, material, run)
 
-    def _conclude(self, numbered: Numbered, material: Material, run: Run) -> None:
+    def _conclude(self, numbered: Numbered, material: TrainingData, run: FitContext) -> None:
         """What is left to do when all members are trained; `numbered` are all training documents."""
         return
 
-    def _judged(self, network: Network, material: Material) -> float:
+    def _judged(self, network: Network, material: TrainingData) -> float:
         """nDCG@5 of a network on the watched documents."""
         assert material.watched is not None
         seen, truth = material.watched
         return ndcg(best_labels([network], seen, min(5, truth.shape[1]))[0], truth, 5)
 
-    def _read(self, train: Dataset, run: Run) -> Numbered:
+    def _read(self, train: Dataset, run: FitContext) -> Numbered:
         """Choose the words that are known, and number those of the training documents."""
         self._reader, sequences = WordSequences.fit(train, self.config.text, run.runtime, run.progress)
         return sequences
 
-    def _train_member(self, member: int, material: Material, group: Group, run: Run) -> tuple[Any, float]:
+    def _train_member(self, member: int, material: TrainingData, group: Group, run: FitContext) -> tuple[Any, float]:
         """One network, from its finished part, its checkpoint or its start, and its score on the watched documents."""
         torch.manual_seed(member_seed(run.runtime, member))
         network = self._network(material.table, len(self.label_counts), material.documents.device, run.runtime)
@@ -195,7 +196,7 @@ class NeuralModel(Model):
         settings: TrainingSettings,
         judge: Callable[[], float] | None,
         group: Group,
-        run: Run,
+        run: FitContext,
     ) -> float:
         """Train a network, from its finished part, its checkpoint or as it is; its score by `judge`."""
         done, begun = f"member-{member}", f"checkpoint-{member}"
@@ -223,7 +224,7 @@ class NeuralModel(Model):
 
     # ---- learning from new documents
 
-    def _update(self, change: Change, run: Run) -> None:
+    def _update(self, change: Change, run: FitContext) -> None:
         """Networks for the labels and words of now, made of those of before, learn from new and replayed documents."""
         device = chosen_device(run.runtime)
         group = Group(run.runtime, device)
@@ -231,14 +232,14 @@ class NeuralModel(Model):
         self._reader = self._reader.grown(change.new, change.documents_before + len(change.new), run.runtime)
         words = self._more_words(self._reader.size - before, run.runtime)
         documents, labels = self._seen_in_update(change, device, run)
-        lesson = Lesson(change, change.carried(change.counts_before), words, documents, labels)
+        lesson = UpdateBatch(change, change.carried(change.counts_before), words, documents, labels)
         members = []
         for number, member in enumerate(self._members):
             with _surrounded(run.runtime, device, self.less_memory):
                 members.append(self._updated_member(number, member, lesson, group, run))
         self._members = members
 
-    def _seen_in_update(self, change: Change, device: torch.device, run: Run) -> tuple[Documents | None, Csr]:
+    def _seen_in_update(self, change: Change, device: torch.device, run: FitContext) -> tuple[Documents | None, Csr]:
         """A mixture of new and replayed documents, and their labels; none where nothing is new."""
         replayed = 0 if change.replay is None else len(change.replay)
         rows = self.config.update.mixture(len(change.new), replayed, run.runtime.seed)
@@ -249,7 +250,7 @@ class NeuralModel(Model):
         numbered = self._reader.encode(change.documents, run.runtime)
         return Documents(taken(numbered, rows), labels, device), labels
 
-    def _updated_member(self, number: int, member: Any, lesson: Lesson, group: Group, run: Run) -> Any:
+    def _updated_member(self, number: int, member: Any, lesson: UpdateBatch, group: Group, run: FitContext) -> Any:
         """A member for the labels of now, which has learnt from new documents; `member` stays as it is."""
         torch.manual_seed(member_seed(run.runtime, number))
         table = np.concatenate([as_array(member.table), lesson.words])
@@ -308,7 +309,7 @@ class NeuralModel(Model):
         """Whether the head gets the words themselves as well."""
         return False
 
-    def _table(self, numbered: Numbered, group: Group, run: Run) -> NDArray[np.float32]:
+    def _table(self, numbered: Numbered, group: Group, run: FitContext) -> NDArray[np.float32]:
         """(V, e) the word table to start from, and to go on with when a training is resumed."""
         if not run.workspace.has("vectors"):
             table, facts = self._made_table(numbered, run)
@@ -320,7 +321,7 @@ class NeuralModel(Model):
         self.facts.update(facts)
         return arrays["table"]
 
-    def _made_table(self, numbered: Numbered, run: Run) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    def _made_table(self, numbered: Numbered, run: FitContext) -> tuple[NDArray[np.float32], dict[str, Any]]:
         """The table and what is known about it; words without a vector are drawn at random, padding is zero."""
         count, facts = self._reader.size - FIRST_WORD, {}
         known = np.ones(count, dtype=bool)
@@ -351,7 +352,7 @@ class NeuralModel(Model):
         table[PADDING] = 0.0
         return table, facts
 
-    def _trained_vectors(self, sequences: TokenBlock, run: Run) -> NDArray[np.float32]:
+    def _trained_vectors(self, sequences: TokenBlock, run: FitContext) -> NDArray[np.float32]:
         """Vectors (words, e) learnt from the training texts, about their mean: few texts leave them much in common."""
         ids = sequences.ids - np.int32(FIRST_WORD)
         frequencies = np.bincount(ids[ids >= 0], minlength=self._reader.size - FIRST_WORD).astype(np.int64)
@@ -360,7 +361,7 @@ class NeuralModel(Model):
         return made * np.float32(SPREAD / max(float(made.std()), 1e-12))
 
     def _split(
-        self, train: Dataset, numbered: Numbered, valid: Dataset | None, run: Run
+        self, train: Dataset, numbered: Numbered, valid: Dataset | None, run: FitContext
     ) -> tuple[tuple[Numbered, Csr], tuple[Numbered, Csr] | None]:
         """Words and labels to learn from, and those to watch: the ones given, or held out of the training."""
         assert train.labels is not None

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from xmtc.dataset import Dataset, as_dataset
-from xmtc.explanation import Explanation
+from xmtc.core.explanation import Explanation
+from xmtc.data.dataset import Dataset, as_dataset
+from xmtc.linear.beam_search import SIGMOID
 from xmtc.linear.forest import Forest, train_flat
-from xmtc.linear.search import SIGMOID
-from xmtc.linear.training import Objective, Rows, numbers_by_frequency
-from xmtc.models.base import Run
+from xmtc.linear.node_training import LinearObjective, Rows, numbers_by_frequency
+from xmtc.models.context import FitContext
 from xmtc.models.linear_tree import ForestModel
 from xmtc.text.features import DocumentFeatures
 from xmtc.text.tfidf import TextSettings
 
 
 @dataclass(frozen=True)
-class OneVsAllSettings(Objective):
+class OneVsAllSettings(LinearObjective):
     """Settings of one_vs_all."""
 
     passes: int = 20
@@ -51,7 +51,7 @@ class OneVsAll(ForestModel):
         "plain-counts": {"text.sublinear": False},
     }
 
-    def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
+    def _fit(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
         self._features, rows = DocumentFeatures.fit(train, self.config.text, run.runtime, run.progress)
         assert train.labels is not None
         numbers = numbers_by_frequency(rows)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from xmtc.config import Range
-from xmtc.dataset import Csr
+from xmtc.core.config import Range
+from xmtc.data.dataset import Csr
 from xmtc.labels.features import positive_features
 from xmtc.labels.tree import LabelTree, balanced_tree
-from xmtc.models.base import Run
+from xmtc.models.context import FitContext
 from xmtc.models.linear_tree import LinearTreeModel, LinearTreeSettings
 
 
@@ -47,7 +47,7 @@ class Parabel(LinearTreeModel):
         "plain-counts": {"text.sublinear": False},
     }
 
-    def _grow(self, rows: Csr, labels: Csr, seed: int, run: Run) -> LabelTree:
+    def _grow(self, rows: Csr, labels: Csr, seed: int, run: FitContext) -> LabelTree:
         threads = run.runtime.threads
         features = positive_features(rows, labels, keep=self.config.label_features, threads=threads)
         return balanced_tree(

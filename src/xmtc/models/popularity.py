@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xmtc.config import Settings
-from xmtc.dataset import Dataset
-from xmtc.models.base import Labels, Mask, Model, Run, Scores
-from xmtc.models.updates import Change
-from xmtc.store import State
+from xmtc.artifact.store import State
+from xmtc.core.config import Settings
+from xmtc.data.dataset import Dataset
+from xmtc.models.base import Labels, Mask, Model, Scores
+from xmtc.models.context import FitContext
+from xmtc.models.update import Change
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,10 @@ class Popularity(Model):
     Config = PopularitySettings
     can = frozenset({"text", "features", "score", "update"})
 
-    def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
+    def _fit(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
         self._shares = (self.label_counts / len(train)).astype(np.float32)  # (L,)
 
-    def _update(self, change: Change, run: Run) -> None:
+    def _update(self, change: Change, run: FitContext) -> None:
         self._shares = (self.label_counts / (change.documents_before + len(change.new))).astype(np.float32)
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:

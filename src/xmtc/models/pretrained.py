@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from xmtc.dataset import Dataset
-from xmtc.errors import ConfigError, DataError
-from xmtc.explanation import TokenEvidence
-from xmtc.models.base import Run
-from xmtc.models.neural import TABLE, Material, NeuralModel
-from xmtc.nn.transformer import PRETRAINED, Backbone, Transformer, TransformerSettings
-from xmtc.store import State
-from xmtc.text.bags import Numbered
-from xmtc.text.pieces import PieceReader
+from xmtc.artifact.store import State
+from xmtc.core.errors import ConfigError, DataError
+from xmtc.core.explanation import TokenEvidence
+from xmtc.data.dataset import Dataset
+from xmtc.models.context import FitContext
+from xmtc.models.neural import TABLE, NeuralModel, TrainingData
+from xmtc.nn.encoders.transformer import PRETRAINED, Backbone, Transformer, TransformerSettings
+from xmtc.text.subwords import PieceReader
+from xmtc.text.weighted_bags import Numbered
 
 TOKENISER = "tokeniser"
 """The table of a model folder that holds the tokeniser."""
@@ -46,7 +46,7 @@ class PretrainedModel(NeuralModel):
         assert self._backbone is not None
         return Transformer(self._backbone.module(), self._pretrained)
 
-    def _read(self, train: Dataset, run: Run) -> Numbered:
+    def _read(self, train: Dataset, run: FitContext) -> Numbered:
         settings = self._pretrained
         if settings is None:
             return super()._read(train, run)
@@ -67,13 +67,13 @@ class PretrainedModel(NeuralModel):
         self._reader = PieceReader(content, most, self._backbone.pieces)
         return self._reader.encode(train, run.runtime, run.progress)
 
-    def _made_table(self, numbered: Numbered, run: Run) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    def _made_table(self, numbered: Numbered, run: FitContext) -> tuple[NDArray[np.float32], dict[str, Any]]:
         if self._pretrained is None:
             return super()._made_table(numbered, run)
         assert self._backbone is not None
         return self._backbone.table(), {"encoder": self._backbone.words()}
 
-    def _conclude(self, numbered: Numbered, material: Material, run: Run) -> None:
+    def _conclude(self, numbered: Numbered, material: TrainingData, run: FitContext) -> None:
         super()._conclude(numbered, material, run)
         if self._backbone is not None:
             self._backbone = self._backbone.without_weights()  # which the members have

@@ -8,23 +8,23 @@ from typing import Any, ClassVar, Literal
 import torch
 from numpy.typing import NDArray
 
-from xmtc.dataset import Dataset, as_dataset
-from xmtc.errors import ConfigError, UnsupportedError
-from xmtc.explanation import Explanation, TokenEvidence
-from xmtc.models.base import Run
+from xmtc.artifact.store import State
+from xmtc.core.errors import ConfigError, UnsupportedError
+from xmtc.core.explanation import Explanation, TokenEvidence
+from xmtc.data.dataset import Dataset, as_dataset
+from xmtc.models.context import FitContext
 from xmtc.models.neural import NeuralModel, WordNetworkSettings
-from xmtc.nn.autoencoder import AutoencoderSettings, LabelAutoencoder, is_label_side
-from xmtc.nn.channels import ChannelSettings, FeatureBranch
 from xmtc.nn.documents import Documents
-from xmtc.nn.encoders import Encoder, LstmSettings
-from xmtc.nn.heads import Head
+from xmtc.nn.encoders.base import Encoder, LstmSettings
+from xmtc.nn.encoders.rank_ae_encoder import ChannelSettings, FeatureBranch
+from xmtc.nn.heads.autoencoder import AutoencoderSettings, LabelAutoencoder, is_label_side
+from xmtc.nn.heads.base import Head
 from xmtc.nn.network import Network
-from xmtc.nn.training import TrainingSettings
-from xmtc.store import State
-from xmtc.text.bags import BagReader, Numbered, Weighing
-from xmtc.text.embedding import CorpusVectorSettings
+from xmtc.nn.training.loop import TrainingSettings
 from xmtc.text.sequences import FIRST_WORD, PADDING, SequenceSettings, WordSequences
 from xmtc.text.tfidf import TextSettings
+from xmtc.text.weighted_bags import BagReader, Numbered, Weighing
+from xmtc.text.word2vec import CorpusVectorSettings
 
 MOST_WEIGHTS = 1 << 26
 """Weights from features straight to labels, at most; with moments and averages, training holds them nine times."""
@@ -134,7 +134,7 @@ class RankAe(NeuralModel):
 
     # ---- reading
 
-    def _read(self, train: Dataset, run: Run) -> Numbered:
+    def _read(self, train: Dataset, run: FitContext) -> Numbered:
         config = self.config
         if not self._in_order:
             if not train.has_text and config.vectors != "random":

@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from xmtc.dataset import Csr, Dataset, LabelIndex, label_matrix
-from xmtc.errors import DataError, shown
+from xmtc.core.errors import DataError, shown
+from xmtc.data.dataset import Csr, Dataset, label_matrix
+from xmtc.data.label_index import LabelIndex
 
 Labels = NDArray[np.int64]
 

@@ -10,9 +10,10 @@ import pyarrow as pa
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from xmtc.dataset import Dataset, LabelIndex, stacked
-from xmtc.errors import ModelFormatError
-from xmtc.store import State
+from xmtc.artifact.store import State
+from xmtc.core.errors import ModelFormatError
+from xmtc.data.dataset import Dataset, stacked
+from xmtc.data.label_index import LabelIndex
 
 
 def sample(train: Dataset, most: int, seed: int) -> Dataset | None:

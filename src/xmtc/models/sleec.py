@@ -10,20 +10,21 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from xmtc.config import Choices, Range, Settings
-from xmtc.dataset import Csr, Dataset, as_dataset
-from xmtc.explanation import Explanation
+from xmtc.artifact.store import State
+from xmtc.core.config import Choices, Range, Settings
+from xmtc.core.explanation import Explanation
+from xmtc.data.dataset import Csr, Dataset, as_dataset
 from xmtc.labels.clustering import spherical_kmeans
 from xmtc.linear.low_rank import TwoWays, best_products, multiply, ridge, unit_length
 from xmtc.linear.projection import match_products, near_pairs
-from xmtc.linear.select import best_of_rows, look_up_rows, only_allowed
-from xmtc.models.base import Labels, Mask, Model, Run, Scores
-from xmtc.models.voting import Ballots, Voters
-from xmtc.store import State
-from xmtc.text.bags import Weighing
-from xmtc.text.columns import ColumnFeatures
+from xmtc.linear.top_scores import best_of_rows, look_up_rows, only_allowed
+from xmtc.models.base import Labels, Mask, Model, Scores
+from xmtc.models.context import FitContext
+from xmtc.models.neighbour_vote import Ballots, Voters
+from xmtc.text.dense_features import ColumnFeatures
 from xmtc.text.features import unit_rows
 from xmtc.text.tfidf import TextSettings
+from xmtc.text.weighted_bags import Weighing
 
 Array = NDArray[np.float32]
 STEPS = 40
@@ -119,7 +120,7 @@ class Sleec(Model):
         "no-bias": {"bias": 0.0},
     }
 
-    def _fit(self, train: Dataset, valid: Dataset | None, run: Run) -> None:
+    def _fit(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
         config = self.config
         self._features, rows = ColumnFeatures.fit(
             train, config.text, config.columns, config.bias, run.runtime, run.progress
@@ -131,7 +132,7 @@ class Sleec(Model):
         self._learners = [self._learnt(place, rows, unit_rows(labels), run) for place in range(config.learners)]
         self.facts = {"clusters": sum(len(learner.clusters) for learner in self._learners)}
 
-    def _learnt(self, place: int, rows: Csr, labels: Csr, run: Run) -> Learner:
+    def _learnt(self, place: int, rows: Csr, labels: Csr, run: FitContext) -> Learner:
         """One learner; each of its clusters is a finished part."""
         seed, part = run.runtime.seed + 104_729 * place, f"learner-{place}"
         if not run.workspace.has(part):

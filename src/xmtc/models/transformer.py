@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from xmtc.explanation import TokenEvidence
-from xmtc.models.attending import AttendingModel
+from xmtc.core.explanation import TokenEvidence
+from xmtc.models.attention_explain import AttendingModel
 from xmtc.models.neural import NetworkSettings, UpdatableSettings
 from xmtc.models.pretrained import PretrainedModel, attended_words
-from xmtc.nn.encoders import Encoder
-from xmtc.nn.heads import Head, LinearHead
-from xmtc.nn.training import TrainingSettings
-from xmtc.nn.transformer import TransformerSettings
-from xmtc.text.pieces import PieceSettings
+from xmtc.nn.encoders.base import Encoder
+from xmtc.nn.encoders.transformer import TransformerSettings
+from xmtc.nn.heads.base import Head, LinearHead
+from xmtc.nn.training.loop import TrainingSettings
+from xmtc.text.subwords import PieceSettings
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from xmtc.models.neural import NeuralModel, NeuralSettings
-from xmtc.nn.encoders import Convolution, ConvolutionSettings, Encoder
-from xmtc.nn.heads import Head, LinearHead
+from xmtc.nn.encoders.base import Convolution, ConvolutionSettings, Encoder
+from xmtc.nn.heads.base import Head, LinearHead
 
 
 @dataclass(frozen=True)

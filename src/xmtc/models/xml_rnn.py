@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from xmtc.models.neural import NeuralModel, NeuralSettings
-from xmtc.nn.encoders import Encoder, PooledLstm, PooledLstmSettings
-from xmtc.nn.heads import Head, LinearHead
+from xmtc.nn.encoders.base import Encoder, PooledLstm, PooledLstmSettings
+from xmtc.nn.heads.base import Head, LinearHead
 
 
 @dataclass(frozen=True)

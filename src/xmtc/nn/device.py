@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import torch
 
-from xmtc.errors import ConfigError
-from xmtc.runtime import Runtime
+from xmtc.core.errors import ConfigError
+from xmtc.core.runtime import Runtime
 
 CHUNK_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}
 """Memory for what is held of a chunk of labels, where so much is free."""

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from xmtc.dataset import Csr
-from xmtc.text.bags import Bags, Numbered
+from xmtc.data.dataset import Csr
 from xmtc.text.sequences import PADDING
+from xmtc.text.weighted_bags import Bags, Numbered
 
 
 class Batch(NamedTuple):

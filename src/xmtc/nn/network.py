@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from xmtc.nn.encoders import Encoder
-from xmtc.nn.heads import Head, gradient_of
-from xmtc.nn.sums import add_to_rows
+from xmtc.nn.encoders.base import Encoder
+from xmtc.nn.heads.base import Head, gradient_of
+from xmtc.nn.training.scatter_add import add_to_rows
 from xmtc.text.sequences import FIRST_WORD, PADDING
 
 

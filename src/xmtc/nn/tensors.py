@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from xmtc.arrays import Later
+from xmtc.artifact.arrays import Later
 
 
 def as_array(tensor: Tensor) -> NDArray[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from xmtc.errors import ConfigError, nearest
+from xmtc.core.errors import ConfigError, nearest
 
 FOLDER = Path(__file__).parent
 

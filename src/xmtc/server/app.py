@@ -17,8 +17,11 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from xmtc import __version__
-from xmtc.errors import shown
-from xmtc.server.asked import (
+from xmtc.core.errors import shown
+from xmtc.server.batching import How
+from xmtc.server.errors import MEDIA_TYPE, Problem, add_handlers
+from xmtc.server.model_host import MOST_SEARCHED, Hosts
+from xmtc.server.schemas import (
     ANSWERS,
     ExplainBody,
     Explained,
@@ -27,15 +30,12 @@ from xmtc.server.asked import (
     Kept,
     Models,
     PredictBody,
-    Predictions,
+    PredictResponse,
     ProblemBody,
     Status,
     body_schema,
     read_body,
 )
-from xmtc.server.batching import How
-from xmtc.server.hosting import MOST_SEARCHED, Hosts
-from xmtc.server.problems import MEDIA_TYPE, Problem, add_handlers
 
 Result = TypeVar("Result")
 KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -89,7 +89,7 @@ def create_app(hosts: Hosts, ready: Callable[[], bool] = lambda: True) -> FastAP
 def _add_models(app: FastAPI, hosts: Hosts) -> None:
     limits = hosts.limits
 
-    @app.post("/v1/predict", **_told(Predictions, body_schema(PredictBody, limits)))
+    @app.post("/v1/predict", **_told(PredictResponse, body_schema(PredictBody, limits)))
     async def predict(request: Request) -> Response:
         """Tag texts with their best labels."""
         body = await read_body(request, PredictBody, limits)

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from xmtc.server.problems import Busy
-from xmtc.server.tallies import Tallies
+from xmtc.server.errors import Busy
+from xmtc.server.metrics import Tallies
 
 Result = TypeVar("Result")
 Answer = list[dict[str, Any]]

@@ -7,8 +7,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from xmtc.server.errors import MEDIA_TYPE, Problem
 from xmtc.server.limits import Limits
-from xmtc.server.problems import MEDIA_TYPE, Problem
 
 BODIES = (b"content-length", b"transfer-encoding")
 """Headers of a request that has a body."""

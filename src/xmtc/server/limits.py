@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xmtc.errors import ConfigError
+from xmtc.core.errors import ConfigError
 
 KEY = "XMTC_API_KEY"
 """The variable that may hold the key of a service."""

@@ -17,14 +17,14 @@ from pathlib import Path
 
 import uvicorn
 
-from xmtc.errors import ConfigError, XmtcError
-from xmtc.runtime import Runtime, available_threads
+from xmtc.core.errors import ConfigError, XmtcError
+from xmtc.core.runtime import Runtime, available_threads
 from xmtc.server.app import create_app
 from xmtc.server.connection import Connection
-from xmtc.server.doors import LOCAL, Doors
-from xmtc.server.hosting import Hosts, Tell, check_servable, named
 from xmtc.server.limits import KEY, Limits
-from xmtc.server.tallies import Tallies
+from xmtc.server.metrics import Tallies
+from xmtc.server.middleware import LOCAL, Doors
+from xmtc.server.model_host import Hosts, Tell, check_servable, named
 
 BACKLOG = 2048
 PATIENCE = 5.0
@@ -34,7 +34,7 @@ AGAIN = 1.0
 
 
 @dataclass(frozen=True)
-class Order:
+class ServeConfig:
     """What to serve, and how."""
 
     folders: Sequence[str]
@@ -68,12 +68,12 @@ class Order:
         return Runtime(device=self.device, threads=self.threads or share)
 
     @classmethod
-    def from_json(cls, text: str) -> Order:
+    def from_json(cls, text: str) -> ServeConfig:
         values = json.loads(text)
         return cls(**{**values, "limits": Limits(**values["limits"])})
 
 
-def serve(order: Order, say: Tell, tell: Tell) -> None:
+def serve(order: ServeConfig, say: Tell, tell: Tell) -> None:
     """Serve until a signal says otherwise; `say` is told the address, `tell` what an operator wants to know."""
     for folder in order.folders:
         check_servable(Path(folder))
@@ -90,7 +90,7 @@ def serve(order: Order, say: Tell, tell: Tell) -> None:
         Workers(order, tallies, sockets, tell).run(lambda: say(address))
 
 
-def _bind(order: Order) -> list[socket.socket]:
+def _bind(order: ServeConfig) -> list[socket.socket]:
     """A listening socket for each process, all at one address: the system deals connections out among them."""
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(order.host, order.port, type=socket.SOCK_STREAM)[0]
@@ -125,7 +125,7 @@ class Worker:
     """One process that answers."""
 
     def __init__(
-        self, order: Order, tallies: Tallies, listening: socket.socket, tell: Tell, announces: bool = True
+        self, order: ServeConfig, tallies: Tallies, listening: socket.socket, tell: Tell, announces: bool = True
     ) -> None:
         self._socket = listening
         folders = [Path(folder) for folder in order.folders]
@@ -183,7 +183,7 @@ def _end_now() -> None:
 class Workers:
     """Several processes that answer, and this one, which looks after them."""
 
-    def __init__(self, order: Order, tallies: Tallies, sockets: list[socket.socket], tell: Tell) -> None:
+    def __init__(self, order: ServeConfig, tallies: Tallies, sockets: list[socket.socket], tell: Tell) -> None:
         self._order, self._tallies, self._sockets, self._tell = order, tallies, sockets, tell
         self._ending = threading.Event()
         self._ready = [threading.Event() for _ in sockets]
@@ -255,7 +255,7 @@ def _why(child: subprocess.Popen[bytes]) -> str:
 
 def work(row: int, listening: int, tallied: int) -> None:
     """One of several processes: its order comes through standard input, and it ends when that closes."""
-    order = Order.from_json(sys.stdin.buffer.readline().decode())
+    order = ServeConfig.from_json(sys.stdin.buffer.readline().decode())
     names = list(named([Path(folder) for folder in order.folders]))
     tallies = Tallies(names, order.workers, row, tallied)
 

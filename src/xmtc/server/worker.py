@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from xmtc.errors import XmtcError
+from xmtc.core.errors import XmtcError
 from xmtc.server.processes import work
 
 if __name__ == "__main__":

@@ -19,14 +19,15 @@ import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
 
-from xmtc import __version__, store
-from xmtc.config import to_mapping
-from xmtc.dataset import Csr
-from xmtc.errors import XmtcError
-from xmtc.mapping import let_go, string_offsets
-from xmtc.progress import Progress, silent
-from xmtc.runtime import Runtime
-from xmtc.store import State
+from xmtc import __version__
+from xmtc.artifact import store
+from xmtc.artifact.store import State
+from xmtc.core.config import to_mapping
+from xmtc.core.errors import XmtcError
+from xmtc.core.mapped_text import let_go, string_offsets
+from xmtc.core.progress import Progress, silent
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Csr
 from xmtc.text.tfidf import TextSettings, Tfidf
 from xmtc.text.tokens import RULE, TokenBlock, Tokens, tokenise
 

@@ -9,13 +9,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from xmtc.dataset import Csr, Dataset
-from xmtc.errors import DataError, UnsupportedError
-from xmtc.explanation import TokenEvidence
-from xmtc.jit import kernel
-from xmtc.progress import Progress, silent
-from xmtc.runtime import Runtime
-from xmtc.store import State
+from xmtc.artifact.store import State
+from xmtc.core.errors import DataError, UnsupportedError
+from xmtc.core.explanation import TokenEvidence
+from xmtc.core.jit import kernel
+from xmtc.core.progress import Progress, silent
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Csr, Dataset
 from xmtc.text.cache import tfidf_of, tokens_of
 from xmtc.text.tfidf import TextSettings, Tfidf
 

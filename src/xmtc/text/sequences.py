@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from xmtc.config import Settings
-from xmtc.dataset import Dataset
-from xmtc.errors import DataError, UnsupportedError
-from xmtc.progress import Progress, silent
-from xmtc.runtime import Runtime
+from xmtc.core.config import Settings
+from xmtc.core.errors import DataError, UnsupportedError
+from xmtc.core.progress import Progress, silent
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Dataset
 from xmtc.text.cache import tokens_of
 from xmtc.text.tokens import Span, TokenBlock, Tokens, spans
 from xmtc.text.vocabulary import Vocabulary

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from xmtc.config import Choices, Range, Settings
-from xmtc.dataset import Csr
-from xmtc.explanation import TokenEvidence
-from xmtc.parallel import run_parallel
-from xmtc.text import kernels
+from xmtc.core.config import Choices, Range, Settings
+from xmtc.core.explanation import TokenEvidence
+from xmtc.core.parallel import run_parallel
+from xmtc.data.dataset import Csr
+from xmtc.text import token_kernels
 from xmtc.text.tokens import TokenBlock, Tokens, fold, spans
 from xmtc.text.vocabulary import (
     count_documents,
@@ -145,9 +145,9 @@ class Tfidf:
         def rows(
             part: tuple[TokenBlock, NDArray[np.int32]],
         ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-            mapped = TokenBlock(*kernels.map_tokens(*part[0], part[1]))
+            mapped = TokenBlock(*token_kernels.map_tokens(*part[0], part[1]))
             indptr, features = self._features(mapped, word_features, parts)
-            return kernels.count_features(indptr, features, self.idf, self.settings.sublinear, True)
+            return token_kernels.count_features(indptr, features, self.idf, self.settings.sublinear, True)
 
         return stack_rows(list(run_parallel(rows, tokens.under(numbers), threads)), len(self))
 
@@ -236,11 +236,13 @@ class Tfidf:
         words = word_features[block.ids]
         features, longer = TokenBlock(block.indptr, words), words
         for _ in range(self.settings.word_ngrams - 1):
-            keys = kernels.join_neighbours(block.indptr, longer, words)
-            longer = kernels.look_up(keys, self.ngram_keys, self.ngram_features)
-            features = TokenBlock(*kernels.merge_streams(*features, block.indptr, longer))
+            keys = token_kernels.join_neighbours(block.indptr, longer, words)
+            longer = token_kernels.look_up(keys, self.ngram_keys, self.ngram_features)
+            features = TokenBlock(*token_kernels.merge_streams(*features, block.indptr, longer))
         if parts is not None:
-            features = TokenBlock(*kernels.merge_streams(*features, *kernels.expand(block.indptr, block.ids, *parts)))
+            features = TokenBlock(
+                *token_kernels.merge_streams(*features, *token_kernels.expand(block.indptr, block.ids, *parts))
+            )
         return features
 
 
@@ -274,8 +276,8 @@ def _longer_candidates(
 
     def joined(part: tuple[TokenBlock, NDArray[np.int32], NDArray[np.int32]]) -> tuple[NDArray[Any], ...]:
         block, longer, word = part
-        keys = kernels.join_neighbours(block.indptr, longer, word)
-        return keys, *np.unique(kernels.unique_per_document(block.indptr, keys), return_counts=True)
+        keys = token_kernels.join_neighbours(block.indptr, longer, word)
+        return keys, *np.unique(token_kernels.unique_per_document(block.indptr, keys), return_counts=True)
 
     parts = list(run_parallel(joined, zip(blocks, last.numbers, words.numbers, strict=True), threads))
     if not parts:
@@ -285,7 +287,7 @@ def _longer_candidates(
     kept = frequencies >= settings.min_df
     known, frequencies = known[kept], frequencies[kept]
     order = np.arange(len(known), dtype=np.int32)
-    numbers = list(run_parallel(lambda part: kernels.look_up(part[0], known, order), parts, threads))
+    numbers = list(run_parallel(lambda part: token_kernels.look_up(part[0], known, order), parts, threads))
     first, final = (known - np.uint64(1)) >> np.uint64(32), (known - np.uint64(1)) & np.uint64(0xFFFFFFFF)
     names = [f"{last.names[a]} {words.names[b]}" for a, b in zip(first.tolist(), final.tolist(), strict=True)]
     return _Candidates(names, frequencies, WORD, last.length + 1, known, numbers)
@@ -306,9 +308,9 @@ def _character_candidates(
     frequencies = np.zeros(width, dtype=np.int64)
 
     def counted(block: TokenBlock) -> NDArray[np.int32]:
-        expanded = kernels.expand(block.indptr, block.ids, indptr, parts)
+        expanded = token_kernels.expand(block.indptr, block.ids, indptr, parts)
         own, seen = np.zeros(width, dtype=np.int32), np.full(width, -1, dtype=np.int32)
-        kernels.document_frequencies(*expanded, 0, own, seen)
+        token_kernels.document_frequencies(*expanded, 0, own, seen)
         return own
 
     for part in run_parallel(counted, blocks, threads):

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from xmtc.mapping import cut_texts, let_go, string_offsets
-from xmtc.parallel import run_parallel
-from xmtc.text import kernels
-from xmtc.text.characters import character_classes
+from xmtc.core.mapped_text import cut_texts, let_go, string_offsets
+from xmtc.core.parallel import run_parallel
+from xmtc.text import token_kernels
+from xmtc.text.unicode_classes import character_classes
 
 BLOCK_BYTES = 1 << 20
 """Text handled at once: small enough to bound memory, large enough that threads rarely meet."""
@@ -159,14 +159,14 @@ def _tokenise_block(
     starts, lengths = np.empty(room, dtype=np.int32), np.empty(room, dtype=np.int32)
     hashes = np.empty(room, dtype=np.uint64)
     indptr = np.empty(len(texts) + 1, dtype=np.int64)
-    kernels.split_words(data, offsets, _classes(), starts, lengths, hashes, indptr)
+    token_kernels.split_words(data, offsets, _classes(), starts, lengths, hashes, indptr)
     count = int(indptr[-1])
     starts, lengths, hashes = starts[:count], lengths[:count], hashes[:count]
     ids, first = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32)
-    used = kernels.number_types(data, starts, lengths, hashes, ids, first)
+    used = token_kernels.number_types(data, starts, lengths, hashes, ids, first)
     small = ids.astype(np.uint16) if used <= 1 << 16 else ids
     type_starts, type_lengths = starts[first[:used]], lengths[first[:used]]
-    gathered, type_offsets = kernels.gather_bytes(data, type_starts, type_lengths)
+    gathered, type_offsets = token_kernels.gather_bytes(data, type_starts, type_lengths)
     types = pa.StringArray.from_buffers(len(type_starts), pa.py_buffer(type_offsets), pa.py_buffer(gathered))
     let_go(texts)
     return TokenBlock(indptr, small), types, (starts, lengths)

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from xmtc.parallel import run_parallel
-from xmtc.text import kernels
+from xmtc.core.parallel import run_parallel
+from xmtc.text import token_kernels
 from xmtc.text.tokens import TokenBlock, Tokens, fold
 
 MANY = 4096
@@ -127,7 +127,7 @@ def mapped_blocks(tokens: Tokens, numbers: NDArray[np.int32], threads: int) -> l
     """The corpus under other numbers; tokens numbered −1 are left out."""
 
     def mapped(part: tuple[TokenBlock, NDArray[np.int32]]) -> TokenBlock:
-        return TokenBlock(*kernels.map_tokens(*part[0], part[1]))
+        return TokenBlock(*token_kernels.map_tokens(*part[0], part[1]))
 
     return list(run_parallel(mapped, tokens.under(numbers), threads))
 
@@ -140,7 +140,7 @@ def count_documents(blocks: list[TokenBlock], width: int, threads: int) -> NDArr
         frequencies, seen = np.zeros(width, dtype=np.int32), np.full(width, -1, dtype=np.int32)
         before = 0
         for block in blocks[group.start : group.stop]:
-            kernels.document_frequencies(block.indptr, block.ids, before, frequencies, seen)
+            token_kernels.document_frequencies(block.indptr, block.ids, before, frequencies, seen)
             before += len(block.indptr) - 1
         return frequencies
 

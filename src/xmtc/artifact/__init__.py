@@ -1,0 +1,1 @@
+"""The model folder: arrays, dependencies on other folders, the training workspace."""

@@ -1,0 +1,144 @@
+"""Arrays in safetensors files: written one by one, mapped and not read."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from xmtc.core.errors import ModelFormatError
+
+_TYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "I16": np.int16,
+    "I8": np.int8,
+    "U64": np.uint64,
+    "U32": np.uint32,
+    "U16": np.uint16,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
+_CODES = {np.dtype(kind): code for code, kind in _TYPES.items()}
+Shapes = Mapping[str, tuple[tuple[int, ...], DTypeLike]]
+"""The shape and the type of each array, by its name."""
+
+
+@dataclass(frozen=True)
+class Later:
+    """An array that is made when its turn to be written comes, and let go after that."""
+
+    shape: tuple[int, ...]
+    dtype: DTypeLike
+    make: Callable[[], NDArray[Any]]
+
+    def made(self) -> NDArray[Any]:
+        array = self.make()
+        if array.shape != tuple(self.shape) or array.dtype != np.dtype(self.dtype):
+            raise ValueError(
+                f"{array.dtype}{list(array.shape)} made in place of {np.dtype(self.dtype)}{list(self.shape)}"
+            )
+        return array
+
+
+def write_arrays(
+    stream: IO[bytes], arrays: Mapping[str, NDArray[Any] | Later], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Arrays in the safetensors format, written one by one so that nothing is held twice."""
+    start, entries = _header({name: (array.shape, array.dtype) for name, array in arrays.items()}, metadata)
+    stream.write(start)
+    for name in entries:
+        _write_array(stream, arrays[name])
+
+
+def _write_array(stream: IO[bytes], array: NDArray[Any] | Later) -> None:
+    content = array.made() if isinstance(array, Later) else array
+    stream.write(np.ascontiguousarray(content).reshape(-1).view(np.uint8).data)
+
+
+@contextmanager
+def new_arrays(
+    stream: IO[bytes], shapes: Shapes, metadata: Mapping[str, str] | None = None
+) -> Iterator[dict[str, NDArray[Any]]]:
+    """Zeros of these shapes and types in the safetensors format, mapped to be written to until the block ends.
+
+    `stream` is a new file with a name. The arrays leave the dictionary at the end: a mapping holds the file open.
+    """
+    start, entries = _header(shapes, metadata)
+    stream.write(start)
+    _allocate(stream, max((entry["data_offsets"][1] for entry in entries.values()), default=0))
+    mapped = np.memmap(stream.name, dtype=np.uint8, mode="r+")
+    arrays = {name: _view(mapped, len(start), entry) for name, entry in entries.items()}
+    try:
+        yield arrays
+        mapped.flush()
+    finally:
+        arrays.clear()
+
+
+def _allocate(stream: IO[bytes], size: int) -> None:
+    """Add zeros, and take the room for them now: a disk that is full when a mapping is written to kills the process."""
+    stream.flush()
+    if size and hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(stream.fileno(), stream.tell(), size)
+        return
+    block = bytes(min(size, 1 << 20))
+    for first in range(0, size, 1 << 20):
+        stream.write(block[: size - first])
+    stream.flush()
+
+
+def _header(shapes: Shapes, metadata: Mapping[str, str] | None) -> tuple[bytes, dict[str, dict[str, Any]]]:
+    """What a safetensors file begins with, and the entry of each array in the order in which they follow."""
+    kinds: dict[str, np.dtype[Any]] = {name: np.dtype(kind) for name, (_, kind) in shapes.items()}
+    entries: dict[str, dict[str, Any]] = {}
+    end = 0
+    # Widest types first: every array then starts at a multiple of its item size.
+    for name in sorted(shapes, key=lambda name: (-kinds[name].itemsize, name)):
+        shape = [int(count) for count in shapes[name][0]]
+        start, end = end, end + math.prod(shape) * kinds[name].itemsize
+        entries[name] = {"dtype": _CODES[kinds[name]], "shape": shape, "data_offsets": [start, end]}
+    header = {"__metadata__": dict(metadata), **entries} if metadata else entries
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text, entries
+
+
+def map_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """The arrays of a safetensors file, mapped and not read, and its metadata."""
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            if length > size - 8:
+                raise ValueError("header longer than the file")
+            header = json.loads(stream.read(length))
+        start = 8 + length
+        metadata = header.pop("__metadata__", {})
+        mapped = np.memmap(path, dtype=np.uint8, mode="r", offset=0) if size > start else np.empty(size, np.uint8)
+        arrays = {name: _view(mapped, start, entry) for name, entry in header.items()}
+    except FileNotFoundError:
+        raise ModelFormatError(f"{path}: missing. The folder is damaged: copy or train it again.") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelFormatError(f"{path}: not a readable safetensors file ({error}).") from None
+    return arrays, metadata
+
+
+def _view(mapped: NDArray[np.uint8], start: int, entry: Mapping[str, Any]) -> NDArray[Any]:
+    first, last = entry["data_offsets"]
+    kind = np.dtype(_TYPES[entry["dtype"]])
+    shape = tuple(int(count) for count in entry["shape"])
+    if not 0 <= first <= last <= len(mapped) - start or last - first != kind.itemsize * int(np.prod(shape)):
+        raise ValueError("an array lies outside the file")
+    return mapped[start + first : start + last].view(kind).reshape(shape).view(np.ndarray)

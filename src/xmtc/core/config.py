@@ -1,0 +1,345 @@
+"""Settings: one frozen dataclass per model is the one truth for command line, TOML, model folder and docs."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import itertools
+import json
+import textwrap
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from xmtc.core.errors import ConfigError, nearest, shown
+
+AnySettings = TypeVar("AnySettings", bound="Settings")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Base of all settings: every field is checked against its type, then `check` looks at the values."""
+
+    of: ClassVar[str] = "settings"
+    """Whose settings these are, for messages."""
+    searched: ClassVar[bool] = True
+    """Whether a search tries what the fields say beside their types."""
+
+    def __post_init__(self) -> None:
+        for name, kind in field_types(type(self)).items():
+            object.__setattr__(self, name, _coerced(self, name, getattr(self, name), kind))
+        self.check()
+
+    def check(self) -> None:
+        """Refuse values that no run could use; `require` writes the message."""
+
+    def require(self, name: str, holds: bool, what: str) -> None:
+        """`what` completes: 'name' of knn must be …"""
+        if not holds:
+            raise ConfigError(f"'{name}' of {self.of} must be {what}. Got {as_written(getattr(self, name))}.")
+
+    def require_range(self, name: str, low: float, high: float | None = None, *, open_low: bool = False) -> None:
+        """A number within bounds; `open_low` leaves the lower bound itself out."""
+        value = getattr(self, name)
+        kind = "an integer" if field_types(type(self))[name] is int else "a number"
+        bounds = f"{'>' if open_low else '≥'} {low:g}" if high is None else f"from {low:g} to {high:g}"
+        above = value > low if open_low else value >= low
+        self.require(name, above and (high is None or value <= high), f"{kind} {bounds}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """Numbers that a search may try for a setting, both ends among them; stands beside its type: Annotated[int, …]."""
+
+    low: float
+    high: float
+    log: bool = False
+    """Whether a step is a factor, and not a difference."""
+
+    def __contains__(self, value: Any) -> bool:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        return f"{self.low:g} to {self.high:g}{', by factors' if self.log else ''}"
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class Choices:
+    """Values that a search may try for a setting; Choices() are all that its type names."""
+
+    values: tuple[Any, ...]
+
+    def __init__(self, *values: Any) -> None:
+        object.__setattr__(self, "values", values)
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self.values
+
+    def __str__(self) -> str:
+        return ", ".join(value if isinstance(value, str) else json.dumps(value) for value in self.values)
+
+
+def as_written(value: Any) -> str:
+    """A value as a user would have written it."""
+    return f"'{shown(value)}'" if isinstance(value, str) else shown(value)
+
+
+def field_types(cls: type[Settings]) -> dict[str, Any]:
+    """Field → type of a settings class."""
+    hints = typing.get_type_hints(cls)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+
+
+def field_docs(cls: type[Settings]) -> dict[str, str]:
+    """The sentence under each field, read from the source of the class and its bases."""
+    docs: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if not dataclasses.is_dataclass(base):
+            continue
+        source = textwrap.dedent(inspect.getsource(typing.cast(type, base)))
+        body = typing.cast(ast.ClassDef, ast.parse(source).body[0]).body
+        for statement, following in itertools.pairwise(body):
+            if (
+                isinstance(statement, ast.AnnAssign)
+                and isinstance(statement.target, ast.Name)
+                and isinstance(following, ast.Expr)
+                and isinstance(following.value, ast.Constant)
+            ):
+                docs[statement.target.id] = inspect.cleandoc(str(following.value.value))
+    return docs
+
+
+def field_spaces(cls: type[Settings]) -> dict[str, Range | Choices]:
+    """Field → what a search tries for it, of the fields that say so beside their type."""
+    found: dict[str, Range | Choices] = {}
+    kinds = field_types(cls) if cls.searched else {}
+    for name, hint in typing.get_type_hints(cls, include_extras=True).items():
+        for mark in getattr(hint, "__metadata__", ()) if name in kinds else ():
+            if isinstance(mark, Range):
+                found[name] = fitted(mark, kinds[name])
+            elif isinstance(mark, Choices):
+                found[name] = mark if mark.values else Choices(*named_values(kinds[name]))
+    return found
+
+
+def fitted(given: Range, kind: Any) -> Range:
+    """A range with ends of the field's type: a field that takes any number takes those between whole ones."""
+    number = float if float in (kind, *typing.get_args(kind)) else int
+    return Range(number(given.low), number(given.high), given.log)
+
+
+def named_values(kind: Any) -> tuple[Any, ...]:
+    """All values of a type that names them, else none."""
+    if kind is bool:
+        return (False, True)
+    return typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
+
+
+@dataclasses.dataclass(frozen=True)
+class SettingRow:
+    """One line of a settings table."""
+
+    name: str
+    kind: str
+    default: Any
+    sentence: str
+    space: Range | Choices | None = None
+    """What `xmtc tune` tries for it; None where it leaves the setting alone."""
+
+
+def table(defaults: Settings, prefix: str = "") -> list[SettingRow]:
+    """All settings with dotted names, for `xmtc models NAME` and the docs."""
+    rows: list[SettingRow] = []
+    docs, spaces = field_docs(type(defaults)), field_spaces(type(defaults))
+    for name, kind in field_types(type(defaults)).items():
+        default = getattr(defaults, name)
+        if isinstance(default, Settings):
+            rows += table(default, f"{prefix}{name}.")
+        else:
+            rows.append(SettingRow(prefix + name, kind_name(kind), default, docs.get(name, ""), spaces.get(name)))
+    return rows
+
+
+def space(settings: Settings) -> dict[str, Range | Choices]:
+    """What a search tries, by dotted name, groups included."""
+    return {row.name: row.space for row in table(settings) if row.space is not None}
+
+
+def field_type(settings: Settings, name: str) -> Any:
+    """The type of a setting by dotted name."""
+    *groups, last = name.split(".")
+    for group in groups:
+        settings = getattr(settings, group)
+    return field_types(type(settings))[last]
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{'text': {'min_df': 3}} → {'text.min_df': 3}"""
+    out: dict[str, Any] = {}
+    for name, value in settings.items():
+        out |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
+    return out
+
+
+def kind_name(kind: Any) -> str:
+    """A type in words: 'integer', 'one of a, b'."""
+    if typing.get_origin(kind) is typing.Literal:
+        return "one of " + ", ".join(typing.get_args(kind))
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        return " or ".join(kind_name(part) for part in typing.get_args(kind))
+    if typing.get_origin(kind) is tuple:
+        return f"list of {kind_name(typing.get_args(kind)[0])}s"
+    if isinstance(kind, type) and issubclass(kind, Settings):
+        return "group of settings"
+    words = {bool: "true or false", int: "integer", float: "number", str: "string", type(None): "none"}
+    return words.get(kind, getattr(kind, "__name__", str(kind)))
+
+
+def _coerced(owner: Settings, name: str, value: Any, kind: Any) -> Any:
+    """The value in the field's type; lists become tuples and integers numbers, nothing else is bent."""
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Literal:
+        if value in parts:
+            return value
+    elif origin in (typing.Union, types.UnionType):
+        for part in parts:
+            try:
+                return _coerced(owner, name, value, part)
+            except ConfigError:
+                continue
+    elif origin is tuple:
+        if isinstance(value, (list, tuple)):
+            done = tuple(_coerced(owner, name, item, parts[0]) for item in value)
+            return value if done == value else done
+    elif isinstance(kind, type) and issubclass(kind, Settings):
+        if isinstance(value, Mapping):
+            return changed(_default(type(owner), name), value)
+        if isinstance(value, kind):
+            return value
+    elif kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        if abs(value) < 1e308:  # neither infinite nor not-a-number, which JSON cannot hold
+            return value if isinstance(value, float) else float(value)
+    elif (kind is int and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63) or (
+        kind in (bool, str, type(None)) and isinstance(value, kind)
+    ):
+        return value
+    words = kind_name(kind)
+    article = "" if words.startswith(("one of", "true")) else "an " if words.startswith("integer") else "a "
+    raise ConfigError(f"'{name}' of {owner.of} must be {article}{words}. Got {as_written(value)}.")
+
+
+def _default(cls: type[Settings], name: str) -> Any:
+    """A field's default; a group that is set in part keeps the rest of its owner's defaults."""
+    field = next(field for field in dataclasses.fields(cls) if field.name == name)
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def from_mapping(cls: type[AnySettings], values: Mapping[str, Any]) -> AnySettings:
+    """Settings from nested or dotted keys; an unknown key is refused with the nearest known one."""
+    known = field_types(cls)
+    plain: dict[str, Any] = {}
+    for key, value in values.items():
+        head, _, rest = str(key).partition(".")
+        if head not in known:
+            raise ConfigError(f"{cls.of} has no setting '{shown(head)}'.{nearest(head, known)} See: xmtc models NAME")
+        if rest or isinstance(value, Mapping):
+            nested = known[head]
+            if not (isinstance(nested, type) and issubclass(nested, Settings)):
+                raise ConfigError(f"'{head}' of {cls.of} is a single value. Write {head}=VALUE.")
+            branch = {rest: value} if rest else dict(value)
+            plain[head] = {**plain.get(head, {}), **branch}
+        else:
+            plain[head] = value
+    return cls(**plain)
+
+
+def to_mapping(settings: Settings) -> dict[str, Any]:
+    """Nested plain values, ready for JSON and TOML."""
+    out: dict[str, Any] = {}
+    for name in field_types(type(settings)):
+        value = getattr(settings, name)
+        out[name] = (
+            to_mapping(value) if isinstance(value, Settings) else list(value) if isinstance(value, tuple) else value
+        )
+    return out
+
+
+def changed(settings: Settings, updates: Mapping[str, Any]) -> Any:
+    """The same settings with some of them, by dotted name, set anew."""
+    return from_mapping(type(settings), _merged(_shallow(settings), nested(updates)))
+
+
+def _shallow(settings: Settings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in field_types(type(settings))}
+
+
+def _merged(base: Mapping[str, Any], updates: Mapping[str, Any]) -> dict[str, Any]:
+    out = dict(base)
+    for key, value in updates.items():
+        before = out.get(key)
+        if isinstance(value, Mapping) and isinstance(before, Settings):
+            out[key] = changed(before, value)
+        elif isinstance(value, Mapping) and isinstance(before, Mapping):
+            out[key] = _merged(before, value)
+        else:
+            out[key] = value
+    return out
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """{'text.min_df': 3} → {'text': {'min_df': 3}}"""
+    out: dict[str, Any] = {}
+    for key, value in flat.items():
+        *path, last = key.split(".")
+        target = out
+        for step in path:
+            target = target.setdefault(step, {})
+            if not isinstance(target, dict):
+                raise ConfigError(f"'{step}' is given both as a value and as a group. Keep one of them.")
+        target[last] = value
+    return out
+
+
+def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Layers of settings, later ones first in rank: default < recipe < command line."""
+    out: dict[str, Any] = {}
+    for layer in layers:
+        out = _merged(out, nested(layer))
+    return out
+
+
+def parse_assignments(assignments: Sequence[str]) -> dict[str, Any]:
+    """['text.min_df=3', 'weighting=cosine'] → values as TOML would read them, bare words as strings."""
+    values: dict[str, Any] = {}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"--set {assignment}: not of the form key=value. Write for example --set text.min_df=3.")
+        try:
+            values[key.strip()] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            values[key.strip()] = text.strip()
+    return values
+
+
+def read_recipe(path: Path) -> tuple[str | None, dict[str, Any]]:
+    """A recipe's model name, if it has one, and its settings."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}). Check the path.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML ({error}).") from None
+    unknown = set(content) - {"model", "settings", "about"}
+    if unknown:
+        raise ConfigError(
+            f"{path}: unknown key '{min(unknown)}'. A recipe holds model = \"NAME\" and a [settings] table."
+        )
+    model, settings = content.get("model"), content.get("settings", {})
+    if not isinstance(settings, dict) or not (model is None or isinstance(model, str)):
+        raise ConfigError(f"{path}: 'model' must be a string and 'settings' a table.")
+    return model, settings

@@ -1,0 +1,321 @@
+"""Dataset and LabelIndex: what every reader returns and every model eats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+from xmtc.core.errors import DataError, shown
+from xmtc.core.mapped_text import TextSpool
+from xmtc.data.label_index import LabelIndex, string_array
+
+Csr: TypeAlias = sp.csr_array
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Documents as text, as features or both, with their labels where known. Rows are documents throughout.
+
+    Text sits in Arrow arrays, which may be memory-mapped; labels and features are CSR matrices.
+    """
+
+    fields: Mapping[str, pa.ChunkedArray] = field(default_factory=dict)
+    """Text by field name: 'text', or 'title', 'body', …"""
+    features: Csr | None = None
+    """(n, D) numbers given in place of text."""
+    labels: Csr | None = None
+    """(n, L) ones where a document holds a label."""
+    label_index: LabelIndex | None = None
+    """What the L columns are called."""
+    ids: pa.ChunkedArray | None = None
+    """Document ids; row numbers when the source has none."""
+
+    def __post_init__(self) -> None:
+        counts = {f"field '{name}'": len(column) for name, column in self.fields.items()}
+        for name, part in (("features", self.features), ("labels", self.labels)):
+            if part is not None:
+                counts[name] = int(part.shape[0])
+        if not counts:
+            raise DataError("a dataset needs text or features. Give one of them.")
+        if self.ids is not None:
+            counts["ids"] = len(self.ids)
+        if len(set(counts.values())) > 1:
+            told = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+            raise DataError(f"the parts of a dataset differ in length: {told}. Give one row a document.")
+        if self.labels is None:
+            return
+        if self.label_index is None:
+            object.__setattr__(self, "label_index", LabelIndex.numbered(int(self.labels.shape[1])))
+        elif len(self.label_index) != self.labels.shape[1]:
+            raise DataError(
+                f"{self.labels.shape[1]:,} label columns and {len(self.label_index):,} labels. Give one name a column."
+            )
+
+    def __len__(self) -> int:
+        if self.fields:
+            return len(next(iter(self.fields.values())))
+        part = self.features if self.features is not None else self.labels
+        assert part is not None
+        return int(part.shape[0])
+
+    def __repr__(self) -> str:
+        parts = [f"{len(self):,} documents", *(f"field '{name}'" for name in self.fields)]
+        parts += [] if self.features is None else [f"{self.features.shape[1]:,} features"]
+        parts += [] if self.labels is None else [f"{self.labels.shape[1]:,} labels"]
+        return f"Dataset({', '.join(parts)})"
+
+    @property
+    def has_text(self) -> bool:
+        return bool(self.fields)
+
+    def text(self) -> pa.ChunkedArray:
+        """One text a document: its fields one after the other, a line each, empty ones left out."""
+        columns = list(self.fields.values())
+        if not columns:
+            raise DataError("these documents have features and no text. Use a model that takes features.")
+        return columns[0] if len(columns) == 1 else self._joined
+
+    @cached_property
+    def _joined(self) -> pa.ChunkedArray:
+        """The fields put together once, a few documents at a time."""
+        spool = TextSpool()
+        for batch in pa.table(dict(self.fields)).to_batches(max_chunksize=4096):
+            filled = [
+                pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column) for column in batch.columns
+            ]
+            # The leading "" keeps a row in which nothing else is left; its line end is cut off again.
+            joined = pc.binary_join_element_wise("", *filled, "\n", null_handling="skip")
+            spool.add(pa.record_batch({"text": pc.utf8_slice_codeunits(joined, 1)}))
+        return spool.finish()["text"] if len(self) else pa.chunked_array([], pa.string())
+
+    def document_ids(self) -> list[str]:
+        if self.ids is None:
+            return [str(row) for row in range(len(self))]
+        return list(self.ids.to_pylist())
+
+    def take(self, rows: ArrayLike) -> Dataset:
+        """The documents of these rows, in this order."""
+        chosen = _row_numbers(rows, len(self))
+        return replace(
+            self,
+            fields={name: _taken(column, chosen) for name, column in self.fields.items()},
+            features=None if self.features is None else self.features[chosen],
+            labels=None if self.labels is None else self.labels[chosen],
+            ids=pa.chunked_array([pa.array(chosen).cast(pa.string())])
+            if self.ids is None
+            else _taken(self.ids, chosen),
+        )
+
+    def slice(self, start: int, stop: int) -> Dataset:
+        """Neighbouring documents, without copying their text."""
+        start = min(max(start, 0), len(self))
+        stop = min(max(stop, start), len(self))
+        ids = [pa.array(np.arange(start, stop)).cast(pa.string())]
+        return replace(
+            self,
+            fields={name: column.slice(start, stop - start) for name, column in self.fields.items()},
+            features=None if self.features is None else self.features[start:stop],
+            labels=None if self.labels is None else self.labels[start:stop],
+            ids=pa.chunked_array(ids) if self.ids is None else self.ids.slice(start, stop - start),
+        )
+
+    def batches(self, size: int) -> Iterator[Dataset]:
+        """The documents in order, `size` at a time."""
+        if size < 1:
+            raise DataError(f"'size' of a batch must be an integer ≥ 1. Got {size}.")
+        if 0 < len(self) <= size:
+            yield self
+            return
+        for start in range(0, len(self), size):
+            yield self.slice(start, start + size)
+
+
+def stacked(parts: Sequence[Dataset]) -> Dataset:
+    """Documents of several data sets with the same labels, one after the other; fields of text become one text."""
+    first = parts[0]
+    fields = {}
+    if first.has_text:
+        fields = {"text": pa.chunked_array([chunk for part in parts for chunk in part.text().chunks], pa.string())}
+    features = None if first.has_text else sp.vstack([part.features for part in parts], format="csr")
+    ids = pa.chunked_array([pa.array(part.document_ids(), pa.string()) for part in parts])
+    labels = None if first.labels is None else sp.vstack([part.labels for part in parts], format="csr")
+    return Dataset(fields, features, labels, first.label_index, ids)
+
+
+def align_labels(dataset: Dataset, index: LabelIndex) -> tuple[Csr, list[str]]:
+    """A dataset's labels under a model's numbers; labels the model does not know follow in columns of their own."""
+    assert dataset.labels is not None
+    assert dataset.label_index is not None
+    numbers = index.ids(dataset.label_index.table["key"].combine_chunks())
+    occurring = np.zeros(len(numbers), dtype=bool)
+    occurring[dataset.labels.indices] = True
+    unknown = np.flatnonzero((numbers < 0) & occurring)
+    numbers[unknown] = len(index) + np.arange(len(unknown))
+    shape = (len(dataset), len(index) + len(unknown))
+    columns = numbers[dataset.labels.indices]
+    aligned = sp.csr_array((dataset.labels.data, columns, dataset.labels.indptr), shape=shape)
+    aligned.sort_indices()
+    return aligned, dataset.label_index.strings("key", unknown)
+
+
+def _taken(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.ChunkedArray:
+    """Rows of a string column, chunk by chunk: all of it may be more than one Arrow array of strings can hold."""
+    order = np.argsort(rows, kind="stable")
+    ordered = rows[order]
+    picked = [pa.array([], pa.large_string())]
+    start = 0
+    for chunk in column.chunks:
+        first, last = np.searchsorted(ordered, [start, start + len(chunk)])
+        picked.append(chunk.take(pa.array(ordered[first:last] - start)).cast(pa.large_string()))
+        start += len(chunk)
+    arranged = pa.concat_arrays(picked).take(pa.array(np.argsort(order)))
+    pieces = [arranged.slice(at, 1 << 16).cast(pa.string()) for at in range(0, len(rows), 1 << 16)]
+    return pa.chunked_array(pieces, pa.string())
+
+
+def _row_numbers(rows: ArrayLike, count: int) -> NDArray[np.int64]:
+    """Row numbers below `count`, or a mask of `count` truth values as the rows it chooses."""
+    chosen = np.asarray(rows)
+    if chosen.dtype == bool and chosen.shape == (count,):
+        return np.flatnonzero(chosen)
+    if chosen.ndim != 1 or (chosen.dtype.kind not in "iu" and chosen.size):
+        raise DataError(f"rows must be a list of row numbers. Got {chosen.ndim}-d {chosen.dtype}.")
+    outside = chosen[(chosen < 0) | (chosen >= count)] if chosen.size else chosen
+    if outside.size:
+        raise DataError(f"there is no row {outside[0]} among {count:,} documents. Rows count from 0.")
+    return chosen.astype(np.int64)
+
+
+def _listed(values: Any, what: str) -> list[Any]:
+    """The items of a list, an array, a column or a generator."""
+    if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__iter__") or getattr(values, "ndim", 1) == 0:
+        raise DataError(f"{what} Got {type(values).__name__}.")
+    as_list = next((way for way in ("tolist", "to_pylist", "to_list") if hasattr(values, way)), None)
+    return list(getattr(values, as_list)() if as_list else values)  # of NumPy and pandas, Arrow, Polars
+
+
+def text_column(texts: Any) -> pa.ChunkedArray:
+    """Python strings as an Arrow column; anything that is not a string is named with its place."""
+    if isinstance(texts, pa.ChunkedArray) and texts.type == pa.string() and not texts.null_count:
+        return texts
+    values = _listed(texts, "documents must be a list of texts or a 2-d matrix of numbers.")
+    for number, value in enumerate(values):
+        if not isinstance(value, str):
+            raise DataError(f"document {number} must be a string. Got {type(value).__name__} instead.")
+    try:
+        column = pa.array(values, pa.string())
+    except UnicodeEncodeError:
+        column = pa.array([value.encode("utf-8", "replace").decode() for value in values], pa.string())
+    return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])  # chunked from 2 GiB
+
+
+def label_matrix(offsets: NDArray[np.int64], labels: NDArray[np.int64], width: int) -> Csr:
+    """(n, width) ones from label numbers per row; repeats within a row count once, −1 is left out."""
+    rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    kept = labels >= 0
+    ones = np.ones(int(kept.sum()), dtype=np.float32)
+    matrix = sp.csr_array((ones, (rows[kept], labels[kept])), shape=(len(offsets) - 1, width))
+    matrix.sum_duplicates()
+    matrix.data[:] = 1.0
+    return matrix
+
+
+def labels_from_keys(offsets: NDArray[np.int64], keys: pa.Array | pa.ChunkedArray) -> tuple[Csr, LabelIndex]:
+    """The label matrix of keys per row, numbered in the order of the sorted keys."""
+    parts = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
+    unique = pc.unique(keys)
+    index = LabelIndex.from_keys(unique.take(pc.array_sort_indices(unique)).to_pylist())
+    numbers = np.concatenate([np.empty(0, dtype=np.int64), *(index.ids(part) for part in parts)])
+    return label_matrix(offsets, numbers, len(index)), index
+
+
+def labels_from_lists(lists: Sequence[Sequence[str | int]]) -> tuple[Csr, LabelIndex]:
+    """The label matrix of plain Python lists; integer labels become their decimal text, in numeric order."""
+    rows = [
+        _listed(row, f"the labels of document {number} must be a list such as ['a', 'b'].")
+        for number, row in enumerate(_listed(lists, "labels must be one list a document, or a 0/1 matrix."))
+    ]
+    for number, row in enumerate(rows):
+        for key in row:
+            if not isinstance(key, (str, int, np.integer)) or isinstance(key, bool):
+                raise DataError(f"a label of document {number} must be a string or an integer. Got {shown(repr(key))}.")
+            if key == "":
+                raise DataError(f"a label of document {number} is empty. Take it out of the list.")
+    flat = [key for row in rows for key in row]
+    offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)]).astype(np.int64)
+    keys = string_array([str(key) for key in flat])
+    if flat and not any(isinstance(key, str) for key in flat):
+        index = LabelIndex.from_keys([str(number) for number in sorted({int(key) for key in flat})])
+        return label_matrix(offsets, index.ids(keys), len(index)), index
+    return labels_from_keys(offsets, keys)
+
+
+def as_csr(matrix: Any, what: str) -> Csr:
+    """A float32 CSR matrix from a sparse or dense one; not-a-number and infinity are refused."""
+    if not sp.issparse(matrix):
+        matrix = np.asarray(matrix)
+    if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
+        raise DataError(f"{what} must be a 2-d matrix of numbers. Got {matrix.ndim}-d {matrix.dtype}.")
+    with np.errstate(over="ignore"):  # beyond float32 is infinite, and refused below
+        csr = sp.csr_array(matrix, dtype=np.float32)
+        if not csr.has_canonical_format:
+            csr = csr.copy()
+            csr.sum_duplicates()
+    if csr.nnz and not 0 <= csr.indices.min() <= csr.indices.max() < csr.shape[1]:
+        raise DataError(f"{what} name a column beyond the matrix's {csr.shape[1]:,}. Make the matrix anew.")
+    if not np.isfinite(csr.data).all():
+        bad = int(np.searchsorted(csr.indptr, int(np.argmin(np.isfinite(csr.data))), side="right")) - 1
+        raise DataError(f"{what} of document {bad} hold a value that is not finite. Replace it with a number.")
+    return csr
+
+
+def as_labels(labels: Any) -> tuple[Csr, LabelIndex | None]:
+    """Labels as users hold them: lists of keys, or a 0/1 matrix whose columns are the labels."""
+    if sp.issparse(labels) or getattr(labels, "ndim", 1) == 2:
+        csr = as_csr(labels, "labels")
+        if (csr.data < 0).any():
+            raise DataError(f"a label matrix holds 1 or 0. Got {csr.data.min():g}.")
+        if not csr.data.all():
+            csr = csr.copy()  # the user's matrix stays as it is
+            csr.eliminate_zeros()
+        ones = np.ones(csr.nnz, dtype=np.float32)
+        return sp.csr_array((ones, csr.indices, csr.indptr), shape=csr.shape), None
+    return labels_from_lists(labels)
+
+
+def as_dataset(documents: Any, labels: Any = None) -> Dataset:
+    """What a user holds — a Dataset, texts, or a matrix; labels as lists or a matrix — as a Dataset."""
+    if isinstance(documents, Dataset):
+        dataset = documents
+    elif isinstance(documents, (str, bytes)):
+        raise DataError("documents must be a list of texts. Got a single string: put it in a list.")
+    elif sp.issparse(documents) or (hasattr(documents, "ndim") and documents.ndim == 2):
+        dataset = Dataset(features=as_csr(documents, "features"))
+    else:
+        dataset = Dataset(fields={"text": text_column(documents)})
+    if labels is None:
+        return dataset
+    matrix, index = as_labels(labels)
+    if matrix.shape[0] != len(dataset):
+        raise DataError(f"{len(dataset):,} documents and {matrix.shape[0]:,} label rows. Give one row each.")
+    return replace(dataset, labels=matrix, label_index=index)
+
+
+def check_known(known: LabelIndex, test: Dataset) -> None:
+    """A test file none of whose labels the model knows is in other words, not all wrong."""
+    assert test.labels is not None
+    assert test.label_index is not None
+    occurring = test.label_index.strings("key", np.unique(test.labels.indices))
+    if occurring and len(known) and (known.ids(occurring) < 0).all():
+        raise DataError(
+            f"no label of the documents is one of the model: '{shown(occurring[0])}' there, "
+            f"'{shown(known.key(0))}' here. Use the same keys in both."
+        )

@@ -1,0 +1,333 @@
+"""TopK: the best few labels of each document, what every model returns and every metric eats."""
+
+from __future__ import annotations
+
+import json
+import math
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from xmtc.core.errors import DataError, shown
+from xmtc.core.files import has_surrogate, parse_lines, plain_name, read_blocks, replace_file
+from xmtc.data.label_index import LabelIndex
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Value = TypeVar("Value")
+_EXAMPLE = '{"id": "…", "labels": [{"key": "…", "score": 0.5}]}'
+_CELLS = 1 << 19
+"""Places for labels that are held as Arrow at once, and that make one row group of a Parquet file."""
+
+ANSWERS = "_answers.json"
+"""Says what made a folder of predictions and whether it is complete. Parquet readers skip a name that starts so."""
+FORMAT = 1
+TrainedOn = tuple[int, list[tuple[str, str, int]]]
+"""Documents that a model was trained on, and (key, name, documents) of each of its labels."""
+TRAINED_ON = "xmtc.trained_on"
+"""Where a Parquet file of predictions says that."""
+
+
+class TopK:
+    """Label numbers (n, k), best first, −1 where a document has fewer than k; scores (n, k), −∞ at the pads."""
+
+    def __init__(
+        self, labels: ArrayLike, scores: ArrayLike, index: LabelIndex, ids: Sequence[str] | None = None
+    ) -> None:
+        try:
+            self.labels: NDArray[np.int64] = np.asarray(labels, dtype=np.int64)  # (n, k)
+            self.scores: NDArray[np.float32] = np.asarray(scores, dtype=np.float32)  # (n, k)
+        except (ValueError, TypeError):
+            raise DataError("labels and scores must be two (n, k) arrays of numbers. Pad short rows with −1.") from None
+        self.index = index
+        self.ids = [str(name) for name in ids] if ids is not None else [str(row) for row in range(len(self.labels))]
+        if self.labels.ndim != 2 or self.labels.shape != self.scores.shape:
+            raise DataError(
+                f"labels and scores must be two (n, k) arrays. Got {self.labels.shape} and {self.scores.shape}."
+            )
+        if len(self.ids) != len(self.labels):
+            raise DataError(f"{len(self.ids)} document ids for {len(self.labels)} rows. Give one each.")
+        if self.labels.size and self.labels.max() >= len(index):
+            raise DataError(f"there is no label {self.labels.max()} among {len(index):,}. Labels count from 0.")
+
+    def named(self, ids: Sequence[str]) -> TopK:
+        """The same answers to documents that go by these names."""
+        return TopK(self.labels, self.scores, self.index, ids)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"TopK({len(self):,} documents, k={self.k}, {len(self.index):,} labels)"
+
+    @property
+    def k(self) -> int:
+        return int(self.labels.shape[1])
+
+    def names(self) -> list[list[str]]:
+        """Display names, best first, pads left out."""
+        return self._strings("name")
+
+    def keys(self) -> list[list[str]]:
+        """Label keys, best first, pads left out."""
+        return self._strings("key")
+
+    def pairs(self) -> list[list[tuple[str, float]]]:
+        """(name, score) of each document, best first."""
+        scores = self._split(self.scores[self.labels >= 0].tolist())
+        return [list(zip(*row, strict=True)) for row in zip(self.names(), scores, strict=True)]
+
+    def first(self, k: int) -> TopK:
+        """The same answer cut to the best k."""
+        return TopK(self.labels[:, :k], self.scores[:, :k], self.index, self.ids)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One JSON-ready record for each document, in the form of the files."""
+        digits = self._split(self.scores[self.labels >= 0].astype(str).tolist())  # the shortest that give float32 back
+        for document, *columns in zip(self.ids, self.keys(), self.names(), digits, strict=True):
+            yield {
+                "id": document,
+                "labels": [
+                    {"key": key, "name": name, "score": float(score)} for key, name, score in zip(*columns, strict=True)
+                ],
+            }
+
+    def to_arrow(self) -> pa.Table:
+        """Columns `id` and `labels` (a list of key, name, score)."""
+        import pyarrow as pa
+
+        step = max(1, _CELLS // max(1, self.k))
+        batches = [self._arrow(start, start + step) for start in range(0, len(self), step)]
+        return pa.Table.from_batches(batches, arrow_schema())
+
+    def _arrow(self, start: int, stop: int) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        schema = arrow_schema()
+        labels, filled = self.labels[start:stop], self.labels[start:stop] >= 0
+        numbers = pa.array(labels[filled])
+        columns = [self.index.table[name].take(numbers).combine_chunks() for name in ("key", "name")]
+        parts = pa.StructArray.from_arrays(
+            [*columns, pa.array(self.scores[start:stop][filled])], ["key", "name", "score"]
+        )
+        ends = np.concatenate([[0], np.cumsum(filled.sum(axis=1))]).astype(np.int32)
+        lists = pa.ListArray.from_arrays(pa.array(ends), parts, type=schema.field("labels").type)
+        return pa.RecordBatch.from_arrays([pa.array(self.ids[start:stop], pa.string()), lists], schema=schema)
+
+    def write(self, path: str | Path) -> None:
+        """JSONL, or Parquet when the name ends in .parquet; the file appears whole or not at all."""
+        if plain_name(path).endswith(".parquet"):
+            with replace_file(path) as stream:
+                write_parquet([self], stream)
+            return
+        with replace_file(path) as stream:
+            for row in self.rows():
+                stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+
+    @classmethod
+    def read(cls, path: str | Path, index: LabelIndex | None = None) -> TopK:
+        """Predictions from a file, or from a complete folder of parts.
+
+        Labels are numbered by `index`, or as the file names them when none is given.
+        """
+        ids: list[str] = []
+
+        def rankings() -> Iterator[list[tuple[str, str | None, float]]]:
+            for place, row in read_rows(path):
+                _check(row, place)
+                ids.append(str(row["id"]))
+                yield [(label["key"], label.get("name"), label["score"]) for label in row["labels"]]
+
+        found = cls.from_rankings(ids, rankings())
+        if index is None:
+            return found
+        numbers = np.append(index.ids(found.index.keys), -1)  # a pad, −1, stays one
+        if (numbers[:-1] < 0).any():
+            bad = shown(found.index.key(int(np.argmin(numbers))))
+            raise DataError(f"{path}: label '{bad}' is not in the label index. Read the file without an index.")
+        return cls(numbers[found.labels], found.scores, index, ids)
+
+    @classmethod
+    def from_rankings(cls, ids: Sequence[str], rankings: Iterable[Sequence[tuple[str, str | None, float]]]) -> TopK:
+        """Answers from (key, name, score) of each document's labels, best first; labels are numbered as they come."""
+        counts, numbers, given = array("q"), array("q"), array("d")
+        named: dict[str, tuple[int, str]] = {}
+        for ranking in rankings:
+            counts.append(len(ranking))
+            for key, name, score in ranking:
+                number = named[key][0] if key in named else len(named)
+                named[key] = number, name or key
+                numbers.append(number)
+                given.append(score)
+        filled = np.arange(max(counts, default=0)) < np.array(counts, dtype=np.int64)[:, None]  # (n, k)
+        labels = np.full(filled.shape, -1, dtype=np.int64)
+        scores = np.full(filled.shape, -np.inf, dtype=np.float32)
+        labels[filled] = np.array(numbers, dtype=np.int64)
+        with np.errstate(over="ignore"):  # beyond float32 is infinite
+            scores[filled] = np.array(given, dtype=np.float64)
+        return cls(labels, scores, LabelIndex.from_keys(list(named), [name for _, name in named.values()]), ids)
+
+    @classmethod
+    def concatenate(cls, parts: Iterable[TopK]) -> TopK:
+        """The rows of several answers of one model, one below the other."""
+        parts = list(parts)
+        if len({part.k for part in parts}) != 1:
+            raise DataError("answers to put together need one k. Ask the model for as many labels each time.")
+        return cls(
+            np.concatenate([part.labels for part in parts]),
+            np.concatenate([part.scores for part in parts]),
+            parts[0].index,
+            [name for part in parts for name in part.ids],
+        )
+
+    def _strings(self, column: str) -> list[list[str]]:
+        return self._split(self.index.strings(column, self.labels[self.labels >= 0]))
+
+    def _split(self, flat: list[Value]) -> list[list[Value]]:
+        """One value for each label that is not a pad, as one list for each document."""
+        ends = np.cumsum((self.labels >= 0).sum(axis=1)).tolist()
+        return [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def arrow_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    label = pa.struct([("key", pa.string()), ("name", pa.string()), ("score", pa.float32())])
+    return pa.schema([("id", pa.string()), ("labels", pa.list_(label))])
+
+
+def write_parquet(answers: Iterable[TopK], stream: IO[bytes], trained_on: TrainedOn | None = None) -> int:
+    """Write batches as they come, and what their model was trained on; returns the number of documents."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    count = cells = 0
+    waiting: list[pa.Table] = []
+    told = None if trained_on is None else {TRAINED_ON: json.dumps(trained_on, ensure_ascii=False)}
+    with pq.ParquetWriter(stream, arrow_schema().with_metadata(told)) as writer:
+        for answer in answers:
+            waiting.append(answer.to_arrow())
+            count, cells = count + len(answer), cells + answer.labels.size
+            if cells >= _CELLS:
+                writer.write_table(pa.concat_tables(waiting))
+                waiting, cells = [], 0
+        if waiting:
+            writer.write_table(pa.concat_tables(waiting))
+    return count
+
+
+def read_trained_on(path: str | Path) -> TrainedOn | None:
+    """What the model was trained on whose answers these are; None where the file does not say."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if Path(path).is_dir() or not plain_name(path).endswith(".parquet"):
+        return None
+    try:
+        metadata = pq.read_schema(path).metadata or {}
+        told = json.loads(metadata[TRAINED_ON.encode()])
+        return int(told[0]), [(str(key), str(name), int(count)) for key, name, count in told[1]]
+    except (KeyError, ValueError, TypeError, IndexError, OSError, pa.ArrowException):
+        return None
+
+
+def read_rows(path: str | Path, example: str = _EXAMPLE) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place, record) of each document of a JSONL or Parquet file or of a complete folder of parts, not yet checked."""
+    if Path(path).is_dir():
+        return _folder_rows(Path(path))
+    return _parquet_rows(path) if plain_name(path).endswith(".parquet") else _jsonl_rows(path, example)
+
+
+def _jsonl_rows(path: str | Path, example: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    before = 0
+    for block in read_blocks(path):
+        for number, row in parse_lines(block, path, before, example):
+            yield f"{path}:{number}", row
+        before += block.count(b"\n")
+
+
+def _parquet_rows(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    content = b"".join(read_blocks(path))
+    try:
+        batches = pq.ParquetFile(pa.BufferReader(content)).iter_batches()
+        for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), start=1):
+            yield f"{path}:{number}", row
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = shown(str(error) or type(error).__name__, 120).rstrip(".")
+        raise DataError(f"{path}: not a readable Parquet file ({reason}). Fetch or write it again.") from None
+
+
+def _folder_rows(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    manifest = read_answers(folder)
+    if manifest is None:
+        raise DataError(f"{folder}: is a folder without {ANSWERS}, so not one of predictions. Name a file in it.")
+    if not manifest["complete"]:
+        raise DataError(f"{folder}: is not complete. End it with the command that began it and --resume.")
+    count = 0
+    for number in range(manifest["parts"]):
+        part = folder / part_name(number)
+        if not part.is_file():
+            raise DataError(f"{part}: missing. The folder is damaged: copy it or predict again.")
+        for place, row in _parquet_rows(part):
+            yield place, row
+            count += 1
+    if count != manifest["documents"]:
+        raise DataError(
+            f"{folder}: {count:,} documents in place of {manifest['documents']:,}. Copy it or predict again."
+        )
+
+
+def part_name(number: int) -> str:
+    """The name of a part in a folder of predictions."""
+    return f"part-{number:05d}.parquet"
+
+
+def read_answers(folder: Path) -> dict[str, Any] | None:
+    """What a folder of predictions says of itself; None where it is no such folder."""
+    path = folder / ANSWERS
+    if not path.is_file():
+        return None
+    try:
+        manifest = dict(json.loads(path.read_text(encoding="utf-8")))
+        version = manifest["format"]
+        if version == FORMAT:  # what another format looks like is not known here
+            counts = [manifest[name] for name in ("documents", "parts")] if manifest["complete"] else []
+            if not isinstance(manifest["made_of"], dict) or not all(isinstance(count, int) for count in counts):
+                raise TypeError
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise DataError(f"{path}: damaged. Predict again with --force, or copy the folder again.") from None
+    if version != FORMAT:
+        raise DataError(f"{path}: format {version}; this xmtc reads format {FORMAT}. Use the xmtc that wrote it.")
+    return manifest
+
+
+def _check(row: dict[str, Any], place: str) -> None:
+    document, labels = row.get("id"), row.get("labels")
+    if not isinstance(document, (str, int)) or not isinstance(labels, list):
+        raise DataError(f"{place}: not a prediction. Write {_EXAMPLE}.")
+    keys = []
+    for label in labels:
+        key, name, score = (label.get(part) if isinstance(label, dict) else None for part in ("key", "name", "score"))
+        if not isinstance(key, str) or not _is_score(score) or not isinstance(name, (str, type(None))):
+            raise DataError(f"{place}: a label lacks its key or its score. Write {_EXAMPLE}.")
+        keys.append(key)
+        if has_surrogate(key) or has_surrogate(name or ""):
+            raise DataError(f"{place}: a label holds half of a surrogate pair. Write the whole character.")
+    if has_surrogate(str(document)):
+        raise DataError(f"{place}: 'id' holds half of a surrogate pair. Write the whole character.")
+    if len(set(keys)) < len(keys):
+        raise DataError(f"{place}: a label is there twice. Keep one of them.")
+
+
+def _is_score(value: Any) -> bool:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return abs(value) < 2**127  # float32 ends there
+    return isinstance(value, float) and not math.isnan(value)

@@ -1,0 +1,101 @@
+"""Cells from a run on another machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from xmtc.artifact.workspace import WORK_SUFFIX
+from xmtc.core.errors import DataError
+from xmtc.core.files import content_hash, locked, make_folder, writing
+from xmtc.experiments.bench import BEGUN, check_out, overlaps
+from xmtc.experiments.records import (
+    BENCH,
+    CELL,
+    MODEL,
+    Cell,
+    CellName,
+    DatasetRecord,
+    cell_names,
+    read_cell,
+    read_dataset,
+    read_results,
+    write_bench,
+    write_dataset,
+)
+from xmtc.experiments.runs import MEMBERS, USAGE, clear
+
+
+def import_cells(source: Path, out: Path, *, force: bool = False) -> tuple[list[CellName], list[CellName]]:
+    """Copy complete cells of a run on another machine; returns those that were copied and those that were there.
+
+    A cell that is there with other settings, data or results is refused, unless `force` puts the other in its place.
+    """
+    theirs = read_results(source)
+    if not theirs.cells:
+        raise DataError(f"{source}: no cell of it is complete. Run it first.")
+    if source.resolve() == out.resolve():
+        raise DataError(f"{source}: is the folder to import to. Name another.")
+    check_out(out)
+    make_folder(out)
+    with locked(out, "another process runs cells there. Wait for it, or choose another folder."):
+        _check_same_data(theirs.datasets, out)
+        for cell in theirs.cells:
+            _check_files(source, cell.name)
+        there = [cell.name for cell in theirs.cells if _is_there(cell, out, force)]
+        copied = [cell.name for cell in theirs.cells if cell.name not in there]
+        for name in copied:
+            _copy(name.within(source), name.within(out))
+        if not (out / BENCH).is_file():
+            write_bench(out, theirs.suite, theirs.about, theirs.study)
+        for dataset, record in theirs.datasets.items():
+            known = read_dataset(out, dataset) or record
+            cells = [cell for cell in cell_names(out) if cell.dataset == dataset]
+            write_dataset(out, replace(known, overlap=overlaps(out, cells) or record.overlap))
+    return copied, there
+
+
+def _check_same_data(theirs: dict[str, DatasetRecord], out: Path) -> None:
+    for name, record in theirs.items():
+        mine = read_dataset(out, name)
+        if mine is not None and mine.files != record.files:
+            raise DataError(f"{out}: its data set '{name}' has other files than the one to import. Use a new folder.")
+
+
+def _is_there(cell: Cell, out: Path, force: bool) -> bool:
+    """Whether a folder has a cell already; one with the same name and other results is refused, or to be replaced."""
+    target = cell.name.within(out)
+    if not (target / CELL).is_file():
+        return False
+    try:
+        mine = read_cell(out, cell.name)
+    except DataError:
+        if force:
+            return False
+        raise
+    same = mine.made_of == cell.made_of and mine.metrics == cell.metrics
+    if not same and not force:
+        raise DataError(f"{target}: is there already, with other results. Replace it with --force.")
+    return same
+
+
+def _check_files(folder: Path, cell: CellName) -> None:
+    """The files of a cell against their hashes; one that was not copied along is no mistake."""
+    for name, expected in read_cell(folder, cell).files.items():
+        path = cell.within(folder) / name
+        if path.is_file() and content_hash(path) != expected:
+            raise DataError(f"{path}: is not the file that the cell was made with. Copy it again.")
+
+
+def _copy(source: Path, target: Path) -> None:
+    """A whole cell or none: it is complete elsewhere before it is put in its place."""
+    fresh = target.with_name(f".{target.name}.new.part")
+    shutil.rmtree(fresh, ignore_errors=True)
+    make_folder(target.parent)
+    left = shutil.ignore_patterns(MODEL, MEMBERS, f"*{WORK_SUFFIX}", BEGUN, USAGE, ".*.part")
+    with writing(target):
+        shutil.copytree(source, fresh, ignore=left)
+        clear(target)
+        os.replace(fresh, target)

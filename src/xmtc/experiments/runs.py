@@ -1,0 +1,403 @@
+"""One cell of a suite: train, predict, measure, and write down what it took.
+
+It runs in a process of its own, so that its memory is its own, and what kills it kills nothing else. The process is
+handed an `RunJob` as JSON on standard input, speaks JSON on standard output, and ends when standard input is closed:
+nobody is left working for a caller that died.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from xmtc import __version__, workflows
+from xmtc.artifact import store
+from xmtc.artifact.workspace import LOG, Workspace, log_beside
+from xmtc.core import config
+from xmtc.core.errors import XmtcError
+from xmtc.core.files import content_hash, make_folder, replace_file, write_json, writing
+from xmtc.core.jit import timed_compilation
+from xmtc.core.progress import Progress
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import align_labels
+from xmtc.data.topk import TopK, TrainedOn, write_parquet
+from xmtc.experiments import suites
+from xmtc.experiments.records import MODEL, PREDICTIONS, VALID, Cell, CellName, read_cell, write_cell
+from xmtc.experiments.suite_data import SuiteData, find
+from xmtc.experiments.suites import DATA, Suite
+from xmtc.models.base import DECISIONS, Model, create
+from xmtc.workflows.evaluation import DEEP, LEAST, Evaluation, Scope
+
+USAGE = "usage.json"
+"""What training took; it stands there once the model does."""
+WARM = 256
+"""Documents that are answered before time is taken."""
+MEMBERS = "members"
+"""Answers of members that are files."""
+
+
+@dataclass(frozen=True)
+class RunJob:
+    """What to run, and where."""
+
+    suite: Suite
+    cell: CellName
+    data: Path
+    out: Path
+    runtime: Runtime
+    command: str
+    """What was typed, but for where the results go: the start of what reproduces the cell."""
+    force: bool = False
+    """Whether a training that was begun, and that cannot go on, starts over."""
+
+    @property
+    def folder(self) -> Path:
+        return self.cell.within(self.out)
+
+    def to_json(self) -> dict[str, Any]:
+        runtime = {**vars(self.runtime), "cache": None if self.runtime.cache is None else str(self.runtime.cache)}
+        return {
+            "suite": self.suite.name,
+            "content": self.suite.content,
+            "cell": str(self.cell),
+            "data": str(self.data),
+            "out": str(self.out),
+            "runtime": runtime,
+            "command": self.command,
+            "force": self.force,
+        }
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> RunJob:
+        runtime = values["runtime"]
+        cache = None if runtime["cache"] is None else Path(runtime["cache"])
+        return cls(
+            suites.parsed(values["suite"], values["content"]),
+            CellName.parsed(values["cell"]),
+            Path(values["data"]),
+            Path(values["out"]),
+            Runtime(**{**runtime, "cache": cache}),
+            values["command"],
+            values["force"],
+        )
+
+
+def model_of(suite: Suite, cell: CellName) -> Model:
+    """The model of a cell with its resolved settings; paths are as the suite says them, members are cells."""
+    entry = suite.models[cell.model]
+    settings = entry.resolved(cell.dataset)
+    if entry.spec.members:
+        settings = config.merge(settings, {"members": [str(member) for member in suite.members(cell)]})
+    return create(entry.spec.model, **settings)
+
+
+def made_of(suite: Suite, cell: CellName, material: SuiteData) -> dict[str, Any]:
+    """What has to be equal for a complete cell to be this one."""
+    entry = suite.models[cell.model]
+    members = {str(each): made_of(suite, each, material) for each in suite.members(cell)}
+    return {
+        "model": entry.spec.model,
+        "settings": config.to_mapping(model_of(suite, cell).config),
+        "seed": cell.seed,
+        "calibrated": entry.spec.calibrate,
+        "data": material.made_of(),
+        **({"members": members} if members else {}),
+    }
+
+
+def run(order: RunJob, progress: Progress) -> Cell:
+    """Train, predict, measure; what an earlier try has finished is not done again."""
+    suite, cell, folder = order.suite, order.cell, order.folder
+    spec = suite.datasets[cell.dataset]
+    material = find(cell.dataset, spec, order.data, order.out / "made")
+    assert material is not None, "the caller looks first"
+    make_folder(folder)
+    for left in folder.glob(".*.part"):  # of a write that was killed
+        clear(left) if left.is_dir() else left.unlink(missing_ok=True)
+    model, usage = _trained(order, material, progress)
+    if suite.models[cell.model].spec.calibrate:
+        _calibrate(model, _asked(order, material.valid(model.feature_count, progress), VALID), folder, progress)
+    test = material.test(model.feature_count, progress)
+    found, groups, deep = _measured(model, _asked(order, test, PREDICTIONS), spec, progress)
+    deep.named(test.document_ids()).write(folder / PREDICTIONS)
+    _answer_valid(order, model, material, progress)
+    files = [name for name in (PREDICTIONS, VALID) if (folder / name).is_file()]
+    told = found.to_json()
+    below = _members_cost(order)
+    seconds = {"train": usage["seconds"] + below.train, "predict": found.seconds + below.predict}
+    done = Cell(
+        name=cell,
+        suite=suite.name,
+        kind=model.name,
+        settings=config.to_mapping(model_of(suite, cell).config),
+        made_of=made_of(suite, cell, material),
+        metrics=found.metrics,
+        documents=found.documents,
+        seconds={what: round(value, 4) for what, value in seconds.items()},
+        memory={"host": max(usage["host"] or 0, peak_memory() or 0) or None, "device": usage["device"]},
+        model_bytes=_size(folder / MODEL) + below.size,
+        machine=machine(order.runtime),
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=f"{order.command} --out DIR --only {cell}",
+        groups=groups.to_json().get("groups", {}) if groups is not None else {},
+        tail=told.get("tail", {}),
+        reliability=told.get("reliability"),
+        threshold=told.get("threshold"),
+        facts=model.facts,
+        files={name: content_hash(folder / name) for name in files},
+        resumed=usage["resumed"],
+    )
+    log = log_beside(folder / MODEL)
+    if log.is_file():
+        os.replace(log, folder / LOG)
+    write_cell(order.out, done)
+    return done
+
+
+def _trained(order: RunJob, material: SuiteData, progress: Progress) -> tuple[Model, dict[str, Any]]:
+    """The model, and what it took to train it."""
+    try:
+        return _go_on(order, material, progress)
+    except XmtcError:
+        place = order.folder / MODEL
+        if not order.force or not (store.is_model(place) or Workspace.beside(place).exists()):
+            raise
+        clear(place)
+        clear(Workspace.beside(place))
+        return _go_on(order, material, progress)
+
+
+def _go_on(order: RunJob, material: SuiteData, progress: Progress) -> tuple[Model, dict[str, Any]]:
+    """Take what an earlier try has left, or begin."""
+    place, usage = order.folder / MODEL, order.folder / USAGE
+    if store.is_model(place) and not Workspace.beside(place).exists():
+        model = Model.load(place, order.runtime)
+        lost = {"seconds": model.training["seconds"], "host": None, "device": None, "resumed": True}
+        return model, json.loads(usage.read_text(encoding="utf-8")) if usage.is_file() else lost
+    resumed = Workspace.beside(place).exists()
+    model = model_of(order.suite, order.cell)
+    decided = workflows.plan(
+        place, name=model.name, settings=_placed(model, order, material), resume=resumed, force=not resumed
+    )
+
+    def documents() -> Any:
+        train, valid = material.documents(progress)
+        return (_asked(order, valid, VALID), None) if order.suite.members(order.cell) else (train, valid)
+
+    with timed_compilation() as compiling:  # once per install, and no part of what training takes
+        trained = workflows.train_on(decided, documents, runtime=order.runtime, progress=progress)
+    took = {
+        "seconds": round(max(trained.training["seconds"] - compiling(), 0.0), 3),
+        "host": peak_memory(),
+        "device": peak_device_memory(),
+        "resumed": resumed,
+    }
+    write_json(usage, took)
+    return trained, took
+
+
+def _placed(model: Model, order: RunJob, material: SuiteData) -> dict[str, Any]:
+    """Settings with paths of this machine in place of those of the suite, and members in place of their names."""
+
+    def place(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: place(inner) for key, inner in value.items()}
+        if isinstance(value, str) and value.startswith(DATA):
+            return str(order.data / value.removeprefix(DATA))
+        return value
+
+    settings: dict[str, Any] = place(config.to_mapping(model.config))
+    members = order.suite.members(order.cell)
+    if not members:
+        return settings
+    trained_on = _trained_on(material)
+    return config.merge(settings, {"members": [_member(order, each, trained_on) for each in members]})
+
+
+def _member(order: RunJob, member: CellName, trained_on: TrainedOn) -> str:
+    """What another cell has answered, to validation and test documents, as one file.
+
+    Never its model, even where that is at hand: the answer must not depend on where members ran.
+    """
+    folder = member.within(order.out)
+    joined = order.folder / MEMBERS / f"{member.model}.parquet"
+    make_folder(joined.parent)
+    with replace_file(joined) as stream:  # each file numbers labels in its own way
+        answers = {name: TopK.read(folder / name) for name in read_cell(order.out, member).files}
+        told_apart = (top.named([f"{name} {each}" for each in top.ids]) for name, top in answers.items())
+        write_parquet(told_apart, stream, trained_on)
+    return str(joined)
+
+
+def _asked(order: RunJob, documents: Any, name: str) -> Any:
+    """Documents with ids as the files of members have them: those of two files may be the same."""
+    if not order.suite.members(order.cell):
+        return documents
+    return replace(documents, ids=pa.chunked_array([[f"{name} {each}" for each in documents.document_ids()]]))
+
+
+def _trained_on(material: SuiteData) -> TrainedOn:
+    train, _ = material.documents()
+    assert train.labels is not None
+    assert train.label_index is not None
+    counts = np.bincount(train.labels.indices, minlength=train.labels.shape[1]).tolist()
+    numbers = np.arange(len(counts))
+    keys, names = (train.label_index.strings(what, numbers) for what in ("key", "name"))
+    return len(train), list(zip(keys, names, counts, strict=True))
+
+
+class Cost(NamedTuple):
+    """What others have cost that a cell is made of."""
+
+    train: float = 0.0
+    predict: float = 0.0
+    size: int = 0
+
+
+def _members_cost(order: RunJob) -> Cost:
+    """Of the members together."""
+    cells = [read_cell(order.out, each) for each in order.suite.members(order.cell)]
+    return Cost(
+        sum(cell.seconds["train"] for cell in cells),
+        sum(cell.seconds["predict"] for cell in cells),
+        sum(cell.model_bytes or 0 for cell in cells),
+    )
+
+
+def _measured(model: Model, test: Any, spec: Any, progress: Progress) -> tuple[Evaluation, Evaluation | None, TopK]:
+    """All measures of the first labels, as `evaluate` has them, then those of frequency groups, which look deeper."""
+    scope = Scope(spec.unknown_labels, *spec.propensity)
+    tail = "score" in model.can and _has_tail(model, test)
+    model.predict(test.slice(0, WARM))  # what is loaded and compiled by the first answers is not what they take
+    found = workflows.evaluate(model, test, replace(scope, tail=tail), progress=progress)
+    if np.bincount(found.truth.indices).max(initial=0) < LEAST:
+        return found, None, model.predict(test, DEEP, progress=progress)
+    groups = workflows.evaluate(model, test, replace(scope, groups=True), progress=progress)
+    return found, groups, groups.predictions
+
+
+def _has_tail(model: Model, test: Any) -> bool:
+    """Whether some label has both training and test documents."""
+    counted = model.counted()
+    if counted is None:
+        return False
+    truth, _ = align_labels(test, model.labels)
+    known = truth.indices[truth.indices < len(model.labels)]
+    return bool((counted[0][known] > 0).any())
+
+
+def _calibrate(model: Model, valid: Any, folder: Path, progress: Progress) -> None:
+    """Make scores probabilities, and keep that with the model."""
+    manifest = store.read_manifest(folder / MODEL)
+    model.calibrate(valid, progress=progress)
+    store.replace_part(folder / MODEL, DECISIONS, model.decisions.state(), before=manifest)
+
+
+def _answer_valid(order: RunJob, model: Model, material: SuiteData, progress: Progress) -> None:
+    """What a consensus has to know."""
+    valid = material.valid(model.feature_count, progress)
+    if valid is not None:
+        answer = model.predict(_asked(order, valid, VALID), DEEP, progress=progress)
+        answer.named(valid.document_ids()).write(order.folder / VALID)
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def peak_memory() -> int | None:
+    """The most bytes of memory that this process has held."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        pass
+    try:
+        import resource
+    except ImportError:
+        return None
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+def peak_device_memory() -> int | None:
+    """The most bytes of a GPU's memory that this process has reserved; None where it used none."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return None
+    return int(torch.cuda.max_memory_reserved()) or None
+
+
+def machine(runtime: Runtime) -> dict[str, Any]:
+    """What a time or a size was measured on."""
+    torch = sys.modules.get("torch")
+    on_gpu = peak_device_memory() is not None
+    return {
+        "xmtc": __version__,
+        "python": platform.python_version(),
+        "processor": platform.machine(),
+        "threads": runtime.threads,
+        **({} if torch is None else {"torch": str(torch.__version__)}),
+        **({"gpu": torch.cuda.get_device_name()} if torch is not None and on_gpu else {}),
+    }
+
+
+def clear(folder: Path) -> None:
+    """Remove a folder, at once: what is left of one that is being removed is not taken for a whole one."""
+    going = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(going, ignore_errors=True)
+    if folder.is_dir():
+        with writing(folder):
+            os.replace(folder, going)
+        shutil.rmtree(going, ignore_errors=True)
+
+
+def drop_model(folder: Path) -> None:
+    """Of a complete cell, all but what is known of it."""
+    clear(folder / MODEL)
+    clear(folder / MEMBERS)
+    (folder / USAGE).unlink(missing_ok=True)
+
+
+def end_with_caller(stream: Any, end: Callable[[], Any] = lambda: os._exit(1)) -> None:
+    """Stop this process as soon as nobody holds the other end of a pipe any more."""
+
+    def watch() -> None:
+        while stream.read(1):
+            pass
+        end()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def serve(progress: Progress) -> None:
+    """Run the cell that standard input names; the answer is one JSON object on standard output."""
+    answer = os.dup(1)
+    os.dup2(2, 1)  # what anybody else prints is for the person who watches
+    order = RunJob.from_json(json.loads(sys.stdin.readline()))
+    end_with_caller(sys.stdin)
+    try:
+        run(order, progress)
+        told: dict[str, Any] = {"done": str(order.cell)}
+    except XmtcError as error:
+        told = {"error": " ".join(str(error).split())}
+    except MemoryError:
+        told = {"error": "out of memory. Use fewer features, or a larger machine."}
+    except OSError as error:
+        told = {"error": f"{error.filename or 'files'}: {error.strerror or error}. Check permissions and free space."}
+    with os.fdopen(answer, "w", encoding="utf-8") as stream:
+        stream.write(json.dumps(told) + "\n")
+    sys.stderr.flush()
+    os._exit(0)  # nothing is left to be done, and threads need not be waited for

@@ -1,0 +1,132 @@
+"""The documents of a suite's data set: found, known again by content, read, split and made noisy."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from xmtc.core import config
+from xmtc.core.errors import DataError
+from xmtc.core.files import COMPRESSED, content_hash, make_folder, replace_file
+from xmtc.core.progress import Progress, silent
+from xmtc.data.dataset import Dataset
+from xmtc.data.demo_corpus import PlantedCorpus
+from xmtc.data.reading import read
+from xmtc.data.records import ReadOptions
+from xmtc.data.splitting import split
+from xmtc.experiments.suites import DataSpec, PlantedSpec
+from xmtc.labels.noise import corrupted
+
+USES = ("train", "valid", "test", "labels")
+SEED = 0
+"""Of what is held out: the same documents for every seed of a suite, so that its models can be compared."""
+
+
+@dataclass(frozen=True)
+class SuiteData:
+    """A data set of a suite whose files are there."""
+
+    name: str
+    spec: DataSpec
+    files: dict[str, Path]
+    hashes: dict[str, str]
+
+    def made_of(self) -> dict[str, Any]:
+        """What has to be equal for results on it to be results on the same data."""
+        spec = config.to_mapping(self.spec)
+        shaping = ("planted", "format", "hold_out", "noise", "unknown_labels", "propensity")
+        fields = {key: spec[key] for key in ("text_fields", "label_field", "id_field") if spec[key]}
+        separator = {} if self.spec.label_separator == ";" else {"label_separator": self.spec.label_separator}
+        return {"files": self.hashes, **{key: spec[key] for key in shaping}, **fields, **separator}
+
+    def documents(self, progress: Progress = silent) -> tuple[Dataset, Dataset | None]:
+        """Those to learn from, with noise where there is to be some, and those to make choices on."""
+        train = self._read("train", progress)
+        count = None if train.features is None else int(train.features.shape[1])
+        valid = self._read("valid", progress, count) if "valid" in self.files else None
+        if self.spec.hold_out:
+            rows = split(train, self.spec.hold_out, seed=SEED)
+            train, valid = train.take(rows["train"]), train.take(rows["test"])
+        noise = self.spec.noise
+        if noise is not None and train.labels is not None:
+            train = replace(train, labels=corrupted(train.labels, noise.kind, noise.rate, SEED))
+        return train, valid
+
+    def test(self, feature_count: int | None = None, progress: Progress = silent) -> Dataset:
+        """Those to measure on."""
+        return self._read("test", progress, feature_count)
+
+    def valid(self, feature_count: int | None = None, progress: Progress = silent) -> Dataset | None:
+        """Those to make choices on, as a trained model reads them."""
+        if "valid" in self.files:
+            return self._read("valid", progress, feature_count)
+        return self.documents(progress)[1] if self.spec.hold_out else None
+
+    def _read(self, use: str, progress: Progress, feature_count: int | None = None) -> Dataset:
+        spec = self.spec
+        options = ReadOptions(
+            file_format=spec.format,
+            text_fields=spec.text_fields or None,
+            label_field=spec.label_field or None,
+            id_field=spec.id_field or None,
+            label_separator=spec.label_separator,
+            feature_count=feature_count,
+        )
+        unknown = "drop" if self.spec.unknown_labels == "drop" else "refuse"  # of labels that a vocabulary lacks
+        found = read(
+            self.files[use], options, vocabulary=self.files.get("labels"), unknown_labels=unknown, progress=progress
+        )
+        if found.labels is None or found.labels.nnz == 0:
+            raise DataError(f"{self.files[use]}: no document has a label. Check the label field.")
+        return found
+
+
+def find(name: str, spec: DataSpec, folder: Path, made: Path) -> SuiteData | None:
+    """A data set whose files are in `folder`, or written to `made`; None where it is optional and not there."""
+    files = _planted(spec.planted, made / name) if spec.planted is not None else _files(name, spec, folder)
+    if files is None:
+        return None
+    return SuiteData(name, spec, files, {use: content_hash(path) for use, path in files.items()})
+
+
+def _files(name: str, spec: DataSpec, folder: Path) -> dict[str, Path] | None:
+    found: dict[str, Path] = {}
+    for use in USES:
+        given = getattr(spec, use)
+        names = [given] if isinstance(given, str) else list(cast(Sequence[str], given))
+        if not any(names):
+            continue
+        path = next((path for each in names if (path := _present(folder / each)) is not None), None)
+        if path is None and spec.optional:
+            return None
+        if path is None:
+            raise DataError(
+                f"{folder / names[0]}: no such file, and data set '{name}' of the suite needs it. "
+                "Name the folder that holds the data sets with --data."
+            )
+        found[use] = path
+    return found
+
+
+def _present(path: Path) -> Path | None:
+    """The file, as it is or compressed."""
+    places = (path, *(path.with_name(path.name + suffix) for suffix in COMPRESSED if path.name))
+    return next((place for place in places if place.is_file()), None)
+
+
+def _planted(spec: PlantedSpec, folder: Path) -> dict[str, Path]:
+    """A made-up corpus, written once."""
+    corpus = PlantedCorpus(documents=spec.documents + spec.test, labels=spec.labels, seed=SEED)
+    files = {"train": folder / "train.jsonl", "test": folder / "test.jsonl"}
+    bounds = {"train": (0, spec.documents), "test": (spec.documents, spec.documents + spec.test)}
+    make_folder(folder)
+    for use, path in files.items():
+        text = io.StringIO()
+        corpus.write_jsonl(text, *bounds[use])
+        if not path.is_file() or path.read_text(encoding="utf-8") != text.getvalue():
+            with replace_file(path) as stream:
+                stream.write(text.getvalue().encode())
+    return files

@@ -1,0 +1,206 @@
+"""Labels as short vectors: walks on the label graph read as sentences, or the best directions of the label matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.core.config import Settings
+from xmtc.core.progress import Progress, silent
+from xmtc.data.dataset import Csr
+from xmtc.data.label_index import LabelIndex
+from xmtc.labels.graph import Graph, GraphSettings, as_sets, build_graph, walks
+from xmtc.text.word2vec import Corpus, CorpusVectorSettings, train_on_parts
+
+ROWS = 1 << 16
+"""Rows of a tall matrix that are multiplied at once."""
+
+SPARE, PASSES = 20, 12
+"""Directions beyond those asked for, and multiplications by YᵀY, of the randomised singular vectors."""
+
+NEGLIGIBLE, ROUNDING = 1e-5, 1e-7
+"""A direction is none where its singular value is below this share of the largest; and where it is but rounding."""
+
+Vectors: TypeAlias = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class LabelVectorSettings(Settings):
+    """What stands for a label."""
+
+    of: ClassVar[str] = "vectors"
+
+    kind: Literal["deepwalk", "svd", "random"] = "deepwalk"
+    """Where vectors come from: random walks on the label graph, singular vectors of the labels of documents, chance."""
+    width: int = 100
+    """Numbers in a vector."""
+    window: int = 5
+    """Labels on either side in a walk that count as near; each place draws a number from 1 to this."""
+    negative: int = 5
+    """Random labels that each label of a walk is told apart from."""
+    epochs: int = 1
+    """Passes over the walks."""
+    learning_rate: float = 0.025
+    """Step size of the walks at the beginning; it falls to zero in a straight line."""
+    whiten: bool = True
+    """Whether the vectors of walks, which crowd together, are centred and spread evenly over all directions."""
+    unit: bool = True
+    """Whether vectors have length one; false, with whiten=false, is the paper's form."""
+    graph: GraphSettings = field(default_factory=GraphSettings)
+    """The label graph, for deepwalk."""
+
+    def check(self) -> None:
+        for name in ("width", "window", "negative", "epochs"):
+            self.require_range(name, 1)
+        self.require_range("learning_rate", 0, open_low=True)
+
+
+def label_vectors(
+    labels: Csr,
+    index: LabelIndex,
+    settings: LabelVectorSettings,
+    *,
+    seed: int = 0,
+    threads: int = 1,
+    progress: Progress = silent,
+) -> tuple[Vectors, dict[str, str]]:
+    """(L, width) vectors of the labels of documents (n, L), and what is worth telling about them.
+
+    Labels of which nothing is known, being isolated in the graph or without documents, get random vectors as long as
+    those of the others. The result depends on the seed and not on the number of threads.
+    """
+    labels = as_sets(labels)
+    known: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+    found: Vectors = np.empty((0, settings.width), dtype=np.float32)
+    facts: dict[str, str] = {}
+    if settings.kind == "deepwalk":
+        graph = build_graph(labels, index, settings.graph, threads=threads)
+        known = graph.connected()
+        facts["label graph"] = f"{graph}, {graph.labels - len(known):,} isolated labels"
+        found = deepwalk(graph, settings, seed=seed, threads=threads, progress=progress)[known]
+        found = whitened(found) if settings.whiten else found
+    elif settings.kind == "svd":
+        known = np.flatnonzero(np.bincount(labels.indices, minlength=labels.shape[1]))
+        facts["label vectors"] = f"singular vectors, {labels.shape[1] - len(known):,} labels without documents"
+        found = singular_vectors(labels, settings.width, seed=seed)[known]
+    return _completed(found, known, int(labels.shape[1]), settings.unit, seed), facts
+
+
+def deepwalk(
+    graph: Graph, settings: LabelVectorSettings, *, seed: int = 0, threads: int = 1, progress: Progress = silent
+) -> Vectors:
+    """(L, width) skip-gram vectors of random walks, which are made as they are read: once to count, then to learn."""
+    frequencies = np.zeros(graph.labels + 1, dtype=np.int64)
+    steps = settings.graph.walks * len(graph.connected())
+    with progress.task("Walking the label graph", steps) as task:
+        for part in walks(graph, settings.graph, seed=seed, threads=threads):
+            frequencies += np.bincount(part.ravel() + 1, minlength=len(frequencies))  # gaps are −1
+            task.advance(len(part))
+    skipgram = CorpusVectorSettings(
+        kind="skipgram",
+        width=settings.width,
+        window=settings.window,
+        negative=settings.negative,
+        epochs=settings.epochs,
+        learning_rate=settings.learning_rate,
+        subsample=0.0,
+    )
+    return train_on_parts(
+        _sentences(graph, settings.graph, seed, threads),
+        int(frequencies.sum()),
+        frequencies[1:],
+        skipgram,
+        shared_negatives=True,
+        seed=seed,
+        title="Learning label vectors",
+        progress=progress,
+    )
+
+
+def _sentences(graph: Graph, settings: GraphSettings, seed: int, threads: int) -> Callable[[], Iterator[Corpus]]:
+    """The walks as the skip-gram reads them."""
+
+    def parts() -> Iterator[Corpus]:
+        for part in walks(graph, settings, seed=seed, threads=threads):
+            yield np.arange(len(part) + 1, dtype=np.int64) * part.shape[1], part.ravel()
+
+    return parts
+
+
+def whitened(vectors: Vectors) -> Vectors:
+    """The left singular vectors U of the centred vectors: all directions alike; those that there are not are zero."""
+    if not len(vectors):
+        return vectors
+    mean = vectors.mean(axis=0, dtype=np.float64)
+    gram = np.zeros((vectors.shape[1], vectors.shape[1]))
+    for at in range(0, len(vectors), ROWS):
+        centred = vectors[at : at + ROWS] - mean
+        gram += centred.T @ centred
+    turn = _inverse_root(gram, NEGLIGIBLE)
+    return np.concatenate(
+        [((vectors[at : at + ROWS] - mean) @ turn).astype(np.float32) for at in range(0, len(vectors), ROWS)]
+    )
+
+
+def _inverse_root(gram: NDArray[np.float64], negligible: float) -> NDArray[np.float64]:
+    """(w, w) what turns A, of AᵀA = gram, into its left singular vectors, the one of the largest value first."""
+    squares, turn = np.linalg.eigh(gram)
+    squares, turn = squares[::-1], turn[:, ::-1] * _signs(turn[:, ::-1])
+    kept = squares > max(float(squares[0]), 0.0) * negligible**2
+    scale = np.divide(1.0, np.sqrt(np.maximum(squares, 0.0)), out=np.zeros_like(squares), where=kept & (squares > 0))
+    return np.asarray(turn * scale)
+
+
+def _signs(columns: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(w,) what makes the largest entry of each column positive: a singular vector is known but for its sign."""
+    largest = np.abs(columns).argmax(axis=0)
+    return np.where(columns[largest, np.arange(columns.shape[1])] < 0, -1.0, 1.0)
+
+
+def singular_vectors(labels: Csr, width: int, *, seed: int = 0) -> Vectors:
+    """(L, width) right singular vectors of the label matrix (n, L) with rows of length one, the strongest first.
+
+    By subspace iteration from random directions: YᵀY is multiplied by a tall matrix again and again, some documents at
+    a time, so that nothing larger than (L, width) is held. Directions beyond the rank are zero.
+    """
+    count = int(labels.shape[1])
+    size = min(width + SPARE, count)
+    rows = labels.astype(np.float64)
+    rows.data = 1.0 / np.sqrt(np.repeat(np.maximum(np.diff(rows.indptr), 1), np.diff(rows.indptr)))
+    found = np.zeros((count, width), dtype=np.float32)
+    if not size or not rows.nnz:
+        return found
+    basis = np.random.default_rng(seed & (1 << 64) - 1).standard_normal((count, size))
+    for _ in range(PASSES):
+        basis = _orthonormal(_orthonormal(basis))  # the second time for what rounding left
+        product = np.zeros_like(basis)
+        for at in range(0, rows.shape[0], ROWS):
+            part = rows[at : at + ROWS]
+            product += part.T @ (part @ basis)
+        basis, before = product, basis
+    gram = before.T @ product
+    squares, turn = np.linalg.eigh((gram + gram.T) / 2)
+    best = (before @ turn[:, ::-1])[:, :width]
+    kept = squares[::-1][:width] > squares[-1] * NEGLIGIBLE**2
+    found[:, : best.shape[1]] = best * _signs(best) * kept
+    return found
+
+
+def _orthonormal(columns: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Orthonormal columns that span the same, zeros where there are fewer; ten times as fast as a QR decomposition."""
+    return columns @ _inverse_root(columns.T @ columns, ROUNDING)
+
+
+def _completed(found: Vectors, known: NDArray[np.int64], count: int, unit: bool, seed: int) -> Vectors:
+    """(L, width) the vectors found, at their places; all others, and what is but rounding, random and as long."""
+    vectors = np.random.default_rng([seed & (1 << 64) - 1, 1]).standard_normal((count, found.shape[1]), np.float32)
+    lengths = np.linalg.norm(found, axis=1)
+    usual = float(np.sqrt((lengths.astype(np.float64) ** 2).mean())) if lengths.any() else 1.0
+    filled = lengths > NEGLIGIBLE * usual
+    vectors *= (1.0 if unit else usual) / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
+    vectors[known[filled]] = found[filled] / (lengths[filled, None] if unit else 1.0)
+    return vectors

@@ -1,0 +1,365 @@
+"""Beam search down a label tree of linear classifiers, and the scores of given labels.
+
+The score of a label is the sum of its path's log-probabilities. They are never above zero, so a node whose own score
+is below the k-th best found so far cannot add anything: it is not looked at, and the answer is the same. Documents are
+taken node by node, so that a chunk of weights is in the cache for all that need it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.core.jit import frozen, inlined, kernel
+from xmtc.labels.tree import LabelTree
+from xmtc.linear import simd, weight_chunks
+from xmtc.linear.weight_chunks import (
+    Chunks,
+    add_dense,
+    add_dense_block,
+    gather_rows,
+    longest_row,
+    scratch_for,
+    table_bits,
+    write_lookup,
+)
+
+SIGMOID = 0
+"""The link that takes ln σ(margin) as the log-probability of an edge; 2 and 3 take −max(0, 1 − margin)^link."""
+FIRST_ROUND = 1
+"""Nodes of the beam that are scored before any is left out; then twice as many each round."""
+
+
+class SearchTree(NamedTuple):
+    """A label tree in the form that kernels walk: nodes of all levels in one numbering, root first."""
+
+    first: NDArray[np.int64]  # (nodes,) first child: a node, or on the last level a place
+    children: NDArray[np.int64]  # (nodes,) how many
+    levels: NDArray[np.int64]  # (depth + 1,) where the nodes of each level start
+    parent: NDArray[np.int64]  # (nodes,) −1 for the root
+    leaf: NDArray[np.int64]  # (L,) the node above each place
+    order: NDArray[np.int64]  # (L,) the label at each place
+    place: NDArray[np.int64]  # (L,) the place of each label
+    chunks: Chunks
+
+    @classmethod
+    def build(cls, tree: LabelTree, weights: Chunks) -> SearchTree:
+        sizes = [len(starts) - 1 for starts in tree.starts]
+        levels = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        first = np.concatenate(
+            [
+                starts[:-1] + (levels[level + 1] if level + 1 < len(sizes) else 0)
+                for level, starts in enumerate(tree.starts)
+            ]
+        )
+        count = np.concatenate([np.diff(starts) for starts in tree.starts])
+        inner = levels[-2]
+        parent = np.concatenate([[-1], np.repeat(np.arange(inner), count[:inner])])
+        leaf = np.repeat(np.arange(inner, levels[-1]), count[inner:])
+        arrays = (first, count, levels, parent, leaf, tree.order, tree.place_of())
+        first, count, levels, parent, leaf, order, place = (frozen(a.astype(np.int64, copy=False)) for a in arrays)
+        return cls(first, count, levels, parent, leaf, order, place, weights)
+
+    def allowed_nodes(self, allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """(nodes,) whether any allowed label lies below."""
+        marked = np.zeros(len(self.first), dtype=bool)
+        marked[self.leaf[allowed[self.order]]] = True
+        for node in range(len(self.first) - 1, 0, -1):
+            if marked[node]:
+                marked[self.parent[node]] = True
+        return marked
+
+
+@inlined
+def _link(margin: Any, link: Any) -> Any:
+    """The log-probability of an edge, ≤ 0."""
+    if link == 0:
+        return np.float32(min(margin, np.float32(0.0)) - np.log1p(np.exp(-abs(margin))))
+    lack = max(np.float32(1.0) - margin, np.float32(0.0))
+    return -(lack * lack) if link == 2 else -(lack * lack * lack)
+
+
+@inlined
+def _insert(found: Any, given: Any, held: Any, key: Any, score: Any) -> Any:
+    """Put a node or label among the best of a row; of equal scores the lower number goes first."""
+    k = len(found)
+    at = held if held < k else k - 1
+    if held == k and (score < given[at] or (score == given[at] and key > found[at])):
+        return held
+    while at > 0 and (given[at - 1] < score or (given[at - 1] == score and found[at - 1] > key)):
+        given[at] = given[at - 1]
+        found[at] = found[at - 1]
+        at -= 1
+    given[at] = score
+    found[at] = key
+    return min(held + 1, k)
+
+
+@inlined
+def _add_children(
+    tree: Any,
+    node: Any,
+    base: Any,
+    link: Any,
+    is_last: Any,
+    allowed_nodes: Any,
+    allowed_labels: Any,
+    margins: Any,
+    found: Any,
+    given: Any,
+    held: Any,
+) -> Any:
+    """Put the children of a node among the best of a document; returns how many it has now."""
+    first, children, k = tree.first[node], tree.children[node], len(found)
+    for child in range(children):
+        margins[child] = base + _link(margins[child], link)
+    for child in range(children):
+        if held == k and margins[child] < given[k - 1]:
+            continue
+        key = tree.order[first + child] if is_last else first + child
+        if len(allowed_nodes) and not (allowed_labels[key] if is_last else allowed_nodes[key]):
+            continue
+        held = _insert(found, given, held, key, margins[child])
+    return held
+
+
+@kernel(outputs=("found", "given"), uses=(simd, weight_chunks))
+def search_row(
+    features: NDArray[np.int32],
+    values: NDArray[np.float32],
+    tree: Any,
+    beam: int,
+    link: int,
+    allowed_nodes: NDArray[np.bool_],
+    allowed_labels: NDArray[np.bool_],
+    absent: int,
+    lanes: int,
+    found: NDArray[np.int64],
+    given: NDArray[np.float32],
+) -> None:
+    """What `search_rows` writes, for one document: straight down the beam, best node first."""
+    depth = len(tree.levels) - 1
+    scratch = scratch_for(len(features), tree.chunks)
+    lookup = np.empty(0, np.int32)
+    nodes, scores, held = np.zeros(1, np.int64), np.zeros(1, np.float32), 1
+    for level in range(depth):
+        is_last = level == depth - 1
+        if is_last:
+            next_nodes, next_scores = found, given
+        else:
+            room = min(beam, tree.levels[level + 2] - tree.levels[level + 1])
+            next_nodes, next_scores = np.empty(room, np.int64), np.empty(room, np.float32)
+        next_held = 0
+        for at in range(held):
+            if next_held == len(next_nodes) and scores[at] < next_scores[-1]:
+                break
+            node = nodes[at]
+            bits = table_bits(tree.chunks, node)
+            dense = gather_rows(
+                tree.chunks, node, lookup, False, bits, features, values, 0, len(features), scratch, absent
+            )
+            add_dense(tree.chunks, node, dense, scratch, lanes)
+            next_held = _add_children(
+                tree,
+                node,
+                scores[at],
+                link,
+                is_last,
+                allowed_nodes,
+                allowed_labels,
+                scratch.margins,
+                next_nodes,
+                next_scores,
+                next_held,
+            )
+        nodes, scores, held = next_nodes, next_scores, next_held
+    found[held:] = -1
+    given[held:] = -np.inf
+
+
+@kernel(outputs=("found", "given"), uses=(simd, weight_chunks))
+def search_rows(
+    indptr: NDArray[np.int64],
+    features: NDArray[np.int32],
+    values: NDArray[np.float32],
+    tree: Any,
+    beam: int,
+    link: int,
+    allowed_nodes: NDArray[np.bool_],
+    allowed_labels: NDArray[np.bool_],
+    width: int,
+    first_round: int,
+    absent: int,
+    lanes: int,
+    found: NDArray[np.int64],
+    given: NDArray[np.float32],
+) -> None:
+    """Write the k best labels of each row and their log-probabilities; `allowed_*` are empty where all are."""
+    rows, depth = len(indptr) - 1, len(tree.levels) - 1
+    scratch = scratch_for(longest_row(indptr), tree.chunks)
+    lookup = np.empty(0, np.int32)
+    beam_nodes, beam_scores = np.zeros((rows, 1), np.int64), np.zeros((rows, 1), np.float32)
+    beam_held = np.ones(rows, np.int64)
+    for level in range(depth):
+        is_last = level == depth - 1
+        start, stop = tree.levels[level], tree.levels[level + 1]
+        if is_last:
+            next_nodes, next_scores = found, given
+        else:
+            room = min(beam, tree.levels[level + 2] - stop)
+            next_nodes, next_scores = np.empty((rows, room), np.int64), np.empty((rows, room), np.float32)
+        next_held = np.zeros(rows, np.int64)
+        done = 0
+        while done < beam_nodes.shape[1]:
+            upto = min(max(first_round, 2 * done), beam_nodes.shape[1])  # twice as many each round
+            starts, pairs = _grouped(
+                beam_nodes, beam_scores, beam_held, next_scores, next_held, done, upto, start, stop
+            )
+            done = upto
+            for node in range(start, stop):
+                group = pairs[starts[node - start] : starts[node - start + 1]]
+                if len(group) == 0:
+                    continue
+                words = 0
+                for pair in group:
+                    row = pair // beam_nodes.shape[1]
+                    words += indptr[row + 1] - indptr[row]
+                has_lookup = words > 2 * (tree.chunks.table_start[node + 1] - tree.chunks.table_start[node])
+                if has_lookup:
+                    if len(lookup) == 0:
+                        lookup = np.full(width, np.int32(absent))
+                    write_lookup(tree.chunks, node, lookup, absent, False)
+                bits = table_bits(tree.chunks, node)
+                for pair in group:
+                    row = pair // beam_nodes.shape[1]
+                    dense = gather_rows(
+                        tree.chunks,
+                        node,
+                        lookup,
+                        has_lookup,
+                        bits,
+                        features,
+                        values,
+                        indptr[row],
+                        indptr[row + 1],
+                        scratch,
+                        absent,
+                    )
+                    add_dense(tree.chunks, node, dense, scratch, lanes)
+                    next_held[row] = _add_children(
+                        tree,
+                        node,
+                        beam_scores[row, pair % beam_nodes.shape[1]],
+                        link,
+                        is_last,
+                        allowed_nodes,
+                        allowed_labels,
+                        scratch.margins,
+                        next_nodes[row],
+                        next_scores[row],
+                        next_held[row],
+                    )
+                if has_lookup:
+                    write_lookup(tree.chunks, node, lookup, absent, True)
+        beam_nodes, beam_scores, beam_held = next_nodes, next_scores, next_held
+    for row in range(rows):
+        found[row, beam_held[row] :] = -1
+        given[row, beam_held[row] :] = -np.inf
+
+
+@inlined
+def _grouped(
+    beam_nodes: Any,
+    beam_scores: Any,
+    beam_held: Any,
+    next_scores: Any,
+    next_held: Any,
+    first: Any,
+    last: Any,
+    start: Any,
+    stop: Any,
+) -> Any:
+    """(row, place in the beam) pairs that are worth a look, by node: where each group starts, and the pairs."""
+    ends = np.zeros(stop - start + 1, np.int64)
+    rows, beam, k = beam_nodes.shape[0], beam_nodes.shape[1], next_scores.shape[1]
+    total = 0
+    for row in range(rows):
+        for at in range(first, min(last, beam_held[row])):
+            if next_held[row] < k or beam_scores[row, at] >= next_scores[row, k - 1]:
+                ends[beam_nodes[row, at] - start + 1] += 1
+                total += 1
+    for node in range(stop - start):
+        ends[node + 1] += ends[node]
+    pairs = np.empty(total, np.int64)
+    at_node = ends[:-1].copy()
+    for row in range(rows):
+        for at in range(first, min(last, beam_held[row])):
+            if next_held[row] < k or beam_scores[row, at] >= next_scores[row, k - 1]:
+                node = beam_nodes[row, at] - start
+                pairs[at_node[node]] = row * beam + at
+                at_node[node] += 1
+    return ends, pairs
+
+
+@kernel(uses=(simd, weight_chunks))
+def score_rows(
+    indptr: NDArray[np.int64],
+    features: NDArray[np.int32],
+    values: NDArray[np.float32],
+    tree: Any,
+    link: int,
+    candidates: NDArray[np.int64],
+    levels: int,
+    absent: int,
+    lanes: int,
+) -> NDArray[np.float32]:
+    """(n, c) log-probabilities of given labels, as `search_rows` would find them; −∞ for pads.
+
+    With fewer `levels` than the tree is deep, those of the nodes above them that many steps below the root.
+    """
+    rows, depth = candidates.shape[0], len(tree.levels) - 1
+    out = np.full(candidates.shape, np.float32(-np.inf))
+    scratch = scratch_for(longest_row(indptr), tree.chunks)
+    lookup = np.empty(0, np.int32)
+    places = np.empty(candidates.shape[1], np.int64)
+    above = np.empty((depth, candidates.shape[1]), np.int64)  # the node that it lies under, by level
+    for row in range(rows):
+        for column in range(candidates.shape[1]):
+            label = candidates[row, column]
+            places[column] = tree.place[label] if label >= 0 else -1
+            if label >= 0:
+                out[row, column] = 0.0
+                node = tree.leaf[places[column]]
+                for level in range(depth - 1, -1, -1):
+                    above[level, column] = node
+                    node = tree.parent[node]
+        order = np.argsort(places)  # candidates of one node stand together on every level
+        for level in range(levels):
+            node, block, dense = -1, -1, 0
+            for column in order:
+                if places[column] < 0:
+                    continue
+                if above[level, column] != node:
+                    node, block = above[level, column], -1
+                    dense = gather_rows(
+                        tree.chunks,
+                        node,
+                        lookup,
+                        False,
+                        table_bits(tree.chunks, node),
+                        features,
+                        values,
+                        indptr[row],
+                        indptr[row + 1],
+                        scratch,
+                        absent,
+                    )
+                child = places[column] if level == depth - 1 else above[level + 1, column]
+                child -= tree.first[node]
+                if child // lanes != block:  # children ascend: each block is added once
+                    block = child // lanes
+                    add_dense_block(tree.chunks, node, dense, child, scratch, lanes)
+                out[row, column] += _link(scratch.margins[child], link)
+    return out

@@ -1,0 +1,417 @@
+"""Training the classifiers of many nodes: each on its own documents, with its own features, in parallel.
+
+A node sees only the documents that hold a label below it, and of their words only those that occur there. The largest
+nodes go first and are cut into blocks of sixteen children, so that no thread is left waiting for another.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.core.config import Range, Settings
+from xmtc.core.jit import kernel
+from xmtc.core.parallel import run_parallel
+from xmtc.data.dataset import Csr
+from xmtc.linear.simd import LANES, aligned_zeros
+from xmtc.linear.solver import row_squares, solve
+from xmtc.linear.weight_chunks import NO_WEIGHTS, Chunks, Triplets, packed, pruned
+
+MOVED = np.float32(0.6)
+"""Share of the way to the weights that suit new and replayed documents best that classifiers of before go: the many
+documents that are not seen again have no other voice."""
+
+
+@dataclass(frozen=True)
+class LinearObjective(Settings):
+    """What a classifier minimises, how closely, and what is kept of it. Models take these settings among their own."""
+
+    loss: Literal["squared_hinge", "logistic"] = "squared_hinge"
+    """What a training error costs: 'squared_hinge' as a support vector machine has it, or 'logistic'."""
+    cost: Annotated[float, Range(0.05, 10, log=True)] = 1.0
+    """Price of a training error against large weights (C of a support vector machine)."""
+    tolerance: float = 0.1
+    """Leave a document alone when no gradient of its dual variables is larger, and stop when none is."""
+    passes: int = 6
+    """Stop after this many passes over the documents at the latest."""
+    prune: float = 0.1
+    """Forget weights closer to zero than this."""
+    weights: Literal["float32", "float16"] = "float32"
+    """Precision of the weights that are kept; 'float16' halves their size."""
+
+    def check(self) -> None:
+        self.require_range("cost", 1e-6, 1e6)
+        self.require_range("tolerance", 0, open_low=True)
+        self.require_range("passes", 1)
+        self.require_range("prune", 0)
+
+
+class Rows(NamedTuple):
+    """Training rows under their own numbering of features."""
+
+    indptr: NDArray[np.int64]
+    features: NDArray[np.int32]
+    values: NDArray[np.float32]
+    squares: NDArray[np.float32]
+
+    @classmethod
+    def build(cls, matrix: Csr, numbers: NDArray[np.int32]) -> Rows:
+        """`numbers` (D,) are the new numbers of the features."""
+        indptr = matrix.indptr.astype(np.int64, copy=False)
+        values = matrix.data.astype(np.float32, copy=False)
+        return cls(indptr, numbers[matrix.indices], values, row_squares(indptr, values))
+
+
+class Members(NamedTuple):
+    """Documents of each node, or of each child of the nodes, ascending."""
+
+    indptr: NDArray[np.int64]
+    documents: NDArray[np.int32]
+
+    @classmethod
+    def build(cls, positives: Csr) -> Members:
+        """From (documents, nodes) 0/1 rows."""
+        columns = positives.T.tocsr()
+        columns.sort_indices()
+        return cls(columns.indptr.astype(np.int64), columns.indices.astype(np.int32))
+
+    def of(self, node: int) -> NDArray[np.int32]:
+        return self.documents[self.indptr[node] : self.indptr[node + 1]]
+
+
+def numbers_by_frequency(matrix: Csr) -> NDArray[np.int32]:
+    """(D,) new numbers of the features, the most widespread first: what is used together lies together."""
+    counts = np.bincount(matrix.indices, minlength=matrix.shape[1])
+    numbers = np.empty(len(counts), dtype=np.int32)
+    numbers[np.argsort(-counts, kind="stable")] = np.arange(len(counts), dtype=np.int32)
+    return numbers
+
+
+class _Local(NamedTuple):
+    """The rows of one node's documents under the node's own numbering of features."""
+
+    documents: NDArray[np.int32]
+    indptr: NDArray[np.int64]
+    features: NDArray[np.int32]
+    values: NDArray[np.float32]
+    squares: NDArray[np.float32]
+    numbers: NDArray[np.int32]  # the number of each local feature among all
+    begun: _Begun | None = None
+
+
+class Origin(NamedTuple):
+    """What a node's classifiers were before an update, under the numbers of its children now."""
+
+    features: NDArray[np.int32]
+    columns: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    bias: NDArray[np.float32]  # (children,)
+    is_new: NDArray[np.bool_]  # (children,) those that were not there, or were several
+
+
+class _Begun(NamedTuple):
+    """What a node was, in terms of the rows that it learns from now."""
+
+    width: int  # local features
+    ends: NDArray[np.int64]  # (blocks + 1,) where the weights of each block start
+    places: NDArray[np.int64]  # of each weight in its block
+    weights: NDArray[np.float32]
+    bias: NDArray[np.float32]
+    is_new: NDArray[np.bool_]
+    others: Triplets  # what features have that do not occur here: number among all, column, weight
+
+    @classmethod
+    def of(cls, origin: Origin, numbers: NDArray[np.int32], scratch: NDArray[np.int32]) -> _Begun:
+        """`numbers` are those of the local features among all; `scratch` is −1 before and after, one a feature."""
+        blocks = -(-len(origin.bias) // LANES)
+        ends, places, weights, others = _sorted_out(*origin[:3], numbers, scratch, blocks, LANES)
+        rest = origin.features[others], origin.columns[others].astype(np.uint16), origin.weights[others]
+        return cls(len(numbers), ends, places, weights, origin.bias, origin.is_new, rest)
+
+    def start(self, block: int, count: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Weights and biases of a block of children; lanes without one are at rest."""
+        weights, here = aligned_zeros(self.width), slice(self.ends[block], self.ends[block + 1])
+        weights[self.places[here]] = self.weights[here]
+        bias = np.full(LANES, -1.0, dtype=np.float32)
+        bias[:count] = self.bias[block * LANES : block * LANES + count]
+        return weights, bias
+
+    def settle(self, block: int, count: int, weights: NDArray[np.float32], bias: NDArray[np.float32]) -> None:
+        """Bring solved weights (width, LANES) and biases of children that were there part of the way back."""
+        here, own = slice(self.ends[block], self.ends[block + 1]), slice(block * LANES, block * LANES + count)
+        moved = np.ones(LANES, dtype=np.float32)
+        moved[:count] = np.where(self.is_new[own], np.float32(1.0), MOVED)
+        _bring_back(self.places[here], self.weights[here], moved, LANES, weights)
+        bias[:count] = moved[:count] * bias[:count] + (1 - moved[:count]) * self.bias[own]
+
+    def beyond(self, numbers: NDArray[np.int32]) -> tuple[NDArray[np.int32], Triplets]:
+        """The local features and those that do not occur here, and the weights of the latter, which stay."""
+        features, rows = np.unique(self.others[0], return_inverse=True)
+        return np.concatenate([numbers, features]), ((len(numbers) + rows).astype(np.int32), *self.others[1:])
+
+
+class NodeTrainer:
+    """Trains the nodes of one level. `documents` is None where every node sees all rows.
+
+    With an `origin`, nodes go on from what they were, and only those `touched` learn anything; `known` (n,) are the
+    rows that they have learnt from already.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        width: int,
+        documents: Members | None,
+        children: Members,
+        starts: NDArray[np.int64],
+        objective: LinearObjective,
+        seed: int,
+        *,
+        origin: Callable[[int], Origin] | None = None,
+        touched: NDArray[np.bool_] | None = None,
+        known: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self._rows, self._width = rows, width
+        self._origin, self._touched, self._known = origin, touched, known
+        self._documents, self._children, self._starts = documents, children, starts
+        self._objective, self._seed = objective, seed
+        self._scratch = threading.local()
+        self._everything: _Local | None = None  # the rows, where all nodes see them
+        if documents is None:
+            self._everything = self._local(np.arange(len(rows.squares), dtype=np.int32))
+
+    def train(self, nodes: range, threads: int, advance: Callable[[int], None] = lambda _: None) -> Chunks:
+        """The chunks of some nodes; the same whatever the number of threads. `advance` is told of finished children."""
+        costs = {node: self._cost(node) for node in nodes}
+        heavy = sum(costs.values()) / (4 * threads)
+        big = {node: self._local_of(node) for node in nodes if costs[node] > heavy and self._blocks(node) > 1}
+        tasks = [
+            (costs[node] / self._blocks(node), node, range(block, block + 1))
+            for node in big
+            for block in range(self._blocks(node))
+        ]
+        tasks += [(costs[node], node, range(self._blocks(node))) for node in nodes if node not in big]
+        tasks.sort(key=lambda task: -task[0])
+        pieces: dict[int, dict[int, _Piece]] = {node: {} for node in nodes}
+        chunks: dict[int, Chunks] = {}
+        for node, found in run_parallel(lambda task: self._work(task[1], task[2], big), tasks, threads, ahead=64):
+            if isinstance(found, Chunks):
+                chunks[node] = found
+            else:
+                pieces[node].update(found)
+                if len(pieces[node]) == self._blocks(node):
+                    chunks[node] = self._packed(node, big.pop(node), pieces.pop(node))
+            if node in chunks:
+                advance(self._count(node))
+        return Chunks.joined([chunks[node] for node in nodes])
+
+    def _work(self, node: int, blocks: range, big: dict[int, _Local]) -> tuple[int, Chunks | dict[int, _Piece]]:
+        if node in big:
+            local = big[node]
+            return node, {block: self._piece(node, block, local) for block in blocks}
+        if self._origin is not None and not self._is_touched(node):
+            return node, self._carried(self._origin(node))
+        local = self._local_of(node)
+        return node, self._packed(node, local, {block: self._piece(node, block, local) for block in blocks})
+
+    def _count(self, node: int) -> int:
+        return int(self._starts[node + 1] - self._starts[node])
+
+    def _blocks(self, node: int) -> int:
+        return -(-self._count(node) // LANES)
+
+    def _is_touched(self, node: int) -> bool:
+        return self._touched is None or bool(self._touched[node])
+
+    def _cost(self, node: int) -> float:
+        if not self._is_touched(node):
+            return 0.0
+        rows = len(self._rows.squares) if self._documents is None else len(self._documents.of(node))
+        return float(self._blocks(node) * (rows + 1))
+
+    def _local_of(self, node: int) -> _Local:
+        local = self._everything or self._local(self._documents.of(node))  # type: ignore[union-attr]
+        if self._origin is None:
+            return local
+        return local._replace(begun=_Begun.of(self._origin(node), local.numbers, self._free_numbers()))
+
+    def _free_numbers(self) -> NDArray[np.int32]:
+        """(D,) of this thread, −1 throughout."""
+        if not hasattr(self._scratch, "numbers"):
+            self._scratch.numbers = np.full(self._width, -1, dtype=np.int32)
+        numbers: NDArray[np.int32] = self._scratch.numbers
+        return numbers
+
+    def _local(self, documents: NDArray[np.int32]) -> _Local:
+        rows = self._rows
+        found = _compacted(documents, rows.indptr, rows.features, rows.values, self._free_numbers())
+        return _Local(documents, *found[:3], rows.squares[documents], found[3])
+
+    def _carried(self, origin: Origin) -> Chunks:
+        """The chunk of a node that there is nothing to learn for."""
+        features, rows = np.unique(origin.features, return_inverse=True)
+        weights = rows.astype(np.int32), origin.columns.astype(np.uint16), origin.weights
+        count = len(origin.bias)
+        bias = np.full(-(-count // LANES) * LANES, -np.inf, dtype=np.float32)
+        bias[:count] = origin.bias
+        return packed(features, [weights], bias, count, self._objective.weights == "float16")
+
+    def _piece(self, node: int, block: int, local: _Local) -> _Piece:
+        """One block of a node's children, solved and pruned."""
+        first = int(self._starts[node]) + block * LANES
+        count = min(LANES, int(self._starts[node + 1]) - first)
+        if self._documents is not None and self._count(node) == 1:  # whoever comes here has the only child
+            return NO_WEIGHTS, np.full(LANES, np.inf, np.float32)
+        if not len(local.documents):  # nobody comes here: a label without documents is nobody's
+            return NO_WEIGHTS, np.full(LANES, -1.0, np.float32)
+        aim = self._objective
+        # Where a node sees a part of the documents, errors weigh as much against the logistic loss as at the root.
+        scale = len(self._rows.squares) / max(1, len(local.documents)) if aim.loss == "logistic" else 1.0
+        weights, bias = solve(
+            local.indptr,
+            local.features,
+            local.values,
+            len(local.numbers),
+            local.squares,
+            _signs(local.documents, self._children.indptr, self._children.documents, first, count, LANES),
+            loss=aim.loss,
+            cost=aim.cost * scale,
+            tolerance=aim.tolerance,
+            passes=aim.passes,
+            seed=(self._seed * 1_000_003 + first) % 2**31,
+            start=None if local.begun is None else local.begun.start(block, count),
+            known=None if self._known is None else self._known[local.documents],
+        )
+        if local.begun is not None:
+            local.begun.settle(block, count, weights, bias)
+        return pruned(weights, aim.prune, count, block * LANES), bias
+
+    def _packed(self, node: int, local: _Local, pieces: dict[int, _Piece]) -> Chunks:
+        ordered = [pieces[block] for block in range(self._blocks(node))]
+        numbers, weights = local.numbers, [part for part, _ in ordered]
+        bias = np.concatenate([bias for _, bias in ordered])
+        if local.begun is not None:
+            numbers, others = local.begun.beyond(numbers)
+            weights.append(others)
+        return packed(numbers, weights, bias, self._count(node), self._objective.weights == "float16")
+
+
+_Piece = tuple[Triplets, NDArray[np.float32]]
+
+
+@kernel(outputs=("scratch",))
+def _compacted(
+    documents: NDArray[np.int32],
+    indptr: NDArray[np.int64],
+    features: NDArray[np.int32],
+    values: NDArray[np.float32],
+    scratch: NDArray[np.int32],
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
+    """Rows of some documents with features numbered anew, in ascending order; `scratch` is −1 before and after."""
+    entries, used = 0, 0
+    for row in documents:
+        entries += indptr[row + 1] - indptr[row]
+        for i in range(indptr[row], indptr[row + 1]):
+            if scratch[features[i]] < 0:
+                scratch[features[i]] = 0
+                used += 1
+    numbers = np.empty(used, np.int32)
+    used = 0
+    for row in documents:
+        for i in range(indptr[row], indptr[row + 1]):
+            if scratch[features[i]] == 0:
+                scratch[features[i]] = 1
+                numbers[used] = features[i]
+                used += 1
+    numbers.sort()
+    for local in range(used):
+        scratch[numbers[local]] = local
+    local_indptr = np.zeros(len(documents) + 1, np.int64)
+    local_features, local_values = np.empty(entries, np.int32), np.empty(entries, np.float32)
+    at = 0
+    for place in range(len(documents)):
+        first, last = indptr[documents[place]], indptr[documents[place] + 1]
+        for i in range(first, last):
+            local_features[at] = scratch[features[i]]
+            local_values[at] = values[i]
+            at += 1
+        local_indptr[place + 1] = at
+    for number in numbers:
+        scratch[number] = -1
+    return local_indptr, local_features, local_values, numbers
+
+
+@kernel(outputs=("scratch",))
+def _sorted_out(
+    features: NDArray[np.int32],
+    columns: NDArray[np.int64],
+    weights: NDArray[np.float32],
+    numbers: NDArray[np.int32],
+    scratch: NDArray[np.int32],
+    blocks: int,
+    lanes: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
+    """Weights of local features block by block: where each block starts, places in it, weights; and all others."""
+    for local in range(len(numbers)):
+        scratch[numbers[local]] = local
+    ends = np.zeros(blocks + 1, np.int64)
+    for i in range(len(features)):
+        if scratch[features[i]] >= 0:
+            ends[columns[i] // lanes + 1] += 1
+    for block in range(blocks):
+        ends[block + 1] += ends[block]
+    places, kept = np.empty(ends[blocks], np.int64), np.empty(ends[blocks], np.float32)
+    others = np.empty(len(features) - ends[blocks], np.int64)
+    at, left = ends[:-1].copy(), 0
+    for i in range(len(features)):
+        local = scratch[features[i]]
+        if local < 0:
+            others[left] = i
+            left += 1
+            continue
+        block = columns[i] // lanes
+        places[at[block]] = np.int64(local) * lanes + columns[i] % lanes
+        kept[at[block]] = weights[i]
+        at[block] += 1
+    for number in numbers:
+        scratch[number] = -1
+    return ends, places, kept, others
+
+
+@kernel(outputs=("weights",))
+def _bring_back(
+    places: NDArray[np.int64],
+    before: NDArray[np.float32],
+    moved: NDArray[np.float32],
+    lanes: int,
+    weights: NDArray[Any],
+) -> None:
+    """Weights (width, lanes) at a share of the way, one for each lane, from those of before, which are few."""
+    for row in range(len(weights)):
+        for lane in range(lanes):
+            weights[row, lane] *= moved[lane]
+    for i in range(len(places)):
+        row, lane = places[i] // lanes, places[i] % lanes
+        weights[row, lane] += (np.float32(1.0) - moved[lane]) * before[i]
+
+
+@kernel()
+def _signs(
+    documents: NDArray[np.int32],
+    child_indptr: NDArray[np.int64],
+    child_documents: NDArray[np.int32],
+    first: int,
+    count: int,
+    lanes: int,
+) -> NDArray[np.int8]:
+    """(n, lanes) 1 where a document belongs to a child, −1 elsewhere and in lanes without a child."""
+    out = np.full((len(documents), lanes), np.int8(-1))
+    for lane in range(count):
+        for i in range(child_indptr[first + lane], child_indptr[first + lane + 1]):
+            out[np.searchsorted(documents, child_documents[i]), lane] = 1
+    return out

@@ -1,0 +1,51 @@
+"""The best few of many scores, and the scores of a given few."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.core import selection
+from xmtc.core.jit import kernel
+from xmtc.core.selection import insert
+
+
+@kernel(uses=(selection,))
+def best_of_rows(
+    indptr: NDArray[np.int64], labels: NDArray[np.int32], scores: NDArray[np.float32], k: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """(n, k) labels with the largest scores of each CSR row; equal scores are ordered by label number."""
+    found = np.full((len(indptr) - 1, k), -1, np.int64)
+    given = np.full((len(indptr) - 1, k), -np.inf, np.float32)
+    for row in range(len(indptr) - 1):
+        held = 0
+        for i in range(indptr[row], indptr[row + 1]):
+            held = insert(found[row], given[row], held, labels[i], scores[i])
+    return found, given
+
+
+def only_allowed(
+    indptr: NDArray[np.int64], labels: NDArray[np.int32], scores: NDArray[np.float32], allowed: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    """CSR rows without the labels that are not allowed."""
+    kept = allowed[labels]
+    return np.concatenate([[0], np.cumsum(kept)])[indptr], labels[kept], scores[kept]
+
+
+@kernel()
+def look_up_rows(
+    indptr: NDArray[np.int64],
+    labels: NDArray[np.int32],
+    scores: NDArray[np.float32],
+    candidates: NDArray[np.int64],
+) -> NDArray[np.float32]:
+    """(n, c) scores of given labels in CSR rows whose labels ascend; 0 where a row has no entry."""
+    out = np.zeros(candidates.shape, np.float32)
+    for row in range(candidates.shape[0]):
+        start, stop = indptr[row], indptr[row + 1]
+        for column in range(candidates.shape[1]):
+            label = candidates[row, column]
+            at = start + np.searchsorted(labels[start:stop], label)
+            if label >= 0 and at < stop and labels[at] == label:
+                out[row, column] = scores[at]
+    return out

@@ -1,0 +1,109 @@
+"""Candidates: a linear tree proposes labels, so that a network need not score them all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import numpy as np
+
+from xmtc.artifact.store import State
+from xmtc.core.config import Settings
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Csr, Dataset
+from xmtc.labels.features import positive_features
+from xmtc.labels.tree import balanced_tree
+from xmtc.linear.forest import Forest, train_tree
+from xmtc.linear.node_training import LinearObjective, Rows, numbers_by_frequency
+from xmtc.models.base import Labels, Mask
+from xmtc.models.context import FitContext
+from xmtc.text.features import DocumentFeatures
+from xmtc.text.tfidf import TextSettings
+
+PREFIX = "candidates"
+"""What the names of all that is kept of a proposer begin with."""
+LEAF, FAN_OUT, DESCRIBED = 256, 256, 256
+"""Labels of a leaf, children of a node, and features that describe a label where labels are clustered."""
+BEAM, POWER = 20, 3
+"""Nodes that are followed on each level, more than where a tree has the last word, and how margins become scores."""
+
+
+@dataclass(frozen=True)
+class CandidateSettings(Settings):
+    """Which labels the network scores."""
+
+    kind: Literal["auto", "none", "tree"] = "auto"
+    """All ('none'), or those that a linear tree proposes; 'auto' asks a tree where scoring all takes long."""
+    count: int = 500
+    """Labels that are proposed for a document."""
+
+    of = "candidates"
+    searched = False
+
+    def check(self) -> None:
+        self.require_range("count", 1)
+
+
+class Proposer:
+    """One linear tree on tf-idf."""
+
+    def __init__(self, features: DocumentFeatures, forest: Forest) -> None:
+        self._features, self._forest = features, forest
+
+    @classmethod
+    def fit(cls, train: Dataset, text: TextSettings, run: FitContext) -> Self:
+        """A tree over the labels of training documents."""
+        assert train.labels is not None
+        threads, seed = run.runtime.threads, run.runtime.seed
+        features, rows = DocumentFeatures.fit(train, text, run.runtime, run.progress)
+        numbers = numbers_by_frequency(rows)
+        described = positive_features(rows, train.labels, keep=DESCRIBED, threads=threads)
+        tree = balanced_tree(
+            described, leaf_size=LEAF, fan_out=FAN_OUT, seed=seed, threads=threads, progress=run.progress
+        )
+        trained = train_tree(
+            Rows.build(rows, numbers),
+            int(rows.shape[1]),
+            train.labels,
+            tree,
+            LinearObjective(),
+            seed=seed,
+            threads=threads,
+            workspace=run.workspace,
+            name=PREFIX,
+            progress=run.progress,
+        )
+        return cls(features, Forest([(tree, trained)], numbers, beam=BEAM, link=POWER))
+
+    def best(self, batch: Dataset, count: int, allowed: Mask | None, runtime: Runtime) -> Labels:
+        """(n, count) labels, −1 where there are fewer."""
+        return self._forest.predict(self._features.transform(batch, runtime), count, allowed, runtime.threads)[0]
+
+    def recall(self, batch: Dataset, truth: Csr, count: int, runtime: Runtime) -> float:
+        """Share of the labels of documents that are proposed."""
+        found = self.best(batch, min(count, truth.shape[1]), None, runtime)
+        held = found >= 0
+        hits = truth[np.nonzero(held)[0], found[held]]
+        return float(np.count_nonzero(hits) / max(1, truth.nnz))
+
+    def state(self) -> State:
+        """What to keep, under names of its own."""
+        features, forest = self._features.state(), self._forest.state()
+        arrays = features.arrays | {f"forest.{name}": array for name, array in forest.items()}
+        return State(
+            {PREFIX: features.values},
+            {f"{PREFIX}.{name}": array for name, array in arrays.items()},
+            {f"{PREFIX}_{name}": table for name, table in features.tables.items()},
+        )
+
+    @classmethod
+    def from_state(cls, state: State, text: TextSettings, labels: int) -> Self | None:
+        """What was kept, if there was anything."""
+        if PREFIX not in state.values:
+            return None
+        begin, start = f"{PREFIX}.", f"{PREFIX}_"
+        arrays = {name.removeprefix(begin): a for name, a in state.arrays.items() if name.startswith(begin)}
+        tables = {name.removeprefix(start): t for name, t in state.tables.items() if name.startswith(start)}
+        features = DocumentFeatures.from_state(text, State(state.values[PREFIX], arrays, tables))
+        forest = {name.removeprefix("forest."): a for name, a in arrays.items() if name.startswith("forest.")}
+        return cls(features, Forest.from_state(forest, labels=labels, width=features.width, beam=BEAM, link=POWER))

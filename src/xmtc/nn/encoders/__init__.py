@@ -1,0 +1,1 @@
+"""Encoders: embedded tokens to a state per token or a vector per document."""

@@ -1,0 +1,1 @@
+"""Heads: encoded documents to label logits."""

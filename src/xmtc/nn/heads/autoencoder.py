@@ -1,0 +1,211 @@
+"""The label side of Rank-AE: label sets are encoded into the space of the documents' codes and decoded from there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from xmtc.core.config import Choices, Range, Settings
+from xmtc.nn.encoders.base import start
+from xmtc.nn.encoders.rank_ae_encoder import Activation, activated
+from xmtc.nn.heads.base import Head, LinearHead, gradient_of, wide_type
+from xmtc.nn.training.losses import CrossEntropy, LabelLoss
+from xmtc.nn.training.ranking_loss import RankingLoss
+
+LossName = Literal["ranking", "bce"]
+ROWS_AT_ONCE = 1 << 24
+"""Numbers of label rows that are handed their gradient at a time."""
+
+
+@dataclass(frozen=True)
+class AutoencoderSettings(Settings):
+    """How label sets are encoded and decoded, and what is learnt from."""
+
+    hidden: Annotated[int, Range(128, 1024, log=True)] = 256
+    """Units of the hidden layers of the label encoder and of the decoder."""
+    decode_from: Literal["label", "feature", "both"] = "both"
+    """Codes that are decoded in training: those of label sets alone, as published, those of documents, or both."""
+    loss: LossName = "ranking"
+    """What decoded label sets are learnt by: the margin ranking loss, or binary cross-entropy summed over labels."""
+    feature_loss: LossName = "bce"
+    """What labels decoded from documents are learnt by, where they are."""
+    balance: Annotated[float, Range(0.03, 10, log=True)] = 1.0
+    """Weight of the loss of decoded label sets; that of the codes' mean squared distance is 1."""
+    feature_balance: Annotated[float, Range(0.03, 10, log=True)] = 6.0
+    """Weight of the loss of labels decoded from documents."""
+    dropout: Annotated[float, Range(0, 0.6)] = 0.0
+    """Share of the decoder's hidden numbers that are left out in training."""
+    label_dropout: Annotated[float, Range(0, 0.5)] = 0.0
+    """Share of a document's labels that its label set is encoded without, and has to be decoded with."""
+    straight: bool = False
+    """Score labels by a linear function of the bag as well; takes a weight for each label and feature."""
+    follow: Annotated[bool, Choices()] = True
+    """Let the codes of label sets move towards those of documents as well, and not only the other way round."""
+    ranking: RankingLoss = field(default_factory=RankingLoss)
+    """The margin ranking loss."""
+
+    of = "head"
+
+    def check(self) -> None:
+        self.require_range("hidden", 1, 1 << 16)
+        self.require_range("balance", 0)
+        self.require_range("feature_balance", 0)
+        for name in ("dropout", "label_dropout"):
+            self.require(name, 0 <= getattr(self, name) < 1, "a number from 0 to below 1")
+
+
+class LabelAutoencoder(Head):
+    """Decodes codes (B, h) of documents; in training, label sets are encoded beside them.
+
+    The loss is the mean squared distance between the codes of a document and of its label set, and what is wrong with
+    the labels decoded from either. Codes and hidden layers are small and go through autograd in float32; of all labels,
+    a chunk is scored at a time and its gradient taken back at once. The first layer of the label encoder is a sum of
+    rows, one for each label of the document.
+
+    With `straight`, documents come as codes followed by their bags (B, h + V), and labels decoded from documents are
+    scored by both.
+    """
+
+    def __init__(
+        self, labels: int, width: int, settings: AutoencoderSettings, activation: Activation, straight: int = 0
+    ) -> None:
+        super().__init__()
+        self.labels, self.width, self.settings, self.activation = labels, width, settings, activation
+        self.output = LinearHead(labels, settings.hidden + straight)
+        nn.init.zeros_(self.output.rows[:, settings.hidden :])
+        self.decode = nn.Linear(width, settings.hidden)
+        self.decode_norm = nn.LayerNorm(settings.hidden)
+        start(self.decode)
+        self.encodes = settings.decode_from != "feature"
+        if self.encodes:
+            self.label_rows = nn.Parameter(torch.empty(labels, settings.hidden).uniform_(-0.2, 0.2))
+            self.label_bias = nn.Parameter(torch.zeros(settings.hidden))
+            self.label_norm = nn.LayerNorm(settings.hidden)
+            self.encode = nn.Linear(settings.hidden, width)
+            start(self.encode)
+
+    @property
+    def of_labels(self) -> frozenset[str]:
+        return frozenset({"output.rows", "output.bias", *(("label_rows",) if self.encodes else ())})
+
+    def start_from(self, shares: Tensor) -> None:
+        self.output.start_from(shares)
+
+    def chunk(self, batch: int, length: int, size: int, free: int) -> int:
+        return self.output.chunk(batch, length, size, free)
+
+    @torch.no_grad()
+    def logits(self, documents: Tensor, mask: Tensor, low: int, high: int) -> Tensor:
+        return self.output.logits(self._read(documents), mask, low, high)
+
+    @torch.no_grad()
+    def candidate_logits(self, documents: Tensor, mask: Tensor, candidates: Tensor, chunk: int) -> Tensor:
+        return self.output.candidate_logits(self._read(documents), mask, candidates, chunk)
+
+    def _read(self, documents: Tensor) -> Tensor:
+        """What the output layer reads of documents."""
+        hidden = self._hidden(documents[:, : self.width]).to(documents.dtype)
+        return torch.cat([hidden, documents[:, self.width :]], dim=1)
+
+    def learn(self, documents: Tensor, mask: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+        """Mean loss of these documents, and its gradient in their codes; own gradients are added up."""
+        settings, compute = self.settings, documents.dtype
+        codes = documents[:, : self.width].detach().to(wide_type(documents)).requires_grad_()
+        bag = documents[:, self.width :]
+        loss = codes.new_zeros(())
+        ends: list[tuple[Tensor, Tensor]] = []  # what was computed, and the gradient that it is taken back with
+        if self.encodes:
+            kept = self._kept(positives, codes.dtype)
+            summed = self._summed(positives, kept)
+            with torch.enable_grad():
+                encoded = self._encoded(summed)
+                apart = F.mse_loss(codes, encoded if settings.follow else encoded.detach())
+            loss += apart.detach()
+            ends.append((apart, torch.ones_like(apart)))
+            part, end = self._decoded(encoded, bag[:, :0], positives, chunk, settings.loss, settings.balance)
+            loss += part
+            ends.append(end)
+        if settings.decode_from != "label":
+            weight = settings.feature_balance
+            part, end = self._decoded(codes, bag, positives, chunk, settings.feature_loss, weight)
+            loss += part
+            ends.append(end)
+        self._take_back([codes, *([summed] if self.encodes else [])], ends)
+        if self.encodes:
+            self._teach_rows(positives, kept, gradient_of(summed))
+        return loss, gradient_of(codes).to(compute)
+
+    def _decoded(
+        self, codes: Tensor, bag: Tensor, positives: Tensor, chunk: int, loss: LossName, weight: float
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Weighed mean loss of the labels decoded from codes; the hidden layer, and the loss' gradient there."""
+        with torch.enable_grad():
+            hidden = F.dropout(self._hidden(codes), self.settings.dropout, self.training)
+        objective: LabelLoss = self.settings.ranking if loss == "ranking" else CrossEntropy()
+        vectors = torch.cat([hidden.detach().to(bag.dtype), bag], dim=1)
+        scale, width = weight / len(codes), hidden.shape[1]
+        part, gradient = self.output.learn_by(objective, vectors, positives, chunk, scale, width)
+        return part, (hidden, gradient.to(hidden.dtype))
+
+    def _hidden(self, codes: Tensor) -> Tensor:
+        return F.relu(self.decode_norm(self.decode(codes.to(wide_type(codes)))))
+
+    def _kept(self, positives: Tensor, kind: torch.dtype) -> Tensor:
+        """(B, m) which labels a label set is encoded with."""
+        kept = positives >= 0
+        if self.settings.label_dropout and self.training:
+            kept = kept & (torch.rand(positives.shape, device=positives.device) >= self.settings.label_dropout)
+        return kept.to(kind)
+
+    @torch.no_grad()
+    def _summed(self, positives: Tensor, kept: Tensor) -> Tensor:
+        """(B, hidden) sum of the rows of a document's labels, where gradients end."""
+        numbers = positives.clamp(min=0)
+        rows = F.embedding_bag(numbers, self.label_rows, mode="sum", per_sample_weights=kept)
+        return rows.requires_grad_()
+
+    def _encoded(self, summed: Tensor) -> Tensor:
+        hidden = F.relu(self.label_norm(summed + self.label_bias))
+        return activated(self.activation, self.encode(hidden))
+
+    def _take_back(self, leaves: list[Tensor], ends: list[tuple[Tensor, Tensor]]) -> None:
+        """Add gradients to the small layers and to the leaves, which are no parameters."""
+        wanted = [*leaves, *self._small()]
+        computed, gradients = [end for end, _ in ends], [gradient for _, gradient in ends]
+        found = torch.autograd.grad(computed, wanted, gradients, allow_unused=True)
+        with torch.no_grad():
+            for part, gradient in zip(wanted, found, strict=True):
+                if gradient is not None:
+                    gradient_of(part).add_(gradient)
+
+    def _small(self) -> list[nn.Parameter]:
+        layers: list[nn.Module] = [self.decode, self.decode_norm]
+        if not self.encodes:
+            return [part for layer in layers for part in layer.parameters()]
+        layers += [self.label_norm, self.encode]
+        return [self.label_bias, *(part for layer in layers for part in layer.parameters())]
+
+    @torch.no_grad()
+    def _teach_rows(self, positives: Tensor, kept: Tensor, gradient: Tensor) -> None:
+        """The gradient of a sum is that of each of its rows."""
+        most = max(1, ROWS_AT_ONCE // gradient.numel())
+        spread_out = torch.arange(positives.numel(), device=positives.device).view_as(positives) % self.labels
+        places = torch.where(positives < 0, spread_out, positives)  # pads add nothing, and not all to one row
+        for numbers, parts in zip(places.split(most, 1), kept.split(most, 1), strict=True):
+            spread = gradient[:, None, :] * parts[..., None]  # (B, labels of a document, hidden)
+            gradient_of(self.label_rows).index_add_(0, numbers.flatten(), spread.flatten(0, 1))
+
+    def forget_label_side(self) -> None:
+        """Drop what only training needs."""
+        self.encodes = False
+        for name in [name for name, _ in self.named_parameters() if is_label_side(name)]:
+            self.get_submodule(name.rpartition(".")[0]).register_parameter(name.rpartition(".")[2], None)
+
+
+def is_label_side(name: str) -> bool:
+    """Whether a weight of this name belongs to the label encoder."""
+    return name.removeprefix("head.").startswith(("label_", "encode."))

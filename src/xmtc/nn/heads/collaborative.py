@@ -1,0 +1,432 @@
+"""MAACF+'s scores of pairs: the aspects of a document, and a label with the labels around it.
+
+For a document with aspects s_1 … s_n, and a label with the embedding e and the group g_1 … g_k:
+
+    α_aj = softmax over j of (g_j · s_a)      each aspect asks the labels of the group,
+    h_a  = Σ_j α_aj g_j                        which gives one vector for each aspect;
+    β_a  = softmax over a of (w_a · h_a + b_a) these are weighed,
+    H    = A e + B Σ_a β_a h_a + b_f           and fused with the label's own;
+    γ_a  = softmax over a of (e · s_a)         the label asks the aspects,
+    S    = Σ_a γ_a s_a                         which gives the document as the label sees it;
+    logit = v · relu(U_s S + U_h H + b_u) + c, the label's own number, and, where it is asked for, e · S.
+
+Nothing of this is worked out pair by pair. All that a pair has of its own are the weights α, β, γ: U_s s_a is the
+document's, U_h A e and U_h B g_j are the labels', and what comes before the ReLU is a sum of these few vectors. That is
+exact, for one and for two layers; the third layer has to go through every pair.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from xmtc.core.config import Choices, Range, Settings
+from xmtc.nn.heads.base import Head, even_chunk, gradient_of, wide_type
+from xmtc.nn.training.losses import dense_error
+
+TILE_BYTES = {"cpu": 4 << 20, "cuda": 256 << 20}
+"""Of hidden numbers that are worked out at once: few enough for the cache of a CPU, and enough for CUDA to be busy."""
+BESIDE = 40
+"""Numbers that a pair takes beside its hidden ones: weights of attention, and what they come from."""
+FEW, DRAWN = 10_000, 128
+"""Labels that are all learnt from in every step, and how many of more are drawn, where nobody says it."""
+PASSED = 6
+"""Times that hidden numbers are held while they are learnt from."""
+
+
+@dataclass(frozen=True)
+class CollaborativeSettings(Settings):
+    """How pairs of a document and a label are scored, and what is learnt from."""
+
+    attention: Literal["cross", "self"] = "cross"
+    """Who asks: the aspects ask the group and the label asks the aspects; or each side weighs its own by itself."""
+    layers: Annotated[int, Choices(1, 2)] = 2
+    """Linear layers of the perceptron; a third one has to go through every pair, which takes far longer."""
+    product: Annotated[bool, Choices()] = True
+    """Add the product of the label and the document as the label sees it, which a perceptron is slow to learn."""
+    hidden: Annotated[int, Range(128, 1024, log=True)] = 256
+    """Units of the perceptron's hidden layers."""
+    dropout: Annotated[float, Range(0, 0.6)] = 0.2
+    """Share of the hidden numbers that are left out in training."""
+    loss: Literal["bce", "bpr"] = "bce"
+    """Every label is there or not, by itself; or, as published, a document's labels are to be above others."""
+    negatives: int | Literal["auto"] = "auto"
+    """Labels that a document does not have, drawn for it in a step; 0 takes all of them, which bpr cannot.
+
+    'auto' takes all with bce where there are at most 10,000 labels, and else 128.
+    """
+    hard: Annotated[float, Range(0, 1)] = 0.5
+    """Share of these that are not drawn but are those, of a pool, that score highest."""
+    pool: int = 4096
+    """Labels of the pool, drawn for each step."""
+
+    of = "head"
+
+    def drawn(self, labels: int) -> int:
+        """Labels that are drawn for a document out of so many; 0 where all are learnt from."""
+        if self.negatives == "auto":
+            return 0 if self.loss == "bce" and labels <= FEW else min(DRAWN, labels)
+        return min(self.negatives, labels)
+
+    def check(self) -> None:
+        self.require_range("layers", 1, 3)
+        self.require_range("hidden", 1, 1 << 16)
+        self.require("dropout", 0 <= self.dropout < 1, "a number from 0 to below 1")
+        if self.negatives != "auto":
+            self.require("negatives", self.negatives >= 0, "an integer ≥ 0, or auto")
+            self.require("negatives", self.negatives > 0 or self.loss == "bce", "1 or more with head.loss = 'bpr'")
+        self.require_range("hard", 0, 1)
+        self.require_range("pool", 1)
+
+
+class Tables(NamedTuple):
+    """What is the labels' own, however many documents they meet."""
+
+    rows: Tensor  # (L, D) embeddings
+    base: Tensor  # (L, h) U_h (A e + b_f) + b_u
+    around: Tensor  # (L, h) U_h B g, where it is in another label's group
+    weighed: Tensor  # (L, n) w_a · g
+    asked: Tensor  # (L, n) by itself, where nobody asks
+
+
+class Attention(NamedTuple):
+    """What a pair has of its own."""
+
+    aspects: Tensor  # (B, n, C) γ
+    products: Tensor  # (B, n, C) γ_a e · s_a
+    group: Tensor  # (B, C, k) Σ_a β_a α_aj
+
+    def part(self, documents: slice, labels: slice) -> Attention:
+        """Of some documents and labels."""
+        aspects, products = self.aspects[documents, :, labels], self.products[documents, :, labels]
+        return Attention(aspects, products, self.group[documents, labels])
+
+
+class Added(NamedTuple):
+    """What carried one score: attention, and what the score would be lower without."""
+
+    aspects: list[tuple[float, float]]
+    group: list[tuple[int, float, float]]
+    """Label, attention, what it added."""
+
+
+class CollaborativeHead(Head):
+    """Scores aspects of documents, (B, n·D) side by side, with labels; `groups` (L, k) are the labels around each, −1
+    where there are fewer.
+
+    Parameters and sums are in float32, whatever the aspects come in.
+    """
+
+    groups: Tensor
+
+    def __init__(self, labels: int, aspects: int, width: int, groups: Tensor, settings: CollaborativeSettings) -> None:
+        super().__init__()
+        self.labels, self.aspects, self.width, self.settings = labels, aspects, width, settings
+        self.register_buffer("groups", groups.long(), persistent=False)
+        hidden = settings.hidden if settings.layers > 1 else 1
+        self.rows = nn.Parameter(torch.randn(labels, width) * width**-0.5)
+        self.bias = nn.Parameter(torch.zeros(labels))
+        self.fuse = nn.Linear(2 * width, width)
+        self.first = nn.Linear(2 * width, hidden)
+        self.second = nn.Linear(hidden, hidden) if settings.layers > 2 else None
+        self.last = nn.Linear(hidden, 1) if settings.layers > 1 else None
+        for layer in (self.fuse, self.first, self.second, self.last):
+            if layer is not None:
+                nn.init.xavier_uniform_(layer.weight)
+                nn.init.zeros_(layer.bias)
+        self.aspect_rows = nn.Parameter(torch.randn(aspects, width) * width**-0.5)  # w
+        self.aspect_bias = nn.Parameter(torch.zeros(aspects))
+        if settings.attention == "self":
+            self.group_query = nn.Parameter(torch.randn(aspects, width) * width**-0.5)
+            self.text_query = nn.Parameter(torch.randn(aspects, width) * width**-0.5)
+        self._kept: Tables | None = None
+
+    @property
+    def of_labels(self) -> frozenset[str]:
+        return frozenset({"rows", "bias"})
+
+    @torch.no_grad()
+    def start_from(self, shares: Tensor) -> None:
+        self.bias.copy_(torch.logit(shares, eps=1e-6))
+
+    def train(self, mode: bool = True) -> CollaborativeHead:
+        """Weights change in training alone: what was worked out from them is forgotten then."""
+        if mode:
+            self._kept = None
+        super().train(mode)
+        return self
+
+    def chunk(self, batch: int, length: int, size: int, free: int) -> int:
+        held = BESIDE + (PASSED * self.first.out_features if self.training else 0)
+        return even_chunk(self.labels, free // (batch * held * 4))
+
+    # ---- answering
+
+    @torch.no_grad()
+    def logits(self, encoded: Tensor, mask: Tensor, low: int, high: int) -> Tensor:
+        tables, aspects = self._worked_out(), self._aspects(encoded)
+        numbers = torch.arange(low, high, device=encoded.device)
+        return self._shared(aspects, tables, numbers)
+
+    @torch.no_grad()
+    def candidate_logits(self, encoded: Tensor, mask: Tensor, candidates: Tensor, chunk: int) -> Tensor:
+        tables, aspects = self._worked_out(), self._aspects(encoded)
+        held = (1 + self.groups.shape[1]) * (self.width + self.first.out_features)
+        step = max(1, chunk * BESIDE // held)
+        parts = [self._given(aspects, tables, part) for part in candidates.clamp(min=0).split(step, dim=1)]
+        return torch.cat(parts, dim=1) if parts else aspects.new_empty(candidates.shape)
+
+    def _worked_out(self) -> Tables:
+        """The labels' tables; in evaluation they are kept."""
+        if self.training:
+            return self._tables()
+        if self._kept is None or self._kept.rows.device != self.rows.device:
+            self._kept = self._tables()
+        return self._kept
+
+    def _aspects(self, encoded: Tensor) -> Tensor:
+        """(B, n, D)"""
+        return encoded.view(len(encoded), self.aspects, self.width).to(wide_type(encoded))
+
+    def _tables(self) -> Tables:
+        width = self.width
+        labels_part = self.first.weight[:, width:]  # U_h
+        base = F.linear(
+            self.rows,
+            labels_part @ self.fuse.weight[:, :width],
+            labels_part @ self.fuse.bias + self.first.bias,
+        )
+        around = F.linear(self.rows, labels_part @ self.fuse.weight[:, width:])
+        asked = self.rows[:, :0] if self.settings.attention == "cross" else F.linear(self.rows, self.group_query)
+        return Tables(self.rows, base, around, F.linear(self.rows, self.aspect_rows), asked)
+
+    def _shared(self, aspects: Tensor, tables: Tables, numbers: Tensor) -> Tensor:
+        """(B, C) logits of the same labels for all documents."""
+        groups = self.groups[numbers]  # (C, k)
+        picked = groups.clamp(min=0).flatten()
+        own = aspects @ tables.rows.index_select(0, numbers).t()  # (B, n, C)
+        if self.settings.attention == "cross":
+            asked = aspects @ tables.rows.index_select(0, picked).t()
+        else:
+            asked = tables.asked.index_select(0, picked).t()[None]
+        asked = asked.unflatten(-1, groups.shape)  # (B or 1, n, C, k)
+        weighed = tables.weighed.index_select(0, picked).t().unflatten(-1, groups.shape)
+        attention = self._attention(aspects, own, asked, weighed, groups >= 0)
+        base = tables.base.index_select(0, numbers)[None]
+        around = tables.around.index_select(0, picked).unflatten(0, groups.shape)[None]
+        queries = self._queries(aspects)
+        if torch.is_grad_enabled():
+            hidden = self._hidden(base, around, attention, queries)
+            return self._predicted(hidden) + self._beside(attention, numbers)
+        out = self._beside(attention, numbers).contiguous()
+        for documents, labels in self._tiles(len(aspects), len(numbers), aspects.device.type):
+            part = attention.part(documents, labels)
+            hidden = self._hidden(base[:, labels], around[:, labels], part, queries[documents])
+            out[documents, labels] += self._predicted(hidden)
+        return out
+
+    def _given(self, aspects: Tensor, tables: Tables, numbers: Tensor) -> Tensor:
+        """(B, K) logits of labels given for each document; the document itself is never copied for them."""
+        base, around, attention, queries = self._met(aspects, tables, numbers)
+        return self._predicted(self._hidden(base, around, attention, queries)) + self._beside(attention, numbers)
+
+    def _beside(self, attention: Attention, numbers: Tensor) -> Tensor:
+        """(B, C) what is added to what the perceptron says."""
+        own = _of_each(self.bias, numbers).expand(len(attention.aspects), -1)
+        return own + attention.products.sum(1) if self.settings.product else own
+
+    def _met(self, aspects: Tensor, tables: Tables, numbers: Tensor) -> tuple[Tensor, Tensor, Attention, Tensor]:
+        """What the hidden numbers of given labels (B, K) are made of."""
+        groups = self.groups[numbers]  # (B, K, k)
+        picked = groups.clamp(min=0).flatten(1)
+        turned = aspects.transpose(1, 2)
+        own = (_of_each(tables.rows, numbers) @ turned).transpose(1, 2)  # (B, n, K)
+        if self.settings.attention == "cross":
+            asked = _of_each(tables.rows, picked) @ turned
+        else:
+            asked = _of_each(tables.asked, picked)
+        asked = asked.transpose(1, 2).unflatten(-1, groups.shape[1:])
+        weighed = _of_each(tables.weighed, picked).transpose(1, 2).unflatten(-1, groups.shape[1:])
+        attention = self._attention(aspects, own, asked, weighed, (groups >= 0)[:, None])
+        around = _of_each(tables.around, picked).unflatten(1, groups.shape[1:])
+        return _of_each(tables.base, numbers), around, attention, self._queries(aspects)
+
+    def _attention(self, aspects: Tensor, own: Tensor, asked: Tensor, weighed: Tensor, held: Tensor) -> Attention:
+        """own (B, n, C), asked and weighed (B or 1, n, C, k), held (…, C, k) where there is a label."""
+        if self.settings.attention == "cross":
+            gamma = own.softmax(1)
+        else:
+            gamma = torch.einsum("bnd,nd->bn", aspects, self.text_query).softmax(1)[..., None].expand_as(own)
+        if not asked.shape[-1]:
+            return Attention(gamma, gamma * own, own.new_zeros(len(own), own.shape[2], 0))
+        alpha = asked.masked_fill(~held, torch.finfo(asked.dtype).min).softmax(-1) * held
+        beta = ((alpha * weighed).sum(-1) + self.aspect_bias[:, None]).softmax(1)
+        return Attention(gamma, gamma * own, (alpha * beta[..., None]).sum(1).expand(len(own), -1, -1))
+
+    def _queries(self, aspects: Tensor) -> Tensor:
+        """(B, n, h) U_s s_a"""
+        return F.linear(aspects, self.first.weight[:, : self.width])
+
+    def _hidden(self, base: Tensor, around: Tensor, attention: Attention, queries: Tensor) -> Tensor:
+        """(B, C, h) before the first ReLU; base (B or 1, C, h), around (B or 1, C, k, h)."""
+        gamma = attention.aspects.transpose(1, 2)
+        hidden = torch.baddbmm(base.expand(len(gamma), -1, -1), gamma, queries)
+        for place in range(around.shape[2]):
+            hidden = hidden.addcmul_(attention.group[:, :, place, None], around[:, :, place])
+        return hidden
+
+    def _predicted(self, hidden: Tensor) -> Tensor:
+        """(B, C) what the perceptron makes of its first layer, which it overwrites."""
+        if self.last is None:
+            return hidden[..., 0]
+        hidden = self._thinned(hidden.relu_())
+        if self.second is not None:
+            hidden = self._thinned(self.second(hidden).relu_())
+        last: Tensor = self.last(hidden)
+        return last[..., 0]
+
+    def _thinned(self, hidden: Tensor) -> Tensor:
+        """Without a share of its numbers, where it is learnt from."""
+        return F.dropout(hidden, self.settings.dropout, self.training and torch.is_grad_enabled())
+
+    def _tiles(self, documents: int, labels: int, kind: str) -> list[tuple[slice, slice]]:
+        """Parts of documents and labels whose hidden numbers are few enough."""
+        most = max(1, TILE_BYTES[kind] // (4 * self.first.out_features))  # pairs
+        across = min(documents, max(1, int(most**0.5) // 4))
+        along = max(1, most // across)
+        return [
+            (slice(top, top + across), slice(left, left + along))
+            for left in range(0, labels, along)
+            for top in range(0, documents, across)
+        ]
+
+    # ---- learning
+
+    def learn(self, encoded: Tensor, mask: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+        """Mean loss of these documents, and its gradient in their aspects; own gradients are added up."""
+        aspects = self._aspects(encoded.detach()).clone().requires_grad_()
+        learn = self._learn_drawn if self.settings.drawn(self.labels) else self._learn_all
+        loss, gradient = learn(aspects, positives, chunk)
+        return loss, gradient.flatten(1).to(encoded.dtype)
+
+    def _learn_drawn(self, aspects: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+        """Labels of each document and others that are drawn for it."""
+        with torch.enable_grad():
+            tables = self._tables()
+            negatives = self._drawn(aspects, tables, positives, chunk)
+            numbers = torch.cat([positives.clamp(min=0), negatives.clamp(min=0)], dim=1)
+            logits = self._given(aspects, tables, numbers)
+            above, below = logits.split([positives.shape[1], negatives.shape[1]], dim=1)
+            loss = pair_loss if self.settings.loss == "bpr" else single_loss
+            found = loss(above, below, positives >= 0, negatives >= 0)
+        return found.detach(), self._take_back([(found, torch.ones_like(found))], aspects)
+
+    def _learn_all(self, aspects: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+        """Every label is there or not; gradients of a chunk are taken back at once, those of the tables at the end."""
+        scale = 1.0 / (len(aspects) * self.labels)
+        with torch.enable_grad():
+            tables = self._tables()
+        leaves = Tables(*(part.detach().requires_grad_() for part in tables))
+        loss, gradient = aspects.new_zeros(()), torch.zeros_like(aspects)
+        for low in range(0, self.labels, chunk):
+            numbers = torch.arange(low, min(low + chunk, self.labels), device=aspects.device)
+            with torch.enable_grad():
+                logits = self._shared(aspects, leaves, numbers)
+            part, error = dense_error(logits.detach(), positives, low)
+            loss += part
+            gradient += self._take_back([(logits, error * scale)], aspects, leaves)
+        gradient_of(self.rows).add_(gradient_of(leaves.rows))
+        ends = [(part, gradient_of(leaf)) for part, leaf in zip(tables[1:], leaves[1:], strict=True) if leaf.numel()]
+        self._take_back(ends, aspects)
+        return loss * scale, gradient
+
+    def _take_back(self, ends: list[tuple[Tensor, Tensor]], aspects: Tensor, leaves: Tables | None = None) -> Tensor:
+        """Add gradients to the parameters and leaves; the gradient in the aspects."""
+        more = [] if leaves is None else [leaf for leaf in leaves if leaf.numel()]
+        wanted = [aspects, *self.parameters(), *more]
+        found = torch.autograd.grad(
+            [end for end, _ in ends], wanted, [gradient for _, gradient in ends], allow_unused=True
+        )
+        with torch.no_grad():
+            for part, gradient in zip(wanted[1:], found[1:], strict=True):
+                if gradient is not None:
+                    gradient_of(part).add_(gradient)
+        return torch.zeros_like(aspects) if found[0] is None else found[0]
+
+    @torch.no_grad()
+    def _drawn(self, aspects: Tensor, tables: Tables, positives: Tensor, chunk: int) -> Tensor:
+        """(B, N) labels that a document does not have, −1 where one was drawn that it has: some of a pool that score
+        highest, and some at random."""
+        settings, device = self.settings, aspects.device
+        most = settings.drawn(self.labels)
+        hard = min(round(settings.hard * most), settings.pool)
+        numbers = torch.randint(self.labels, (len(aspects), most - hard), device=device)
+        if hard:
+            if settings.pool < self.labels:
+                pool = torch.randint(self.labels, (settings.pool,), device=device)
+            else:
+                pool = torch.arange(self.labels, device=device)
+            worked = Tables(*(part.detach() for part in tables))
+            scores = torch.cat([self._shared(aspects, worked, part) for part in pool.split(chunk)], dim=1)
+            scores = scores.masked_fill_(among(pool.expand(len(aspects), -1), positives, self.labels), -torch.inf)
+            numbers = torch.cat([pool[scores.topk(hard, dim=1).indices], numbers], dim=1)
+        return numbers.masked_fill(among(numbers, positives, self.labels), -1)
+
+    # ---- explaining
+
+    @torch.no_grad()
+    def added(self, encoded: Tensor, label: int) -> Added:
+        """What carried the score of a label for one document (1, n·D)."""
+        number = torch.tensor([[label]], device=encoded.device)
+        base, around, attention, queries = self._met(self._aspects(encoded), self._worked_out(), number)
+
+        def score(aspect: int | None = None, member: int | None = None) -> float:
+            aspects, products, group = (part.clone() for part in attention)
+            if aspect is not None:
+                aspects[:, aspect] = products[:, aspect] = 0.0
+            if member is not None:
+                group[..., member] = 0.0
+            left = Attention(aspects, products, group)
+            return float(self._predicted(self._hidden(base, around, left, queries)) + self._beside(left, number))
+
+        whole = score()
+        aspects = [(float(attention.aspects[0, a, 0]), whole - score(aspect=a)) for a in range(self.aspects)]
+        members = [
+            (number, float(attention.group[0, 0, place]), whole - score(member=place))
+            for place, number in enumerate(self.groups[label].tolist())
+            if number >= 0
+        ]
+        return Added(aspects, members)
+
+
+def _of_each(table: Tensor, numbers: Tensor) -> Tensor:
+    """(…, d) rows of a table; their gradients are added up where they came from."""
+    picked: Tensor = table.index_select(0, numbers.flatten()).unflatten(0, numbers.shape)
+    return picked
+
+
+def among(numbers: Tensor, positives: Tensor, labels: int) -> Tensor:
+    """(B, K) whether a label is one of the document's; positives (B, m), −1 as pads."""
+    is_there = torch.zeros(len(numbers), labels + 1, dtype=torch.bool, device=numbers.device)
+    is_there.scatter_(1, positives.masked_fill(positives < 0, labels), True)
+    return is_there.gather(1, numbers)
+
+
+def pair_loss(above: Tensor, below: Tensor, are_above: Tensor, are_below: Tensor) -> Tensor:
+    """Bayesian personalised ranking: softplus(below − above), mean over the pairs of a document, then documents.
+
+    The equation that was published has the sign the other way round, which would rank a document's labels last.
+    """
+    pairs = F.softplus(below[:, None, :] - above[:, :, None]) * (are_above[:, :, None] & are_below[:, None, :])
+    count = are_above.sum(1) * are_below.sum(1)
+    return (pairs.sum((1, 2)) / count.clamp(min=1)).mean()
+
+
+def single_loss(above: Tensor, below: Tensor, are_above: Tensor, are_below: Tensor) -> Tensor:
+    """Binary cross-entropy of each label by itself, mean over the labels of a document, then documents."""
+    summed = (F.softplus(-above) * are_above).sum(1) + (F.softplus(below) * are_below).sum(1)
+    return (summed / (are_above.sum(1) + are_below.sum(1)).clamp(min=1)).mean()

@@ -1,0 +1,217 @@
+"""DXML's network: a document is embedded near to the mean of its labels' vectors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from xmtc.core.config import Choices, Range, Settings
+from xmtc.nn.encoders.base import Encoder
+from xmtc.nn.heads.base import Head, LinearHead, even_chunk, gradient_of, wide_type
+from xmtc.nn.training.losses import CrossEntropy
+
+ALIKE = 0.999
+"""Cosine of two targets from which on they count as the same."""
+
+
+@dataclass(frozen=True)
+class EmbeddingSettings(Settings):
+    """From a bag of words to a point on the sphere of the label vectors."""
+
+    hidden: Annotated[int, Range(128, 1024, log=True)] = 512
+    """Units of the hidden layer."""
+    linear: bool = False
+    """Leave the non-linearity of the hidden layer out."""
+    skip: Annotated[bool, Choices()] = True
+    """Add a linear map of the document to what comes out of the hidden layer."""
+    dropout: Annotated[float, Range(0.2, 0.8)] = 0.6
+    """Share of the hidden layer's numbers that are left out in training."""
+    spread: Annotated[float, Range(0.05, 0.5, log=True)] = 0.3
+    """Standard deviation of the numbers by which a word adds to the hidden layer, as training begins."""
+    output_dropout: float = 0.0
+    """Share of the embedding's numbers that are left out in training, before it gets its length."""
+
+    of = "encoder"
+
+    def check(self) -> None:
+        self.require_range("hidden", 1, 1 << 16)
+        self.require_range("spread", 0, open_low=True)
+        for name in ("dropout", "output_dropout"):
+            self.require(name, 0 <= getattr(self, name) < 1, "a number from 0 to below 1")
+
+
+class SphereEncoder(Encoder):
+    """Unit vectors (B, width) of documents.
+
+    A word's row is what it adds to the hidden layer and, with `skip`, what it adds to the embedding itself, so that the
+    first layer is a sum over the words that are there and nothing else of the vocabulary is touched.
+    """
+
+    sums = True
+
+    def __init__(self, width: int, settings: EmbeddingSettings) -> None:
+        super().__init__()
+        self.settings, self.width = settings, width
+        self.bias = nn.Parameter(torch.zeros(settings.hidden))
+        self.project = nn.Linear(settings.hidden, width)
+        nn.init.uniform_(self.project.weight, -(settings.hidden**-0.5), settings.hidden**-0.5)
+        nn.init.zeros_(self.project.bias)
+
+    @staticmethod
+    def row_width(width: int, settings: EmbeddingSettings) -> int:
+        """Numbers of a word's row where embeddings have `width`."""
+        return settings.hidden + (width if settings.skip else 0)
+
+    def forward(self, summed: Tensor, mask: Tensor) -> Tensor:
+        settings = self.settings  # summed: (B, hidden, or hidden + width)
+        hidden = summed[:, : settings.hidden] + self.bias
+        if not settings.linear:
+            hidden = F.relu(hidden)
+        hidden = F.dropout(hidden, settings.dropout, self.training)
+        embedded = self.project(hidden)
+        if settings.skip:
+            embedded = embedded + summed[:, settings.hidden :]
+        embedded = F.dropout(embedded, settings.output_dropout, self.training)
+        return F.normalize(embedded, dim=1)
+
+
+@dataclass(frozen=True)
+class TargetSettings(Settings):
+    """What embeddings are learnt by: weights of three losses, of which the published form has the first alone."""
+
+    robust: Annotated[float, Choices(0.0, 1.0)] = 0.0
+    """Weight of the robust distance (smooth L1) from an embedding to its target, the mean of its labels' vectors."""
+    contrast: Annotated[float, Choices(0.3, 1.0)] = 1.0
+    """Weight of telling the target apart from those of the other documents of a batch."""
+    temperature: Annotated[float, Range(0.03, 0.3, log=True)] = 0.15
+    """What cosines are divided by where targets are told apart."""
+    decode: Annotated[float, Choices(0.0, 0.03, 0.1, 0.3)] = 0.03
+    """Weight of the binary cross-entropy, summed over labels, of labels decoded from embeddings by their own rows."""
+    scale: Annotated[float, Range(3, 30, log=True)] = 10.0
+    """What cosines are multiplied by, to begin with, where labels are decoded."""
+    sharpness: Annotated[float, Range(3, 30, log=True)] = 5.0
+    """A label's own score falls by e to this times the cosine that it is behind the nearest's, unless it is decoded."""
+    unit: bool = True
+    """Bring the mean of a document's label vectors to length one, as embeddings are; false is the published form."""
+
+    of = "head"
+
+    def check(self) -> None:
+        for name in ("robust", "contrast", "decode", "sharpness"):
+            self.require_range(name, 0)
+        self.require("contrast", self.robust + self.contrast + self.decode > 0, "above 0 where robust and decode are 0")
+        for name in ("temperature", "scale"):
+            self.require_range(name, 0, open_low=True)
+
+
+class TargetHead(Head):
+    """Learns from the mean of a document's label vectors, which stay as they are.
+
+    With `decode`, labels have rows of their own beside, which start from their vectors, and are learnt as in any other
+    network; a logit is then theirs, and else the cosine between document and label.
+    """
+
+    vectors: Tensor
+
+    def __init__(self, vectors: Tensor, settings: TargetSettings) -> None:
+        super().__init__()
+        self.labels, self.settings = len(vectors), settings
+        self.register_buffer("vectors", vectors)  # (L, d)
+        self.output: LinearHead | None = None
+        if settings.decode:
+            self.output = LinearHead(*vectors.shape)
+            self.output.rows.data.copy_(vectors)
+            self.scale = nn.Parameter(torch.tensor(math.log(settings.scale)))
+
+    @property
+    def of_labels(self) -> frozenset[str]:
+        return frozenset() if self.output is None else frozenset({"output.rows", "output.bias"})
+
+    def start_from(self, shares: Tensor) -> None:
+        if self.output is not None:
+            self.output.start_from(shares)
+
+    def chunk(self, batch: int, length: int, size: int, free: int) -> int:
+        return even_chunk(self.labels, free // (batch * 4 * max(size, 4)))
+
+    @torch.no_grad()
+    def logits(self, encoded: Tensor, mask: Tensor, low: int, high: int) -> Tensor:
+        if self.output is not None:
+            return self.output.logits(encoded * self.scale.exp(), mask, low, high)
+        return encoded @ F.normalize(self.vectors[low:high], dim=1).t()
+
+    @torch.no_grad()
+    def candidate_logits(self, encoded: Tensor, mask: Tensor, candidates: Tensor, chunk: int) -> Tensor:
+        rows = self.logits(encoded, mask, 0, self.labels)
+        return rows.gather(1, candidates.clamp(min=0))
+
+    def nearness(self, encoded: Tensor) -> Tensor:
+        """(B, L) a score of each label by itself, from 0 to 1: its probability, or how near it is to the nearest."""
+        logits = self.logits(encoded, encoded.new_empty(0), 0, self.labels)
+        if self.output is not None:
+            return torch.sigmoid(logits)
+        return torch.exp(self.settings.sharpness * (logits - logits.amax(1, keepdim=True)))
+
+    @torch.no_grad()
+    def targets(self, positives: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
+        """(B, d) the mean of each document's label vectors, and (B, 1) whether it has any label."""
+        held = (positives >= 0).to(kind)
+        summed = F.embedding_bag(positives.clamp(min=0), self.vectors.to(kind), mode="sum", per_sample_weights=held)
+        count = held.sum(1, keepdim=True)
+        mean = summed / count.clamp(min=1)
+        return F.normalize(mean, dim=1) if self.settings.unit else mean, (count > 0).to(kind)
+
+    @torch.no_grad()
+    def learn(self, encoded: Tensor, mask: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+        """Mean loss of these documents, and its gradient in their embeddings; own gradients are added up."""
+        settings, kind = self.settings, wide_type(encoded)
+        wide = encoded.to(kind)
+        targets, counts = self.targets(positives, kind)
+        loss, gradient = wide.new_zeros(()), torch.zeros_like(wide)
+        if settings.robust:
+            part, error = robust_error(wide, targets, counts)
+            loss += settings.robust / len(wide) * part
+            gradient += settings.robust / len(wide) * error
+        if settings.contrast:
+            part, error = contrast_error(wide, targets, counts, settings.temperature)
+            loss += settings.contrast / len(wide) * part
+            gradient += settings.contrast / len(wide) * error
+        if self.output is not None:
+            scale = self.scale.exp()
+            scaled = wide * scale
+            weight = settings.decode / len(wide)
+            part, error = self.output.learn_by(CrossEntropy(), scaled, positives, chunk, weight, scaled.shape[1])
+            loss += part
+            gradient += error * scale
+            gradient_of(self.scale).add_((error * scaled).sum())
+        return loss, gradient.to(encoded.dtype)
+
+
+def robust_error(encoded: Tensor, targets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Summed smooth-L1 distance, half the square up to 1 and linear from there on, and its gradient."""
+    apart = (encoded - targets) * counts
+    size = apart.abs()
+    loss = torch.where(size <= 1, 0.5 * apart * apart, size - 0.5).sum()
+    return loss, apart.clamp(-1, 1)
+
+
+def contrast_error(encoded: Tensor, targets: Tensor, counts: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Summed cross-entropy of each document's own target among those of the batch, and its gradient.
+
+    Targets that are the same share what is asked for; a document without labels has none and is none.
+    """
+    own = torch.eye(len(targets), device=targets.device, dtype=targets.dtype)
+    unit = F.normalize(targets, dim=1)
+    same = torch.maximum((unit @ unit.t() > ALIKE).to(targets.dtype), own)
+    wanted = same / same.sum(1, keepdim=True)
+    logits = encoded @ targets.t() / temperature
+    logits = logits.masked_fill((counts.t() == 0) & (own == 0), -torch.inf)
+    given = F.log_softmax(logits, dim=1)
+    loss = -(wanted * given.masked_fill(wanted == 0, 0.0) * counts).sum()
+    gradient = ((given.exp() - wanted) * counts) @ targets / temperature
+    return loss, gradient

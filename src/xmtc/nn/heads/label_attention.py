@@ -1,0 +1,265 @@
+"""Label-wise attention and a shared perceptron: one head for all labels and for candidates of each document.
+
+The mixture of label j is m_j = Σ_t α_tj h_t with α = softmax over the real tokens of h_t · w_j, its logit a perceptron
+of m_j. The first layer is linear before its ReLU, so it is applied to the tokens once (W₁h_t + b₁) and those values are
+mixed: fewer operations, and what is kept of a mixture is as wide as the layer. Labels are taken a chunk at a time; the
+chunk's loss gradient is formed from its logits and taken back at once, so that only B × T × chunk is ever held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from xmtc.nn.heads.base import ALIGNED, Head, even_chunk, gradient_of, wide_type
+from xmtc.nn.training.losses import candidate_error, dense_error
+
+ONES = 8
+"""Columns beside the values: two of ones, whose mixture is the softmax's denominator; the rest keeps rows aligned."""
+ROW_BYTES = 4
+"""Of a number in the gradient of rows."""
+LARGEST_EXPONENT = 60.0
+"""Scores are cut here, both ways, where no maximum is subtracted: thousands of such exponentials add up in range."""
+
+
+class _Forward(NamedTuple):
+    """What the backward pass of a chunk needs."""
+
+    weights: Tensor  # (B, T, C) exp of the scores, not normalised
+    share: Tensor  # (B, C) 1 / their sum over the tokens
+    layers: list[Tensor]  # (B, C, ·) activations of the perceptron's hidden layers
+    logits: Tensor  # (B, C) float32 or float64
+
+
+class LabelAttention(Head):
+    """Attention rows of every label, and the perceptron that all labels share."""
+
+    def __init__(self, labels: int, width: int, hidden: tuple[int, ...]) -> None:
+        super().__init__()
+        self.labels = labels
+        self.rows = nn.Parameter(torch.empty(labels, width))  # (L, d)
+        nn.init.xavier_uniform_(self.rows)
+        sizes = (width, *hidden, 1)
+        self.layers = nn.ModuleList(nn.Linear(sizes[i], sizes[i + 1]) for i in range(len(sizes) - 1))
+        for layer in self.perceptron:
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    @property
+    def of_labels(self) -> frozenset[str]:
+        return frozenset({"rows"})
+
+    @property
+    def perceptron(self) -> list[nn.Linear]:
+        """The layers from the first to the one that gives the logit."""
+        return cast("list[nn.Linear]", list(self.layers))
+
+    @torch.no_grad()
+    def start_from(self, shares: Tensor) -> None:
+        """Begin at the labels' mean share of the documents; `shares` (L,) are in use by heads with a bias a label."""
+        self.perceptron[-1].bias.fill_(torch.logit(shares.mean(), eps=1e-6))
+
+    def hold(self, rows: Tensor) -> None:
+        """Rows (L, d) in place of those that are there, wherever and in whatever type they are kept."""
+        self.labels = len(rows)
+        self.rows.data = rows
+
+    def chunk(self, batch: int, length: int, size: int, free: int) -> int:
+        """Labels to take at once so that what is held of them, scores and their gradient above all, is `free` bytes."""
+        return even_chunk(self.labels, free // (batch * held_bytes(length, self._units, size)))
+
+    def candidate_chunk(self, batch: int, length: int, size: int, free: int, count: int) -> int:
+        """The same of `count` candidates for each document, whose rows and their gradient are held as well."""
+        return even_chunk(count, free // (batch * held_bytes(length, self._units, size, self.rows.shape[1])))
+
+    @property
+    def _units(self) -> list[int]:
+        """Outputs of each layer."""
+        return [layer.out_features for layer in self.perceptron]
+
+    @torch.no_grad()
+    def logits(self, states: Tensor, mask: Tensor, low: int, high: int) -> Tensor:
+        """(B, high − low) logits of neighbouring labels; states (B, T, d), mask (B, T) true at real tokens."""
+        states, mask, _ = _with_a_token(states, mask)
+        values = self._values(states, mask)
+        return self._forward(states, mask, values, self._rows(low, high, states)).logits[:, : high - low]
+
+    @torch.no_grad()
+    def candidate_logits(self, states: Tensor, mask: Tensor, candidates: Tensor, chunk: int) -> Tensor:
+        """(B, K) logits of labels given for each document; those below 0 mean nothing."""
+        states, mask, _ = _with_a_token(states, mask)
+        values = self._values(states, mask)
+        parts = [
+            self._forward(states, mask, values, self._candidate_rows(part).to(states)).logits
+            for part in candidates.clamp(min=0).split(chunk, dim=1)
+        ]
+        return torch.cat(parts, dim=1) if parts else states.new_empty(candidates.shape, dtype=torch.float32)
+
+    @torch.no_grad()
+    def weights(self, states: Tensor, mask: Tensor, label: int) -> Tensor:
+        """(B, T) the attention that a label pays to each token."""
+        scores = (states @ self.rows[label].to(states)).float()
+        return torch.softmax(scores.masked_fill(~mask, -torch.inf), dim=1)
+
+    @torch.no_grad()
+    def learn(self, states: Tensor, mask: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+        """Mean loss over documents and labels, and its gradient in the states; own gradients are added up in `.grad`.
+
+        `positives` (B, m) are each document's labels, −1 as pads; `chunk` labels are taken at a time.
+        """
+        states, mask, has_token = _with_a_token(states, mask)
+        values = self._values(states, mask)
+        d_states, d_values = torch.zeros_like(states), torch.zeros_like(values)
+        loss = states.new_zeros((), dtype=wide_type(states))
+        scale = 1.0 / (len(states) * self.labels)
+        for low in range(0, self.labels, chunk):
+            high = min(low + chunk, self.labels)
+            rows = self._rows(low, high, states)
+            done = self._forward(states, mask, values, rows)
+            part, error = dense_error(done.logits[:, : high - low], positives, low)
+            loss += part
+            error = nn.functional.pad(error.mul_(scale), (0, len(rows) - (high - low)))
+            d_scores = self._backward(done, values, error, d_values)
+            flat = d_scores.view(-1, len(rows))
+            gradient_of(self.rows)[low:high] += (flat.t() @ states.view(-1, states.shape[2]))[: high - low]
+            d_states.view(-1, states.shape[2]).addmm_(flat, rows)
+        self._values_backward(states, mask, d_values, d_states)
+        return loss * scale, d_states.mul_(has_token)
+
+    @torch.no_grad()
+    def learn_candidates(
+        self, states: Tensor, mask: Tensor, candidates: Tensor, targets: Tensor, chunk: int
+    ) -> tuple[Tensor, Tensor]:
+        """The same over labels given for each document: `candidates` (B, K), −1 as pads, `targets` (B, K) 1 or 0."""
+        states, mask, has_token = _with_a_token(states, mask)
+        values = self._values(states, mask)
+        d_states, d_values = torch.zeros_like(states), torch.zeros_like(values)
+        loss = states.new_zeros((), dtype=wide_type(states))
+        table, given = self.rows.to(states.dtype), candidates >= 0
+        scale = 1.0 / max(1, candidates.numel())
+        for low in range(0, candidates.shape[1], chunk):
+            part = slice(low, low + chunk)
+            numbers = candidates[:, part].clamp(min=0)
+            rows = table[numbers]  # (B, C, d)
+            done = self._forward(states, mask, values, rows)
+            wide = done.logits.dtype
+            added, error = candidate_error(done.logits, targets[:, part].to(wide), given[:, part].to(wide))
+            loss += added
+            d_scores = self._backward(done, values, error.mul_(scale), d_values)
+            d_rows = torch.bmm(d_scores.transpose(1, 2), states).to(self.rows.dtype)
+            gradient_of(self.rows).index_add_(0, numbers.reshape(-1), d_rows.view(-1, d_rows.shape[2]))
+            d_states.baddbmm_(d_scores, rows)
+        self._values_backward(states, mask, d_values, d_states)
+        return loss * scale, d_states.mul_(has_token)
+
+    def _rows(self, low: int, high: int, states: Tensor) -> Tensor:
+        """(C, d) the rows of neighbouring labels, and zeros up to a number that matrix units like."""
+        rows = self.rows[low:high].to(states.dtype)
+        return nn.functional.pad(rows, (0, 0, 0, -len(rows) % ALIGNED))
+
+    def _candidate_rows(self, numbers: Tensor) -> Tensor:
+        """(B, C, d) from where the rows are, which may be host memory."""
+        return self.rows[numbers.to(self.rows.device)]
+
+    def _values(self, states: Tensor, mask: Tensor) -> Tensor:
+        """(B, T, b + ONES) the first layer of every token, then ones; all zero at padding."""
+        first = self.perceptron[0]
+        width = first.out_features
+        values = states.new_zeros((*states.shape[:2], width + ONES))
+        values[..., :width] = nn.functional.linear(states, first.weight.to(states.dtype), first.bias.to(states.dtype))
+        values[..., width : width + 2] = 1.0
+        return values.mul_(mask[..., None])
+
+    def _values_backward(self, states: Tensor, mask: Tensor, d_values: Tensor, d_states: Tensor) -> None:
+        first = self.perceptron[0]
+        flat = d_values[..., : first.out_features].masked_fill(~mask[..., None], 0.0).view(-1, first.out_features)
+        gradient_of(first.weight).add_(flat.t() @ states.view(-1, states.shape[2]))
+        gradient_of(first.bias).add_(flat.sum(0, dtype=wide_type(states)))
+        d_states.view(-1, states.shape[2]).addmm_(flat, first.weight.to(states.dtype))
+
+    def _forward(self, states: Tensor, mask: Tensor, values: Tensor, rows: Tensor) -> _Forward:
+        """One chunk; rows (C, d) are shared by all documents, or (B, C, d) each document's own."""
+        perceptron = self.perceptron
+        scores = torch.matmul(states, rows.t()) if rows.dim() == 2 else torch.bmm(states, rows.transpose(1, 2))
+        if scores.dtype in (torch.float32, torch.float64):
+            scores = scores.masked_fill_(~mask[..., None], -torch.inf)
+            weights = scores.sub_(scores.amax(1, keepdim=True)).exp_()
+        else:  # a pass over the scores less, and they are not precise enough to go far beyond
+            weights = scores.clamp_(-LARGEST_EXPONENT, LARGEST_EXPONENT).exp_()
+        width = perceptron[0].out_features
+        mixed = torch.bmm(weights.transpose(1, 2), values)  # (B, C, b + ONES)
+        share = mixed[..., width].to(wide_type(states)).reciprocal_()
+        activation = mixed.relu_()[..., :width]  # ReLU and a positive factor may change places; sums are positive
+        last = perceptron[-1]
+        if len(perceptron) == 2:  # the factor is applied to the logit, not to all that it is made of
+            logits = torch.matmul(activation, last.weight[0].to(mixed.dtype)).to(share.dtype) * share + last.bias
+            return _Forward(weights, share, [activation], logits)
+        layers = [activation * share[..., None].to(mixed.dtype)]
+        for layer in perceptron[1:-1]:
+            weight, bias = layer.weight.to(mixed.dtype), layer.bias.to(mixed.dtype)
+            layers.append(nn.functional.linear(layers[-1], weight, bias).relu_())
+        logits = torch.matmul(layers[-1], last.weight[0].to(mixed.dtype)).to(share.dtype) + last.bias
+        return _Forward(weights, share, layers, logits)
+
+    def _backward(self, done: _Forward, values: Tensor, error: Tensor, d_values: Tensor) -> Tensor:
+        """Gradient of the chunk's scores (B, T, C) from the error (B, C) of its logits; adds to `d_values`."""
+        perceptron = self.perceptron
+        last, narrow = perceptron[-1], error.to(values.dtype)
+        shared = (error * done.share).to(values.dtype)
+        one_layer = len(perceptron) == 2
+        pulled = shared if one_layer else narrow
+        gradient_of(last.weight).add_(torch.bmm(pulled[:, None], done.layers[-1]).sum(0, dtype=error.dtype))
+        gradient_of(last.bias).add_(error.sum())
+        width = perceptron[0].out_features
+        d_mixed = values.new_empty((*error.shape, width + ONES))  # of the mixture before it is divided by its sum
+        if one_layer:  # what comes from the layer above is `shared` times its weight, and the weight can wait
+            inner = error * (done.logits - last.bias)
+            outer, above = shared[..., None].expand(done.layers[0].shape), last.weight[0].to(values.dtype)
+        else:
+            d_first = self._hidden_backward(done.layers, narrow[..., None] * last.weight[0].to(values.dtype))
+            inner = (d_first * done.layers[0]).sum(-1, dtype=error.dtype)
+            outer, above = d_first * done.share[..., None].to(values.dtype), values.new_ones(width)
+        torch.ops.aten.threshold_backward.grad_input(outer, done.layers[0], 0, grad_input=d_mixed[..., :width])
+        d_total = -inner * done.share  # in two numbers of the narrow type, for the two columns of ones
+        d_mixed[..., width] = d_total.to(values.dtype)
+        d_mixed[..., width + 1] = (d_total - d_mixed[..., width].to(d_total.dtype)).to(values.dtype)
+        d_mixed[..., width + 2 :] = 0.0
+        above = nn.functional.pad(above, (0, ONES), value=1.0)
+        d_values.add_(torch.bmm(done.weights, d_mixed).mul_(above))
+        return torch.bmm(values * above, d_mixed.transpose(1, 2)).mul_(done.weights)
+
+    def _hidden_backward(self, layers: list[Tensor], gradient: Tensor) -> Tensor:
+        """From the gradient of the last hidden activation to that of the first."""
+        for place in range(len(layers) - 1, 0, -1):
+            layer, before = self.perceptron[place], layers[place - 1]
+            gradient = torch.ops.aten.threshold_backward(gradient, layers[place], 0)
+            flat = gradient.view(-1, layer.out_features)
+            gradient_of(layer.weight).add_(flat.t() @ before.view(-1, layer.in_features))
+            gradient_of(layer.bias).add_(flat.sum(0, dtype=wide_type(flat)))
+            gradient = gradient @ layer.weight.to(gradient.dtype)
+        return gradient
+
+
+def _with_a_token(states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """A document without a token is given one whose state is zero, so that its mixture is zero and not 0/0.
+
+    Returns states, mask, and (B, T, 1) what of the states' gradient is real.
+    """
+    none = ~mask.any(dim=1)
+    mask = mask.clone()
+    mask[:, -1] |= none
+    real = (~none)[:, None, None].to(states.dtype)
+    return states * real, mask, real
+
+
+def held_bytes(length: int, units: Sequence[int], size: int, row: int = 0) -> int:
+    """Held of a label for each document, in numbers of `size` bytes; `row` is the width of rows that are its own."""
+    return (2 * length + 6 * sum(units)) * size + row * (2 * size + ROW_BYTES)
+
+
+def flops(documents: float, tokens: float, labels: int, width: int, hidden: int) -> float:
+    """Operations of the head's forward and backward passes: scores and mixtures, and twice that for the way back."""
+    return 3.0 * documents * (2.0 * labels * tokens * (width + hidden) + 2.0 * tokens * width * hidden)

@@ -1,0 +1,1 @@
+"""The training loop and what it uses: losses, optimisers, averaging, process groups."""

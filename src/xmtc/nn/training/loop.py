@@ -1,0 +1,415 @@
+"""The one training loop: batches of like length, clipped gradients, averaged weights, validation, checkpoints."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from xmtc.artifact.workspace import Workspace
+from xmtc.core.config import Range, Settings
+from xmtc.core.errors import XmtcError
+from xmtc.core.progress import Progress
+from xmtc.core.runtime import Runtime
+from xmtc.nn.documents import Batch, Documents, epoch_batches, length_steps, lightened, thinned
+from xmtc.nn.heads.base import gradient_of
+from xmtc.nn.heads.label_attention import LabelAttention
+from xmtc.nn.network import Network
+from xmtc.nn.tensors import read_tensor, written_later
+from xmtc.nn.training.cuda_graphs import Captured
+from xmtc.nn.training.interrupts import interrupts_held_back
+from xmtc.nn.training.objectives import ROWS, AllLabelsObjective, Objective
+from xmtc.nn.training.optimisers import Adam, Clipping, Optimiser
+from xmtc.nn.training.process_group import Group
+from xmtc.nn.training.weight_averaging import Averages, share_of
+
+REPORT_SECONDS = 0.5
+"""Time between looks at the loss, each of which waits for the device."""
+FOLDS = 50
+"""Times that a table of rows is folded into its average, over as many steps as are averaged."""
+PASSING = frozenset({f"weight.{ROWS}", f"optimiser.first.{ROWS}", f"optimiser.second.{ROWS}"})
+"""What a step that works on a few rows of a table takes from there and returns."""
+
+
+@dataclass(frozen=True)
+class TrainingSettings(Settings):
+    """How a network is trained."""
+
+    epochs: int = 30
+    """Times that every document is seen, at most."""
+    batch: int | Literal["auto"] = "auto"
+    """Documents in a step; 'auto' is a two-hundredth of them, from 16 to 128."""
+    learning_rate: Annotated[float, Range(3e-4, 3e-3, log=True)] = 1e-3
+    """The optimiser's rate."""
+    warm_up: int = 0
+    """Steps over which the rate rises to its full value."""
+    decay_from: float = 1.0
+    """Share of the epochs after which the rate falls, linearly, to nothing; 1 keeps it."""
+    averaging: Literal["window", "all", "none"] = "window"
+    """Which weights are averaged: those of the last epochs, all since `average_from`, or none."""
+    average_from: float = 1.0
+    """Epochs before averaging begins."""
+    average_window: float = 1.0
+    """Epochs that a window of weights looks back, falling off exponentially."""
+    clip: float = 5.0
+    """Gradients are cut at this multiple of the largest of the last five norms; 0 never cuts."""
+    check_every: int = 0
+    """Steps between looks at the validation documents; 0 looks after every epoch."""
+    patience: int = 10
+    """Looks without a better nDCG@5 after which training stops."""
+    held_out: int = 1000
+    """Validation documents, at most: of those given, or a tenth of the training documents."""
+    minutes: float = 0.0
+    """Time after which the training of a network stops; 0 sets no limit."""
+    checkpoint_minutes: float = 10.0
+    """Time between checkpoints, from which a training that was killed goes on."""
+    lengths: int = 8
+    """Lengths that texts are padded to."""
+    skipped_words: Annotated[float, Range(0, 0.5)] = 0.0
+    """Share of a text's words that are skipped, others each time it is seen, so that texts are not learnt by heart."""
+
+    of = "training"
+
+    def check(self) -> None:
+        for name in ("epochs", "patience", "lengths"):
+            self.require_range(name, 1)
+        if self.batch != "auto":
+            self.require("batch", self.batch >= 1, "an integer ≥ 1, or auto")
+        for name in ("warm_up", "average_from", "clip", "check_every", "held_out", "minutes", "checkpoint_minutes"):
+            self.require_range(name, 0)
+        self.require_range("learning_rate", 0, open_low=True)
+        self.require_range("average_window", 0, open_low=True)
+        self.require_range("decay_from", 0, 1)
+        self.require("skipped_words", 0 <= self.skipped_words < 1, "a number from 0 to below 1")
+
+
+@dataclass
+class Course:
+    """Where a training stands: everything that is not a tensor."""
+
+    step: int = 0
+    averaged: int = 0
+    best_score: float = -1.0
+    best_step: int = 0
+    waited: int = 0
+    seconds: float = 0.0
+    finished: bool = False
+    chunk: int = 0
+    loss_sum: float = 0.0
+    loss_steps: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Trainer:
+    """One run of one network. `validate` scores the network as it stands; None keeps the last averaged weights."""
+
+    def __init__(
+        self,
+        network: Network,
+        documents: Documents,
+        settings: TrainingSettings,
+        *,
+        seed: int,
+        free: int,
+        validate: Callable[[], float] | None,
+        log: Callable[[dict[str, Any]], None] = lambda line: None,
+        group: Group | None = None,
+        lesson: Objective | None = None,
+        optimiser: Callable[[Mapping[str, Tensor], frozenset[str]], Optimiser] = Adam,
+    ) -> None:
+        self.network, self.documents, self.settings, self.seed = network, documents, settings, seed
+        self.validate, self.log = validate, log
+        self.group = group or Group(Runtime(), network.table.device)
+        self.parameters: dict[str, Tensor] = {name: p for name, p in network.named_parameters() if p.requires_grad}
+        device = network.table.device
+        self.optimiser = optimiser(self.parameters, frozenset({"table"}) & self.parameters.keys())
+        self.lesson = lesson or AllLabelsObjective(network.head, documents)
+        self.lesson.bind(self.optimiser)
+        self.own = self.parameters if self.lesson.table is None else _without(self.parameters, ROWS)
+        self.clipping = Clipping(settings.clip, device) if settings.clip else None
+        self.loss = torch.zeros((), device=device)  # of the steps that were not looked at yet
+        self.seen = 0
+        self.averages = Averages(self.own)
+        self.size = batch_size(settings, len(documents), self.group)
+        self.steps = length_steps(documents.lengths, settings.lengths)
+        self.course = Course()
+        self.course.chunk = self.lesson.chunk(self.size, self.steps[-1], network.compute.itemsize, free)
+        self.per_epoch = len(self._batches(0))
+        self.total = settings.epochs * self.per_epoch
+
+    def run(self, progress: Progress, workspace: Workspace, name: str, title: str = "training") -> None:
+        """Train to the end, from the checkpoint if there is one; the network is left with the best weights."""
+        if workspace.has(name):
+            self._resume(workspace, name)
+        self.group.wait()
+        if self.group.rank:
+            own = self.seed + self.course.step + 7919 * self.group.rank
+            torch.manual_seed(own)  # what is dropped is each one's own
+        saved = time.perf_counter()
+        started = saved - self.course.seconds
+        captures = self.loss.is_cuda and self.group.size == 1 and self.network.encoder.captures
+        step = self._captured() if captures else self._step
+        with progress.task(title, total=self.total * self.size) as task, interrupts_held_back() as interrupted:
+            task.advance(self.course.step * self.size)
+            reported, reported_step = time.perf_counter(), self.course.step
+            whole = True  # between steps, where a checkpoint is exact
+            try:
+                for rows, length in self._remaining():
+                    if self.course.finished:
+                        break
+                    whole = False
+                    self.optimiser.rate.fill_(self._rate())
+                    self.network.train()
+                    step(rows, length)
+                    self.course.step += 1
+                    self._average()
+                    now = time.perf_counter()
+                    at_check = self.course.step % (self.settings.check_every or self.per_epoch) == 0
+                    at_check |= self.course.step == self.total
+                    over = self._is_over(now - started, at_check)
+                    at_check |= over
+                    at_report = at_check or now - reported > REPORT_SECONDS
+                    if at_report:
+                        self._take_loss()
+                        now = time.perf_counter()
+                        speed = (self.course.step - reported_step) * self.size / max(now - reported, 1e-9)
+                        self.course.seconds = now - started
+                        if at_check:
+                            self._check(speed)
+                        self.course.finished |= over
+                    whole = True
+                    if at_check and self.group.leads:
+                        self.log(self.course.history[-1])
+                    task.advance(self.size)
+                    if at_report:
+                        task.note(self._words(speed))
+                        reported, reported_step = time.perf_counter(), self.course.step
+                        self.course.seconds = reported - started
+                        if reported - saved > 60 * self.settings.checkpoint_minutes:
+                            self._save(workspace, name)
+                            saved = time.perf_counter()
+                    if interrupted():
+                        raise KeyboardInterrupt
+            except KeyboardInterrupt:
+                if whole:  # else the checkpoint before stands
+                    self._save(workspace, name)
+                raise
+        self._finish()
+
+    def _is_over(self, seconds: float, at_check: bool) -> bool:
+        """Whether the time is up; processes that train together ask where all of them do, and believe the leader."""
+        is_over = 0 < 60 * self.settings.minutes < seconds
+        if self.group.size == 1:
+            return is_over
+        return at_check and self.group.agreed(is_over, self.loss.device) > 0
+
+    # ---- one step
+
+    def _captured(self) -> Callable[[Tensor, int], None]:
+        """Steps as graphs; rows that lie in host memory come and go outside of them."""
+        table = self.lesson.table
+        if table is None or not table.on_host:
+            return Captured(self._step, self._tensors(), self._rehearse)
+        learn = Captured(self._learn, self._tensors())
+
+        def step(rows: Tensor, length: int) -> None:
+            self.lesson.take(rows)
+            learn(rows, length)
+            self.lesson.put()
+
+        return step
+
+    def _step(self, rows: Tensor, length: int) -> None:
+        rows = self.group.share(rows)
+        self.lesson.take(rows)
+        self._learn(rows, length)
+        self.lesson.put()
+
+    def _rehearse(self, rows: Tensor, length: int) -> None:
+        """A step that returns nothing to the table, which is too large to be put back afterwards."""
+        self.lesson.take(rows)
+        self._learn(rows, length)
+
+    def _learn(self, rows: Tensor, length: int) -> None:
+        tokens, weights = self.documents.tokens(rows, length), self.documents.weights(rows, length)
+        if self.settings.skipped_words and weights is not None:
+            weights = lightened(weights, self.settings.skipped_words)
+        elif self.settings.skipped_words:
+            tokens = thinned(tokens, self.settings.skipped_words)
+        touched = {}
+        if "table" in self.parameters:
+            flat = self.group.gathered(tokens).reshape(-1).long()
+            touched["table"] = flat if flat.is_cuda else flat.unique()  # counting would not fit into a graph
+        chunk = self.course.chunk
+        self.loss += self.network.learn(
+            tokens, lambda encoded, mask: self.lesson.learn(rows, encoded, mask, chunk), weights
+        )
+        gradients = [gradient_of(parameter) for parameter in self.parameters.values()]
+        self.group.average(gradients)
+        if self.clipping is not None:
+            self.clipping.apply(gradients)
+        self.optimiser.step(touched)
+        self.optimiser.zero(touched)
+
+    def _rate(self) -> float:
+        """The rate of the step to come."""
+        done = self.course.step / self.total
+        rise = min(1.0, (self.course.step + 1) / max(1, self.settings.warm_up))
+        start = self.settings.decay_from
+        fall = 1.0 if done <= start else (1.0 - done) / (1.0 - start)
+        return self.settings.learning_rate * rise * fall
+
+    def _batches(self, epoch: int) -> list[Batch]:
+        random = np.random.default_rng([self.seed, epoch])
+        return epoch_batches(self.documents.lengths, self.steps, self.size, random)
+
+    def _remaining(self) -> Iterator[tuple[Tensor, int]]:
+        """Rows and length of the batches from where the course stands to its end."""
+        for epoch in range(self.course.step // self.per_epoch, self.settings.epochs):
+            batches = self._batches(epoch)[self.course.step - epoch * self.per_epoch :]
+            rows = torch.from_numpy(np.stack([batch.rows for batch in batches])).to(self.loss.device)
+            yield from zip(rows, [batch.length for batch in batches], strict=True)  # sent once, not step by step
+
+    # ---- averaged weights
+
+    def _average(self) -> None:
+        """Every step; of a table, which may be large, every fiftieth part of what is averaged over."""
+        settings, course, table = self.settings, self.course, self.lesson.table
+        if settings.averaging == "none" or course.step < settings.average_from * self.per_epoch:
+            return
+        window = settings.average_window * self.per_epoch
+        apart = max(1, int(window) // FOLDS)
+        if table is not None and course.averaged % apart == 0:
+            table.fold(share_of(settings.averaging, window / apart, 1 + course.averaged // apart), course.step)
+        course.averaged += 1
+        self.averages.fold(share_of(settings.averaging, window, course.averaged))
+
+    @contextmanager
+    def _shown(self) -> Iterator[None]:
+        """The network with averaged weights."""
+        table = self.lesson.table
+        with self.averages.shown(), nullcontext() if table is None else table.shown(self.parameters[ROWS]):
+            yield
+
+    # ---- validation
+
+    def _check(self, speed: float) -> None:
+        """Score the averaged weights on the validation documents; keep the best."""
+        course = self.course
+        line = {
+            "step": course.step,
+            "epoch": round(course.step / self.per_epoch, 4),
+            "seconds": round(course.seconds, 3),
+            "loss": course.loss_sum / max(1, course.loss_steps),
+            "rate": self._rate(),
+            "documents_per_second": round(speed, 1),
+        }
+        course.loss_sum, course.loss_steps = 0.0, 0
+        if self.validate is not None:
+            with self._shown():
+                score = self.group.agreed(self.validate(), self.loss.device)
+                line["score"], line["best"] = score, score > course.best_score
+                if score > course.best_score:
+                    course.best_score, course.best_step, course.waited = score, course.step, 0
+                    self.averages.keep_best()
+                    if self.lesson.table is not None:
+                        self.lesson.table.keep_best()
+                else:
+                    course.waited += 1
+                    course.finished = course.waited >= self.settings.patience
+        course.history.append(line)
+
+    def _finish(self) -> None:
+        """Leave the best weights in the network, or the averages where nothing was validated."""
+        self.network.train()  # what was worked out from the weights of the last look goes
+        self.averages.finish()
+        if self.lesson.table is not None:
+            assert isinstance(self.network.head, LabelAttention)
+            self.network.head.hold(self.lesson.table.finished())
+        self.network.eval()
+        for weight in self.parameters.values():
+            weight.grad = None
+
+    def _take_loss(self) -> None:
+        """Fetch the loss of the steps since the last look, which waits until they are done."""
+        loss = float(self.loss)
+        if not math.isfinite(loss):
+            raise XmtcError(
+                f"training went astray: at step {self.course.step:,} the loss is no number any more. "
+                "Lower training.learning_rate, or set training.clip."
+            )
+        self.course.loss_sum += loss
+        self.course.loss_steps += self.course.step - self.seen
+        self.loss.zero_()
+        self.seen = self.course.step
+
+    def _words(self, speed: float) -> str:
+        course = self.course
+        loss = course.loss_sum / course.loss_steps if course.loss_steps else course.history[-1]["loss"]
+        best = f"  nDCG@5 {100 * course.best_score:.2f}" if course.best_score >= 0 else ""
+        return f"loss {loss:.5f}  {speed:,.0f} docs/s{best}"
+
+    # ---- checkpoints
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """Everything on the device that a step changes, but for a table."""
+        kept = {f"weight.{name}": weight for name, weight in self.parameters.items()}
+        kept |= {f"optimiser.{name}": part for name, part in self.optimiser.state().items()}
+        kept["loss"] = self.loss
+        if self.clipping is not None:
+            kept["norms"] = self.clipping.norms
+        return kept
+
+    def _lasting(self) -> dict[str, Tensor]:
+        """Of these, what lasts from step to step."""
+        passing = () if self.lesson.table is None else PASSING
+        return {name: part for name, part in self._tensors().items() if name not in passing}
+
+    def _save(self, workspace: Workspace, name: str) -> None:
+        """A checkpoint, whole or not at all; a run without a folder needs none."""
+        if workspace.folder is None or not self.group.leads:
+            return
+        self._take_loss()
+        kept = self._lasting() | self.averages.state()
+        if self.lesson.table is not None:
+            kept |= {f"table.{name}": part for name, part in self.lesson.table.state().items()}
+        kept["random"] = torch.get_rng_state()
+        if self.loss.is_cuda:
+            kept["random.cuda"] = torch.cuda.get_rng_state(self.loss.device)
+        workspace.save(name, {key: written_later(part) for key, part in kept.items()}, vars(self.course))
+
+    @torch.no_grad()
+    def _resume(self, workspace: Workspace, name: str) -> None:
+        arrays, values = workspace.map(name)
+        chunk = self.course.chunk
+        self.course = Course(**values)
+        self.course.chunk = min(chunk, self.course.chunk)  # this machine may have less memory
+        self.seen = self.course.step
+        device = self.loss.device
+        for key, part in self._lasting().items():
+            part.copy_(read_tensor(arrays[key]))
+        averaged = {key: array for key, array in arrays.items() if key.startswith(("average.", "best."))}
+        self.averages.restore({key: read_tensor(array).to(device) for key, array in averaged.items()})
+        if self.lesson.table is not None:
+            table = {key.removeprefix("table."): array for key, array in arrays.items() if key.startswith("table.")}
+            self.lesson.table.restore(table)
+        torch.set_rng_state(read_tensor(arrays["random"]))
+        if "random.cuda" in arrays and self.loss.is_cuda:
+            torch.cuda.set_rng_state(read_tensor(arrays["random.cuda"]), device)
+
+
+def batch_size(settings: TrainingSettings, documents: int, group: Group) -> int:
+    """Documents in a step, in equal shares for all processes."""
+    size = min(128, max(16, documents // 200)) if settings.batch == "auto" else settings.batch
+    return max(min(size, documents) // group.size, 1) * group.size
+
+
+def _without(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
+    return {key: tensor for key, tensor in tensors.items() if key != name}

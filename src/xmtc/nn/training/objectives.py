@@ -1,0 +1,131 @@
+"""What a network learns of a batch beyond its words: all labels, or candidates of each document."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from xmtc.nn.documents import Documents
+from xmtc.nn.heads.base import Head
+from xmtc.nn.heads.label_attention import LabelAttention
+from xmtc.nn.training.optimisers import Adam, Optimiser
+from xmtc.nn.training.process_group import Group
+from xmtc.nn.trees.device_tree import Level
+from xmtc.nn.trees.row_table import RowTable
+
+ROWS = "head.rows"
+
+
+class Objective(ABC):
+    """A step is `take`, `learn`, the optimiser's part and `put`."""
+
+    table: RowTable | None = None
+    """Rows that the head learns a few of at a time."""
+
+    @abstractmethod
+    def chunk(self, batch: int, length: int, size: int, free: int) -> int:
+        """Labels to take at once so that what is held of them is `free` bytes, in numbers of `size` bytes."""
+
+    @abstractmethod
+    def learn(self, rows: Tensor, encoded: Tensor, mask: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+        """Mean loss of these documents, and its gradient in what was encoded; the head's gradients are added up."""
+
+    def bind(self, optimiser: Optimiser) -> None:
+        """The optimiser, whose moments go with the rows."""
+        return
+
+    def take(self, rows: Tensor) -> None:
+        """Bring what the head needs for these documents."""
+        return
+
+    def put(self) -> None:
+        """Return what the head has learnt."""
+        return
+
+
+class AllLabelsObjective(Objective):
+    """Every label is there or not."""
+
+    def __init__(self, head: Head, documents: Documents) -> None:
+        self.head, self.documents = head, documents
+
+    def chunk(self, batch: int, length: int, size: int, free: int) -> int:
+        return self.head.chunk(batch, length, size, free)
+
+    def learn(self, rows: Tensor, encoded: Tensor, mask: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+        return self.head.learn(encoded, mask, self.documents.positives(rows), chunk)
+
+
+class CandidateObjective(Objective):
+    """The children of parents that are given for each document are there or not; nothing is said of other nodes.
+
+    The head has `slots_for` rows, in which it finds those of the batch; they come from the table and go back there.
+    """
+
+    def __init__(
+        self,
+        head: LabelAttention,
+        documents: Documents,
+        level: Level,
+        parents: Tensor,  # (N, C) candidate parents of each document
+        table: RowTable,
+        group: Group,
+        batch: int,
+    ) -> None:
+        self.head, self.documents, self.level, self.parents = head, documents, level, parents
+        self.table: RowTable = table
+        self._group = group
+        own, count = batch // group.size, parents.shape[1] * level.most
+        device = parents.device
+        self._numbers = torch.zeros(head.labels, dtype=torch.int64, device=device)  # rows in the table
+        self._slots = torch.zeros(own, count, dtype=torch.int64, device=device)
+        self._targets = torch.zeros(own, count, device=device)
+        self._working: list[Tensor] = []
+        self._step = torch.zeros((), device=device)
+
+    def chunk(self, batch: int, length: int, size: int, free: int) -> int:
+        return self.head.candidate_chunk(batch, length, size, free, self._slots.shape[1])
+
+    def bind(self, optimiser: Optimiser) -> None:
+        assert isinstance(optimiser, Adam)
+        self._working = [self.head.rows.data, optimiser.first[ROWS], optimiser.second[ROWS]]
+        self._step = optimiser.count
+
+    @torch.no_grad()
+    def take(self, rows: Tensor) -> None:
+        level, most = self.level, self.level.most
+        parents = self.parents.index_select(0, rows).long()  # (B, C)
+        numbers = distinct(self._group.gathered(parents), len(self._numbers) // most, level.parents)
+        children = level.children(numbers).view(-1)
+        self._numbers.copy_(children.masked_fill_(children < 0, level.nodes))
+        slots = torch.searchsorted(numbers, parents)[..., None] * most + torch.arange(most, device=rows.device)
+        self._slots.copy_(slots.masked_fill_(level.children(parents) < 0, -1).flatten(1))
+        places = level.places(parents, self.documents.positives(rows))
+        self._targets.zero_().scatter_add_(1, places.clamp(min=0), (places >= 0).to(self._targets.dtype))
+        self.table.take(self._numbers, self._working)
+
+    def learn(self, rows: Tensor, encoded: Tensor, mask: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+        return self.head.learn_candidates(encoded, mask, self._slots, self._targets, chunk)
+
+    def put(self) -> None:
+        self.table.put(self._numbers, self._working, self._step.int())
+
+
+def slots_for(documents: int, followed: int, parents: int, most: int) -> int:
+    """Rows that a step of so many documents needs at most: `most` below each of the parents that are followed."""
+    return min(documents * followed, parents) * most
+
+
+def distinct(numbers: Tensor, most: int, rest: int) -> Tensor:
+    """(most,) the different ones of some numbers, ascending, then `rest`; there are no more than `most`.
+
+    The device is not asked how many there are, so that it can be part of a captured step.
+    """
+    ordered = numbers.flatten().sort().values
+    is_new = torch.ones_like(ordered)
+    is_new[1:] = ordered[1:] != ordered[:-1]
+    return torch.full((most,), rest, dtype=ordered.dtype, device=ordered.device).scatter_(
+        0, is_new.cumsum(0) - 1, ordered
+    )

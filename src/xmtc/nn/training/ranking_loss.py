@@ -1,0 +1,144 @@
+"""The margin ranking loss of Rank-AE, in time linear in the labels, with its gradient taken straight from the logits.
+
+With p over a document's labels and q over all others, L_P = Σ_q max_p (m + s_q − s_p)₊ and L_N = Σ_p max_q
+(m + s_q − s_p)₊. A maximum is reached at the lowest positive score a, or at the highest negative one z, so that
+L_P = Σ_q (s_q − (a − m))₊ and L_N = Σ_p (m + z − s_p)₊: no pair is ever formed. Those two numbers belong to whole rows,
+and logits come a chunk of labels at a time; therefore all chunks are looked at first and then gone through again.
+A document without labels, or with all of them, has a = ∞ or z = −∞, and all of its terms are zero by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from xmtc.core.config import Range, Settings
+from xmtc.nn.training.losses import ChunkError, ScoredLabels
+
+
+@dataclass(frozen=True)
+class RankingLoss(Settings):
+    """Every label of a document is to score higher, by a margin, than every other label."""
+
+    of: ClassVar[str] = "the ranking loss"
+
+    margin: Annotated[float, Range(0.1, 2, log=True)] = 1.0
+    """By how much a label of the document is to score higher than any other label."""
+    score: Literal["logit", "sigmoid"] = "logit"
+    """What is compared: the logit itself, or its sigmoid, for which margins beyond 1 mean nothing."""
+    reduction: Literal["violations", "sum"] = "violations"
+    """Divide L_P by the number of labels that come too near and L_N by that of the document's labels, or sum up."""
+
+    def check(self) -> None:
+        """Refuse values that no run could use."""
+        self.require_range("margin", 0)
+
+    def errors(self, scored: ScoredLabels, positives: Tensor) -> Iterator[ChunkError]:
+        """The error of each chunk of labels; where there are several, logits are computed twice."""
+        if scored.chunk >= scored.labels:
+            whole = scored.logits(0, scored.labels)
+            survey = self.survey(positives, whole.gather(1, positives.clamp(min=0)))
+            survey.look(whole, 0)
+            yield ChunkError(0, scored.labels, *survey.error(whole, 0))
+            return
+        survey = self.survey(positives, scored.given(positives))
+        for low, high in scored.chunks():
+            survey.look(scored.logits(low, high), low)
+        for low, high in scored.chunks():
+            yield ChunkError(low, high, *survey.error(scored.logits(low, high), low))
+
+    @torch.no_grad()
+    def survey(self, positives: Tensor, positive_logits: Tensor) -> Survey:
+        """Start on a batch: `positives` (B, m) label numbers, −1 as pads, and their logits (B, m), any at pads."""
+        return Survey(self, positives, positive_logits)
+
+    def scores(self, logits: Tensor) -> Tensor:
+        return torch.sigmoid(logits) if self.score == "sigmoid" else logits
+
+    def slopes(self, scores: Tensor) -> Tensor:
+        """Derivative of scores in their logits."""
+        return scores * (1.0 - scores) if self.score == "sigmoid" else torch.ones_like(scores)
+
+
+class _Pull(NamedTuple):
+    """What single labels of each document add to the loss, and to the gradient beyond their own excess."""
+
+    share: Tensor  # (B, 1) of the loss that a unit of L_P's sum is
+    labels: Tensor  # (B, m + 1) the document's, then the highest of the others
+    losses: Tensor  # (B, m + 1) terms of L_N, none for the last
+    gradients: Tensor  # (B, m + 1)
+
+
+class Survey:
+    """What must be known of whole rows before the error of a chunk can be formed.
+
+    Call `look` with every chunk of labels once, then `error` with every chunk. Nothing is read back from the device and
+    all shapes are known beforehand, so that both can be captured.
+    """
+
+    def __init__(self, loss: RankingLoss, positives: Tensor, positive_logits: Tensor) -> None:
+        rows, pads = len(positives), positives < 0
+        self._loss = loss
+        self._positives = positives
+        self._scores = loss.scores(positive_logits).masked_fill(pads, torch.inf)  # (B, m)
+        self._slopes = loss.slopes(self._scores).masked_fill_(pads, 0.0)
+        lowest, self._lowest_at = self._scores.min(1, keepdim=True)  # (B, 1), its column among the positives
+        self._floor = lowest - loss.margin  # negatives above it are violations
+        self._highest = positive_logits.new_full((rows, 1), -torch.inf)
+        self._highest_label = positives.new_full((rows, 1), -1)
+        self._violations = positive_logits.new_zeros((rows, 1))
+
+    @torch.no_grad()
+    def look(self, logits: Tensor, low: int) -> None:
+        """Take note of the labels low … low + C − 1: the highest negative, and how many negatives are violations."""
+        negatives = self._loss.scores(logits).scatter_add(1, *self._hidden(logits, low))
+        highest, place = negatives.max(1, keepdim=True)
+        self._highest_label = torch.where(highest > self._highest, place + low, self._highest_label)
+        self._highest = torch.maximum(highest, self._highest)
+        self._violations += negatives.gt_(self._floor).sum(1, keepdim=True)
+
+    @torch.no_grad()
+    def error(self, logits: Tensor, low: int) -> tuple[Tensor, Tensor]:
+        """Summed loss of the labels low … low + C − 1, and its gradient (B, C) in the logits."""
+        pull, scores = self._pull, self._loss.scores(logits)
+        excess = (scores - self._floor).scatter_add_(1, *self._hidden(logits, low)).relu_()
+        places, inside = _places(pull.labels, low, logits.shape[1])
+        loss = (excess.sum(1, keepdim=True) * pull.share).sum() + (pull.losses * inside).sum()
+        torch.ops.aten.threshold_backward.grad_input(pull.share.expand_as(excess), excess, 0, grad_input=excess)
+        if self._loss.score == "sigmoid":
+            torch.ops.aten.sigmoid_backward.grad_input(excess, scores, grad_input=excess)
+        return loss, excess.scatter_add_(1, places, pull.gradients * inside)
+
+    def _hidden(self, logits: Tensor, low: int) -> tuple[Tensor, Tensor]:
+        """Columns (B, m) of a chunk, and what to add there so that its positives are −∞ and nothing else changes."""
+        places, inside = _places(self._positives, low, logits.shape[1])
+        return places, torch.zeros_like(places, dtype=logits.dtype).masked_fill_(inside, -torch.inf)
+
+    @cached_property
+    def _pull(self) -> _Pull:
+        """Known once all labels were looked at."""
+        share, positive_share = torch.ones_like(self._violations), torch.ones_like(self._violations)
+        if self._loss.reduction == "violations":
+            share = share / self._violations.clamp(min=1.0)
+            positive_share = positive_share / (self._positives >= 0).sum(1, keepdim=True).clamp_(min=1)
+        short = (self._highest + self._loss.margin - self._scores).relu_()  # (B, m) 0 at pads
+        raised = torch.where(short > 0, positive_share, 0.0)
+        pushed = raised.sum(1, keepdim=True)
+        slope = torch.where(pushed > 0, self._loss.slopes(self._highest), 0.0)  # −∞ where there is no negative
+        raised = raised.scatter_add(1, self._lowest_at, self._violations * share)
+        return _Pull(
+            share,
+            torch.cat([self._positives, self._highest_label], 1),
+            torch.nn.functional.pad(short * positive_share, (0, 1)),
+            torch.cat([-raised * self._slopes, pushed * slope], 1),
+        )
+
+
+def _places(labels: Tensor, low: int, width: int) -> tuple[Tensor, Tensor]:
+    """Columns of labels in a chunk, and which of them are in it; the others are given some column all the same."""
+    return (labels - low).clamp(0, width - 1), (labels >= low) & (labels < low + width)

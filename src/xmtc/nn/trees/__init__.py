@@ -1,0 +1,1 @@
+"""Label trees with a network per level."""

@@ -1,0 +1,207 @@
+"""Networks of a label tree's levels: the beam that goes down them, and the way to given labels.
+
+The probability of a node is its network's answer times that of the node above. Scores below 0 stand for nodes that are
+not there, or may not be returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from xmtc.nn.device import chunk_memory
+from xmtc.nn.documents import Documents, sorted_batches
+from xmtc.nn.heads.label_attention import LabelAttention
+from xmtc.nn.network import Network
+from xmtc.nn.prediction import DOCUMENTS, TOKENS, sortable
+from xmtc.nn.trees.device_tree import Level, Levels
+
+ABSENT = -1.0
+SHORTLIST = 20
+"""Labels that each of several trees puts forward, where fewer are asked for."""
+
+
+class BeamNodes(NamedTuple):
+    """Nodes of a level for each document, and their probabilities: both (B, m)."""
+
+    nodes: Tensor
+    scores: Tensor
+
+
+class TreeNetwork:
+    """A label tree and the network of each of its levels, from the top."""
+
+    def __init__(self, levels: Levels, networks: Sequence[Network], beam: int) -> None:
+        self.levels, self.networks, self.beam = levels, list(networks), beam
+
+    @property
+    def device(self) -> torch.device:
+        return self.networks[0].table.device
+
+    def width(self, k: int, allowed: NDArray[np.bool_] | None = None) -> int:
+        """Nodes to follow so that k labels are reached: the beam, or more where its leaves hold fewer allowed ones."""
+        starts = self.levels.tree.starts[-1]
+        held = np.diff(starts)
+        if allowed is not None:
+            held = np.add.reduceat(allowed[self.levels.tree.order].astype(np.int64), starts[:-1])
+        return max(self.beam, -(-k // int(held[held > 0].min(initial=k))))
+
+    def last(self, label: int) -> tuple[Network, int]:
+        """The network that knows a label, and the label's row there."""
+        return self.networks[-1], int(self.levels.tree.place_of()[label])
+
+    def path(self, documents: Documents, label: int) -> list[float]:
+        """For a single document, the answer of each level's network on the way to a label."""
+        labels = torch.tensor([[label]], device=self.device)
+        tokens = documents.tokens(torch.zeros(1, dtype=torch.int64, device=self.device), int(documents.lengths[0]))
+        answers = []
+        for level, network in enumerate(self.networks):
+            nodes = self.levels.nodes_of(level, labels)
+            answers.append(float(torch.sigmoid(network.head.candidate_logits(*network.encode(tokens), nodes, 1))[0, 0]))
+        return answers
+
+
+def level_scores(
+    network: Network, encoded: tuple[Tensor, Tensor], level: Level, above: BeamNodes | None, chunk: int
+) -> BeamNodes:
+    """All nodes of the uppermost level, or the children of those above; scores are ABSENT where there is none."""
+    head = network.head
+    if above is None:
+        parts = [head.logits(*encoded, low, min(low + chunk, level.nodes)) for low in range(0, level.nodes, chunk)]
+        logits = torch.cat(parts, dim=1)
+        return BeamNodes(torch.arange(level.nodes, device=logits.device).expand(logits.shape), torch.sigmoid(logits))
+    nodes = level.children(above.nodes).flatten(1)
+    reached = above.scores.repeat_interleave(level.most, dim=1)
+    own = torch.sigmoid(head.candidate_logits(*encoded, nodes, chunk))
+    return BeamNodes(nodes, torch.where((nodes < 0) | (reached < 0), ABSENT, own * reached))
+
+
+def best_of(found: BeamNodes, count: int, favoured: Tensor | None = None) -> BeamNodes:
+    """The `count` best, best first, `favoured` ones (B, m) before others; of equal ones those of smaller numbers."""
+    keys = sortable(found.scores, found.nodes)
+    if favoured is not None:
+        keys = keys + (favoured.long() << 62)
+    order = keys.topk(count, dim=1).indices
+    return BeamNodes(found.nodes.gather(1, order), found.scores.gather(1, order))
+
+
+def chunk_of(network: Network, level: Level, batch: int, length: int, parents: int, free: int) -> int:
+    """Nodes of a level that are scored at once; `parents` are followed for each document, none at the top."""
+    head, size = network.head, network.compute.itemsize
+    assert isinstance(head, LabelAttention)
+    if not parents:
+        return head.chunk(batch, length, size, free)
+    return head.candidate_chunk(batch, length, size, free, parents * level.most)
+
+
+def best_in_trees(
+    trees: Sequence[TreeNetwork], documents: Documents, k: int, allowed: NDArray[np.bool_] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """(n, k) labels and probabilities, best first; `allowed` (L,) tells the labels that may be returned.
+
+    Several trees put their best labels forward, and each is asked about all of them.
+    """
+    found = np.full((len(documents), k), -1, dtype=np.int64)
+    given = np.full((len(documents), k), -np.inf, dtype=np.float32)
+    wanted = k if len(trees) == 1 else max(k, SHORTLIST)
+    ways = [_Way(tree.width(k, allowed), _masks(tree, allowed)) for tree in trees]
+    for rows, length, encoded in _encoded(trees, documents):
+        lists = [_search(tree, part, wanted, length, way) for tree, part, way in zip(trees, encoded, ways, strict=True)]
+        answer = lists[0] if len(trees) == 1 else _asked_all(trees, encoded, lists, k, length)
+        width = answer.nodes.shape[1]
+        found[rows, :width], given[rows, :width] = answer.nodes.cpu().numpy(), answer.scores.cpu().numpy()
+    found[given < 0] = -1
+    given[given < 0] = -np.inf
+    return found, given
+
+
+def scores_in_trees(
+    trees: Sequence[TreeNetwork], documents: Documents, candidates: NDArray[np.int64]
+) -> NDArray[np.float32]:
+    """(n, c) probabilities of given labels; those below 0 mean nothing."""
+    scores = np.empty(candidates.shape, dtype=np.float32)
+    for rows, length, encoded in _encoded(trees, documents):
+        labels = torch.from_numpy(candidates[rows]).to(trees[0].device)
+        scores[rows] = _path_scores(trees, encoded, labels, length).cpu().numpy()
+    return scores
+
+
+Encoded = list[tuple[Tensor, Tensor]]
+
+
+def _encoded(
+    trees: Sequence[TreeNetwork], documents: Documents
+) -> Iterator[tuple[NDArray[np.int64], int, list[Encoded]]]:
+    """Documents a batch at a time: their rows, the length they are padded to, and what each level makes of them."""
+    kind = trees[0].device.type
+    for tree in trees:
+        for network in tree.networks:
+            network.eval()
+    for rows, length in sorted_batches(documents.lengths, TOKENS[kind], DOCUMENTS[kind]):
+        tokens = documents.tokens(torch.from_numpy(rows).to(trees[0].device), length)
+        yield rows, length, [[network.encode(tokens) for network in tree.networks] for tree in trees]
+
+
+class _Way(NamedTuple):
+    """How a tree is searched: nodes that are followed, and which of each level (nodes,) may be."""
+
+    beam: int
+    masks: list[Tensor] | None
+
+
+def _masks(tree: TreeNetwork, allowed: NDArray[np.bool_] | None) -> list[Tensor] | None:
+    """For each level (nodes,), whether a node may be followed."""
+    return None if allowed is None else [tree.levels.allowed(level, allowed) for level in range(len(tree.levels))]
+
+
+def _search(tree: TreeNetwork, encoded: Encoded, k: int, length: int, way: _Way) -> BeamNodes:
+    """(B, ≤ k) the best labels that the beam reaches."""
+    above: BeamNodes | None = None
+    free = chunk_memory(tree.device)
+    last = len(tree.levels) - 1
+    for number, (level, network, part) in enumerate(zip(tree.levels.levels, tree.networks, encoded, strict=True)):
+        parents = 0 if above is None else above.nodes.shape[1]
+        chunk = chunk_of(network, level, len(part[0]), length, parents, free)
+        found = level_scores(network, part, level, above, chunk)
+        if way.masks is not None:
+            barred = ~way.masks[number][found.nodes.clamp(min=0)]
+            found = found._replace(scores=found.scores.masked_fill(barred, ABSENT))
+        if number == last:
+            labels = tree.levels.order[found.nodes.clamp(min=0)]
+            return best_of(BeamNodes(labels, found.scores), min(k, labels.shape[1]))
+        above = best_of(found, min(way.beam, level.nodes, found.nodes.shape[1]))
+        above = above._replace(nodes=above.nodes.clamp(min=0))
+    raise AssertionError("a tree has levels")
+
+
+def _path_scores(trees: Sequence[TreeNetwork], encoded: list[Encoded], labels: Tensor, length: int) -> Tensor:
+    """(B, c) probabilities of given labels: the product along the path, and the mean over the trees."""
+    free = chunk_memory(trees[0].device)
+    total = torch.zeros(labels.shape, device=labels.device)
+    for tree, parts in zip(trees, encoded, strict=True):
+        product = torch.ones_like(total)
+        for number, (network, part) in enumerate(zip(tree.networks, parts, strict=True)):
+            head = network.head
+            assert isinstance(head, LabelAttention)
+            chunk = head.candidate_chunk(len(labels), length, network.compute.itemsize, free, max(1, labels.shape[1]))
+            nodes = tree.levels.nodes_of(number, labels)
+            product *= torch.sigmoid(head.candidate_logits(*part, nodes, chunk))
+        total += product
+    return total / len(trees)
+
+
+def _asked_all(
+    trees: Sequence[TreeNetwork], encoded: list[Encoded], lists: list[BeamNodes], k: int, length: int
+) -> BeamNodes:
+    """The best k of what any tree put forward, by the mean probability of all."""
+    labels = torch.cat([found.nodes.masked_fill(found.scores < 0, -1) for found in lists], dim=1).sort(dim=1).values
+    again = torch.zeros_like(labels, dtype=torch.bool)
+    again[:, 1:] = labels[:, 1:] == labels[:, :-1]
+    labels = labels.masked_fill(again, -1)
+    scores = _path_scores(trees, encoded, labels, length).masked_fill(labels < 0, ABSENT)
+    return best_of(BeamNodes(labels, scores), min(k, labels.shape[1]))

@@ -1,0 +1,142 @@
+"""Texts as numbers of pieces of words, cut by the tokeniser that a pretrained encoder came with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from xmtc.core.config import Settings
+from xmtc.core.errors import ConfigError, DataError, MissingExtraError, UnsupportedError
+from xmtc.core.mapped_text import cut_texts
+from xmtc.core.progress import Progress, silent
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Dataset
+from xmtc.text.sequences import FIRST_WORD, first_words
+from xmtc.text.tokens import BLOCK_BYTES, Span, TokenBlock
+
+
+@dataclass(frozen=True)
+class PieceSettings(Settings):
+    """How text becomes a sequence of pieces of words."""
+
+    max_tokens: int = 256
+    """Pieces of a text that are read, from its start; those that mark its start and end are among them."""
+
+    of = "text"
+
+    def check(self) -> None:
+        self.require_range("max_tokens", 1, 1_000_000)
+
+
+class PieceReader:
+    """A tokeniser, and texts as its numbers; `pieces` are as many as the encoder has vectors for.
+
+    A piece has its number in the tokeniser plus FIRST_WORD, so that 0 stays padding.
+    """
+
+    def __init__(self, content: str, max_tokens: int, pieces: int) -> None:
+        self.content = content
+        """Of tokenizer.json."""
+        self.max_tokens, self.pieces = max_tokens, pieces
+        self._tokeniser = _tokeniser(content, max_tokens)
+        most = max(self._tokeniser.get_vocab().values(), default=-1) + 1
+        if most > pieces:
+            raise DataError(
+                f"tokenizer.json numbers pieces up to {most:,}, of which the encoder knows {pieces:,}. "
+                "Use the one that came with the encoder."
+            )
+
+    @property
+    def size(self) -> int:
+        """Numbers in use: pieces, and those below FIRST_WORD."""
+        return self.pieces + FIRST_WORD
+
+    @property
+    def words(self) -> list[str]:
+        """Pieces in the order of their numbers; empty where there is none."""
+        names = [""] * self.pieces
+        for name, number in self._tokeniser.get_vocab().items():
+            names[number] = name
+        return names
+
+    def grown(self, dataset: Dataset, documents: int, runtime: Runtime) -> PieceReader:
+        """Itself: the pieces are all that there will be."""
+        return self
+
+    def encode(self, dataset: Dataset, runtime: Runtime, progress: Progress = silent) -> TokenBlock:
+        """The sequences of texts; one without a piece becomes one unknown word."""
+        if not dataset.has_text:
+            raise UnsupportedError("this model reads text. Got a feature matrix: give it texts.")
+        texts = dataset.text()
+        numbers: list[np.ndarray[Any, Any]] = [np.empty(0, dtype=np.int32)]
+        lengths: list[int] = [0]
+        with progress.task("splitting into pieces of words", total=len(texts)) as task:
+            for block in cut_texts(texts, BLOCK_BYTES):
+                for ids in self._numbers(block.to_pylist()):
+                    numbers.append(np.array(ids, dtype=np.int32) + np.int32(FIRST_WORD))
+                    lengths.append(len(ids))
+                task.advance(len(block))
+        whole = TokenBlock(np.cumsum(lengths, dtype=np.int64), np.concatenate(numbers))
+        return first_words(whole, self.max_tokens)
+
+    def _numbers(self, texts: list[str]) -> Iterator[list[int]]:
+        for encoding in self._tokeniser.encode_batch_fast(texts):  # without characters, which nobody asks for
+            yield encoding.ids
+
+    def spans(self, text: str) -> list[Span]:
+        """The pieces of a text that are read, with their characters; marks of start and end have none."""
+        encoding = self._tokeniser.encode(text)
+        found = zip(encoding.tokens, encoding.offsets, encoding.word_ids, strict=True)
+        return [Span(piece, *_trimmed(text, *(edges if word is not None else (0, 0)))) for piece, edges, word in found]
+
+    def by_word(self, text: str, weights: Sequence[float]) -> list[tuple[int, int, float]]:
+        """Start, end and summed weight of each word, out of the weights of its pieces."""
+        found: dict[int, tuple[int, int, float]] = {}
+        words = self._tokeniser.encode(text).word_ids
+        for (_, start, end), word, weight in zip(self.spans(text), words, weights, strict=False):
+            if word is not None and end > start:
+                low, high, before = found.get(word, (start, end, 0.0))
+                found[word] = min(low, start), max(high, end), before + weight
+        return list(found.values())
+
+    def state(self) -> pa.Table:
+        """The tokeniser, whole."""
+        return pa.table({"tokeniser": pa.array([self.content], pa.large_string()), "pieces": pa.array([self.pieces])})
+
+    @classmethod
+    def from_state(cls, max_tokens: int, table: pa.Table) -> PieceReader:
+        return cls(table["tokeniser"][0].as_py(), max_tokens, table["pieces"][0].as_py())
+
+
+def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """Without the space that some tokenisers count to the word behind it."""
+    while start < end and text[start].isspace():
+        start += 1
+    while start < end and text[end - 1].isspace():
+        end -= 1
+    return start, end
+
+
+def _tokeniser(content: str, max_tokens: int) -> Any:
+    """A tokeniser that cuts after `max_tokens` pieces and does not pad, whatever its file says about either."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise MissingExtraError(
+            'pieces of words need tokenizers. Install it with: pip install "xmtc[transformers]".'
+        ) from None
+    try:
+        made = Tokenizer.from_str(content)
+    except Exception as error:  # the library raises nothing more special
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(f"tokenizer.json cannot be read ({said}). Copy it again.") from None
+    marks = made.num_special_tokens_to_add(False)
+    if max_tokens <= marks:
+        raise ConfigError(f"'max_tokens' of text must be an integer > {marks}, as many mark a text. Got {max_tokens}.")
+    made.enable_truncation(max_tokens)
+    made.no_padding()
+    return made

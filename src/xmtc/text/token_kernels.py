@@ -1,0 +1,291 @@
+"""Compiled loops over UTF-8 bytes and token numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.core.jit import inlined, kernel
+
+# FNV-1a, 64 bits
+_OFFSET = np.uint64(0xCBF29CE484222325)
+_PRIME = np.uint64(0x100000001B3)
+
+
+@inlined
+def _code_point(data: NDArray[np.uint8], at: Any, first: Any) -> tuple[Any, int]:
+    """The code point whose UTF-8 form starts at a byte that is not ASCII, and its length."""
+    if first < 0xE0:
+        return ((first & 0x1F) << 6) | (np.int64(data[at + 1]) & 0x3F), 2
+    if first < 0xF0:
+        return (((first & 0x0F) << 12) | ((np.int64(data[at + 1]) & 0x3F) << 6) | (np.int64(data[at + 2]) & 0x3F)), 3
+    return (
+        ((first & 0x07) << 18)
+        | ((np.int64(data[at + 1]) & 0x3F) << 12)
+        | ((np.int64(data[at + 2]) & 0x3F) << 6)
+        | (np.int64(data[at + 3]) & 0x3F)
+    ), 4
+
+
+@kernel(outputs=("starts", "lengths", "hashes", "indptr"))
+def split_words(
+    data: NDArray[np.uint8],  # UTF-8 bytes of all documents of the block
+    offsets: NDArray[np.int32],  # (n + 1,) where documents start in it
+    classes: NDArray[np.uint8],  # (0x110000,) of characters.py
+    starts: NDArray[np.int32],  # out: first byte of each token
+    lengths: NDArray[np.int32],  # out: bytes of each token
+    hashes: NDArray[np.uint64],  # out: hash of each token's bytes
+    indptr: NDArray[np.int64],  # out: (n + 1,) where the tokens of documents start
+) -> None:
+    """Find the tokens of each document: runs of word characters and the marks that follow one."""
+    count = 0
+    indptr[0] = 0
+    for document in range(len(offsets) - 1):
+        at = np.int64(offsets[document])
+        stop = np.int64(offsets[document + 1])
+        start = np.int64(-1)  # −1 outside a token
+        hashed = _OFFSET
+        while at < stop:
+            code = np.int64(data[at])
+            width = 1
+            if code >= 0x80:
+                code, width = _code_point(data, at, code)
+            kind = classes[code]
+            if kind == 1 or (kind == 2 and start >= 0):
+                if start < 0:
+                    start = at
+                    hashed = _OFFSET
+                for i in range(width):
+                    hashed = (hashed ^ np.uint64(data[at + i])) * _PRIME
+            elif start >= 0:
+                starts[count] = start
+                lengths[count] = at - start
+                hashes[count] = hashed
+                count += 1
+                start = np.int64(-1)
+            at += width
+        if start >= 0:
+            starts[count] = start
+            lengths[count] = at - start
+            hashes[count] = hashed
+            count += 1
+        indptr[document + 1] = count
+
+
+@kernel(outputs=("ids", "first"))
+def number_types(
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int32],
+    lengths: NDArray[np.int32],
+    hashes: NDArray[np.uint64],
+    ids: NDArray[np.int32],  # out: type number of each token
+    first: NDArray[np.int32],  # out: the token that is the first of each type
+) -> int:
+    """Number the distinct tokens in the order in which they come; returns how many there are."""
+    size = 16
+    while size < 2 * len(starts):
+        size *= 2
+    slots = np.full(size, -1, np.int32)  # open addressing: slot → type
+    mask = np.uint64(size - 1)
+    used = 0
+    for token in range(len(starts)):
+        slot = (hashes[token] ^ (hashes[token] >> np.uint64(32))) & mask
+        while True:
+            entry = slots[slot]
+            if entry < 0:
+                entry = np.int32(used)
+                first[used] = token
+                slots[slot] = entry
+                used += 1
+                break
+            known = first[entry]
+            if hashes[known] == hashes[token] and lengths[known] == lengths[token]:
+                same = True
+                for i in range(lengths[token]):
+                    if data[starts[known] + i] != data[starts[token] + i]:
+                        same = False
+                        break
+                if same:
+                    break
+            slot = (slot + np.uint64(1)) & mask
+        ids[token] = entry
+    return used
+
+
+@kernel()
+def gather_bytes(
+    data: NDArray[np.uint8], starts: NDArray[np.int32], lengths: NDArray[np.int32]
+) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+    """Pieces of a byte array one after the other, and the offsets between them."""
+    offsets = np.zeros(len(starts) + 1, np.int32)
+    for i in range(len(starts)):
+        offsets[i + 1] = offsets[i] + lengths[i]
+    gathered = np.empty(offsets[-1], np.uint8)
+    for i in range(len(starts)):
+        for j in range(lengths[i]):  # a slice assignment would take seconds to compile
+            gathered[offsets[i] + j] = data[starts[i] + j]
+    return gathered, offsets
+
+
+@kernel()
+def map_tokens(
+    indptr: NDArray[np.int64], ids: NDArray[Any], numbers: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The tokens of each document under other numbers; those numbered −1 are left out."""
+    out = np.empty(indptr[-1] - indptr[0], np.int32)
+    out_indptr = np.zeros(len(indptr), np.int64)
+    count = 0
+    for document in range(len(indptr) - 1):
+        for i in range(indptr[document], indptr[document + 1]):
+            number = numbers[ids[i]]
+            if number >= 0:
+                out[count] = number
+                count += 1
+        out_indptr[document + 1] = count
+    return out_indptr, out[:count].copy()
+
+
+@kernel(outputs=("frequencies", "seen"))
+def document_frequencies(
+    indptr: NDArray[np.int64],
+    ids: NDArray[np.int32],
+    before: int,  # documents counted already
+    frequencies: NDArray[np.int32],  # (width,) grows by the documents that each number occurs in
+    seen: NDArray[np.int32],  # (width,) the last document with each number, −1 at first
+) -> None:
+    """In how many documents each number occurs; −1 is no number."""
+    for document in range(len(indptr) - 1):
+        for i in range(indptr[document], indptr[document + 1]):
+            number = ids[i]
+            if number >= 0 and seen[number] != before + document:
+                seen[number] = before + document
+                frequencies[number] += 1
+
+
+@kernel()
+def join_neighbours(indptr: NDArray[np.int64], longer: NDArray[np.int32], ids: NDArray[np.int32]) -> NDArray[np.uint64]:
+    """The key of the (n+1)-gram that ends at each token: its first n words' number and its last word; 0 is none."""
+    keys = np.zeros(len(ids), np.uint64)
+    for document in range(len(indptr) - 1):
+        for i in range(indptr[document] + 1, indptr[document + 1]):
+            if longer[i - 1] >= 0 and ids[i] >= 0:
+                keys[i] = ((np.uint64(longer[i - 1]) << np.uint64(32)) | np.uint64(ids[i])) + np.uint64(1)
+    return keys
+
+
+@kernel()
+def unique_per_document(indptr: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The distinct non-zero keys of each document, one document after the other."""
+    out = np.empty(len(keys), np.uint64)
+    count = 0
+    for document in range(len(indptr) - 1):
+        row = np.sort(keys[indptr[document] : indptr[document + 1]])
+        for i in range(len(row)):
+            if row[i] and (i == 0 or row[i] != row[i - 1]):
+                out[count] = row[i]
+                count += 1
+    return out[:count].copy()
+
+
+@kernel()
+def look_up(keys: NDArray[np.uint64], known: NDArray[np.uint64], numbers: NDArray[np.int32]) -> NDArray[np.int32]:
+    """numbers[i] where known[i], which is sorted, equals the key; −1 where none does."""
+    out = np.full(len(keys), -1, np.int32)
+    for i in range(len(keys)):
+        if keys[i]:
+            at = np.searchsorted(known, keys[i])
+            if at < len(known) and known[at] == keys[i]:
+                out[i] = numbers[at]
+    return out
+
+
+@kernel()
+def expand(
+    indptr: NDArray[np.int64],
+    ids: NDArray[np.int32],
+    part_indptr: NDArray[np.int64],
+    parts: NDArray[np.int32],
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Every token replaced by its parts (a word by its character n-grams)."""
+    out_indptr = np.zeros(len(indptr), np.int64)
+    total = 0
+    for document in range(len(indptr) - 1):
+        for i in range(indptr[document], indptr[document + 1]):
+            total += part_indptr[ids[i] + 1] - part_indptr[ids[i]]
+        out_indptr[document + 1] = total
+    out = np.empty(total, np.int32)
+    count = 0
+    for i in range(len(ids)):
+        for j in range(part_indptr[ids[i]], part_indptr[ids[i] + 1]):
+            out[count] = parts[j]
+            count += 1
+    return out_indptr, out
+
+
+@kernel()
+def merge_streams(
+    first_indptr: NDArray[np.int64],
+    first: NDArray[np.int32],
+    second_indptr: NDArray[np.int64],
+    second: NDArray[np.int32],
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Two streams of numbers per document as one: those of the first, then those of the second."""
+    indptr = np.empty(len(first_indptr), np.int64)
+    ids = np.empty(len(first) + len(second), np.int32)
+    count = 0
+    indptr[0] = 0
+    for document in range(len(indptr) - 1):
+        for i in range(first_indptr[document], first_indptr[document + 1]):
+            ids[count] = first[i]
+            count += 1
+        for i in range(second_indptr[document], second_indptr[document + 1]):
+            ids[count] = second[i]
+            count += 1
+        indptr[document + 1] = count
+    return indptr, ids
+
+
+@kernel()
+def count_features(
+    indptr: NDArray[np.int64],
+    ids: NDArray[np.int32],
+    weights: NDArray[np.float32],
+    sublinear: bool,
+    unit: bool,
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    """CSR rows of tf-idf from feature numbers per document (−1 is left out); columns ascend within a row."""
+    counts = np.zeros(len(weights), np.int32)
+    touched = np.empty(len(weights), np.int32)
+    out_indptr = np.zeros(len(indptr), np.int64)
+    columns = np.empty(len(ids), np.int32)
+    values = np.empty(len(ids), np.float32)
+    total = 0
+    for document in range(len(indptr) - 1):
+        distinct = 0
+        for i in range(indptr[document], indptr[document + 1]):
+            feature = ids[i]
+            if feature < 0:
+                continue
+            if counts[feature] == 0:
+                touched[distinct] = feature
+                distinct += 1
+            counts[feature] += 1
+        row = np.sort(touched[:distinct])
+        square = 0.0
+        for i in range(distinct):
+            feature = row[i]
+            frequency = np.float64(counts[feature])
+            counts[feature] = 0
+            value = (1.0 + np.log(frequency) if sublinear else frequency) * np.float64(weights[feature])
+            columns[total + i] = feature
+            values[total + i] = value
+            square += value * value
+        if unit and square > 0.0:
+            scale = 1.0 / np.sqrt(square)
+            for i in range(distinct):
+                values[total + i] = np.float32(values[total + i] * scale)
+        total += distinct
+        out_indptr[document + 1] = total
+    return out_indptr, columns[:total].copy(), values[:total].copy()

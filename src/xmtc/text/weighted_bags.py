@@ -1,0 +1,137 @@
+"""Documents as bags for neural models: the numbers of their features and the weight of each."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from xmtc.artifact.store import State
+from xmtc.core.progress import Progress, silent
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Csr, Dataset
+from xmtc.text import sequences
+from xmtc.text.features import DocumentFeatures, column_idf, weighed
+from xmtc.text.sequences import FIRST_WORD, UNKNOWN
+from xmtc.text.tfidf import WORD, TextSettings
+from xmtc.text.tokens import TokenBlock
+
+COLUMNS = "columns"
+"""The name of the columns' weights in a model's state."""
+
+Weighing = Literal["given", "idf"]
+
+
+class Bags(NamedTuple):
+    """Documents that follow each other: document i has the features ids[indptr[i]:indptr[i + 1]], weighed alike."""
+
+    indptr: NDArray[np.int64]
+    ids: NDArray[np.int32]
+    weights: NDArray[np.float32]
+
+    def take(self, rows: NDArray[np.int64]) -> Bags:
+        """Some of the documents, in this order."""
+        whole = sp.csr_array((self.weights, self.ids, self.indptr))[rows]
+        return Bags(whole.indptr.astype(np.int64), whole.indices.astype(np.int32), whole.data)
+
+
+Numbered = TokenBlock | Bags
+"""Documents as a network reads them: sequences of word numbers, or bags."""
+
+
+def taken(numbered: Numbered, rows: NDArray[np.int64]) -> Numbered:
+    """Some of the documents, in this order."""
+    return numbered.take(rows) if isinstance(numbered, Bags) else sequences.taken(numbered, rows)
+
+
+class BagReader:
+    """tf-idf of text, or the columns of a matrix, as given or weighed by how few documents have them."""
+
+    def __init__(self, features: DocumentFeatures, columns: NDArray[np.float32] | None, most: int) -> None:
+        self.features = features
+        self.columns = columns  # (D,) weights of a matrix' columns
+        self.most = most
+
+    @property
+    def size(self) -> int:
+        """Numbers in use: features, and those below FIRST_WORD."""
+        return self.features.width + FIRST_WORD
+
+    @property
+    def words(self) -> list[str]:
+        """Names of the features; none where they are columns of a matrix, empty ones for parts of words."""
+        tfidf = self.features.tfidf
+        if tfidf is None:
+            return []
+        return [
+            term if kind == WORD else ""
+            for term, kind in zip(tfidf.terms.to_pylist(), tfidf.kinds.tolist(), strict=True)
+        ]
+
+    @classmethod
+    def fit(
+        cls,
+        dataset: Dataset,
+        settings: TextSettings,
+        weighing: Weighing,
+        most: int,
+        runtime: Runtime,
+        progress: Progress = silent,
+    ) -> tuple[BagReader, Bags]:
+        """Learn the features of the training documents; returns the reader with their bags."""
+        features, rows = DocumentFeatures.fit(dataset, settings, runtime, progress)
+        columns = column_idf(rows) if weighing == "idf" and features.tfidf is None else None
+        made = cls(features, columns, most)
+        return made, made._bags(rows)
+
+    def grown(self, dataset: Dataset, documents: int, runtime: Runtime) -> BagReader:
+        """These features and those that more texts bring, `documents` in all; columns of a matrix weigh as before."""
+        return BagReader(self.features.grown(dataset, documents, runtime)[0], self.columns, self.most)
+
+    def encode(self, dataset: Dataset, runtime: Runtime) -> Bags:
+        """The bags of new documents; one without a known feature has an unknown one of no weight."""
+        return self._bags(self.features.transform(dataset, runtime))
+
+    def _bags(self, rows: Csr) -> Bags:
+        if not rows.data.all():  # zeros that are written would count as features of a bag
+            rows = rows.copy()
+            rows.eliminate_zeros()
+        if self.columns is not None:
+            rows = weighed(rows, self.columns)
+        ids, weights, lengths = rows.indices.astype(np.int32) + np.int32(FIRST_WORD), rows.data, np.diff(rows.indptr)
+        if len(lengths) and lengths.max() > self.most:
+            kept = _heaviest(rows, self.most)
+            ids, weights = ids[kept], weights[kept]
+            lengths = np.minimum(lengths, self.most)
+        empty = np.flatnonzero(lengths == 0)
+        places = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)[empty]
+        ids, weights = np.insert(ids, places, UNKNOWN), np.insert(weights, places, 0.0)
+        indptr = np.concatenate([[0], np.cumsum(np.maximum(lengths, 1))]).astype(np.int64)
+        return Bags(indptr, ids.astype(np.int32), weights.astype(np.float32))
+
+    def state(self) -> State:
+        state = self.features.state()
+        if self.columns is not None:
+            state.arrays[COLUMNS] = self.columns
+        return state
+
+    @classmethod
+    def from_state(cls, settings: TextSettings, most: int, state: State) -> BagReader:
+        arrays = {name: array for name, array in state.arrays.items() if name.startswith("tfidf.")}
+        features = DocumentFeatures.from_state(settings, State(state.values, arrays, state.tables))
+        columns = state.arrays.get(COLUMNS)
+        if columns is not None and columns.shape != (features.width,):
+            raise ValueError(f"weights of {columns.shape} columns and not {features.width:,}")
+        return cls(features, columns, most)
+
+
+def _heaviest(rows: Csr, most: int) -> NDArray[np.bool_]:
+    """Whether each entry is among the heaviest of its row, of equal ones the first; no row keeps more than `most`."""
+    kept = np.ones(len(rows.data), dtype=bool)
+    for row in np.flatnonzero(np.diff(rows.indptr) > most):
+        low, high = rows.indptr[row], rows.indptr[row + 1]
+        order = np.argsort(-np.abs(rows.data[low:high]), kind="stable")
+        kept[low + order[most:]] = False
+    return kept

@@ -1,0 +1,198 @@
+"""Predictions for many documents: Parquet parts in a folder, each whole, so that a run that stopped can go on.
+
+`_answers.json` stands there before the first part and says what the answers are made of: only a run made of the same
+goes on. It says that the folder is complete when the last part is there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from xmtc.core.errors import ConfigError, DataError, XmtcError, shown
+from xmtc.core.files import locked, replace_file, sync_folder, write_json
+from xmtc.core.progress import Progress, Task, silent
+from xmtc.data.dataset import Dataset
+from xmtc.data.topk import ANSWERS, FORMAT, TopK, part_name, read_answers, write_parquet
+
+_PART = re.compile(r"^part-\d{5,}\.parquet$")
+_TEMPORARY = re.compile(r"^\.(?:part-\d{5,}\.parquet|_answers\.json)\.[0-9a-f]{8}\.part$")
+
+
+class Written(NamedTuple):
+    """What a folder of predictions holds."""
+
+    documents: int
+    parts: int
+
+
+def check_folder(folder: Path, *, resume: bool = False, force: bool = False) -> None:
+    """Refuse what would overwrite work, or files that are none of ours."""
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder}: is a file. Name a folder for the parts.")
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    begun = ANSWERS in names  # without it, parts are someone else's: it is there before them and goes after them
+    for name in names:
+        if name != ANSWERS and not _TEMPORARY.match(name) and not (begun and _PART.match(name)):
+            raise DataError(f"{folder}: holds other files ('{shown(name)}'). Choose a new or empty folder.")
+    if force:
+        return
+    manifest = read_answers(folder)
+    if manifest is None:
+        if resume:
+            raise DataError(f"{folder}: there are no unfinished predictions to resume. Leave out --resume.")
+    elif manifest["complete"]:
+        held = f"{manifest['documents']:,} documents"
+        raise DataError(f"{folder}: is complete, with {held}. Choose another folder, or start over with --force.")
+    elif not resume:
+        raise DataError(f"{folder}: holds unfinished predictions. Go on with --resume, or start over with --force.")
+
+
+def write_parts(
+    folder: Path,
+    size: int,
+    made_of: Mapping[str, Any],
+    documents: Iterable[Dataset],
+    answer: Callable[[Dataset], TopK],
+    *,
+    resume: bool = False,
+    force: bool = False,
+    progress: Progress = silent,
+) -> Written:
+    """The answers to all documents, `size` of them a part.
+
+    With `resume`, parts that are there are counted and not made again; one that is missing among them is made.
+    """
+    check_folder(folder, resume=resume, force=force)
+    fresh = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be made ({error.strerror}). Choose another place.") from None
+    with locked(folder, "another process is writing there. Wait for it, or choose another folder."):
+        check_folder(folder, resume=resume, force=force)  # another run may have ended meanwhile
+        try:
+            _begin(folder, dict(made_of), resume)
+            written = _write(folder, size, documents, answer, progress)
+        except XmtcError:
+            if not resume and not finished_parts(folder):  # once the mistake is mended, nothing should be in the way
+                _remove(folder)
+                if fresh:
+                    with suppress(OSError):
+                        folder.rmdir()
+            raise
+        write_json(folder / ANSWERS, _manifest(made_of, complete=True, **written._asdict()))
+    return written
+
+
+def is_begun(folder: Path) -> bool:
+    return (folder / ANSWERS).is_file()
+
+
+def finished_parts(folder: Path) -> int:
+    """How many parts are there."""
+    return sum(_PART.match(path.name) is not None for path in folder.iterdir()) if folder.is_dir() else 0
+
+
+def _manifest(made_of: Mapping[str, Any], complete: bool = False, **counts: int) -> dict[str, Any]:
+    return {"format": FORMAT, "complete": complete, **counts, "made_of": dict(made_of)}
+
+
+def _begin(folder: Path, made_of: dict[str, Any], resume: bool) -> None:
+    if resume:
+        before = dict((read_answers(folder) or {}).get("made_of", {}))
+        if not before:
+            raise DataError(f"{folder}: was about to be emptied. Start over with --force.")
+        other = [name for name in {**made_of, **before} if made_of.get(name) != before.get(name)]
+        if other:
+            raise ConfigError(
+                f"{folder}: was begun with another {', '.join(other)}. "
+                "Give the same files and settings, or start over with --force."
+            )
+        _remove(folder, _TEMPORARY)
+        return
+    if (folder / ANSWERS).exists():
+        # Killed while it removes the old parts, a run leaves a folder that is made of nothing: no run goes on with it.
+        write_json(folder / ANSWERS, _manifest({}))
+        _remove(folder, _PART)
+    _remove(folder, _TEMPORARY)
+    sync_folder(folder)
+    write_json(folder / ANSWERS, _manifest(made_of))
+
+
+def _remove(folder: Path, kind: re.Pattern[str] | None = None) -> None:
+    """Files of one kind, or all that are ours."""
+    kinds = (_PART, _TEMPORARY) if kind is None else (kind,)
+    for path in folder.iterdir():
+        if any(pattern.match(path.name) for pattern in kinds):
+            path.unlink(missing_ok=True)
+    if kind is None:
+        (folder / ANSWERS).unlink(missing_ok=True)
+
+
+def _write(
+    folder: Path, size: int, documents: Iterable[Dataset], answer: Callable[[Dataset], TopK], progress: Progress
+) -> Written:
+    count = parts = 0
+    with progress.task("predicting") as task:
+        for pieces in _in_parts(documents, size):
+            path = folder / part_name(parts)
+            if path.exists():
+                rows = sum(len(piece) for piece in pieces)
+                _check_part(path, rows)
+                task.advance(rows)
+            else:
+                with replace_file(path) as stream:
+                    rows = write_parquet(_answered(pieces, answer, task), stream)
+            count, parts = count + rows, parts + 1
+    if finished_parts(folder) > parts:
+        raise DataError(f"{folder}: holds parts beyond the last document. Start over with --force.")
+    return Written(count, parts)
+
+
+def _answered(pieces: Iterable[Dataset], answer: Callable[[Dataset], TopK], task: Task) -> Iterator[TopK]:
+    for piece in pieces:
+        yield answer(piece)
+        task.advance(len(piece))
+
+
+def _in_parts(batches: Iterable[Dataset], size: int) -> Iterator[Iterator[Dataset]]:
+    """The documents of one part after the other, a few at a time; a part is used up before the next is asked for."""
+    source = iter(batches)
+    rest = next(source, None)
+
+    def more() -> bool:
+        """Whether documents are left; the source is asked only when they are needed, so that a part ends before."""
+        nonlocal rest
+        while rest is not None and not len(rest):
+            rest = next(source, None)
+        return rest is not None
+
+    def pieces() -> Iterator[Dataset]:
+        nonlocal rest
+        wanted = size
+        while wanted and more():
+            assert rest is not None
+            piece = rest.slice(0, wanted)
+            rest = rest.slice(len(piece), len(rest))
+            wanted -= len(piece)
+            yield piece
+
+    while more():
+        yield pieces()
+
+
+def _check_part(path: Path, rows: int) -> None:
+    """A part of an earlier run by its own count of rows: what is in it is not read again."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        held = pq.read_metadata(path).num_rows
+    except (pa.ArrowException, OSError, ValueError):
+        raise DataError(f"{path}: not a readable Parquet file. Delete it and go on with --resume.") from None
+    if held != rows:
+        raise DataError(f"{path}: {held:,} documents in place of {rows:,}. Delete it and go on with --resume.")

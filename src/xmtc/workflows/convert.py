@@ -1,0 +1,150 @@
+"""Files of documents and of labels made into others: another format, or the parts of a split."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from pathlib import Path
+
+from xmtc.core.errors import DataError, XmtcError
+from xmtc.core.files import COMPRESSED, make_folder
+from xmtc.core.progress import Progress, silent
+from xmtc.data.annif import is_text_folder
+from xmtc.data.dataset import Dataset
+from xmtc.data.formats import FORMATS, detected, format_to_write, named_format, write
+from xmtc.data.reading import read
+from xmtc.data.records import ReadOptions
+from xmtc.data.splitting import split
+from xmtc.data.vocabularies import read_vocabulary, write_vocabulary
+
+
+def convert_file(
+    source: str | Path,
+    target: str | Path,
+    *,
+    to: str | None = None,
+    lossy: bool = False,
+    vocabulary: str | Path | None = None,
+    language: str | None = None,
+    unknown_labels: str = "refuse",
+    force: bool = False,
+    options: ReadOptions | None = None,
+    progress: Progress = silent,
+) -> tuple[int, int]:
+    """Documents in another format; returns their number, and how often characters had to be replaced."""
+    documents = read(
+        *(source, options),
+        labelled=False,
+        vocabulary=vocabulary,
+        language=language,
+        unknown_labels=unknown_labels,
+        progress=progress,
+    )
+    if options is not None and (documents.labels is None or documents.labels.nnz == 0):
+        options.notes.append(f"{source}: no document has a label. If it should: --label-field NAME.")
+    chosen = format_to_write(Path(target), documents, to).name
+    if str(source) != "-":
+        refuse_read(Path(target), chosen, source, (options.file_format if options else None) or detected(source))
+    refuse_taken(Path(target), force, chosen)
+    with progress.task(f"writing {Path(target).name}") as task:
+        changed = _write(documents, Path(target), chosen, lossy)
+        task.advance(len(documents))
+    return len(documents), changed
+
+
+def _write(documents: Dataset, target: Path, file_format: str, lossy: bool) -> int:
+    """Documents in a file, or in a folder in place of the one that is there."""
+    if not target.is_dir() or not any(target.iterdir()):
+        return write(documents, target, file_format=file_format, lossy=lossy)
+    if not FORMATS[file_format].folder:
+        raise DataError(f"{target}: is a folder. Name a file to write to.")
+    if not is_text_folder(target) or any(path.suffix not in (".txt", ".tsv", ".key") for path in target.iterdir()):
+        raise DataError(f"{target}: holds other files than texts and their labels. Name another folder.")
+    new, old = (target.with_name(f".{target.name}.{secrets.token_hex(4)}.{end}") for end in ("new", "old"))
+    try:
+        changed = write(documents, new, file_format=file_format, lossy=lossy)
+        target.rename(old)
+        try:
+            new.rename(target)
+        except OSError:
+            old.rename(target)
+            raise
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+    return changed
+
+
+def refuse_read(target: Path, to: str, source: str | Path, file_format: str) -> None:
+    """Refuse to write over what is read, be it only a file of labels beside the documents."""
+    for place in _written(target, to):
+        for read_from in [] if str(source) == "-" else _written(Path(source), file_format):
+            if place.exists() and read_from.exists() and place.samefile(read_from):
+                raise DataError(f"{place}: is the file that is read. Choose another place for what is written.")
+
+
+def refuse_taken(target: Path, force: bool, file_format: str | None = None) -> None:
+    """Refuse to write where something is already, be it only the file of labels that goes beside the documents."""
+    for place in _written(target, file_format):
+        taken = place.is_file() or (place.is_dir() and any(place.iterdir()))  # a device has nothing to lose
+        if taken and not force:
+            raise DataError(f"{place}: is there already. Choose another name, or replace it with --force.")
+
+
+def _written(target: Path, file_format: str | None) -> list[Path]:
+    """The files that documents go to: one, or one more for their labels."""
+    beside = None if file_format is None else FORMATS[file_format].labels_beside
+    found = None if beside is None else beside(target)
+    return [target] if found is None else [target, found]
+
+
+def convert_vocabulary(source: str | Path, target: str | Path, language: str | None = None) -> int:
+    """A label vocabulary as JSONL or TSV; returns the number of labels."""
+    vocabulary = read_vocabulary(source, language=language)
+    write_vocabulary(vocabulary, target)
+    return len(vocabulary.index)
+
+
+def split_file(
+    source: str | Path,
+    out: str | Path,
+    *,
+    test: float = 0.2,
+    valid: float = 0.0,
+    seed: int = 0,
+    together: bool = True,
+    to: str | None = None,
+    lossy: bool = False,
+    force: bool = False,
+    options: ReadOptions | None = None,
+    progress: Progress = silent,
+) -> dict[Path, tuple[int, int]]:
+    """Parts of a file in a folder, in the file's own format unless `to` names one.
+
+    Returns of each file the number of documents, and how often characters had to be replaced.
+    """
+    out = Path(out)
+    file_format = (options.file_format if options else None) or detected(source)
+    form = named_format(to or file_format, source)
+    ending = next((ending for ending in COMPRESSED if form.packs and str(source).endswith(ending)), "")
+    documents = read(source, options, progress=progress)
+    rows = split(documents, test, valid, seed, together=together)
+    places = {name: out / (form.part_name.format(name) + ending) for name in rows}
+    for place in places.values():
+        refuse_read(place, form.name, source, file_format)
+        refuse_taken(place, force, form.name)
+    new = [path for place in places.values() for path in _written(place, form.name) if not path.exists()]
+    new += [] if out.exists() else [out]
+    make_folder(out)
+    written = {}
+    try:
+        with progress.task(f"writing to {out}", total=len(documents)) as task:
+            for name, place in places.items():
+                changed = _write(documents.take(rows[name]), place, form.name, lossy)
+                written[place] = len(rows[name]), changed
+                task.advance(len(rows[name]))
+    except XmtcError:  # all of the parts or none of them
+        for path in new:
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        raise
+    return written

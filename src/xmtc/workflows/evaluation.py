@@ -1,0 +1,350 @@
+"""Predictions held against the true labels: one table of measures, and the closer looks that people ask for."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from xmtc import metrics
+from xmtc.core.errors import ConfigError, DataError, shown
+from xmtc.core.files import replace_file
+from xmtc.data.dataset import Csr, Dataset, align_labels
+from xmtc.data.label_index import LabelIndex
+from xmtc.data.lf import read_filter
+from xmtc.data.predictions import match_to, read_predictions
+from xmtc.data.topk import TopK
+from xmtc.decisions.decision_rules import counted_columns, score_sets
+from xmtc.decisions.thresholds import Thresholds, fixed, kept
+from xmtc.labels.propensity import inverse_propensities
+from xmtc.metrics import FrequencyGroup, Interval, Parts, Reliability
+from xmtc.metrics.groups import Ties
+
+KS = (1, 3, 5)
+DEEP = 100
+"""Labels of each document that frequency groups are measured on: a document that a label is not returned for at all
+counts as one where it has no score."""
+LEAST = 5
+"""Test documents of a label that is in a frequency group."""
+TAIL_LABELS = 10
+TAIL_KS = (1, 10, 20)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What to measure, and how."""
+
+    unknown_labels: str = "count"
+    """A test label that training never saw counts as a true label that nobody can return, or is left out: 'drop'."""
+    propensity_a: float = 0.55
+    propensity_b: float = 1.5
+    bootstrap: int = 0
+    """Resamples for confidence intervals; 0 for none."""
+    groups: bool = False
+    """Whether to look at frequent and rare labels apart."""
+    tail: bool = False
+    """Whether to rank all documents for the rarest labels."""
+    filter_file: Path | None = None
+    """Pairs 'document label' that are left out of predictions and truth."""
+    seed: int = 0
+    threshold: float | str | None = None
+    """Sets of labels with at least this score are measured too, or, with 'auto', those of the rule that was tuned with
+    the model; None takes that rule where there is one."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.threshold, str) and self.threshold != "auto":
+            raise ConfigError(f"'threshold' must be a number or auto. Got '{shown(self.threshold)}'.")
+        if self.unknown_labels not in ("count", "drop"):
+            raise ConfigError(f"'unknown_labels' must be count or drop. Got '{shown(self.unknown_labels)}'.")
+        if self.bootstrap and not 10 <= self.bootstrap <= 1_000_000:
+            raise ConfigError(f"'bootstrap' must be 0, or between 10 and 1,000,000 resamples. Got {self.bootstrap}.")
+
+    @property
+    def depth(self) -> int:
+        """Labels of each document to predict."""
+        return DEEP if self.groups else max(KS)
+
+
+class Scorer(Protocol):
+    """The part of a model that the tail is measured with."""
+
+    def score(self, documents: Any, candidates: Any) -> NDArray[np.float32]: ...
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is known of the documents that a model was trained on."""
+
+    index: LabelIndex
+    counts: NDArray[np.int64]
+    """(L,) training documents of each label."""
+    documents: int
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Measures of one system on one file, and what they were measured on."""
+
+    metrics: dict[str, float]
+    documents: int
+    seconds: float
+    unknown_labels: int | None
+    """Distinct test labels that training never saw; None where training is not known."""
+    unknown_pairs: int
+    """(document, label) pairs with such a label."""
+    predictions: TopK = field(repr=False)
+    truth: Csr = field(repr=False)
+    """(n, L') in the numbers of the predictions; labels that are never predicted follow."""
+    truth_keys: list[str] = field(repr=False)
+    """Keys of the columns beyond those of the predictions."""
+    intervals: dict[str, Interval] = field(default_factory=dict)
+    groups: dict[str, list[FrequencyGroup]] = field(default_factory=dict)
+    """By treatment of ties."""
+    tail: dict[str, dict[str, float]] = field(default_factory=dict)
+    """By denominator."""
+    parts: dict[str, Parts] = field(default_factory=dict, repr=False)
+    """Of each document, where there are intervals."""
+    reliability: Reliability | None = None
+    """Of the scores; None where they are no probabilities."""
+    sets: dict[str, float] | None = None
+    """F1, precision, recall and size of the sets of labels at a threshold."""
+    threshold: Thresholds | float | None = None
+    """The rule that was tuned, or the score that was given."""
+
+    def to_json(self) -> dict[str, Any]:
+        out: dict[str, Any] = {**self.metrics, "documents": self.documents, "seconds": round(self.seconds, 4)}
+        if self.intervals:
+            out["intervals"] = {name: [found.low, found.high] for name, found in self.intervals.items()}
+        if self.groups:
+            out["groups"] = {
+                ties: [{name: _told(value) for name, value in vars(group).items()} for group in groups]
+                for ties, groups in self.groups.items()
+            }
+        if self.tail:
+            out["tail"] = self.tail
+        if (found := self.reliability) is not None:
+            out["reliability"] = {f"ECE@{found.k}": found.error, "bins": [dict(vars(each)) for each in found.bins]}
+        if (rule := self.threshold) is not None:
+            out["threshold"] = rule.values() if isinstance(rule, Thresholds) else {"value": rule}
+            out["threshold"]["scores"] = self.sets
+        return out
+
+
+def _told(value: float) -> float | None:
+    """JSON has no word for what cannot be computed, such as the AUC of a label that every document holds."""
+    return None if math.isnan(value) else value
+
+
+def judge(
+    predictions: TopK,
+    test: Dataset,
+    scope: Scope,
+    *,
+    training: Training | None = None,
+    scorer: Scorer | None = None,
+    seconds: float = 0.0,
+    threshold: Thresholds | float | None = None,
+    set_depth: int | None = None,
+) -> Evaluation:
+    """All measures of predictions for the test documents, row by row.
+
+    Propensities need `training`, the tail needs it and somebody who scores given labels. With a `threshold`, sets are
+    chosen among the first `set_depth` labels of each document, or among all.
+    """
+    if test.labels is None:
+        raise DataError("the test documents have no labels to hold answers against. Give them labels.")
+    truth, extra = align_labels(test, predictions.index)
+    counts, unseen = _training_counts(training, predictions.index, extra), None
+    if counts is not None:
+        entries = counts[truth.indices] == 0  # beyond the training labels, or among them without a document
+        unseen = len(np.unique(truth.indices[entries])), int(entries.sum())
+        if scope.unknown_labels == "drop":  # their columns go too: the macro mean runs over what is left
+            known, extra = len(predictions.index), []
+            truth, counts = _without(truth, entries)[:, :known], counts[:known]
+    if scope.filter_file is not None:
+        predictions, truth = _filtered(predictions, truth, extra, scope.filter_file)
+    sets = None if threshold is None else _sets(predictions.first(set_depth or predictions.k), threshold)
+    predictions = predictions.first(scope.depth)
+    inverse = None
+    if counts is not None and training is not None:
+        inverse = inverse_propensities(counts, training.documents, scope.propensity_a, scope.propensity_b)
+    measures = metrics.evaluate(predictions, truth, KS, inverse)
+    measures |= metrics.evaluate_sets(*counted_columns(predictions.labels, truth, counts), KS)
+    parts = metrics.document_parts(predictions, truth, KS, inverse) if scope.bootstrap else {}
+    intervals = metrics.bootstrap(parts, samples=scope.bootstrap, seed=scope.seed) if scope.bootstrap else {}
+    return Evaluation(
+        measures,
+        len(test),
+        seconds,
+        None if unseen is None else unseen[0],
+        0 if unseen is None else unseen[1],
+        predictions,
+        truth,
+        extra,
+        intervals,
+        _groups(predictions, truth) if scope.groups else {},
+        _tail(test, truth, counts, scorer) if scope.tail else {},
+        parts,
+        metrics.reliability(predictions, truth, max(KS)),
+        None if sets is None else score_sets(sets.labels, truth, counts),
+        threshold,
+    )
+
+
+def _groups(predictions: TopK, truth: Csr) -> dict[str, list[FrequencyGroup]]:
+    if (most := int(np.bincount(truth.indices).max(initial=0))) < LEAST:
+        raise DataError(
+            f"groups are of labels with {LEAST} test documents, and the most is {most}. Leave out --groups."
+        )
+    conventions: tuple[Ties, ...] = ("pessimistic", "standard")
+    return {ties: metrics.frequency_groups(predictions, truth, at_least=LEAST, ties=ties) for ties in conventions}
+
+
+def _sets(predictions: TopK, threshold: Thresholds | float) -> TopK:
+    rule = threshold if isinstance(threshold, Thresholds) else fixed(threshold)
+    return kept(predictions, rule.choose(predictions.labels, predictions.scores))
+
+
+def judge_file(
+    path: str | Path,
+    test: Dataset,
+    scope: Scope,
+    *,
+    train: Dataset | None = None,
+    file_format: str | None = None,
+    labels: LabelIndex | None = None,
+) -> Evaluation:
+    """Anybody's predictions from a file; `labels` name those that the file knows by number only.
+
+    With `train` its labels are numbered first, as in a model that was trained on it, so that means over labels agree.
+    """
+    if scope.threshold == "auto":
+        raise ConfigError("a file of predictions has no tuned threshold. Give a number, or name a model folder.")
+    threshold = None if scope.threshold is None else float(scope.threshold)
+    deep = None if threshold is not None else scope.depth + most_filtered(scope, test)  # sets are of any size
+    predictions = read_predictions(path, file_format, deep)
+    top = match_to(predictions, test, path)
+    assert test.label_index is not None
+    # Where the test file knows labels by number too, names are of no use.
+    if labels is not None and predictions.numbered and (labels.ids(test.label_index.keys) >= 0).any():
+        numbers = np.array([int(key) for key in top.index.keys], dtype=np.int64)
+        if numbers.max(initial=-1) >= len(labels):
+            raise DataError(f"{path}: label {numbers.max()} has no name among {len(labels):,}. Name all labels.")
+        top = TopK(np.where(top.labels >= 0, numbers[top.labels], -1), top.scores, labels, top.ids)
+    _check_same_keys(top, test, path)
+    if train is None:
+        return judge(top, test, scope, threshold=threshold)
+    if train.labels is None or train.label_index is None:
+        raise DataError("the training documents have no labels to count.")
+    counts = np.bincount(train.labels.indices, minlength=train.labels.shape[1]).astype(np.int64)
+    top = _numbered_after(train.label_index, top)
+    counts = np.concatenate([counts, np.zeros(len(top.index) - len(counts), dtype=np.int64)])
+    return judge(top, test, scope, training=Training(top.index, counts, len(train)), threshold=threshold)
+
+
+def _numbered_after(known: LabelIndex, top: TopK) -> TopK:
+    """The same answers under the numbers of `known`; returned labels that it lacks follow."""
+    returned = np.unique(top.labels[top.labels >= 0])
+    numbers = np.full(len(top.index) + 1, -1, dtype=np.int64)  # a pad picks the last
+    numbers[returned] = known.ids(top.index.strings("key", returned))
+    others = returned[numbers[returned] < 0]
+    numbers[others] = len(known) + np.arange(len(others))
+    index = known if not len(others) else LabelIndex(pa.concat_tables([known.table, top.index.take(others).table]))
+    return TopK(numbers[top.labels], top.scores, index, top.ids)
+
+
+def _check_same_keys(top: TopK, test: Dataset, path: str | Path) -> None:
+    """Predictions that share no label with the test file are in other words, not all wrong."""
+    assert test.label_index is not None
+    predicted = np.unique(top.labels[top.labels >= 0])
+    keys = top.index.strings("key", predicted)
+    if keys and (test.label_index.ids(keys) < 0).all():
+        raise DataError(
+            f"{path}: no predicted label is one of the test file: '{shown(keys[0])}' there, "
+            f"'{shown(test.label_index.key(0)) if len(test.label_index) else ''}' here. Use the same keys in both."
+        )
+
+
+def _training_counts(training: Training | None, index: LabelIndex, extra: Sequence[str]) -> NDArray[np.int64] | None:
+    """(L',) training documents of each column of the truth, 0 for labels that training never saw."""
+    if training is None:
+        return None
+    if training.index is index:
+        return np.concatenate([training.counts, np.zeros(len(extra), dtype=np.int64)])
+    numbers = training.index.ids([*index.keys, *extra])
+    return np.where(numbers >= 0, training.counts[numbers], 0) if len(training.counts) else np.zeros_like(numbers)
+
+
+def _without(matrix: Csr, entries: NDArray[np.bool_]) -> Csr:
+    kept = matrix.copy()
+    kept.data[entries] = 0
+    kept.eliminate_zeros()
+    return kept
+
+
+def _filtered(predictions: TopK, truth: Csr, extra: Sequence[str], path: Path) -> tuple[TopK, Csr]:
+    """Both without the pairs of a filter file; later labels move up."""
+    rows, keys = read_filter(path, len(predictions))
+    if not keys:
+        return predictions, truth
+    numbers = predictions.index.ids(keys)
+    beyond = {key: len(predictions.index) + at for at, key in enumerate(extra)}
+    numbers = np.array([beyond.get(key, -1) if at < 0 else at for at, key in zip(numbers, keys, strict=True)], np.int64)
+    rows, numbers = rows[numbers >= 0], numbers[numbers >= 0]
+    if not len(rows):
+        raise DataError(f"{path}: no pair in it names a label that is predicted or true. Check that the numbers fit.")
+    pairs = sp.csr_array((np.ones(len(rows), dtype=np.float32), (rows, numbers)), shape=truth.shape)
+    held = sp.csr_array(truth.astype(bool).astype(np.float32))
+    kept = sp.csr_array(held - held.multiply(pairs.astype(bool)))
+    kept.eliminate_zeros()
+    start = np.arange(len(predictions), dtype=np.int64)[:, None] * truth.shape[1]  # each pair as one number
+    out = np.isin(start + predictions.labels, start[rows, 0] + numbers) & (predictions.labels >= 0)  # (n, k)
+    order = np.argsort(out, axis=1, kind="stable")  # what is filtered goes last
+    labels = np.take_along_axis(np.where(out, -1, predictions.labels), order, axis=1)
+    scores = np.take_along_axis(np.where(out, -np.inf, predictions.scores), order, axis=1)
+    return TopK(labels, scores, predictions.index, predictions.ids), kept
+
+
+def most_filtered(scope: Scope, test: Dataset) -> int:
+    """How many labels of one document the filter may take away: as many more are to be predicted."""
+    if scope.filter_file is None:
+        return 0
+    rows, _ = read_filter(scope.filter_file, len(test))
+    return int(np.bincount(rows).max(initial=0)) if len(rows) else 0
+
+
+def _tail(
+    test: Dataset, truth: Csr, counts: NDArray[np.int64] | None, scorer: Scorer | None
+) -> dict[str, dict[str, float]]:
+    if scorer is None or counts is None:
+        raise ConfigError("the tail is measured by scoring given labels, which takes a model. Name a model folder.")
+    rare = metrics.rarest_labels(counts, truth, TAIL_LABELS)
+    if not len(rare):
+        raise DataError("no label of the test file was seen in training, so there is no tail to measure.")
+    scores = scorer.score(test, np.broadcast_to(rare, (len(test), len(rare))).copy())
+    return metrics.tail_precision(scores, truth[:, rare], TAIL_KS)
+
+
+def write_per_label(evaluation: Evaluation, path: Path, k: int = max(KS)) -> None:
+    """A CSV with a row a label: key, name, support in the test file, suggestions, hits, and whether never suggested."""
+    index = evaluation.predictions.index
+    counts = metrics.per_label(evaluation.predictions, evaluation.truth, k)
+    keys, names = [*index.keys, *evaluation.truth_keys], [*index.names, *evaluation.truth_keys]
+    with replace_file(path) as stream:
+        text = io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True)
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["key", "name", "support", f"suggested@{k}", f"hits@{k}", "never_suggested"])
+        rows = zip(keys, names, counts.support.tolist(), counts.suggested.tolist(), counts.hits.tolist(), strict=True)
+        for key, name, support, suggested, hits in rows:
+            if support or suggested:
+                writer.writerow([key, name, support, suggested, hits, "no" if suggested else "yes"])
+        text.detach()

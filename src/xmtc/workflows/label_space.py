@@ -1,0 +1,59 @@
+"""The labels of a model by their vectors: those nearest to one, and all of them on a map."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from xmtc.core.errors import DataError, shown
+from xmtc.core.progress import Progress
+from xmtc.labels.layout import NEIGHBOURS, close_to, layout, nearest, regions
+from xmtc.models.base import Model
+from xmtc.views.label_map import REGIONS, LabelMap
+
+NEAR = 5
+"""Labels near to each that a map tells."""
+
+
+def nearest_labels(model: Model, label: str, k: int) -> tuple[dict[str, object], list[dict[str, object]]]:
+    """A label that a person means, and the k whose vectors are closest: key, name, training documents, similarity."""
+    vectors, number = model.label_vectors(), model.labels.find(label)
+    if not vectors[number].any():
+        raise DataError(
+            f"label '{shown(model.labels.name(number))}' has a vector of zeros, close to none. Ask another."
+        )
+    best, cosines = close_to(vectors, number, k)
+    counted = model.counted()
+
+    def told(each: int) -> dict[str, object]:
+        documents = None if counted is None else int(counted[0][each])
+        return {"key": model.labels.key(each), "name": model.labels.name(each), "documents": documents}
+
+    pairs = zip(best.tolist(), cosines.tolist(), strict=True)
+    return told(number), [{**told(each), "similarity": round(cosine, 6)} for each, cosine in pairs]
+
+
+def label_map(model: Model, title: str, most: int, progress: Progress) -> LabelMap:
+    """The most frequent labels of a model, placed by their vectors."""
+    vectors, counted = model.label_vectors(), model.counted()
+    counts = None if counted is None else np.asarray(counted[0])
+    total = len(model.labels)
+    often = np.arange(total) if counts is None else np.argsort(-counts, kind="stable")
+    drawn = np.sort(often[:most])
+    rows = np.asarray(vectors[drawn], dtype=np.float32)
+    seed, threads = model.runtime.seed, model.runtime.threads
+    near = nearest(rows, NEIGHBOURS, threads=threads, progress=progress)
+    places = layout(rows, seed=seed, threads=threads, progress=progress, near=near)
+    found, told = np.full(len(rows), -1, dtype=np.int64), rows.any(axis=1)
+    found[told] = regions(places[told], REGIONS, seed=seed)
+    return LabelMap(
+        title=f"Labels of {title}",
+        model=model.name,
+        names=model.labels.strings("name", drawn),
+        keys=model.labels.strings("key", drawn),
+        documents=None if counts is None else counts[drawn],
+        places=places,
+        regions=found,
+        near=near[0][:, :NEAR],
+        cosines=near[1][:, :NEAR],
+        left_out=total - len(drawn),
+    )
