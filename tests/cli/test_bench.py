@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Done, call, mistake
+from tests.support.command_line import Done, call, mistake
 from xmtc.core.files import locked
 from xmtc.data.demo_corpus import PlantedCorpus
 from xmtc.data.topk import TopK

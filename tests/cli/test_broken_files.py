@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from tests.cli.conftest import call, mistake
+from tests.support.command_line import call, mistake
 from xmtc.core import files
 from xmtc.data import read
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cli.conftest import call, mistake
+from tests.support.command_line import call, mistake
 from xmtc import load, workflows
 from xmtc.artifact.store import read_manifest
 from xmtc.data.demo_corpus import PlantedCorpus

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import call, mistake
+from tests.support.command_line import call, mistake
 
 Change = Callable[[dict[str, Any]], object]
 

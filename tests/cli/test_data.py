@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import call, mistake
-from tests.unit.test_files import pack
+from tests.support.command_line import call, mistake
+from tests.support.packing import pack
 from xmtc.data import read
 from xmtc.data.catalogue import CATALOGUE, DataSet, Part, RemoteFile
 from xmtc.data.dataset import Dataset

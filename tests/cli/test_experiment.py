@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Done, call, mistake
+from tests.support.command_line import Done, call, mistake
 from xmtc.data.demo_corpus import PlantedCorpus
 from xmtc.experiments.records import Cell, read_results
 

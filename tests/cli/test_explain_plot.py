@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import call, mistake
+from tests.support.command_line import call, mistake
 from xmtc.views.training_curves import read_curves
 
 pty = pytest.importorskip("pty", reason="needs a terminal of its own")

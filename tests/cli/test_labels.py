@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 
-from tests.cli.conftest import call, mistake
+from tests.support.command_line import call, mistake
 from xmtc.data.dataset import Dataset
 from xmtc.data.label_index import LabelIndex
 from xmtc.models.popularity import Popularity

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 import xmtc
-from tests.cli.conftest import Done, call, mistake
+from tests.support.command_line import Done, call, mistake
 from xmtc import load
 from xmtc.cli import demo as demo_module
 from xmtc.cli.main import app

@@ -12,8 +12,8 @@ from unittest import mock
 
 import pytest
 
-from tests.cli.conftest import call, mistake
-from tests.conftest import QUICK
+from tests.support.command_line import call, mistake
+from tests.support.models import QUICK
 from xmtc.artifact.store import read_manifest
 from xmtc.artifact.workspace import LOG, Workspace, log_beside
 from xmtc.models.registry import MODELS

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import call, mistake
+from tests.support.command_line import call, mistake
 from xmtc.core.errors import DataError
 from xmtc.data import read, read_vocabulary
 

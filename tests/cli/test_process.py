@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Xmtc
+from tests.support.models import Xmtc
 from xmtc.artifact.workspace import Workspace
 from xmtc.core.runtime import available_threads
 from xmtc.data.demo_corpus import PlantedCorpus

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench_folders import cell, put
-from tests.cli.conftest import call, mistake
+from tests.support.bench_folders import cell, put
+from tests.support.command_line import call, mistake
 
 
 @pytest.fixture

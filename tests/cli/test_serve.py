@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from tests.cli.conftest import call, mistake
+from tests.support.command_line import call, mistake
 from xmtc.cli.serve import KEY
 from xmtc.models.popularity import Popularity
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import call, mistake
+from tests.support.command_line import call, mistake
 from xmtc import load
 from xmtc.artifact.store import read_manifest
 from xmtc.artifact.workspace import Workspace

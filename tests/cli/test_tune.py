@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from tests.cli.conftest import call, mistake
+from tests.support.command_line import call, mistake
 from xmtc.artifact.store import read_manifest
 from xmtc.core.config import read_recipe
 from xmtc.models.knn import Knn

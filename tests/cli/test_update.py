@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import call, mistake
+from tests.support.command_line import call, mistake
 from xmtc import load
 from xmtc.artifact.store import read_manifest, verify_folder
 from xmtc.artifact.workspace import Workspace

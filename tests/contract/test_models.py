@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 
 import xmtc
-from tests.conftest import QUICK, TREE, made, planted_split
+from tests.support.models import QUICK, TREE, made, planted_split
 from xmtc.artifact import store
 from xmtc.core.config import to_mapping
 from xmtc.core.errors import ConfigError, DataError, ModelFormatError, NotFittedError, RefusedError, UnsupportedError

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor
 
-from tests.conftest import QUICK, TREE, made, planted_split
+from tests.support.models import QUICK, TREE, made, planted_split
 from xmtc import load
 from xmtc.artifact.workspace import Workspace
 from xmtc.core import config

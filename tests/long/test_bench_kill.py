@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import call
+from tests.support.command_line import call
 from xmtc.experiments.records import cell_names, read_results
 
 pytestmark = pytest.mark.long

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.long.test_fuzz_readers import EDITS, mutated, often
-from tests.unit.test_predictions import BY_ORDER, NAMES, SOUP, WITH_IDS, check_sound_or_refused, our_parts
+from tests.support.formats import often
+from tests.support.fuzzing import EDITS, mutated
+from tests.support.predictions import BY_ORDER, NAMES, SOUP, WITH_IDS, check_sound_or_refused, our_parts
 from xmtc.data.predictions import FORMATS
 
 pytestmark = pytest.mark.long

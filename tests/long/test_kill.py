@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import planted_split
+from tests.support.models import planted_split
 from xmtc import load
 from xmtc.artifact.store import read_manifest, verify_folder
 from xmtc.artifact.workspace import Workspace

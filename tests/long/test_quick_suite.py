@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import call
-from tests.conftest import SHARED, Xmtc
+from tests.support.command_line import call
+from tests.support.models import SHARED, Xmtc
 from xmtc.experiments.records import read_results
 from xmtc.experiments.suites import read_suite
 from xmtc.experiments.tables import mean_of, runs_of

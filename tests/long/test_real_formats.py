@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.reference.test_real_formats import check_through, one_lined
-from tests.unit.test_formats import TEXT_NAMES
+from tests.support.formats import TEXT_NAMES
+from tests.support.real_formats import check_through, one_lined
 from xmtc.data import read
 from xmtc.data.dataset import Dataset
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.bench_folders import realistic
-from tests.cli.conftest import call
+from tests.support.bench_folders import realistic
+from tests.support.command_line import call
 
 pytestmark = pytest.mark.long
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.service import Answer, Service, everything, labels_of, serving, train_model
+from tests.support.service import Answer, Service, everything, labels_of, serving, train_model
 
 pytestmark = pytest.mark.long
 pytest.importorskip("uvicorn", reason="runs the service")

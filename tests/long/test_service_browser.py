@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.service import Service, labels_of, serving
+from tests.support.service import Service, labels_of, serving
 from xmtc.cli.explanation_page import DARK, LIGHT
 from xmtc.cli.shading import levels, stretches
 from xmtc.core.explanation import AspectEvidence, Explanation, GroupEvidence, MemberEvidence, PathStep, TokenEvidence

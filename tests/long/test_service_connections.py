@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service import Service, everything, serving, train_model
+from tests.support.service import Service, everything, serving, train_model
 
 pytestmark = pytest.mark.long
 

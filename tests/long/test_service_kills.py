@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from tests.service import Service, background, everything, labels_of, serving, train_model
+from tests.support.service import Service, background, everything, labels_of, serving, train_model
 from xmtc.artifact.store import read_manifest
 from xmtc.models.base import Model
 from xmtc.workflows.feedback import Feedback, beside

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.service import Service, serving, train_model
+from tests.support.service import Service, serving, train_model
 
 pytestmark = pytest.mark.long
 pytest.importorskip("uvicorn", reason="runs the service")

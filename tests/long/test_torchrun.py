@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import free_port, planted_split
+from tests.support.models import free_port, planted_split
 
 pytest.importorskip("torch")
 pytest.importorskip("lightning")

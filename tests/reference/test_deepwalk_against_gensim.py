@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.unit.test_label_vectors import agreement, communities
+from tests.support.communities import agreement, communities
 from xmtc.data.label_index import LabelIndex
 from xmtc.labels.graph import GraphSettings, build_graph, walks
 from xmtc.labels.label_vectors import LabelVectorSettings, deepwalk

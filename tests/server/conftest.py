@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from tests.conftest import planted_split
+from tests.support.app import Serve, Served
+from tests.support.models import planted_split
 from xmtc.core.runtime import Runtime
 from xmtc.models.base import Model
 from xmtc.models.knn import Knn
@@ -24,41 +24,6 @@ from xmtc.server.middleware import Doors
 from xmtc.server.model_host import Hosts
 
 
-@dataclass
-class Served:
-    """A service and what it was made of."""
-
-    client: TestClient
-    hosts: Hosts
-    texts: list[str]
-    lines: list[str]
-    """What it told the operator."""
-
-    def post(self, path: str, content: Any, **more: Any) -> Any:
-        return self.client.post(path, json=content, **more)
-
-    def predict(self, *texts: str, **more: Any) -> list[list[dict[str, Any]]]:
-        answer = self.post("/v1/predict", {"texts": list(texts), **more})
-        assert answer.status_code == 200, answer.text
-        return [row["labels"] for row in answer.json()["predictions"]]
-
-    def refused(self, path: str, content: Any, status: int = 422) -> str:
-        """The line with which a body is refused."""
-        answer = self.post(path, content)
-        assert answer.status_code == status, answer.text
-        return problem(answer)
-
-
-def problem(answer: Any) -> str:
-    """The line of a refusal, which has to have the form of one."""
-    assert answer.headers["content-type"] == "application/problem+json"
-    content = answer.json()
-    assert set(content) == {"type", "title", "status", "detail"}
-    assert content["status"] == answer.status_code
-    assert "\n" not in content["detail"]
-    return str(content["detail"])
-
-
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Folders of small models: 'tree', 'near' and 'often'."""
@@ -68,9 +33,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, model in models.items():
         model.fit(train).save(folder / name)
     return {name: folder / name for name in models}
-
-
-Serve = Callable[..., Served]
 
 
 @pytest.fixture(scope="session")

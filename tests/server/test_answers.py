@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import planted_split
-from tests.server.conftest import Serve, problem
+from tests.support.app import Serve, problem
+from tests.support.models import planted_split
 from xmtc import load, workflows
 from xmtc.models.parabel import Parabel
 from xmtc.server import model_host

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.conftest import Serve, problem
+from tests.support.app import Serve, problem
 from xmtc.core.errors import ConfigError
 from xmtc.models.parabel import Parabel
 from xmtc.server import batching
