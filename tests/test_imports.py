@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "xmtc"
+TESTS = Path(__file__).parent
 TIERS = [
     {"core"},
     {"data", "recipes"},
@@ -131,6 +132,14 @@ def test_class_names_are_unique() -> None:
 @pytest.mark.parametrize("module", [name for name in INSIDE if package(name) in WITHOUT_TORCH])
 def test_torch_is_for_networks_only(module: str) -> None:
     assert not any(name.split(".")[0] == "torch" for name in imported(module))
+
+
+def test_tests_share_helpers_through_support_only() -> None:
+    """No test module imports another."""
+    for path in TESTS.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "tests":
+                assert str(node.module).startswith("tests.support"), f"{path} imports {node.module}"
 
 
 def test_import_is_light() -> None:

@@ -98,7 +98,7 @@ def as_features(dataset: Dataset, width: int = 3000) -> sp.csr_array:
 
 def documents_of(kind: type[Model], dataset: Dataset) -> object:
     """The documents in a form that the model takes."""
-    return dataset if "text" in kind.can else as_features(dataset)
+    return dataset if "text" in kind.capabilities else as_features(dataset)
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,9 @@ class TestLearning:
         texts = ["salt and pepper", "pepper and lemon", "iron and steel", "steel and copper"]
         labels = [["spice"], ["spice", "fruit"], ["metal"], ["metal"]]
         dataset = as_dataset(texts, labels)
-        model = built(kind).fit(documents_of(kind, dataset), dataset.labels if "text" not in kind.can else labels)
+        model = built(kind).fit(
+            documents_of(kind, dataset), dataset.labels if "text" not in kind.capabilities else labels
+        )
         assert len(model.labels) == 3
         assert model.predict(documents_of(kind, dataset), k=2).labels.shape == (4, 2)
 
@@ -195,18 +197,18 @@ class TestPredict:
         assert same(fitted.predict(one, k=5), TopK(whole.labels[11:12], whole.scores[11:12], whole.index), tolerance)
 
     def test_documents_without_anything_known(self, fitted: Model) -> None:
-        documents = ["", "…", "zzzzqqq"] if "text" in fitted.can else sp.csr_array((3, 3000), dtype=np.float32)
+        documents = ["", "…", "zzzzqqq"] if "text" in fitted.capabilities else sp.csr_array((3, 3000), dtype=np.float32)
         answer = fitted.predict(documents, k=3)
         assert answer.labels.shape == (3, 3)
         assert not np.isnan(answer.scores).any()
 
     def test_no_documents(self, fitted: Model) -> None:
-        documents = [] if "text" in fitted.can else sp.csr_array((0, 3000), dtype=np.float32)
+        documents = [] if "text" in fitted.capabilities else sp.csr_array((0, 3000), dtype=np.float32)
         assert fitted.predict(documents, k=3).labels.shape == (0, 3)
 
     def test_ids_and_names_travel(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
         batch = planted[1].slice(3, 6)
-        if "text" not in fitted.can:
+        if "text" not in fitted.capabilities:
             pytest.skip("has no names: trained on a matrix")
         answer = fitted.predict(batch, k=2)
         assert answer.ids == ["3", "4", "5"]
@@ -214,7 +216,7 @@ class TestPredict:
 
     @pytest.mark.parametrize("k", [0, -1, 1.5, "3", True])
     def test_bad_k(self, fitted: Model, k: object) -> None:
-        documents = ["a"] if "text" in fitted.can else sp.csr_array((1, 3000), dtype=np.float32)
+        documents = ["a"] if "text" in fitted.capabilities else sp.csr_array((1, 3000), dtype=np.float32)
         with pytest.raises(ConfigError, match="'k' must be an integer ≥ 1"):
             fitted.predict(documents, k=k)  # type: ignore[arg-type]
 
@@ -233,7 +235,7 @@ class TestTag:
 
     def test_rows_of_features(self, kind: type[Model], planted: tuple[Dataset, Dataset, object]) -> None:
         train, test, _ = planted
-        if "features" not in kind.can:
+        if "features" not in kind.capabilities:
             pytest.skip("takes no features")
         model = built(kind).fit(as_features(train), train.labels, runtime=Runtime(threads=2, seed=3))
         rows = as_features(test)
@@ -332,14 +334,14 @@ class TestRestricted:
     def test_candidates_are_scored_and_sorted(
         self, fitted: Model, planted: tuple[Dataset, Dataset, object], k: int
     ) -> None:
-        if "score" not in fitted.can:
+        if "score" not in fitted.capabilities:
             pytest.skip("cannot score given labels")
         count = len(planted[1])
         documents = documents_of(type(fitted), planted[1])
         candidates = np.random.default_rng(1).integers(-1, len(fitted.labels), (count, 12))  # pads and repeats
         candidates[3] = -1
         mask = np.arange(len(fitted.labels)) % 4 > 0
-        scores, tolerance = fitted.score(documents, candidates), tolerance_of(type(fitted))
+        scores, tolerance = fitted.score_labels(documents, candidates), tolerance_of(type(fitted))
         keys = [[fitted.labels.key(label) for label in row if label >= 0] for row in candidates]
         read_back = TopK(candidates, scores, fitted.labels.take(np.arange(len(fitted.labels))))
         for given in (candidates, keys, read_back):
@@ -367,7 +369,7 @@ class TestRestricted:
         )
         assert other.keys() == answer.keys()
         assert same(fitted.predict(documents, 3, candidates=other), answer, tolerance_of(type(fitted)))
-        assert (fitted.score(documents, other) == fitted.score(documents, answer)).all()
+        assert (fitted.score_labels(documents, other) == fitted.score_labels(documents, answer)).all()
 
     def test_no_candidates(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
         documents = documents_of(type(fitted), planted[1].slice(0, 2))
@@ -408,24 +410,24 @@ class TestRestricted:
 
 class TestScore:
     def test_agrees_with_predict(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
-        if "score" not in fitted.can:
+        if "score" not in fitted.capabilities:
             pytest.skip("cannot score given labels")
         documents = documents_of(type(fitted), planted[1])
         answer = fitted.predict(documents, k=8)
-        scores = fitted.score(documents, answer)
+        scores = fitted.score_labels(documents, answer)
         np.testing.assert_allclose(scores, answer.scores, atol=1e-6)
         shuffled = answer.labels[:, ::-1]
-        np.testing.assert_allclose(fitted.score(documents, shuffled), answer.scores[:, ::-1], atol=1e-6)
+        np.testing.assert_allclose(fitted.score_labels(documents, shuffled), answer.scores[:, ::-1], atol=1e-6)
 
     def test_no_label_outside_the_answer_scores_higher(
         self, fitted: Model, planted: tuple[Dataset, Dataset, object]
     ) -> None:
-        if "score" not in fitted.can:
+        if "score" not in fitted.capabilities:
             pytest.skip("cannot score given labels")
         documents = documents_of(type(fitted), planted[1].slice(0, 20))
         answer = fitted.predict(documents, k=5)
         everything = np.tile(np.arange(len(fitted.labels)), (20, 1))
-        scores = fitted.score(documents, everything)
+        scores = fitted.score_labels(documents, everything)
         floor = np.where(answer.labels[:, -1] >= 0, answer.scores[:, -1], 0.0)
         outside = scores.copy()
         for row, labels in enumerate(answer.labels):
@@ -435,14 +437,14 @@ class TestScore:
     def test_candidates_by_key(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
         documents = documents_of(type(fitted), planted[1].slice(0, 2))
         keys = fitted.labels.keys
-        by_key = fitted.score(documents, [[keys[3]], [keys[0], keys[5]]])
-        by_number = fitted.score(documents, np.array([[3, -1], [0, 5]]))
+        by_key = fitted.score_labels(documents, [[keys[3]], [keys[0], keys[5]]])
+        by_number = fitted.score_labels(documents, np.array([[3, -1], [0, 5]]))
         assert (by_key == by_number).all()
         assert np.isneginf(by_key[0, 1])
         with pytest.raises(DataError, match="candidate 'nobody knows'"):
-            fitted.score(documents, [["nobody knows"], []])
+            fitted.score_labels(documents, [["nobody knows"], []])
         with pytest.raises(DataError, match="is not below the model's"):
-            fitted.score(documents, np.array([[len(keys)], [0]]))
+            fitted.score_labels(documents, np.array([[len(keys)], [0]]))
 
 
 class TestFit:
@@ -450,7 +452,7 @@ class TestFit:
         self, kind: type[Model], fitted: Model, planted: tuple[Dataset, Dataset, object]
     ) -> None:
         train, test, _ = planted
-        documents, labels = documents_of(kind, train), train.labels if "text" not in kind.can else None
+        documents, labels = documents_of(kind, train), train.labels if "text" not in kind.capabilities else None
         brief = briefly(kind)
         first = built(kind, **brief).fit(documents, labels, runtime=Runtime(threads=2, seed=3)) if brief else fitted
         again = built(kind, **brief).fit(documents, labels, runtime=Runtime(threads=2, seed=3))
@@ -483,14 +485,14 @@ class TestFit:
         model, documents = built(kind, **briefly(kind)), documents_of(kind, train)
         model.fit(documents, train.labels, valid=(documents_of(kind, held), held.labels))
         assert len(model.labels) == train.labels.shape[1]
-        if "text" in kind.can:
+        if "text" in kind.capabilities:
             strange = (held.text().to_pylist(), [["nobody knows"]] * 50)
             assert len(model.fit(train, valid=strange).labels) == len(train.label_index)
         with pytest.raises(DataError, match="validation documents need labels"):
             model.fit(documents, train.labels, valid=documents_of(kind, Dataset(fields=held.fields)))
 
     def test_plain_lists(self, kind: type[Model]) -> None:
-        if "text" not in kind.can:
+        if "text" not in kind.capabilities:
             pytest.skip("takes features")
         model = built(kind).fit(["a cat purrs", "a dog barks", "a cat and a dog"], [["cat"], ["dog"], ["cat", "dog"]])
         assert set(model.predict(["the cat"], k=2).names()[0]) <= {"cat", "dog"}
@@ -523,7 +525,7 @@ class TestFit:
         train, test, _ = planted
         for form, ability in ((lambda d: d.text().to_pylist(), "text"), (as_features, "features")):
             documents = form(train)
-            if ability not in kind.can:
+            if ability not in kind.capabilities:
                 with pytest.raises(UnsupportedError, match=f"takes .*, not {ability}"):
                     built(kind).fit(documents, train.labels)
                 continue
@@ -531,24 +533,24 @@ class TestFit:
             model = built(kind, **brief).fit(documents, train.labels)
             quality = precision(model.predict(form(test), k=1), truth_for(model, test, train), 1)
             assert quality > (0.05 if brief or kind is Popularity else 0.6)  # raw counts: function words weigh in
-        if {"text", "features"} <= kind.can and kind is not Popularity:
+        if {"text", "features"} <= kind.capabilities and kind is not Popularity:
             with pytest.raises(UnsupportedError, match="trained on a feature matrix"):
                 model.predict(["a text"])
             with pytest.raises(DataError, match=r"knows 3,000 features. Got a matrix with 7 columns"):
                 model.predict(np.ones((1, 7)))
 
     def test_matrix_with_impossible_numbers(self, kind: type[Model]) -> None:
-        if "features" not in kind.can:
+        if "features" not in kind.capabilities:
             pytest.skip("takes text")
         for bad in (np.nan, np.inf):
             with pytest.raises(DataError, match="features of document 1 hold a value that is not finite"):
                 built(kind).fit(np.array([[1.0, 0.0], [bad, 1.0]]), [["a"], ["b"]])
 
     def test_not_trained(self, kind: type[Model], tmp_path: Path) -> None:
-        documents = ["a"] if "text" in kind.can else np.ones((1, 3))
+        documents = ["a"] if "text" in kind.capabilities else np.ones((1, 3))
         for action in (
             lambda: kind().predict(documents),
-            lambda: kind().score(documents, np.array([[0]])),
+            lambda: kind().score_labels(documents, np.array([[0]])),
             lambda: kind().labels,
         ):
             with pytest.raises(NotFittedError, match="is not trained yet"):
@@ -562,7 +564,7 @@ class TestExplain:
     def test_explains_or_says_that_it_cannot(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
         _, test, _corpus = planted
         text = test.text()[4].as_py()
-        if "explain" not in fitted.can:
+        if "explain" not in fitted.capabilities:
             with pytest.raises(UnsupportedError, match="cannot explain"):
                 fitted.explain(text, fitted.labels.names[0])
             return
@@ -695,7 +697,7 @@ def with_new_label(documents: Dataset) -> Dataset:
 
 
 def needs_update(kind: type[Model]) -> None:
-    if "update" not in kind.can:
+    if "update" not in kind.capabilities:
         pytest.skip("cannot be updated")
 
 
@@ -724,7 +726,7 @@ class TestUpdate:
         assert len(updated.label_counts) == 61
         assert updated.label_counts[60] == 40
         if isinstance(updated, Popularity):
-            assert updated.score(unseen, [["new label"]] * 80)[0, 0] == np.float32(40 / 920)
+            assert updated.score_labels(unseen, [["new label"]] * 80)[0, 0] == np.float32(40 / 920)
             return
         speaking = updated.predict([speaking_of_it(text) for text in unseen.text().to_pylist()], 5)
         silent = updated.predict(unseen, 5)
@@ -740,14 +742,14 @@ class TestUpdate:
         assert found.mean() > 0.5
         assert (only_new.labels[~found] == -1).all()
         assert (only_new.labels[:, 1] == -1).all()
-        scores = updated.score(unseen, [["new label"]] * 20)
+        scores = updated.score_labels(unseen, [["new label"]] * 20)
         np.testing.assert_allclose(only_new.scores[found, 0], scores[found, 0], atol=1e-5)
-        if "explain" in updated.can:
+        if "explain" in updated.capabilities:
             text = speaking_of_it(unseen.text()[0].as_py())
             reasons = updated.explain(text, "new label")
             assert reasons.label == "new label"
             assert reasons.evidence
-            assert reasons.score == pytest.approx(float(updated.score([text], [["new label"]])[0, 0]), abs=1e-6)
+            assert reasons.score == pytest.approx(float(updated.score_labels([text], [["new label"]])[0, 0]), abs=1e-6)
 
     def test_history_grows(self, fitted: Model, updated: Model) -> None:
         assert updated.training["documents"] == fitted.training["documents"] + 120
@@ -804,7 +806,7 @@ class TestUpdate:
         assert often[2] in set().union(*model.predict(documents_of(type(fitted), planted[1]), 5).keys())
 
     def test_mistakes_get_one_line(self, kind: type[Model], fitted: Model) -> None:
-        if "update" not in kind.can:
+        if "update" not in kind.capabilities:
             with pytest.raises(UnsupportedError) as said:
                 fitted.update(["a text"], [["a"]])
             able = "Models that can are marked 'update' in: xmtc models"
@@ -830,7 +832,7 @@ class TestUpdate:
 
     def test_features(self, kind: type[Model], planted: tuple[Dataset, Dataset, object]) -> None:
         needs_update(kind)
-        if "features" not in kind.can:
+        if "features" not in kind.capabilities:
             pytest.skip("takes no features")
         train, test, _ = planted
         rows, labels = as_features(train), train.labels

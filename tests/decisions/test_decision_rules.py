@@ -233,7 +233,7 @@ class TestModel:
     ) -> None:
         model.calibrate(sets[1])
         top, text = model.predict(sets[2], 4), sets[2].text()[0].as_py()
-        np.testing.assert_array_equal(model.score(sets[2], top), top.scores)
+        np.testing.assert_array_equal(model.score_labels(sets[2], top), top.scores)
         assert model.tag(text, 4) == top.pairs()[0]
         assert model.explain(text, int(top.labels[0, 0])).score == pytest.approx(float(top.scores[0, 0]))
         chosen = model.predict(sets[2], 4, candidates=top.labels)

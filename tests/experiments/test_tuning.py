@@ -92,7 +92,7 @@ class Fake(Model):
             found[row] = [(first + place) % LABELS for place in range(k)]
         return found, np.tile(np.linspace(0.9, 0.1, k, dtype=np.float32), (len(batch), 1))
 
-    def _score(self, batch: Dataset, candidates: Labels) -> Scores:
+    def _score_labels(self, batch: Dataset, candidates: Labels) -> Scores:
         return np.zeros(candidates.shape, dtype=np.float32)
 
     def _state(self) -> State:

@@ -80,9 +80,9 @@ def assert_alike(found: TopK, wanted: TopK, tolerance: float) -> None:
 def assert_same_steps(found: Model, wanted: Model, documents: Dataset, tolerance: float) -> None:
     """Every score within a share of itself; the steps have moved some of them further apart."""
     every = np.tile(np.arange(len(wanted.labels)), (len(documents), 1))
-    scores = wanted.score(documents, every)
+    scores = wanted.score_labels(documents, every)
     assert scores.max() > 1.3 * scores.min()
-    np.testing.assert_allclose(found.score(documents, every), scores, rtol=tolerance, atol=1e-6)
+    np.testing.assert_allclose(found.score_labels(documents, every), scores, rtol=tolerance, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -115,7 +115,7 @@ def test_a_model_answers_alike_on_both(tmp_path: Path, split: Split, name: str) 
             assert_alike(on_cuda.predict(split[1], 5), on_cpu.predict(split[1], 5), tolerance)
         candidates = np.tile(np.arange(10), (len(split[1]), 1))
         np.testing.assert_allclose(
-            on_cuda.score(split[1], candidates), on_cpu.score(split[1], candidates), atol=tolerance
+            on_cuda.score_labels(split[1], candidates), on_cpu.score_labels(split[1], candidates), atol=tolerance
         )
 
 

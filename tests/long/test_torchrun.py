@@ -58,7 +58,7 @@ def test_two_processes_learn_what_one_learns(tmp_path: Path) -> None:
     trained(tmp_path, "together", two_processes(), settings)
     trained(tmp_path, "alone", [sys.executable], settings)
     everything = np.tile(np.arange(20), (20, 1))
-    together, alone = (xmtc.load(tmp_path / name).score(test, everything) for name in ("together", "alone"))
+    together, alone = (xmtc.load(tmp_path / name).score_labels(test, everything) for name in ("together", "alone"))
     assert alone.max() > 2 * alone.min()
     np.testing.assert_allclose(together, alone, rtol=1e-3)
 

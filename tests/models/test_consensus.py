@@ -73,7 +73,7 @@ class TestByHand:
 
     def test_scores_are_those_of_predict(self, two_files: list[str]) -> None:
         model = Consensus(members=two_files, combine="noisy-or", calibrate="none").fit(VALID)
-        given = model.score(VALID, [["a", "only second"], ["only second", "b"]])
+        given = model.score_labels(VALID, [["a", "only second"], ["only second", "b"]])
         np.testing.assert_allclose(given, [[0.8, 0.0], [0.7, 0.95]], atol=1e-6)
 
     def test_depth_cuts_what_members_put_forward(self, two_files: list[str]) -> None:
@@ -255,7 +255,7 @@ class TestModels:
         for name in ("tree", "near"):
             member = xmtc.load(members / name)
             numbers = np.append(member.labels.ids(answer.index.keys), -1)[answer.labels]
-            scores = member.score(valid, numbers)
+            scores = member.score_labels(valid, numbers)
             expected *= 1 - np.where(scores > -np.inf, scores, 0)
         filled = answer.labels >= 0
         np.testing.assert_allclose(answer.scores[filled], (1 - expected)[filled], atol=1e-6)

@@ -224,7 +224,7 @@ class TestVotes:
         assert train.labels is not None
         votes = np.stack([train.labels[rows].toarray().mean(axis=0) for rows in nearest])
         labels = np.tile(np.arange(len(model.labels)), (12, 1))
-        assert np.allclose(model.score(test.slice(0, 12), labels), votes, atol=1e-6)
+        assert np.allclose(model.score_labels(test.slice(0, 12), labels), votes, atol=1e-6)
         answer = model.predict(test.slice(0, 12), k=3)
         assert np.allclose(answer.scores, np.sort(votes, axis=1)[:, ::-1][:, :3], atol=1e-6)
 
@@ -269,7 +269,7 @@ class TestVotes:
         train, test = planted
         model = trained(train, neighbours=5, sharpness=3.0, direct=0.5, head__decode=decode, members=2)
         few, labels = test.slice(0, 6), np.tile(np.arange(len(model.labels)), (6, 1))
-        scores = model.score(few, labels)
+        scores = model.score_labels(few, labels)
         assert scores.min() >= 0
         assert scores.max() <= 1
         assert (scores > 0).all()  # labels that nobody voted for have a score of their own
@@ -277,7 +277,7 @@ class TestVotes:
         order = np.argsort(-scores, axis=1, kind="stable")[:, :4]
         assert np.allclose(answer.scores, np.take_along_axis(scores, order, axis=1), atol=1e-6)
         own = np.concatenate([part.numpy() for _, part in model._nearness(model._members, model._queries(few))])
-        votes = model.set_params(direct=0.0).score(few, labels)
+        votes = model.set_params(direct=0.0).score_labels(few, labels)
         assert np.allclose(scores, (votes + 0.5 * own) / 1.5, atol=1e-5)
 
 

@@ -49,9 +49,9 @@ def test_bias_is_what_labels_start_from() -> None:
     features = sp.csr_array(random.standard_normal((300, 5)).astype(np.float32))
     labels = sp.csr_array((np.arange(300)[:, None] % 10 < np.array([8, 2])).astype(np.float32))
     nothing, both = sp.csr_array((1, 5), dtype=np.float32), np.array([[0, 1]])
-    estimate = 0.5 + np.log(1 / Leml(bias=1.0).fit(features, labels).score(nothing, both) - 1) / -4
+    estimate = 0.5 + np.log(1 / Leml(bias=1.0).fit(features, labels).score_labels(nothing, both) - 1) / -4
     np.testing.assert_allclose(estimate, [[0.8, 0.2]], atol=0.05)
-    plain = Leml(bias=0.0).fit(features, labels).score(nothing, both)
+    plain = Leml(bias=0.0).fit(features, labels).score_labels(nothing, both)
     np.testing.assert_allclose(plain, 1 / (1 + np.exp(2)), atol=1e-6)
 
 

@@ -299,7 +299,7 @@ def test_the_only_label_of_a_leaf_keeps_words_that_are_not_seen_again(labels: in
 
     def gained() -> float:
         """What its second word adds to the label's score."""
-        return float(np.diff(model.score(["", last], [[key], [key]])[:, 0])[0])
+        return float(np.diff(model.score_labels(["", last], [[key], [key]])[:, 0])[0])
 
     before = gained()
     assert before > 0.05

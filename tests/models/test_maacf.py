@@ -172,7 +172,7 @@ def test_answers_are_those_of_the_best_weights(monkeypatch: pytest.MonkeyPatch, 
 def by_hand(model: Maacf, texts: Dataset, proposals: np.ndarray, k: int) -> list[list[tuple[int, float]]]:
     """The best of a document's candidates by the scores of all labels."""
     count = len(model.labels)
-    scores = model.score(texts, np.tile(np.arange(count), (len(texts), 1)))
+    scores = model.score_labels(texts, np.tile(np.arange(count), (len(texts), 1)))
     return [
         sorted(((int(label), float(row[label])) for label in held if label >= 0), key=lambda p: (-p[1], p[0]))[:k]
         for held, row in zip(proposals, scores, strict=True)
@@ -401,7 +401,7 @@ class TestExplaining:
         model = model_of(**{"head.layers": 1, "groups": 2, **FEW}).fit(TRAIN, runtime=HERE)
         left = []
         for text in TEST.text().to_pylist()[:12]:
-            score = float(model.score([text], [["label-cedar"]])[0, 0])
+            score = float(model.score_labels([text], [["label-cedar"]])[0, 0])
             reasons = model.explain(text, "label-cedar")
             assert reasons.score == pytest.approx(score)
             left.append(np.log(score / (1 - score)) - sum(each.weight for each in reasons.evidence))

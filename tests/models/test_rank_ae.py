@@ -143,7 +143,7 @@ def test_members_are_averaged() -> None:
     documents, every = model._documents(as_dataset(UNSEEN)), np.tile(np.arange(4), (len(UNSEEN), 1))
     parts = [candidate_scores([network], documents, every) for network in (first, second)]
     assert np.abs(parts[0] - parts[1]).max() > 1e-3
-    assert np.allclose(model.score(UNSEEN, every), (parts[0] + parts[1]) / 2, atol=1e-6)
+    assert np.allclose(model.score_labels(UNSEEN, every), (parts[0] + parts[1]) / 2, atol=1e-6)
 
 
 @pytest.mark.parametrize("reads", ["bag", "sequence"])
@@ -254,7 +254,7 @@ class TestExplaining:
         first, second = model.explain(TEXT, "label1"), model.explain(TEXT, "label3")
         assert first.evidence == second.evidence
         assert (first.label, second.label) == ("label1", "label3")
-        every = model.score([TEXT], [["label1", "label3"]])[0]
+        every = model.score_labels([TEXT], [["label1", "label3"]])[0]
         assert [first.score, second.score] == pytest.approx(every.tolist(), abs=1e-6)
 
     def test_without_attention_words_are_worth_their_weight(self, reads: str) -> None:

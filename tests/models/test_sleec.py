@@ -129,7 +129,7 @@ class TestModel:
         votes /= votes.sum(axis=1, keepdims=True)
         held = planted()[1].indices[found]
         for row in range(20):
-            scores = model.score(unseen.slice(row, row + 1), np.arange(6)[None, :])[0]
+            scores = model.score_labels(unseen.slice(row, row + 1), np.arange(6)[None, :])[0]
             expected = [votes[row, held[row] == label].sum() for label in range(6)]
             np.testing.assert_allclose(scores, expected, atol=1e-6)
 
@@ -156,7 +156,7 @@ class TestModel:
     def test_more_neighbours_than_documents(self) -> None:
         features, labels = planted(8)
         model = Sleec(learners=2, sharpness=0.0, neighbours=50).fit(features, labels)
-        scores = model.score(features[:1], np.arange(6)[None, :])[0]
+        scores = model.score_labels(features[:1], np.arange(6)[None, :])[0]
         np.testing.assert_allclose(scores, np.bincount(labels.indices, minlength=6) / 8, atol=1e-6)
 
     def test_explains_by_each_neighbour_once(self) -> None:

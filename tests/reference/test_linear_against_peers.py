@@ -66,7 +66,7 @@ def test_cooking_against_liblinear(cooking: Split) -> None:
     model = OneVsAll(tolerance=0.01, passes=200, prune=0.0).fit(train, runtime=Runtime(threads=2, seed=0))
     rows, unseen = (model._features.transform(part, model.runtime) for part in (train, test))
     often = np.argsort(-model.label_counts, kind="stable")[:12]
-    scores = model.score(test, np.tile(often, (len(test), 1)))
+    scores = model.score_labels(test, np.tile(often, (len(test), 1)))
     assert train.labels is not None
     for place, label in enumerate(often.tolist()):
         truth = np.asarray(train.labels[:, [label]].toarray()[:, 0] > 0)

@@ -40,3 +40,14 @@ def test_grid_search_finds_the_better_setting(planted: tuple) -> None:
     assert search.best_params_ == {"neighbours": 15, "text__min_df": 2}
     assert search.best_score_ > 0.4
     assert search.best_estimator_.predict(test.text().to_pylist(), k=1).labels.shape == (len(test), 1)
+
+
+def test_cross_validation_scores_by_precision_at_1(planted: tuple) -> None:
+    train, _, _ = planted
+    texts, names = train.text().to_pylist(), train.label_index.names
+    lists = [[names[label] for label in train.labels[[row]].indices] for row in range(len(train))]
+    model = Knn(neighbours=15)
+    own = model_selection.cross_val_score(model, texts, lists, cv=2)
+    by_scorer = model_selection.cross_val_score(model, texts, lists, cv=2, scoring=scorer("P@1"))
+    assert own.tolist() == by_scorer.tolist()
+    assert own.min() > 0.4

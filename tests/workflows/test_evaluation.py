@@ -508,7 +508,7 @@ class TestCloserLooks:
         tested = [key for key in model.labels.keys if counts[key] and any(key in row for row in truth)]
         rare = sorted(tested, key=lambda key: counts[key])[:10]
         numbers = [model.labels.keys.index(key) for key in rare]
-        scores = model.score(test, np.array([numbers] * len(test)))
+        scores = model.score_labels(test, np.array([numbers] * len(test)))
         hits = dict.fromkeys((1, 10, 20), 0)
         for column, key in enumerate(rare):
             order = sorted(range(len(test)), key=lambda row: (-scores[row][column], key in truth[row]))

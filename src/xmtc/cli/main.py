@@ -244,7 +244,7 @@ def models(
         say("\nSettings of one of them: xmtc models NAME")
         return
     kind = model_class(name)
-    say(f"{name}: {' '.join((kind.__doc__ or '').split())}\ncan: {', '.join(sorted(kind.can))}\n")
+    say(f"{name}: {' '.join((kind.__doc__ or '').split())}\ncan: {', '.join(sorted(kind.capabilities))}\n")
     rows = []
     for row in config.table(kind.Config()):
         tried = "" if row.space is None else f" [tune tries {row.space}]"

@@ -279,7 +279,7 @@ def _members_cost(order: RunJob) -> Cost:
 def _measured(model: Model, test: Any, spec: Any, progress: Progress) -> tuple[Evaluation, Evaluation | None, TopK]:
     """All measures of the first labels, as `evaluate` has them, then those of frequency groups, which look deeper."""
     scope = Scope(spec.unknown_labels, *spec.propensity)
-    tail = "score" in model.can and _has_tail(model, test)
+    tail = "score_labels" in model.capabilities and _has_tail(model, test)
     model.predict(test.slice(0, WARM))  # what is loaded and compiled by the first answers is not what they take
     found = workflows.evaluate(model, test, replace(scope, tail=tail), progress=progress)
     if np.bincount(found.truth.indices).max(initial=0) < LEAST:

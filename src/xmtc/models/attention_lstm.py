@@ -31,7 +31,7 @@ class AttentionLstmModel(AttendingModel):
 
     name = "attention_lstm"
     Config = AttentionLstmModelSettings
-    can = frozenset({"text", "explain", "score", "update"})
+    capabilities = frozenset({"text", "explain", "score_labels", "update"})
 
     def _encoder(self, width: int) -> Encoder:
         return AttentionLstm(width, self.config.encoder)

@@ -95,7 +95,7 @@ class AttentionXml(NeuralModel):
 
     name = "attention_xml"
     Config = AttentionXmlSettings
-    can = frozenset({"text", "explain", "score", "update"})
+    capabilities = frozenset({"text", "explain", "score_labels", "update"})
     ablations: ClassVar = {**NeuralModel.ablations, "all-words": {"training.skipped_words": 0.0}}
 
     _reader: WordSequences

@@ -1,6 +1,6 @@
 """The contract every model keeps: fit, update, predict, score, explain, save and load, written once.
 
-A system writes `_fit`, `_predict`, `_score` and hands its state over as arrays and JSON; it opens no file.
+A system writes `_fit`, `_predict`, `_score_labels` and hands its state over as arrays and JSON; it opens no file.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from xmtc.data.topk import TopK
 from xmtc.decisions.calibration import Method
 from xmtc.decisions.decision_rules import DEPTH, Decisions, decide
 from xmtc.decisions.thresholds import Kind, Measure, Thresholds, fixed, kept
+from xmtc.metrics import precision
 from xmtc.models import label_selection
 from xmtc.models.context import FitContext
 from xmtc.models.label_selection import Choice, allowed_labels, candidate_labels
@@ -66,8 +67,8 @@ class Model(ABC):
 
     name: ClassVar[str]
     Config: ClassVar[type[config.Settings]]
-    can: ClassVar[frozenset[str]]
-    """Of 'text', 'features', 'explain', 'update', 'score'."""
+    capabilities: ClassVar[frozenset[str]]
+    """Of "text", "features", "explain", "update", "score_labels"."""
     ablations: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """What can be taken away, or put back to what is published: name → settings."""
 
@@ -103,7 +104,7 @@ class Model(ABC):
         """
 
     @abstractmethod
-    def _score(self, batch: Dataset, candidates: Labels) -> Scores:
+    def _score_labels(self, batch: Dataset, candidates: Labels) -> Scores:
         """(n, c) scores of given labels, the ones that `_predict` gives; entries below 0 are ignored."""
 
     @abstractmethod
@@ -212,7 +213,7 @@ class Model(ABC):
         nDCG@5 on `valid`, or on new documents that are held out: where it falls by more than `margin`, the update is
         refused and the model stays as it is, unless `force` says otherwise.
         """
-        if "update" not in self.can:
+        if "update" not in self.capabilities:
             able = "Models that can are marked 'update' in: xmtc models"
             raise UnsupportedError(f"{self.name} cannot be updated. {able}")
         _ = self.labels  # a model that is not trained has nothing to go on with
@@ -288,8 +289,8 @@ class Model(ABC):
         With a `threshold` a set of labels: of the 50 best those with at least this score, or, with "auto", those that
         the rule tuned by `calibrate` chooses; at most k, where k is given, and of more than 50 where it is more. With
         `allow` only these labels are returned, with `deny` never these. `candidates` are labels for each document, in
-        the forms that `score` takes: only they are scored, and all of them are, so that even a label for which nothing
-        speaks fills a place that would stay empty.
+        the forms that `score_labels` takes: only they are scored, and all of them are, so that even a label for which
+        nothing speaks fills a place that would stay empty.
         """
         labels, dataset = self.labels, self._checked(as_dataset(documents), trained=True)
         if k is not None and (isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1):
@@ -395,12 +396,19 @@ class Model(ABC):
         filled = found[0] >= 0
         return found[0, filled], given[0, filled]
 
-    def score(self, documents: Any, candidates: Any) -> Scores:
+    def score(self, X: Any, y: Any) -> float:
+        """P@1 on documents and their labels, in the form of scikit-learn's estimators."""
+        dataset = as_dataset(X, y)
+        assert dataset.labels is not None
+        labels, _ = align_labels(dataset, self.labels)
+        return float(precision(self.predict(dataset, k=1), labels, 1))
+
+    def score_labels(self, documents: Any, candidates: Any) -> Scores:
         """(n, c) scores of given labels: an (n, c) array of label numbers with −1 pads, a TopK, or lists of keys."""
         dataset = self._checked(as_dataset(documents), trained=True)
         numbers = candidate_labels(self.labels, candidates, len(dataset))
         parts = [
-            self._score(batch, numbers[start : start + BATCH])
+            self._score_labels(batch, numbers[start : start + BATCH])
             for start, batch in zip(range(0, len(dataset), BATCH), dataset.batches(BATCH), strict=True)
         ]
         scores = np.concatenate(parts) if parts else np.empty(numbers.shape, dtype=np.float32)
@@ -412,14 +420,14 @@ class Model(ABC):
         numbers[:, 1:][numbers[:, 1:] == numbers[:, :-1]] = -1
         if allowed is not None:
             numbers[~allowed[numbers]] = -1  # a pad looks the last label up, and stays a pad either way
-        scores = np.where(numbers >= 0, self._score(batch, numbers), np.float32(-np.inf))
+        scores = np.where(numbers >= 0, self._score_labels(batch, numbers), np.float32(-np.inf))
         order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         found, given = np.take_along_axis(numbers, order, axis=1), np.take_along_axis(scores, order, axis=1)
         return found, given.astype(np.float32)
 
     def explain(self, text: str, label: str | int) -> Explanation:
         """Why this text gets this label (named by key, name or number) the score it gets."""
-        if "explain" not in self.can:
+        if "explain" not in self.capabilities:
             able = "Models that can are marked 'explain' in: xmtc models"
             raise UnsupportedError(f"{self.name} cannot explain its answers. {able}")
         if not isinstance(text, str):
@@ -427,7 +435,7 @@ class Model(ABC):
         number = int(label) if isinstance(label, (int, np.integer)) else self.labels.find(label)
         if not 0 <= number < len(self.labels):
             raise DataError(f"label {number} is not below the model's {len(self.labels):,} labels.")
-        score = float(self.score([text], np.array([[number]]))[0, 0])
+        score = float(self.score_labels([text], np.array([[number]]))[0, 0])
         return self._explain(text, number, score)
 
     def save(self, folder: str | Path) -> None:
@@ -513,9 +521,9 @@ class Model(ABC):
         """The dataset, if this model can read it. A document with both text and features is read as text."""
         if trained:
             _ = self.labels
-        if dataset.has_text and "text" in self.can:
+        if dataset.has_text and "text" in self.capabilities:
             return dataset
-        if dataset.features is not None and "features" in self.can:
+        if dataset.features is not None and "features" in self.capabilities:
             return replace(dataset, fields={})
         given, taken = ("text", "features") if dataset.has_text else ("features", "text")
         raise UnsupportedError(f"{self.name} takes {taken}, not {given}. See what each model takes: xmtc models")

@@ -72,7 +72,7 @@ class Consensus(Model):
 
     name = "consensus"
     Config = ConsensusSettings
-    can = frozenset({"text", "features", "explain", "score", "update"})
+    capabilities = frozenset({"text", "features", "explain", "score_labels", "update"})
 
     _members: list[Member]
     _links: list[Link]
@@ -268,7 +268,7 @@ class Consensus(Model):
         gathered = self._gathered(batch, answers, None)
         return _ranked(gathered.labels, self._combined(gathered), k)
 
-    def _score(self, batch: Dataset, candidates: Labels) -> Scores:
+    def _score_labels(self, batch: Dataset, candidates: Labels) -> Scores:
         return self._combined(self._asked(batch, candidates)).astype(np.float32)
 
     def _asked(self, batch: Dataset, candidates: Labels) -> Gathered:
@@ -282,7 +282,7 @@ class Consensus(Model):
         if self.config.complete:
             for place, member in enumerate(self._members):
                 missing = np.where(gathered.held[place], -1, gathered.labels)
-                given = member.chances(member.score(batch, missing))
+                given = member.chances(member.score_labels(batch, missing))
                 told = given > -np.inf
                 gathered.chances[place][told], gathered.held[place][told] = given[told], True
         return gathered

@@ -152,7 +152,7 @@ class Dxml(NeuralModel):
 
     name = "dxml"
     Config = DxmlSettings
-    can = frozenset({"text", "features", "explain", "score", "update"})
+    capabilities = frozenset({"text", "features", "explain", "score_labels", "update"})
     less_memory = "Lower training.batch, most_features, encoder.hidden or vectors.width."
     ablations: ClassVar = {
         "linear": {"encoder.linear": True},
@@ -363,7 +363,7 @@ class Dxml(NeuralModel):
         queries = self._queries(batch)
         return self._ranking(self._votes(queries), queries, k, allowed)
 
-    def _score(self, batch: Dataset, candidates: Labels) -> Scores:
+    def _score_labels(self, batch: Dataset, candidates: Labels) -> Scores:
         queries = self._queries(batch)
         votes = look_up_rows(*self._votes(queries), candidates)
         if not self.config.direct:

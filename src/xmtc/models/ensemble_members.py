@@ -46,10 +46,10 @@ class Member(ABC):
         labels, scores = self._best(batch, k, mine)
         return np.where(labels >= 0, self.shared[labels], -1), scores
 
-    def score(self, batch: Dataset, labels: Labels) -> Scores:
+    def score_labels(self, batch: Dataset, labels: Labels) -> Scores:
         """(n, c) scores of given labels, −∞ where it does not know them."""
         known = np.where(labels >= 0, self._own[labels], -1)
-        return self._score(batch, known)
+        return self._score_labels(batch, known)
 
     def chances(self, scores: Scores) -> Scores:
         """Scores as probabilities; pads stay."""
@@ -76,7 +76,7 @@ class Member(ABC):
         """Under its own numbers."""
 
     @abstractmethod
-    def _score(self, batch: Dataset, labels: Labels) -> Scores:
+    def _score_labels(self, batch: Dataset, labels: Labels) -> Scores:
         """Under its own numbers."""
 
 
@@ -88,7 +88,7 @@ class ModelMember(Member):
         super().__init__(name, self.model.labels)
 
     def check_update(self) -> None:
-        if "update" not in self.model.can:
+        if "update" not in self.model.capabilities:
             raise UnsupportedError(f"{self.name}: {self.model.name} cannot be updated, and is a member here.")
 
     def counted(self) -> tuple[NDArray[np.int64], int] | None:
@@ -99,9 +99,9 @@ class ModelMember(Member):
             answer = self.model.predict(batch, min(k, len(self.labels)), allow=allowed)
         return answer.labels, answer.scores
 
-    def _score(self, batch: Dataset, labels: Labels) -> Scores:
+    def _score_labels(self, batch: Dataset, labels: Labels) -> Scores:
         with self._named():
-            return self.model.score(batch, labels)
+            return self.model.score_labels(batch, labels)
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -156,7 +156,7 @@ class FileMember(Member):
             scores = np.take_along_axis(np.where(out, np.float32(-np.inf), scores), order, axis=1)
         return labels[:, :k], scores[:, :k]
 
-    def _score(self, batch: Dataset, labels: Labels) -> Scores:
+    def _score_labels(self, batch: Dataset, labels: Labels) -> Scores:
         """It knows what it holds: anything else is as if it did not know the label."""
         gathered = combining.gather([self._of(batch)], labels)
         return np.where(gathered.held[0], gathered.chances[0], -np.inf).astype(np.float32)

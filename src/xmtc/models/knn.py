@@ -61,7 +61,7 @@ class Knn(Model):
     name = "knn"
     Config = KnnSettings
     ablations: ClassVar = {"one-neighbour": {"neighbours": 1}, "equal-votes": {"power": 0.0}}
-    can = frozenset({"text", "features", "explain", "score", "update"})
+    capabilities = frozenset({"text", "features", "explain", "score_labels", "update"})
 
     def _fit(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
         self._features, rows = DocumentFeatures.fit(train, self.config.text, run.runtime, run.progress)
@@ -113,7 +113,7 @@ class Knn(Model):
         ballots = self._votes(batch)
         return best_of_rows(*(ballots if allowed is None else only_allowed(*ballots, allowed)), k)
 
-    def _score(self, batch: Dataset, candidates: Labels) -> Scores:
+    def _score_labels(self, batch: Dataset, candidates: Labels) -> Scores:
         return look_up_rows(*self._votes(batch), candidates)
 
     def _votes(self, batch: Dataset) -> Ballots:

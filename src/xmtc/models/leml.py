@@ -77,7 +77,7 @@ class Leml(Model):
 
     name = "leml"
     Config = LemlSettings
-    can = frozenset({"text", "features", "explain", "score"})
+    capabilities = frozenset({"text", "features", "explain", "score_labels"})
     ablations: ClassVar = {
         "factors-penalised": {"penalised": "factors"},
         "low-rank": {"rank": 20},
@@ -126,7 +126,7 @@ class Leml(Model):
         documents = self._embedded(batch)
         return best_products(documents, self._across, k, allowed, logistic=True, threads=self.runtime.threads)
 
-    def _score(self, batch: Dataset, candidates: Labels) -> Scores:
+    def _score_labels(self, batch: Dataset, candidates: Labels) -> Scores:
         return likelihoods(self._embedded(batch), self._across, candidates)
 
     def _embedded(self, batch: Dataset) -> NDArray[np.float32]:

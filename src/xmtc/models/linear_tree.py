@@ -49,7 +49,7 @@ class LinearTreeSettings(LinearObjective):
 class ForestModel(Model):
     """A model whose answers come from a forest of linear classifiers on tf-idf."""
 
-    can = frozenset({"text", "features", "explain", "score", "update"})
+    capabilities = frozenset({"text", "features", "explain", "score_labels", "update"})
     _sees_all: ClassVar[bool] = False
     """Whether a label's classifier is trained on all documents."""
     _features: DocumentFeatures
@@ -85,7 +85,7 @@ class ForestModel(Model):
     def _tag(self, row: Csr, k: int) -> tuple[Labels, Scores]:
         return self._forest.predict_one(unit_rows(row), k)
 
-    def _score(self, batch: Dataset, candidates: Labels) -> Scores:
+    def _score_labels(self, batch: Dataset, candidates: Labels) -> Scores:
         return self._forest.score(self._features.transform(batch, self.runtime), candidates, self.runtime.threads)
 
     def _state(self) -> State:

@@ -71,7 +71,7 @@ class Maacf(PretrainedModel):
 
     name = "maacf"
     Config = MaacfSettings
-    can = frozenset({"text", "explain", "score"})
+    capabilities = frozenset({"text", "explain", "score_labels"})
     less_memory = "Lower training.batch, text.max_tokens, head.negatives, or the sizes in encoder and head."
     ablations: ClassVar = {
         "self-attention": {"head.attention": "self"},  # MCF+

@@ -123,7 +123,7 @@ class UpdateBatch(NamedTuple):
 class NeuralModel(Model):
     """Word vectors, an encoder and a head; the settings `encoder` and `head` are each model's own."""
 
-    can = frozenset({"text", "score"})
+    capabilities = frozenset({"text", "score_labels"})
     less_memory: ClassVar[str] = "Lower training.batch, text.max_tokens, or the sizes in encoder and head."
     """What to do where memory does not suffice."""
     ablations: ClassVar = {
@@ -389,7 +389,7 @@ class NeuralModel(Model):
         with cpu_threads(self.runtime.threads), memory_told(self.less_memory):
             return self._best(self._documents(batch), k, allowed)
 
-    def _score(self, batch: Dataset, candidates: Labels) -> Scores:
+    def _score_labels(self, batch: Dataset, candidates: Labels) -> Scores:
         with cpu_threads(self.runtime.threads), memory_told(self.less_memory):
             return self._given(self._documents(batch), candidates)
 

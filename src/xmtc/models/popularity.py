@@ -29,7 +29,7 @@ class Popularity(Model):
 
     name = "popularity"
     Config = PopularitySettings
-    can = frozenset({"text", "features", "score", "update"})
+    capabilities = frozenset({"text", "features", "score_labels", "update"})
 
     def _fit(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
         self._shares = (self.label_counts / len(train)).astype(np.float32)  # (L,)
@@ -43,7 +43,7 @@ class Popularity(Model):
         shape = (len(batch), len(best))
         return np.broadcast_to(best, shape), np.broadcast_to(self._shares[best], shape)
 
-    def _score(self, batch: Dataset, candidates: Labels) -> Scores:
+    def _score_labels(self, batch: Dataset, candidates: Labels) -> Scores:
         return self._shares[candidates]
 
     def _state(self) -> State:

@@ -100,7 +100,7 @@ class RankAe(NeuralModel):
 
     name = "rank_ae"
     Config = RankAeSettings
-    can = frozenset({"text", "features", "explain", "score"})
+    capabilities = frozenset({"text", "features", "explain", "score_labels"})
     less_memory = "Lower training.batch, most_features, corpus.width, or the sizes in encoder and head."
     ablations: ClassVar = {
         "no-attention": {"encoder.attention": False},

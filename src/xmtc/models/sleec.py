@@ -113,7 +113,7 @@ class Sleec(Model):
 
     name = "sleec"
     Config = SleecSettings
-    can = frozenset({"text", "features", "explain", "score"})
+    capabilities = frozenset({"text", "features", "explain", "score_labels"})
     ablations: ClassVar = {
         "one-learner": {"learners": 1},
         "equal-votes": {"sharpness": 0.0},
@@ -185,7 +185,7 @@ class Sleec(Model):
         ballots = self._votes(batch)
         return best_of_rows(*(ballots if allowed is None else only_allowed(*ballots, allowed)), k)
 
-    def _score(self, batch: Dataset, candidates: Labels) -> Scores:
+    def _score_labels(self, batch: Dataset, candidates: Labels) -> Scores:
         return look_up_rows(*self._votes(batch), candidates)
 
     def _votes(self, batch: Dataset) -> Ballots:

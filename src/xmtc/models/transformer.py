@@ -43,7 +43,7 @@ class TransformerModel(AttendingModel, PretrainedModel):
 
     name = "transformer"
     Config = TransformerModelSettings
-    can = frozenset({"text", "explain", "score", "update"})
+    capabilities = frozenset({"text", "explain", "score_labels", "update"})
     less_memory = "Lower training.batch or text.max_tokens, or set encoder.checkpointing = true."
     ablations: ClassVar = {
         "frozen-encoder": {"encoder.rate": 0.0},

@@ -28,7 +28,7 @@ class XmlCnn(NeuralModel):
 
     name = "xml_cnn"
     Config = XmlCnnSettings
-    can = frozenset({"text", "score", "update"})
+    capabilities = frozenset({"text", "score_labels", "update"})
     ablations: ClassVar = {**NeuralModel.ablations, "one-pool": {"encoder.pools": 1}}
 
     def _encoder(self, width: int) -> Encoder:

@@ -27,7 +27,7 @@ class XmlRnn(NeuralModel):
 
     name = "xml_rnn"
     Config = XmlRnnSettings
-    can = frozenset({"text", "score", "update"})
+    capabilities = frozenset({"text", "score_labels", "update"})
 
     def _encoder(self, width: int) -> Encoder:
         return PooledLstm(width, self.config.encoder)

@@ -142,7 +142,7 @@ class LoadedModel:
         return {
             "kind": model.name,
             "labels": len(model.labels),
-            "can": sorted(model.can),
+            "can": sorted(model.capabilities),
             "calibrated": model.decisions.calibration is not None,
             "threshold": model.decisions.thresholds is not None,
             "settings": {name: _shown(value) for name, value in config.to_mapping(model.config).items()},

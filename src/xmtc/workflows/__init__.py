@@ -461,5 +461,5 @@ def describe_models() -> list[tuple[str, str, str]]:
         except MissingExtraError as error:
             rows.append((name, "–", str(error)))
         else:
-            rows.append((name, ", ".join(sorted(kind.can)), (kind.__doc__ or "").splitlines()[0]))
+            rows.append((name, ", ".join(sorted(kind.capabilities)), (kind.__doc__ or "").splitlines()[0]))
     return rows

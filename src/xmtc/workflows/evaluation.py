@@ -77,7 +77,7 @@ class Scope:
 class Scorer(Protocol):
     """The part of a model that the tail is measured with."""
 
-    def score(self, documents: Any, candidates: Any) -> NDArray[np.float32]: ...
+    def score_labels(self, documents: Any, candidates: Any) -> NDArray[np.float32]: ...
 
 
 @dataclass(frozen=True)
@@ -330,7 +330,7 @@ def _tail(
     rare = metrics.rarest_labels(counts, truth, TAIL_LABELS)
     if not len(rare):
         raise DataError("no label of the test file was seen in training, so there is no tail to measure.")
-    scores = scorer.score(test, np.broadcast_to(rare, (len(test), len(rare))).copy())
+    scores = scorer.score_labels(test, np.broadcast_to(rare, (len(test), len(rare))).copy())
     return metrics.tail_precision(scores, truth[:, rare], TAIL_KS)
 
 

@@ -37,7 +37,7 @@ settings = {
 }
 runtime = Runtime(threads=1, device="cpu", rank=rank, world_size=size, seed=1)
 model = AttentionXml(**settings).fit(train, runtime=runtime)
-scores = model.score(test, np.tile(np.arange(20), (20, 1)))
+scores = model.score_labels(test, np.tile(np.arange(20), (20, 1)))
 np.save(f"{out}/{size}-{rank}.npy", scores)
 if made and size > 1:
     torch.distributed.destroy_process_group()  # still there: who makes a group ends it

@@ -1060,9 +1060,9 @@ class TestFolder:
         found = model.predict(TEXTS, 13)
         assert np.allclose(found.scores, -np.sort(-products, axis=1), atol=1e-5)
         assert np.allclose(np.take_along_axis(products, found.labels, axis=1), found.scores, atol=1e-5)
-        assert np.allclose(model.score(TEXTS, found), found.scores, atol=1e-6)
+        assert np.allclose(model.score_labels(TEXTS, found), found.scores, atol=1e-6)
         everything = np.tile(np.arange(13), (60, 1))
-        assert np.allclose(model.score(TEXTS, everything), products, atol=1e-5)
+        assert np.allclose(model.score_labels(TEXTS, everything), products, atol=1e-5)
         for label in (0, 12):
             told = model.explain(TEXTS[4], label)
             assert np.prod([step.probability for step in told.path]) == pytest.approx(told.score, abs=1e-5)
