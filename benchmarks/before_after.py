@@ -3,8 +3,8 @@
 usage: python benchmarks/before_after.py OLD NEW --matrices FOLDER [--sets eurlex57k] [--text FILE.jsonl] [--rounds 9]
 
 OLD and NEW are checkouts, FOLDER is what `benchmarks/linear.py` takes. Each measurement is a process of its own that
-runs the checkout's own `benchmarks/linear.py` (train, predict, single documents, load) and `benchmarks/text.py`, without
-its comparison with scikit-learn. An unmeasured first round compiles the kernels. Which checkout goes first alternates.
+runs the checkout's own `benchmarks/linear.py` (train, predict, single documents, load) and `benchmarks/text.py`
+(without scikit-learn). An unmeasured first round compiles the kernels. Which checkout goes first alternates.
 The table shows medians and the ratio new ÷ old.
 """
 
