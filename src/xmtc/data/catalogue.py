@@ -1,4 +1,4 @@
-"""The catalogue of public data sets, catalogue.toml: what they are, where they are, and which of their files to read."""
+"""The catalogue of public data sets, catalogue.toml: what they are, where they are, which of their files to read."""
 
 from __future__ import annotations
 
