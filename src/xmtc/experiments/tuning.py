@@ -22,7 +22,7 @@ from xmtc.artifact import store
 from xmtc.artifact.workspace import Workspace, log_beside
 from xmtc.core import config
 from xmtc.core.errors import ConfigError, DataError, XmtcError
-from xmtc.core.files import locked, make_folder, replace_file, write_json
+from xmtc.core.files import check_output_folder, locked, make_folder, replace_file, write_json
 from xmtc.core.progress import Progress, Task, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset
@@ -121,8 +121,7 @@ def _claimed(out: Path, *, resume: bool, force: bool) -> Iterator[None]:
         raise DataError(f"{out}: there is no search to go on with. Leave out --resume.")
     if begun and not (resume or force):
         raise DataError(f"{out}: holds a search already. Go on with --resume, or start over with --force.")
-    if not begun and out.is_dir() and any(out.iterdir()):
-        raise DataError(f"{out}: holds other files. Choose a new or empty folder.")
+    check_output_folder(out, lambda path: begun)
     make_folder(out)
     try:
         with locked(out, "another process is tuning there. Wait for it, or choose another folder."):
