@@ -379,7 +379,7 @@ def test_an_interrupt_ends_both_processes_and_the_same_command_goes_on(tmp_path:
     suite = tmp_path / "slow.toml"
     planted = "planted = { documents = 3000, test = 20, labels = 800 }"
     suite.write_text(f"[datasets.made]\n{planted}\n[models.popularity]\n[models.one_vs_all]\n")
-    command = [sys.executable, "-m", "xmtc.cli.main", "bench", str(suite), "--out", "out", "--threads", "1"]
+    command = [sys.executable, "-m", "xmtc", "bench", str(suite), "--out", "out", "--threads", "1"]
     how: dict[str, Any] = {"cwd": tmp_path, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     work = tmp_path / "out/cells/made/one_vs_all/0/model.work"
     with subprocess.Popen(command, **how) as process:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xmtc.cli.common import Device, Precision, Threads, make_runtime, say, tell
+from xmtc.cli.common import Device, Precision, Threads, echo, echo_error, make_runtime
 from xmtc.core.errors import ConfigError, DataError, shown
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def bench(
     runtime = make_runtime(threads, device=device, precision=precision)
     command = shlex.join(["xmtc", "bench", words[0], "--data", "DATA"])
     run_suite(suite, out, data, command, only or [], runtime, force=force, keep_models=keep_models)
-    say(f"Next: {shlex.join(['xmtc', 'report', str(out), '--out', 'report.html'])}")
+    echo(f"Next: {shlex.join(['xmtc', 'report', str(out), '--out', 'report.html'])}")
 
 
 def run_suite(
@@ -88,7 +88,7 @@ def run_suite(
     force: bool,
     keep_models: bool,
 ) -> None:
-    """Run what is not complete, tell what became of it, and fail if a cell did."""
+    """Run what is not complete, echo_error what became of it, and fail if a cell did."""
     from xmtc.cli.progress import terminal_progress
     from xmtc.experiments.bench import open_bench, run_bench
     from xmtc.experiments.suites import chosen
@@ -98,19 +98,21 @@ def run_suite(
     cells = [cell for cell in asked if cell in set(opened.cells)]
     if not cells:
         for line in opened.left_out:
-            tell(f"left out: {line}")
-        raise DataError(f"{suite.name}: no cell can be run here. The lines above say why.")
+            echo_error(f"left out: {line}")
+        raise DataError(f"{suite.name}: no cell can be run here. The lines above echo why.")
     try:
         outcome = run_bench(
-            *(opened, cells, CHILD),
+            opened,
+            cells,
+            CHILD,
             runtime=runtime,
             force=force,
             keep_models=keep_models,
             progress=terminal_progress(),
-            said=tell,
+            said=echo_error,
         )
     except KeyboardInterrupt:
-        tell(
+        echo_error(
             "xmtc: interrupted. Finished cells, and finished parts of the last one, stay: go on with the same command."
         )
         raise typer.Exit(130) from None
@@ -118,8 +120,8 @@ def run_suite(
 
 
 def _tell_outcome(out: Path, cells: list[CellName], outcome: SuiteOutcome) -> None:
-    say(_scores(out, [cell for cell in cells if cell not in outcome.failed]))
-    say(
+    echo(_scores(out, [cell for cell in cells if cell not in outcome.failed]))
+    echo(
         f"\n{out}: {len(outcome.done)} cell{'' if len(outcome.done) == 1 else 's'} run, "
         f"{len(outcome.there)} there already, {len(outcome.failed)} failed"
     )
@@ -148,8 +150,8 @@ def _list_suites() -> None:
     for name in shipped():
         suite = read_suite(name)
         rows.append([name, str(len(suite.cells())), suite.about])
-    say(table(["suite", "cells", "what it is"], rows, right=(1,)))
-    say("\nRun one with: xmtc bench NAME --data FOLDER --out DIR; see its cells with: xmtc bench NAME --list")
+    echo(table(["suite", "cells", "what it is"], rows, right=(1,)))
+    echo("\nRun one with: xmtc bench NAME --data FOLDER --out DIR; see its cells with: xmtc bench NAME --list")
 
 
 def _list_cells(asked: str, out: Path | None, only: list[str]) -> None:
@@ -160,7 +162,7 @@ def _list_cells(asked: str, out: Path | None, only: list[str]) -> None:
     suite = read_suite(asked)
     complete = set() if out is None else set(cell_names(out))
     for cell in chosen(suite.cells(), only):
-        say(f"{'complete' if cell in complete else 'to run  '}  {cell}")
+        echo(f"{'complete' if cell in complete else 'to run  '}  {cell}")
 
 
 def _import(sources: list[str], out: Path, force: bool) -> None:
@@ -170,4 +172,4 @@ def _import(sources: list[str], out: Path, force: bool) -> None:
         raise ConfigError("import needs the folder of a run elsewhere. Write: xmtc bench import FROM --out DIR")
     for source in sources:
         copied, there = import_cells(Path(source), out, force=force)
-        say(f"{source}: {len(copied)} cell{'' if len(copied) == 1 else 's'} taken over, {len(there)} there already")
+        echo(f"{source}: {len(copied)} cell{'' if len(copied) == 1 else 's'} taken over, {len(there)} there already")

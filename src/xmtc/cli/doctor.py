@@ -9,7 +9,8 @@ import platform
 import shutil
 import subprocess
 
-import xmtc
+from xmtc import __version__
+from xmtc.cli.common import echo
 from xmtc.core.errors import shown
 from xmtc.core.runtime import available_threads
 
@@ -17,10 +18,16 @@ PACKAGES = ("numpy", "scipy", "numba", "pyarrow", "safetensors", "typer", "rich"
 EXTRAS = {"skos": ("rdflib",), "torch": ("torch", "lightning")}
 
 
+def doctor() -> None:
+    """Print what this machine has: versions, memory, GPU."""
+    for what, found in report():
+        echo(f"{what:<16}{found}")
+
+
 def report() -> list[tuple[str, str]]:
     """(what, found) pairs."""
     rows = [
-        ("xmtc", xmtc.__version__),
+        ("xmtc", __version__),
         ("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
         ("cores", f"{available_threads()} of {os.cpu_count()} usable"),
         ("memory", _memory()),

@@ -13,12 +13,11 @@ from xmtc.artifact.store import read_manifest
 from xmtc.core import config
 from xmtc.core.errors import MissingExtraError
 from xmtc.core.runtime import Runtime
-from xmtc.data.label_index import LabelIndex
 from xmtc.labels.name_index import LabelSearch
 from xmtc.models.base import Model
 from xmtc.models.label_selection import allowed_labels
 from xmtc.models.registry import MODELS, model_class
-from xmtc.workflows import saved_metrics
+from xmtc.workflows.saved_metrics import read_metrics
 
 __all__ = [
     "MANIFEST",
@@ -32,7 +31,6 @@ __all__ = [
     "describe_models",
     "is_model_name",
     "load_model",
-    "read_labels_of",
     "read_manifest",
     "verify",
 ]
@@ -41,11 +39,6 @@ __all__ = [
 def load_model(folder: str | Path, runtime: Runtime | None = None) -> Model:
     """A trained model from its folder."""
     return Model.load(folder, runtime)
-
-
-def read_labels_of(folder: str | Path) -> LabelIndex:
-    """The labels of a saved model, without loading the rest of it."""
-    return LabelIndex(store.read_folder(Path(folder))[1].tables["labels"])
 
 
 def verify(folder: str | Path) -> list[tuple[str, int]]:
@@ -70,7 +63,7 @@ def describe_folder(folder: str | Path) -> dict[str, Any]:
         "training": manifest["training"],
         "settings": {name: value for name, value in settings.items() if value != default.get(name)},
         "history": manifest.get("history", []),
-        "metrics": saved_metrics.kept(Path(folder)),
+        "metrics": read_metrics(Path(folder)),
     }
 
 
