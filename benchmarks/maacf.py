@@ -177,7 +177,7 @@ def job(item: dict[str, Any], given: argparse.Namespace) -> None:
         started = time.perf_counter()
         answers.append(model.predict(documents[part], min(given.k, len(model.labels))))
         seconds[part] = round(time.perf_counter() - started, 2)
-        found = judge(answers[-1], documents[part], EvaluationOptions("drop"), training=training)
+        found = judge(answers[-1], documents[part], EvaluationOptions(unknown_labels="drop"), training=training)
         figures[part] = {measure: found.metrics[measure] for measure in TOLD}
     told = {"item": item, "seconds": seconds, "device_memory": memory(), "facts": model.facts, **figures}
     if given.test:
@@ -332,7 +332,7 @@ def packed(folder: Path, to: Path) -> None:
 
 def compare(data: Path, pairs: list[str]) -> None:
     """Figures on the test documents, and paired differences with intervals, as Markdown."""
-    scope = EvaluationOptions("drop", bootstrap=10)  # which keeps what each document adds
+    scope = EvaluationOptions(unknown_labels="drop", bootstrap=10)  # which keeps what each document adds
     systems = dict.fromkeys(system for pair in pairs for system in pair.split(":"))
     parts: dict[str, dict[str, Parts]] = {}
     for system in systems:

@@ -47,6 +47,8 @@ SHARED_BY_MODELS = {
     "update",
 }
 """Modules of `models` that systems build on. Systems never import each other."""
+ENTRANCES = {"cli": {"cli", "core", "experiments", "recipes", "server", "views", "workflows"}}
+"""Packages that a person or a program calls, and all that they may import: they enter through `workflows`."""
 
 
 def modules() -> dict[str, Path]:
@@ -105,6 +107,11 @@ def test_imports_point_one_way(module: str) -> None:
             )
 
 
+@pytest.mark.parametrize("module", [name for name in INSIDE if package(name) in ENTRANCES])
+def test_entrances_go_through_workflows(module: str) -> None:
+    assert {package(name) for name in own(module)} <= ENTRANCES[package(module)]
+
+
 def test_no_import_cycles() -> None:
     """Typing imports included."""
     done: set[str] = set()
@@ -151,9 +158,11 @@ def test_import_is_light() -> None:
 
 WORK = """
 import sys
+from xmtc import load, read
 from xmtc.workflows.evaluate import evaluate_model
-from xmtc import load, read, workflows
-workflows.train(workflows.plan("m", name="parabel"), "train.jsonl")
+from xmtc.workflows.requests import TrainRequest
+from xmtc.workflows.train import train
+train(TrainRequest(train_file="train.jsonl", out="m", model="parabel"))
 load("m").predict(["salt and pepper"])
 evaluate_model(load("m"), read("train.jsonl"))
 import xmtc.cli.main

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import scipy.sparse as sp
-from xmtc.cli.prediction_output import write_answers
 
+from xmtc.cli.predict import write_answers
 from xmtc.core.errors import ConfigError, DataError
 from xmtc.data import read
 from xmtc.data.dataset import Dataset, as_dataset
@@ -103,7 +103,7 @@ class TestFiles:
         self, sets: tuple[Dataset, Dataset], model: Model, tmp_path: Path, form: str, treatment: str
     ) -> None:
         train, test = sets
-        scope = EvaluationOptions(treatment)
+        scope = EvaluationOptions(unknown_labels=treatment)
         expected = evaluate_model(model, test, scope)
         found = judge_file(write_form(form, model.predict(test, 5), tmp_path), test, scope, train=train)
         same(found.metrics, expected.metrics)
@@ -130,9 +130,8 @@ class TestFiles:
         path = tmp_path / "p.jsonl"
         path.write_text('{"labels": ["a"]}\n{"labels": []}\n')
         assert judge_file(path, test, EvaluationOptions(), train=train).metrics["macroF1@1"] == pytest.approx(1 / 3)
-        assert judge_file(path, test, EvaluationOptions("drop"), train=train).metrics["macroF1@1"] == pytest.approx(
-            1 / 2
-        )
+        dropped = judge_file(path, test, EvaluationOptions(unknown_labels="drop"), train=train)
+        assert dropped.metrics["macroF1@1"] == pytest.approx(1 / 2)
         path.write_text('{"labels": ["a"]}\n{"labels": ["made up"]}\n')
         found = judge_file(path, test, EvaluationOptions(), train=train)
         assert found.metrics["macroF1@1"] == pytest.approx(1 / 3)
@@ -339,7 +338,7 @@ class TestSets:
 
     def test_refused(self, sets: tuple[Dataset, Dataset], model: Model, tmp_path: Path) -> None:
         for bad in ("x", ""):
-            with pytest.raises(ConfigError, match="'threshold' must be a number or auto"):
+            with pytest.raises(ConfigError, match=r"--threshold must be a number such as 0.3, or auto"):
                 EvaluationOptions(threshold=bad)
         with pytest.raises(ConfigError, match="no threshold was tuned for this model"):
             evaluate_model(model, sets[1], threshold="auto")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -116,27 +117,27 @@ def get(request: FetchRequest) -> None:
     """Fetch a public data set, checked and unpacked, or say where to get it."""
     from xmtc.cli.progress import terminal_progress
 
-    fetch(request, terminal_progress(), terminal_width())
+    run_get(request, terminal_progress(), echo, terminal_width())
 
 
-def fetch(request: FetchRequest, progress: Progress, width: int | None = None) -> None:
+def run_get(request: FetchRequest, progress: Progress, write: Callable[[str], None], width: int | None = None) -> None:
     """Fetch a data set into `out`/NAME and print the next commands; without a name, list those there are."""
     from xmtc.workflows.fetch import fetch_dataset, find_dataset, unfinished_downloads
 
     if request.name is None:
-        echo(catalogue_table(width))
-        echo("\nby hand: needs a browser; get says what to click and where to save it.")
-        echo("Fetch one of them with: xmtc data get NAME --out DIR")
+        write(catalogue_table(width))
+        write("\nby hand: needs a browser; get says what to click and where to save it.")
+        write("Fetch one of them with: xmtc data get NAME --out DIR")
         return
     entry = find_dataset(request.name)
-    echo(f"{entry.name}: {entry.what}. Licence: {entry.licence or 'see ' + entry.home}.")
+    write(f"{entry.name}: {entry.what}. Licence: {entry.licence or 'see ' + entry.home}.")
     try:
         done = fetch_dataset(request, progress=progress)
     except KeyboardInterrupt:
         for part in unfinished_downloads(request):
-            echo(f"{part}: {part.stat().st_size:,} bytes stay there. Go on with the same command.")
+            write(f"{part}: {part.stat().st_size:,} bytes stay there. Go on with the same command.")
         raise
-    echo(fetch_report(done))
+    write(fetch_report(done))
 
 
 def catalogue_table(width: int | None = None) -> str:

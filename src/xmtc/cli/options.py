@@ -13,13 +13,13 @@ import typer
 from xmtc.cli.common import echo_error
 from xmtc.core.config import field_docs
 from xmtc.core.errors import DataError
-from xmtc.core.request import Argument, Option, Request, RequestField, request_fields
+from xmtc.core.request import Argument, BaseRequest, Option, RequestField, request_fields
 from xmtc.workflows.data_requests import ReadingOptions
 
 MOST_SHOWN = 10
 """Skipped lines that are listed."""
 
-AnyRequest = TypeVar("AnyRequest", bound=Request)
+AnyRequest = TypeVar("AnyRequest", bound=BaseRequest)
 
 
 class Partial(Generic[AnyRequest]):
@@ -36,14 +36,14 @@ def takes_request(command: Callable[..., None]) -> Callable[..., None]:
     """Replace each parameter of a command that is a request type by the options that the request is made of."""
     signature = inspect.signature(command, eval_str=True)
     parameters: list[inspect.Parameter] = []
-    requests: dict[str, type[Request]] = {}
+    requests: dict[str, type[BaseRequest]] = {}
     partial: set[str] = set()
     for name, parameter in signature.parameters.items():
         kind = parameter.annotation
         if typing.get_origin(kind) is Partial:
             (kind,) = typing.get_args(kind)
             partial.add(name)
-        if isinstance(kind, type) and issubclass(kind, Request):
+        if isinstance(kind, type) and issubclass(kind, BaseRequest):
             requests[name] = kind
             parameters += option_parameters(kind)
         else:
@@ -70,7 +70,7 @@ def takes_request(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def option_parameters(request: type[Request]) -> list[inspect.Parameter]:
+def option_parameters(request: type[BaseRequest]) -> list[inspect.Parameter]:
     """The options and arguments that the fields of a request, and of its groups, stand for."""
     docs, defaults = field_docs(request), {each.name: each.default for each in dataclasses.fields(request)}  # type: ignore[arg-type]
     found = []
@@ -83,7 +83,7 @@ def option_parameters(request: type[Request]) -> list[inspect.Parameter]:
 
 
 def _is_request(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Request)
+    return isinstance(kind, type) and issubclass(kind, BaseRequest)
 
 
 def _parameter(field: RequestField, default: Any, sentence: str) -> inspect.Parameter:
@@ -108,7 +108,7 @@ def _parameter(field: RequestField, default: Any, sentence: str) -> inspect.Para
     )
 
 
-def _field_values(request: type[Request], given: dict[str, Any]) -> dict[str, Any]:
+def _field_values(request: type[BaseRequest], given: dict[str, Any]) -> dict[str, Any]:
     """Values for the fields of a request, taken out of what was given on the command line."""
     values: dict[str, Any] = {}
     for field in request_fields(request):

@@ -31,7 +31,7 @@ class Option:
     names: str | None = None
 
 
-class Request:
+class BaseRequest:
     """Base of all requests: values of `Literal` fields are checked here, everything else in `check`."""
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ class RequestField:
         return typing.get_args(self.kind) if typing.get_origin(self.kind) is Literal else ()
 
 
-def request_fields(request: type[Request]) -> tuple[RequestField, ...]:
+def request_fields(request: type[BaseRequest]) -> tuple[RequestField, ...]:
     """The fields of a request type, in the order of their declaration."""
     return _request_fields(typing.cast("Any", request))
 
@@ -80,12 +80,12 @@ def _request_fields(request: Any) -> tuple[RequestField, ...]:
     return tuple(found)
 
 
-def choices_of(request: type[Request]) -> dict[str, tuple[str, ...]]:
+def choices_of(request: type[BaseRequest]) -> dict[str, tuple[str, ...]]:
     """Field → the words it may be, of the fields that are one of a few words."""
     return {each.name: each.choices for each in request_fields(request) if each.choices}
 
 
-def option_name(request: type[Request], name: str) -> str:
+def option_name(request: type[BaseRequest], name: str) -> str:
     """What a field is called on the command line, for messages."""
     field = next(each for each in request_fields(request) if each.name == name)
     if isinstance(field.mark, Option):

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from xmtc.core.errors import ConfigError, DataError, shown
-from xmtc.core.request import Argument, Option, Request
+from xmtc.core.request import Argument, BaseRequest, Option
 from xmtc.workflows.data_requests import ReadingOptions, VocabularyOptions
 from xmtc.workflows.requests import UnseenLabels
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuneRequest(Request):
+class TuneRequest(BaseRequest):
     """A search for the settings that suit a corpus best."""
 
     model: Annotated[str, Argument("NAME")]
@@ -47,7 +47,7 @@ class TuneRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyRequest(Request):
+class StudyRequest(BaseRequest):
     """The files, settings and seeds of a study."""
 
     train: Annotated[Path, Argument("TRAIN")]

@@ -21,7 +21,7 @@ from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset
 from xmtc.data.topk import ANSWERS, FORMAT, TopK, part_name, read_answers, write_parquet
 from xmtc.models.base import PLACES, Model
-from xmtc.workflows.predict import Predictor
+from xmtc.workflows.predict import DocumentPredictor
 from xmtc.workflows.requests import BatchPredictRequest
 
 _PART = re.compile(r"^part-\d{5,}\.parquet$")
@@ -46,7 +46,7 @@ def batch_predict(
     assert out is not None
     assert size is not None
     check_folder(out, resume=resume, force=force)
-    predictor = Predictor(request.predict, Model.load(request.predict.folder, runtime), progress)
+    predictor = DocumentPredictor(request.predict, Model.load(request.predict.folder, runtime), progress)
     written = write_parts(
         out,
         size,
@@ -61,7 +61,7 @@ def batch_predict(
     return written
 
 
-def _inputs(request: BatchPredictRequest, predictor: Predictor) -> dict[str, Any]:
+def _inputs(request: BatchPredictRequest, predictor: DocumentPredictor) -> dict[str, Any]:
     """What must be equal for a run to go on with the parts of another."""
     asked, options = request.predict, request.predict.reading.options
     return {

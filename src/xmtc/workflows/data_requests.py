@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from xmtc.core.errors import ConfigError, check_positive
-from xmtc.core.request import Argument, Option, Request
+from xmtc.core.request import Argument, BaseRequest, Option
 
 if TYPE_CHECKING:
     from xmtc.data.records import ReadOptions
@@ -19,7 +19,7 @@ NotInLabels = Literal["refuse", "drop"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadingOptions(Request):
+class ReadingOptions(BaseRequest):
     """How a file of documents is read."""
 
     file_format: Annotated[str | None, Option("NAME", "--format")] = None
@@ -55,7 +55,7 @@ class ReadingOptions(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VocabularyOptions(Request):
+class VocabularyOptions(BaseRequest):
     """The vocabulary that labels of documents come from."""
 
     labels: Annotated[Path | None, Option("FILE")] = None
@@ -71,7 +71,7 @@ class VocabularyOptions(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DescribeRequest(Request):
+class DescribeRequest(BaseRequest):
     """One or two files of documents to describe."""
 
     source: Annotated[Path, Argument("FILE")]
@@ -82,7 +82,7 @@ class DescribeRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadRequest(Request):
+class HeadRequest(BaseRequest):
     """The first documents of a file."""
 
     source: Annotated[Path, Argument("FILE")]
@@ -96,7 +96,7 @@ class HeadRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitRequest(Request):
+class SplitRequest(BaseRequest):
     """A file of documents to split into parts."""
 
     source: Annotated[Path, Argument("FILE")]
@@ -121,7 +121,7 @@ class SplitRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvertRequest(Request):
+class ConvertRequest(BaseRequest):
     """A file of documents, or a vocabulary, to write in another format."""
 
     source: Annotated[Path, Argument("IN")]
@@ -150,7 +150,7 @@ class ConvertRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FetchRequest(Request):
+class FetchRequest(BaseRequest):
     """A public data set to fetch."""
 
     name: Annotated[str | None, Argument("[NAME]")] = None

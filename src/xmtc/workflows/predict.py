@@ -15,7 +15,7 @@ from xmtc.models.base import Model
 from xmtc.workflows.label_filter import Restriction, read_restriction
 from xmtc.workflows.requests import PredictRequest
 
-__all__ = ["Predictor", "TopK", "check_tuned", "predict", "write_parquet"]
+__all__ = ["DocumentPredictor", "TopK", "check_tuned", "predict", "write_parquet"]
 
 
 def predict(request: PredictRequest, *, runtime: Runtime | None = None, progress: Progress = silent) -> Iterator[TopK]:
@@ -23,11 +23,11 @@ def predict(request: PredictRequest, *, runtime: Runtime | None = None, progress
 
     The model and the label files are read at once; notes on labels that the model does not know go to `progress`.
     """
-    predictor = Predictor(request, Model.load(request.folder, runtime), progress)
+    predictor = DocumentPredictor(request, Model.load(request.folder, runtime), progress)
     return predictor.answers()
 
 
-class Predictor:
+class DocumentPredictor:
     """A loaded model with the labels that it may return."""
 
     def __init__(self, request: PredictRequest, model: Model, progress: Progress = silent) -> None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from xmtc.core.constants import PROPENSITY_A, PROPENSITY_B
 from xmtc.core.errors import ConfigError, check_positive, shown
-from xmtc.core.request import Argument, Option, Request
+from xmtc.core.request import Argument, BaseRequest, Option
 from xmtc.workflows.data_requests import NotInLabels, ReadingOptions, VocabularyOptions
 
 ModelFolder = Annotated[Path, Argument("DIR")]
@@ -36,7 +36,7 @@ def parse_threshold(given: float | str | None) -> float | str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparisonOptions(Request):
+class ComparisonOptions(BaseRequest):
     """What is measured of every system of a comparison."""
 
     bootstrap: Annotated[int, Option("N")] = 0
@@ -73,7 +73,7 @@ class EvaluationOptions(ComparisonOptions):
         object.__setattr__(self, "threshold", parse_threshold(self.threshold))
 
 
-def _clean(request: Request, *names: str) -> None:
+def _clean(request: BaseRequest, *names: str) -> None:
     """Bytes of an argument that were not UTF-8 become question marks."""
     for name in names:
         value = getattr(request, name)
@@ -89,7 +89,7 @@ def _check_filter(options: ComparisonOptions, reading: ReadingOptions) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainRequest(Request):
+class TrainRequest(BaseRequest):
     """A model to train and the files to train it on."""
 
     train_file: Annotated[Path, Argument("TRAIN")]
@@ -115,7 +115,7 @@ class TrainRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UpdateRequest(Request):
+class UpdateRequest(BaseRequest):
     """A saved model and what it has to learn."""
 
     folder: ModelFolder
@@ -152,7 +152,7 @@ class UpdateRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictRequest(Request):
+class PredictRequest(BaseRequest):
     """Documents and which of their labels to return."""
 
     folder: ModelFolder
@@ -186,7 +186,7 @@ class PredictRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchOptions(Request):
+class BatchOptions(BaseRequest):
     """Predictions as a folder of Parquet parts."""
 
     parts: Annotated[int | None, Option("N")] = None
@@ -207,7 +207,7 @@ class BatchOptions(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchPredictRequest(Request):
+class BatchPredictRequest(BaseRequest):
     """Predictions for many documents, and the folder for their parts."""
 
     predict: PredictRequest
@@ -225,7 +225,7 @@ class BatchPredictRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateRequest(Request):
+class EvaluateRequest(BaseRequest):
     """A model or a file of predictions, and the test documents to measure it on."""
 
     test: Path
@@ -259,7 +259,7 @@ class EvaluateRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareRequest(Request):
+class CompareRequest(BaseRequest):
     """Models to measure on the same test documents."""
 
     folders: tuple[Path, ...]
@@ -281,7 +281,7 @@ class CompareRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrateRequest(Request):
+class CalibrateRequest(BaseRequest):
     """How a model's scores become probabilities, and how its sets of labels are chosen."""
 
     folder: ModelFolder
@@ -315,7 +315,7 @@ class CalibrateRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplainRequest(Request):
+class ExplainRequest(BaseRequest):
     """A text and one of its labels."""
 
     folder: ModelFolder
@@ -330,7 +330,7 @@ class ExplainRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelNeighboursRequest(Request):
+class LabelNeighboursRequest(BaseRequest):
     """A label whose nearest labels are wanted."""
 
     folder: ModelFolder
@@ -346,7 +346,7 @@ class LabelNeighboursRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelMapRequest(Request):
+class LabelMapRequest(BaseRequest):
     """A model whose labels are drawn on a map."""
 
     folder: ModelFolder
@@ -359,7 +359,7 @@ class LabelMapRequest(Request):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeedbackRequest(Request):
+class FeedbackRequest(BaseRequest):
     """Feedback on a model."""
 
     folder: Annotated[Path, Argument("DIR")]
