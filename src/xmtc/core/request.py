@@ -74,7 +74,7 @@ def _request_fields(request: Any) -> tuple[RequestField, ...]:
         kind, mark = hints[each.name], None
         if typing.get_origin(kind) is typing.Annotated:
             kind, mark = typing.get_args(kind)
-        members = typing.get_args(kind) if isinstance(kind, UnionType) else (kind,)
+        members = typing.get_args(kind) if typing.get_origin(kind) in (UnionType, typing.Union) else (kind,)
         kinds = [member for member in members if member is not NoneType]
         found.append(RequestField(each.name, kinds[0], NoneType in members, mark))
     return tuple(found)

@@ -292,7 +292,7 @@ class CalibrateRequest(BaseRequest):
     """How scores become probabilities."""
     threshold: Annotated[Literal["global", "document", "label", "none"], Option()] = "global"
     """Sets of labels: one threshold for all, the best set of each document, or one for each label."""
-    measure: Annotated[Literal["micro", "macro", "document"] | None, Option("micro|macro|document", "--f1")] = None
+    measure: Annotated[Literal["micro", "macro", "document"] | None, Option(names="--f1")] = None
     """The F1 that the threshold is the best for (default: micro; document for --threshold document)."""
     k: Annotated[int, Option("N", "-k")] = 50
     """Labels of each document to look at."""
