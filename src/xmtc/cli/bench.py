@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xmtc.cli.common import Device, Precision, Threads, echo, echo_error, make_runtime
+from xmtc.cli.common import echo, echo_error
+from xmtc.cli.options import TrainingMachine, takes_request
 from xmtc.core.errors import ConfigError, DataError, shown
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ class CellFailed(DataError):
 CHILD = (sys.executable, "-P", "-m", "xmtc.cli.run_worker")  # files of the folder we are in are no modules
 
 
+@takes_request
 def bench(
+    machine: TrainingMachine,
     words: Annotated[
         list[str] | None,
         typer.Argument(metavar="SUITE | import FROM…", help="A TOML file or a shipped suite; or folders to import."),
@@ -44,9 +47,6 @@ def bench(
     listed: Annotated[bool, typer.Option("--list", help="Show the cells and run nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Run cells anew whose settings or data changed.")] = False,
     keep_models: Keep = False,
-    threads: Threads = None,
-    device: Device = "auto",
-    precision: Precision = "auto",
 ) -> None:
     """Run a suite of data sets × models × seeds, one by one.
 
@@ -71,9 +71,8 @@ def bench(
         _import(words[1:], out, force)
         return
     suite = read_suite(words[0])
-    runtime = make_runtime(threads, device=device, precision=precision)
     command = shlex.join(["xmtc", "bench", words[0], "--data", "DATA"])
-    run_suite(suite, out, data, command, only or [], runtime, force=force, keep_models=keep_models)
+    run_suite(suite, out, data, command, only or [], machine.runtime(), force=force, keep_models=keep_models)
     echo(f"Next: {shlex.join(['xmtc', 'report', str(out), '--out', 'report.html'])}")
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xmtc.cli.common import Device, Threads, check_writable, echo, echo_error, make_runtime
-from xmtc.cli.options import takes_request
+from xmtc.cli.common import check_writable, echo, echo_error
+from xmtc.cli.options import Machine, takes_request
 from xmtc.core.errors import ConfigError
 from xmtc.workflows.requests import CalibrateRequest
 
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 @takes_request
 def calibrate(
     request: CalibrateRequest,
+    machine: Machine,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write what was found here too (fractions).", metavar="FILE")
     ] = None,
-    threads: Threads = None,
-    device: Device = "auto",
 ) -> None:
     """Make scores probabilities, and tune a threshold for sets.
 
@@ -38,7 +37,7 @@ def calibrate(
     if request.valid is None and json_file is not None:
         raise ConfigError("--json tells what was measured, which takes documents. Leave it out, or name VALID.")
     check_writable(json_file, request.valid, request.labels)
-    model = workflow.calibrate(request, runtime=make_runtime(threads, device=device), progress=terminal_progress())
+    model = workflow.calibrate(request, runtime=machine.runtime(), progress=terminal_progress())
     decisions = model.decisions
     if json_file is not None:
         write_json(json_file, _to_json(decisions))

@@ -18,15 +18,10 @@ if TYPE_CHECKING:
     from xmtc.core.runtime import Runtime
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Model folder.")]
-Seed = Annotated[int, typer.Option(help="Seed of all randomness.", metavar="N")]
 Threads = Annotated[int | None, typer.Option(help="CPU threads (default: all).", metavar="N")]
 Device = Annotated[
     str,
     typer.Option(help="Where neural models run; auto takes CUDA where there is one.", metavar="auto|cpu|cuda|cuda:N"),
-]
-Precision = Annotated[
-    str,
-    typer.Option(help="Arithmetic of neural models; auto takes bfloat16 on CUDA.", metavar="auto|float32|bfloat16"),
 ]
 
 
@@ -38,6 +33,18 @@ def echo(text: str) -> None:
 def echo_error(text: str) -> None:
     """To standard error: what a person wants to know and a pipe does not."""
     print(text, file=sys.stderr, flush=True)
+
+
+def command_group(name: str, sentence: str) -> typer.Typer:
+    """A group of commands, such as `xmtc data …`; without a command it prints its help."""
+    group = typer.Typer(name=name, help=sentence, add_completion=False, rich_markup_mode=None)
+
+    @group.callback(invoke_without_command=True)
+    def show_help(context: typer.Context) -> None:
+        if context.invoked_subcommand is None:
+            echo(context.get_help())
+
+    return group
 
 
 def counted(count: object, noun: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xmtc.cli.common import check_writable, echo, echo_error, terminal_width
+from xmtc.cli.common import check_writable, command_group, echo, echo_error, terminal_width
 from xmtc.cli.options import takes_request
 from xmtc.core.request import require_suffix
 from xmtc.workflows.data_requests import ConvertRequest, DescribeRequest, FetchRequest, HeadRequest, SplitRequest
@@ -18,12 +18,7 @@ if TYPE_CHECKING:
     from xmtc.core.progress import Progress
     from xmtc.workflows.fetch import Fetched
 
-app = typer.Typer(
-    name="data",
-    help="Look at files of documents, split, convert and fetch them.",
-    add_completion=False,
-    rich_markup_mode=None,
-)
+app = command_group("data", "Look at files of documents, split, convert and fetch them.")
 
 _HOW = {
     "fetched": "fetched",
@@ -32,13 +27,6 @@ _HOW = {
     "placed": "there already",
     "used": "not needed any more",
 }
-
-
-@app.callback(invoke_without_command=True)
-def root(context: typer.Context) -> None:
-    """Look at files of documents, split, convert and fetch them."""
-    if context.invoked_subcommand is None:
-        echo(context.get_help())
 
 
 @app.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -12,7 +11,6 @@ import subprocess
 from xmtc import __version__
 from xmtc.cli.common import echo
 from xmtc.core.errors import shown
-from xmtc.core.runtime import available_threads
 
 PACKAGES = ("numpy", "scipy", "numba", "pyarrow", "safetensors", "typer", "rich")
 EXTRAS = {"skos": ("rdflib",), "torch": ("torch", "lightning")}
@@ -26,6 +24,8 @@ def doctor() -> None:
 
 def report() -> list[tuple[str, str]]:
     """(what, found) pairs."""
+    from xmtc.core.runtime import available_threads
+
     rows = [
         ("xmtc", __version__),
         ("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
@@ -46,9 +46,11 @@ def _versions(modules: tuple[str, ...]) -> str:
 
 
 def _version(name: str) -> str:
+    from importlib import metadata  # takes its time
+
     try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
         return "missing"
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xmtc.cli.common import Device, Threads, check_writable, echo, echo_error, make_runtime
-from xmtc.cli.options import Partial, takes_request
+from xmtc.cli.common import check_writable, echo, echo_error
+from xmtc.cli.options import Machine, Partial, takes_request
 from xmtc.core.errors import ConfigError, DataError
 from xmtc.core.request import require_suffix
 from xmtc.workflows.requests import CompareRequest, EvaluateRequest
@@ -23,6 +23,7 @@ def evaluate(
         list[Path], typer.Argument(metavar="[DIR] TEST", help="A model folder, and documents with labels.")
     ],
     make_request: Partial[EvaluateRequest],
+    machine: Machine,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the metrics here too (fractions).", metavar="FILE")
     ] = None,
@@ -32,8 +33,6 @@ def evaluate(
     reliability: Annotated[
         Path | None, typer.Option(help="Draw scores against shares of hits into this SVG file.", metavar="FILE")
     ] = None,
-    threads: Threads = None,
-    device: Device = "auto",
 ) -> None:
     """Measure a model, or anybody's predictions, on a test file.
 
@@ -50,7 +49,7 @@ def evaluate(
         raise ConfigError("evaluate needs a model folder and a test file, or --predictions FILE and a test file.")
     request = make_request(folder=folders[0] if folders else None, test=test)
     _check_outputs(request, json_file, per_label, reliability)
-    runtime = None if request.folder is None else make_runtime(threads, device=device)
+    runtime = None if request.folder is None else machine.runtime()
     result = workflow.evaluate(request, runtime=runtime, progress=terminal_progress())
     if json_file is not None:
         write_json(json_file, result.to_json())
@@ -133,8 +132,7 @@ def _unknown_words(result: Evaluation, treatment: str, *, of_model: bool) -> str
 def compare(
     paths: Annotated[list[Path], typer.Argument(metavar="DIR… TEST", help="Model folders, then a test file.")],
     make_request: Partial[CompareRequest],
-    threads: Threads = None,
-    device: Device = "auto",
+    machine: Machine,
 ) -> None:
     """Measure several models on one test file, side by side.
 
@@ -146,7 +144,7 @@ def compare(
 
     *folders, test = paths
     request = make_request(folders=tuple(folders), test=test)
-    results = workflow.compare(request, runtime=make_runtime(threads, device=device), progress=terminal_progress())
+    results = workflow.compare(request, runtime=machine.runtime(), progress=terminal_progress())
     intervals = {name: result.intervals for name, result in results.items()}
     echo(show.metrics_table({name: result.metrics for name, result in results.items()}, intervals) + "\n")
     tuned = {name: result.sets for name, result in results.items() if result.sets is not None}

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xmtc.cli.bench import CellFailed, run_suite
-from xmtc.cli.common import Device, Precision, Threads, echo, echo_error, make_runtime
-from xmtc.cli.options import takes_request
+from xmtc.cli.common import echo, echo_error
+from xmtc.cli.options import TrainingMachine, takes_request
 from xmtc.core.errors import ConfigError, XmtcError, shown
 from xmtc.experiments.requests import StudyRequest
 
 if TYPE_CHECKING:
-    from xmtc.core.runtime import Runtime
     from xmtc.experiments.studies import StudyFiles
     from xmtc.experiments.suites import Suite
 
@@ -39,14 +38,12 @@ Models = Annotated[
 @takes_request
 def noise(
     request: StudyRequest,
+    machine: TrainingMachine,
     models: Models,
     rates: Annotated[str, typer.Option(help="Chances that a label goes.", metavar="R,…")] = "0,0.1,0.2,0.3,0.4,0.5,0.6",
     kinds: Annotated[
         str, typer.Option(help="Labels are left out, or left out and replaced by wrong ones.", metavar="missing,flip")
     ] = "missing,flip",
-    threads: Threads = None,
-    device: Device = "auto",
-    precision: Precision = "auto",
 ) -> None:
     """How well models learn from wrong labels.
 
@@ -58,22 +55,15 @@ def noise(
     numbers = [_number(rate, "--rates") for rate in rates.split(",")]
     named = [kind.strip() for kind in kinds.split(",")]
     suite = noise_suite(_files(request), models, rates=numbers, kinds=named, **_settings(request))
-    _run(
-        suite,
-        request,
-        make_runtime(threads, device=device, precision=precision),
-        _command("noise", request, models, ["--rates", rates, "--kinds", kinds]),
-    )
+    _run(suite, request, machine, _command("noise", request, models, ["--rates", rates, "--kinds", kinds]))
 
 
 @app.command()
 @takes_request
 def ablation(
     request: StudyRequest,
+    machine: TrainingMachine,
     model: Annotated[str, typer.Option(help="A model, or a recipe for one.", metavar="NAME")],
-    threads: Threads = None,
-    device: Device = "auto",
-    precision: Precision = "auto",
 ) -> None:
     """What the parts of a model are worth.
 
@@ -83,22 +73,15 @@ def ablation(
     from xmtc.experiments.studies import ablation_suite
 
     suite = ablation_suite(_files(request), model, **_settings(request))
-    _run(
-        suite,
-        request,
-        make_runtime(threads, device=device, precision=precision),
-        _command("ablation", request, [model]),
-    )
+    _run(suite, request, machine, _command("ablation", request, [model]))
 
 
 @app.command()
 @takes_request
 def tail(
     request: StudyRequest,
+    machine: TrainingMachine,
     models: Models,
-    threads: Threads = None,
-    device: Device = "auto",
-    precision: Precision = "auto",
 ) -> None:
     """How well the rarest labels find their documents.
 
@@ -108,10 +91,10 @@ def tail(
     from xmtc.experiments.studies import tail_suite
 
     suite = tail_suite(_files(request), models, **_settings(request))
-    _run(suite, request, make_runtime(threads, device=device, precision=precision), _command("tail", request, models))
+    _run(suite, request, machine, _command("tail", request, models))
 
 
-def _run(suite: Suite, request: StudyRequest, runtime: Runtime, command: str) -> None:
+def _run(suite: Suite, request: StudyRequest, machine: TrainingMachine, command: str) -> None:
     try:
         run_suite(
             suite,
@@ -119,7 +102,7 @@ def _run(suite: Suite, request: StudyRequest, runtime: Runtime, command: str) ->
             Path(),
             command,
             list(request.only),
-            runtime,
+            machine.runtime(),
             force=request.force,
             keep_models=request.keep_models,
         )

@@ -7,24 +7,12 @@ from typing import Annotated
 
 import typer
 
-from xmtc.cli.common import check_writable, counted, echo, echo_error
+from xmtc.cli.common import check_writable, command_group, counted, echo, echo_error
 from xmtc.cli.options import takes_request
 from xmtc.core.errors import DataError, shown
 from xmtc.workflows.requests import FeedbackRequest
 
-app = typer.Typer(
-    name="feedback",
-    help="What people accepted and rejected, to learn from.",
-    add_completion=False,
-    rich_markup_mode=None,
-)
-
-
-@app.callback(invoke_without_command=True)
-def root(context: typer.Context) -> None:
-    """What people accepted and rejected, to learn from."""
-    if context.invoked_subcommand is None:
-        echo(context.get_help())
+app = command_group("feedback", "What people accepted and rejected, to learn from.")
 
 
 @app.command()

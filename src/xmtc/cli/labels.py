@@ -8,24 +8,12 @@ from typing import Annotated
 
 import typer
 
-from xmtc.cli.common import Threads, check_writable, counted, echo, echo_error, make_runtime
+from xmtc.cli.common import Threads, check_writable, command_group, counted, echo, echo_error, make_runtime
 from xmtc.cli.options import takes_request
 from xmtc.core.errors import ConfigError, DataError, shown
 from xmtc.workflows.requests import LabelMapRequest, LabelNeighboursRequest
 
-app = typer.Typer(
-    name="labels",
-    help="Labels that a model holds to be alike: lists and a map.",
-    add_completion=False,
-    rich_markup_mode=None,
-)
-
-
-@app.callback(invoke_without_command=True)
-def root(context: typer.Context) -> None:
-    """Labels that a model holds to be alike: lists and a map."""
-    if context.invoked_subcommand is None:
-        echo(context.get_help())
+app = command_group("labels", "Labels that a model holds to be alike: lists and a map.")
 
 
 @app.command()

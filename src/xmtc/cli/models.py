@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from xmtc.cli.common import ModelFolder, echo, terminal_width
-from xmtc.cli.show import table
 from xmtc.core.errors import shown
 
 
@@ -20,6 +19,7 @@ def models(
     ] = None,
 ) -> None:
     """List the models, or show one: its settings, or its folder."""
+    from xmtc.cli.show import table
     from xmtc.workflows.models import describe_folder, describe_model, describe_models, is_model_name
 
     width = terminal_width()
@@ -80,6 +80,8 @@ def _score(value: float | None) -> str:
 
 def model_folder(found: Mapping[str, Any], width: int | None = None) -> str:
     """A saved model: what it is, how it was trained, and each update since."""
+    from xmtc.cli.show import table
+
     training = found["training"]
     facts = [
         ("model", found["model"]),

@@ -6,20 +6,52 @@ import dataclasses
 import inspect
 import typing
 from collections.abc import Callable
-from typing import Annotated, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 import typer
 
-from xmtc.cli.common import echo_error
+from xmtc.cli.common import echo_error, make_runtime
 from xmtc.core.config import field_docs
 from xmtc.core.errors import DataError
 from xmtc.core.request import Argument, BaseRequest, Option, RequestField, request_fields
 from xmtc.workflows.data_requests import ReadingOptions
 
+if TYPE_CHECKING:
+    from xmtc.core.runtime import Runtime
+
 MOST_SHOWN = 10
 """Skipped lines that are listed."""
 
 AnyRequest = TypeVar("AnyRequest", bound=BaseRequest)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Machine(BaseRequest):
+    """The machine that a command runs on."""
+
+    threads: Annotated[int | None, Option("N")] = None
+    """CPU threads (default: all)."""
+    device: Annotated[str, Option("auto|cpu|cuda|cuda:N")] = "auto"
+    """Where neural models run; auto takes CUDA where there is one."""
+
+    def runtime(self) -> Runtime:
+        return make_runtime(**vars(self))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingMachine(Machine):
+    """The machine that models are trained on."""
+
+    precision: Annotated[str, Option("auto|float32|bfloat16")] = "auto"
+    """Arithmetic of neural models; auto takes bfloat16 on CUDA."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SeededMachine(TrainingMachine):
+    """The machine that one model is trained on, and its random numbers."""
+
+    seed: Annotated[int, Option("N")] = 0
+    """Seed of all randomness."""
 
 
 class Partial(Generic[AnyRequest]):

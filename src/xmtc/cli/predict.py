@@ -11,10 +11,9 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from xmtc.cli.common import Device, Threads, check_writable, echo_error, make_runtime
-from xmtc.cli.options import takes_request
+from xmtc.cli.common import check_writable, echo_error
+from xmtc.cli.options import Machine, takes_request
 from xmtc.core.errors import ConfigError, nearest
-from xmtc.core.files import plain_name, replace_file
 from xmtc.workflows.requests import BatchOptions, BatchPredictRequest, PredictRequest
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".tsv": "tsv", ".parquet": "pa
 def predict(
     request: PredictRequest,
     batch: BatchOptions,
+    machine: Machine,
     output: Annotated[Path | None, typer.Option(help="Write here instead of to the screen.", metavar="FILE")] = None,
     output_format: Annotated[
         str | None,
@@ -37,8 +37,6 @@ def predict(
             help="jsonl, tsv, parquet or table (default: as FILE ends; a table on a terminal, jsonl in a pipe).",
         ),
     ] = None,
-    threads: Threads = None,
-    device: Device = "auto",
 ) -> None:
     """Give documents their best labels, with scores."""
     from xmtc.cli.progress import terminal_progress
@@ -49,11 +47,11 @@ def predict(
         if output_format not in (None, "parquet"):
             raise ConfigError(f"--parts writes Parquet, not {output_format}. Leave out --output-format.")
         parts = BatchPredictRequest(predict=request, out=output, batch=batch)
-        _write_parts(parts, make_runtime(threads, device=device))
+        _write_parts(parts, machine.runtime())
         return
     form = chosen_format(output_format, output)
     check_writable(output, request.source, request.allow, request.deny, request.candidates)
-    runtime = make_runtime(threads, device=device)
+    runtime = machine.runtime()
     answers = workflow.predict(request, runtime=runtime, progress=terminal_progress())
     if request.text is not None and form == "table":  # a person knows the text by its words, not by its number
         (answer,) = answers
@@ -92,6 +90,8 @@ def _resume_hint(request: BatchPredictRequest) -> Iterator[None]:
 
 def chosen_format(given: str | None, output: Path | None) -> str:
     """What was asked for; else what the file's name says; else a table for a person and JSONL for a pipe."""
+    from xmtc.core.files import plain_name
+
     if given is not None:
         if given not in FORMATS:
             raise ConfigError(
@@ -111,6 +111,7 @@ def chosen_format(given: str | None, output: Path | None) -> str:
 
 def write_answers(answers: Iterable[TopK], output: Path | None, form: str) -> int:
     """Write batches as they come; returns the number of documents."""
+    from xmtc.core.files import replace_file
     from xmtc.workflows.predict import write_parquet
 
     if output is None:

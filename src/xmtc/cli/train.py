@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from xmtc.cli.common import Device, Precision, Seed, Threads, echo, echo_error, make_runtime
-from xmtc.cli.options import takes_request
+from xmtc.cli.common import echo, echo_error
+from xmtc.cli.options import SeededMachine, takes_request
 from xmtc.workflows.requests import TrainRequest
 
 if TYPE_CHECKING:
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 @takes_request
 def train(
     request: TrainRequest,
-    seed: Seed = 0,
-    threads: Threads = None,
-    device: Device = "auto",
-    precision: Precision = "auto",
+    machine: SeededMachine,
 ) -> None:
     """Train a model on labelled texts and save it."""
     from xmtc.cli.progress import terminal_progress
@@ -29,13 +26,13 @@ def train(
     from xmtc.core.progress import silent
     from xmtc.workflows import train as workflow
 
-    runtime = make_runtime(threads, seed, device=device, precision=precision)
+    runtime = machine.runtime()
 
     def show_settings(model: Model) -> None:
         if runtime.rank > 0:  # of several processes one speaks
             return
         hint = "" if request.model or request.recipe else "  (the best that runs here; --model to choose)"
-        settings = {**config.to_mapping(model.config), "seed": seed}
+        settings = {**config.to_mapping(model.config), "seed": machine.seed}
         lines = [f"  {name} = {json.dumps(value)}" for name, value in config.flat(settings).items()]
         echo_error("\n".join([f"model: {model.name}{hint}", *lines]))
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from xmtc.cli.common import Device, Precision, Seed, Threads, echo, echo_error, make_runtime
-from xmtc.cli.options import takes_request
+from xmtc.cli.common import echo, echo_error
+from xmtc.cli.options import SeededMachine, takes_request
 from xmtc.experiments.requests import TuneRequest
 
 if TYPE_CHECKING:
@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 @takes_request
 def tune(
     request: TuneRequest,
-    seed: Seed = 0,
-    threads: Threads = None,
-    device: Device = "auto",
-    precision: Precision = "auto",
+    machine: SeededMachine,
 ) -> None:
     """Search for the best settings, then train with them.
 
@@ -30,9 +27,8 @@ def tune(
     from xmtc.cli.progress import terminal_progress
     from xmtc.experiments import tuning
 
-    runtime = make_runtime(threads, seed, device=device, precision=precision)
     try:
-        outcome = tuning.tune_files(request, runtime=runtime, progress=terminal_progress())
+        outcome = tuning.tune_files(request, runtime=machine.runtime(), progress=terminal_progress())
     except KeyboardInterrupt:
         if not (request.out / tuning.TUNING).exists():  # nothing was begun
             raise

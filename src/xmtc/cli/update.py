@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import typer
 
-from xmtc.cli.common import Device, Precision, Seed, Threads, echo, echo_error, make_runtime
-from xmtc.cli.options import takes_request
+from xmtc.cli.common import echo, echo_error
+from xmtc.cli.options import SeededMachine, takes_request
 from xmtc.workflows.requests import UpdateRequest
 
 
 @takes_request
 def update(
     request: UpdateRequest,
-    seed: Seed = 0,
-    threads: Threads = None,
-    device: Device = "auto",
-    precision: Precision = "auto",
+    machine: SeededMachine,
 ) -> None:
     """Teach a model new documents and new labels.
 
@@ -25,9 +22,8 @@ def update(
     from xmtc.cli.progress import terminal_progress
     from xmtc.workflows import update as workflow
 
-    runtime = make_runtime(threads, seed, device=device, precision=precision)
     try:
-        updated = workflow.update(request, runtime=runtime, progress=terminal_progress())
+        updated = workflow.update(request, runtime=machine.runtime(), progress=terminal_progress())
     except KeyboardInterrupt:
         work = workflow.unfinished_update(request)
         state = f"{request.folder} is as it was; finished parts are in {work}"
