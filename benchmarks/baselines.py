@@ -11,10 +11,10 @@ import argparse
 import time
 from pathlib import Path
 
-from xmtc import workflows
 from xmtc.core.runtime import Runtime
 from xmtc.data.reading import read
 from xmtc.models.registry import MODELS, model_class
+from xmtc.workflows.evaluate import evaluate_model
 
 SHOWN = ("P@1", "P@3", "P@5", "nDCG@5", "PSP@1", "PSP@3", "PSP@5")
 
@@ -36,7 +36,7 @@ def main() -> None:
             started = time.perf_counter()
             model = model_class(model_name)().fit(train, runtime=Runtime())
             seconds = time.perf_counter() - started
-            result = workflows.evaluate(model, test, unknown_labels="drop")
+            result = evaluate_model(model, test, unknown_labels="drop")
             percent = [f"{100 * result.metrics[metric]:.2f}" for metric in SHOWN]
             row = [name, model_name, f"{seconds:.1f}", f"{result.seconds:.2f}"]
             row += ["/".join(percent[:3]), percent[3], "/".join(percent[4:])]

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import xmtc
-from xmtc import workflows
 from xmtc.artifact import store
 from xmtc.cli.progress import LogProgress
 from xmtc.core.config import merge, parse_assignments, read_recipe
@@ -31,6 +30,7 @@ from xmtc.data.topk import TopK
 from xmtc.metrics import overlap, precision
 from xmtc.models.registry import model_class
 from xmtc.recipes import find_recipe
+from xmtc.workflows.evaluate import evaluate_model
 
 
 def answers(given: Any) -> None:
@@ -82,14 +82,14 @@ def measure(data: Path, members: list[str], ways: list[str]) -> None:
     answers = {}
     for name, settings in {**alone, **together}.items():
         system = model_class("consensus")(**settings).fit(dev)
-        plain = workflows.evaluate(system, test, unknown_labels="drop")
+        plain = evaluate_model(system, test, unknown_labels="drop")
         answers[name] = plain.predictions
         ranks = "/".join(f"{100 * plain.metrics[f'P@{k}']:.2f}" for k in (1, 3, 5))
         shown = f"{name}: {ranks}, nDCG@5 {100 * plain.metrics['nDCG@5']:.2f}"
         shown += f"; ECE {plain.reliability.error:.4f}" if plain.reliability else "; ECE –"
         for threshold, measured in (("global", "micro"), ("label", "macro"), ("document", "document")):
             system.calibrate(dev, threshold=threshold, measure=measured)
-            found = workflows.evaluate(system, test, unknown_labels="drop")
+            found = evaluate_model(system, test, unknown_labels="drop")
             shown += f" → {found.reliability.error:.4f}" if found.reliability and threshold == "global" else ""
             shown += f"; {measured}-F1 {100 * (found.sets or {})[measured]:.2f} by {threshold}"
             rule = system.decisions.thresholds

@@ -38,7 +38,6 @@ from typing import Any
 import numpy as np
 
 import xmtc
-from xmtc import workflows
 from xmtc.artifact import store
 from xmtc.artifact.workspace import Workspace
 from xmtc.core.config import merge, read_recipe
@@ -47,7 +46,9 @@ from xmtc.data.topk import TopK
 from xmtc.metrics import Interval, Parts, bootstrap_difference
 from xmtc.models.registry import model_class
 from xmtc.recipes import find_recipe
-from xmtc.workflows.evaluation import Scope, Training, judge
+from xmtc.workflows.evaluate import evaluate_predictions
+from xmtc.workflows.evaluation import Training, judge
+from xmtc.workflows.requests import EvaluationOptions
 
 PARTS = ("train", "dev", "test")
 DATA = "DATA/"
@@ -176,7 +177,7 @@ def job(item: dict[str, Any], given: argparse.Namespace) -> None:
         started = time.perf_counter()
         answers.append(model.predict(documents[part], min(given.k, len(model.labels))))
         seconds[part] = round(time.perf_counter() - started, 2)
-        found = judge(answers[-1], documents[part], Scope("drop"), training=training)
+        found = judge(answers[-1], documents[part], EvaluationOptions(unknown_labels="drop"), training=training)
         figures[part] = {measure: found.metrics[measure] for measure in TOLD}
     told = {"item": item, "seconds": seconds, "device_memory": memory(), "facts": model.facts, **figures}
     if given.test:
@@ -331,14 +332,12 @@ def packed(folder: Path, to: Path) -> None:
 
 def compare(data: Path, pairs: list[str]) -> None:
     """Figures on the test documents, and paired differences with intervals, as Markdown."""
-    scope = Scope("drop", bootstrap=10)  # which keeps what each document adds
+    scope = EvaluationOptions(unknown_labels="drop", bootstrap=10)  # which keeps what each document adds
     systems = dict.fromkeys(system for pair in pairs for system in pair.split(":"))
     parts: dict[str, dict[str, Parts]] = {}
     for system in systems:
         found = [
-            workflows.evaluate_predictions(
-                path, data / "test.jsonl.xz", scope, train_file=data / "train.jsonl.xz"
-            ).parts
+            evaluate_predictions(path, data / "test.jsonl.xz", scope, train_file=data / "train.jsonl.xz").parts
             for path in system.split(",")
         ]
         parts[system] = {name: mean_parts([each[name] for each in found]) for name in SHOWN}

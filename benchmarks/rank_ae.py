@@ -175,7 +175,7 @@ def kept(noisy: dict[str, Any], clean: dict[str, Any], measure: str) -> dict[str
 def everything(data: Path, out: Path, seconds: float) -> None:
     out.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
-    xmtc = [sys.executable, "-m", "xmtc.cli.main"]
+    xmtc = [sys.executable, "-m", "xmtc"]
     here = [sys.executable, __file__]
     environment = {**os.environ, "XMTC_CACHE": str(out / "cache")}
 

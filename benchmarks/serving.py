@@ -141,7 +141,7 @@ def in_batches(model: Path, documents: Path, limit: int, size: int) -> float:
 def drive(given: argparse.Namespace, requests: list[bytes], expected: list[Any]) -> tuple[Load, dict[str, Any]]:
     """The service started, put under load and stopped; what the clients saw, and what it said about itself."""
     with tempfile.TemporaryDirectory() as folder, open(Path(folder) / "said", "w+") as said:
-        command = [sys.executable, "-m", "xmtc.cli.main", "serve", str(given.model), "--port", "0"]
+        command = [sys.executable, "-m", "xmtc", "serve", str(given.model), "--port", "0"]
         process = subprocess.Popen([*command, "--workers", str(given.workers)], stdout=said, stderr=said)
         try:
             port = wait_for_port(process, Path(said.name))

@@ -54,7 +54,7 @@ def xmtc(tmp_path: Path) -> Xmtc:
 
     def run(*arguments: object, stdin: str | None = None, timeout: float = 120) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "xmtc.cli.main", *map(str, arguments)],
+            [sys.executable, "-m", "xmtc", *map(str, arguments)],
             cwd=tmp_path,
             input=stdin,
             capture_output=True,

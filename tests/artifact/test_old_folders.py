@@ -11,7 +11,7 @@ import pytest
 from xmtc import load
 from xmtc.core.runtime import Runtime
 from xmtc.models.registry import MODELS, available
-from xmtc.workflows import verify
+from xmtc.workflows.models import verify
 
 FOLDERS = Path(__file__).parent / "folders-0.1"
 NAMES = sorted(path.stem for path in FOLDERS.glob("*.json") if path.stem != "documents")

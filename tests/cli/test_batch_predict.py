@@ -19,8 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.command_line import call, mistake
-from xmtc import workflows
+from xmtc import Model
 from xmtc.artifact.dependencies import content_of
+from xmtc.core.errors import DataError
 from xmtc.core.files import content_hash, locked
 from xmtc.data.topk import ANSWERS, TopK, part_name
 from xmtc.workflows import batch_predict
@@ -136,7 +137,7 @@ class TestResume:
         assert not manifest(out)["complete"]
         before = {number: (out / part_name(number)).stat().st_mtime_ns for number in range(done)}
         predicted = 0
-        real = workflows.Model.predict
+        real = Model.predict
 
         def counting(self: Any, documents: Any, *rest: Any, **more: Any) -> TopK:
             nonlocal predicted
@@ -144,7 +145,7 @@ class TestResume:
             return real(self, documents, *rest, **more)
 
         with monkeypatch.context() as patched:
-            patched.setattr(workflows.Model, "predict", counting)
+            patched.setattr(Model, "predict", counting)
             said = call(*command, "--resume").err
         assert said == f"{out}: 100 documents in 4 parts\n"
         assert predicted == 100 - 30 * done
@@ -270,7 +271,7 @@ class TestRefused:
         unfinished(monkeypatch, 2, *command)
         said = mistake(*command)
         assert said == f"{out}: holds unfinished predictions. Go on with --resume, or start over with --force."
-        with pytest.raises(workflows.DataError, match=r"is not complete. End it with the command that began it"):
+        with pytest.raises(DataError, match=r"is not complete. End it with the command that began it"):
             TopK.read(out)
         call(*command, "--resume")
         for more in ([], ["--resume"]):
@@ -382,15 +383,15 @@ class TestRead:
         call("predict", ova, source, "--output", out, "--parts", 30)
         part = out / part_name(2)
         pq.write_table(pq.read_table(part).slice(0, 29), part)
-        with pytest.raises(workflows.DataError, match=r"99 documents in place of 100. Copy it or predict again."):
+        with pytest.raises(DataError, match=r"99 documents in place of 100. Copy it or predict again."):
             TopK.read(out)
         part.unlink()
-        with pytest.raises(workflows.DataError, match=r"part-00002.parquet: missing. The folder is damaged"):
+        with pytest.raises(DataError, match=r"part-00002.parquet: missing. The folder is damaged"):
             TopK.read(out)
 
     def test_under_the_numbers_of_a_model(self, ova: Path, source: Path, out: Path) -> None:
         call("predict", ova, source, "--output", out, "--parts", 30)
-        model = workflows.Model.load(ova)
+        model = Model.load(ova)
         answers = TopK.read(out, model.labels)
         texts = [json.loads(line)["text"] for line in source.read_text().splitlines()]
         np.testing.assert_array_equal(answers.labels, model.predict(texts).labels)
@@ -400,7 +401,7 @@ class TestRead:
 def test_stopped_and_resumed(ova: Path, source: Path, out: Path, how: signal.Signals) -> None:
     """Whole parts only, whatever ends the process; Ctrl-C is told how to go on."""
     source.write_bytes(source.read_bytes() * 300)
-    command = [sys.executable, "-m", "xmtc.cli.main", "predict", str(ova), str(source), "--output", str(out)]
+    command = [sys.executable, "-m", "xmtc", "predict", str(ova), str(source), "--output", str(out)]
     command += ["--parts", "100"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         until = time.monotonic() + 60

@@ -308,7 +308,7 @@ def test_imports_that_are_refused(ran: Ran, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").touch()
     said = mistake("bench", "import", here, "--out", tmp_path / "mine")
-    assert said == f"{tmp_path / 'mine'}: holds other files. Choose a new or empty folder."
+    assert said == f"{tmp_path / 'mine'}: holds other files ('letter.txt'). Choose a new or empty folder."
     shutil.rmtree(theirs / "cells")
     assert mistake("bench", "import", theirs, "--out", here) == f"{theirs}: no cell of it is complete. Run it first."
 
@@ -339,7 +339,7 @@ def test_mistakes(ran: Ran, tmp_path: Path) -> None:
     assert refused(ran, "--only", "small/kn").startswith("--only small/kn: names no cell.")
     (tmp_path / "file").touch()
     assert refused(ran, out=tmp_path / "file") == f"{tmp_path / 'file'}: is a file. Name a folder."
-    assert refused(ran, out=tmp_path) == f"{tmp_path}: holds other files. Choose a new or empty folder."
+    assert refused(ran, out=tmp_path) == f"{tmp_path}: holds other files ('file'). Choose a new or empty folder."
     done = bench(ran, "--only", "elsewhere", out=tmp_path / "x", ok=False)
     assert done.err.splitlines()[-1] == "xmtc: suite: no cell can be run here. The lines above say why."
     with locked(ran.out):
@@ -379,7 +379,7 @@ def test_an_interrupt_ends_both_processes_and_the_same_command_goes_on(tmp_path:
     suite = tmp_path / "slow.toml"
     planted = "planted = { documents = 3000, test = 20, labels = 800 }"
     suite.write_text(f"[datasets.made]\n{planted}\n[models.popularity]\n[models.one_vs_all]\n")
-    command = [sys.executable, "-m", "xmtc.cli.main", "bench", str(suite), "--out", "out", "--threads", "1"]
+    command = [sys.executable, "-m", "xmtc", "bench", str(suite), "--out", "out", "--threads", "1"]
     how: dict[str, Any] = {"cwd": tmp_path, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     work = tmp_path / "out/cells/made/one_vs_all/0/model.work"
     with subprocess.Popen(command, **how) as process:

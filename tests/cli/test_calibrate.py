@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.command_line import call, mistake
-from xmtc import load, workflows
+from xmtc import Model, load
 from xmtc.artifact.store import read_manifest
 from xmtc.data.demo_corpus import PlantedCorpus
 
@@ -329,14 +329,14 @@ class TestRefused:
         assert said == "1 validation document: too few to say what scores mean, 10 the least. Give more of them."
 
     def test_scores_that_are_no_probabilities(self, files: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        real = workflows.Model._ranked
+        real = Model._ranked
 
         def doubled(self: Any, *given: Any) -> Any:
             found = real(self, *given)
             found.scores *= 2
             return found
 
-        monkeypatch.setattr(workflows.Model, "_ranked", doubled)
+        monkeypatch.setattr(Model, "_ranked", doubled)
         asked = ("calibrate", folder, files / "valid.jsonl", "--threshold", "document")
         said = mistake(*asked, "--method", "none")
         assert said.startswith("document thresholds need probabilities, and scores lie outside [0, 1].")
@@ -345,13 +345,13 @@ class TestRefused:
     def test_a_model_replaced_meanwhile(
         self, files: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        real = workflows.Model.calibrate
+        real = Model.calibrate
 
         def slow(self: Any, *given: Any, **how: Any) -> Any:
             call("train", files / "test.jsonl", "--model", "popularity", "--out", folder, "--force")
             return real(self, *given, **how)
 
-        monkeypatch.setattr(workflows.Model, "calibrate", slow)
+        monkeypatch.setattr(Model, "calibrate", slow)
         said = mistake("calibrate", folder, files / "valid.jsonl")
         assert said == f"{folder}: something else was saved there meanwhile. Run the command again."
         assert read_manifest(folder)["model"] == "popularity"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.command_line import call, mistake
-from xmtc import load, workflows
+from xmtc import Model, load
 
 KINDS = ("P", "nDCG", "PSP", "PSnDCG", "R", "microF1", "macroF1", "coverage")
 NAMES = [f"{kind}@{k}" for kind in KINDS for k in (1, 3, 5)]
@@ -451,13 +451,13 @@ class TestSets:
             assert {name: found[name] for name in NAMES} == {name: plain[name] for name in NAMES}
 
     def test_predicted_once(self, tuned: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        asked, real = [], workflows.Model.predict
+        asked, real = [], Model.predict
 
         def counting(self: Any, *given: Any, **how: Any) -> Any:
             asked.append(given)
             return real(self, *given, **how)
 
-        monkeypatch.setattr(workflows.Model, "predict", counting)
+        monkeypatch.setattr(Model, "predict", counting)
         call("evaluate", tuned, data / "test.jsonl")
         assert len(asked) == 1
 

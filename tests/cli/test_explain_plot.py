@@ -26,7 +26,7 @@ class TestExplain:
         ours, theirs = pty.openpty()
         clean = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
         with subprocess.Popen(
-            [sys.executable, "-m", "xmtc.cli.main", *map(str, arguments)],
+            [sys.executable, "-m", "xmtc", *map(str, arguments)],
             stdout=theirs,
             stderr=subprocess.PIPE,
             env={**clean, "TERM": "xterm-256color", "COLUMNS": "80", **environment},

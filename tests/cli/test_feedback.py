@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.command_line import call, mistake
 from xmtc import load
-from xmtc.workflows.feedback import Feedback, beside
+from xmtc.workflows.feedback import Feedback, feedback_path
 
 TEXT = "zorbex quillam vantorp"
 
@@ -36,11 +36,11 @@ def keys(model: Path) -> list[str]:
 
 
 def give(model: Path, text: str, accepted: list[str], rejected: list[str] | None = None) -> int:
-    return Feedback(beside(model)).add(version="v", text=text, accepted=accepted, rejected=rejected or [])
+    return Feedback(feedback_path(model)).add(version="v", text=text, accepted=accepted, rejected=rejected or [])
 
 
 def set_time(model: Path, number: int, time: str) -> None:
-    with sqlite3.connect(beside(model)) as connection:
+    with sqlite3.connect(feedback_path(model)) as connection:
         connection.execute("UPDATE feedback SET time = ? WHERE id = ?", (time, number))
     connection.close()
 
@@ -64,7 +64,7 @@ class TestExport:
         assert "new label" not in updated.out  # what was rejected is no label of its own
         assert load(model).labels.keys == keys
         assert best(model, TEXT)["key"] == keys[5]
-        assert beside(model).exists()
+        assert feedback_path(model).exists()
 
     def test_a_text_whose_labels_were_all_rejected_is_learnt_from(
         self, model: Path, data: Path, tmp_path: Path
@@ -89,7 +89,7 @@ class TestExport:
         ]
         assert "“quoted” 水" in done.out
         assert done.err == ""
-        assert call("feedback", "export", beside(model)).out == done.out
+        assert call("feedback", "export", feedback_path(model)).out == done.out
 
     def test_labels_that_have_gone(self, model: Path, keys: list[str], tmp_path: Path) -> None:
         (tmp_path / "retire.txt").write_text(f"{keys[0]}\n{keys[1]}\n")
@@ -107,7 +107,7 @@ class TestExport:
             "2 labels that the model does not know (any more) left out",
             "2 texts left out: of their labels none is left",
         ]
-        every = call("feedback", "export", beside(model))  # a file alone does not tell what has gone
+        every = call("feedback", "export", feedback_path(model))  # a file alone does not tell what has gone
         assert [row["text"] for row in every.lines()] == ["a", "b", "c", "d"]
 
     def test_nothing_to_learn_from(self, model: Path, keys: list[str]) -> None:
@@ -116,7 +116,7 @@ class TestExport:
         done = call("feedback", "export", model, ok=False)
         note, error = done.err.splitlines()
         assert note == "1 text left out: nothing was accepted or rejected"
-        assert error.startswith(f"xmtc: {beside(model)}: nothing in it can be learnt from.")
+        assert error.startswith(f"xmtc: {feedback_path(model)}: nothing in it can be learnt from.")
         assert (done.status, done.out) == (2, "")
         give(model, "c", [keys[0]])
         assert [row["text"] for row in call("feedback", "export", model).lines()] == ["b", "c"]
@@ -143,18 +143,18 @@ class TestExport:
         )
         assert mistake("feedback", "show", model) == said
         assert "no feedback yet" in mistake("feedback", "export", tmp_path / "nowhere.sqlite")
-        assert not beside(model).exists()
+        assert not feedback_path(model).exists()
 
     def test_mistakes(self, model: Path, keys: list[str], data: Path, tmp_path: Path) -> None:
         assert "not a model folder" in mistake("feedback", "export", data)
         assert "neither a model folder nor" in mistake("feedback", "export", data / "train.jsonl")
-        beside(model).write_text("no database " * 100)
+        feedback_path(model).write_text("no database " * 100)
         assert "is damaged, or no file of feedback" in mistake("feedback", "export", model)
-        beside(model).unlink()
+        feedback_path(model).unlink()
         give(model, "a", [keys[0]])
-        before = beside(model).read_bytes()
-        assert "is the file that is read" in mistake("feedback", "export", model, "--output", beside(model))
-        assert beside(model).read_bytes() == before
+        before = feedback_path(model).read_bytes()
+        assert "is the file that is read" in mistake("feedback", "export", model, "--output", feedback_path(model))
+        assert feedback_path(model).read_bytes() == before
         assert "there is no folder" in mistake("feedback", "export", model, "--output", tmp_path / "no" / "file")
 
     def test_a_model_that_was_moved_or_deleted(self, model: Path, keys: list[str]) -> None:

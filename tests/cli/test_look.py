@@ -12,10 +12,10 @@ import typer
 import xmtc
 from tests.support.command_line import Done, call, mistake
 from xmtc import load
-from xmtc.cli import demo as demo_module
 from xmtc.cli.main import app
 from xmtc.cli.show import table
 from xmtc.models.registry import MODELS
+from xmtc.workflows import demo as demo_module
 
 COMMANDS = sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 
@@ -128,7 +128,7 @@ class TestDemo:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr("xmtc.workflows.train", interrupt)
+            patch.setattr("xmtc.workflows.demo.train", interrupt)
             assert call("demo", ok=False) == Done(130, mock.ANY, "xmtc: interrupted.\n")
         call("demo")
 

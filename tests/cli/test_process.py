@@ -18,7 +18,7 @@ from xmtc.artifact.workspace import Workspace
 from xmtc.core.runtime import available_threads
 from xmtc.data.demo_corpus import PlantedCorpus
 
-COMMAND = [sys.executable, "-m", "xmtc.cli.main"]
+COMMAND = [sys.executable, "-m", "xmtc"]
 
 
 def seconds(*arguments: object) -> float:

@@ -132,7 +132,10 @@ class TestElsewhere:
         (tmp_path / "file").write_text("a")
         (tmp_path / "full").mkdir()
         (tmp_path / "full" / "notes.txt").write_text("a")
-        for place, what in (("file", "is a file. Name a folder"), ("full", "holds other files. Choose a new or empty")):
+        for place, what in (
+            ("file", "is a file. Name a folder"),
+            ("full", "holds other files ('notes.txt'). Choose a new"),
+        ):
             said = mistake("update", knn, files / "new.jsonl", "--out", tmp_path / place, "--force")
             assert said.startswith(f"{tmp_path / place}: {what}")
             assert beside(tmp_path / place) == []

@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xmtc.cli.get import commands, run_get
+from xmtc.cli.data import next_commands, run_get
 from xmtc.core.errors import ConfigError, DataError
 from xmtc.core.progress import Task, silent
 from xmtc.data import downloads, http_download, read
@@ -36,6 +36,7 @@ from xmtc.data.downloads import Fetched, fetch
 from xmtc.data.formats import FORMATS
 from xmtc.data.preparation import prepare
 from xmtc.data.vocabularies import read_vocabulary
+from xmtc.workflows.data_requests import FetchRequest
 
 CONTENT = random.Random(0).randbytes(300_000)
 DATE = "Mon, 06 Jan 2020 10:00:00 GMT"
@@ -222,7 +223,7 @@ def cooking_archive(lines: int = 15_404) -> tuple[bytes, list[str]]:
 def test_cooking_from_the_wire_to_the_next_command(server, tmp_path, monkeypatch):
     server.content, lines = cooking_archive()
     said: list[str] = []
-    run_get("cooking", tmp_path, server.url, silent, said.append)
+    run_get(FetchRequest(name="cooking", out=tmp_path, mirror=server.url), silent, said.append)
     place = tmp_path / "cooking"
     assert (place / "train.txt").read_text().splitlines() == lines[:12_404]
     assert (place / "test.txt").read_text().splitlines() == lines[-3_000:]
@@ -313,11 +314,13 @@ def test_eurlex57k_becomes_documents_with_labels_and_names(server, tmp_path, mon
     assert sorted(documents.label_index.keys) == ["192", "862"]
     assert read(done.parts["valid"]).document_ids() == ["31"]
     assert list(read_vocabulary(done.parts["labels"]).index.names) == ["health"]
-    assert [line.split(" --")[0] for line in commands(done)] == [
+    assert [line.split(" --")[0] for line in next_commands(done)] == [
         f"xmtc train {tmp_path}/eurlex57k/train.jsonl",
         f"xmtc evaluate eurlex57k-model {tmp_path}/eurlex57k/test.jsonl",
     ]
-    assert f"--valid {tmp_path}/eurlex57k/dev.jsonl --labels {tmp_path}/eurlex57k/labels.jsonl" in commands(done)[0]
+    assert (
+        f"--valid {tmp_path}/eurlex57k/dev.jsonl --labels {tmp_path}/eurlex57k/labels.jsonl" in next_commands(done)[0]
+    )
 
 
 def test_two_files_without_an_archive(tmp_path):
@@ -326,7 +329,7 @@ def test_two_files_without_an_archive(tmp_path):
         assert done.parts["test"] == tmp_path / "mediamill" / "test-exp1.svm.bz2"
         assert bz2.decompress(done.parts["train"].read_bytes()) == b"1,2 3:4\n"
         assert len(fetch("bibtex", tmp_path, mirror=server.url).parts) == 1
-        assert len(commands(fetch("bibtex", tmp_path))) == 1, "without a test file there is nothing to measure on"
+        assert len(next_commands(fetch("bibtex", tmp_path))) == 1, "without a test file there is nothing to measure on"
 
 
 def test_files_that_were_made_into_others_may_go(tmp_path):
@@ -558,7 +561,7 @@ def test_an_interrupt_leaves_the_part(server, tmp_path, monkeypatch):
     monkeypatch.setitem(CATALOGUE, "thing", plain())
     said: list[str] = []
     with pytest.raises(KeyboardInterrupt):
-        run_get("thing", tmp_path, server.url, Interrupting(100), said.append)
+        run_get(FetchRequest(name="thing", out=tmp_path, mirror=server.url), Interrupting(100), said.append)
     part = tmp_path / "thing" / "thing.bin.part"
     assert 90_000 <= part.stat().st_size < 200_000
     assert CONTENT.startswith(part.read_bytes())
@@ -737,7 +740,7 @@ def test_by_hand(server, tmp_path, monkeypatch):
     (tmp_path / "thing" / "thing.bin").write_bytes(CONTENT)  # the folder is there to save it in
     monkeypatch.setitem(CATALOGUE, "thing", entry)
     said: list[str] = []
-    run_get("thing", tmp_path, None, silent, said.append)
+    run_get(FetchRequest(name="thing", out=tmp_path, mirror=None), silent, said.append)
     assert f"{tmp_path}/thing/thing.bin: there already (300,000 bytes" in said[-1]
     assert said[-1].endswith(f"xmtc train {tmp_path}/thing/thing.bin --out thing-model")
     assert fetch(entry, tmp_path).files[0].how == "there"
@@ -779,7 +782,7 @@ def test_names_of_the_repository_vary(tmp_path):
 
 def test_the_list_of_data_sets(tmp_path):
     said: list[str] = []
-    run_get(None, tmp_path, None, silent, said.append, 100)
+    run_get(FetchRequest(name=None, out=tmp_path, mirror=None), silent, said.append, 100)
     listed = "\n".join(said).splitlines()
     assert all(any(line.startswith(f"{name} ") for line in listed) for name in CATALOGUE)
     assert names(tmp_path) == []

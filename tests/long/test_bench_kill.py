@@ -45,7 +45,7 @@ SAME = ("metrics", "made_of", "groups", "tail", "reliability", "threshold", "fil
 
 
 def start(place: Path, out: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "xmtc.cli.main", "bench", "suite.toml", "--out", out, "--threads", "1"]
+    command = [sys.executable, "-m", "xmtc", "bench", "suite.toml", "--out", out, "--threads", "1"]
     return subprocess.Popen(
         command,
         cwd=place,

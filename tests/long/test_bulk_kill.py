@@ -42,7 +42,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(place: Path, out: str, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "xmtc.cli.main", "predict", "m", "in.jsonl", "--output", out, "--parts", str(SIZE)]
+    command = [sys.executable, "-m", "xmtc", "predict", "m", "in.jsonl", "--output", out, "--parts", str(SIZE)]
     return subprocess.Popen([*command, *more], cwd=place, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 

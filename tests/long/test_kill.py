@@ -115,7 +115,7 @@ def reference(model: str) -> str:
 
 
 def start(place: Path, out: str, *more: str, model: str = "one_vs_all") -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "xmtc.cli.main", "train", "train.jsonl", "--model", model, "--out", out]
+    command = [sys.executable, "-m", "xmtc", "train", "train.jsonl", "--model", model, "--out", out]
     command += ["--threads", "1"] if model == "attention_xml" else []  # sums of two threads follow the machine's load
     for name, value in SETTINGS[model].items():
         command += ["--set", f"{name}={value}"]

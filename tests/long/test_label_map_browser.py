@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from xmtc.labels.layout import layout, nearest, regions
-from xmtc.views.label_map import DARK, LIGHT, REGIONS, LabelMap, page
+from xmtc.labels.layout import REGIONS, LabelMap, layout, nearest, regions
+from xmtc.views.label_map import DARK, LIGHT, page
 
 pytestmark = pytest.mark.long
 BAD = "<script>alert(1)</script>"

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from benchmarks.text import memory
 
-from xmtc import workflows
 from xmtc.core.runtime import available_threads
 from xmtc.data.reading import read
 from xmtc.models.knn import Knn
 from xmtc.text.tfidf import TextSettings, Tfidf
 from xmtc.text.tokens import tokenise
+from xmtc.workflows.evaluate import evaluate_model
 
 pytestmark = pytest.mark.long
 
@@ -46,6 +46,6 @@ def test_reading_and_tokenising_stay_within_one_and_a_half_times_the_text(shared
 
 def test_neighbours_on_eu_laws(shared_data: Path) -> None:
     train, test = (read(shared_data / "eurlex57k" / f"{part}.jsonl.xz") for part in ("train", "test"))
-    result = workflows.evaluate(Knn().fit(train), test, unknown_labels="drop")
+    result = evaluate_model(Knn().fit(train), test, unknown_labels="drop")
     assert result.metrics["P@1"] >= 0.90
     assert result.documents == 6000

@@ -168,7 +168,7 @@ def marked(tab: Any) -> list[tuple[str, str]]:
 
 def exported(folder: Path) -> list[dict[str, Any]]:
     """What `xmtc feedback export` says of a model."""
-    command = [sys.executable, "-m", "xmtc.cli.main", "feedback", "export", str(folder)]
+    command = [sys.executable, "-m", "xmtc", "feedback", "export", str(folder)]
     done = subprocess.run(command, check=True, capture_output=True, timeout=60)
     return [json.loads(line) for line in done.stdout.decode().splitlines()]
 

@@ -107,7 +107,7 @@ def test_a_second_service_on_the_same_port_is_refused(folder: Path) -> None:
         command = [
             sys.executable,
             "-m",
-            "xmtc.cli.main",
+            "xmtc",
             "serve",
             str(folder),
             "--workers",

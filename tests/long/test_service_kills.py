@@ -25,7 +25,7 @@ import pytest
 from tests.support.service import Service, background, everything, labels_of, serving, train_model
 from xmtc.artifact.store import read_manifest
 from xmtc.models.base import Model
-from xmtc.workflows.feedback import Feedback, beside
+from xmtc.workflows.feedback import Feedback, feedback_path
 
 pytestmark = pytest.mark.long
 pytest.importorskip("uvicorn", reason="runs the service")
@@ -222,11 +222,11 @@ def test_feedback_outlasts_any_kill(models: list[tuple[Model, Path]], folder: Pa
             service.kill()
             for thread in threads:
                 thread.join(20)
-            found = {record.text: record.id for record in Feedback(beside(folder), read_only=True).records()}
+            found = {record.text: record.id for record in Feedback(feedback_path(folder), read_only=True).records()}
             assert kept.items() <= found.items()
             assert found.keys() <= set(sent)
     assert len(kept) > 5 * KILLS
-    command = [sys.executable, "-m", "xmtc.cli.main", "feedback", "export", str(folder), "--output", "out.jsonl"]
+    command = [sys.executable, "-m", "xmtc", "feedback", "export", str(folder), "--output", "out.jsonl"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
@@ -280,7 +280,7 @@ def test_a_model_learns_under_load(texts: list[str], models: list[tuple[Model, P
             command = [
                 sys.executable,
                 "-m",
-                "xmtc.cli.main",
+                "xmtc",
                 "update",
                 str(folder),
                 str(new),
@@ -402,7 +402,7 @@ def test_a_port_that_is_taken(folder: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        command = [sys.executable, "-m", "xmtc.cli.main", "serve", str(folder), "--port", str(taken.getsockname()[1])]
+        command = [sys.executable, "-m", "xmtc", "serve", str(folder), "--port", str(taken.getsockname()[1])]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1

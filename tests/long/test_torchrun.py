@@ -21,7 +21,7 @@ TREE = ("head.tree.height=1", "head.tree.cluster_size=4", "head.tree.beam=4")
 
 
 def trained(folder: Path, out: str, launched: list[str], settings: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
-    command = [*launched, "-m", "xmtc.cli.main", "train", "train.jsonl", "--model", "attention_xml", "--out", out]
+    command = [*launched, "-m", "xmtc", "train", "train.jsonl", "--model", "attention_xml", "--out", out]
     command += ["--threads", "1"]
     for setting in settings:
         command += ["--set", setting]

@@ -28,7 +28,7 @@ AT_ONCE = 4
 
 
 def xmtc(place: Path, *arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "xmtc.cli.main", *map(str, arguments), "--threads", "1"]
+    command = [sys.executable, "-m", "xmtc", *map(str, arguments), "--threads", "1"]
     return subprocess.Popen(command, cwd=place, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from xmtc import workflows
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset
 from xmtc.data.reading import read
 from xmtc.models.base import Model
 from xmtc.models.one_vs_all import OneVsAll
 from xmtc.models.parabel import Parabel
+from xmtc.workflows.evaluate import evaluate_model
 
 Split = tuple[Dataset, Dataset]
 
@@ -32,7 +32,7 @@ def delicious(shared_data: Path) -> Split:
 
 def precision_at_1(model: Model, split: Split) -> float:
     model.fit(split[0], runtime=Runtime(threads=2, seed=0))
-    return float(workflows.evaluate(model, split[1]).metrics["P@1"])
+    return float(evaluate_model(model, split[1]).metrics["P@1"])
 
 
 @pytest.fixture(scope="module")

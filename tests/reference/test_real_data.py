@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from xmtc import workflows
 from xmtc.data.dataset import Dataset
 from xmtc.data.reading import read
 from xmtc.models.base import Model
@@ -16,6 +15,7 @@ from xmtc.models.knn import Knn
 from xmtc.models.one_vs_all import OneVsAll
 from xmtc.models.parabel import Parabel
 from xmtc.models.popularity import Popularity
+from xmtc.workflows.evaluate import evaluate_model
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +27,8 @@ def cooking(shared_data: Path) -> tuple[Dataset, Dataset]:
 def test_cooking(cooking: tuple[Dataset, Dataset], model: Model, least: float) -> None:
     train, test = cooking
     model.fit(train)
-    dropped = workflows.evaluate(model, test, unknown_labels="drop")
-    counted = workflows.evaluate(model, test, unknown_labels="count")
+    dropped = evaluate_model(model, test, unknown_labels="drop")
+    counted = evaluate_model(model, test, unknown_labels="count")
     assert dropped.metrics["P@1"] >= least
     assert counted.metrics["P@1"] == dropped.metrics["P@1"]  # nobody returns an unseen label
     assert counted.metrics["nDCG@5"] <= dropped.metrics["nDCG@5"]
@@ -42,14 +42,14 @@ def test_consensus_on_cooking(cooking: tuple[Dataset, Dataset], tmp_path: Path) 
     members = []
     for model in (Knn(neighbours=80, power=2), Parabel(trees=1)):
         model.fit(fitted).save(tmp_path / model.name)
-        members.append(workflows.evaluate(model, test, unknown_labels="drop").metrics)
+        members.append(evaluate_model(model, test, unknown_labels="drop").metrics)
     places = [str(tmp_path / name) for name in ("knn", "parabel")]
     for combine in ("learnt", "noisy-or"):
         together = Consensus(members=places, combine=combine).fit(held)
-        result = workflows.evaluate(together, test, unknown_labels="drop")
+        result = evaluate_model(together, test, unknown_labels="drop")
         for metric in ("P@1", "P@3", "P@5", "nDCG@5"):
             assert result.metrics[metric] > max(member[metric] for member in members), metric
-        calibrated = workflows.evaluate(together.calibrate(held), test, unknown_labels="drop")
+        calibrated = evaluate_model(together.calibrate(held), test, unknown_labels="drop")
         assert calibrated.reliability is not None
         assert calibrated.reliability.error < 0.03
         assert calibrated.sets is not None
@@ -60,7 +60,7 @@ def test_unseen_labels_are_told(shared_data: Path) -> None:
     """EURLEX57K's test documents hold labels that its training documents never do."""
     train = read(shared_data / "eurlex57k" / "dev.jsonl.xz")  # smaller than train, so more labels are unseen
     test = read(shared_data / "eurlex57k" / "test.jsonl.xz")
-    result = workflows.evaluate(Popularity().fit(train), test)
+    result = evaluate_model(Popularity().fit(train), test)
     seen = set(np.asarray(train.label_index.keys)[np.unique(train.labels.indices)])
     keys = np.asarray(test.label_index.keys)
     pairs = [key for key in keys[test.labels.indices] if key not in seen]

@@ -12,10 +12,11 @@ import pytest
 
 from tests.support.app import Serve, problem
 from tests.support.models import planted_split
-from xmtc import load, workflows
+from xmtc import load
 from xmtc.models.parabel import Parabel
 from xmtc.server import model_host
 from xmtc.workflows import saved_metrics
+from xmtc.workflows.evaluate import evaluate_model
 
 Labels = list[list[dict[str, Any]]]
 
@@ -124,16 +125,16 @@ def test_measures_that_were_kept_are_told_while_the_model_is_the_same(
     folder = tmp_path / "measured"
     shutil.copytree(trained["tree"], folder)
     test = planted_split(800, 200, labels=60, seed=7)[1]
-    result = workflows.evaluate(load(folder), test)
-    saved_metrics.keep(folder, Path("some/test.jsonl"), result)
+    result = evaluate_model(load(folder), test)
+    saved_metrics.save_metrics(folder, Path("some/test.jsonl"), result)
     told = serve(folder).client.get("/v1/models").json()["models"][0]["metrics"]
     assert told["P@1"] == pytest.approx(result.metrics["P@1"])
     assert told["measured"]["file"] == "test.jsonl"
     assert told["measured"]["documents"] == 200
     load(folder).calibrate(test).save(folder)
     assert serve(folder).client.get("/v1/models").json()["models"][0]["metrics"] is None
-    saved_metrics.beside(folder).write_text("{")
-    assert saved_metrics.kept(folder) is None
+    saved_metrics.metrics_path(folder).write_text("{")
+    assert saved_metrics.read_metrics(folder) is None
 
 
 def test_calibrated_scores_and_tuned_sets(serve: Serve, trained: dict[str, Path], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import scipy.sparse as sp
 from hypothesis import strategies as st
 
-from xmtc.cli.prediction_output import write_answers
+from xmtc.cli.predict import write_answers
 from xmtc.core.errors import XmtcError
 from xmtc.data.dataset import Dataset, text_column
 from xmtc.data.predictions import PredictionFile, match_to, read_predictions

@@ -62,7 +62,7 @@ class Service:
     def __init__(self, *arguments: object, environment: Mapping[str, str] | None = None) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="xmtc-service-")
         self._out, self._errors = (Path(self._folder.name) / name for name in ("out", "errors"))
-        command = [sys.executable, "-m", "xmtc.cli.main", "serve", *map(str, arguments), "--port", "0"]
+        command = [sys.executable, "-m", "xmtc", "serve", *map(str, arguments), "--port", "0"]
         with self._out.open("w") as out, self._errors.open("w") as errors:
             self.process = subprocess.Popen(command, stdout=out, stderr=errors, env=environment)
         try:

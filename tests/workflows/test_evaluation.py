@@ -14,8 +14,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 
-from xmtc import workflows
-from xmtc.cli.prediction_output import write_answers
+from xmtc.cli.predict import write_answers
 from xmtc.core.errors import ConfigError, DataError
 from xmtc.data import read
 from xmtc.data.dataset import Dataset, as_dataset
@@ -24,7 +23,10 @@ from xmtc.data.topk import TopK
 from xmtc.metrics import ReliabilityBin, reliability, tail_precision
 from xmtc.models.base import Model
 from xmtc.models.registry import model_class
-from xmtc.workflows.evaluation import Evaluation, Scope, judge, judge_file, most_filtered, write_per_label
+from xmtc.workflows.compare import differences
+from xmtc.workflows.evaluate import evaluate_model, evaluate_predictions, judge_file
+from xmtc.workflows.evaluation import Evaluation, judge, most_filtered, write_per_label
+from xmtc.workflows.requests import EvaluationOptions
 
 LABELS = 30
 KEYS = [str(label) for label in range(10, 10 + LABELS)]  # in one order as numbers and as words
@@ -101,8 +103,8 @@ class TestFiles:
         self, sets: tuple[Dataset, Dataset], model: Model, tmp_path: Path, form: str, treatment: str
     ) -> None:
         train, test = sets
-        scope = Scope(treatment)
-        expected = workflows.evaluate(model, test, scope)
+        scope = EvaluationOptions(unknown_labels=treatment)
+        expected = evaluate_model(model, test, scope)
         found = judge_file(write_form(form, model.predict(test, 5), tmp_path), test, scope, train=train)
         same(found.metrics, expected.metrics)
         assert (found.documents, found.unknown_labels) == (expected.documents, expected.unknown_labels)
@@ -112,9 +114,9 @@ class TestFiles:
         self, sets: tuple[Dataset, Dataset], model: Model, tmp_path: Path
     ) -> None:
         path = write_form("jsonl", model.predict(sets[1], 5), tmp_path)
-        found = judge_file(path, sets[1], Scope())
+        found = judge_file(path, sets[1], EvaluationOptions())
         assert found.unknown_labels is None
-        expected = workflows.evaluate(model, sets[1]).metrics
+        expected = evaluate_model(model, sets[1]).metrics
         kinds = {"P", "nDCG", "R", "microF1", "coverage"}
         same(
             {name: value for name, value in found.metrics.items() if not name.startswith("macro")},
@@ -127,15 +129,16 @@ class TestFiles:
         test = as_dataset(["x", "y"], [["a"], ["c"]])
         path = tmp_path / "p.jsonl"
         path.write_text('{"labels": ["a"]}\n{"labels": []}\n')
-        assert judge_file(path, test, Scope(), train=train).metrics["macroF1@1"] == pytest.approx(1 / 3)
-        assert judge_file(path, test, Scope("drop"), train=train).metrics["macroF1@1"] == pytest.approx(1 / 2)
+        assert judge_file(path, test, EvaluationOptions(), train=train).metrics["macroF1@1"] == pytest.approx(1 / 3)
+        dropped = judge_file(path, test, EvaluationOptions(unknown_labels="drop"), train=train)
+        assert dropped.metrics["macroF1@1"] == pytest.approx(1 / 2)
         path.write_text('{"labels": ["a"]}\n{"labels": ["made up"]}\n')
-        found = judge_file(path, test, Scope(), train=train)
+        found = judge_file(path, test, EvaluationOptions(), train=train)
         assert found.metrics["macroF1@1"] == pytest.approx(1 / 3)
         assert found.metrics["microF1@1"] == pytest.approx(1 / 2)
         assert found.unknown_labels == 1
         path.write_text('{"labels": ["a", "u", "v", "w"]}\n{"labels": ["made up", "x"]}\n')
-        deeper = judge_file(path, test, Scope(), train=train).metrics
+        deeper = judge_file(path, test, EvaluationOptions(), train=train).metrics
         assert deeper["macroF1@1"] == pytest.approx(1 / 3)
         assert found.predictions.keys() == [["a"], ["made up"]]
 
@@ -143,32 +146,34 @@ class TestFiles:
         self, sets: tuple[Dataset, Dataset], model: Model, tmp_path: Path
     ) -> None:
         train, test = sets
-        found = judge_file(write_form("jsonl", model.predict(test, 20), tmp_path), test, Scope(), train=train)
-        same(found.metrics, workflows.evaluate(model, test).metrics)
+        found = judge_file(
+            write_form("jsonl", model.predict(test, 20), tmp_path), test, EvaluationOptions(), train=train
+        )
+        same(found.metrics, evaluate_model(model, test).metrics)
 
     def test_groups_of_deep_predictions(self, sets: tuple[Dataset, Dataset], model: Model, tmp_path: Path) -> None:
         train, test = sets
         path = write_form("jsonl", model.predict(test, 100), tmp_path)
-        expected = workflows.evaluate(model, test, groups=True).groups
-        assert judge_file(path, test, Scope(groups=True), train=train).groups == expected
+        expected = evaluate_model(model, test, groups=True).groups
+        assert judge_file(path, test, EvaluationOptions(groups=True), train=train).groups == expected
         assert set(expected) == {"pessimistic", "standard"}
 
     def test_other_keys_are_refused(self, sets: tuple[Dataset, Dataset], tmp_path: Path) -> None:
         path = tmp_path / "p.jsonl"
         path.write_text('{"labels": ["Apples"]}\n' + '{"labels": ["Pears"]}\n' * 99)
         with pytest.raises(DataError) as caught:
-            judge_file(path, sets[1], Scope())
+            judge_file(path, sets[1], EvaluationOptions())
         assert str(caught.value).startswith(f"{path}: no predicted label is one of the test file: 'Apples' there, ")
 
     def test_all_wrong_is_no_mistake_if_the_keys_are_known(self, tmp_path: Path) -> None:
         path = tmp_path / "p.jsonl"
         path.write_text('{"labels": ["b"]}\n{"labels": ["a"]}\n')
-        assert judge_file(path, as_dataset(["x", "y"], [["a"], ["b"]]), Scope()).metrics["P@1"] == 0
+        assert judge_file(path, as_dataset(["x", "y"], [["a"], ["b"]]), EvaluationOptions()).metrics["P@1"] == 0
 
     def test_nothing_predicted_scores_nothing(self, tmp_path: Path) -> None:
         path = tmp_path / "p.jsonl"
         path.write_text('{"labels": []}\n{"labels": []}\n')
-        found = judge_file(path, as_dataset(["x", "y"], [["a"], ["b"]]), Scope())
+        found = judge_file(path, as_dataset(["x", "y"], [["a"], ["b"]]), EvaluationOptions())
         assert set(found.metrics.values()) == {0.0}
 
     def test_numbers_get_names(self, tmp_path: Path) -> None:
@@ -176,31 +181,29 @@ class TestFiles:
         sp.save_npz(tmp_path / "p.npz", sp.csr_matrix([[0, 0.5, 0.25], [0.5, 0, 0]]))
         (tmp_path / "test.jsonl").write_text('{"text": "x", "labels": ["b"]}\n{"text": "y", "labels": ["a"]}\n')
         (tmp_path / "names.jsonl").write_text("".join(f'{{"key": "{key}"}}\n' for key in "abc"))
-        for_names = workflows.evaluate_predictions(
+        for_names = evaluate_predictions(
             tmp_path / "p.npz", tmp_path / "test.jsonl", vocabulary=tmp_path / "names.jsonl"
         )
         assert for_names.metrics["P@1"] == 1
         with pytest.raises(DataError, match="no predicted label is one of the test file"):
-            workflows.evaluate_predictions(tmp_path / "p.npz", tmp_path / "test.jsonl")
+            evaluate_predictions(tmp_path / "p.npz", tmp_path / "test.jsonl")
         (tmp_path / "names.jsonl").write_text('{"key": "a"}\n{"key": "b"}\n')
         with pytest.raises(DataError, match="label 2 has no name among 2"):
-            workflows.evaluate_predictions(
-                tmp_path / "p.npz", tmp_path / "test.jsonl", vocabulary=tmp_path / "names.jsonl"
-            )
+            evaluate_predictions(tmp_path / "p.npz", tmp_path / "test.jsonl", vocabulary=tmp_path / "names.jsonl")
         (tmp_path / "lf").mkdir()
         (tmp_path / "lf" / "tst.json").write_text(
             '{"uid": "d1", "title": "x", "content": "", "target_ind": [1]}\n'
             '{"uid": "d2", "title": "y", "content": "", "target_ind": [0, 2]}\n'
         )
         (tmp_path / "lf" / "lbl.json").write_text("".join(f'{{"uid": "u{key}", "title": "{key}"}}\n' for key in "abc"))
-        assert workflows.evaluate_predictions(tmp_path / "p.npz", tmp_path / "lf" / "tst.json").metrics["P@1"] == 1
+        assert evaluate_predictions(tmp_path / "p.npz", tmp_path / "lf" / "tst.json").metrics["P@1"] == 1
 
     def test_a_test_set_without_labels(self, sets: tuple[Dataset, Dataset], model: Model) -> None:
         bare = replace(sets[1], labels=None, label_index=None)
         with pytest.raises(DataError, match="no labels to hold answers against"):
-            workflows.evaluate(model, bare)
+            evaluate_model(model, bare)
         with pytest.raises(DataError, match="no labels to hold answers against"):
-            judge(model.predict(bare), bare, Scope())
+            judge(model.predict(bare), bare, EvaluationOptions())
 
 
 # ---- labels that training never saw
@@ -216,7 +219,7 @@ class TestUnknownLabels:
         unknown = [key for row in truth for key in row if key not in known]
         best = list(map(set, model.predict(test, 5).keys()))
         for treatment in ("count", "drop"):
-            found = workflows.evaluate(model, test, unknown_labels=treatment)
+            found = evaluate_model(model, test, unknown_labels=treatment)
             assert (found.unknown_labels, found.unknown_pairs) == (len(set(unknown)), len(unknown))
             kept = truth if treatment == "count" else [row & known for row in truth]
             recall = np.mean([len(row & given) / len(row) if row else 0 for row, given in zip(kept, best, strict=True)])
@@ -271,16 +274,16 @@ class TestSets:
         known = set(train.label_index.keys)
         truth = [row if treatment == "count" else row & known for row in true_keys(test)]
         chosen = list(map(set, tuned.predict(test, threshold=threshold).keys()))
-        found = workflows.evaluate(tuned, test, unknown_labels=treatment, threshold=threshold)
+        found = evaluate_model(tuned, test, unknown_labels=treatment, threshold=threshold)
         assert found.sets == pytest.approx(slow_sets(chosen, truth, known | set().union(*truth)))
-        same(found.metrics, workflows.evaluate(tuned, test, unknown_labels=treatment).metrics)
+        same(found.metrics, evaluate_model(tuned, test, unknown_labels=treatment).metrics)
 
     def test_what_calibrate_said(self, sets: tuple[Dataset, Dataset], tuned: Model) -> None:
-        found = workflows.evaluate(tuned, sets[1])
+        found = evaluate_model(tuned, sets[1])
         assert found.sets == tuned.decisions.facts["F1"]
         assert found.threshold is tuned.decisions.thresholds
         assert found.predictions.k == 5
-        assert workflows.evaluate(tuned, sets[1], groups=True).sets == found.sets  # however deep the predictions
+        assert evaluate_model(tuned, sets[1], groups=True).sets == found.sets  # however deep the predictions
         told = json.loads(json.dumps(found.to_json()))["threshold"]
         assert told["scores"] == found.sets
         assert (told["kind"], told["measure"]) == ("label", "micro")
@@ -292,7 +295,7 @@ class TestSets:
         """Labels beyond those that were looked at move up, as if the filtered ones were denied."""
         test, truth = sets[1], true_keys(sets[1])
         pairs = {(row, key) for row, keys in enumerate(tuned.predict(test, 3).keys()) for key in keys[: row % 3]}
-        scope = Scope(filter_file=write_filter(tmp_path / "f.txt", pairs), threshold=threshold)
+        scope = EvaluationOptions(filter_file=write_filter(tmp_path / "f.txt", pairs), threshold=threshold)
         chosen = []
         for row in range(len(test)):
             denied = [key for other, key in pairs if other == row]
@@ -300,26 +303,26 @@ class TestSets:
         assert sets[0].label_index is not None
         kept = [{key for key in held if (row, key) not in pairs} for row, held in enumerate(truth)]
         expected = slow_sets(chosen, kept, set(sets[0].label_index.keys) | set().union(*kept))
-        assert workflows.evaluate(tuned, test, scope).sets == pytest.approx(expected)
+        assert evaluate_model(tuned, test, scope).sets == pytest.approx(expected)
 
     def test_a_file_has_sets_of_any_size(self, sets: tuple[Dataset, Dataset], model: Model, tmp_path: Path) -> None:
         train, test = sets
         path = write_form("jsonl", model.predict(test, LABELS), tmp_path)
-        expected = workflows.evaluate(model, test, threshold=0.01)
-        found = judge_file(path, test, Scope(threshold=0.01), train=train)
+        expected = evaluate_model(model, test, threshold=0.01)
+        found = judge_file(path, test, EvaluationOptions(threshold=0.01), train=train)
         assert found.sets == expected.sets
         assert found.sets is not None
         assert found.sets["labels"] > 5
-        same(found.metrics, workflows.evaluate(model, test).metrics)
+        same(found.metrics, evaluate_model(model, test).metrics)
         assert found.to_json()["threshold"]["value"] == 0.01
 
     def test_none_where_nobody_asks(self, sets: tuple[Dataset, Dataset], model: Model) -> None:
-        found = workflows.evaluate(model, sets[1])
+        found = evaluate_model(model, sets[1])
         assert found.sets is None
         assert "threshold" not in found.to_json()
 
     def test_no_label_reaches_it(self, sets: tuple[Dataset, Dataset], model: Model) -> None:
-        found = workflows.evaluate(model, sets[1], threshold=1e9).sets
+        found = evaluate_model(model, sets[1], threshold=1e9).sets
         assert found is not None
         assert set(found.values()) == {0.0}
 
@@ -327,7 +330,7 @@ class TestSets:
         self, sets: tuple[Dataset, Dataset], tuned: Model, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(type(tuned), "counted", lambda _: None)
-        found = workflows.evaluate(tuned, sets[1])
+        found = evaluate_model(tuned, sets[1])
         assert found.unknown_labels is None
         assert not any(name.startswith("PS") for name in found.metrics)
         chosen, truth = list(map(set, tuned.predict(sets[1], threshold="auto").keys())), true_keys(sets[1])
@@ -335,14 +338,14 @@ class TestSets:
 
     def test_refused(self, sets: tuple[Dataset, Dataset], model: Model, tmp_path: Path) -> None:
         for bad in ("x", ""):
-            with pytest.raises(ConfigError, match="'threshold' must be a number or auto"):
-                Scope(threshold=bad)
+            with pytest.raises(ConfigError, match=r"--threshold must be a number such as 0.3, or auto"):
+                EvaluationOptions(threshold=bad)
         with pytest.raises(ConfigError, match="no threshold was tuned for this model"):
-            workflows.evaluate(model, sets[1], threshold="auto")
+            evaluate_model(model, sets[1], threshold="auto")
         with pytest.raises(ConfigError, match="a file of predictions has no tuned threshold"):
-            judge_file(tmp_path / "p.jsonl", sets[1], Scope(threshold="auto"))
+            judge_file(tmp_path / "p.jsonl", sets[1], EvaluationOptions(threshold="auto"))
         with pytest.raises(ConfigError, match="a threshold must be a number"):
-            workflows.evaluate(model, sets[1], threshold=float("nan"))
+            evaluate_model(model, sets[1], threshold=float("nan"))
 
 
 # ---- pairs to leave out
@@ -382,16 +385,16 @@ class TestFilter:
         self, sets: tuple[Dataset, Dataset], model: Model, pairs: set[tuple[int, str]], tmp_path: Path
     ) -> None:
         test, truth = sets[1], true_keys(sets[1])
-        scope = Scope(filter_file=write_filter(tmp_path / "f.txt", pairs))
+        scope = EvaluationOptions(filter_file=write_filter(tmp_path / "f.txt", pairs))
         most = max(np.bincount([row for row, _ in pairs]))
         assert most_filtered(scope, test) >= most
         whole = model.predict(test, LABELS).keys()
-        found = workflows.evaluate(model, test, scope)
+        found = evaluate_model(model, test, scope)
         for k in (1, 3, 5):
             precision, recall = slow_filtered(whole, truth, pairs, k)
             assert found.metrics[f"P@{k}"] == pytest.approx(precision)
             assert found.metrics[f"R@{k}"] == pytest.approx(recall)
-        assert found.metrics["P@5"] != workflows.evaluate(model, test).metrics["P@5"]
+        assert found.metrics["P@5"] != evaluate_model(model, test).metrics["P@5"]
         assert all((row, key) not in pairs for row, keys in enumerate(found.predictions.keys()) for key in keys)
         assert found.predictions.k == 5
 
@@ -401,7 +404,7 @@ class TestFilter:
         train, test = sets
         ranked = model.predict(test, 6)
         path = write_form("jsonl", ranked, tmp_path)
-        scope = Scope(filter_file=write_filter(tmp_path / "f.txt", pairs))
+        scope = EvaluationOptions(filter_file=write_filter(tmp_path / "f.txt", pairs))
         found = judge_file(path, test, scope, train=train)
         for k in (1, 3, 5):
             precision, recall = slow_filtered(ranked.keys(), true_keys(test), pairs, k)
@@ -414,9 +417,9 @@ class TestFilter:
         test = as_dataset(["x", "y"], [["u1", "u2"], ["u0"]])
         (tmp_path / "filter.txt").write_text("0 1\n1 0\n")
         (tmp_path / "p.jsonl").write_text('{"labels": ["u1", "u2"]}\n{"labels": ["u0", "u2"]}\n')
-        plain = judge_file(tmp_path / "p.jsonl", test, Scope()).metrics
+        plain = judge_file(tmp_path / "p.jsonl", test, EvaluationOptions()).metrics
         assert plain["P@1"] == 1
-        found = judge_file(tmp_path / "p.jsonl", test, Scope(filter_file=tmp_path / "filter.txt"))
+        found = judge_file(tmp_path / "p.jsonl", test, EvaluationOptions(filter_file=tmp_path / "filter.txt"))
         assert found.predictions.keys() == [["u2"], ["u2"]]
         assert found.metrics["P@1"] == 0.5
         assert found.truth.sum() == 1
@@ -447,7 +450,7 @@ class TestFilter:
         if content is not None:
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
         with pytest.raises(DataError) as caught:
-            workflows.evaluate(model, sets[1], filter_file=path)
+            evaluate_model(model, sets[1], filter_file=path)
         assert str(caught.value).startswith(f"{path}: " if line is None else f"{path}:{line}: ")
         assert words in str(caught.value)
 
@@ -455,19 +458,19 @@ class TestFilter:
         (tmp_path / "lbl.json").write_text('{"uid": "0", "title": "t"}\n')
         (tmp_path / "f.txt").write_text("0 1\n")
         with pytest.raises(DataError, match=r"f\.txt:1: label 1 is not among the 1 of lbl\.json"):
-            workflows.evaluate(model, sets[1], filter_file=tmp_path / "f.txt")
+            evaluate_model(model, sets[1], filter_file=tmp_path / "f.txt")
 
     def test_an_empty_filter_changes_nothing(self, sets: tuple[Dataset, Dataset], model: Model, tmp_path: Path) -> None:
         (tmp_path / "f.txt").write_text("")
-        found = workflows.evaluate(model, sets[1], filter_file=tmp_path / "f.txt")
-        same(found.metrics, workflows.evaluate(model, sets[1]).metrics)
+        found = evaluate_model(model, sets[1], filter_file=tmp_path / "f.txt")
+        same(found.metrics, evaluate_model(model, sets[1]).metrics)
 
     def test_a_filter_without_a_known_label_is_for_other_files(
         self, sets: tuple[Dataset, Dataset], model: Model, tmp_path: Path
     ) -> None:
         (tmp_path / "f.txt").write_text("0 999999\n")
         with pytest.raises(DataError, match="no pair in it names a label"):
-            workflows.evaluate(model, sets[1], filter_file=tmp_path / "f.txt")
+            evaluate_model(model, sets[1], filter_file=tmp_path / "f.txt")
 
 
 # ---- closer looks
@@ -476,7 +479,7 @@ class TestFilter:
 class TestCloserLooks:
     def test_per_label_counts(self, sets: tuple[Dataset, Dataset], model: Model, tmp_path: Path) -> None:
         test, path = sets[1], tmp_path / "labels.csv"
-        write_per_label(workflows.evaluate(model, test), path)
+        write_per_label(evaluate_model(model, test), path)
         best, truth = model.predict(test, 5).keys(), true_keys(test)
         with path.open(encoding="utf-8", newline="") as stream:
             header, *rows = csv.reader(stream)
@@ -494,7 +497,7 @@ class TestCloserLooks:
         (tmp_path / "p.jsonl").write_text(
             json.dumps({"labels": [{"key": "a,\n", "name": 'quo"ted; größe', "score": 1}]}) + "\n"
         )
-        found = judge_file(tmp_path / "p.jsonl", as_dataset(["x"], [["a,\n", "b"]]), Scope())
+        found = judge_file(tmp_path / "p.jsonl", as_dataset(["x"], [["a,\n", "b"]]), EvaluationOptions())
         write_per_label(found, tmp_path / "labels.csv")
         with (tmp_path / "labels.csv").open(encoding="utf-8", newline="") as stream:
             rows = list(csv.reader(stream))[1:]
@@ -515,7 +518,7 @@ class TestCloserLooks:
             for k in hits:
                 hits[k] += sum(key in truth[row] for row in order[:k])
         documents = [sum(key in row for row in truth) for key in rare]
-        found = workflows.evaluate(model, test, tail=True).tail
+        found = evaluate_model(model, test, tail=True).tail
         for name, bound in (("max", max), ("min", min)):
             expected = {f"P@{k}": hits[k] / sum(bound(count, k) for count in documents) for k in hits}
             assert found[name] == pytest.approx(expected)
@@ -528,19 +531,19 @@ class TestCloserLooks:
         path, pairs = tmp_path / "p.jsonl", tmp_path / "f.txt"
         path.write_text("".join(json.dumps({"labels": row}) + "\n" for row in rows))
         test = as_dataset(["x", "y"], [["a", "f"], ["b"]])
-        found = judge_file(path, test, Scope()).reliability
+        found = judge_file(path, test, EvaluationOptions()).reliability
         assert found is not None
         assert [round(each.lowest, 4) for each in found.bins] == [0.5, 0.6, 0.7, 0.75, 0.8, 0.9]
         assert [each.accuracy for each in found.bins] == [0, 0, 0, 1, 0, 1]
         (tmp_path / "lbl.json").write_text("".join(f'{{"uid": "{key}", "title": "{key}"}}\n' for key in "abcdef"))
         pairs.write_text("0 0\n")
-        found = judge_file(path, test, Scope(filter_file=pairs)).reliability
+        found = judge_file(path, test, EvaluationOptions(filter_file=pairs)).reliability
         assert found is not None
         assert [round(each.lowest, 4) for each in found.bins] == [0.4, 0.5, 0.6, 0.7, 0.75, 0.8]
         assert [each.accuracy for each in found.bins] == [1, 0, 0, 0, 1, 0]
 
     def test_reliability_in_json(self, sets: tuple[Dataset, Dataset], model: Model) -> None:
-        evaluation = workflows.evaluate(model, sets[1])
+        evaluation = evaluate_model(model, sets[1])
         found = evaluation.reliability
         assert found == reliability(model.predict(sets[1], 5), evaluation.truth, 5)
         assert found is not None
@@ -553,37 +556,37 @@ class TestCloserLooks:
     def test_reliability_looks_at_five_labels_however_deep_the_predictions(
         self, sets: tuple[Dataset, Dataset], model: Model
     ) -> None:
-        deep = workflows.evaluate(model, sets[1], groups=True)
+        deep = evaluate_model(model, sets[1], groups=True)
         assert deep.predictions.k > 5
-        assert deep.reliability == workflows.evaluate(model, sets[1]).reliability
+        assert deep.reliability == evaluate_model(model, sets[1]).reliability
 
     def test_scores_that_are_no_probabilities(self, tmp_path: Path) -> None:
         path = tmp_path / "p.jsonl"
         path.write_text('{"labels": [["a", 1.5]]}\n{"labels": [["b", 0.5]]}\n')
-        found = judge_file(path, as_dataset(["x", "y"], [["a"], ["b"]]), Scope())
+        found = judge_file(path, as_dataset(["x", "y"], [["a"], ["b"]]), EvaluationOptions())
         assert found.reliability is None
         assert "reliability" not in found.to_json()
 
     def test_the_tail_takes_a_model(self, sets: tuple[Dataset, Dataset], model: Model) -> None:
         with pytest.raises(ConfigError, match="takes a model"):
-            judge(model.predict(sets[1]), sets[1], Scope(tail=True))
+            judge(model.predict(sets[1]), sets[1], EvaluationOptions(tail=True))
 
     def test_intervals_hold_the_value_and_follow_the_seed(self, sets: tuple[Dataset, Dataset], model: Model) -> None:
-        found = workflows.evaluate(model, sets[1], bootstrap=200)
+        found = evaluate_model(model, sets[1], bootstrap=200)
         assert {name.partition("@")[0] for name in found.intervals} >= {"P", "nDCG", "PSP", "PSnDCG", "R"}
         for name, interval in found.intervals.items():
             assert interval.value == pytest.approx(found.metrics[name])
             assert interval.low <= interval.value <= interval.high
             assert interval.high - interval.low > 0.01
-        assert workflows.evaluate(model, sets[1], bootstrap=200).intervals == found.intervals
-        assert workflows.evaluate(model, sets[1], bootstrap=200, seed=1).intervals != found.intervals
+        assert evaluate_model(model, sets[1], bootstrap=200).intervals == found.intervals
+        assert evaluate_model(model, sets[1], bootstrap=200, seed=1).intervals != found.intervals
 
     def test_differences_are_those_of_the_metrics(self, sets: tuple[Dataset, Dataset], model: Model) -> None:
         train, test = sets
-        scope = Scope(bootstrap=100)
+        scope = EvaluationOptions(bootstrap=100)
         other = model_class("popularity")().fit(train)
-        results = {name: workflows.evaluate(each, test, scope) for name, each in (("a", model), ("b", other))}
-        (name, found), *none = workflows.differences(results, scope).items()
+        results = {name: evaluate_model(each, test, scope) for name, each in (("a", model), ("b", other))}
+        (name, found), *none = differences(results, scope).items()
         assert (name, none) == ("b", [])
         for measure, interval in found.items():
             expected = results["b"].metrics[measure] - results["a"].metrics[measure]
@@ -595,13 +598,13 @@ class TestCloserLooks:
         path = tmp_path / "p.jsonl"
         path.write_text('{"labels": ["a"]}\n' * 4)
         with pytest.raises(DataError, match="groups are of labels with 5 test documents, and the most is 4"):
-            judge_file(path, as_dataset(["x"] * 4, [["a"]] * 4), Scope(groups=True))
+            judge_file(path, as_dataset(["x"] * 4, [["a"]] * 4), EvaluationOptions(groups=True))
 
     def test_what_cannot_be_computed_is_null(self, tmp_path: Path) -> None:
         """Every document holds the label: there is none to put behind."""
         path = tmp_path / "p.jsonl"
         path.write_text('{"labels": ["a"]}\n' * 5)
-        found = judge_file(path, as_dataset(["x"] * 5, [["a"]] * 5), Scope(groups=True)).to_json()
+        found = judge_file(path, as_dataset(["x"] * 5, [["a"]] * 5), EvaluationOptions(groups=True)).to_json()
         assert found["groups"]["standard"][0]["auc"] is None
         json.dumps(found, allow_nan=False)
 
@@ -610,14 +613,14 @@ class TestCloserLooks:
     )
     def test_bad_scopes(self, how: dict[str, object]) -> None:
         with pytest.raises(ConfigError):
-            Scope(**how)  # type: ignore[arg-type]
+            EvaluationOptions(**how)  # type: ignore[arg-type]
 
 
 def test_predictions_of_features_go_by_row(tmp_path: Path) -> None:
     """Lines of features have no ids: the order of the lines tells, and labels are numbers in both."""
     (tmp_path / "test.txt").write_text("2 3 4\n0,3 0:1\n2 1:1\n")
     (tmp_path / "p.txt").write_text("2 4\n3:0.5 1:0.25\n2:1\n")
-    found = workflows.evaluate_predictions(tmp_path / "p.txt", tmp_path / "test.txt", train_file=tmp_path / "test.txt")
+    found = evaluate_predictions(tmp_path / "p.txt", tmp_path / "test.txt", train_file=tmp_path / "test.txt")
     assert isinstance(found, Evaluation)
     assert found.metrics["P@1"] == 1
     assert found.metrics["PSP@1"] == 1

@@ -15,7 +15,7 @@ import pytest
 
 from xmtc.core.errors import DataError
 from xmtc.workflows import feedback as module
-from xmtc.workflows.feedback import Feedback, Record, beside, latest
+from xmtc.workflows.feedback import Feedback, FeedbackRecord, feedback_path, latest
 
 WRITER = """
 import sys
@@ -42,11 +42,11 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert beside(tmp_path / "model") == tmp_path / "model.feedback.sqlite"
-    assert beside(tmp_path / "model" / ".." / "other" / ".") == tmp_path / "other.feedback.sqlite"
+    assert feedback_path(tmp_path / "model") == tmp_path / "model.feedback.sqlite"
+    assert feedback_path(tmp_path / "model" / ".." / "other" / ".") == tmp_path / "other.feedback.sqlite"
     (tmp_path / "v1.2").mkdir()
     monkeypatch.chdir(tmp_path / "v1.2")
-    assert beside(".") == tmp_path / "v1.2.feedback.sqlite"
+    assert feedback_path(".") == tmp_path / "v1.2.feedback.sqlite"
 
 
 def test_what_is_added_is_there_in_order(path: Path) -> None:
@@ -58,7 +58,7 @@ def test_what_is_added_is_there_in_order(path: Path) -> None:
     records = list(Feedback(path, read_only=True).records())
     assert numbers == [1, 2, 3, 4, 5, 6]
     assert [record.text for record in records] == texts
-    assert records[3] == Record(4, records[3].time, "v1", texts[3], ("k3", "é;,"), ("r",))
+    assert records[3] == FeedbackRecord(4, records[3].time, "v1", texts[3], ("k3", "é;,"), ("r",))
     assert before <= records[0].time <= records[-1].time <= datetime.now(UTC).isoformat(timespec="milliseconds")
     assert all(datetime.fromisoformat(record.time).utcoffset() is not None for record in records)
     assert kept.count() == 6

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xmtc.cli.common import Device, Precision, Threads, make_runtime, say, tell
+from xmtc.cli.common import echo, echo_error
+from xmtc.cli.options import TrainingMachine, takes_request
 from xmtc.core.errors import ConfigError, DataError, shown
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ class CellFailed(DataError):
 CHILD = (sys.executable, "-P", "-m", "xmtc.cli.run_worker")  # files of the folder we are in are no modules
 
 
+@takes_request
 def bench(
+    machine: TrainingMachine,
     words: Annotated[
         list[str] | None,
         typer.Argument(metavar="SUITE | import FROM…", help="A TOML file or a shipped suite; or folders to import."),
@@ -44,9 +47,6 @@ def bench(
     listed: Annotated[bool, typer.Option("--list", help="Show the cells and run nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Run cells anew whose settings or data changed.")] = False,
     keep_models: Keep = False,
-    threads: Threads = None,
-    device: Device = "auto",
-    precision: Precision = "auto",
 ) -> None:
     """Run a suite of data sets × models × seeds, one by one.
 
@@ -71,10 +71,9 @@ def bench(
         _import(words[1:], out, force)
         return
     suite = read_suite(words[0])
-    runtime = make_runtime(threads, device=device, precision=precision)
     command = shlex.join(["xmtc", "bench", words[0], "--data", "DATA"])
-    run_suite(suite, out, data, command, only or [], runtime, force=force, keep_models=keep_models)
-    say(f"Next: {shlex.join(['xmtc', 'report', str(out), '--out', 'report.html'])}")
+    run_suite(suite, out, data, command, only or [], machine.runtime(), force=force, keep_models=keep_models)
+    echo(f"Next: {shlex.join(['xmtc', 'report', str(out), '--out', 'report.html'])}")
 
 
 def run_suite(
@@ -88,7 +87,7 @@ def run_suite(
     force: bool,
     keep_models: bool,
 ) -> None:
-    """Run what is not complete, tell what became of it, and fail if a cell did."""
+    """Run what is not complete, echo_error what became of it, and fail if a cell did."""
     from xmtc.cli.progress import terminal_progress
     from xmtc.experiments.bench import open_bench, run_bench
     from xmtc.experiments.suites import chosen
@@ -98,19 +97,21 @@ def run_suite(
     cells = [cell for cell in asked if cell in set(opened.cells)]
     if not cells:
         for line in opened.left_out:
-            tell(f"left out: {line}")
-        raise DataError(f"{suite.name}: no cell can be run here. The lines above say why.")
+            echo_error(f"left out: {line}")
+        raise DataError(f"{suite.name}: no cell can be run here. The lines above echo why.")
     try:
         outcome = run_bench(
-            *(opened, cells, CHILD),
+            opened,
+            cells,
+            CHILD,
             runtime=runtime,
             force=force,
             keep_models=keep_models,
             progress=terminal_progress(),
-            said=tell,
+            said=echo_error,
         )
     except KeyboardInterrupt:
-        tell(
+        echo_error(
             "xmtc: interrupted. Finished cells, and finished parts of the last one, stay: go on with the same command."
         )
         raise typer.Exit(130) from None
@@ -118,8 +119,8 @@ def run_suite(
 
 
 def _tell_outcome(out: Path, cells: list[CellName], outcome: SuiteOutcome) -> None:
-    say(_scores(out, [cell for cell in cells if cell not in outcome.failed]))
-    say(
+    echo(_scores(out, [cell for cell in cells if cell not in outcome.failed]))
+    echo(
         f"\n{out}: {len(outcome.done)} cell{'' if len(outcome.done) == 1 else 's'} run, "
         f"{len(outcome.there)} there already, {len(outcome.failed)} failed"
     )
@@ -148,8 +149,8 @@ def _list_suites() -> None:
     for name in shipped():
         suite = read_suite(name)
         rows.append([name, str(len(suite.cells())), suite.about])
-    say(table(["suite", "cells", "what it is"], rows, right=(1,)))
-    say("\nRun one with: xmtc bench NAME --data FOLDER --out DIR; see its cells with: xmtc bench NAME --list")
+    echo(table(["suite", "cells", "what it is"], rows, right=(1,)))
+    echo("\nRun one with: xmtc bench NAME --data FOLDER --out DIR; see its cells with: xmtc bench NAME --list")
 
 
 def _list_cells(asked: str, out: Path | None, only: list[str]) -> None:
@@ -160,7 +161,7 @@ def _list_cells(asked: str, out: Path | None, only: list[str]) -> None:
     suite = read_suite(asked)
     complete = set() if out is None else set(cell_names(out))
     for cell in chosen(suite.cells(), only):
-        say(f"{'complete' if cell in complete else 'to run  '}  {cell}")
+        echo(f"{'complete' if cell in complete else 'to run  '}  {cell}")
 
 
 def _import(sources: list[str], out: Path, force: bool) -> None:
@@ -170,4 +171,4 @@ def _import(sources: list[str], out: Path, force: bool) -> None:
         raise ConfigError("import needs the folder of a run elsewhere. Write: xmtc bench import FROM --out DIR")
     for source in sources:
         copied, there = import_cells(Path(source), out, force=force)
-        say(f"{source}: {len(copied)} cell{'' if len(copied) == 1 else 's'} taken over, {len(there)} there already")
+        echo(f"{source}: {len(copied)} cell{'' if len(copied) == 1 else 's'} taken over, {len(there)} there already")

@@ -1,22 +1,21 @@
-"""What the commands share: how they speak, what they check, and the machine they run on."""
+"""What the commands share: output, checks, and the machine they run on."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import math
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xmtc.core.errors import ConfigError, DataError, shown
+from xmtc.core.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from xmtc.core.runtime import Runtime
-    from xmtc.models.base import Model
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Model folder.")]
 Threads = Annotated[int | None, typer.Option(help="CPU threads (default: all).", metavar="N")]
@@ -24,20 +23,38 @@ Device = Annotated[
     str,
     typer.Option(help="Where neural models run; auto takes CUDA where there is one.", metavar="auto|cpu|cuda|cuda:N"),
 ]
-Precision = Annotated[
-    str,
-    typer.Option(help="Arithmetic of neural models; auto takes bfloat16 on CUDA.", metavar="auto|float32|bfloat16"),
-]
 
 
-def say(words: str) -> None:
+def echo(text: str) -> None:
     """To standard output."""
-    print(words, flush=True)
+    print(text, flush=True)
 
 
-def tell(words: str) -> None:
+def echo_error(text: str) -> None:
     """To standard error: what a person wants to know and a pipe does not."""
-    print(words, file=sys.stderr, flush=True)
+    print(text, file=sys.stderr, flush=True)
+
+
+def command_group(name: str, sentence: str) -> typer.Typer:
+    """A group of commands, such as `xmtc data …`; without a command it prints its help."""
+    group = typer.Typer(name=name, help=sentence, add_completion=False, rich_markup_mode=None)
+
+    @group.callback(invoke_without_command=True)
+    def show_help(context: typer.Context) -> None:
+        if context.invoked_subcommand is None:
+            echo(context.get_help())
+
+    return group
+
+
+def counted(count: object, noun: str) -> str:
+    """A count with its noun, such as '1 label' or '2,000 labels'."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal; None where standard output is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def make_runtime(
@@ -85,25 +102,6 @@ def check_choice(option: str, given: str, choices: tuple[str, ...]) -> None:
         raise ConfigError(f"{option} must be {' or '.join(choices)}. Got '{given}'.")
 
 
-def read_threshold(given: str | None) -> float | str | None:
-    """A score, or 'auto' for what was tuned with a model; None where nothing is said."""
-    if given is None or given == "auto":
-        return given
-    try:
-        value = float(given)
-    except ValueError:
-        value = math.nan
-    if not abs(value) < 2**127:  # scores are float32
-        raise ConfigError(f"--threshold must be a number such as 0.3, or auto. Got '{shown(given)}'.")
-    return value
-
-
-def check_tuned(model: Model, folder: Path, threshold: float | str | None) -> None:
-    """Refuse 'auto' where nothing was tuned."""
-    if threshold == "auto" and model.decisions.thresholds is None:
-        raise ConfigError(f"{folder}: no threshold was tuned for this model. Do so with: xmtc calibrate {folder} VALID")
-
-
 def check_writable(path: Path | None, *sources: str | Path | None) -> None:
     """Refuse a place that cannot be written to, or that is read, before the work is done, not after it."""
     if path is None:
@@ -119,8 +117,3 @@ def check_writable(path: Path | None, *sources: str | Path | None) -> None:
         raise DataError(f"{path}: there is no folder {path.parent}. Make it first.")
     if not os.access(path.parent, os.W_OK):
         raise DataError(f"{path}: cannot be written there. Choose another place.")
-
-
-def clean(text: str) -> str:
-    """An argument as text; bytes that were not UTF-8 become question marks."""
-    return text.encode("utf-8", "replace").decode()

@@ -1,43 +1,38 @@
-"""`xmtc data …`: looking at files of documents, splitting, converting and fetching them."""
+"""`xmtc data …`: describe, split, convert and fetch files of documents."""
 
 from __future__ import annotations
 
-import shutil
-import sys
+import shlex
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xmtc.cli.common import check_writable, say, tell
-from xmtc.cli.reader_options import Labels, Language, NotInLabels, reads_documents
-from xmtc.core.errors import ConfigError
+from xmtc.cli.common import check_writable, command_group, echo, echo_error, terminal_width
+from xmtc.cli.options import takes_request
+from xmtc.core.request import require_suffix
+from xmtc.workflows.data_requests import ConvertRequest, DescribeRequest, FetchRequest, HeadRequest, SplitRequest
 
-app = typer.Typer(
-    name="data",
-    help="Look at files of documents, split, convert and fetch them.",
-    add_completion=False,
-    rich_markup_mode=None,
-)
+if TYPE_CHECKING:
+    from xmtc.core.progress import Progress
+    from xmtc.workflows.fetch import Fetched
 
-Source = Annotated[Path, typer.Argument(metavar="FILE", help="Documents in any known format.")]
+app = command_group("data", "Look at files of documents, split, convert and fetch them.")
 
-
-@app.callback(invoke_without_command=True)
-def root(context: typer.Context) -> None:
-    """Look at files of documents, split, convert and fetch them."""
-    if context.invoked_subcommand is None:
-        say(context.get_help())
+_HOW = {
+    "fetched": "fetched",
+    "resumed": "fetched, going on with what was there",
+    "there": "there already, and whole",
+    "placed": "there already",
+    "used": "not needed any more",
+}
 
 
 @app.command()
-@reads_documents
+@takes_request
 def describe(
-    source: Source,
-    options: Any,
-    other: Annotated[
-        Path | None, typer.Argument(metavar="[OTHER]", help="A second file, such as the test file of the first.")
-    ] = None,
+    request: DescribeRequest,
     picture: Annotated[Path | None, typer.Option(help="Draw histograms into this SVG file.", metavar="FILE")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.", metavar="FILE")] = None,
 ) -> None:
@@ -45,120 +40,59 @@ def describe(
     from xmtc.cli.describe import description_text
     from xmtc.cli.progress import terminal_progress
     from xmtc.core.files import replace_file, write_json
-    from xmtc.data.description import describe as figures
     from xmtc.views.histograms import picture as drawn
+    from xmtc.workflows import describe as workflow
 
     for written in (picture, json_file):
-        for file in (source, other):
-            check_writable(written, file)
-    if picture is not None and picture.suffix.lower() != ".svg":
-        raise ConfigError(f"{picture}: pictures are SVG. Let the name end in .svg.")
-    progress = terminal_progress()
-    first = _read(source, options, progress)
-    second = None if other is None else _read(other, options, progress)
-    found = figures(first, second, progress=progress)
-    files = [source] if other is None else [source, other]
-    told = [file.name for file in files]
-    names = told if len(set(told)) == len(files) else [str(file) for file in files]
+        check_writable(written, request.source, request.other)
+    require_suffix(picture, ".svg", what="pictures are SVG")
+    found = workflow.describe(request, progress=terminal_progress())
+    files = [request.source] if request.other is None else [request.source, request.other]
+    short = [file.name for file in files]
+    names = short if len(set(short)) == len(files) else [str(file) for file in files]
     if picture is not None:
         with replace_file(picture) as stream:
             stream.write(drawn(names[0], found, *names[1:]).encode())
     if json_file is not None:
         write_json(json_file, found.to_json())
-    say(description_text(names[0], found, *names[1:]))
+    echo(description_text(names[0], found, *names[1:]))
     if picture is not None:
-        tell(f"{picture}: histograms")
+        echo_error(f"{picture}: histograms")
 
 
 @app.command()
-@reads_documents
-def head(
-    source: Source,
-    options: Any,
-    count: Annotated[int, typer.Option("-n", help="How many documents.", metavar="N")] = 5,
-) -> None:
+@takes_request
+def head(request: HeadRequest) -> None:
     """Show the first documents with their labels."""
     from xmtc.cli.describe import head_text
-    from xmtc.data.reading import read_some
+    from xmtc.workflows.describe import first_documents
 
-    if count < 1:
-        raise ConfigError(f"'n' must be an integer ≥ 1. Got {count}.")
-    say(head_text(read_some(source, count, options), count))
+    echo(head_text(first_documents(request), request.count))
 
 
 @app.command()
-@reads_documents
-def split(
-    source: Source,
-    options: Any,
-    out: Annotated[Path, typer.Option(help="Folder for the parts.", metavar="DIR")],
-    test: Annotated[float, typer.Option(help="Share of documents for testing.", metavar="SHARE")] = 0.2,
-    valid: Annotated[float, typer.Option(help="Share of documents for making choices.", metavar="SHARE")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Seed of the choice.", metavar="N")] = 0,
-    apart: Annotated[
-        bool, typer.Option("--apart", help="Let documents with the same text go to different parts.")
-    ] = False,
-    to: Annotated[str | None, typer.Option(help="Format of the parts (default: that of FILE).", metavar="NAME")] = None,
-    lossy: Annotated[bool, typer.Option("--lossy", help="Replace characters that a format cannot hold.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
-) -> None:
+@takes_request
+def split(request: SplitRequest) -> None:
     """Split documents into train and test, each label kept in train where it can be."""
     from xmtc.cli.progress import terminal_progress
-    from xmtc.workflows.convert import split_file
+    from xmtc.workflows import convert as workflow
 
-    written = split_file(
-        *(source, out),
-        test=test,
-        valid=valid,
-        seed=seed,
-        together=not apart,
-        to=to,
-        lossy=lossy,
-        force=force,
-        options=options,
-        progress=terminal_progress(),
-    )
-    for path, (documents, changed) in written.items():
-        say(f"{path}: {documents:,} documents{_lost(changed)}")
+    for path, written in workflow.split(request, progress=terminal_progress()).items():
+        echo(f"{path}: {written.count:,} documents{_lost(written.changed)}")
 
 
 @app.command()
-@reads_documents
-def convert(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="Documents, or a label vocabulary.")],
-    target: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write; its name tells the format.")],
-    options: Any,
-    to: Annotated[str | None, typer.Option(help="Format of OUT (default: told by its name).", metavar="NAME")] = None,
-    lossy: Annotated[bool, typer.Option("--lossy", help="Replace characters that OUT's format cannot hold.")] = False,
-    vocabulary: Annotated[bool, typer.Option("--vocabulary", help="IN is a label vocabulary, such as SKOS.")] = False,
-    labels: Labels = None,
-    language: Language = None,
-    unknown_labels: NotInLabels = "refuse",
-    force: Annotated[bool, typer.Option("--force", help="Replace OUT if it is there.")] = False,
-) -> None:
+@takes_request
+def convert(request: ConvertRequest) -> None:
     """Write documents in another format, or a vocabulary as JSONL or TSV."""
     from xmtc.cli.progress import terminal_progress
-    from xmtc.workflows import convert
+    from xmtc.workflows import convert as workflow
 
-    check_writable(None if target.is_dir() else target, source, labels)
-    if language is not None and labels is None and not vocabulary:
-        raise ConfigError("--language chooses among the names of a vocabulary. Add --labels FILE or --vocabulary.")
-    convert.refuse_taken(target, force)  # before the work, not after it
-    if vocabulary:
-        say(f"{target}: {convert.convert_vocabulary(source, target, language):,} labels")
-        return
-    documents, changed = convert.convert_file(
-        *(source, target),
-        to=to,
-        lossy=lossy,
-        vocabulary=labels,
-        language=language,
-        unknown_labels=unknown_labels,
-        force=force,
-        options=options,
-        progress=terminal_progress(),
-    )
-    say(f"{target}: {documents:,} documents{_lost(changed)}")
+    target = request.target
+    check_writable(None if target.is_dir() else target, request.source, request.labels)
+    written = workflow.convert(request, progress=terminal_progress())
+    what = "labels" if request.vocabulary else "documents"
+    echo(f"{target}: {written.count:,} {what}{_lost(written.changed)}")
 
 
 def _lost(changed: int) -> str:
@@ -166,25 +100,73 @@ def _lost(changed: int) -> str:
 
 
 @app.command()
-def get(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Which data set (default: list them).")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for data sets.", metavar="DIR")] = Path("data"),
-    mirror: Annotated[
-        str | None, typer.Option(help="Fetch from this address instead of the public one.", metavar="URL")
-    ] = None,
-) -> None:
+@takes_request
+def get(request: FetchRequest) -> None:
     """Fetch a public data set, checked and unpacked, or say where to get it."""
-    from xmtc.cli.get import run_get
     from xmtc.cli.progress import terminal_progress
 
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    run_get(name, out, mirror, terminal_progress(), say, width)
+    run_get(request, terminal_progress(), echo, terminal_width())
 
 
-def _read(path: Path, options: Any, progress: Any) -> Any:
-    """Documents with their labels where they have some."""
-    from dataclasses import replace
+def run_get(request: FetchRequest, progress: Progress, write: Callable[[str], None], width: int | None = None) -> None:
+    """Fetch a data set into `out`/NAME and print the next commands; without a name, list those there are."""
+    from xmtc.workflows.fetch import fetch_dataset, find_dataset, unfinished_downloads
 
-    from xmtc.data import read
+    if request.name is None:
+        write(catalogue_table(width))
+        write("\nby hand: needs a browser; get says what to click and where to save it.")
+        write("Fetch one of them with: xmtc data get NAME --out DIR")
+        return
+    entry = find_dataset(request.name)
+    write(f"{entry.name}: {entry.what}. Licence: {entry.licence or 'see ' + entry.home}.")
+    try:
+        done = fetch_dataset(request, progress=progress)
+    except KeyboardInterrupt:
+        for part in unfinished_downloads(request):
+            write(f"{part}: {part.stat().st_size:,} bytes stay there. Go on with the same command.")
+        raise
+    write(fetch_report(done))
 
-    return read(path, replace(options, labelled=False), progress=progress)
+
+def catalogue_table(width: int | None = None) -> str:
+    """All data sets, a line each."""
+    from xmtc.cli.show import table
+    from xmtc.workflows.fetch import CATALOGUE
+
+    rows = [
+        (
+            entry.name,
+            f"{entry.train:,}",
+            f"{entry.test:,}" if entry.test else "–",
+            f"{entry.labels:,}",
+            entry.content,
+            "by hand" if entry.by_hand else "",
+            entry.what,
+        )
+        for entry in CATALOGUE.values()
+    ]
+    return table(["name", "train", "test", "labels", "of", "", "what"], rows, right=(1, 2, 3), width=width)
+
+
+def fetch_report(done: Fetched) -> str:
+    """What was fetched, what to know about it, and the commands to type next."""
+    lines = [f"{file.path}: {_HOW[file.how]} ({file.size:,} bytes, sha256 {file.sha256})" for file in done.files]
+    if done.unpacked is not None:
+        count = f"{done.unpacked.files:,} file{'s' if done.unpacked.files > 1 else ''}"
+        lines.append(f"unpacked: {count}, {done.unpacked.size:,} bytes")
+    lines += [f"note: {note}" for note in done.notes]
+    formats = {part.use: part.file_format for part in done.dataset.parts}
+    lines += ["", *(f"{use:<7}{path}  ({formats[use]})" for use, path in done.parts.items())]
+    return "\n".join([*lines, "", "Next:", *(f"  {command}" for command in next_commands(done))])
+
+
+def next_commands(done: Fetched) -> list[str]:
+    """What to type next: train, and measure if there is a test file."""
+    model = f"{done.dataset.name}-model"
+    words = ["xmtc", "train", str(done.parts["train"])]
+    for use, option in (("valid", "--valid"), ("labels", "--labels")):
+        words += [option, str(done.parts[use])] if use in done.parts else []
+    lines = [shlex.join([*words, "--out", model])]
+    if "test" in done.parts:
+        lines.append(shlex.join(["xmtc", "evaluate", model, str(done.parts["test"]), *done.dataset.propensity]))
+    return lines

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from xmtc.cli.show import shortened, table
 from xmtc.core.errors import shown
-from xmtc.data.dataset import Dataset
-from xmtc.data.description import SHARES, Description, Distribution, Repeats
 from xmtc.views.histograms import Bins, doubling_bins, even_bins, number_told
+from xmtc.workflows.describe import SHARES, Dataset, Description, Distribution, Repeats
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 MOST_BLOCKS = 16

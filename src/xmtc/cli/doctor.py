@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import platform
 import shutil
 import subprocess
 
-import xmtc
+from xmtc import __version__
+from xmtc.cli.common import echo
 from xmtc.core.errors import shown
-from xmtc.core.runtime import available_threads
 
 PACKAGES = ("numpy", "scipy", "numba", "pyarrow", "safetensors", "typer", "rich")
 EXTRAS = {"skos": ("rdflib",), "torch": ("torch", "lightning")}
 
 
+def doctor() -> None:
+    """Print what this machine has: versions, memory, GPU."""
+    for what, found in report():
+        echo(f"{what:<16}{found}")
+
+
 def report() -> list[tuple[str, str]]:
     """(what, found) pairs."""
+    from xmtc.core.runtime import available_threads
+
     rows = [
-        ("xmtc", xmtc.__version__),
+        ("xmtc", __version__),
         ("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
         ("cores", f"{available_threads()} of {os.cpu_count()} usable"),
         ("memory", _memory()),
@@ -39,9 +46,11 @@ def _versions(modules: tuple[str, ...]) -> str:
 
 
 def _version(name: str) -> str:
+    from importlib import metadata  # takes its time
+
     try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
         return "missing"
 
 

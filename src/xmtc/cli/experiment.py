@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xmtc.cli.bench import CellFailed, Keep, Only, run_suite
-from xmtc.cli.common import Device, Precision, Threads, check_choice, make_runtime, say, tell
-from xmtc.cli.reader_options import Labels, reads_documents, takes
-from xmtc.core.errors import ConfigError, DataError, XmtcError, shown
+from xmtc.cli.bench import CellFailed, run_suite
+from xmtc.cli.common import echo, echo_error
+from xmtc.cli.options import TrainingMachine, takes_request
+from xmtc.core.errors import ConfigError, XmtcError, shown
+from xmtc.experiments.requests import StudyRequest
 
 if TYPE_CHECKING:
-    from xmtc.core.runtime import Runtime
-    from xmtc.data.records import ReadOptions
     from xmtc.experiments.studies import StudyFiles
     from xmtc.experiments.suites import Suite
 
@@ -31,74 +29,16 @@ app = typer.Typer(
 )
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What every study is told."""
-
-    train: Path
-    test: Path
-    valid: Path | None
-    labels: Path | None
-    unknown_labels: str
-    assignments: list[str]
-    seeds: str
-    out: Path
-    only: list[str]
-    force: bool
-    keep_models: bool
-    runtime: Runtime
-
-    def how(self) -> dict[str, Any]:
-        """Settings and seeds, as suites take them."""
-        from xmtc.core import config
-
-        return {"settings": config.parse_assignments(self.assignments), "seeds": _seeds(self.seeds)}
-
-
-def asked(
-    *,
-    train: Annotated[Path, typer.Argument(metavar="TRAIN", help="Documents to learn from.")],
-    test: Annotated[Path, typer.Argument(metavar="TEST", help="Documents to measure on.")],
-    out: Annotated[Path, typer.Option(help="Folder for cells, figure and table.", metavar="DIR")],
-    valid: Annotated[Path | None, typer.Option(help="Documents to make choices on.", metavar="FILE")] = None,
-    assignments: Annotated[
-        list[str] | None, typer.Option("--set", help="One setting of the models; may be repeated.", metavar="KEY=VALUE")
-    ] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2.", metavar="N,…")] = "0",
-    labels: Labels = None,
-    unknown_labels: Annotated[
-        str, typer.Option(help="Test labels unseen in training: missed, or left out.", metavar="count|drop")
-    ] = "count",
-    only: Only = None,
-    force: Annotated[bool, typer.Option("--force", help="Run cells anew whose settings or data changed.")] = False,
-    keep_models: Keep = False,
-    threads: Threads = None,
-    device: Device = "auto",
-    precision: Precision = "auto",
-) -> Asked:
-    """The options of every study, written once."""
-    check_choice("--unknown-labels", unknown_labels, ("count", "drop"))
-    runtime = make_runtime(threads, device=device, precision=precision)
-    return Asked(
-        *(train, test, valid, labels, unknown_labels, assignments or [], seeds),
-        *(out, only or [], force, keep_models, runtime),
-    )
-
-
-def study(command: Callable[..., None]) -> Callable[..., None]:
-    """A command of its own, with the options of every study and of every command that reads documents."""
-    return app.command()(reads_documents(takes("given", asked)(command)))
-
-
 Models = Annotated[
     list[str], typer.Option("--model", help="A model, or a recipe for one; may be repeated.", metavar="NAME")
 ]
 
 
-@study
+@app.command()
+@takes_request
 def noise(
-    given: Asked,
-    options: Any,
+    request: StudyRequest,
+    machine: TrainingMachine,
     models: Models,
     rates: Annotated[str, typer.Option(help="Chances that a label goes.", metavar="R,…")] = "0,0.1,0.2,0.3,0.4,0.5,0.6",
     kinds: Annotated[
@@ -114,14 +54,15 @@ def noise(
 
     numbers = [_number(rate, "--rates") for rate in rates.split(",")]
     named = [kind.strip() for kind in kinds.split(",")]
-    suite = noise_suite(_files(given, options), models, rates=numbers, kinds=named, **given.how())
-    _run(suite, given, _command("noise", given, options, models, ["--rates", rates, "--kinds", kinds]))
+    suite = noise_suite(_files(request), models, rates=numbers, kinds=named, **_settings(request))
+    _run(suite, request, machine, _command("noise", request, models, ["--rates", rates, "--kinds", kinds]))
 
 
-@study
+@app.command()
+@takes_request
 def ablation(
-    given: Asked,
-    options: Any,
+    request: StudyRequest,
+    machine: TrainingMachine,
     model: Annotated[str, typer.Option(help="A model, or a recipe for one.", metavar="NAME")],
 ) -> None:
     """What the parts of a model are worth.
@@ -131,12 +72,17 @@ def ablation(
     """
     from xmtc.experiments.studies import ablation_suite
 
-    suite = ablation_suite(_files(given, options), model, **given.how())
-    _run(suite, given, _command("ablation", given, options, [model]))
+    suite = ablation_suite(_files(request), model, **_settings(request))
+    _run(suite, request, machine, _command("ablation", request, [model]))
 
 
-@study
-def tail(given: Asked, options: Any, models: Models) -> None:
+@app.command()
+@takes_request
+def tail(
+    request: StudyRequest,
+    machine: TrainingMachine,
+    models: Models,
+) -> None:
     """How well the rarest labels find their documents.
 
     Each of the ten rarest labels ranks all test documents: P@1, P@10 and P@20. Ends in a figure and the table behind
@@ -144,42 +90,40 @@ def tail(given: Asked, options: Any, models: Models) -> None:
     """
     from xmtc.experiments.studies import tail_suite
 
-    suite = tail_suite(_files(given, options), models, **given.how())
-    _run(suite, given, _command("tail", given, options, models))
+    suite = tail_suite(_files(request), models, **_settings(request))
+    _run(suite, request, machine, _command("tail", request, models))
 
 
-def _run(suite: Suite, given: Asked, command: str) -> None:
+def _run(suite: Suite, request: StudyRequest, machine: TrainingMachine, command: str) -> None:
     try:
         run_suite(
-            *(suite, given.out, Path(), command, given.only, given.runtime),
-            force=given.force,
-            keep_models=given.keep_models,
+            suite,
+            request.out,
+            Path(),
+            command,
+            list(request.only),
+            machine.runtime(),
+            force=request.force,
+            keep_models=request.keep_models,
         )
-    except CellFailed:  # what others found is told all the same
+    except CellFailed:  # the results of the other cells are shown all the same
         with suppress(XmtcError):
-            _write_figure(given.out)
+            _write_figure(request.out)
         raise
-    _write_figure(given.out)
+    _write_figure(request.out)
 
 
-def _files(given: Asked, options: ReadOptions) -> StudyFiles:
+def _files(request: StudyRequest) -> StudyFiles:
     from xmtc.experiments.studies import StudyFiles
 
-    if options.bad_lines.skip:
-        raise ConfigError("a study reads its files many times. Mend the bad lines first: xmtc data convert skips them.")
-    for path in (given.train, given.test, given.valid, given.labels):
-        if path is not None and not path.is_file():
-            raise DataError(f"{path}: no such file. Check the path.")
-    reading = {
-        "format": options.file_format,
-        "text_fields": None if options.text_fields is None else list(options.text_fields),
-        "label_field": options.label_field,
-        "id_field": options.id_field,
-        "label_separator": options.label_separator,
-        "unknown_labels": given.unknown_labels,
-    }
-    kept = {key: value for key, value in reading.items() if value}
-    return StudyFiles(given.train, given.test, given.valid, given.labels, kept)
+    return StudyFiles(request.train, request.test, request.valid, request.labels, request.dataset_settings())
+
+
+def _settings(request: StudyRequest) -> dict[str, Any]:
+    """Settings and seeds, as suites take them."""
+    from xmtc.core import config
+
+    return {"settings": config.parse_assignments(request.assignments), "seeds": request.seed_numbers}
 
 
 def _number(words: str, option: str) -> float:
@@ -189,27 +133,22 @@ def _number(words: str, option: str) -> float:
         raise ConfigError(f"{option} must be numbers, such as 0,0.2,0.4. Got '{shown(words)}'.") from None
 
 
-def _seeds(words: str) -> list[int]:
-    if not all(each.strip().isdecimal() and len(each) < 20 for each in words.split(",")):
-        raise ConfigError(f"--seeds must be integers ≥ 0, such as 0,1,2. Got '{shown(words)}'.")
-    return [int(each) for each in words.split(",")]
-
-
-def _command(kind: str, given: Asked, options: ReadOptions, models: list[str], more: Sequence[str] = ()) -> str:
-    """What was typed, with names of files in place of where they lie here."""
-    words = ["xmtc", "experiment", kind, given.train.name, given.test.name]
+def _command(kind: str, request: StudyRequest, models: list[str], more: Sequence[str] = ()) -> str:
+    """The command line, with file names in place of the paths of this machine."""
+    options = request.reading.options
+    words = ["xmtc", "experiment", kind, request.train.name, request.test.name]
     words += [word for model in models for word in ("--model", model)]
-    words += [word for each in given.assignments for word in ("--set", each)]
+    words += [word for each in request.assignments for word in ("--set", each)]
     named = {
-        "--seeds": given.seeds,
-        "--valid": None if given.valid is None else given.valid.name,
-        "--labels": None if given.labels is None else given.labels.name,
+        "--seeds": request.seeds,
+        "--valid": None if request.valid is None else request.valid.name,
+        "--labels": None if request.labels is None else request.labels.name,
         "--format": options.file_format,
         "--text-field": ",".join(options.text_fields or []),
         "--label-field": options.label_field,
         "--id-field": options.id_field,
         "--label-separator": None if options.label_separator == ";" else options.label_separator,
-        "--unknown-labels": given.unknown_labels,
+        "--unknown-labels": request.unknown_labels,
     }
     return shlex.join([*words, *more, *(word for key, value in named.items() if value for word in (key, value))])
 
@@ -225,5 +164,5 @@ def _write_figure(out: Path) -> None:
     for name, content in (("figure.svg", figure), ("table.md", written)):
         with replace_file(out / name) as stream:
             stream.write(content.encode())
-    say("\n" + written)
-    tell(f"{out / 'figure.svg'}: the figure; {out / 'table.md'}: the table behind it")
+    echo("\n" + written)
+    echo_error(f"{out / 'figure.svg'}: the figure; {out / 'table.md'}: the table behind it")

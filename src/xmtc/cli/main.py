@@ -1,15 +1,12 @@
-"""`xmtc …`: arguments in, one workflow call, words out. Everything heavy is imported inside the command."""
+"""`xmtc …`: the commands, and what becomes of errors. Everything heavy is imported inside the commands."""
 
 from __future__ import annotations
 
 import gc
 import io
-import json
 import os
-import shutil
 import sys
-from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -18,26 +15,20 @@ from xmtc.cli import data, experiment, feedback
 from xmtc.cli import labels as label_commands
 from xmtc.cli.bench import bench
 from xmtc.cli.calibrate import calibrate
-from xmtc.cli.common import (
-    Device,
-    ModelFolder,
-    Precision,
-    Threads,
-    check_choice,
-    check_writable,
-    clean,
-    make_runtime,
-    say,
-    tell,
-)
+from xmtc.cli.common import echo, echo_error
+from xmtc.cli.demo import demo
+from xmtc.cli.doctor import doctor
 from xmtc.cli.evaluate import compare, evaluate
+from xmtc.cli.explain import explain
+from xmtc.cli.models import models, verify
+from xmtc.cli.plot import plot
 from xmtc.cli.predict import predict
-from xmtc.cli.reader_options import Labels, Language, NotInLabels, reads_documents
 from xmtc.cli.report import report
 from xmtc.cli.serve import serve
+from xmtc.cli.train import train
 from xmtc.cli.tune import tune
 from xmtc.cli.update import update
-from xmtc.core.errors import ConfigError, XmtcError, shown
+from xmtc.core.errors import XmtcError
 
 app = typer.Typer(
     name="xmtc",
@@ -50,7 +41,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        say(f"xmtc {__version__}")
+        echo(f"xmtc {__version__}")
         raise typer.Exit
 
 
@@ -63,228 +54,27 @@ def root(
     """Tag texts with the right few labels out of hundreds to millions."""
 
 
-@app.command()
-@reads_documents
-def train(
-    train_file: Annotated[Path, typer.Argument(metavar="TRAIN", help="Documents with labels, in any known format.")],
-    options: Any,
-    out: Annotated[Path, typer.Option(help="Folder for the model.", metavar="DIR")],
-    model: Annotated[str | None, typer.Option(help="Which model (default: the best here).", metavar="NAME")] = None,
-    valid: Annotated[Path | None, typer.Option(help="Documents to make choices on.", metavar="FILE")] = None,
-    recipe: Annotated[
-        str | None, typer.Option("--config", help="Settings from a TOML recipe.", metavar="RECIPE")
-    ] = None,
-    assignments: Annotated[
-        list[str] | None, typer.Option("--set", help="One setting; may be repeated.", metavar="KEY=VALUE")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of all randomness.", metavar="N")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Replace a model or an unfinished training.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an unfinished training.")] = False,
-    labels: Labels = None,
-    language: Language = None,
-    unknown_labels: NotInLabels = "refuse",
-    threads: Threads = None,
-    device: Device = "auto",
-    precision: Precision = "auto",
-) -> None:
-    """Train a model on labelled texts and save it."""
-    from xmtc import workflows
-    from xmtc.artifact.workspace import Workspace
-    from xmtc.cli.progress import terminal_progress
-    from xmtc.core import config
-    from xmtc.core.progress import silent
-
-    check_choice("--unknown-labels", unknown_labels, ("refuse", "drop"))
-    if language is not None and labels is None:
-        raise ConfigError("--language chooses among the names in --labels FILE. Name that file too.")
-    runtime = make_runtime(threads, seed, device=device, precision=precision)
-    decided = workflows.plan(
-        out,
-        name=model,
-        recipe=recipe,
-        settings=config.parse_assignments(assignments or []),
-        resume=resume,
-        force=force,
-        follows=runtime.rank > 0,
-    )
-
-    def tell_settings() -> None:
-        if runtime.rank > 0:  # of several processes one speaks
-            return
-        hint = "" if model or recipe else "  (the best that runs here; --model to choose)"
-        settings = {**config.to_mapping(decided.model.config), "seed": seed}
-        lines = [f"  {name} = {json.dumps(value)}" for name, value in config.flat(settings).items()]
-        tell("\n".join([f"model: {decided.model.name}{hint}", *lines]))
-
-    try:
-        trained = workflows.train(
-            decided,
-            train_file,
-            valid_file=valid,
-            options=options,
-            vocabulary=labels,
-            language=language,
-            unknown_labels=unknown_labels,
-            runtime=runtime,
-            progress=terminal_progress() if runtime.rank == 0 else silent,
-            begun=tell_settings,
-        )
-    except KeyboardInterrupt:
-        work = Workspace.beside(out)
-        parts = f"Finished parts are in {work}" if any(work.glob("*.safetensors")) else "Nothing was finished yet"
-        tell(f"xmtc: interrupted. {parts}: go on with the same command and --resume.")
-        raise typer.Exit(130) from None
-    if runtime.rank > 0:
-        return
-    for name, value in trained.facts.items():
-        tell(f"found: {name} = {value}")
-    facts = trained.training
-    say(
-        f"saved {trained.name} in {out}: {facts['documents']:,} documents, {len(trained.labels):,} labels, "
-        f"trained in {facts['seconds']:.1f} s"
-    )
-
-
-def in_colour() -> bool:
-    """Whether standard output is a terminal that shows colours, and nobody asked for none (https://no-color.org)."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-app.command()(update)
-app.command()(tune)
-app.command()(predict)
-
-
-app.command()(evaluate)
-app.command()(compare)
-app.command()(calibrate)
-app.command()(report)
-app.command()(bench)
-app.command()(serve)
-app.add_typer(data.app)
-app.add_typer(label_commands.app)
-app.add_typer(feedback.app)
-app.add_typer(experiment.app)
-
-
-@app.command()
-def explain(
-    folder: ModelFolder,
-    text: Annotated[str, typer.Option(help="The text.")],
-    label: Annotated[str, typer.Option(help="A label by name or key.", metavar="NAME")],
-    html: Annotated[Path | None, typer.Option(help="Write a page that shows why here.", metavar="FILE")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    device: Device = "auto",
-) -> None:
-    """Show why a model gives a text a label."""
-    from xmtc import workflows
-    from xmtc.cli.explanation_page import page
-    from xmtc.cli.shading import shaded
-    from xmtc.cli.show import explanation
-    from xmtc.core.files import replace_file
-
-    check_writable(html)
-    if html is not None and html.suffix.lower() not in (".html", ".htm"):
-        raise ConfigError(f"{html}: pages are HTML. Let the name end in .html.")
-    found = workflows.explain(folder, clean(text), clean(label), make_runtime(device=device))
-    if html is not None:
-        with replace_file(html) as stream:
-            stream.write(page(found).encode())
-    if as_json:
-        say(json.dumps(found.to_json(), indent=1))
-    else:
-        say(shaded(found, shutil.get_terminal_size().columns) if in_colour() else explanation(found))
-    if html is not None:
-        tell(f"{html}: a page that shows why")
-
-
-@app.command()
-def plot(
-    logs: Annotated[
-        list[Path], typer.Argument(metavar="LOG…", help="Training logs, or models with a log beside them.")
-    ],
-    out: Annotated[Path, typer.Option(help="Draw the curves into this SVG file.", metavar="FILE")],
-    against: Annotated[str, typer.Option(help="Along the axis: epoch, seconds or step.", metavar="WHAT")] = "epoch",
-) -> None:
-    """Draw loss and validation score from training logs."""
-    from xmtc.cli.show import table
-    from xmtc.core.files import replace_file
-    from xmtc.views.training_curves import AGAINST, drawn, read_curves, told
-
-    check_choice("--against", against, AGAINST)
-    check_writable(out, *logs)
-    if out.suffix.lower() != ".svg":
-        raise ConfigError(f"{out}: pictures are SVG. Let the name end in .svg.")
-    curves = read_curves(logs, against)
-    with replace_file(out) as stream:
-        stream.write(drawn(curves, against).encode())
-    say(table(["training", "how it went"], [[shown(curve.name), told(curve, against)] for curve in curves]))
-    tell(f"{out}: curves")
-
-
-@app.command()
-def models(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME|DIR", help="Show its settings, or what a model folder holds.")
-    ] = None,
-) -> None:
-    """List the models, or show one: its settings, or its folder."""
-    from xmtc import workflows
-    from xmtc.cli.history import model_folder
-    from xmtc.cli.show import table
-    from xmtc.core import config
-    from xmtc.models.registry import MODELS, model_class
-
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    if name is not None and name not in MODELS and Path(name).is_dir():
-        say(model_folder(workflows.describe_folder(name), width))
-        return
-    if name is None:
-        say(table(["model", "can", "what it is"], workflows.describe_models(), width=width))
-        say("\nSettings of one of them: xmtc models NAME")
-        return
-    kind = model_class(name)
-    say(f"{name}: {' '.join((kind.__doc__ or '').split())}\ncan: {', '.join(sorted(kind.capabilities))}\n")
-    rows = []
-    for row in config.table(kind.Config()):
-        tried = "" if row.space is None else f" [tune tries {row.space}]"
-        rows.append((row.name, json.dumps(row.default), row.kind, row.sentence + tried))
-    if not rows:
-        say("It has no settings.")
-        return
-    say(table(["setting", "default", "kind", "meaning"], rows, width=width))
-    say(f"\nSet one with: xmtc train TRAIN --model {name} --out DIR --set {rows[0][0]}=VALUE")
-
-
-@app.command()
-def verify(folder: ModelFolder) -> None:
-    """Check a model folder, every byte of it, against its hashes."""
-    from xmtc import workflows
-
-    for name, size in workflows.verify(folder):
-        say(f"ok  {size:>14,}  {name}")
-    say(f"{folder}: whole, every file matches its hash")
-
-
-@app.command()
-def doctor() -> None:
-    """Print what this machine has: versions, memory, GPU."""
-    from xmtc.cli.doctor import report
-
-    for what, found in report():
-        say(f"{what:<16}{found}")
-
-
-@app.command()
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the corpus and the model.", metavar="DIR")] = Path("xmtc-demo"),
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the corpus.")] = 0,
-) -> None:
-    """Train, measure and tag on made-up texts."""
-    from xmtc.cli.demo import run_demo
-    from xmtc.cli.progress import terminal_progress
-
-    run_demo(out, make_runtime(seed=seed), terminal_progress(), say)
+for command in (
+    train,
+    update,
+    tune,
+    predict,
+    evaluate,
+    compare,
+    calibrate,
+    report,
+    bench,
+    serve,
+    explain,
+    plot,
+    models,
+    verify,
+    doctor,
+    demo,
+):
+    app.command()(command)
+for group in (data.app, label_commands.app, feedback.app, experiment.app):
+    app.add_typer(group)
 
 
 def _usage_errors() -> type[Exception]:
@@ -311,7 +101,7 @@ def main() -> NoReturn:
     except _usage_errors() as error:
         _fail(_usage_line(error))
     except (KeyboardInterrupt, typer.Abort):
-        tell("xmtc: interrupted.")
+        echo_error("xmtc: interrupted.")
         sys.exit(130)
     except BrokenPipeError:  # whoever read our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -332,7 +122,7 @@ def _usage_line(error: Exception) -> str:
 
 
 def _fail(line: str) -> NoReturn:
-    tell(f"xmtc: {' '.join(line.splitlines())}")
+    echo_error(f"xmtc: {' '.join(line.splitlines())}")
     sys.exit(2)
 
 

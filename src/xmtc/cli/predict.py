@@ -1,56 +1,34 @@
-"""`xmtc predict`: arguments in, one workflow call, answers out. Everything heavy is imported inside the command."""
+"""`xmtc predict`: labels for documents as JSONL, TSV, Parquet or a table; a file appears whole or not at all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from xmtc.cli.common import (
-    Device,
-    ModelFolder,
-    Threads,
-    check_tuned,
-    check_writable,
-    clean,
-    make_runtime,
-    read_threshold,
-    tell,
-)
-from xmtc.cli.reader_options import reads_documents
-from xmtc.core.errors import ConfigError
+from xmtc.cli.common import check_writable, echo_error
+from xmtc.cli.options import Machine, takes_request
+from xmtc.core.errors import ConfigError, nearest
+from xmtc.workflows.requests import BatchOptions, BatchPredictRequest, PredictRequest
+
+if TYPE_CHECKING:
+    from xmtc.core.runtime import Runtime
+    from xmtc.workflows.predict import TopK
+
+FORMATS = ("jsonl", "tsv", "parquet", "table")
+ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".tsv": "tsv", ".parquet": "parquet", ".txt": "table", "": "jsonl"}
 
 
-@reads_documents
+@takes_request
 def predict(
-    folder: ModelFolder,
-    options: Any,
-    source: Annotated[
-        str | None,
-        typer.Argument(metavar="INPUT|-", help="Documents in any known format, or a text a line; - is standard input."),
-    ] = None,
-    text: Annotated[str | None, typer.Option(help="One text, instead of a file.")] = None,
-    k: Annotated[
-        int | None, typer.Option("-k", help="Labels for each document (default: 5), at most N of a set.", metavar="N")
-    ] = None,
-    threshold: Annotated[
-        str | None,
-        typer.Option(
-            metavar="auto|SCORE",
-            help="Sets: of the 50 best labels those with at least this score, or auto, as xmtc calibrate tuned it.",
-        ),
-    ] = None,
-    allow: Annotated[
-        Path | None, typer.Option(help="Return only the labels of this list or vocabulary.", metavar="FILE")
-    ] = None,
-    deny: Annotated[Path | None, typer.Option(help="Never return the labels of this one.", metavar="FILE")] = None,
-    candidates: Annotated[
-        Path | None,
-        typer.Option(help="Choose among labels given for each document: JSONL with id and labels.", metavar="FILE"),
-    ] = None,
+    request: PredictRequest,
+    batch: BatchOptions,
+    machine: Machine,
     output: Annotated[Path | None, typer.Option(help="Write here instead of to the screen.", metavar="FILE")] = None,
     output_format: Annotated[
         str | None,
@@ -59,98 +37,113 @@ def predict(
             help="jsonl, tsv, parquet or table (default: as FILE ends; a table on a terminal, jsonl in a pipe).",
         ),
     ] = None,
-    parts: Annotated[
-        int | None,
-        typer.Option(help="Make --output a folder of Parquet parts of N documents each.", metavar="N"),
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with unfinished parts.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace parts that are there.")] = False,
-    threads: Threads = None,
-    device: Device = "auto",
 ) -> None:
     """Give documents their best labels, with scores."""
-    from xmtc import load, workflows
-    from xmtc.cli.prediction_output import chosen_format, write_answers
     from xmtc.cli.progress import terminal_progress
     from xmtc.cli.show import shortened
-    from xmtc.workflows import batch_predict
-    from xmtc.workflows.label_filter import read_restriction
+    from xmtc.workflows import predict as workflow
 
-    if (source is None) == (text is None):
-        both = "" if text is None else ", not both"
-        raise ConfigError(f"predict needs either an INPUT file (or - for standard input) or --text TEXT{both}.")
-    least = read_threshold(threshold)
-    if k is not None and k < 1:
-        raise ConfigError(f"'k' must be an integer ≥ 1. Got {k}.")
-    if text is not None and candidates is not None:
-        raise ConfigError("--candidates knows documents by their ids. Leave it out with --text.")
-    if parts is None:
-        if resume or force:
-            option = "--resume" if resume else "--force"
-            raise ConfigError(f"{option} goes with --parts. Leave it out, or add --parts N.")
-        form = chosen_format(output_format, output)
-        check_writable(output, source, allow, deny, candidates)
-    else:
-        _check_parts(text, output, output_format, resume and force)
-        batch_predict.check_folder(output or Path(), resume=resume, force=force)
-    model = load(folder, make_runtime(threads, device=device))
-    check_tuned(model, folder, least)
-    restriction = read_restriction(model.labels, allow=allow, deny=deny, candidates=candidates)
-    for line in restriction.notes:
-        tell(line)
-    if parts is not None and source is not None and output is not None:
-        with _told_how_to_go_on(output, source):
-            count, files = workflows.predict_parts(
-                model,
-                folder,
-                source,
-                output,
-                k,
-                size=parts,
-                threshold=least,
-                options=options,
-                restriction=restriction,
-                resume=resume,
-                force=force,
-                progress=terminal_progress(),
-            )
-        tell(f"{output}: {count:,} documents in {files:,} parts")
-    else:
-        if source is not None:
-            how: dict[str, Any] = {"threshold": least, "options": options, "restriction": restriction}
-            answers = workflows.predict(model, source, k, **how)
-            count = write_answers(answers, output, form)
-        else:
-            answer = model.predict([clean(text or "")], k, threshold=least, allow=restriction.allowed)
-            if form == "table":  # a person knows the text by its words, not by its number
-                answer.ids = [shortened(clean(text or ""), 90)]
-            count = write_answers([answer], output, form)
-        if output is not None:
-            tell(f"{output}: {count:,} documents")
-    if restriction.candidates is not None and (note := restriction.candidates.note()):
-        tell(note)
+    if batch.parts is not None:
+        if output_format not in (None, "parquet"):
+            raise ConfigError(f"--parts writes Parquet, not {output_format}. Leave out --output-format.")
+        parts = BatchPredictRequest(predict=request, out=output, batch=batch)
+        _write_parts(parts, machine.runtime())
+        return
+    form = chosen_format(output_format, output)
+    check_writable(output, request.source, request.allow, request.deny, request.candidates)
+    runtime = machine.runtime()
+    answers = workflow.predict(request, runtime=runtime, progress=terminal_progress())
+    if request.text is not None and form == "table":  # a person knows the text by its words, not by its number
+        (answer,) = answers
+        answer.ids = [shortened(request.text, 90)]
+        answers = iter([answer])
+    count = write_answers(answers, output, form)
+    if output is not None:
+        echo_error(f"{output}: {count:,} documents")
 
 
-def _check_parts(text: str | None, output: Path | None, output_format: str | None, both: bool) -> None:
-    if text is not None:
-        raise ConfigError("--parts is for many documents. Give an INPUT file in place of --text.")
-    if output is None:
-        raise ConfigError("--parts needs a folder to put them in. Add --output FOLDER.")
-    if output_format not in (None, "parquet"):
-        raise ConfigError(f"--parts writes Parquet, not {output_format}. Leave out --output-format.")
-    if both:
-        raise ConfigError("--resume goes on and --force starts over. Give one of them.")
+def _write_parts(request: BatchPredictRequest, runtime: Runtime) -> None:
+    from xmtc.cli.progress import terminal_progress
+    from xmtc.workflows.batch_predict import batch_predict
+
+    with _resume_hint(request):
+        written = batch_predict(request, runtime=runtime, progress=terminal_progress())
+    echo_error(f"{request.out}: {written.documents:,} documents in {written.parts:,} parts")
 
 
 @contextmanager
-def _told_how_to_go_on(output: Path, source: str) -> Iterator[None]:
-    from xmtc.workflows import batch_predict
+def _resume_hint(request: BatchPredictRequest) -> Iterator[None]:
+    """Say how to go on after an interruption."""
+    from xmtc.workflows.batch_predict import finished_parts, is_begun
 
     try:
         yield
     except KeyboardInterrupt:
-        if not batch_predict.is_begun(output):
+        if request.out is None or not is_begun(request.out):
             raise
-        remedy = "start over with --force" if source == "-" else "go on with the same command and --resume"
-        tell(f"xmtc: interrupted. Whole parts in {output}: {batch_predict.finished_parts(output):,}; {remedy}.")
+        remedy = (
+            "start over with --force" if request.predict.source == "-" else "go on with the same command and --resume"
+        )
+        echo_error(f"xmtc: interrupted. Whole parts in {request.out}: {finished_parts(request.out):,}; {remedy}.")
         raise typer.Exit(130) from None
+
+
+def chosen_format(given: str | None, output: Path | None) -> str:
+    """What was asked for; else what the file's name says; else a table for a person and JSONL for a pipe."""
+    from xmtc.core.files import plain_name
+
+    if given is not None:
+        if given not in FORMATS:
+            raise ConfigError(
+                f"--output-format must be one of {', '.join(FORMATS)}. Got '{given}'.{nearest(given, FORMATS)}"
+            )
+        if given == "parquet" and output is None:
+            raise ConfigError("--output-format parquet needs a file. Add --output FILE.")
+        return given
+    if output is not None:
+        suffix = Path(plain_name(output)).suffix
+        if suffix not in ENDINGS:
+            known = ", ".join(ending for ending in ENDINGS if ending)
+            raise ConfigError(f"{output}: the ending says no known form. Use one of {known}, or --output-format.")
+        return ENDINGS[suffix]
+    return "table" if sys.stdout.isatty() else "jsonl"
+
+
+def write_answers(answers: Iterable[TopK], output: Path | None, form: str) -> int:
+    """Write batches as they come; returns the number of documents."""
+    from xmtc.core.files import replace_file
+    from xmtc.workflows.predict import write_parquet
+
+    if output is None:
+        return _write_text(answers, sys.stdout.buffer, form)
+    with replace_file(output) as stream:
+        return write_parquet(answers, stream) if form == "parquet" else _write_text(answers, stream, form)
+
+
+def _write_text(answers: Iterable[TopK], stream: IO[bytes], form: str) -> int:
+    count = 0
+    for answer in answers:
+        stream.write(_text(answer, form, first=count == 0).encode())
+        stream.flush()
+        count += len(answer)
+    return count
+
+
+def _text(answer: TopK, form: str, first: bool) -> str:
+    if form == "table":
+        from xmtc.cli.show import ranking
+
+        return ranking(answer) + "\n"
+    if form == "tsv":
+        head = "id\trank\tkey\tname\tscore\n" if first else ""
+        return head + "".join(
+            f"{_cell(row['id'])}\t{rank}\t{_cell(label['key'])}\t{_cell(label['name'])}\t{label['score']}\n"
+            for row in answer.rows()
+            for rank, label in enumerate(row["labels"], start=1)
+        )
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in answer.rows())
+
+
+def _cell(text: str) -> str:
+    """A TSV cell: tabs and line ends inside become blanks."""
+    return " ".join(text.split("\t")).replace("\n", " ").replace("\r", " ")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from xmtc.cli.common import check_writable, say, tell
+from xmtc.cli.common import check_writable, echo, echo_error
 from xmtc.core.errors import ConfigError
 
 
@@ -37,5 +37,5 @@ def report(
         with replace_file(path) as stream:
             stream.write(content)
     cells = sum(len(suite.results.cells) for suite in found.suites)
-    say(f"{out}: a page of {cells:,} cell{'' if cells == 1 else 's'}, {len(written) / 1e6:.2f} MB")
-    tell(f"{beside}: its tables as Markdown")
+    echo(f"{out}: a page of {cells:,} cell{'' if cells == 1 else 's'}, {len(written) / 1e6:.2f} MB")
+    echo_error(f"{beside}: its tables as Markdown")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from xmtc.cli.common import Device, make_runtime, say, tell
+from xmtc.cli.common import Device, echo, echo_error, make_runtime
 from xmtc.core.errors import ConfigError, DataError, MissingExtraError
 from xmtc.server.limits import KEY
 
@@ -76,8 +76,8 @@ def serve(
         log,
     )
     if not order.is_local and key is None:
-        tell(f"anybody who reaches {host} can use this service. Set {KEY}, or name a file with --api-key-file.")
-    run(order, say, tell)
+        echo_error(f"anybody who reaches {host} can use this service. Set {KEY}, or name a file with --api-key-file.")
+    run(order, echo, echo_error)
 
 
 def _read_key(path: Path | None) -> str | None:

@@ -18,12 +18,11 @@ from xmtc.core.explanation import (
     PathStep,
     TokenEvidence,
 )
-from xmtc.data.topk import TopK
 
 if TYPE_CHECKING:
-    from xmtc.decisions.decision_rules import Decisions
-    from xmtc.decisions.thresholds import Thresholds
-    from xmtc.metrics import FrequencyGroup, Interval, Reliability
+    from xmtc.workflows.calibrate import Decisions
+    from xmtc.workflows.evaluation import FrequencyGroup, Interval, Reliability, Thresholds
+    from xmtc.workflows.predict import TopK
 
 
 def table(
@@ -163,7 +162,7 @@ def calibration_table(found: Decisions) -> str:
 
 def overlap_table(tops: Mapping[str, TopK], cuts: Sequence[int] = (1, 3, 5)) -> str:
     """How many of their best k labels each two models share, in percent."""
-    from xmtc.metrics import overlap
+    from xmtc.workflows.compare import overlap
 
     pairs = list(combinations(tops, 2))
     rows = [[f"{a} – {b}", *(f"{100 * overlap(tops[a], tops[b], k):.2f}" for k in cuts)] for a, b in pairs]

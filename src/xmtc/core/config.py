@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import inspect
 import itertools
 import json
+import sys
 import textwrap
 import tomllib
 import types
@@ -94,15 +96,26 @@ def field_types(cls: type[Settings]) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
-def field_docs(cls: type[Settings]) -> dict[str, str]:
+@functools.cache
+def _module_classes(module: str) -> dict[str, ast.ClassDef]:
+    """The classes of a module as they are written, so that its source is parsed once."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def _definition(cls: type) -> ast.ClassDef:
+    if "." not in cls.__qualname__ and cls.__qualname__ in (written := _module_classes(cls.__module__)):
+        return written[cls.__qualname__]
+    return typing.cast(ast.ClassDef, ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0])
+
+
+def field_docs(cls: type) -> dict[str, str]:
     """The sentence under each field, read from the source of the class and its bases."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if not dataclasses.is_dataclass(base):
             continue
-        source = textwrap.dedent(inspect.getsource(typing.cast(type, base)))
-        body = typing.cast(ast.ClassDef, ast.parse(source).body[0]).body
-        for statement, following in itertools.pairwise(body):
+        for statement, following in itertools.pairwise(_definition(typing.cast(type, base)).body):
             if (
                 isinstance(statement, ast.AnnAssign)
                 and isinstance(statement.target, ast.Name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import numbers
 from collections.abc import Collection
 
 
@@ -36,6 +37,12 @@ class RefusedError(XmtcError, RuntimeError):
 
 class UnsupportedError(XmtcError, TypeError):
     """A thing this model cannot do, such as explaining or reading text."""
+
+
+def check_positive(name: str, value: object) -> None:
+    """Refuse a count, such as 'k', that is not an integer ≥ 1."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        raise ConfigError(f"'{name}' must be an integer ≥ 1. Got {shown(str(value))}.")
 
 
 def shown(value: object, limit: int = 60) -> str:

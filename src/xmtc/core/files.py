@@ -291,6 +291,18 @@ def write_json(path: Path, value: Any) -> None:
         stream.write((json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
 
 
+def check_output_folder(folder: Path, is_own: Callable[[Path], bool] = lambda path: False, use: str = "") -> None:
+    """Refuse a place for results that is a file, or a folder that holds files that are not ours.
+
+    `use` completes the remedy "Name a folder …".
+    """
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder}: is a file. Name a folder{use and ' ' + use}.")
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if not is_own(path):
+            raise DataError(f"{folder}: holds other files ('{shown(path.name)}'). Choose a new or empty folder.")
+
+
 def make_folder(path: Path) -> None:
     """A folder to write to, made with those above it where it is not there yet."""
     if path.exists() and not path.is_dir():

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from xmtc.core.errors import ConfigError, DataError, MissingExtraError, shown
-from xmtc.core.files import locked, make_folder, write_json
+from xmtc.core.files import check_output_folder, locked, make_folder, write_json
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.description import describe
@@ -72,11 +72,8 @@ class SuiteOutcome:
 
 def check_out(out: Path) -> None:
     """Refuse a place for results that holds something else."""
-    if out.exists() and not out.is_dir():
-        raise DataError(f"{out}: is a file. Name a folder.")
-    others = [] if not out.is_dir() else [path.name for path in out.iterdir() if path.name not in OWN]
-    if others and not (out / BENCH).is_file():
-        raise DataError(f"{out}: holds other files. Choose a new or empty folder.")
+    begun = (out / BENCH).is_file()
+    check_output_folder(out, lambda path: begun or path.name in OWN)
 
 
 def open_bench(suite: Suite, out: Path, data: Path, command: str, asked: Sequence[CellName] | None = None) -> Bench:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from xmtc import __version__, workflows
+from xmtc import __version__
 from xmtc.artifact import store
 from xmtc.artifact.workspace import LOG, Workspace, log_beside
 from xmtc.core import config
@@ -38,7 +38,10 @@ from xmtc.experiments.records import MODEL, PREDICTIONS, VALID, Cell, CellName, 
 from xmtc.experiments.suite_data import SuiteData, find
 from xmtc.experiments.suites import DATA, Suite
 from xmtc.models.base import DECISIONS, Model, create
-from xmtc.workflows.evaluation import DEEP, LEAST, Evaluation, Scope
+from xmtc.workflows.evaluate import evaluate_model
+from xmtc.workflows.evaluation import DEEP, LEAST, Evaluation
+from xmtc.workflows.requests import EvaluationOptions
+from xmtc.workflows.train import plan_training, train_on
 
 USAGE = "usage.json"
 """What training took; it stands there once the model does."""
@@ -188,7 +191,7 @@ def _go_on(order: RunJob, material: SuiteData, progress: Progress) -> tuple[Mode
         return model, json.loads(usage.read_text(encoding="utf-8")) if usage.is_file() else lost
     resumed = Workspace.beside(place).exists()
     model = model_of(order.suite, order.cell)
-    decided = workflows.plan(
+    decided = plan_training(
         place, name=model.name, settings=_placed(model, order, material), resume=resumed, force=not resumed
     )
 
@@ -197,7 +200,7 @@ def _go_on(order: RunJob, material: SuiteData, progress: Progress) -> tuple[Mode
         return (_asked(order, valid, VALID), None) if order.suite.members(order.cell) else (train, valid)
 
     with timed_compilation() as compiling:  # once per install, and no part of what training takes
-        trained = workflows.train_on(decided, documents, runtime=order.runtime, progress=progress)
+        trained = train_on(decided, documents, runtime=order.runtime, progress=progress)
     took = {
         "seconds": round(max(trained.training["seconds"] - compiling(), 0.0), 3),
         "host": peak_memory(),
@@ -278,13 +281,14 @@ def _members_cost(order: RunJob) -> Cost:
 
 def _measured(model: Model, test: Any, spec: Any, progress: Progress) -> tuple[Evaluation, Evaluation | None, TopK]:
     """All measures of the first labels, as `evaluate` has them, then those of frequency groups, which look deeper."""
-    scope = Scope(spec.unknown_labels, *spec.propensity)
+    a, b = spec.propensity
+    options = EvaluationOptions(unknown_labels=spec.unknown_labels, propensity_a=a, propensity_b=b)
     tail = "score_labels" in model.capabilities and _has_tail(model, test)
     model.predict(test.slice(0, WARM))  # what is loaded and compiled by the first answers is not what they take
-    found = workflows.evaluate(model, test, replace(scope, tail=tail), progress=progress)
+    found = evaluate_model(model, test, replace(options, tail=tail), progress=progress)
     if np.bincount(found.truth.indices).max(initial=0) < LEAST:
         return found, None, model.predict(test, DEEP, progress=progress)
-    groups = workflows.evaluate(model, test, replace(scope, groups=True), progress=progress)
+    groups = evaluate_model(model, test, replace(options, groups=True), progress=progress)
     return found, groups, groups.predictions
 
 

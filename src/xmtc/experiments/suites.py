@@ -27,6 +27,7 @@ from typing import Any, Literal
 
 from xmtc.core import config
 from xmtc.core.config import AnySettings, Settings
+from xmtc.core.constants import PROPENSITY_A, PROPENSITY_B
 from xmtc.core.errors import ConfigError, DataError, nearest, shown
 from xmtc.experiments.records import CellName, check_name
 from xmtc.models.registry import MODELS
@@ -103,7 +104,7 @@ class DataSpec(Settings):
     """The data set that noise was added to."""
     unknown_labels: Literal["count", "drop"] = "count"
     """A test label that training never saw counts as missed, or is left out."""
-    propensity: tuple[float, ...] = (0.55, 1.5)
+    propensity: tuple[float, ...] = (PROPENSITY_A, PROPENSITY_B)
     """A and B of propensity-scored measures."""
     published: str = ""
     """Its name among the published figures, where that is another."""

@@ -17,17 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xmtc import __version__, workflows
+from xmtc import __version__
 from xmtc.artifact import store
 from xmtc.artifact.workspace import Workspace, log_beside
 from xmtc.core import config
 from xmtc.core.errors import ConfigError, DataError, XmtcError
-from xmtc.core.files import locked, make_folder, replace_file, write_json
+from xmtc.core.files import check_output_folder, locked, make_folder, replace_file, write_json
 from xmtc.core.progress import Progress, Task, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset
 from xmtc.data.splitting import split
-from xmtc.experiments.search_space import Search
+from xmtc.experiments.requests import TuneRequest
+from xmtc.experiments.search_space import Search, decide
 from xmtc.experiments.trials import (
     COMPLETE,
     FAILED,
@@ -43,6 +44,8 @@ from xmtc.experiments.trials import (
 )
 from xmtc.models.base import Model
 from xmtc.views.trial_plot import Mark, drawn
+from xmtc.workflows.evaluate import evaluate_model
+from xmtc.workflows.train import data_digest, plan_training, read_labelled, train_on
 
 TUNING, TRIALS, RECIPE, TABLE, PICTURE, MODEL = (
     *("tuning.json", "trials.jsonl", "recipe.toml"),
@@ -72,6 +75,42 @@ class TuningOutcome:
 
     def count(self, state: str) -> int:
         return sum(trial.state == state for trial in self.trials)
+
+
+def tune_files(request: TuneRequest, *, runtime: Runtime | None = None, progress: Progress = silent) -> TuningOutcome:
+    """Search for the best settings on files of documents, then train with them."""
+    check_installed()
+    search = decide(
+        request.model,
+        recipe=request.recipe,
+        settings=config.parse_assignments(request.assignments),
+        search=request.search,
+        measure=request.measure,
+        trials=request.trials,
+        minutes=request.minutes,
+    )
+
+    def documents() -> tuple[Dataset, Dataset | None]:
+        train, *valid = read_labelled(
+            [request.train_file] if request.valid is None else [request.train_file, request.valid],
+            request.reading.options,
+            vocabulary=request.vocabulary.labels,
+            language=request.vocabulary.language,
+            unknown_labels=request.vocabulary.unknown_labels,
+            progress=progress,
+        )
+        return train, valid[0] if valid else None
+
+    return tune(
+        search,
+        request.out,
+        documents,
+        runtime=runtime,
+        progress=progress,
+        resume=request.resume,
+        force=request.force,
+        refit=request.refit,
+    )
 
 
 def tune(
@@ -121,8 +160,7 @@ def _claimed(out: Path, *, resume: bool, force: bool) -> Iterator[None]:
         raise DataError(f"{out}: there is no search to go on with. Leave out --resume.")
     if begun and not (resume or force):
         raise DataError(f"{out}: holds a search already. Go on with --resume, or start over with --force.")
-    if not begun and out.is_dir() and any(out.iterdir()):
-        raise DataError(f"{out}: holds other files. Choose a new or empty folder.")
+    check_output_folder(out, lambda path: begun)
     make_folder(out)
     try:
         with locked(out, "another process is tuning there. Wait for it, or choose another folder."):
@@ -140,8 +178,8 @@ def _fingerprint(search: Search, train: Dataset, valid: Dataset | None, runtime:
         **search.to_json(),
         "seed": runtime.seed,
         "precision": runtime.precision,
-        "training data": workflows.data_digest(train),
-        "validation data": None if valid is None else workflows.data_digest(valid),
+        "training data": data_digest(train),
+        "validation data": None if valid is None else data_digest(valid),
     }
 
 
@@ -202,7 +240,7 @@ class _Bench:
         return Trial(number, state, settings, score, round(time.perf_counter() - started, 3), watched.looks, error)
 
     def _measure(self, model: Model) -> float:
-        found = workflows.evaluate(model, self.measured).metrics
+        found = evaluate_model(model, self.measured).metrics
         if self.search.measure not in found:
             raise ConfigError(f"{model.name} does not tell what {self.search.measure} needs. Choose another --measure.")
         return float(found[self.search.measure])
@@ -355,8 +393,8 @@ def _refit(
     if not work.exists() and store.is_model(out) and store.read_manifest(out)["settings"] == wanted:
         return Model.load(out, runtime)
     goes_on = _begun_with(work) == wanted
-    decided = workflows.plan(out, name=name, settings=wanted, resume=goes_on, force=not goes_on)
-    return workflows.train_on(decided, lambda: documents, runtime=runtime, progress=progress)
+    decided = plan_training(out, name=name, settings=wanted, resume=goes_on, force=not goes_on)
+    return train_on(decided, lambda: documents, runtime=runtime, progress=progress)
 
 
 def _begun_with(work: Path) -> Any:

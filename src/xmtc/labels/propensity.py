@@ -7,11 +7,12 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from xmtc.core.constants import PROPENSITY_A, PROPENSITY_B
 from xmtc.core.errors import DataError
 
 
 def inverse_propensities(
-    label_counts: ArrayLike, documents: int, a: float = 0.55, b: float = 1.5
+    label_counts: ArrayLike, documents: int, a: float = PROPENSITY_A, b: float = PROPENSITY_B
 ) -> NDArray[np.float64]:
     """1/p_l = 1 + (ln N − 1)(B + 1)^A (N_l + B)^(−A): annotators miss rare labels most, so these weigh most.
 

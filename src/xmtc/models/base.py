@@ -27,6 +27,7 @@ from xmtc.core.errors import (
     NotFittedError,
     UnsupportedError,
     XmtcError,
+    check_positive,
     shown,
 )
 from xmtc.core.explanation import Explanation, PathStep
@@ -293,8 +294,8 @@ class Model(ABC):
         nothing speaks fills a place that would stay empty.
         """
         labels, dataset = self.labels, self._checked(as_dataset(documents), trained=True)
-        if k is not None and (isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1):
-            raise ConfigError(f"'k' must be an integer ≥ 1. Got {k}.")
+        if k is not None:
+            check_positive("k", k)
         rule = None if threshold is None else self.rule(threshold)
         allowed = allowed_labels(labels, allow, deny)
         given_labels = None if candidates is None else candidate_labels(labels, candidates, len(dataset))
@@ -362,8 +363,7 @@ class Model(ABC):
         dataset = self._checked(as_dataset(documents, labels), trained=True)
         if dataset.labels is None or dataset.label_index is None:
             raise DataError("calibration needs documents with labels. Give one list of labels a document.")
-        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
-            raise ConfigError(f"'k' must be an integer ≥ 1. Got {k}.")
+        check_positive("k", k)
         answer = self._ranked(dataset, min(int(k), len(self.labels)), None, None, progress)
         truth, _ = align_labels(dataset, self.labels)
         known = self.counted()

@@ -31,7 +31,7 @@ from xmtc.server.errors import Problem
 from xmtc.server.limits import Limits
 from xmtc.server.metrics import Tallies
 from xmtc.workflows import saved_metrics
-from xmtc.workflows.feedback import Feedback, beside
+from xmtc.workflows.feedback import Feedback, feedback_path
 
 Tell = Callable[[str], None]
 
@@ -148,7 +148,7 @@ class LoadedModel:
             "settings": {name: _shown(value) for name, value in config.to_mapping(model.config).items()},
             "training": model.training,
             "history": model.history,
-            "metrics": saved_metrics.kept(self._folder, self._content),
+            "metrics": saved_metrics.read_metrics(self._folder, self._content),
             "version": self.version,
             "since": self.since,
         }
@@ -315,5 +315,5 @@ def _shown(value: Any) -> Any:
 
 
 def _feedback_file(folder: Path, elsewhere: Path | None) -> Path:
-    place = beside(folder)
+    place = feedback_path(folder)
     return place if elsewhere is None else elsewhere / place.name

@@ -7,7 +7,6 @@ import hashlib
 import json
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from string import Template
 from typing import Any
@@ -15,13 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xmtc.labels.layout import REGIONS, LabelMap
 from xmtc.views.label_map_controls import CONTROLS
 from xmtc.views.label_map_drawing import DRAWING
 
 SCRIPT = f'"use strict";\n(() => {{{DRAWING}{CONTROLS}}})();\n'
 
-REGIONS = 7
-"""Regions that have a colour; labels without a vector are grey."""
 LONGEST = 160
 """Letters of a name or a key that the page holds."""
 
@@ -149,28 +147,6 @@ $sizes
 </div>
 </main>
 """)
-
-
-@dataclass(frozen=True, eq=False)
-class LabelMap:
-    """What a map shows; rows are labels throughout."""
-
-    title: str
-    model: str
-    names: Sequence[str]
-    keys: Sequence[str]
-    documents: NDArray[np.int64] | None
-    """(L,) training documents, where they are known."""
-    places: NDArray[np.float32]
-    """(L, 2) on the plane."""
-    regions: NDArray[np.int64]
-    """(L,) from 0 to REGIONS − 1, or −1 where the model keeps no vector of a label."""
-    near: NDArray[np.int64]
-    """(L, k) the labels with the most similar vectors, most similar first."""
-    cosines: NDArray[np.float32]
-    """(L, k) how similar they are."""
-    left_out: int = 0
-    """Rarer labels of the model that are not drawn."""
 
 
 def page(shown: LabelMap) -> str:

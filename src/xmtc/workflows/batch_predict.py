@@ -12,11 +12,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from xmtc.core.errors import ConfigError, DataError, XmtcError, shown
-from xmtc.core.files import locked, replace_file, sync_folder, write_json
+from xmtc import __version__
+from xmtc.artifact.dependencies import content_of
+from xmtc.core.errors import ConfigError, DataError, XmtcError
+from xmtc.core.files import check_output_folder, content_hash, locked, replace_file, sync_folder, write_json
 from xmtc.core.progress import Progress, Task, silent
+from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset
 from xmtc.data.topk import ANSWERS, FORMAT, TopK, part_name, read_answers, write_parquet
+from xmtc.models.base import PLACES, Model
+from xmtc.workflows.predict import DocumentPredictor
+from xmtc.workflows.requests import BatchPredictRequest
 
 _PART = re.compile(r"^part-\d{5,}\.parquet$")
 _TEMPORARY = re.compile(r"^\.(?:part-\d{5,}\.parquet|_answers\.json)\.[0-9a-f]{8}\.part$")
@@ -29,15 +35,59 @@ class Written(NamedTuple):
     parts: int
 
 
+def batch_predict(
+    request: BatchPredictRequest, *, runtime: Runtime | None = None, progress: Progress = silent
+) -> Written:
+    """Predictions for a file (or '-') as Parquet parts of a fixed number of documents each.
+
+    A run that stopped goes on with `resume`; standard input, which cannot be read again, has to start over.
+    """
+    out, size, resume, force = request.out, request.batch.parts, request.batch.resume, request.batch.force
+    assert out is not None
+    assert size is not None
+    check_folder(out, resume=resume, force=force)
+    predictor = DocumentPredictor(request.predict, Model.load(request.predict.folder, runtime), progress)
+    written = write_parts(
+        out,
+        size,
+        _inputs(request, predictor),
+        predictor.documents(),
+        predictor.answer,
+        resume=resume,
+        force=force,
+        progress=progress,
+    )
+    predictor.report()
+    return written
+
+
+def _inputs(request: BatchPredictRequest, predictor: DocumentPredictor) -> dict[str, Any]:
+    """What must be equal for a run to go on with the parts of another."""
+    asked, options = request.predict, request.predict.reading.options
+    return {
+        "version of xmtc": __version__,
+        "model": content_of(asked.folder),
+        "input": None if asked.source in (None, "-") else content_hash(asked.source),
+        "input format": options.file_format,
+        "text fields": None if options.text_fields is None else list(options.text_fields),
+        "id field": options.id_field,
+        "bad lines": "skip" if options.bad_lines.skip else "refuse",
+        "k": PLACES if asked.k is None and asked.threshold is None else asked.k,
+        "threshold": asked.threshold,
+        **{name: None if path is None else content_hash(path) for name, path in predictor.restriction.files.items()},
+        "part size": request.batch.parts,
+    }
+
+
 def check_folder(folder: Path, *, resume: bool = False, force: bool = False) -> None:
     """Refuse what would overwrite work, or files that are none of ours."""
-    if folder.exists() and not folder.is_dir():
-        raise DataError(f"{folder}: is a file. Name a folder for the parts.")
-    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    begun = ANSWERS in names  # without it, parts are someone else's: it is there before them and goes after them
-    for name in names:
-        if name != ANSWERS and not _TEMPORARY.match(name) and not (begun and _PART.match(name)):
-            raise DataError(f"{folder}: holds other files ('{shown(name)}'). Choose a new or empty folder.")
+    begun = is_begun(folder)  # else parts are someone else's: the manifest is there before them and goes after them
+
+    def is_own(path: Path) -> bool:
+        own = path.name == ANSWERS or _TEMPORARY.match(path.name) or (begun and _PART.match(path.name))
+        return bool(own)
+
+    check_output_folder(folder, is_own, "for the parts")
     if force:
         return
     manifest = read_answers(folder)

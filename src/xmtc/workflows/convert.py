@@ -1,9 +1,10 @@
-"""Files of documents and of labels made into others: another format, or the parts of a split."""
+"""Convert files of documents and vocabularies to other formats, and split files of documents."""
 
 from __future__ import annotations
 
 import secrets
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from xmtc.core.errors import DataError, XmtcError
@@ -13,43 +14,48 @@ from xmtc.data.annif import is_text_folder
 from xmtc.data.dataset import Dataset
 from xmtc.data.formats import FORMATS, detected, format_to_write, named_format, write
 from xmtc.data.reading import read
-from xmtc.data.records import ReadOptions
-from xmtc.data.splitting import split
+from xmtc.data.splitting import split as split_rows
 from xmtc.data.vocabularies import read_vocabulary, write_vocabulary
+from xmtc.workflows.data_requests import ConvertRequest, SplitRequest
 
 
-def convert_file(
-    source: str | Path,
-    target: str | Path,
-    *,
-    to: str | None = None,
-    lossy: bool = False,
-    vocabulary: str | Path | None = None,
-    language: str | None = None,
-    unknown_labels: str = "refuse",
-    force: bool = False,
-    options: ReadOptions | None = None,
-    progress: Progress = silent,
-) -> tuple[int, int]:
-    """Documents in another format; returns their number, and how often characters had to be replaced."""
+@dataclass(frozen=True)
+class Converted:
+    """What was written."""
+
+    count: int
+    """Documents or labels."""
+    changed: int = 0
+    """How often characters had to be replaced."""
+
+
+def convert(request: ConvertRequest, *, progress: Progress = silent) -> Converted:
+    """Documents in another format, or a vocabulary as JSONL or TSV."""
+    refuse_taken(request.target, request.force)  # before the work, not after it
+    if request.vocabulary:
+        vocabulary = read_vocabulary(request.source, language=request.language)
+        write_vocabulary(vocabulary, request.target)
+        return Converted(len(vocabulary.index))
+    options = request.reading.options
     documents = read(
-        *(source, options),
+        request.source,
+        options,
         labelled=False,
-        vocabulary=vocabulary,
-        language=language,
-        unknown_labels=unknown_labels,
+        vocabulary=request.labels,
+        language=request.language,
+        unknown_labels=request.unknown_labels,
         progress=progress,
     )
-    if options is not None and (documents.labels is None or documents.labels.nnz == 0):
-        options.notes.append(f"{source}: no document has a label. If it should: --label-field NAME.")
-    chosen = format_to_write(Path(target), documents, to).name
-    if str(source) != "-":
-        refuse_read(Path(target), chosen, source, (options.file_format if options else None) or detected(source))
-    refuse_taken(Path(target), force, chosen)
-    with progress.task(f"writing {Path(target).name}") as task:
-        changed = _write(documents, Path(target), chosen, lossy)
+    if documents.labels is None or documents.labels.nnz == 0:
+        options.notes.append(f"{request.source}: no document has a label. If it should: --label-field NAME.")
+    chosen = format_to_write(request.target, documents, request.to).name
+    if str(request.source) != "-":
+        refuse_read(request.target, chosen, request.source, options.file_format or detected(request.source))
+    refuse_taken(request.target, request.force, chosen)
+    with progress.task(f"writing {request.target.name}") as task:
+        changed = _write(documents, request.target, chosen, request.lossy)
         task.advance(len(documents))
-    return len(documents), changed
+    return Converted(len(documents), changed)
 
 
 def _write(documents: Dataset, target: Path, file_format: str, lossy: bool) -> int:
@@ -98,41 +104,18 @@ def _written(target: Path, file_format: str | None) -> list[Path]:
     return [target] if found is None else [target, found]
 
 
-def convert_vocabulary(source: str | Path, target: str | Path, language: str | None = None) -> int:
-    """A label vocabulary as JSONL or TSV; returns the number of labels."""
-    vocabulary = read_vocabulary(source, language=language)
-    write_vocabulary(vocabulary, target)
-    return len(vocabulary.index)
-
-
-def split_file(
-    source: str | Path,
-    out: str | Path,
-    *,
-    test: float = 0.2,
-    valid: float = 0.0,
-    seed: int = 0,
-    together: bool = True,
-    to: str | None = None,
-    lossy: bool = False,
-    force: bool = False,
-    options: ReadOptions | None = None,
-    progress: Progress = silent,
-) -> dict[Path, tuple[int, int]]:
-    """Parts of a file in a folder, in the file's own format unless `to` names one.
-
-    Returns of each file the number of documents, and how often characters had to be replaced.
-    """
-    out = Path(out)
-    file_format = (options.file_format if options else None) or detected(source)
-    form = named_format(to or file_format, source)
+def split(request: SplitRequest, *, progress: Progress = silent) -> dict[Path, Converted]:
+    """Parts of a file in a folder, in the file's own format unless the request names one; what each file holds."""
+    source, out, options = request.source, request.out, request.reading.options
+    file_format = options.file_format or detected(source)
+    form = named_format(request.to or file_format, source)
     ending = next((ending for ending in COMPRESSED if form.packs and str(source).endswith(ending)), "")
     documents = read(source, options, progress=progress)
-    rows = split(documents, test, valid, seed, together=together)
+    rows = split_rows(documents, request.test, request.valid, request.seed, together=not request.apart)
     places = {name: out / (form.part_name.format(name) + ending) for name in rows}
     for place in places.values():
         refuse_read(place, form.name, source, file_format)
-        refuse_taken(place, force, form.name)
+        refuse_taken(place, request.force, form.name)
     new = [path for place in places.values() for path in _written(place, form.name) if not path.exists()]
     new += [] if out.exists() else [out]
     make_folder(out)
@@ -140,8 +123,8 @@ def split_file(
     try:
         with progress.task(f"writing to {out}", total=len(documents)) as task:
             for name, place in places.items():
-                changed = _write(documents.take(rows[name]), place, form.name, lossy)
-                written[place] = len(rows[name]), changed
+                changed = _write(documents.take(rows[name]), place, form.name, request.lossy)
+                written[place] = Converted(len(rows[name]), changed)
                 task.advance(len(rows[name]))
     except XmtcError:  # all of the parts or none of them
         for path in new:

@@ -1,4 +1,4 @@
-"""Predictions held against the true labels: one table of measures, and the closer looks that people ask for."""
+"""Predictions against the true labels: the result of an evaluation, and how it is computed."""
 
 from __future__ import annotations
 
@@ -11,23 +11,38 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import pyarrow as pa
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xmtc import metrics
-from xmtc.core.errors import ConfigError, DataError, shown
+from xmtc.core.errors import ConfigError, DataError
 from xmtc.core.files import replace_file
 from xmtc.data.dataset import Csr, Dataset, align_labels
 from xmtc.data.label_index import LabelIndex
 from xmtc.data.lf import read_filter
-from xmtc.data.predictions import match_to, read_predictions
 from xmtc.data.topk import TopK
 from xmtc.decisions.decision_rules import counted_columns, score_sets
 from xmtc.decisions.thresholds import Thresholds, fixed, kept
 from xmtc.labels.propensity import inverse_propensities
 from xmtc.metrics import FrequencyGroup, Interval, Parts, Reliability
 from xmtc.metrics.groups import Ties
+from xmtc.workflows.requests import EvaluationOptions
+
+__all__ = [
+    "DEEP",
+    "KS",
+    "LEAST",
+    "Evaluation",
+    "FrequencyGroup",
+    "Interval",
+    "Reliability",
+    "Thresholds",
+    "Training",
+    "judge",
+    "most_filtered",
+    "prediction_depth",
+    "write_per_label",
+]
 
 KS = (1, 3, 5)
 DEEP = 100
@@ -37,41 +52,6 @@ LEAST = 5
 """Test documents of a label that is in a frequency group."""
 TAIL_LABELS = 10
 TAIL_KS = (1, 10, 20)
-
-
-@dataclass(frozen=True)
-class Scope:
-    """What to measure, and how."""
-
-    unknown_labels: str = "count"
-    """A test label that training never saw counts as a true label that nobody can return, or is left out: 'drop'."""
-    propensity_a: float = 0.55
-    propensity_b: float = 1.5
-    bootstrap: int = 0
-    """Resamples for confidence intervals; 0 for none."""
-    groups: bool = False
-    """Whether to look at frequent and rare labels apart."""
-    tail: bool = False
-    """Whether to rank all documents for the rarest labels."""
-    filter_file: Path | None = None
-    """Pairs 'document label' that are left out of predictions and truth."""
-    seed: int = 0
-    threshold: float | str | None = None
-    """Sets of labels with at least this score are measured too, or, with 'auto', those of the rule that was tuned with
-    the model; None takes that rule where there is one."""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.threshold, str) and self.threshold != "auto":
-            raise ConfigError(f"'threshold' must be a number or auto. Got '{shown(self.threshold)}'.")
-        if self.unknown_labels not in ("count", "drop"):
-            raise ConfigError(f"'unknown_labels' must be count or drop. Got '{shown(self.unknown_labels)}'.")
-        if self.bootstrap and not 10 <= self.bootstrap <= 1_000_000:
-            raise ConfigError(f"'bootstrap' must be 0, or between 10 and 1,000,000 resamples. Got {self.bootstrap}.")
-
-    @property
-    def depth(self) -> int:
-        """Labels of each document to predict."""
-        return DEEP if self.groups else max(KS)
 
 
 class Scorer(Protocol):
@@ -144,10 +124,15 @@ def _told(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
+def prediction_depth(options: EvaluationOptions) -> int:
+    """Labels of each document to predict."""
+    return DEEP if options.groups else max(KS)
+
+
 def judge(
     predictions: TopK,
     test: Dataset,
-    scope: Scope,
+    options: EvaluationOptions,
     *,
     training: Training | None = None,
     scorer: Scorer | None = None,
@@ -167,20 +152,20 @@ def judge(
     if counts is not None:
         entries = counts[truth.indices] == 0  # beyond the training labels, or among them without a document
         unseen = len(np.unique(truth.indices[entries])), int(entries.sum())
-        if scope.unknown_labels == "drop":  # their columns go too: the macro mean runs over what is left
+        if options.unknown_labels == "drop":  # their columns go too: the macro mean runs over what is left
             known, extra = len(predictions.index), []
             truth, counts = _without(truth, entries)[:, :known], counts[:known]
-    if scope.filter_file is not None:
-        predictions, truth = _filtered(predictions, truth, extra, scope.filter_file)
+    if options.filter_file is not None:
+        predictions, truth = _filtered(predictions, truth, extra, options.filter_file)
     sets = None if threshold is None else _sets(predictions.first(set_depth or predictions.k), threshold)
-    predictions = predictions.first(scope.depth)
+    predictions = predictions.first(prediction_depth(options))
     inverse = None
     if counts is not None and training is not None:
-        inverse = inverse_propensities(counts, training.documents, scope.propensity_a, scope.propensity_b)
+        inverse = inverse_propensities(counts, training.documents, options.propensity_a, options.propensity_b)
     measures = metrics.evaluate(predictions, truth, KS, inverse)
     measures |= metrics.evaluate_sets(*counted_columns(predictions.labels, truth, counts), KS)
-    parts = metrics.document_parts(predictions, truth, KS, inverse) if scope.bootstrap else {}
-    intervals = metrics.bootstrap(parts, samples=scope.bootstrap, seed=scope.seed) if scope.bootstrap else {}
+    parts = metrics.document_parts(predictions, truth, KS, inverse) if options.bootstrap else {}
+    intervals = metrics.bootstrap(parts, samples=options.bootstrap, seed=options.seed) if options.bootstrap else {}
     return Evaluation(
         measures,
         len(test),
@@ -191,8 +176,8 @@ def judge(
         truth,
         extra,
         intervals,
-        _groups(predictions, truth) if scope.groups else {},
-        _tail(test, truth, counts, scorer) if scope.tail else {},
+        _groups(predictions, truth) if options.groups else {},
+        _tail(test, truth, counts, scorer) if options.tail else {},
         parts,
         metrics.reliability(predictions, truth, max(KS)),
         None if sets is None else score_sets(sets.labels, truth, counts),
@@ -212,66 +197,6 @@ def _groups(predictions: TopK, truth: Csr) -> dict[str, list[FrequencyGroup]]:
 def _sets(predictions: TopK, threshold: Thresholds | float) -> TopK:
     rule = threshold if isinstance(threshold, Thresholds) else fixed(threshold)
     return kept(predictions, rule.choose(predictions.labels, predictions.scores))
-
-
-def judge_file(
-    path: str | Path,
-    test: Dataset,
-    scope: Scope,
-    *,
-    train: Dataset | None = None,
-    file_format: str | None = None,
-    labels: LabelIndex | None = None,
-) -> Evaluation:
-    """Anybody's predictions from a file; `labels` name those that the file knows by number only.
-
-    With `train` its labels are numbered first, as in a model that was trained on it, so that means over labels agree.
-    """
-    if scope.threshold == "auto":
-        raise ConfigError("a file of predictions has no tuned threshold. Give a number, or name a model folder.")
-    threshold = None if scope.threshold is None else float(scope.threshold)
-    deep = None if threshold is not None else scope.depth + most_filtered(scope, test)  # sets are of any size
-    predictions = read_predictions(path, file_format, deep)
-    top = match_to(predictions, test, path)
-    assert test.label_index is not None
-    # Where the test file knows labels by number too, names are of no use.
-    if labels is not None and predictions.numbered and (labels.ids(test.label_index.keys) >= 0).any():
-        numbers = np.array([int(key) for key in top.index.keys], dtype=np.int64)
-        if numbers.max(initial=-1) >= len(labels):
-            raise DataError(f"{path}: label {numbers.max()} has no name among {len(labels):,}. Name all labels.")
-        top = TopK(np.where(top.labels >= 0, numbers[top.labels], -1), top.scores, labels, top.ids)
-    _check_same_keys(top, test, path)
-    if train is None:
-        return judge(top, test, scope, threshold=threshold)
-    if train.labels is None or train.label_index is None:
-        raise DataError("the training documents have no labels to count.")
-    counts = np.bincount(train.labels.indices, minlength=train.labels.shape[1]).astype(np.int64)
-    top = _numbered_after(train.label_index, top)
-    counts = np.concatenate([counts, np.zeros(len(top.index) - len(counts), dtype=np.int64)])
-    return judge(top, test, scope, training=Training(top.index, counts, len(train)), threshold=threshold)
-
-
-def _numbered_after(known: LabelIndex, top: TopK) -> TopK:
-    """The same answers under the numbers of `known`; returned labels that it lacks follow."""
-    returned = np.unique(top.labels[top.labels >= 0])
-    numbers = np.full(len(top.index) + 1, -1, dtype=np.int64)  # a pad picks the last
-    numbers[returned] = known.ids(top.index.strings("key", returned))
-    others = returned[numbers[returned] < 0]
-    numbers[others] = len(known) + np.arange(len(others))
-    index = known if not len(others) else LabelIndex(pa.concat_tables([known.table, top.index.take(others).table]))
-    return TopK(numbers[top.labels], top.scores, index, top.ids)
-
-
-def _check_same_keys(top: TopK, test: Dataset, path: str | Path) -> None:
-    """Predictions that share no label with the test file are in other words, not all wrong."""
-    assert test.label_index is not None
-    predicted = np.unique(top.labels[top.labels >= 0])
-    keys = top.index.strings("key", predicted)
-    if keys and (test.label_index.ids(keys) < 0).all():
-        raise DataError(
-            f"{path}: no predicted label is one of the test file: '{shown(keys[0])}' there, "
-            f"'{shown(test.label_index.key(0)) if len(test.label_index) else ''}' here. Use the same keys in both."
-        )
 
 
 def _training_counts(training: Training | None, index: LabelIndex, extra: Sequence[str]) -> NDArray[np.int64] | None:
@@ -314,11 +239,11 @@ def _filtered(predictions: TopK, truth: Csr, extra: Sequence[str], path: Path) -
     return TopK(labels, scores, predictions.index, predictions.ids), kept
 
 
-def most_filtered(scope: Scope, test: Dataset) -> int:
+def most_filtered(options: EvaluationOptions, test: Dataset) -> int:
     """How many labels of one document the filter may take away: as many more are to be predicted."""
-    if scope.filter_file is None:
+    if options.filter_file is None:
         return 0
-    rows, _ = read_filter(scope.filter_file, len(test))
+    rows, _ = read_filter(options.filter_file, len(test))
     return int(np.bincount(rows).max(initial=0)) if len(rows) else 0
 
 

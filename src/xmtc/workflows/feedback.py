@@ -1,4 +1,4 @@
-"""What people said of a model's labels: which they accepted and which they rejected, kept beside its folder."""
+"""Feedback on a model's labels: which ones people accepted and rejected, stored beside the model folder."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from xmtc.artifact import store
 from xmtc.core.errors import DataError, shown
 from xmtc.core.files import sync_folder
+from xmtc.data.label_index import LabelIndex
+from xmtc.workflows.requests import FeedbackRequest
 
 _APPLICATION = int.from_bytes(b"xmtc", "big")
 _FORMAT = 1
@@ -32,7 +36,7 @@ _PATIENCE = 30.0  # seconds to wait for others who write
 
 
 @dataclass(frozen=True)
-class Record:
+class FeedbackRecord:
     """One word on one text."""
 
     id: int
@@ -47,15 +51,15 @@ class Record:
     """Keys of labels that were offered and are wrong."""
 
 
-def beside(folder: str | Path) -> Path:
-    """Where the feedback on a model lies."""
+def feedback_path(folder: str | Path) -> Path:
+    """The file of feedback beside a model folder."""
     folder = Path(os.path.abspath(folder))
     return folder.with_name(f"{folder.name}.feedback.sqlite")
 
 
-def latest(records: Iterable[Record]) -> list[Record]:
+def latest(records: Iterable[FeedbackRecord]) -> list[FeedbackRecord]:
     """The last word on each text, in the order in which they were given."""
-    found: dict[str, Record] = {}
+    found: dict[str, FeedbackRecord] = {}
     for record in records:
         found.pop(record.text, None)
         found[record.text] = record
@@ -105,7 +109,7 @@ class Feedback:
                 0 if _is_empty(connection) else int(connection.execute("SELECT count(*) FROM feedback").fetchone()[0])
             )
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[FeedbackRecord]:
         """All records in the order in which they were added; those that come meanwhile too."""
         last = 0
         while rows := self._page(last):
@@ -120,14 +124,14 @@ class Feedback:
         with self._connected() as connection:
             return [] if _is_empty(connection) else connection.execute(query, (last, _PAGE)).fetchall()
 
-    def _record(self, row: tuple[int, str, str, str, str, str]) -> Record:
+    def _record(self, row: tuple[int, str, str, str, str, str]) -> FeedbackRecord:
         number, time, version, text, *lists = row
         try:
             accepted, rejected = (tuple(str(key) for key in json.loads(keys)) for keys in lists)
             datetime.fromisoformat(time)
         except (TypeError, ValueError):
             raise DataError(f"{self.path}: record {number} is damaged. Restore a copy of the file.") from None
-        return Record(number, time, version, text, accepted, rejected)
+        return FeedbackRecord(number, time, version, text, accepted, rejected)
 
     @contextmanager
     def _connected(self, create: bool = False) -> Iterator[sqlite3.Connection]:
@@ -144,7 +148,7 @@ class Feedback:
             self._check(connection, create)
             yield connection
         except sqlite3.Error as error:
-            raise DataError(f"{self.path}: {_said(error)}") from None
+            raise DataError(f"{self.path}: {_explained(error)}") from None
         finally:
             if connection is not None:
                 connection.close()  # takes back what was not committed
@@ -188,7 +192,7 @@ def _is_empty(connection: sqlite3.Connection) -> bool:
     return not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
 
 
-def _said(error: sqlite3.Error) -> str:
+def _explained(error: sqlite3.Error) -> str:
     """What SQLite says, and the remedy."""
     name, words = getattr(error, "sqlite_errorname", ""), shown(str(error), 120)
     if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
@@ -207,3 +211,128 @@ def _writable(path: Path) -> bool:
 def _clean(text: str) -> str:
     """Half a surrogate pair, which UTF-8 cannot hold, becomes a question mark."""
     return text.encode("utf-8", "replace").decode()
+
+
+# ---- verbs
+
+
+@dataclass(frozen=True)
+class FeedbackSummary:
+    """What people accepted and rejected."""
+
+    path: Path
+    texts: int
+    superseded: int
+    """Earlier records on the same texts."""
+    accepted: Counter[str]
+    """By key of the label."""
+    rejected: Counter[str]
+    first: str
+    last: str
+    """Dates of the first and the last record."""
+    names: Mapping[str, str]
+    """Key → display name of the labels that were rejected; '–' for one that the model does not know any more."""
+
+
+@dataclass(frozen=True)
+class FeedbackExport:
+    """Feedback as training data."""
+
+    lines: list[str]
+    """JSON, one text a line."""
+    notes: list[str]
+    """What was left out."""
+
+
+def feedback_file(folder: Path) -> Path:
+    """The file of feedback of a model folder, or the file itself."""
+    if folder.is_dir():
+        store.read_manifest(folder)  # else a folder that holds no model would only lack feedback
+        return feedback_path(folder)
+    if folder.suffix != ".sqlite" and folder.exists():
+        raise DataError(f"{folder}: neither a model folder nor a .sqlite file of feedback. Name one of them.")
+    return folder if folder.suffix == ".sqlite" else feedback_path(folder)
+
+
+def summarise_feedback(request: FeedbackRequest) -> FeedbackSummary:
+    """Count what people accepted and rejected."""
+    records = _recent(request)
+    words = latest(records)
+    rejected = Counter(key for word in words for key in word.rejected)
+    labels = _known_labels(request.folder) if rejected else None
+    keys = list(rejected)
+    names = keys
+    if labels is not None:
+        names = ["–" if number < 0 else labels.name(number) for number in labels.ids(keys).tolist()]
+    return FeedbackSummary(
+        path=feedback_file(request.folder),
+        texts=len(words),
+        superseded=len(records) - len(words),
+        accepted=Counter(key for word in words for key in word.accepted),
+        rejected=rejected,
+        first=records[0].time[:10],
+        last=records[-1].time[:10],
+        names=dict(zip(keys, names, strict=True)),
+    )
+
+
+def export_feedback(request: FeedbackRequest) -> FeedbackExport:
+    """The last record on each text as JSONL to train on.
+
+    A text whose labels were all rejected stays: a model learns from it that none of them is right.
+    """
+    words = latest(_recent(request))
+    gone, unsaid, lost = _gone(words, _known_labels(request.folder)), 0, 0
+    lines, learnable = [], False
+    for word in words:
+        accepted = [key for key in dict.fromkeys(word.accepted) if key not in gone]
+        rejected = [key for key in dict.fromkeys(word.rejected) if key not in gone]
+        if not word.accepted and not word.rejected:
+            unsaid += 1
+        elif not accepted and (word.accepted or not rejected):
+            lost += 1
+        else:
+            row = {"id": f"feedback-{word.id}", "text": word.text, "labels": accepted, "rejected": rejected}
+            lines.append(json.dumps(row, ensure_ascii=False))
+            learnable |= bool(accepted)
+    notes = [] if not gone else [f"{_counted(len(gone), 'label')} that the model does not know (any more) left out"]
+    notes += [] if not lost else [f"{_counted(lost, 'text')} left out: of their labels none is left"]
+    notes += [] if not unsaid else [f"{_counted(unsaid, 'text')} left out: nothing was accepted or rejected"]
+    return FeedbackExport(lines if learnable else [], notes)
+
+
+def _recent(request: FeedbackRequest) -> list[FeedbackRecord]:
+    """The records from the requested date on, or an error with the remedy where there are none."""
+    folder, since = request.folder, request.start
+    place = feedback_file(folder)
+    remedy = f"Collect some with: xmtc serve {folder}" if folder.is_dir() else "Check the path."
+    if not place.exists():
+        raise DataError(f"{folder}: no feedback yet, {place.name} is not there. {remedy}")
+    found = list(Feedback(place, read_only=True).records())
+    if not found:
+        raise DataError(f"{place}: no feedback in it yet. {remedy}")
+    if since is None:
+        return found
+    recent = [record for record in found if datetime.fromisoformat(record.time) >= since]
+    if not recent:
+        raise DataError(
+            f"{place}: no feedback since then, the last is of {found[-1].time[:10]}. Choose an earlier date."
+        )
+    return recent
+
+
+def _known_labels(folder: Path) -> LabelIndex | None:
+    """The labels of a model; None for a file, which does not tell."""
+    return LabelIndex(store.read_folder(folder)[1].tables["labels"]) if folder.is_dir() else None
+
+
+def _gone(words: Sequence[FeedbackRecord], labels: LabelIndex | None) -> set[str]:
+    """Keys that are not among a model's labels."""
+    keys = list(dict.fromkeys(key for word in words for key in (*word.accepted, *word.rejected)))
+    if labels is None:
+        return set()
+    return {key for key, number in zip(keys, labels.ids(keys).tolist(), strict=True) if number < 0}
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -1,44 +1,50 @@
-"""The labels of a model by their vectors: those nearest to one, and all of them on a map."""
+"""Labels by their vectors: the nearest neighbours of one, and all of them on a map."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from xmtc.core.errors import DataError, shown
-from xmtc.core.progress import Progress
-from xmtc.labels.layout import NEIGHBOURS, close_to, layout, nearest, regions
+from xmtc.core.progress import Progress, silent
+from xmtc.core.runtime import Runtime
+from xmtc.labels.layout import NEIGHBOURS, REGIONS, LabelMap, close_to, layout, nearest, regions
 from xmtc.models.base import Model
-from xmtc.views.label_map import REGIONS, LabelMap
+from xmtc.workflows.requests import LabelMapRequest, LabelNeighboursRequest
 
 NEAR = 5
 """Labels near to each that a map tells."""
 
 
-def nearest_labels(model: Model, label: str, k: int) -> tuple[dict[str, object], list[dict[str, object]]]:
-    """A label that a person means, and the k whose vectors are closest: key, name, training documents, similarity."""
-    vectors, number = model.label_vectors(), model.labels.find(label)
+def label_neighbours(
+    request: LabelNeighboursRequest, *, runtime: Runtime | None = None
+) -> tuple[dict[str, object], list[dict[str, object]]]:
+    """The label and the k whose vectors are closest: key, name, training documents, similarity."""
+    model = Model.load(request.folder, runtime)
+    vectors, number = model.label_vectors(), model.labels.find(request.label)
     if not vectors[number].any():
         raise DataError(
             f"label '{shown(model.labels.name(number))}' has a vector of zeros, close to none. Ask another."
         )
-    best, cosines = close_to(vectors, number, k)
+    best, cosines = close_to(vectors, number, request.k)
     counted = model.counted()
 
-    def told(each: int) -> dict[str, object]:
+    def described(each: int) -> dict[str, object]:
         documents = None if counted is None else int(counted[0][each])
         return {"key": model.labels.key(each), "name": model.labels.name(each), "documents": documents}
 
     pairs = zip(best.tolist(), cosines.tolist(), strict=True)
-    return told(number), [{**told(each), "similarity": round(cosine, 6)} for each, cosine in pairs]
+    return described(number), [{**described(each), "similarity": round(cosine, 6)} for each, cosine in pairs]
 
 
-def label_map(model: Model, title: str, most: int, progress: Progress) -> LabelMap:
+def label_map(request: LabelMapRequest, *, runtime: Runtime | None = None, progress: Progress = silent) -> LabelMap:
     """The most frequent labels of a model, placed by their vectors."""
+    model = Model.load(request.folder, runtime)
+    title = request.folder.resolve().name.encode("utf-8", "replace").decode()
     vectors, counted = model.label_vectors(), model.counted()
     counts = None if counted is None else np.asarray(counted[0])
     total = len(model.labels)
     often = np.arange(total) if counts is None else np.argsort(-counts, kind="stable")
-    drawn = np.sort(often[:most])
+    drawn = np.sort(often[: request.most])
     rows = np.asarray(vectors[drawn], dtype=np.float32)
     seed, threads = model.runtime.seed, model.runtime.threads
     near = nearest(rows, NEIGHBOURS, threads=threads, progress=progress)

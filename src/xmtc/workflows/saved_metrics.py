@@ -1,4 +1,4 @@
-"""Measures that are kept beside a model, for whoever looks at it later; they are its own as long as it is the same."""
+"""Metrics saved beside a model folder; they count as long as the model is the one that was measured."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from xmtc.core.files import write_json
 from xmtc.workflows.evaluation import Evaluation
 
 
-def beside(folder: Path) -> Path:
-    """Where they lie."""
+def metrics_path(folder: Path) -> Path:
+    """The file of metrics beside a model folder."""
     folder = Path(os.path.abspath(folder))  # beside a link and not beside what it leads to today
     return folder.with_name(f"{folder.name}.metrics.json")
 
 
-def keep(folder: Path, test: Path, result: Evaluation) -> Path:
-    """Keep what was measured on a test file."""
-    place = beside(folder)
+def save_metrics(folder: Path, test: Path, result: Evaluation) -> Path:
+    """Save what was measured on a test file."""
+    place = metrics_path(folder)
     measured = {
         "file": test.name,
         "documents": result.documents,
@@ -31,13 +31,13 @@ def keep(folder: Path, test: Path, result: Evaluation) -> Path:
     return place
 
 
-def kept(folder: Path, content: str | None = None) -> dict[str, Any] | None:
+def read_metrics(folder: Path, content: str | None = None) -> dict[str, Any] | None:
     """What was measured of a model: each measure as a fraction, and on what; None where nothing was.
 
     The model is the one in the folder, or the one with this content that was loaded from there.
     """
     try:
-        found = json.loads(beside(folder).read_text(encoding="utf-8"))
+        found = json.loads(metrics_path(folder).read_text(encoding="utf-8"))
         if found["model"] != (content or content_of(folder)):
             return None
         metrics = {str(name): float(value) for name, value in found["metrics"].items()}

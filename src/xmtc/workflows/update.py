@@ -1,11 +1,11 @@
-"""A saved model learns from files of new documents, in its place or into another folder, at once or not at all."""
+"""Update a saved model with new documents and labels, in place or into another folder, atomically."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from xmtc import __version__
@@ -19,90 +19,26 @@ from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset
 from xmtc.data.label_index import LabelIndex
 from xmtc.data.lines import numbered_lines
-from xmtc.data.records import ReadOptions
 from xmtc.models.base import Model
-from xmtc.models.update import MARGIN
-from xmtc.workflows import data_digest, read_labelled
 from xmtc.workflows.label_filter import read_labels
+from xmtc.workflows.requests import UpdateRequest
+from xmtc.workflows.train import check_model_target, data_digest, read_labelled
 
 _EXAMPLE = "old key, a tab, new key"
 
 
-@dataclass(frozen=True)
-class UpdateFiles:
-    """What an update is made of; each may be missing, but not all that changes anything."""
+def update(request: UpdateRequest, *, runtime: Runtime | None = None, progress: Progress = silent) -> Model:
+    """Update a saved model and save it again, in its place where `out` names no other folder.
 
-    new: Path | None = None
-    valid: Path | None = None
-    replay: Path | None = None
-    retire: Path | None = None
-    """Labels that go, in any form of a label file."""
-    merge: Path | None = None
-    """Lines of a label, a tab and the label that it becomes."""
-
-
-def update(
-    folder: str | Path,
-    files: UpdateFiles,
-    *,
-    out: str | Path | None = None,
-    options: ReadOptions | None = None,
-    vocabulary: str | Path | None = None,
-    language: str | None = None,
-    unknown_labels: str = "refuse",
-    margin: float = MARGIN,
-    force: bool = False,
-    runtime: Runtime | None = None,
-    progress: Progress = silent,
-) -> Model:
-    """Update a saved model and save it again, in its place where `out` names no other.
-
-    Finished parts lie beside the folder until then; the same update that is asked for again goes on with them.
+    Finished parts are beside the folder until then; the same update, started again, continues with them.
     """
-    folder, runtime = Path(folder), runtime or Runtime()
-    place = folder if out is None else Path(out)
-    _check(folder, place, files, margin, force, runtime)
-    workspace = Workspace(Workspace.beside(place, ".update"))
+    runtime = runtime or Runtime()
+    _check(request, runtime)
+    workspace = Workspace(unfinished_update(request))
     with workspace.claimed():
         try:
-            model = Model.load(folder, runtime)
-            how = {"vocabulary": vocabulary, "language": language, "unknown_labels": unknown_labels}
-            new, valid, replay = (
-                None if path is None else _documents(path, model, options, progress, **how)
-                for path in (files.new, files.valid, files.replay)
-            )
-            retire, merge = _retired(model.labels, files.retire, options), _merged(model.labels, files.merge)
-            learnt = _what_is_learnt(new, retire, merge)
-            if model.history and model.history[-1].get("content") == learnt and not force:
-                raise DataError(
-                    f"{folder}: has learnt this in its last update ({model.history[-1]['date']}), which is complete. "
-                    "Nothing is left to do; --force learns it again."
-                )
-            workspace.go_on_or_begin(
-                {
-                    "version of xmtc": __version__,
-                    "model": content_of(folder),
-                    "seed": runtime.seed,
-                    "documents": [None if part is None else _digest(part) for part in (new, valid, replay)],
-                    "label files": [
-                        None if path is None else content_hash(path) for path in (files.retire, files.merge)
-                    ],
-                }
-            )
-            model.update(
-                new,
-                valid=valid,
-                replay=replay,
-                retire=retire,
-                merge=merge,
-                margin=margin,
-                force=force,
-                runtime=runtime,
-                progress=progress,
-                workspace=workspace,
-            )
-            model.history[-1]["content"] = learnt
-            model.save(place)
+            model = _updated(request, runtime, progress, workspace)
+            model.save(request.target)
         except RefusedError:
             workspace.remove()
             raise
@@ -113,29 +49,75 @@ def update(
     return model
 
 
-def _check(folder: Path, place: Path, files: UpdateFiles, margin: float, force: bool, runtime: Runtime) -> None:
-    store.read_manifest(folder)
-    if files.new is None and files.retire is None and files.merge is None:
-        raise ConfigError("there is nothing to learn from. Name a file of new documents, --retire or --merge.")
-    if not margin >= 0:
-        raise ConfigError(f"the margin must be a number ≥ 0. Got {margin:g}.")
+def unfinished_update(request: UpdateRequest) -> Path:
+    """Where the finished parts of an update are until it is complete."""
+    return Workspace.beside(request.target, ".update")
+
+
+def _updated(request: UpdateRequest, runtime: Runtime, progress: Progress, workspace: Workspace) -> Model:
+    """The updated model, not saved yet."""
+    model = Model.load(request.folder, runtime)
+    new, valid, replay = (
+        None if path is None else _documents(path, request, model, progress)
+        for path in (request.new, request.valid, request.replay)
+    )
+    retire, notes = _retired(model.labels, request.retire)
+    request.reading.options.notes.extend(notes)
+    merge = _merged(model.labels, request.merge)
+    content = _content(new, retire, merge)
+    if model.history and model.history[-1].get("content") == content and not request.force:
+        raise DataError(
+            f"{request.folder}: has learnt this in its last update ({model.history[-1]['date']}), which is complete. "
+            "Nothing is left to do; --force learns it again."
+        )
+    workspace.go_on_or_begin(
+        {
+            "version of xmtc": __version__,
+            "model": content_of(request.folder),
+            "seed": runtime.seed,
+            "documents": [None if part is None else _digest(part) for part in (new, valid, replay)],
+            "label files": [None if path is None else content_hash(path) for path in (request.retire, request.merge)],
+        }
+    )
+    model.update(
+        new,
+        valid=valid,
+        replay=replay,
+        retire=retire,
+        merge=merge,
+        margin=request.margin / 100,
+        force=request.force,
+        runtime=runtime,
+        progress=progress,
+        workspace=workspace,
+    )
+    model.history[-1]["content"] = content
+    return model
+
+
+def _check(request: UpdateRequest, runtime: Runtime) -> None:
+    store.read_manifest(request.folder)
     if runtime.world_size > 1:
         raise ConfigError("an update is the work of one process. Run it without torchrun.")
-    if place.exists() and not place.is_dir():
-        raise DataError(f"{place}: is a file. Name a folder to put the model in.")
-    if not place.exists() or place.resolve() == folder.resolve():
+    target = request.target
+    if target.exists() and target.resolve() == request.folder.resolve():
         return
-    if store.is_model(place) and not force:
-        raise DataError(f"{place}: holds a model already. Choose another folder, or replace it with --force.")
-    if not store.is_model(place) and any(not store.is_own(path) for path in place.iterdir()):
-        raise DataError(f"{place}: holds other files. Choose a new or empty folder.")
+    check_model_target(target)
+    if store.is_model(target) and not request.force:
+        raise DataError(f"{target}: holds a model already. Choose another folder, or replace it with --force.")
 
 
-def _documents(
-    path: Path, model: Model, options: ReadOptions | None, progress: Progress, **how: str | Path | None
-) -> Dataset:
-    options = replace(options or ReadOptions(), feature_count=model.feature_count)
-    return read_labelled([path], options, progress=progress, **how)[0]
+def _documents(path: Path, request: UpdateRequest, model: Model, progress: Progress) -> Dataset:
+    vocabulary = request.vocabulary
+    (documents,) = read_labelled(
+        [path],
+        replace(request.reading.options, feature_count=model.feature_count),
+        vocabulary=vocabulary.labels,
+        language=vocabulary.language,
+        unknown_labels=vocabulary.unknown_labels,
+        progress=progress,
+    )
+    return documents
 
 
 def _digest(documents: Dataset) -> str:
@@ -145,21 +127,19 @@ def _digest(documents: Dataset) -> str:
     return f"{data_digest(documents)} {keys}"
 
 
-def _what_is_learnt(new: Dataset | None, retire: Sequence[str], merge: Mapping[str, str]) -> str:
-    """A hash of what an update brings, by which it is known when it is asked for again."""
+def _content(new: Dataset | None, retire: Sequence[str], merge: Mapping[str, str]) -> str:
+    """A hash of what an update brings, by which a repeated update is recognised."""
     parts = ["" if new is None else _digest(new), *retire, "", *(f"{old}\t{target}" for old, target in merge.items())]
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
 
 
-def _retired(labels: LabelIndex, path: Path | None, options: ReadOptions | None) -> list[str]:
-    """Keys of the labels that a file means, by key or by name."""
-    if path is None:
-        return []
+def _retired(labels: LabelIndex, path: Path | None) -> tuple[list[str], list[str]]:
+    """Keys of the labels that a file means, by key or by name; and notes on those that the model does not know."""
     notes: list[str] = []
+    if path is None:
+        return [], notes
     mask = read_labels(labels, path, notes, with_deprecated=True)
-    if options is not None:
-        options.notes.extend(notes)
-    return labels.strings("key", mask.nonzero()[0])
+    return labels.strings("key", mask.nonzero()[0]), notes
 
 
 def _merged(labels: LabelIndex, path: Path | None) -> Mapping[str, str]:

@@ -1,13 +1,55 @@
-"""What a saved model is and what it has learnt since it was trained, in words."""
+"""`xmtc models` and `xmtc verify`: registered models, and saved ones with what they have learnt since training."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
-from xmtc.cli.show import table
+import typer
+
+from xmtc.cli.common import ModelFolder, echo, terminal_width
 from xmtc.core.errors import shown
+
+
+def models(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME|DIR", help="Show its settings, or what a model folder holds.")
+    ] = None,
+) -> None:
+    """List the models, or show one: its settings, or its folder."""
+    from xmtc.cli.show import table
+    from xmtc.workflows.models import describe_folder, describe_model, describe_models, is_model_name
+
+    width = terminal_width()
+    if name is None:
+        echo(table(["model", "can", "what it is"], describe_models(), width=width))
+        echo("\nSettings of one of them: xmtc models NAME")
+        return
+    if not is_model_name(name) and Path(name).is_dir():
+        echo(model_folder(describe_folder(name), width))
+        return
+    model = describe_model(name)
+    echo(f"{name}: {model.description}\ncan: {', '.join(model.capabilities)}\n")
+    rows = []
+    for row in model.settings:
+        tried = "" if row.space is None else f" [tune tries {row.space}]"
+        rows.append((row.name, json.dumps(row.default), row.kind, row.sentence + tried))
+    if not rows:
+        echo("It has no settings.")
+        return
+    echo(table(["setting", "default", "kind", "meaning"], rows, width=width))
+    echo(f"\nSet one with: xmtc train TRAIN --model {name} --out DIR --set {rows[0][0]}=VALUE")
+
+
+def verify(folder: ModelFolder) -> None:
+    """Check a model folder, every byte of it, against its hashes."""
+    from xmtc.workflows import models as workflow
+
+    for name, size in workflow.verify(folder):
+        echo(f"ok  {size:>14,}  {name}")
+    echo(f"{folder}: whole, every file matches its hash")
 
 
 def update_line(entry: Mapping[str, Any]) -> str:
@@ -38,6 +80,8 @@ def _score(value: float | None) -> str:
 
 def model_folder(found: Mapping[str, Any], width: int | None = None) -> str:
     """A saved model: what it is, how it was trained, and each update since."""
+    from xmtc.cli.show import table
+
     training = found["training"]
     facts = [
         ("model", found["model"]),

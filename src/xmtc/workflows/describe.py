@@ -1,0 +1,31 @@
+"""Look at files of documents: figures of one or two files, and the first documents of one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from xmtc.core.progress import Progress, silent
+from xmtc.data.dataset import Dataset
+from xmtc.data.description import SHARES, Description, Distribution, Repeats
+from xmtc.data.description import describe as describe_documents
+from xmtc.data.reading import read, read_some
+from xmtc.workflows.data_requests import DescribeRequest, HeadRequest
+
+__all__ = ["SHARES", "Dataset", "Description", "Distribution", "Repeats", "describe", "first_documents"]
+
+
+def describe(request: DescribeRequest, *, progress: Progress = silent) -> Description:
+    """Count documents, labels, lengths and duplicates; with two files, what they share."""
+
+    def documents(path: Path) -> Dataset:
+        """Labels are read where there are some."""
+        return read(path, replace(request.reading.options, labelled=False), progress=progress)
+
+    first = documents(request.source)
+    return describe_documents(first, None if request.other is None else documents(request.other), progress=progress)
+
+
+def first_documents(request: HeadRequest) -> Dataset:
+    """The first documents of a file."""
+    return read_some(request.source, request.count, request.reading.options)

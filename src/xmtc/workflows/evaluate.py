@@ -1,0 +1,213 @@
+"""Evaluate a saved model, a model in memory, or a file of predictions on test documents."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from xmtc.core.errors import ConfigError, DataError, shown
+from xmtc.core.progress import Progress, silent
+from xmtc.core.runtime import Runtime
+from xmtc.data import lf
+from xmtc.data.dataset import Dataset, check_known
+from xmtc.data.formats import detected
+from xmtc.data.label_index import LabelIndex
+from xmtc.data.predictions import match_to, read_predictions
+from xmtc.data.reading import read
+from xmtc.data.records import ReadOptions
+from xmtc.data.topk import TopK
+from xmtc.data.vocabularies import read_vocabulary
+from xmtc.decisions.thresholds import Thresholds
+from xmtc.models.base import Model
+from xmtc.workflows.evaluation import Evaluation, Training, judge, most_filtered, prediction_depth
+from xmtc.workflows.predict import check_tuned
+from xmtc.workflows.requests import EvaluateRequest, EvaluationOptions
+from xmtc.workflows.saved_metrics import save_metrics
+
+
+def evaluate(request: EvaluateRequest, *, runtime: Runtime | None = None, progress: Progress = silent) -> Evaluation:
+    """All metrics of a model or of a file of predictions; with `keep` they are saved beside the model."""
+    options = request.options
+    if request.folder is None:
+        assert request.predictions is not None
+        return evaluate_predictions(
+            request.predictions,
+            request.test,
+            options,
+            train_file=request.train,
+            vocabulary=request.labels,
+            predictions_format=request.predictions_format,
+            reading=request.reading.options,
+            progress=progress,
+        )
+    model = Model.load(request.folder, runtime)
+    check_tuned(model, request.folder, options.threshold)
+    documents = read_test(
+        request.test,
+        request.reading.options,
+        model=model,
+        vocabulary=request.labels,
+        unknown_labels="drop" if options.unknown_labels == "drop" else "refuse",
+        progress=progress,
+    )
+    result = evaluate_model(model, documents, options, progress=progress)
+    if request.keep:
+        saved = save_metrics(request.folder, request.test, result)
+        progress.say(f"{saved}: saved beside the model")
+    return result
+
+
+def evaluate_model(
+    model: Model, test: Dataset, options: EvaluationOptions | None = None, *, progress: Progress = silent, **how: Any
+) -> Evaluation:
+    """All metrics of a model on test documents; `how` are fields of the options, such as unknown_labels="drop"."""
+    options = replace(options or EvaluationOptions(), **how)
+    if test.labels is None:
+        raise DataError("the test documents have no labels to hold answers against. Give them labels.")
+    threshold = _threshold(model, options)
+    set_depth = model.set_depth("auto" if options.threshold is None else options.threshold)
+    depth = prediction_depth(options) if threshold is None else max(prediction_depth(options), set_depth)
+    started = time.perf_counter()
+    predictions = model.predict(test, depth + most_filtered(options, test), progress=progress)
+    seconds = time.perf_counter() - started
+    check_known(model.labels, test)
+    counted = model.counted()
+    training = None if counted is None else Training(model.labels, *counted)
+    return judge(
+        predictions,
+        test,
+        options,
+        training=training,
+        scorer=model,
+        seconds=seconds,
+        threshold=threshold,
+        set_depth=set_depth,
+    )
+
+
+def _threshold(model: Model, options: EvaluationOptions) -> Thresholds | float | None:
+    """What says which labels are in the sets that are measured; None where no sets are."""
+    if options.threshold is None:
+        return model.decisions.thresholds
+    return model.rule("auto") if options.threshold == "auto" else float(options.threshold)
+
+
+def read_test(
+    path: str | Path,
+    reading: ReadOptions | None = None,
+    *,
+    model: Model | None = None,
+    vocabulary: str | Path | None = None,
+    unknown_labels: str = "refuse",
+    progress: Progress = silent,
+) -> Dataset:
+    """Test documents with their labels; a file without a single label is refused.
+
+    A label that a given vocabulary lacks is refused too, or left out with `unknown_labels="drop"`.
+    """
+    reading = replace(reading or ReadOptions(), feature_count=None if model is None else model.feature_count)
+    test = read(path, reading, vocabulary=vocabulary, unknown_labels=unknown_labels, progress=progress)
+    if test.labels is None or test.labels.nnz == 0:
+        raise DataError(f"{path}: no document has a label, so there is nothing to measure. Check the label field.")
+    return test
+
+
+def evaluate_predictions(
+    path: str | Path,
+    test_file: str | Path,
+    options: EvaluationOptions | None = None,
+    *,
+    train_file: str | Path | None = None,
+    vocabulary: str | Path | None = None,
+    predictions_format: str | None = None,
+    reading: ReadOptions | None = None,
+    progress: Progress = silent,
+) -> Evaluation:
+    """All metrics of a file of predictions; `train_file` gives the label counts that propensities come from."""
+    named = None if vocabulary is None else read_vocabulary(vocabulary, numbered=True)
+    applied = vocabulary if named is not None and not named.plain else None  # a list only says which number is which
+    unknown = "drop" if options is not None and options.unknown_labels == "drop" else "refuse"
+    test = read_test(test_file, reading, vocabulary=applied, unknown_labels=unknown, progress=progress)
+    train = None
+    if train_file is not None:
+        train = read(train_file, reading, vocabulary=applied, unknown_labels=unknown, progress=progress)
+    labels = None if named is None else named.index
+    if named is not None and named.plain:  # line n is the key of label n
+        labels = LabelIndex.from_keys(named.index.names)
+    elif named is not None and (named.replaced or named.deprecated):
+        labels = None  # those in use are not numbered as the lines of the file are
+    if named is None and str(test_file) != "-" and _format_of(test_file, reading) == "lf":
+        beside = lf.labels_beside(test_file)
+        labels = None if beside is None else lf.read_label_texts(beside)
+    return judge_file(
+        path, test, options or EvaluationOptions(), train=train, file_format=predictions_format, labels=labels
+    )
+
+
+def _format_of(path: str | Path, reading: ReadOptions | None) -> str:
+    return (reading.file_format if reading else None) or detected(path)
+
+
+def judge_file(
+    path: str | Path,
+    test: Dataset,
+    options: EvaluationOptions,
+    *,
+    train: Dataset | None = None,
+    file_format: str | None = None,
+    labels: LabelIndex | None = None,
+) -> Evaluation:
+    """Anybody's predictions from a file; `labels` name those that the file knows by number only.
+
+    With `train` its labels are numbered first, as in a model that was trained on it, so that means over labels agree.
+    """
+    if options.threshold == "auto":
+        raise ConfigError("a file of predictions has no tuned threshold. Give a number, or name a model folder.")
+    threshold = None if options.threshold is None else float(options.threshold)
+    depth = prediction_depth(options) + most_filtered(options, test)
+    predictions = read_predictions(path, file_format, depth if threshold is None else None)  # sets are of any size
+    top = match_to(predictions, test, path)
+    assert test.label_index is not None
+    # Where the test file knows labels by number too, names are of no use.
+    if labels is not None and predictions.numbered and (labels.ids(test.label_index.keys) >= 0).any():
+        numbers = np.array([int(key) for key in top.index.keys], dtype=np.int64)
+        if numbers.max(initial=-1) >= len(labels):
+            raise DataError(f"{path}: label {numbers.max()} has no name among {len(labels):,}. Name all labels.")
+        top = TopK(np.where(top.labels >= 0, numbers[top.labels], -1), top.scores, labels, top.ids)
+    _check_same_keys(top, test, path)
+    if train is None:
+        return judge(top, test, options, threshold=threshold)
+    if train.labels is None or train.label_index is None:
+        raise DataError("the training documents have no labels to count.")
+    counts = np.bincount(train.labels.indices, minlength=train.labels.shape[1]).astype(np.int64)
+    top = _numbered_after(train.label_index, top)
+    counts = np.concatenate([counts, np.zeros(len(top.index) - len(counts), dtype=np.int64)])
+    return judge(top, test, options, training=Training(top.index, counts, len(train)), threshold=threshold)
+
+
+def _numbered_after(known: LabelIndex, top: TopK) -> TopK:
+    """The same answers under the numbers of `known`; returned labels that it lacks follow."""
+    returned = np.unique(top.labels[top.labels >= 0])
+    numbers = np.full(len(top.index) + 1, -1, dtype=np.int64)  # a pad picks the last
+    numbers[returned] = known.ids(top.index.strings("key", returned))
+    others = returned[numbers[returned] < 0]
+    numbers[others] = len(known) + np.arange(len(others))
+    index = known if not len(others) else LabelIndex(pa.concat_tables([known.table, top.index.take(others).table]))
+    return TopK(numbers[top.labels], top.scores, index, top.ids)
+
+
+def _check_same_keys(top: TopK, test: Dataset, path: str | Path) -> None:
+    """Predictions that share no label with the test file are in other words, not all wrong."""
+    assert test.label_index is not None
+    predicted = np.unique(top.labels[top.labels >= 0])
+    keys = top.index.strings("key", predicted)
+    if keys and (test.label_index.ids(keys) < 0).all():
+        raise DataError(
+            f"{path}: no predicted label is one of the test file: '{shown(keys[0])}' there, "
+            f"'{shown(test.label_index.key(0)) if len(test.label_index) else ''}' here. Use the same keys in both."
+        )

@@ -1,0 +1,101 @@
+"""Saved models as the command line and the server see them: load, identify, describe and verify them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from xmtc.artifact import store
+from xmtc.artifact.dependencies import MANIFEST
+from xmtc.artifact.dependencies import content_of as content_id
+from xmtc.artifact.store import read_manifest
+from xmtc.core import config
+from xmtc.core.errors import MissingExtraError
+from xmtc.core.runtime import Runtime
+from xmtc.labels.name_index import LabelSearch
+from xmtc.models.base import Model
+from xmtc.models.label_selection import allowed_labels
+from xmtc.models.registry import MODELS, model_class
+from xmtc.workflows.saved_metrics import read_metrics
+
+__all__ = [
+    "MANIFEST",
+    "LabelSearch",
+    "Model",
+    "ModelSettings",
+    "allowed_labels",
+    "content_id",
+    "describe_folder",
+    "describe_model",
+    "describe_models",
+    "is_model_name",
+    "load_model",
+    "read_manifest",
+    "verify",
+]
+
+
+def load_model(folder: str | Path, runtime: Runtime | None = None) -> Model:
+    """A trained model from its folder."""
+    return Model.load(folder, runtime)
+
+
+def verify(folder: str | Path) -> list[tuple[str, int]]:
+    """Check every byte of a model folder against the hashes in model.json, then load it; (file, bytes) pairs."""
+    checked = store.verify_folder(Path(folder))
+    Model.load(folder)
+    return checked
+
+
+def describe_folder(folder: str | Path) -> dict[str, Any]:
+    """What model.json says of a saved model: its name, settings, labels, training and updates."""
+    manifest = store.read_manifest(Path(folder))
+    kind = model_class(manifest["model"])
+    default = config.flat(config.to_mapping(kind.Config()))
+    settings = config.flat(manifest["settings"])
+    size = sum(int(entry["bytes"]) for entry in manifest["files"].values())
+    return {
+        "folder": str(folder),
+        "model": manifest["model"],
+        "labels": int(manifest["labels"]),
+        "bytes": size,
+        "training": manifest["training"],
+        "settings": {name: value for name, value in settings.items() if value != default.get(name)},
+        "history": manifest.get("history", []),
+        "metrics": read_metrics(Path(folder)),
+    }
+
+
+def is_model_name(name: str) -> bool:
+    """Whether a model of this name is registered."""
+    return name in MODELS
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """A registered model: its description, capabilities and settings."""
+
+    description: str
+    capabilities: tuple[str, ...]
+    settings: list[config.SettingRow]
+
+
+def describe_model(name: str) -> ModelSettings:
+    """Description, capabilities and settings of a registered model."""
+    kind = model_class(name)
+    description = " ".join((kind.__doc__ or "").split())
+    return ModelSettings(description, tuple(sorted(kind.capabilities)), config.table(kind.Config()))
+
+
+def describe_models() -> list[tuple[str, str, str]]:
+    """(name, capabilities, first line of its description, or the extra it lacks) of every model."""
+    rows = []
+    for name in MODELS:
+        try:
+            kind = model_class(name)
+        except MissingExtraError as error:
+            rows.append((name, "–", str(error)))
+        else:
+            rows.append((name, ", ".join(sorted(kind.capabilities)), (kind.__doc__ or "").splitlines()[0]))
+    return rows

@@ -1,0 +1,195 @@
+"""Train a model on files of documents, or on documents in memory, and save it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xmtc import __version__
+from xmtc.artifact import store
+from xmtc.artifact.workspace import FollowerWorkspace, Workspace, log_beside
+from xmtc.core import config
+from xmtc.core.errors import ConfigError, DataError, XmtcError
+from xmtc.core.files import check_output_folder
+from xmtc.core.progress import Progress, silent
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Dataset
+from xmtc.data.reading import read
+from xmtc.data.records import ReadOptions
+from xmtc.models.base import Model
+from xmtc.models.registry import model_class, preferred
+from xmtc.recipes import find_recipe
+from xmtc.text.cache import content_hash as text_hash
+from xmtc.workflows.requests import TrainRequest
+
+Documents = Callable[[], tuple[Dataset, Dataset | None]]
+"""Gives the training set and, where there is one, the validation set."""
+
+
+def train(
+    request: TrainRequest,
+    *,
+    runtime: Runtime | None = None,
+    progress: Progress = silent,
+    started: Callable[[Model], None] = lambda model: None,
+) -> Model:
+    """Read, fit and save. Until the model folder is complete, finished parts are in the workspace beside it.
+
+    The log of a complete training is beside the model folder, as DIR.log.jsonl. `started` is called with the untrained
+    model once all files are read and checked.
+    """
+    runtime = runtime or Runtime()
+    plan = plan_training(
+        request.out,
+        name=request.model,
+        recipe=request.recipe,
+        settings=config.merge(request.settings, config.parse_assignments(request.assignments)),
+        resume=request.resume,
+        force=request.force,
+        follows=runtime.rank > 0,
+    )
+
+    def documents() -> tuple[Dataset, Dataset | None]:
+        files = [request.train_file, *([] if request.valid is None else [request.valid])]
+        train_documents, *valid = read_labelled(
+            files,
+            request.reading.options,
+            vocabulary=request.vocabulary.labels,
+            language=request.vocabulary.language,
+            unknown_labels=request.vocabulary.unknown_labels,
+            progress=progress,
+        )
+        return train_documents, valid[0] if valid else None
+
+    return train_on(plan, documents, runtime=runtime, progress=progress, started=started)
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """A training that is decided but not begun: the model with its resolved settings, and where it goes."""
+
+    model: Model
+    out: Path
+    resume: bool
+
+
+def plan_training(
+    out: str | Path,
+    *,
+    name: str | None = None,
+    recipe: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    resume: bool = False,
+    force: bool = False,
+    follows: bool = False,
+) -> TrainingPlan:
+    """Settle model and settings (default < recipe < given) and refuse what would overwrite work.
+
+    A process that `follows` another writes nothing, and leaves the refusing to it.
+    """
+    recipe_name, recipe_settings = (None, {}) if recipe is None else config.read_recipe(find_recipe(recipe))
+    if name and recipe_name and name != recipe_name:
+        raise ConfigError(f"{recipe}: is a recipe for {recipe_name}, not for {name}. Leave out one of them.")
+    model = model_class(name or recipe_name or preferred())(**config.merge(recipe_settings, settings or {}))
+    out = Path(out)
+    if follows:
+        return TrainingPlan(model, out, resume)
+    for place in model.made_of():
+        if out.resolve() in (place.resolve(), *place.resolve().parents):
+            raise DataError(f"{out}: would replace {place}, which the model is to be made of. Choose another folder.")
+    check_model_target(out)
+    work = Workspace.beside(out)
+    if store.is_model(out) and not force and not (resume and work.exists()):  # what is resumed was allowed before
+        raise DataError(f"{out}: holds a model already. Choose another folder, or replace it with --force.")
+    if work.exists() and not (resume or force):
+        raise DataError(f"{work}: holds an unfinished training. Go on with --resume, or start over with --force.")
+    if resume and not work.exists():
+        raise DataError(f"{work}: there is no unfinished training to resume. Leave out --resume.")
+    return TrainingPlan(model, out, resume)
+
+
+def check_model_target(folder: Path) -> None:
+    """Refuse a place for a model that is a file, or a folder that holds other files than a model."""
+    replaces = store.is_model(folder)
+    check_output_folder(folder, lambda path: replaces or store.is_own(path), "to put the model in")
+
+
+def train_on(
+    plan: TrainingPlan,
+    documents: Documents,
+    *,
+    runtime: Runtime | None = None,
+    progress: Progress = silent,
+    started: Callable[[Model], None] = lambda model: None,
+) -> Model:
+    """Train on documents from anywhere; they are requested once this process holds the workspace."""
+    runtime = runtime or Runtime()
+    leads = runtime.rank == 0
+    workspace = (Workspace if leads else FollowerWorkspace)(Workspace.beside(plan.out))
+    with workspace.claimed():
+        try:
+            train_documents, valid = documents()
+            workspace.begin(_fingerprint(plan.model, train_documents, valid, runtime), plan.resume)
+            started(plan.model)
+            plan.model.fit(train_documents, valid=valid, runtime=runtime, progress=progress, workspace=workspace)
+            replaces = store.is_model(plan.out)
+            if leads:
+                plan.model.save(plan.out)
+        except XmtcError:
+            if not plan.resume:
+                workspace.remove_if_nothing_finished()
+            raise
+        workspace.keep_log(log_beside(plan.out), replaces and not plan.resume)
+        workspace.remove()
+    return plan.model
+
+
+def unfinished_training(out: str | Path) -> tuple[Path, bool]:
+    """The workspace of a training that was interrupted, and whether parts of the model are finished in it."""
+    work = Workspace.beside(Path(out))
+    return work, any(work.glob("*.safetensors"))
+
+
+def read_labelled(files: Sequence[str | Path], options: ReadOptions | None, **how: Any) -> list[Dataset]:
+    """Files of documents with labels, all with as many features as the first."""
+    found: list[Dataset] = []
+    for path in files:
+        if found and found[0].features is not None:
+            options = replace(options or ReadOptions(), feature_count=int(found[0].features.shape[1]))
+        found.append(read(path, options, **how))
+    for path, part in zip(files, found, strict=True):
+        if part.labels is None or part.labels.nnz == 0:
+            raise DataError(f"{path}: no document has a label. Check the label field.")
+    return found
+
+
+def _fingerprint(model: Model, documents: Dataset, valid: Dataset | None, runtime: Runtime) -> dict[str, Any]:
+    """What must be equal for finished parts of an earlier run to be parts of this one."""
+    return {
+        "version of xmtc": __version__,
+        "model": model.name,
+        "settings": config.to_mapping(model.config),
+        "seed": runtime.seed,
+        "number of processes": runtime.world_size,
+        "precision": runtime.precision,
+        "training data": data_digest(documents),
+        "validation data": None if valid is None else data_digest(valid),
+    }
+
+
+def data_digest(documents: Dataset) -> str:
+    """A hash of documents, their labels and ids."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update("\0".join(documents.document_ids()).encode())
+    if documents.has_text:
+        digest.update(text_hash(documents.text()).encode())
+    for matrix in (documents.features, documents.labels):
+        if matrix is not None:
+            for array in (matrix.indptr, matrix.indices, matrix.data):
+                digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+    return digest.hexdigest()
