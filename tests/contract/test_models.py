@@ -83,7 +83,7 @@ def tolerance_of(kind: type[Model]) -> float:
     """How far scores may differ where only batches or threads do: sums of matrix products follow the batch's shape."""
     if kind.name == "consensus":  # orders by what is not rounded yet, which candidates are not
         return 1e-7
-    return 1e-5 if MODELS[kind.name].extra in ("torch", "transformers") else 0.0
+    return 1e-5 if MODELS.entries[kind.name].extra in ("torch", "transformers") else 0.0
 
 
 def as_features(dataset: Dataset, width: int = 3000) -> sp.csr_array:

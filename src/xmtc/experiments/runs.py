@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from xmtc import __version__, workflows
+from xmtc import __version__, create, workflows
 from xmtc.artifact import store
 from xmtc.artifact.workspace import LOG, Workspace, log_beside
 from xmtc.core import config
@@ -37,7 +37,7 @@ from xmtc.experiments import suites
 from xmtc.experiments.records import MODEL, PREDICTIONS, VALID, Cell, CellName, read_cell, write_cell
 from xmtc.experiments.suite_data import SuiteData, find
 from xmtc.experiments.suites import DATA, Suite
-from xmtc.models.base import DECISIONS, Model, create
+from xmtc.models.base import DECISIONS, Model
 from xmtc.workflows.evaluation import DEEP, LEAST, Evaluation, Scope
 
 USAGE = "usage.json"

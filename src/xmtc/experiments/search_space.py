@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from xmtc import metrics
+from xmtc import create, metrics
 from xmtc.core import config
 from xmtc.core.config import Choices, Range, Settings
 from xmtc.core.errors import ConfigError, nearest, shown
-from xmtc.models.base import Model, create
+from xmtc.models.base import Model
 from xmtc.models.registry import model_class
 from xmtc.recipes import find_recipe
 from xmtc.workflows.evaluation import KS

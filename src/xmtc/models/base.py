@@ -552,9 +552,3 @@ def _padded(array: NDArray[Any], width: int, pad: float) -> NDArray[Any]:
     if array.shape[1] >= width:
         return array
     return np.pad(array, ((0, 0), (0, width - array.shape[1])), constant_values=pad)
-
-
-def create(name: str, **settings: Any) -> Model:
-    """An untrained model by its name in the registry: create("parabel", trees=3)."""
-    model: Model = model_class(name)(**settings)
-    return model

@@ -16,7 +16,7 @@ from xmtc.artifact import store
 from xmtc.artifact.dependencies import content_of
 from xmtc.artifact.workspace import FollowerWorkspace, Workspace, log_beside
 from xmtc.core import config
-from xmtc.core.errors import ConfigError, DataError, MissingExtraError, XmtcError
+from xmtc.core.errors import ConfigError, DataError, XmtcError
 from xmtc.core.explanation import Explanation
 from xmtc.core.files import content_hash
 from xmtc.core.progress import Progress, silent
@@ -458,8 +458,10 @@ def describe_models() -> list[tuple[str, str, str]]:
     for name in MODELS:
         try:
             kind = model_class(name)
-        except MissingExtraError as error:
+        except XmtcError as error:  # an extra that is missing, or a broken plug-in
             rows.append((name, "–", str(error)))
         else:
-            rows.append((name, ", ".join(sorted(kind.capabilities)), (kind.__doc__ or "").splitlines()[0]))
+            what = (kind.__doc__ or name).splitlines()[0]
+            plugin = MODELS.plugins.get(name)
+            rows.append((name, ", ".join(sorted(kind.capabilities)), f"{what} [{plugin.package}]" if plugin else what))
     return rows
