@@ -126,7 +126,7 @@ def split_file(
     out = Path(out)
     file_format = (options.file_format if options else None) or detected(source)
     form = named_format(to or file_format, source)
-    ending = next((ending for ending in COMPRESSED if form.packs and str(source).endswith(ending)), "")
+    ending = next((ending for ending in COMPRESSED if form.lines and str(source).endswith(ending)), "")
     documents = read(source, options, progress=progress)
     rows = split(documents, test, valid, seed, together=together)
     places = {name: out / (form.part_name.format(name) + ending) for name in rows}
