@@ -34,7 +34,7 @@ from xmtc.models.registry import MODELS, available, model_class
 NAMES = [name for name in MODELS if available(name)]
 VARIANTS: dict[str, tuple[str, dict[str, object]]] = {name: (name, QUICK.get(name, {})) for name in NAMES}
 if "attention_xml" in NAMES:  # with a beam that holds every node, so that the answer is the whole ranking
-    VARIANTS["attention_xml, tree"] = "attention_xml", {**QUICK["attention_xml"], **TREE, "head.tree.beam": 16}
+    VARIANTS["attention_xml, tree"] = "attention_xml", {**QUICK["attention_xml"], **TREE, "head.tree.beam_width": 16}
 VARIANTS["consensus"] = "consensus", {"depth": 100}
 VARIANTS["consensus, noisy-or"] = "consensus", {"depth": 100, "combine": "noisy-or", "complete": True}
 FOLDERS: list[Path] = []
@@ -671,7 +671,9 @@ class TestFolder:
             xmtc.load(folder)
 
 
-LONGER = {name: {"update.epochs": 20, "update.kept": 0.0} for name in ("dxml", "transformer", "xml_cnn", "xml_rnn")}
+LONGER = {
+    name: {"update.epochs": 20, "update.retention": 0.0} for name in ("dxml", "transformer", "xml_cnn", "xml_rnn")
+}
 """With which networks this small learn a label from 40 documents."""
 NEW = "zorbex", "quillam", "vantorp"
 """Words that speak of the new label and that no text has before the update."""

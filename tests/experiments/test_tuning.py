@@ -478,7 +478,7 @@ class TestWatched:
     def test_a_network_is_ended(self, planted: tuple[Dataset, Dataset, Any]) -> None:
         better = [Trial(n, COMPLETE, {}, 0.5, 1.0, looked(0.0, 0.0, 2.0)) for n in range(4)]
         watched = Watched(better)
-        model = model_class("xml_rnn")(**{**QUICK["xml_rnn"], "training.held_out": 100})
+        model = model_class("xml_rnn")(**{**QUICK["xml_rnn"], "training.validation_size": 100})
         with pytest.raises(Hopeless):
             model.fit(planted[0].slice(0, 200), workspace=watched, runtime=Runtime(threads=1, device="cpu"))
         assert [(look.level, look.place) for look in watched.looks] == [(0, 0), (0, 1), (0, 2)]

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -37,7 +38,7 @@ from xmtc.cli.report import report
 from xmtc.cli.serve import serve
 from xmtc.cli.tune import tune
 from xmtc.cli.update import update
-from xmtc.core.errors import ConfigError, XmtcError, shown
+from xmtc.core.errors import ConfigError, XmtcError, XmtcWarning, shown
 
 app = typer.Typer(
     name="xmtc",
@@ -287,6 +288,17 @@ def demo(
     run_demo(out, make_runtime(seed=seed), terminal_progress(), say)
 
 
+def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    """Our own warnings are one line, as errors are."""
+    if issubclass(category, XmtcWarning):
+        tell(f"xmtc: {message}")
+    else:
+        _python_warning(message, category, *place, **more)
+
+
+_python_warning = warnings.showwarning
+
+
 def _usage_errors() -> type[Exception]:
     """The base of typer's own complaints, whichever package it keeps them in."""
     return next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -297,6 +309,7 @@ def main() -> NoReturn:
     gc.set_threshold(100_000)  # loading libraries makes many objects and no garbage: a tenth of a short command's time
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a character is no reason to stop
+    warnings.showwarning = _show_warning
     status = 0
     try:
         # Not `app()`, which has answers of its own to interrupts and closed pipes.

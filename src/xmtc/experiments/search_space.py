@@ -82,7 +82,7 @@ def decide(
     if recipe_name is not None and recipe_name != name:
         raise ConfigError(f"{recipe}: is a recipe for {recipe_name}, not for {name}. Leave out one of them.")
     start: Settings = kind(**config.merge(recipe_settings, settings or {})).config
-    fixed = list(config.flat(config.merge(settings or {})))
+    fixed = list(config.flat(config.current_names(kind.Config, config.merge(settings or {}))))
     space = _named_space(start, search) if search else config.space(start)
     for each in fixed:
         if search and each in space:

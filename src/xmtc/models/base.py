@@ -467,7 +467,7 @@ class Model(ABC):
         if not issubclass(kind, cls):
             raise ModelFormatError(f"{folder}: holds a {manifest['model']}, not a {cls.name}. Use xmtc.load.")
         try:
-            model = kind(**manifest["settings"])
+            model = kind(**config.current_names(kind.Config, manifest["settings"]))
             model._labels = LabelIndex(state.tables["labels"])
             model.label_counts = state.arrays["label_counts"]
             model.training = dict(manifest["training"])

@@ -438,7 +438,7 @@ def describe_folder(folder: str | Path) -> dict[str, Any]:
     manifest = store.read_manifest(Path(folder))
     kind = model_class(manifest["model"])
     default = config.flat(config.to_mapping(kind.Config()))
-    settings = config.flat(manifest["settings"])
+    settings = config.flat(config.current_names(kind.Config, manifest["settings"]))
     size = sum(int(entry["bytes"]) for entry in manifest["files"].values())
     return {
         "folder": str(folder),
