@@ -43,10 +43,12 @@ SHARED_BY_MODELS = {
     "linear_tree",
     "neighbour_vote",
     "neural",
+    "persistence",
     "pretrained",
     "registry",
     "relabelling",
     "replay",
+    "sklearn_api",
     "update",
 }
 """Modules of `models` that systems build on. Systems never import each other."""

@@ -322,9 +322,8 @@ class TestFormerNames:
             assert former not in flat(to_mapping(made.config))
 
     def test_a_folder_of_before_loads_in_silence(self, tmp_path: Path) -> None:
-        model = model_class("parabel")(text__min_df=1, beam_width=4).fit(
-            ["salt pepper", "iron steel"] * 5, [["x"], ["y"]] * 5
-        )
+        texts, labels = ["salt pepper", "iron steel"] * 5, [["x"], ["y"]] * 5
+        model = model_class("parabel")(text__min_df=1, beam_width=4).fit(texts, labels)
         model.save(tmp_path / "model")
         manifest = json.loads((tmp_path / "model" / "model.json").read_text())
         manifest["settings"]["beam"] = manifest["settings"].pop("beam_width")
