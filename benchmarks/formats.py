@@ -99,7 +99,7 @@ def measure(source: Path, folder: Path, runs: int) -> None:
     )
     print(f"{'format':<14}{'write MB/s':>12}{'read MB/s':>12}{'MB':>8}  unchanged")
     features: Dataset | None = None
-    for form in FORMATS.values():
+    for _, form in FORMATS.loadable():
         if form.write is None:
             continue
         if form.holds == "features" and features is None:

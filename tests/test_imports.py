@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
+from xmtc.models.registry import MODELS as MODEL_REGISTRY
 
 SOURCE = Path(__file__).parents[1] / "src" / "xmtc"
 TESTS = Path(__file__).parent
@@ -40,10 +43,12 @@ SHARED_BY_MODELS = {
     "linear_tree",
     "neighbour_vote",
     "neural",
+    "persistence",
     "pretrained",
     "registry",
     "relabelling",
     "replay",
+    "sklearn_api",
     "update",
 }
 """Modules of `models` that systems build on. Systems never import each other."""
@@ -182,10 +187,82 @@ def test_linear_models_and_the_command_line_need_no_torch(tmp_path: Path) -> Non
     assert not re.search(r"\| +torch$", told, flags=re.MULTILINE)
 
 
+def registered_classes() -> dict[str, str]:
+    """Class name → module of every built-in model."""
+    targets = [entry.target.split(":") for entry in MODEL_REGISTRY.builtin.values()]
+    return {attribute: module for module, attribute in targets}
+
+
 def test_public_names_resolve() -> None:
+    """In an interpreter that has imported nothing else, each by itself."""
     import xmtc
 
-    for name in xmtc.__all__:
-        assert getattr(xmtc, name) is not None
+    assert set(registered_classes()) <= set(dir(xmtc))
+    assert set(xmtc.__all__) <= set(dir(xmtc))
+    code = "import xmtc; print([name for name in dir(xmtc) if getattr(xmtc, name) is None], xmtc.metrics.ndcg.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[] ndcg"
     with pytest.raises(AttributeError):
         _ = xmtc.no_such_name
+    with pytest.raises(AttributeError):
+        _ = xmtc.NoSuchName
+
+
+def test_type_checkers_see_the_registry() -> None:
+    """What `xmtc/__init__.py` imports for type checkers is what the registry names, model by model."""
+    imports: dict[str, str] = {}
+    exported: set[str] = set()
+    for node in ast.walk(ast.parse(MODULES["xmtc"].read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("xmtc.models."):
+            imports |= {alias.name: str(node.module) for alias in node.names}
+            exported |= {alias.name for alias in node.names if alias.asname == alias.name}
+    for name in ("Model", "MODELS", "model_class"):
+        del imports[name]
+    assert imports == registered_classes()
+    import xmtc
+
+    needs_extra = {entry.attribute for entry in MODEL_REGISTRY.builtin.values() if entry.extra}
+    assert exported == needs_extra
+    assert set(registered_classes()) - needs_extra <= set(xmtc.__all__)
+
+
+def test_mypy_knows_the_models(tmp_path: Path) -> None:
+    """A strict user of the package: the classes are classes, a wrong name is an error."""
+    pytest.importorskip("mypy")
+    lines = ["import xmtc", *(f"{name.lower()}: type[xmtc.Model] = xmtc.{name}" for name in registered_classes())]
+    lines += ["from xmtc import Dxml, Leml, create, metrics", "made: xmtc.Model = create('dxml')", "reveal_type(Dxml)"]
+    (tmp_path / "user.py").write_text("\n".join(lines) + "\n")
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--ignore-missing-imports"]
+    command += ["--config-file=", f"--cache-dir={tmp_path / 'cache'}", str(tmp_path / "user.py")]
+    environment = {**os.environ, "MYPYPATH": str(SOURCE.parent)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert "dxml.Dxml" in done.stdout
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("name", ["Dxml", "TransformerModel"])
+def test_models_whose_extra_is_missing(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """They are listed, and using one is a single line that says what to install."""
+    import importlib.util
+
+    import xmtc
+    from xmtc.core.errors import MissingExtraError
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda each: None if each == "torch" else found(each))
+    assert name in dir(xmtc)
+    with pytest.raises(MissingExtraError, match=r"needs .*PyTorch. Install it with: pip install"):
+        getattr(xmtc, name)
+    with pytest.raises(MissingExtraError, match="Install it with"):
+        xmtc.create("dxml")
+
+
+def test_create_by_name() -> None:
+    import xmtc
+    from xmtc.core.errors import ConfigError
+
+    model = xmtc.create("knn", neighbours=7)
+    assert isinstance(model, xmtc.Knn)
+    assert model.config.neighbours == 7
+    with pytest.raises(ConfigError, match=r"no model 'knnn'. Did you mean 'knn'"):
+        xmtc.create("knnn")

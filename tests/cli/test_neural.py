@@ -18,7 +18,7 @@ from xmtc.artifact.store import read_manifest
 from xmtc.artifact.workspace import LOG, Workspace, log_beside
 from xmtc.models.registry import MODELS
 
-NEURAL = [name for name, entry in MODELS.items() if entry.extra == "torch"]
+NEURAL = [name for name, entry in MODELS.entries.items() if entry.extra == "torch"]
 REMEDY = 'Install it with: pip install "xmtc[torch]".'
 
 

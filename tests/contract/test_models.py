@@ -34,7 +34,7 @@ from xmtc.models.registry import MODELS, available, model_class
 NAMES = [name for name in MODELS if available(name)]
 VARIANTS: dict[str, tuple[str, dict[str, object]]] = {name: (name, QUICK.get(name, {})) for name in NAMES}
 if "attention_xml" in NAMES:  # with a beam that holds every node, so that the answer is the whole ranking
-    VARIANTS["attention_xml, tree"] = "attention_xml", {**QUICK["attention_xml"], **TREE, "head.tree.beam": 16}
+    VARIANTS["attention_xml, tree"] = "attention_xml", {**QUICK["attention_xml"], **TREE, "head.tree.beam_width": 16}
 VARIANTS["consensus"] = "consensus", {"depth": 100}
 VARIANTS["consensus, noisy-or"] = "consensus", {"depth": 100, "combine": "noisy-or", "complete": True}
 FOLDERS: list[Path] = []
@@ -83,7 +83,7 @@ def tolerance_of(kind: type[Model]) -> float:
     """How far scores may differ where only batches or threads do: sums of matrix products follow the batch's shape."""
     if kind.name == "consensus":  # orders by what is not rounded yet, which candidates are not
         return 1e-7
-    return 1e-5 if MODELS[kind.name].extra in ("torch", "transformers") else 0.0
+    return 1e-5 if MODELS.entries[kind.name].extra in ("torch", "transformers") else 0.0
 
 
 def as_features(dataset: Dataset, width: int = 3000) -> sp.csr_array:
@@ -671,7 +671,9 @@ class TestFolder:
             xmtc.load(folder)
 
 
-LONGER = {name: {"update.epochs": 20, "update.kept": 0.0} for name in ("dxml", "transformer", "xml_cnn", "xml_rnn")}
+LONGER = {
+    name: {"update.epochs": 20, "update.retention": 0.0} for name in ("dxml", "transformer", "xml_cnn", "xml_rnn")
+}
 """With which networks this small learn a label from 40 documents."""
 NEW = "zorbex", "quillam", "vantorp"
 """Words that speak of the new label and that no text has before the update."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,10 +13,13 @@ import pytest
 
 from xmtc import recipes
 from xmtc.core.config import (
+    Alias,
     Choices,
     Range,
     Settings,
+    _warn_renamed,
     changed,
+    current_names,
     flat,
     from_mapping,
     merge,
@@ -24,7 +29,8 @@ from xmtc.core.config import (
     table,
     to_mapping,
 )
-from xmtc.core.errors import ConfigError
+from xmtc.core.errors import ConfigError, XmtcWarning
+from xmtc.models.base import Model
 from xmtc.models.knn import KnnSettings
 from xmtc.models.registry import MODELS, available, model_class
 
@@ -221,3 +227,106 @@ class TestRecipes:
             assert model is not None
             assert Path(name).name.partition("-")[0] == model
             model_class(model)(**settings)
+
+
+@dataclass(frozen=True)
+class Renamed(Settings):
+    size: Annotated[int, Alias("count")] = 3
+    """How many."""
+    inner: Inner = field(default_factory=Inner)
+    """A group."""
+    of = "renamed"
+
+
+@dataclass(frozen=True)
+class Whole(Settings):
+    group: Annotated[Renamed, Alias("old_group")] = field(default_factory=Renamed)
+    """A group whose own name and one of whose fields changed."""
+    of = "whole"
+
+
+RENAMED = {
+    "training.held_out": ("xml_cnn", "training.validation_size", 7),
+    "training.batch": ("xml_cnn", "training.batch_size", 7),
+    "training.warm_up": ("xml_cnn", "training.warmup_steps", 7),
+    "training.check_every": ("xml_cnn", "training.validate_every", 7),
+    "update.replayed": ("xml_cnn", "update.replay_ratio", 0.25),
+    "update.kept": ("xml_cnn", "update.retention", 0.25),
+    "head.tree.beam": ("attention_xml", "head.tree.beam_width", 7),
+    "beam": ("parabel", "beam_width", 7),
+}
+"""Former name → model, name, a value."""
+
+
+@pytest.fixture
+def warn_again() -> None:
+    _warn_renamed.cache_clear()
+
+
+@pytest.mark.usefixtures("warn_again")
+class TestFormerNames:
+    @pytest.mark.parametrize("values", [{"count": 5}, {"size": 4, "count": 5}])
+    def test_honoured_with_one_warning(self, values: dict[str, int]) -> None:
+        with pytest.warns(XmtcWarning, match="'count' of renamed is now called 'size'"):
+            assert from_mapping(Renamed, values).size == 5
+        with warnings.catch_warnings(action="error"):
+            assert from_mapping(Renamed, {"count": 6}).size == 6
+
+    def test_groups(self) -> None:
+        with pytest.warns(XmtcWarning) as caught:
+            assert from_mapping(Whole, {"old_group": {"count": 5}}).group.size == 5
+        assert from_mapping(Whole, {"old_group.count": 6}).group.size == 6
+        assert changed(Whole(), {"group.count": 7}).group.size == 7
+        assert [str(each.message).split(" is")[0] for each in caught] == ["'old_group' of whole", "'count' of renamed"]
+
+    def test_later_layers_win_whatever_they_write(self) -> None:
+        with pytest.warns(XmtcWarning):
+            assert from_mapping(Renamed, merge({"count": 5}, {"size": 6})).size == 6
+        assert from_mapping(Renamed, merge({"size": 5}, {"count": 6})).size == 6
+
+    def test_constructor_and_attribute(self) -> None:
+        with pytest.warns(XmtcWarning):
+            made = Renamed(count=9)  # type: ignore[call-arg]
+        assert made == Renamed(size=9)
+        assert made.count == 9
+        with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+            _ = made.nothing
+
+    def test_they_are_not_listed(self) -> None:
+        assert "count" not in to_mapping(Renamed())
+        assert [row.name for row in table(Renamed())] == ["size", "inner.width", "inner.kind"]
+
+    def test_saved_settings_are_read_in_silence(self) -> None:
+        saved = {"old_group": {"count": 5, "inner": {"width": 2}}}
+        with warnings.catch_warnings(action="error"):
+            assert current_names(Whole, saved) == {"group": {"size": 5, "inner": {"width": 2}}}
+            assert current_names(Whole, {"old_group.count": 5, "other": 1}) == {"group.size": 5, "other": 1}
+
+    @pytest.mark.parametrize("former", RENAMED)
+    def test_of_models(self, former: str, tmp_path: Path) -> None:
+        """As keywords, from --set and from a recipe."""
+        model, name, value = RENAMED[former]
+        if not available(model):
+            pytest.skip(f"{model} needs an extra")
+        (tmp_path / "r.toml").write_text(f'model = "{model}"\n[settings]\n{former} = {value}\n')
+        given = [
+            {former.replace(".", "__"): value},
+            parse_assignments([f"{former}={value}"]),
+            read_recipe(tmp_path / "r.toml")[1],
+        ]
+        for settings in given:
+            _warn_renamed.cache_clear()
+            with pytest.warns(XmtcWarning, match=f"is now called '{name.rpartition('.')[2]}'"):
+                made = model_class(model)(**settings)
+            assert flat(to_mapping(made.config))[name] == value
+            assert former not in flat(to_mapping(made.config))
+
+    def test_a_folder_of_before_loads_in_silence(self, tmp_path: Path) -> None:
+        texts, labels = ["salt pepper", "iron steel"] * 5, [["x"], ["y"]] * 5
+        model = model_class("parabel")(text__min_df=1, beam_width=4).fit(texts, labels)
+        model.save(tmp_path / "model")
+        manifest = json.loads((tmp_path / "model" / "model.json").read_text())
+        manifest["settings"]["beam"] = manifest["settings"].pop("beam_width")
+        (tmp_path / "model" / "model.json").write_text(json.dumps(manifest))
+        with warnings.catch_warnings(action="error"):
+            assert Model.load(tmp_path / "model").config.beam_width == 4

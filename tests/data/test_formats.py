@@ -49,6 +49,7 @@ from tests.support.reading import check_refusal, label_sets
 from xmtc.core.errors import ConfigError, DataError
 from xmtc.data import BadLines, read, stream, write
 from xmtc.data import jsonl as jsonl_module
+from xmtc.data import parquet as parquet_module
 from xmtc.data import tables as tables_module
 from xmtc.data.dataset import Dataset, as_dataset
 from xmtc.data.formats import detected
@@ -769,7 +770,7 @@ class TestUnsteadyFiles:
     def test_a_file_that_changes_while_it_is_read(self, tmp_path, file_format, change, monkeypatch):
         monkeypatch.setattr("xmtc.core.files.read_blocks.__defaults__", (2000,))
         monkeypatch.setattr(jsonl_module, "BLOCK", 2000)
-        monkeypatch.setattr(tables_module, "_BATCH", 10)
+        monkeypatch.setattr(parquet_module, "_BATCH", 10)
         dataset = noise(20_000 if file_format in ("csv", "tsv") else 2000)  # a table comes a megabyte at a time
         if file_format in FEATURE_NAMES:
             dataset = Dataset(features=sp.random(2000, 50, 0.2, "csr", dtype=np.float32, random_state=0))

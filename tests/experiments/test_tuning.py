@@ -20,6 +20,7 @@ from xmtc.artifact.store import State, read_manifest
 from xmtc.core import config
 from xmtc.core.config import Choices, Range, Settings
 from xmtc.core.errors import ConfigError, DataError, MissingExtraError, XmtcError
+from xmtc.core.registry import Entry
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset, as_dataset
 from xmtc.experiments import tuning
@@ -43,7 +44,7 @@ from xmtc.experiments.tuning import TuningOutcome, tune
 from xmtc.models import registry
 from xmtc.models.base import Labels, Mask, Model, Scores
 from xmtc.models.context import FitContext
-from xmtc.models.registry import Entry, available, model_class
+from xmtc.models.registry import available, model_class
 from xmtc.views.trial_plot import Mark, drawn
 
 LABELS = 5
@@ -104,7 +105,7 @@ class Fake(Model):
 
 @pytest.fixture(autouse=True)
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry.MODELS, "fake", Entry(f"{__name__}:Fake", preference=-1))
+    monkeypatch.setitem(registry.MODELS.builtin, "fake", Entry(f"{__name__}:Fake", preference=-1))
     Fake.seen.clear()
 
 
@@ -477,7 +478,7 @@ class TestWatched:
     def test_a_network_is_ended(self, planted: tuple[Dataset, Dataset, Any]) -> None:
         better = [Trial(n, COMPLETE, {}, 0.5, 1.0, looked(0.0, 0.0, 2.0)) for n in range(4)]
         watched = Watched(better)
-        model = model_class("xml_rnn")(**{**QUICK["xml_rnn"], "training.held_out": 100})
+        model = model_class("xml_rnn")(**{**QUICK["xml_rnn"], "training.validation_size": 100})
         with pytest.raises(Hopeless):
             model.fit(planted[0].slice(0, 200), workspace=watched, runtime=Runtime(threads=1, device="cpu"))
         assert [(look.level, look.place) for look in watched.looks] == [(0, 0), (0, 1), (0, 2)]

@@ -40,10 +40,10 @@ SETTINGS: dict[str, dict[str, object]] = {
         "head.tree.height": 2,
         "head.tree.arity": 16,
         "head.tree.cluster_size": 16,
-        "head.tree.beam": 16,
+        "head.tree.beam_width": 16,
         "training.epochs": 1,
-        "training.check_every": 40,
-        "training.held_out": 50,
+        "training.validate_every": 40,
+        "training.validation_size": 50,
         "training.checkpoint_minutes": 0,
     },
 }

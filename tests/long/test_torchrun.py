@@ -17,7 +17,7 @@ pytest.importorskip("lightning")
 pytestmark = pytest.mark.long
 
 SETTINGS = ("encoder.units=8", "head.hidden=[8]", "vectors=random", "corpus.width=8", "training.epochs=2")
-TREE = ("head.tree.height=1", "head.tree.cluster_size=4", "head.tree.beam=4")
+TREE = ("head.tree.height=1", "head.tree.cluster_size=4", "head.tree.beam_width=4")
 
 
 def trained(folder: Path, out: str, launched: list[str], settings: tuple[str, ...]) -> subprocess.CompletedProcess[str]:

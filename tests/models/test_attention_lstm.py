@@ -20,9 +20,9 @@ QUICK = {
     "encoder.hidden": 16,
     "encoder.dropout": 0.1,
     "training.epochs": 12,
-    "training.batch": 16,
+    "training.batch_size": 16,
     "training.learning_rate": 0.02,
-    "training.held_out": 0,
+    "training.validation_size": 0,
 }
 
 

@@ -308,7 +308,7 @@ class TestSettings:
         assert model.facts["sharpness"] in (0.0, 5.0, 10.0, 20.0, 40.0)
         assert 0 < model.facts["nDCG@5 held out"] <= 1
         assert "edges" in model.facts["label graph"]
-        fixed = trained(planted[0], neighbours=3, sharpness=2.0, training__held_out=0)
+        fixed = trained(planted[0], neighbours=3, sharpness=2.0, training__validation_size=0)
         assert not {"neighbours", "sharpness", "nDCG@5 held out"} & fixed.facts.keys()
 
     def test_the_published_form_learns(self, planted: tuple[Dataset, Dataset]) -> None:
@@ -346,7 +346,7 @@ class TestSettings:
         assert dataset.label_index is not None
         numbers = index.ids(dataset.label_index.keys)
         given = Dataset(fields=dataset.fields, labels=dataset.labels, label_index=index.take(numbers))
-        model = trained(given, training__held_out=0)
+        model = trained(given, training__validation_size=0)
         assert "parent" in model.facts["label graph"]
 
     def test_label_vectors_are_near_where_labels_occur_together(self, planted: tuple[Dataset, Dataset]) -> None:

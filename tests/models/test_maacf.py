@@ -40,13 +40,13 @@ SMALL: dict[str, Any] = {
     "encoder.cnn.windows": [1],
     "encoder.cnn.word_dropout": 0.0,
     "head.hidden": 16,
-    "training.batch": 16,
+    "training.batch_size": 16,
     "training.epochs": 8,
-    "training.held_out": 0,
+    "training.validation_size": 0,
     "training.learning_rate": 0.03,
 }
 TREE = {"head.layers": 3, "candidates.count": 3}
-FEW = {"training.epochs": 2, "training.check_every": 3, "training.held_out": 16}
+FEW = {"training.epochs": 2, "training.validate_every": 3, "training.validation_size": 16}
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -253,7 +253,7 @@ class TestCandidates:
         assert sorted(seen["learnt"] + seen["watched"]) == sorted(TRAIN.text().to_pylist())
         assert 0 < seen["recall"] <= 0.5
         assert model.facts["recall of 1 candidates"] == f"{100 * seen['recall']:.2f} %"
-        model = model_of(**{**changes, "training.held_out": 0}).fit(TRAIN, runtime=HERE)
+        model = model_of(**{**changes, "training.validation_size": 0}).fit(TRAIN, runtime=HERE)
         assert seen["learnt"] == TRAIN.text().to_pylist()
         assert model.facts == {}
         model.fit(TRAIN, valid=as_dataset(["amber", "birch"], [[], []]), runtime=HERE)

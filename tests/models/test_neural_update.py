@@ -33,7 +33,7 @@ from xmtc.text.sequences import SequenceSettings, WordSequences
 OLD = [f"old{number}" for number in range(8)]
 NEW = ["new0", "new1"]
 RUNTIME = Runtime(threads=1, seed=1)
-TREES = {**TREE, "head.tree.height": 1, "head.tree.cluster_size": 2, "head.tree.beam": 3}
+TREES = {**TREE, "head.tree.height": 1, "head.tree.cluster_size": 2, "head.tree.beam_width": 3}
 SMALL = {"encoder.units": 24, "head.hidden": [24], "training.epochs": 8}
 VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "attention_xml": ("attention_xml", SMALL),
@@ -76,8 +76,8 @@ def model(request: pytest.FixtureRequest, fitted: dict[str, Model]) -> Model:
 def trained(variant: str, fitted: dict[str, Model]) -> Model:
     if variant not in fitted:
         name, settings = VARIANTS[variant]
-        quick = {**QUICK[name], "training.held_out": 0, "training.batch": 16, "keep_replay": 60}
-        quick |= {"update.epochs": 10, "update.learning_rate": 1.5, "update.kept": 0.2}
+        quick = {**QUICK[name], "training.validation_size": 0, "training.batch_size": 16, "keep_replay": 60}
+        quick |= {"update.epochs": 10, "update.learning_rate": 1.5, "update.retention": 0.2}
         made = model_class(name)(**{key.replace(".", "__"): value for key, value in {**quick, **settings}.items()})
         fitted[variant] = made.fit(TRAIN, runtime=RUNTIME)
     return copy.copy(fitted[variant])
@@ -232,7 +232,7 @@ def test_features_are_learnt_from_as_well() -> None:
     held = random.integers(0, 4, 90)
     matrix = sp.csr_array(np.eye(6, dtype=np.float32)[held] + (random.random((90, 6)) < 0.1))
     keys = [[f"label{label}"] for label in held]
-    quick = {key.replace(".", "__"): value for key, value in QUICK["dxml"].items()} | {"training__held_out": 0}
+    quick = {key.replace(".", "__"): value for key, value in QUICK["dxml"].items()} | {"training__validation_size": 0}
     model = model_class("dxml")(**quick, neighbours=5).fit(matrix, keys, runtime=RUNTIME)
     more = sp.csr_array(np.tile(np.eye(6, dtype=np.float32)[5], (20, 1)))
     model.update(more, [["label5"]] * 20, runtime=RUNTIME)
@@ -250,7 +250,7 @@ def test_rank_ae_has_no_updates() -> None:
 
 
 def test_mixtures() -> None:
-    settings = UpdateSettings(replayed=1.5)
+    settings = UpdateSettings(replay_ratio=1.5)
     assert settings.mixture(4, 0, 1).tolist() == [0, 1, 2, 3]
     few = settings.mixture(100, 10, 1)
     assert np.bincount(few).tolist() == [1] * 100 + [4] * 10

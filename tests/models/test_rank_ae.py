@@ -36,7 +36,7 @@ TINY: dict[str, Any] = {
     "lstm.units": 4,
     "text.min_df": 1,
     "training.epochs": 2,
-    "training.batch": 8,
+    "training.batch_size": 8,
     "training.learning_rate": 0.02,
 }
 CHOSEN = [sorted({number % 4, number * 7 % 4}) for number in range(40)]

@@ -312,8 +312,14 @@ class TestPieces:
 
 TEXTS = ["salt and pepper", "pepper and lemon", "iron and steel", "steel and copper"] * 8
 LABELS = [["spice"], ["spice", "fruit"], ["metal"], ["metal"]] * 8
-QUICK = {"encoder.hidden": 16, "encoder.rate": 1.0, "training.epochs": 12, "training.batch": 8, "text.max_tokens": 14}
-QUICK |= {"training.learning_rate": 0.01, "training.warm_up": 4}
+QUICK = {
+    "encoder.hidden": 16,
+    "encoder.rate": 1.0,
+    "training.epochs": 12,
+    "training.batch_size": 8,
+    "text.max_tokens": 14,
+}
+QUICK |= {"training.learning_rate": 0.01, "training.warmup_steps": 4}
 
 
 class TestModel:
@@ -365,7 +371,9 @@ def test_a_real_encoder_learns_words_it_was_not_shown() -> None:
         "metal": ["iron", "steel", "copper", "silver", "gold", "nickel", "lead", "bronze"],
     }
     pairs = [(f"{one} and {other}", [label]) for label, of in words.items() for one in of for other in of]
-    settings = {"encoder.path": path, "text.max_tokens": 16, "training.epochs": 3, "training.batch": 8}
-    model = model_class("transformer")(**settings, **{"training.warm_up": 10}).fit(*map(list, zip(*pairs, strict=True)))
+    settings = {"encoder.path": path, "text.max_tokens": 16, "training.epochs": 3, "training.batch_size": 8}
+    model = model_class("transformer")(**settings, **{"training.warmup_steps": 10}).fit(
+        *map(list, zip(*pairs, strict=True))
+    )
     found = model.predict(["zinc and aluminium", "cinnamon and oregano", "titanium", "paprika"], 1).names()
     assert [names[0] for names in found] == ["metal", "spice", "metal", "spice"]

@@ -19,7 +19,7 @@ from tests.support.reading import label_sets
 from xmtc.core.errors import DataError, XmtcError
 from xmtc.data import BadLines, read, write
 from xmtc.data import jsonl as jsonl_module
-from xmtc.data import tables as tables_module
+from xmtc.data import parquet as parquet_module
 from xmtc.data.dataset import Dataset, as_dataset, labels_from_lists
 from xmtc.data.formats import FORMATS
 
@@ -327,7 +327,7 @@ def check_parquet_ways_agree(folder: Path, table: pa.Table, how: dict[str, bool]
     pq.write_table(table, path)
     fast = outcome(path, **how)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tables_module, "_fast", lambda *arguments: None)
+        patch.setattr(parquet_module, "_fast", lambda *arguments: None)
         slow = outcome(path, **how)
     assert fast == slow
 

@@ -39,10 +39,10 @@ QUICK: dict[str, dict[str, object]] = {
         "vectors.width": 16,
         "vectors.graph.walks": 5,
         "vectors.graph.length": 10,
-        "training.batch": 32,
+        "training.batch_size": 32,
         "training.epochs": 8,
         "training.learning_rate": 0.01,
-        "training.held_out": 40,
+        "training.validation_size": 40,
     },
     "maacf": {
         "vectors": "random",
@@ -57,14 +57,14 @@ QUICK: dict[str, dict[str, object]] = {
         "head.dropout": 0.0,
         "training.epochs": 8,
         "training.learning_rate": 0.01,
-        "training.warm_up": 0,
+        "training.warmup_steps": 0,
     },
     "rank_ae": {
         "corpus.width": 32,
         "encoder.code": 32,
         "encoder.dropout": 0.1,
         "head.hidden": 64,
-        "training.batch": 32,
+        "training.batch_size": 32,
         "training.epochs": 12,
         "training.learning_rate": 0.03,
     },
@@ -76,7 +76,7 @@ QUICK: dict[str, dict[str, object]] = {
         "text.max_tokens": 128,
         "training.epochs": 7,
         "training.learning_rate": 0.006,
-        "training.warm_up": 20,
+        "training.warmup_steps": 20,
     },
     "xml_cnn": {
         **_SMALL,
@@ -101,7 +101,7 @@ def made(settings: dict[str, object]) -> dict[str, object]:
     return {key: value() if callable(value) else value for key, value in settings.items()}
 
 
-TREE = {"head.tree.height": 2, "head.tree.cluster_size": 4, "head.tree.arity": 4, "head.tree.beam": 8}
+TREE = {"head.tree.height": 2, "head.tree.cluster_size": 4, "head.tree.arity": 4, "head.tree.beam_width": 8}
 """What makes attention_xml grow a tree of three levels over the planted labels."""
 
 

@@ -23,7 +23,7 @@ torch = pytest.importorskip("torch")
 
 
 def settings_of(**changes: Any) -> TrainingSettings:
-    return TrainingSettings(**{"epochs": 2, "batch": 8, "learning_rate": 0.01, "lengths": 3, **changes})
+    return TrainingSettings(**{"epochs": 2, "batch_size": 8, "learning_rate": 0.01, "lengths": 3, **changes})
 
 
 def copied(network: Network) -> dict[str, Tensor]:
@@ -72,8 +72,8 @@ SMALL: dict[str, Any] = {
     "corpus__width": 6,
     "encoder__dropout": 0.3,
     "training__epochs": 2,
-    "training__batch": 8,
-    "training__check_every": 4,
+    "training__batch_size": 8,
+    "training__validate_every": 4,
     "training__learning_rate": 0.02,
 }
 

@@ -40,7 +40,7 @@ VALID = (TEXTS[5:25], TRUTH[5:25])
 
 def tree_model(**changes: Any) -> Any:
     """Levels of 4, 8 and 13 nodes."""
-    tree = {"head__tree__height": 2, "head__tree__cluster_size": 2, "head__tree__arity": 2, "head__tree__beam": 3}
+    tree = {"head__tree__height": 2, "head__tree__cluster_size": 2, "head__tree__arity": 2, "head__tree__beam_width": 3}
     return model_of(AttentionXml, vectors="random", **{**tree, **changes})
 
 

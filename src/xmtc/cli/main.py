@@ -6,7 +6,8 @@ import gc
 import io
 import os
 import sys
-from typing import Annotated, NoReturn
+import warnings
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -28,7 +29,7 @@ from xmtc.cli.serve import serve
 from xmtc.cli.train import train
 from xmtc.cli.tune import tune
 from xmtc.cli.update import update
-from xmtc.core.errors import XmtcError
+from xmtc.core.errors import XmtcError, XmtcWarning
 
 app = typer.Typer(
     name="xmtc",
@@ -77,6 +78,17 @@ for group in (data.app, label_commands.app, feedback.app, experiment.app):
     app.add_typer(group)
 
 
+def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+    """Our own warnings are one line, as errors are."""
+    if issubclass(category, XmtcWarning):
+        echo_error(f"xmtc: {message}")
+    else:
+        _python_warning(message, category, *place, **more)
+
+
+_python_warning = warnings.showwarning
+
+
 def _usage_errors() -> type[Exception]:
     """The base of typer's own complaints, whichever package it keeps them in."""
     return next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -87,6 +99,7 @@ def main() -> NoReturn:
     gc.set_threshold(100_000)  # loading libraries makes many objects and no garbage: a tenth of a short command's time
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a character is no reason to stop
+    warnings.showwarning = _show_warning
     status = 0
     try:
         # Not `app()`, which has answers of its own to interrupts and closed pipes.

@@ -13,17 +13,30 @@ import textwrap
 import tomllib
 import types
 import typing
+import warnings
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from xmtc.core.errors import ConfigError, nearest, shown
+from xmtc.core.errors import ConfigError, XmtcWarning, nearest, shown
 
 AnySettings = TypeVar("AnySettings", bound="Settings")
 
 
+class _SettingsType(type):
+    """Settings are made with their fields' names, or with former ones."""
+
+    def __call__(cls, *args: Any, **values: Any) -> Any:
+        former = former_names(typing.cast("type[Settings]", cls))
+        for name in former.keys() & values.keys():
+            _warn_renamed(cls.of, name, former[name])  # type: ignore[attr-defined]
+            values[former[name]] = values.pop(name)
+        return super().__call__(*args, **values)
+
+
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class Settings(metaclass=_SettingsType):
     """Base of all settings: every field is checked against its type, then `check` looks at the values."""
 
     of: ClassVar[str] = "settings"
@@ -35,6 +48,12 @@ class Settings:
         for name, kind in field_types(type(self)).items():
             object.__setattr__(self, name, _coerced(self, name, getattr(self, name), kind))
         self.check()
+
+    def __getattr__(self, name: str) -> Any:
+        """A setting by its former name."""
+        if name.startswith("_") or name not in (former := former_names(type(self))):
+            raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+        return getattr(self, former[name])
 
     def check(self) -> None:
         """Refuse values that no run could use; `require` writes the message."""
@@ -85,6 +104,13 @@ class Choices:
         return ", ".join(value if isinstance(value, str) else json.dumps(value) for value in self.values)
 
 
+@dataclasses.dataclass(frozen=True)
+class Alias:
+    """A former name of a setting, which still works; stands beside its type: Annotated[int, Alias("held_out")]."""
+
+    name: str
+
+
 def as_written(value: Any) -> str:
     """A value as a user would have written it."""
     return f"'{shown(value)}'" if isinstance(value, str) else shown(value)
@@ -109,7 +135,39 @@ def _definition(cls: type) -> ast.ClassDef:
     return typing.cast(ast.ClassDef, ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0])
 
 
-def field_docs(cls: type) -> dict[str, str]:
+@cache
+def former_names(cls: type[Settings]) -> dict[str, str]:
+    """Former name → name of the fields of a settings class that were renamed."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    marks = ((name, mark) for name in field_types(cls) for mark in getattr(hints[name], "__metadata__", ()))
+    return {mark.name: name for name, mark in marks if isinstance(mark, Alias)}
+
+
+@cache
+def _warn_renamed(owner: str, former: str, name: str) -> None:
+    """Once in a process."""
+    words = f"'{former}' of {owner} is now called '{name}'. The former name still works; please write the new one."
+    warnings.warn(words, XmtcWarning, stacklevel=4)
+
+
+def current_names(cls: type[Settings], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same settings, nested or dotted, under the names of now: what was saved before a rename."""
+    kinds, former = field_types(cls), former_names(cls)
+    out: dict[str, Any] = {}
+    for key, value in values.items():
+        head, dot, rest = str(key).partition(".")
+        head = former.get(head, head)
+        kind = kinds.get(head)
+        if isinstance(kind, type) and issubclass(kind, Settings):
+            if isinstance(value, Mapping):
+                value = current_names(kind, value)
+            elif dot:
+                rest = next(iter(current_names(kind, {rest: value})))
+        out[head + dot + rest] = value
+    return out
+
+
+def field_docs(cls: type[Settings]) -> dict[str, str]:
     """The sentence under each field, read from the source of the class and its bases."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__):
@@ -253,10 +311,13 @@ def _default(cls: type[Settings], name: str) -> Any:
 
 def from_mapping(cls: type[AnySettings], values: Mapping[str, Any]) -> AnySettings:
     """Settings from nested or dotted keys; an unknown key is refused with the nearest known one."""
-    known = field_types(cls)
+    known, former = field_types(cls), former_names(cls)
     plain: dict[str, Any] = {}
     for key, value in values.items():
         head, _, rest = str(key).partition(".")
+        if head in former:
+            _warn_renamed(cls.of, head, former[head])
+            head = former[head]
         if head not in known:
             raise ConfigError(f"{cls.of} has no setting '{shown(head)}'.{nearest(head, known)} See: xmtc models NAME")
         if rest or isinstance(value, Mapping):

@@ -11,6 +11,10 @@ class XmtcError(Exception):
     """A mistake in what xmtc was given; the command line prints its message and exits with status 2."""
 
 
+class XmtcWarning(FutureWarning):
+    """Something that still works and should be changed: one line, like an error."""
+
+
 class ConfigError(XmtcError, ValueError):
     """A setting that does not exist, or a value it cannot take."""
 

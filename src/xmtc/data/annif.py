@@ -14,6 +14,7 @@ import pyarrow as pa
 from xmtc.core.errors import DataError, shown
 from xmtc.core.files import decode_line, read_blocks, replace_file, sync_folder
 from xmtc.data.dataset import Dataset
+from xmtc.data.format import FileHead, Format
 from xmtc.data.lines import Parsed, numbered_lines, read_each
 from xmtc.data.records import ReadOptions, Records
 from xmtc.data.writing import OneLine, from_line, label_lists
@@ -24,9 +25,9 @@ _BATCH = 256  # documents of a folder that are held at a time
 _LONGEST_NAME = 200  # bytes; file systems allow 255 with the ending
 
 
-def is_annif(start: bytes) -> bool:
+def _is_annif(head: FileHead) -> bool:
     """A tab on each line, and nothing but subjects in angle brackets behind it; the first documents may have none."""
-    for line in start.splitlines():
+    for line in head.start.splitlines():
         _, tab, subjects = line.partition(b"\t")
         if line.strip() and not (tab and not subjects.strip()):
             return bool(tab) and re.fullmatch(rb"(?:<[^>\t]*+>\s*+)++", subjects) is not None
@@ -202,3 +203,24 @@ def _write_documents(
             name = " ".join(label_name[key].split())
             lines.append(f"<{fit.key(key, _LINE_PARTS, names)}>\t{name}\n")
         place.with_suffix(".tsv").write_bytes("".join(lines).encode())
+
+
+ANNIF = Format(
+    name="annif",
+    description="text, a tab, <uri> <uri>",
+    read=read_annif,
+    write=write_annif,
+    sniff=_is_annif,
+    part_name="{}.tsv",
+)
+ANNIF_FOLDER = Format(
+    name="annif-folder",
+    description="NAME.txt beside NAME.tsv",
+    read=read_annif_folder,
+    write=write_annif_folder,
+    sniff=lambda head: head.is_folder and is_text_folder(Path(head.path)),
+    part_name="{}",
+    ids=True,
+    folder=True,
+    lines=False,
+)

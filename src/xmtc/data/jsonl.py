@@ -18,8 +18,10 @@ from xmtc.core.errors import DataError
 from xmtc.core.files import parse_lines, read_blocks, replace_file
 from xmtc.core.parallel import run_parallel
 from xmtc.data.dataset import Dataset
+from xmtc.data.format import FileHead, Format
 from xmtc.data.records import BadLines, ReadOptions, Records
 from xmtc.data.rows import Columns, RowBatch, choose_columns
+from xmtc.data.writing import label_lists
 
 EXAMPLE = '{"text": "…", "labels": ["…"]}'
 # Found by their first letters, which is quick; that they stand where a value stands is looked at afterwards.
@@ -157,8 +159,6 @@ def _is_utf8(block: bytes) -> bool:
 
 def write_jsonl(dataset: Dataset, path: Path, lossy: bool = False) -> int:
     """Every document with its id, its fields and its labels."""
-    from xmtc.data.writing import label_lists
-
     with replace_file(path) as stream:
         for batch in dataset.batches(1024):
             columns = [column.to_pylist() for column in batch.fields.values()]
@@ -167,3 +167,24 @@ def write_jsonl(dataset: Dataset, path: Path, lossy: bool = False) -> int:
                 row = {"id": document, **texts, "labels": labels}
                 stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
     return 0
+
+
+_ENDINGS = (".jsonl", ".ndjson")
+
+
+def is_json_lines(head: FileHead) -> bool:
+    """A name that says so, or an object on the first line."""
+    return head.first_line.startswith(b"{") or head.name.endswith(_ENDINGS)
+
+
+JSONL = Format(
+    name="jsonl",
+    description="one JSON object a line",
+    read=read_jsonl,
+    write=write_jsonl,
+    sniff=is_json_lines,
+    part_name="{}.jsonl",
+    endings=_ENDINGS,
+    fields=True,
+    ids=True,
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 from xmtc.core.errors import DataError, shown
 from xmtc.core.files import COMPRESSED, decode_line, has_surrogate, parse_lines, read_blocks, replace_file
 from xmtc.data.dataset import Dataset
-from xmtc.data.jsonl import read_jsonl
+from xmtc.data.format import FileHead, Format
+from xmtc.data.jsonl import is_json_lines, read_jsonl
 from xmtc.data.label_index import LabelIndex
 from xmtc.data.records import ReadOptions, Records
 from xmtc.data.writing import label_lists
@@ -172,3 +174,22 @@ def read_filter(path: str | Path, documents: int) -> tuple[NDArray[np.int64], li
             labels.append(label)
     keys = [str(label) for label in labels] if index is None else index.strings("key", labels)
     return np.asarray(rows, dtype=np.int64), keys
+
+
+def _is_lf(head: FileHead) -> bool:
+    """JSON lines whose first document has label numbers and no labels."""
+    line = head.first_line
+    return is_json_lines(head) and bool(re.search(rb'"target_ind"\s*:', line) and not re.search(rb'"labels"\s*:', line))
+
+
+LF = Format(
+    name="lf",
+    description="title, content, target_ind; lbl.json beside",
+    read=read_lf,
+    write=write_lf,
+    sniff=_is_lf,
+    part_name="{}.json",
+    endings=(".json",),
+    fields=True,
+    ids=True,
+)

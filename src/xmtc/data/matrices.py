@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from xmtc.core.errors import DataError, shown
 from xmtc.core.files import open_bytes, replace_file
 from xmtc.data.dataset import Csr, Dataset
+from xmtc.data.format import Format
 from xmtc.data.records import ReadOptions, Records
 from xmtc.data.sparse import MOST_LABELS, label_numbers
 
@@ -155,3 +156,16 @@ def write_npz(dataset: Dataset, path: Path, lossy: bool = False) -> int:
         sp.save_npz(labels_stream, matrix)
         sp.save_npz(stream, features)
     return 0
+
+
+NPZ = Format(
+    name="npz",
+    description="X.trn.npz beside Y.trn.npz",
+    read=read_npz,
+    write=write_npz,
+    part_name="X.{}.npz",
+    endings=(".npz",),
+    holds="features",
+    lines=False,
+    labels_beside=labels_beside,
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 from xmtc.core.errors import DataError, shown
 from xmtc.core.files import read_blocks, replace_file
 from xmtc.data.dataset import Dataset
+from xmtc.data.format import FileHead, Format
 from xmtc.data.records import ReadOptions, Records
 
 MOST = 2**31 - 1
 MOST_LABELS = 100_000_000  # a label costs memory whether a document holds it or not
 _PAIR = rb"\d++:[-+]?[\d.]++(?:[eE][-+]?\d++)?"
+_LIBSVM_ENDINGS = (".svm", ".libsvm")
 _LIBSVM = re.compile(rb"(?:\d++(?:,\d++)*+)?(?:[ \t]++" + _PAIR + rb")++\s*+(?:#.*)?")
 
 
@@ -30,17 +32,18 @@ def is_header(line: bytes) -> bool:
     return len(parts) == 3 and all(part.isdigit() for part in parts)
 
 
-def is_xmlrepo(lines: Sequence[bytes]) -> bool:
+def _is_xmlrepo(head: FileHead) -> bool:
     """A header, and behind it no text: a line of digits and colons, or nothing."""
+    lines = head.lines
     if not is_header(lines[0]):
         return False
     return len(lines) < 2 or bool(re.search(rb"\d:", lines[1])) or not lines[1].strip(b" \t,0123456789")
 
 
-def is_libsvm(lines: Sequence[bytes]) -> bool:
-    """Labels, if any, and at least one feature:value, on the first line and on most of those that follow."""
-    found = [_LIBSVM.fullmatch(line) is not None for line in lines[:10]]
-    return found[0] and 2 * sum(found) > len(found)
+def _is_libsvm(head: FileHead) -> bool:
+    """A name that says so, or labels, if any, and feature:value on the first line and on most of those that follow."""
+    found = [_LIBSVM.fullmatch(line) is not None for line in head.lines[:10]]
+    return (found[0] and 2 * sum(found) > len(found)) or head.name.endswith(_LIBSVM_ENDINGS)
 
 
 @dataclass(frozen=True)
@@ -333,3 +336,24 @@ def label_numbers(dataset: Dataset, path: Path) -> NDArray[np.int64]:
                 "Number the labels, or choose a format that holds names."
             )
     return np.array([int(key) for key in keys], dtype=np.int64)
+
+
+XMLREPO = Format(
+    name="xmlrepo",
+    description="a header, then l1,l2 f:v f:v",
+    read=read_xmlrepo,
+    write=write_xmlrepo,
+    sniff=_is_xmlrepo,
+    part_name="{}.txt",
+    holds="features",
+)
+LIBSVM = Format(
+    name="libsvm",
+    description="l1,l2 f:v f:v",
+    read=read_libsvm,
+    write=write_libsvm,
+    sniff=_is_libsvm,
+    part_name="{}.svm",
+    endings=_LIBSVM_ENDINGS,
+    holds="features",
+)

@@ -33,7 +33,7 @@ from xmtc.experiments.records import (
     write_bench,
     write_dataset,
 )
-from xmtc.experiments.runs import RunJob, clear, drop_model, made_of
+from xmtc.experiments.runs import RunJob, clear, drop_model, made_of, with_current_names
 from xmtc.experiments.suite_data import SuiteData, find
 from xmtc.experiments.suites import Suite
 from xmtc.metrics import overlap
@@ -208,6 +208,7 @@ def _changed(out: Path, cell: CellName, made: dict[str, Any], force: bool = Fals
         return ""
     if not isinstance(before, dict):
         return "content"
+    before = with_current_names(before)
     now = json.loads(json.dumps(made))
     key = next((key for key in {**now, **before} if now.get(key) != before.get(key)), "")
     return "calibration" if key == "calibrated" else key

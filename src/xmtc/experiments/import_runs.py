@@ -25,7 +25,7 @@ from xmtc.experiments.records import (
     write_bench,
     write_dataset,
 )
-from xmtc.experiments.runs import MEMBERS, USAGE, clear
+from xmtc.experiments.runs import MEMBERS, USAGE, clear, with_current_names
 
 
 def import_cells(source: Path, out: Path, *, force: bool = False) -> tuple[list[CellName], list[CellName]]:
@@ -75,7 +75,7 @@ def _is_there(cell: Cell, out: Path, force: bool) -> bool:
         if force:
             return False
         raise
-    same = mine.made_of == cell.made_of and mine.metrics == cell.metrics
+    same = with_current_names(mine.made_of) == with_current_names(cell.made_of) and mine.metrics == cell.metrics
     if not same and not force:
         raise DataError(f"{target}: is there already, with other results. Replace it with --force.")
     return same

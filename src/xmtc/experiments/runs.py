@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from xmtc import __version__
+from xmtc import __version__, create
 from xmtc.artifact import store
 from xmtc.artifact.workspace import LOG, Workspace, log_beside
 from xmtc.core import config
@@ -37,7 +37,8 @@ from xmtc.experiments import suites
 from xmtc.experiments.records import MODEL, PREDICTIONS, VALID, Cell, CellName, read_cell, write_cell
 from xmtc.experiments.suite_data import SuiteData, find
 from xmtc.experiments.suites import DATA, Suite
-from xmtc.models.base import DECISIONS, Model, create
+from xmtc.models.base import DECISIONS, Model
+from xmtc.models.registry import model_class
 from xmtc.workflows.evaluate import evaluate_model
 from xmtc.workflows.evaluation import DEEP, LEAST, Evaluation
 from xmtc.workflows.requests import EvaluationOptions
@@ -118,6 +119,16 @@ def made_of(suite: Suite, cell: CellName, material: SuiteData) -> dict[str, Any]
         "data": material.made_of(),
         **({"members": members} if members else {}),
     }
+
+
+def with_current_names(made: dict[str, Any]) -> dict[str, Any]:
+    """What a run of an earlier version is made of, its settings under the names of now."""
+    try:
+        settings = config.current_names(model_class(made["model"]).Config, made["settings"])
+        members = {name: with_current_names(each) for name, each in made.get("members", {}).items()}
+    except (XmtcError, KeyError, TypeError, AttributeError):  # of another version, or damaged: it is not the same run
+        return made
+    return {**made, "settings": settings, **({"members": members} if members else {})}
 
 
 def run(order: RunJob, progress: Progress) -> Cell:

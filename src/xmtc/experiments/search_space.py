@@ -9,14 +9,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import scipy.sparse as sp
-
-from xmtc import metrics
+from xmtc import create, metrics
 from xmtc.core import config
 from xmtc.core.config import Choices, Range, Settings
 from xmtc.core.errors import ConfigError, nearest, shown
-from xmtc.models.base import Model, create
+from xmtc.models.base import Model
 from xmtc.models.registry import model_class
 from xmtc.recipes import find_recipe
 from xmtc.workflows.evaluation import KS
@@ -85,7 +82,7 @@ def decide(
     if recipe_name is not None and recipe_name != name:
         raise ConfigError(f"{recipe}: is a recipe for {recipe_name}, not for {name}. Leave out one of them.")
     start: Settings = kind(**config.merge(recipe_settings, settings or {})).config
-    fixed = list(config.flat(config.merge(settings or {})))
+    fixed = list(config.flat(config.current_names(kind.Config, config.merge(settings or {}))))
     space = _named_space(start, search) if search else config.space(start)
     for each in fixed:
         if search and each in space:
@@ -94,19 +91,13 @@ def decide(
     if not space:
         none = "no settings to search" if not config.table(start) else "nothing left to search"
         raise ConfigError(f"{name} has {none}. Choose another model, or name a setting: --search KEY=LOW..HIGH")
-    if measure not in (known := measures()):
+    if measure not in (known := metrics.metric_names(KS)):
         raise ConfigError(f"no measure '{shown(measure)}'.{nearest(measure, known)} Known: {', '.join(known)}.")
     if trials < 1:
         raise ConfigError(f"'trials' must be an integer ≥ 1. Got {trials}.")
     if minutes is not None and not 0 < minutes < 1e6:
         raise ConfigError(f"'minutes' must be a number > 0. Got {minutes:g}.")
     return Search(name, start, space, measure, trials, minutes, tuple(space) if search else ())
-
-
-def measures() -> list[str]:
-    """What an evaluation tells, by name."""
-    found, truth = np.zeros((1, 1), dtype=np.int64), sp.csr_array(np.ones((1, 1)))
-    return [*metrics.evaluate(found, truth, KS, np.ones(1)), *metrics.evaluate_sets(found, truth, KS)]
 
 
 def _named_space(start: Settings, search: Sequence[str]) -> dict[str, Range | Choices]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from xmtc.core import config
-from xmtc.core.errors import ConfigError, DataError, MissingExtraError, UnsupportedError, XmtcError, shown
+from xmtc.core.errors import ConfigError, DataError, UnsupportedError, XmtcError, shown
 from xmtc.core.files import plain_name
 from xmtc.experiments.records import BENCH, Cell, Results
 from xmtc.experiments.suites import Suite, parsed
@@ -140,7 +140,7 @@ def _config(section: Mapping[str, Any]) -> Any:
 def _has_parts(name: str) -> bool:
     try:
         return bool(model_class(name).ablations)
-    except MissingExtraError:
+    except XmtcError:
         return False
 
 

@@ -2,7 +2,8 @@
 
 from xmtc.metrics.calibration import Reliability, ReliabilityBin, reliability
 from xmtc.metrics.groups import FrequencyGroup, frequency_groups
-from xmtc.metrics.ranking import Parts, document_parts, evaluate, ndcg, precision, psndcg, psp, recall
+from xmtc.metrics.ranking import Parts, RankingMetric, document_parts, evaluate, ndcg, precision, psndcg, psp, recall
+from xmtc.metrics.registry import METRICS, metric_names
 from xmtc.metrics.resampling import Interval, bootstrap, bootstrap_difference
 from xmtc.metrics.scorer import scorer
 from xmtc.metrics.sets import (
@@ -20,10 +21,12 @@ from xmtc.metrics.significance import average_ranks, wilcoxon
 from xmtc.metrics.tail import rarest_labels, tail_precision
 
 __all__ = [
+    "METRICS",
     "FrequencyGroup",
     "Interval",
     "LabelCounts",
     "Parts",
+    "RankingMetric",
     "Reliability",
     "ReliabilityBin",
     "average_ranks",
@@ -36,6 +39,7 @@ __all__ = [
     "evaluate_sets",
     "frequency_groups",
     "macro_f1",
+    "metric_names",
     "micro_f1",
     "ndcg",
     "overlap",

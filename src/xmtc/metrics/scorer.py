@@ -11,9 +11,8 @@ from xmtc.core.errors import DataError
 from xmtc.data.dataset import Csr, Dataset, align_labels, as_labels
 from xmtc.data.label_index import LabelIndex
 from xmtc.metrics.matching import Ranked
-from xmtc.metrics.ranking import ndcg, precision, recall
-
-MEASURES = {"P": precision, "nDCG": ndcg, "R": recall}
+from xmtc.metrics.ranking import RankingMetric
+from xmtc.metrics.registry import METRICS
 
 
 class Predictor(Protocol):
@@ -26,27 +25,35 @@ class Predictor(Protocol):
 
 
 def scorer(name: str) -> Callable[[Predictor, Any, Any], float]:
-    """`scoring=scorer("P@1")` for GridSearchCV and its kin; also "nDCG@k" and "R@k", larger is better.
+    """`scoring=scorer("P@1")` for GridSearchCV and its kin: any metric at a cut-off, larger is better.
 
+    Not the propensity-scored ones, which need the label frequencies of the training set.
     True labels are lists of keys, or a matrix whose columns are the model's label numbers. A fold may hold
     out every document of a label: unknown to the fitted model, it counts as a true label nobody returned.
     """
-    parts = re.fullmatch(r"(P|nDCG|R)@([1-9][0-9]*)", name)
-    if parts is None:
-        raise DataError(f"A scorer is P@k, nDCG@k or R@k with an integer k ≥ 1, such as 'P@1'. Got {name!r}.")
-    return _Scorer(measure=parts[1], k=int(parts[2]))
+    parts = re.fullmatch(r"(.+)@([1-9][0-9]*)", name)
+    metric = None if parts is None else next((m for m in (f"{parts[1]}@k", parts[1]) if m in METRICS), None)
+    if parts is None or metric is None or _propensity_scored(metric):
+        known = ", ".join(f"{each.removesuffix('@k')}@k" for each in METRICS if not _propensity_scored(each))
+        raise DataError(f"A scorer is one of {known} with an integer k ≥ 1, such as 'P@1'. Got {name!r}.")
+    return _Scorer(metric, k=int(parts[2]))
+
+
+def _propensity_scored(name: str) -> bool:
+    metric = METRICS[name] if name in METRICS.builtin else None
+    return isinstance(metric, RankingMetric) and metric.propensity_scored
 
 
 @dataclass(frozen=True)
 class _Scorer:
     """A class rather than a closure, so that scikit-learn can hand it to its worker processes."""
 
-    measure: str
+    metric: str
     k: int
 
     def __call__(self, estimator: Predictor, documents: Any, labels: Any) -> float:
         truth = _numbered_as(estimator.labels, labels)
-        return MEASURES[self.measure](estimator.predict(documents, k=self.k), truth, self.k)
+        return float(METRICS[self.metric](estimator.predict(documents, k=self.k), truth, self.k))
 
 
 def _numbered_as(known: LabelIndex, labels: Any) -> Csr:

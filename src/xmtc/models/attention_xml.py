@@ -122,7 +122,7 @@ class AttentionXml(NeuralModel):
             run.progress.say(line)
         levels = Levels(self._grown(member, material.train, member_seed(run.runtime, member), run), device)
         networks, score = self._tree_training(levels, material, plans, how, member, group, run).run()
-        return TreeNetwork(levels, networks, how.tree.beam), score
+        return TreeNetwork(levels, networks, how.tree.beam_width), score
 
     def _tree_training(
         self,
@@ -190,7 +190,7 @@ class AttentionXml(NeuralModel):
         rate, kind = product_rate(documents.device, compute), documents.device.type
         plans = []
         for number, (nodes, parents, most) in enumerate(levels):
-            epochs, followed = tree.training(training, number).epochs, min(tree.beam, parents)
+            epochs, followed = tree.training(training, number).epochs, min(tree.beam_width, parents)
             plans.append(level_plan(sizes, nodes, parents, most, followed, epochs, rate, kind))
         free, host = free_memory(documents.device)
         others = (self.config.members - 1 - member) * member_size(sizes, [nodes for nodes, _, _ in levels])
@@ -240,7 +240,7 @@ class AttentionXml(NeuralModel):
         else:
             fresh = np.flatnonzero(revision.places < 0)
             networks = self._levels_taught(number, levels, starts, fresh, lesson, group, run)
-        return TreeNetwork(levels, networks, self.config.head.tree.beam)
+        return TreeNetwork(levels, networks, self.config.head.tree.beam_width)
 
     def _levels_taught(
         self,
@@ -268,7 +268,7 @@ class AttentionXml(NeuralModel):
             settle(
                 network,
                 {name: read_tensor(array) for name, array in start.items()},
-                update.kept,
+                update.retention,
                 len(lesson.words),
                 own,
                 absent,
@@ -346,7 +346,7 @@ class AttentionXml(NeuralModel):
             own = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
             own.setdefault(TABLE, arrays.get(TABLE, np.empty(0)))
             networks.append(self._level_network(own, level.nodes, device))
-        return TreeNetwork(levels, networks, self.config.head.tree.beam)
+        return TreeNetwork(levels, networks, self.config.head.tree.beam_width)
 
     def _level_network(self, arrays: dict[str, NDArray[Any]], nodes: int, device: torch.device) -> Network:
         """The network of a level, of so many nodes."""

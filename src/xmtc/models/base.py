@@ -6,7 +6,7 @@ A system writes `_fit`, `_predict`, `_score_labels` and hands its state over as 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,17 +16,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from xmtc.artifact import store
-from xmtc.artifact.store import State
 from xmtc.artifact.workspace import Workspace
-from xmtc.core import config
 from xmtc.core.errors import (
     ConfigError,
     DataError,
-    ModelFormatError,
-    NotFittedError,
     UnsupportedError,
-    XmtcError,
     check_positive,
     shown,
 )
@@ -39,12 +33,12 @@ from xmtc.data.topk import TopK
 from xmtc.decisions.calibration import Method
 from xmtc.decisions.decision_rules import DEPTH, Decisions, decide
 from xmtc.decisions.thresholds import Kind, Measure, Thresholds, fixed, kept
-from xmtc.metrics import precision
 from xmtc.models import label_selection
 from xmtc.models.context import FitContext
 from xmtc.models.label_selection import Choice, allowed_labels, candidate_labels
-from xmtc.models.registry import model_class
-from xmtc.models.replay import replay_state, restored_replay, sample
+from xmtc.models.persistence import DECISIONS as DECISIONS
+from xmtc.models.replay import sample
+from xmtc.models.sklearn_api import SklearnModel
 from xmtc.models.update import MARGIN, Change, Request, as_trained, carry_out, nothing_new
 
 Labels = label_selection.Labels
@@ -53,42 +47,19 @@ Scores = NDArray[np.float32]
 
 PLACES = 5
 """Labels of each document where nobody says how many."""
-DECISIONS = "decisions"
-"""The part of a model folder that says how scores are read."""
-REPLAY = "replay"
-"""The part of a model folder that holds documents to be seen again in updates."""
 BATCH = 16_384
 """Documents predicted at once; the answer does not depend on it."""
 LABELS_SHOWN = 3
 """Labels that stand for a node of a label tree in an explanation."""
 
 
-class Model(ABC):
+class Model(SklearnModel):
     """Settings are keywords, dotted or nested: Knn(neighbours=20, text={"min_df": 1}) or text__min_df=1."""
 
-    name: ClassVar[str]
-    Config: ClassVar[type[config.Settings]]
     capabilities: ClassVar[frozenset[str]]
     """Of "text", "features", "explain", "update", "score_labels"."""
     ablations: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """What can be taken away, or put back to what is published: name → settings."""
-
-    def __init__(self, **settings: Any) -> None:
-        plain = {key.replace("__", "."): value for key, value in settings.items()}
-        self.config: Any = config.from_mapping(self.Config, config.merge(plain))
-        self.runtime = Runtime()
-        self.label_counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)  # (L,) training documents of each label
-        self.training: dict[str, Any] = {}
-        self.facts: dict[str, Any] = {}  # what training found out by itself, kept with the model
-        self.decisions = Decisions()  # how scores are read
-        self.history: list[dict[str, Any]] = []  # of updates
-        self._labels: LabelIndex | None = None
-        self._replay: State | Dataset | None = None  # documents to be seen again, as they are kept or read
-
-    def __repr__(self) -> str:
-        default, values = config.to_mapping(self.Config()), config.to_mapping(self.config)
-        changed = ", ".join(f"{key}={value!r}" for key, value in values.items() if value != default[key])
-        return f"{type(self).__name__}({changed})"
 
     # ---- what a system writes
 
@@ -107,14 +78,6 @@ class Model(ABC):
     @abstractmethod
     def _score_labels(self, batch: Dataset, candidates: Labels) -> Scores:
         """(n, c) scores of given labels, the ones that `_predict` gives; entries below 0 are ignored."""
-
-    @abstractmethod
-    def _state(self) -> State:
-        """What to keep."""
-
-    @abstractmethod
-    def _restore(self, state: State) -> None:
-        """Take up what was kept; arrays are mapped from the file and must not be written to."""
 
     def _update(self, change: Change, run: FitContext) -> None:
         """Learn from what is new; labels and their counts are those of afterwards already.
@@ -137,25 +100,9 @@ class Model(ABC):
 
     # ---- what a user calls
 
-    @property
-    def labels(self) -> LabelIndex:
-        """The labels this model can return."""
-        if self._labels is None:
-            raise NotFittedError(f"{self.name} is not trained yet. Call fit, or load a trained model.")
-        return self._labels
-
-    def counted(self) -> tuple[NDArray[np.int64], int] | None:
-        """(L,) training documents of each label, and how many there were; None where that is not known."""
-        return self.label_counts, int(self.training["documents"])
-
     def made_of(self) -> list[Path]:
         """Other models and files that the settings name and that training reads."""
         return []
-
-    @property
-    def feature_count(self) -> int | None:
-        """Columns of the matrix that the model was trained on; None where it was trained on text."""
-        return self.training.get("features")
 
     def fit(
         self,
@@ -257,22 +204,6 @@ class Model(ABC):
         """The k best labels of each document and their scores, before these are read."""
         answer = self._ranked(documents, k, None, None, silent)
         return answer.labels, answer.scores
-
-    @property
-    def kept_for_replay(self) -> int:
-        """Documents that are kept to be seen again in updates, at most."""
-        return int(getattr(self.config, "keep_replay", 0))
-
-    @property
-    def replay(self) -> Dataset | None:
-        """Documents that were kept to be seen again in updates."""
-        if isinstance(self._replay, State):
-            self._replay = restored_replay(self._replay, self.labels)
-        return self._replay
-
-    def remember(self, documents: Dataset | None) -> None:
-        """Keep these documents, to be seen again in updates."""
-        self._replay = documents
 
     def predict(
         self,
@@ -396,13 +327,6 @@ class Model(ABC):
         filled = found[0] >= 0
         return found[0, filled], given[0, filled]
 
-    def score(self, X: Any, y: Any) -> float:
-        """P@1 on documents and their labels, in the form of scikit-learn's estimators."""
-        dataset = as_dataset(X, y)
-        assert dataset.labels is not None
-        labels, _ = align_labels(dataset, self.labels)
-        return float(precision(self.predict(dataset, k=1), labels, 1))
-
     def score_labels(self, documents: Any, candidates: Any) -> Scores:
         """(n, c) scores of given labels: an (n, c) array of label numbers with −1 pads, a TopK, or lists of keys."""
         dataset = self._checked(as_dataset(documents), trained=True)
@@ -437,83 +361,6 @@ class Model(ABC):
             raise DataError(f"label {number} is not below the model's {len(self.labels):,} labels.")
         score = float(self.score_labels([text], np.array([[number]]))[0, 0])
         return self._explain(text, number, score)
-
-    def save(self, folder: str | Path) -> None:
-        """Write or replace a model folder; a save that is killed leaves what was there before."""
-        labels = self.labels  # a model that is not trained has nothing to save
-        state = self._state()
-        arrays = {
-            "label_counts": self.label_counts,
-            **{f"model.{name}": a for name, a in state.arrays.items()},
-        }
-        tables = {"labels": labels.table, **state.tables}
-        manifest = {
-            "model": self.name,
-            "settings": config.to_mapping(self.config),
-            "labels": len(labels),
-            "training": self.training,
-            **({"history": self.history} if self.history else {}),
-        }
-        parts = {DECISIONS: self.decisions.state()} if self.decisions.made else {}
-        if self.replay is not None:
-            parts[REPLAY] = replay_state(self.replay)
-        store.write_folder(Path(folder), manifest, State(state.values, arrays, tables, parts, state.links))
-
-    @classmethod
-    def load(cls, folder: str | Path, runtime: Runtime | None = None) -> Model:
-        """A trained model from its folder; arrays are mapped, not read."""
-        manifest, state = store.read_folder(Path(folder))
-        kind = model_class(manifest["model"])
-        if not issubclass(kind, cls):
-            raise ModelFormatError(f"{folder}: holds a {manifest['model']}, not a {cls.name}. Use xmtc.load.")
-        try:
-            model = kind(**manifest["settings"])
-            model._labels = LabelIndex(state.tables["labels"])
-            model.label_counts = state.arrays["label_counts"]
-            model.training = dict(manifest["training"])
-            model.facts = dict(model.training.get("found", {}))
-            model.history = [dict(entry) for entry in manifest.get("history", [])]
-            model._replay = state.parts.get(REPLAY)
-            model.runtime = runtime or Runtime()
-            arrays = {
-                name.removeprefix("model."): array for name, array in state.arrays.items() if name.startswith("model.")
-            }
-            model._restore(State(state.values, arrays, state.tables, links=state.links))
-            if DECISIONS in state.parts:
-                model.decisions = Decisions.restored(state.parts[DECISIONS], len(model.labels))
-        except ModelFormatError as error:
-            raise ModelFormatError(f"{folder}: {error}") from None
-        except XmtcError:
-            raise
-        except (KeyError, ValueError, TypeError, IndexError, RuntimeError) as error:
-            what = f"{error} is missing" if isinstance(error, KeyError) else f"its parts do not fit together: {error}"
-            raise ModelFormatError(f"{folder}: {what}. Copy or train the model again.") from None
-        return model
-
-    # ---- scikit-learn's manners, so that clone and GridSearchCV work
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The settings by name; with `deep`, nested ones as group__name too."""
-        out: dict[str, Any] = {}
-        for name in config.field_types(self.Config):
-            value = getattr(self.config, name)
-            out[name] = value
-            if deep and isinstance(value, config.Settings):
-                out.update({f"{name}__{inner}": getattr(value, inner) for inner in config.field_types(type(value))})
-        return out
-
-    def set_params(self, **settings: Any) -> Self:
-        """Settings set anew; a trained model must be trained again for them to matter."""
-        self.config = config.changed(self.config, {key.replace("__", "."): value for key, value in settings.items()})
-        return self
-
-    def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import Tags, TargetTags
-
-        return Tags(estimator_type=None, target_tags=TargetTags(required=True))
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return self._labels is not None
 
     # ---- checks
 
@@ -552,9 +399,3 @@ def _padded(array: NDArray[Any], width: int, pad: float) -> NDArray[Any]:
     if array.shape[1] >= width:
         return array
     return np.pad(array, ((0, 0), (0, width - array.shape[1])), constant_values=pad)
-
-
-def create(name: str, **settings: Any) -> Model:
-    """An untrained model by its name in the registry: create("parabel", trees=3)."""
-    model: Model = model_class(name)(**settings)
-    return model

@@ -153,7 +153,7 @@ class Dxml(NeuralModel):
     name = "dxml"
     Config = DxmlSettings
     capabilities = frozenset({"text", "features", "explain", "score_labels", "update"})
-    less_memory = "Lower training.batch, most_features, encoder.hidden or vectors.width."
+    less_memory = "Lower training.batch_size, most_features, encoder.hidden or vectors.width."
     ablations: ClassVar = {
         "linear": {"encoder.linear": True},
         "no-skip": {"encoder.skip": False},

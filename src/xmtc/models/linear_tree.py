@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from xmtc.artifact.store import State
+from xmtc.core.config import Alias
 from xmtc.core.explanation import Explanation
 from xmtc.data.dataset import Csr, Dataset, as_dataset
 from xmtc.labels.tree import LabelTree
@@ -26,7 +27,7 @@ class LinearTreeSettings(LinearObjective):
 
     trees: int = 3
     """Trees whose probabilities are averaged; labels that fit into one leaf make one tree."""
-    beam: int = 10
+    beam_width: Annotated[int, Alias("beam")] = 10
     """Nodes that are followed on each level of a tree; 0 follows all."""
     power: int = 3
     """Log-probability of an edge: −max(0, 1 − margin)^power; 2 is the published one. The logistic loss has its own."""
@@ -41,7 +42,7 @@ class LinearTreeSettings(LinearObjective):
         super().check()
         self.require_range("keep_replay", 0)
         self.require_range("trees", 1, 1000)
-        self.require_range("beam", 0)
+        self.require_range("beam_width", 0)
         self.require_range("power", 2, 3)
         self.require_range("label_features", 0)
 
@@ -139,7 +140,7 @@ class LinearTreeModel(ForestModel):
         self._forest = Forest(trees, numbers, beam=beam, link=link)
 
     def _beam_and_link(self) -> tuple[int, int]:
-        return self.config.beam, SIGMOID if self.config.loss == "logistic" else self.config.power
+        return self.config.beam_width, SIGMOID if self.config.loss == "logistic" else self.config.power
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         row = self._features.transform(as_dataset([text]), self.runtime)

@@ -52,7 +52,9 @@ class MaacfSettings(WordNetworkSettings):
     """How pairs of a document and a label are scored."""
     candidates: CandidateSettings = field(default_factory=CandidateSettings)
     """Which labels are scored."""
-    training: TrainingSettings = field(default_factory=lambda: TrainingSettings(epochs=20, warm_up=100, decay_from=0.3))
+    training: TrainingSettings = field(
+        default_factory=lambda: TrainingSettings(epochs=20, warmup_steps=100, decay_from=0.3)
+    )
     """How the network is trained."""
 
     of = "maacf"
@@ -72,7 +74,7 @@ class Maacf(PretrainedModel):
     name = "maacf"
     Config = MaacfSettings
     capabilities = frozenset({"text", "explain", "score_labels"})
-    less_memory = "Lower training.batch, text.max_tokens, head.negatives, or the sizes in encoder and head."
+    less_memory = "Lower training.batch_size, text.max_tokens, head.negatives, or the sizes in encoder and head."
     ablations: ClassVar = {
         "self-attention": {"head.attention": "self"},  # MCF+
         "one-aspect": {"encoder.aspects": 1},  # ACF+
@@ -147,7 +149,7 @@ class Maacf(PretrainedModel):
             watched, learnt = valid, train
         else:
             order = np.random.default_rng([runtime.seed, 5]).permutation(len(train))
-            held = min(self.config.training.held_out, len(train) // 10)
+            held = min(self.config.training.validation_size, len(train) // 10)
             watched, learnt = train.take(np.sort(order[:held])), train.take(np.sort(order[held:]))
         self._proposer = Proposer.fit(learnt, self._words, run)
         if watched.labels is not None and watched.labels.nnz:

@@ -124,7 +124,7 @@ class NeuralModel(Model):
     """Word vectors, an encoder and a head; the settings `encoder` and `head` are each model's own."""
 
     capabilities = frozenset({"text", "score_labels"})
-    less_memory: ClassVar[str] = "Lower training.batch, text.max_tokens, or the sizes in encoder and head."
+    less_memory: ClassVar[str] = "Lower training.batch_size, text.max_tokens, or the sizes in encoder and head."
     """What to do where memory does not suffice."""
     ablations: ClassVar = {
         "random-vectors": {"vectors": "random"},
@@ -366,7 +366,7 @@ class NeuralModel(Model):
         """Words and labels to learn from, and those to watch: the ones given, or held out of the training."""
         assert train.labels is not None
         random = np.random.default_rng([run.runtime.seed, 2])
-        most = self.config.training.held_out
+        most = self.config.training.validation_size
         if valid is not None and len(valid) and most:
             assert valid.labels is not None
             chosen = np.sort(random.permutation(len(valid))[:most])

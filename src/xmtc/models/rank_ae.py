@@ -71,7 +71,7 @@ class RankAeSettings(WordNetworkSettings):
     """From labels to the code of a label set, and from codes to labels."""
     training: TrainingSettings = field(
         default_factory=lambda: TrainingSettings(
-            epochs=16, learning_rate=3e-3, warm_up=50, decay_from=0.0, clip=0.0, skipped_words=0.1
+            epochs=16, learning_rate=3e-3, warmup_steps=50, decay_from=0.0, clip=0.0, skipped_words=0.1
         )
     )
     """How the network is trained."""
@@ -101,7 +101,7 @@ class RankAe(NeuralModel):
     name = "rank_ae"
     Config = RankAeSettings
     capabilities = frozenset({"text", "features", "explain", "score_labels"})
-    less_memory = "Lower training.batch, most_features, corpus.width, or the sizes in encoder and head."
+    less_memory = "Lower training.batch_size, most_features, corpus.width, or the sizes in encoder and head."
     ablations: ClassVar = {
         "no-attention": {"encoder.attention": False},
         "bce": {"head.loss": "bce"},

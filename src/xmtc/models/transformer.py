@@ -28,7 +28,9 @@ class TransformerModelSettings(UpdatableSettings, NetworkSettings):
     frozen: bool = True
     """Keep the vectors of word pieces as they are."""
     training: TrainingSettings = field(
-        default_factory=lambda: TrainingSettings(epochs=10, batch=32, learning_rate=1e-3, warm_up=200, decay_from=0.0)
+        default_factory=lambda: TrainingSettings(
+            epochs=10, batch_size=32, learning_rate=1e-3, warmup_steps=200, decay_from=0.0
+        )
     )
     """How the network is trained."""
 
@@ -44,7 +46,7 @@ class TransformerModel(AttendingModel, PretrainedModel):
     name = "transformer"
     Config = TransformerModelSettings
     capabilities = frozenset({"text", "explain", "score_labels", "update"})
-    less_memory = "Lower training.batch or text.max_tokens, or set encoder.checkpointing = true."
+    less_memory = "Lower training.batch_size or text.max_tokens, or set encoder.checkpointing = true."
     ablations: ClassVar = {
         "frozen-encoder": {"encoder.rate": 0.0},
         "trained-pieces": {"frozen": False},

@@ -109,7 +109,7 @@ def split(request: SplitRequest, *, progress: Progress = silent) -> dict[Path, C
     source, out, options = request.source, request.out, request.reading.options
     file_format = options.file_format or detected(source)
     form = named_format(request.to or file_format, source)
-    ending = next((ending for ending in COMPRESSED if form.packs and str(source).endswith(ending)), "")
+    ending = next((ending for ending in COMPRESSED if form.lines and str(source).endswith(ending)), "")
     documents = read(source, options, progress=progress)
     rows = split_rows(documents, request.test, request.valid, request.seed, together=not request.apart)
     places = {name: out / (form.part_name.format(name) + ending) for name in rows}

@@ -11,7 +11,7 @@ from xmtc.artifact.dependencies import MANIFEST
 from xmtc.artifact.dependencies import content_of as content_id
 from xmtc.artifact.store import read_manifest
 from xmtc.core import config
-from xmtc.core.errors import MissingExtraError
+from xmtc.core.errors import XmtcError
 from xmtc.core.runtime import Runtime
 from xmtc.labels.name_index import LabelSearch
 from xmtc.models.base import Model
@@ -53,7 +53,7 @@ def describe_folder(folder: str | Path) -> dict[str, Any]:
     manifest = store.read_manifest(Path(folder))
     kind = model_class(manifest["model"])
     default = config.flat(config.to_mapping(kind.Config()))
-    settings = config.flat(manifest["settings"])
+    settings = config.flat(config.current_names(kind.Config, manifest["settings"]))
     size = sum(int(entry["bytes"]) for entry in manifest["files"].values())
     return {
         "folder": str(folder),
@@ -94,8 +94,10 @@ def describe_models() -> list[tuple[str, str, str]]:
     for name in MODELS:
         try:
             kind = model_class(name)
-        except MissingExtraError as error:
+        except XmtcError as error:  # an extra that is missing, or a broken plug-in
             rows.append((name, "–", str(error)))
         else:
-            rows.append((name, ", ".join(sorted(kind.capabilities)), (kind.__doc__ or "").splitlines()[0]))
+            what = (kind.__doc__ or name).splitlines()[0]
+            plugin = MODELS.plugins.get(name)
+            rows.append((name, ", ".join(sorted(kind.capabilities)), f"{what} [{plugin.package}]" if plugin else what))
     return rows

@@ -295,7 +295,7 @@ def loss_of(network: Network, documents: Documents) -> float:
 def test_planted_data_are_learnt(pooled: bool) -> None:
     network, documents = made(pooled=pooled, dropout=0.0), documents_of(200)
     before = loss_of(network, documents)
-    trainer_of(network, documents, epochs=25, batch=32, learning_rate=0.03).run(silent, Workspace(), "x")
+    trainer_of(network, documents, epochs=25, batch_size=32, learning_rate=0.03).run(silent, Workspace(), "x")
     assert loss_of(network, documents) < 0.15 * before
     block, truth = planted(80, seed=9)
     found, _ = best_labels([network], Documents(block, None, CPU), 1)
@@ -334,7 +334,7 @@ def test_without_averaging_the_last_weights_stay() -> None:
 
 def test_rate_rises_and_falls() -> None:
     network, rates = made(), []
-    trainer = trainer_of(network, documents_of(), warm_up=4, decay_from=0.5, learning_rate=0.2)
+    trainer = trainer_of(network, documents_of(), warmup_steps=4, decay_from=0.5, learning_rate=0.2)
     trainer.run(Watching(lambda step: rates.append(float(trainer.optimiser.rate))), Workspace(), "x")
     expected = [0.2 * min(1, (step + 1) / 4) * min(1, (16 - step) / 8) for step in range(16)]
     assert np.allclose(rates, expected, rtol=1e-6)
@@ -351,7 +351,7 @@ def test_training_stops_after_patience_and_leaves_the_best() -> None:
         return next(scores)
 
     lines: list[dict[str, Any]] = []
-    trainer = trainer_of(network, documents_of(), validate, lines.append, check_every=3, patience=3)
+    trainer = trainer_of(network, documents_of(), validate, lines.append, validate_every=3, patience=3)
     trainer.run(silent, Workspace(), "x")
     assert [line["step"] for line in lines] == [3, 6, 9, 12, 15]  # an equal score is no better one
     assert [line["best"] for line in lines] == [True, True, False, False, False]
@@ -376,7 +376,7 @@ def test_validation_sees_averages_and_leaves_the_raw_weights() -> None:
         Watching(lambda step: alone.append(copied(plain))), Workspace(), "x"
     )
     watched = made()
-    trainer_of(watched, documents_of(), validate, averaging="all", average_from=0.0, check_every=5).run(
+    trainer_of(watched, documents_of(), validate, averaging="all", average_from=0.0, validate_every=5).run(
         Watching(lambda step: looked.append(copied(watched))), Workspace(), "x"
     )
     assert all(same(left, right) for left, right in zip(alone, looked, strict=True))
@@ -394,7 +394,7 @@ def test_time_limit_stops_and_still_looks() -> None:
         looks.append(copied(network))
         return 0.3
 
-    trainer = trainer_of(network, documents_of(), validate, epochs=10_000, check_every=10**6, minutes=0.3 / 60)
+    trainer = trainer_of(network, documents_of(), validate, epochs=10_000, validate_every=10**6, minutes=0.3 / 60)
     trainer.run(silent, Workspace(), "x")
     assert 0 < trainer.course.step < trainer.total
     assert trainer.course.finished
@@ -420,7 +420,7 @@ def test_padding_stays_zero_and_frozen_words_stay() -> None:
 def test_small_trainings(count: int, labels: int, batch: int | str, pooled: bool) -> None:
     network, documents = made(labels, pooled=pooled), documents_of(count, labels)
     before = loss_of(network, documents)
-    trainer_of(network, documents, epochs=8, batch=batch, lengths=8).run(silent, Workspace(), "x")
+    trainer_of(network, documents, epochs=8, batch_size=batch, lengths=8).run(silent, Workspace(), "x")
     assert loss_of(network, documents) < before
     assert all(torch.isfinite(part).all() for part in network.parameters())
 
@@ -429,9 +429,9 @@ def test_small_trainings(count: int, labels: int, batch: int | str, pooled: bool
 
 
 COURSES = {
-    "averaged": {"averaging": "window", "average_from": 0.5, "check_every": 3, "warm_up": 5, "decay_from": 0.4},
+    "averaged": {"averaging": "window", "average_from": 0.5, "validate_every": 3, "warmup_steps": 5, "decay_from": 0.4},
     "every epoch": {"averaging": "all", "average_from": 1.0},
-    "raw": {"averaging": "none", "clip": 0.0, "check_every": 5},
+    "raw": {"averaging": "none", "clip": 0.0, "validate_every": 5},
 }
 
 
@@ -565,7 +565,7 @@ def test_a_killed_training_goes_on_from_its_last_checkpoint(tmp_path: Path) -> N
 
 def test_early_stop_stays_a_stop(tmp_path: Path) -> None:
     """A training that has run out of patience when it is interrupted does not go on."""
-    made_so = {"check_every": 2, "patience": 2}
+    made_so = {"validate_every": 2, "patience": 2}
     network = made()
     trainer = trainer_of(network, documents_of(), lambda: 0.5, **made_so)
     with pytest.raises(KeyboardInterrupt):
@@ -639,7 +639,7 @@ def test_small_models(kind: type[Model]) -> None:
         (["", "x"], [["a"], ["b"]]),
         (["same"] * 30, [["a"], [], ["b"]] * 10),
     ):
-        model = model_of(kind, training__batch="auto").fit(texts, truth, runtime=runtime)
+        model = model_of(kind, training__batch_size="auto").fit(texts, truth, runtime=runtime)
         answer = model.predict([*texts, "", "never seen"], 5)
         assert np.isfinite(answer.scores[:, 0]).all()
         assert (answer.labels[:, len(model.labels) :] == -1).all()
@@ -659,7 +659,7 @@ def test_empty_validation_set_holds_documents_out() -> None:
 def test_a_label_of_nearly_all_documents_starts_at_its_share() -> None:
     """Shares are of all training documents, those held out included."""
     truth = [["always", *(["once"] if row == 3 else [])] if row % 20 else [] for row in range(60)]
-    model: Any = model_of(XmlRnn, training__epochs=1, training__batch=54, training__learning_rate=1e-9)
+    model: Any = model_of(XmlRnn, training__epochs=1, training__batch_size=54, training__learning_rate=1e-9)
     model.fit(TEXTS, truth, runtime=Runtime(device="cpu", threads=1))
     bias = model._members[0].head.bias.detach().numpy()
     assert np.allclose(np.sort(bias), np.sort([np.log(57 / 3), np.log(1 / 59)]), atol=1e-3)
@@ -770,7 +770,7 @@ class TestSkippedWords:
 class TestWhatGoesWrong:
     def test_a_loss_that_is_no_number_stops_the_training(self, tmp_path: Path) -> None:
         train, _, _ = planted_split(60, 5, labels=8, seed=1)
-        wild = {"units": 4}, {"epochs": 3, "batch": 8, "learning_rate": 1e30, "clip": 0.0, "held_out": 6}
+        wild = {"units": 4}, {"epochs": 3, "batch_size": 8, "learning_rate": 1e30, "clip": 0.0, "validation_size": 6}
         model = AttentionXml(encoder=wild[0], head={"hidden": [4]}, vectors="random", training=wild[1])
         with pytest.raises(XmtcError, match=r"the loss is no number any more. Lower training.learning_rate"):
             model.fit(train, runtime=Runtime(threads=1))
@@ -807,7 +807,7 @@ class TestWhatGoesWrong:
 
         def model() -> AttentionXml:
             small = {"encoder": {"units": 4}, "head": {"hidden": [4]}, "frozen": True}
-            return AttentionXml(**small, vectors=str(file), training={"epochs": 2, "batch": 8})
+            return AttentionXml(**small, vectors=str(file), training={"epochs": 2, "batch_size": 8})
 
         write(0)
         whole = model().fit(train, runtime=Runtime(threads=1))

@@ -33,7 +33,7 @@ settings = {
     "head": {"hidden": [8]},
     "vectors": "random",
     "corpus": {"width": 8},
-    "training": {"epochs": 2, "batch": 16, "held_out": 20, "learning_rate": 0.01},
+    "training": {"epochs": 2, "batch_size": 16, "validation_size": 20, "learning_rate": 0.01},
 }
 runtime = Runtime(threads=1, device="cpu", rank=rank, world_size=size, seed=1)
 model = AttentionXml(**settings).fit(train, runtime=runtime)

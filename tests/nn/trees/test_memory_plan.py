@@ -205,7 +205,7 @@ class TestRefusals:
         [
             ({"words": 50_000_000}, "words", "text.max_words"),
             ({"tokens": 10**11}, "texts", "text.max_tokens"),
-            ({"batch": 100_000}, "steps", "training.batch"),
+            ({"batch": 100_000}, "steps", "training.batch_size"),
         ],
     )
     def test_what_is_largest_is_named_with_a_remedy(self, changes: dict[str, int], part: str, remedy: str) -> None:
@@ -221,7 +221,7 @@ class TestRefusals:
         ):
             message = refusal([plan], 20 * GB, 10**15)
             assert f" of it for {part}" in message
-            assert "head.tree.beam" in message.split(" are free. Lower ")[1]
+            assert "head.tree.beam_width" in message.split(" are free. Lower ")[1]
 
     def test_remedies_are_settings(self) -> None:
         known = {row.name for row in settings_table(AttentionXml.Config())}
@@ -326,7 +326,7 @@ class TestModels:
         for averaging, copies in (("window", 4), ("none", 3)):
             found.clear()
             changes = {"head__tree__rows": "bfloat16", "training__averaging": averaging, "training__epochs": 1}
-            model = tree_model(**changes, head__tree__beam=2).fit(TEXTS[:9], TRUTH[:9], runtime=RUNTIME)
+            model = tree_model(**changes, head__tree__beam_width=2).fit(TEXTS[:9], TRUTH[:9], runtime=RUNTIME)
             counts = [level.nodes for level in model._members[0].levels.levels]
             assert [plan.nodes for plan in found] == counts
             assert [plan.table for plan in found] == [0, *(copies * 2 * nodes * 8 for nodes in counts[1:])]

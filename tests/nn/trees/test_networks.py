@@ -411,7 +411,7 @@ def test_steps_on_candidates_equal_a_plain_way(batch: int, followed: int) -> Non
     lesson = CandidateObjective(
         network.head, documents, level, torch.from_numpy(lists), table, Group(RUNTIME, CPU), batch
     )
-    settings = settings_of(batch=batch, clip=0.0, averaging="none", check_every=1, learning_rate=0.02)
+    settings = settings_of(batch_size=batch, clip=0.0, averaging="none", validate_every=1, learning_rate=0.02)
     lines: list[dict[str, Any]] = []
     trainer = Trainer(
         network, documents, settings, seed=3, free=1 << 12, validate=None, log=lines.append, lesson=lesson
@@ -450,7 +450,7 @@ def test_rows_of_no_candidate_stay_with_their_moments() -> None:
     table.draw(lambda low, high: start[low:high])
     network = made(slots_for(4, 1, level.parents, level.most), 5)
     lesson = CandidateObjective(network.head, documents, level, lists, table, group, 4)
-    settings = settings_of(batch=4, averaging="none")
+    settings = settings_of(batch_size=4, averaging="none")
     trainer = Trainer(network, documents, settings, seed=3, free=1 << 20, validate=None, lesson=lesson)
     kept: list[list[Tensor]] = []
     finished = table.finished
@@ -490,7 +490,7 @@ def test_the_best_averaged_rows_are_left(kind: torch.dtype) -> None:
         return next(scores)
 
     lesson.put = watched  # type: ignore[method-assign]
-    settings = settings_of(batch=4, epochs=4, averaging="all", average_from=0.0, learning_rate=0.1)
+    settings = settings_of(batch_size=4, epochs=4, averaging="all", average_from=0.0, learning_rate=0.1)
     trainer = Trainer(network, documents, settings, seed=3, free=1 << 20, validate=validate, lesson=lesson)
     assert trainer.per_epoch == 3
     trainer.run(silent, Workspace(), "x")
@@ -744,7 +744,7 @@ class TestListsOfParents:
         """Train, and hold the lists against a plain way: how often labels were cut off and filled up, and how far
         below the best that is left out a label stood."""
         workspace = Workspace()
-        model = tree_model(head__tree__beam=beam, training__held_out=20 if valid else 0, **changes)
+        model = tree_model(head__tree__beam_width=beam, training__validation_size=20 if valid else 0, **changes)
         model.fit(TEXTS, TRUTH, valid=valid, runtime=RUNTIME, workspace=workspace)
         tree, networks = model._members[0].levels.tree, model._members[0].networks
         numbers = {name: number for number, name in enumerate(model.labels.names)}
@@ -814,7 +814,7 @@ class TestListsOfParents:
     def test_a_small_beam_is_scored_on_what_it_reaches(self) -> None:
         """Two leaves of up to two labels, where nDCG@5 has room for five."""
         workspace = Workspace()
-        model = tree_model(head__tree__beam=2, training__held_out=20)
+        model = tree_model(head__tree__beam_width=2, training__validation_size=20)
         model.fit(TEXTS, TRUTH, valid=VALID, runtime=RUNTIME, workspace=workspace)
         tree, networks = model._members[0].levels.tree, model._members[0].networks
         lists = workspace.map("parents-0-level-2")[0]
@@ -900,7 +900,7 @@ class TestResume:
             "head__tree__rows": rows,
             "training__averaging": averaging,
             "training__average_from": 0.5,
-            "training__held_out": 20 if watched else 0,
+            "training__validation_size": 20 if watched else 0,
             "frozen": averaging == "none",
         }
         valid = VALID if watched else None
@@ -1053,7 +1053,7 @@ class TestFolder:
 
     def test_answers_of_a_model(self) -> None:
         """Through the public calls: a wide beam ranks all labels by the product along their paths."""
-        model = tree_model(head__tree__beam=100).fit(TEXTS, TRUTH, runtime=RUNTIME)
+        model = tree_model(head__tree__beam_width=100).fit(TEXTS, TRUTH, runtime=RUNTIME)
         tree = model._members[0].levels.tree
         answers = plain_probabilities(model._members[0].networks, model._documents(as_dataset(TEXTS)))
         products = np.array([path_products(tree, part) for part in answers])
@@ -1081,8 +1081,8 @@ class TestFolder:
         ("arity", 1 << 16),
         ("height", -1),
         ("height", 21),
-        ("beam", 0),
-        ("beam", (1 << 16) + 1),
+        ("beam_width", 0),
+        ("beam_width", (1 << 16) + 1),
         ("cluster_size", 0),
         ("epochs", 0),
         ("epochs", "some"),
@@ -1122,7 +1122,7 @@ def test_few_labels_have_few_levels(height: int) -> None:
         (["", "word", "word"], [["a"], ["b"], []]),
         (["these words", "words"] * 9, [["a"], ["b", "c"]] * 9),
     ):
-        model = tree_model(head__tree__height=height, training__batch="auto").fit(texts, truth, runtime=RUNTIME)
+        model = tree_model(head__tree__height=height, training__batch_size="auto").fit(texts, truth, runtime=RUNTIME)
         answer = model.predict([*texts, "", "never seen"], 5)
         assert np.isfinite(answer.scores[:, : len(model.labels)]).all()
         assert (answer.labels[:, len(model.labels) :] == -1).all()

@@ -6,13 +6,14 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from xmtc.core.config import Settings
+from xmtc.core.config import Alias, Settings
 from xmtc.data.dataset import Csr
 from xmtc.nn.network import Network
 from xmtc.nn.training.loop import TrainingSettings
@@ -31,9 +32,9 @@ class UpdateSettings(Settings):
     """Times that every new document is seen."""
     learning_rate: float = 2.0
     """The rate to begin with, as a share of `training.learning_rate`; it falls, linearly, to nothing."""
-    kept: float = 0.5
+    retention: Annotated[float, Alias("kept")] = 0.5
     """Share that weights keep of what they were before, against forgetting; new labels and words keep nothing."""
-    replayed: float = 1.0
+    replay_ratio: Annotated[float, Alias("replayed")] = 1.0
     """Documents seen again for each new one: of more some are drawn, and fewer come up to four times an epoch."""
 
     of = "update"
@@ -42,8 +43,8 @@ class UpdateSettings(Settings):
     def check(self) -> None:
         self.require_range("epochs", 1)
         self.require_range("learning_rate", 0, open_low=True)
-        self.require("kept", 0 <= self.kept < 1, "a number from 0 to below 1")
-        self.require_range("replayed", 0)
+        self.require("retention", 0 <= self.retention < 1, "a number from 0 to below 1")
+        self.require_range("replay_ratio", 0)
 
     def training(self, settings: TrainingSettings) -> TrainingSettings:
         """A short training: weights are averaged over the same share of it, and every document is learnt from."""
@@ -57,7 +58,7 @@ class UpdateSettings(Settings):
 
     def mixture(self, new: int, replayed: int, seed: int) -> NDArray[np.int64]:
         """Rows of documents that an epoch is made of, ascending: all new ones, which come first, and some others."""
-        wanted = min(round(self.replayed * new), MOST_REPEATS * replayed)
+        wanted = min(round(self.replay_ratio * new), MOST_REPEATS * replayed)
         whole, rest = divmod(wanted, replayed) if replayed else (0, 0)
         drawn = np.random.default_rng([seed, 14]).permutation(replayed)[:rest]
         again = np.concatenate([np.tile(np.arange(replayed), whole), drawn])

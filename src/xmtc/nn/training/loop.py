@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from xmtc.artifact.workspace import Workspace
-from xmtc.core.config import Range, Settings
+from xmtc.core.config import Alias, Range, Settings
 from xmtc.core.errors import XmtcError
 from xmtc.core.progress import Progress
 from xmtc.core.runtime import Runtime
@@ -44,11 +44,11 @@ class TrainingSettings(Settings):
 
     epochs: int = 30
     """Times that every document is seen, at most."""
-    batch: int | Literal["auto"] = "auto"
+    batch_size: Annotated[int | Literal["auto"], Alias("batch")] = "auto"
     """Documents in a step; 'auto' is a two-hundredth of them, from 16 to 128."""
     learning_rate: Annotated[float, Range(3e-4, 3e-3, log=True)] = 1e-3
     """The optimiser's rate."""
-    warm_up: int = 0
+    warmup_steps: Annotated[int, Alias("warm_up")] = 0
     """Steps over which the rate rises to its full value."""
     decay_from: float = 1.0
     """Share of the epochs after which the rate falls, linearly, to nothing; 1 keeps it."""
@@ -60,11 +60,11 @@ class TrainingSettings(Settings):
     """Epochs that a window of weights looks back, falling off exponentially."""
     clip: float = 5.0
     """Gradients are cut at this multiple of the largest of the last five norms; 0 never cuts."""
-    check_every: int = 0
+    validate_every: Annotated[int, Alias("check_every")] = 0
     """Steps between looks at the validation documents; 0 looks after every epoch."""
     patience: int = 10
     """Looks without a better nDCG@5 after which training stops."""
-    held_out: int = 1000
+    validation_size: Annotated[int, Alias("held_out")] = 1000
     """Validation documents, at most: of those given, or a tenth of the training documents."""
     minutes: float = 0.0
     """Time after which the training of a network stops; 0 sets no limit."""
@@ -80,9 +80,10 @@ class TrainingSettings(Settings):
     def check(self) -> None:
         for name in ("epochs", "patience", "lengths"):
             self.require_range(name, 1)
-        if self.batch != "auto":
-            self.require("batch", self.batch >= 1, "an integer ≥ 1, or auto")
-        for name in ("warm_up", "average_from", "clip", "check_every", "held_out", "minutes", "checkpoint_minutes"):
+        if self.batch_size != "auto":
+            self.require("batch_size", self.batch_size >= 1, "an integer ≥ 1, or auto")
+        sizes = ("warmup_steps", "validate_every", "validation_size")
+        for name in (*sizes, "average_from", "clip", "minutes", "checkpoint_minutes"):
             self.require_range(name, 0)
         self.require_range("learning_rate", 0, open_low=True)
         self.require_range("average_window", 0, open_low=True)
@@ -171,7 +172,7 @@ class Trainer:
                     self.course.step += 1
                     self._average()
                     now = time.perf_counter()
-                    at_check = self.course.step % (self.settings.check_every or self.per_epoch) == 0
+                    at_check = self.course.step % (self.settings.validate_every or self.per_epoch) == 0
                     at_check |= self.course.step == self.total
                     over = self._is_over(now - started, at_check)
                     at_check |= over
@@ -261,7 +262,7 @@ class Trainer:
     def _rate(self) -> float:
         """The rate of the step to come."""
         done = self.course.step / self.total
-        rise = min(1.0, (self.course.step + 1) / max(1, self.settings.warm_up))
+        rise = min(1.0, (self.course.step + 1) / max(1, self.settings.warmup_steps))
         start = self.settings.decay_from
         fall = 1.0 if done <= start else (1.0 - done) / (1.0 - start)
         return self.settings.learning_rate * rise * fall
@@ -407,7 +408,7 @@ class Trainer:
 
 def batch_size(settings: TrainingSettings, documents: int, group: Group) -> int:
     """Documents in a step, in equal shares for all processes."""
-    size = min(128, max(16, documents // 200)) if settings.batch == "auto" else settings.batch
+    size = min(128, max(16, documents // 200)) if settings.batch_size == "auto" else settings.batch_size
     return max(min(size, documents) // group.size, 1) * group.size
 
 

@@ -40,10 +40,10 @@ TABLE = "the table of rows"
 REMEDIES = {
     "words": "Lower text.max_words",
     "rows": "Raise head.tree.cluster_size or head.tree.height, so that the first level has fewer nodes",
-    "rows in use": "Lower training.batch or head.tree.beam",
-    "candidates": "Lower head.tree.beam",
+    "rows in use": "Lower training.batch_size or head.tree.beam_width",
+    "candidates": "Lower head.tree.beam_width",
     "texts": "Lower text.max_tokens",
-    "answers": "Lower head.tree.beam, text.max_tokens or encoder.units",
+    "answers": "Lower head.tree.beam_width, text.max_tokens or encoder.units",
     TABLE: "Set head.tree.rows=bfloat16, or lower encoder.units",
 }
 
@@ -163,7 +163,7 @@ def placed(plans: Sequence[LevelPlan], free: int, host: int | None) -> list[Leve
             raise ConfigError(
                 f"level {number} of {len(plans)} ({plan.nodes:,} nodes) needs {_size(wanted)}"
                 f"{' on the device' if host is not None else ''}, {_size(parts[largest])} of it for {largest}; "
-                f"{_size(free)} are free. {REMEDIES.get(largest, 'Lower training.batch or encoder.units')}."
+                f"{_size(free)} are free. {REMEDIES.get(largest, 'Lower training.batch_size or encoder.units')}."
             )
         if host is not None and plan.host > SPARE * host:
             raise ConfigError(

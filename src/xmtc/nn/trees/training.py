@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 from xmtc.artifact.workspace import Workspace
-from xmtc.core.config import Settings
+from xmtc.core.config import Alias, Settings
 from xmtc.core.progress import Progress
 from xmtc.data.dataset import Csr
 from xmtc.metrics import ndcg
@@ -51,7 +51,7 @@ class TreeSettings(Settings):
     """Children of a node, at most: a power of two. The first level has as many nodes as are left."""
     cluster_size: int = 8
     """Labels below a node of the last level, at most."""
-    beam: int = 160
+    beam_width: Annotated[int, Alias("beam")] = 160
     """Nodes of a level that are followed: in training those that hold a label of the document come first."""
     epochs: int | Literal["same"] = "same"
     """Epochs of each level but the first, which has those of `training`."""
@@ -70,7 +70,7 @@ class TreeSettings(Settings):
         self.require_range("height", 0, 20)
         is_power = self.arity >= 2 and self.arity.bit_count() == 1
         self.require("arity", is_power and self.arity <= 1 << 15, "a power of two from 2 to 32,768")
-        for name in ("cluster_size", "beam"):
+        for name in ("cluster_size", "beam_width"):
             self.require_range(name, 1, 1 << 16)
         self.require("epochs", self.epochs == "same" or self.epochs >= 1, "an integer ≥ 1, or same")
         self.require("average_from", self.average_from == "same" or self.average_from >= 0, "a number ≥ 0, or same")
@@ -241,7 +241,7 @@ class TreeTraining:
     def _list_parents(self, number: int, network: Network) -> None:
         """Write, for each document, the nodes of this level below which the next is learnt."""
         level = self.levels.levels[number]
-        count = min(self.tree.beam, level.nodes)
+        count = min(self.tree.beam_width, level.nodes)
         sets = [("parents", self.documents.labelled(self.levels.tree.node_labels(self.labels, number + 1)))]
         sets += [] if self.watched is None else [("watched", self.watched[0])]
         shapes: dict[str, tuple[tuple[int, ...], DTypeLike]]

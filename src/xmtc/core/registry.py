@@ -1,0 +1,145 @@
+"""Models, formats and metrics by name: built in or provided by other installed packages, imported on first use."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import warnings
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar
+
+from xmtc.core.errors import ConfigError, MissingExtraError, XmtcError, XmtcWarning, nearest, shown
+
+Item = TypeVar("Item")
+
+EXTRAS = {
+    "torch": ("PyTorch", ("torch",)),
+    "transformers": ("transformers and PyTorch", ("torch", "transformers", "tokenizers")),
+}
+"""Extra → what it is called in messages, and the modules it installs."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a registered object is defined, and what it needs."""
+
+    target: str
+    """The place, written module:attribute."""
+    extra: str | None = None
+    """The extra of xmtc that it needs."""
+    preference: int = -1
+    """The entry with the highest preference is the default; negative entries never are."""
+    package: str = "xmtc"
+    """The installed package that provides it; several, joined by 'and', where they contradict each other."""
+    conflict: bool = False
+    """Whether several packages provide this name."""
+
+    @property
+    def attribute(self) -> str:
+        return self.target.rpartition(":")[2]
+
+    @property
+    def available(self) -> bool:
+        """Whether the extra is installed."""
+        return self.extra is None or all(importlib.util.find_spec(module) for module in EXTRAS[self.extra][1])
+
+
+class Registry(Collection[str], Generic[Item]):
+    """Name → object. Objects of other packages come from the entry points of one group.
+
+    A plug-in cannot replace a built-in object. One that cannot be imported is reported when its name is used.
+    """
+
+    def __init__(self, group: str, noun: str, builtin: Mapping[str, Entry], required: tuple[str, ...] = ()) -> None:
+        self.group, self.noun = group, noun
+        self.builtin = dict(builtin)
+        self._required = required
+        """Attributes that each object has; `name`, if it has one, is the registered name."""
+
+    @cached_property
+    def plugins(self) -> dict[str, Entry]:
+        """What other packages provide. Looked up once per process."""
+        found: dict[str, Entry] = {}
+        for point in sorted(entry_points(group=self.group), key=lambda point: point.name):
+            package = point.dist.name if point.dist else point.module
+            if point.name in self.builtin:
+                warnings.warn(
+                    f"the {self.noun} '{shown(point.name)}' of the package {package} is ignored: xmtc has one of "
+                    f"that name. Rename it in {package}.",
+                    XmtcWarning,
+                    stacklevel=2,
+                )
+                continue
+            other = found.get(point.name)
+            if other is None:
+                found[point.name] = Entry(point.value, package=package)
+            elif package not in other.package.split(" and ") or point.value != other.target:
+                found[point.name] = Entry(other.target, package=f"{other.package} and {package}", conflict=True)
+        return found
+
+    @property
+    def entries(self) -> dict[str, Entry]:
+        """All entries: the built-in ones first, in their order."""
+        return {**self.builtin, **self.plugins}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.builtin or name in self.plugins
+
+    def __getitem__(self, name: str) -> Item:
+        """The object, imported now."""
+        entry = self.builtin.get(name) or self.plugins.get(name)
+        if entry is None:
+            raise ConfigError(f"no {self.noun} '{shown(name)}'.{nearest(name, self)} Known: {', '.join(self)}.")
+        if entry.conflict:
+            raise ConfigError(
+                f"the {self.noun} '{name}' is provided by {entry.package}. Uninstall all but one of these packages."
+            )
+        if entry.extra is not None and not entry.available:
+            title = EXTRAS[entry.extra][0]
+            raise MissingExtraError(f'{name} needs {title}. Install it with: pip install "xmtc[{entry.extra}]".')
+        return self._load_builtin(entry) if name in self.builtin else self._load_plugin(name, entry)
+
+    def loadable(self) -> Iterator[tuple[str, Item]]:
+        """(name, object) of all that can be imported; broken plug-ins and those with missing extras are left out."""
+        for name in self:
+            try:
+                item = self[name]
+            except XmtcError:
+                continue
+            yield name, item
+
+    def _load_builtin(self, entry: Entry) -> Item:
+        module, _, attribute = entry.target.partition(":")
+        item: Item = getattr(importlib.import_module(module), attribute)
+        return item
+
+    def _load_plugin(self, name: str, entry: Entry) -> Item:
+        try:
+            item: Any = self._load_builtin(entry)
+        except XmtcError:
+            raise
+        except Exception as error:  # whatever somebody else's module raises
+            raise self._broken(name, entry, f"{type(error).__name__}: {error}") from error
+        missing = [each for each in self._required if not hasattr(item, each)]
+        if missing:
+            raise self._broken(name, entry, f"{entry.target} has no '{missing[0]}'")
+        own = getattr(item, "name", name)
+        if own != name:
+            raise self._broken(name, entry, f"it calls itself '{shown(own)}'")
+        checked: Item = item
+        return checked
+
+    def _broken(self, name: str, entry: Entry, reason: str) -> ConfigError:
+        return ConfigError(
+            f"the {self.noun} '{name}' of the package {entry.package} cannot be used ({shown(reason, 160)}). "
+            f"Update {entry.package}, or uninstall it."
+        )

@@ -1,0 +1,72 @@
+"""fastText: '__label__a __label__b the text', one document a line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from xmtc.core.errors import DataError, shown
+from xmtc.core.files import decode_line, replace_file
+from xmtc.data.dataset import Dataset
+from xmtc.data.format import FileHead, Format
+from xmtc.data.lines import Parsed, numbered_lines, read_each
+from xmtc.data.records import ReadOptions, Records
+from xmtc.data.writing import OneLine, from_line, label_lists
+
+_ENDINGS = (".ft",)
+_BLANKS = " \t\v\f\0"
+_HEAD = re.compile(rf"(?:__label__[^{_BLANKS}]*(?:[ \t\f\0]|(?=\v)|$))*")
+_LABEL = re.compile(rf"(?:^|[{_BLANKS}])__label__([^{_BLANKS}]*)")
+_FASTTEXT_PARTS = " \t\n\v\f\r\0"
+
+
+def _is_fasttext(head: FileHead) -> bool:
+    return bool(re.search(rb"(?:^|[ \t\n])__label__[^ \t\n]", head.start)) or head.name.endswith(_ENDINGS)
+
+
+def read_fasttext(path: str | Path, options: ReadOptions) -> Iterator[Records]:
+    """'__label__a __label__b the text': labels may stand anywhere in the line, a line without any has none."""
+
+    def parse(number: int, line: bytes) -> Parsed:
+        text = decode_line(line, path, number)
+        if "__label__" not in text:
+            return from_line(text), []
+        head = _HEAD.match(text)
+        start = head.end() if head else 0
+        labels, text = _LABEL.findall(text[:start]), text[start:]
+        if "__label__" in text:
+            labels, text = labels + _LABEL.findall(text), _LABEL.sub("", text)
+        if "" in labels:
+            raise DataError(f"{path}:{number}: a label is empty. Write its name right after __label__.")
+        return from_line(text), labels
+
+    return read_each(numbered_lines(path), options, parse)
+
+
+def write_fasttext(dataset: Dataset, path: Path, lossy: bool = False) -> int:
+    fit, names = OneLine(path, "fasttext", lossy), {}  # type: OneLine, dict[str, str]
+    with replace_file(path) as stream:
+        for batch in dataset.batches(1024):
+            rows = zip(batch.document_ids(), batch.text().to_pylist(), label_lists(batch), strict=True)
+            for document, text, keys in rows:
+                before, line = fit.changed, fit.text(text, document)
+                if "__label__" in line and _LABEL.search(line):
+                    fit.changed = before  # a text counts once
+                    fit.lose(f"the text of document '{shown(document)}' holds a word that begins with __label__")
+                    while "__label__" in line:  # taking one out can put another together
+                        line = line.replace("__label__", "label")
+                labels = "".join(f"__label__{fit.key(key, _FASTTEXT_PARTS, names)} " for key in keys)
+                stream.write(f"{labels}{line}\n".encode())
+    return fit.changed
+
+
+FASTTEXT = Format(
+    name="fasttext",
+    description="__label__a __label__b text",
+    read=read_fasttext,
+    write=write_fasttext,
+    sniff=_is_fasttext,
+    part_name="{}.txt",
+    endings=_ENDINGS,
+)

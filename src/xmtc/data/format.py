@@ -1,0 +1,88 @@
+"""What a data format is: one object with a detector, a reader, a writer and what the format can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from xmtc.core.files import first_bytes, plain_name
+from xmtc.data.dataset import Dataset
+from xmtc.data.records import ReadOptions, Records
+
+
+class FileHead:
+    """The name and the first bytes of a file, by which formats recognise it."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = path
+        self.is_pipe = str(path) == "-"
+
+    @cached_property
+    def name(self) -> str:
+        """The file's name in lower case, without the ending of a compressed file."""
+        return plain_name(self.path)
+
+    @cached_property
+    def is_folder(self) -> bool:
+        return not self.is_pipe and Path(self.path).is_dir()
+
+    @cached_property
+    def raw(self) -> bytes:
+        """The first bytes, decompressed."""
+        return first_bytes(self.path)
+
+    @cached_property
+    def start(self) -> bytes:
+        """The first bytes without a byte order mark."""
+        return self.raw.removeprefix(b"\xef\xbb\xbf")
+
+    @cached_property
+    def first_line(self) -> bytes:
+        """The first line that is not blank."""
+        return self.start.lstrip().split(b"\n", 1)[0].rstrip(b"\r")
+
+    @cached_property
+    def lines(self) -> list[bytes]:
+        """The lines that are neither blank nor comments; never empty."""
+        lines = [line.rstrip(b"\r") for line in self.start.split(b"\n")]
+        return [line for line in lines if line.strip() and not line.startswith(b"#")] or [b""]
+
+
+Reader = Callable[[str | Path, ReadOptions], Iterator[Records]]
+Writer = Callable[[Dataset, Path, bool], int]
+"""Dataset, path and whether characters that the format cannot hold may be replaced → how often that was done."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Format:
+    """One form that a file of documents can have."""
+
+    name: str
+    description: str
+    """A few words for the documentation."""
+    read: Reader
+    write: Writer | None = None
+    sniff: Callable[[FileHead], bool] | None = None
+    """Whether a file has this format, by name and first bytes; None goes by `endings` alone."""
+    part_name: str = ""
+    """The name of a file with a part of the documents, 'train' or 'test'."""
+    endings: tuple[str, ...] = ()
+    """Endings of the names of such files: documents are written in the format that the name ends in."""
+    holds: str = "text"
+    """'text' or 'features'."""
+    fields: bool = False
+    """Whether text fields stay separate."""
+    ids: bool = False
+    """Whether document ids are stored."""
+    folder: bool = False
+    """Whether documents are files in a folder."""
+    lines: bool = True
+    """Whether the file is lines of text, which may be compressed as a whole."""
+    labels_beside: Callable[[Path], Path | None] | None = None
+    """The file of labels of a file of documents, where labels have a file of their own."""
+
+    def recognises(self, head: FileHead) -> bool:
+        """Whether a file has this format."""
+        return head.name.endswith(self.endings or ("\0",)) if self.sniff is None else self.sniff(head)
