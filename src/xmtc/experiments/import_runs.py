@@ -109,7 +109,7 @@ def _copy(source: Path, cell: Cell, target: Path) -> None:
     fresh = target.with_name(f".{target.name}.new.part")
     shutil.rmtree(fresh, ignore_errors=True)
     make_folder(target.parent)
-    left = shutil.ignore_patterns(MODEL, MEMBERS, f"*{WORK_SUFFIX}", BEGUN, USAGE, ".*.part")
+    left = shutil.ignore_patterns(MODEL, MEMBERS, f"*{WORK_SUFFIX}", BEGUN, USAGE, ".*.part", ".*.lock")
     with writing(target):
         if source.is_dir():
             shutil.copytree(cell.name.within(source), fresh, ignore=left)
