@@ -233,7 +233,7 @@ def test_groups_tail_time_and_overlap() -> None:
 
 
 def test_compared_methods_have_figures() -> None:
-    ranks = [(each.source, each.ranks) for each in published().ranks]
+    ranks = [(each.source, each.values) for each in published().ranks]
     p_values = [(each.source, {**each.values, each.against: 0.5}) for each in published().p_values]
     for source, methods in ranks + p_values:
         said = {figure.method for figure in published().figures if figure.source == source}

@@ -112,7 +112,7 @@ def run_suite(
             force=force,
             keep_models=keep_models,
             progress=terminal_progress(),
-            said=tell,
+            echo=tell,
         )
     except KeyboardInterrupt:
         tell(

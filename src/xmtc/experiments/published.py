@@ -99,16 +99,6 @@ class GroupFigure:
 
 
 @dataclass(frozen=True)
-class TailFigure:
-    """Precision on the rarest labels, all test documents ranked for each."""
-
-    method: str
-    dataset: str
-    source: Source
-    metrics: dict[str, float]
-
-
-@dataclass(frozen=True)
 class Seconds:
     """What a method took."""
 
@@ -133,23 +123,16 @@ class PublishedOverlap:
 
 
 @dataclass(frozen=True)
-class Ranks:
-    """Average ranks of methods over all data sets and cut-offs of a source."""
+class Comparison:
+    """Methods compared over all data sets and cut-offs of a source."""
 
     source: Source
     measure: str
     """P or nDCG."""
-    ranks: dict[str, float]
-
-
-@dataclass(frozen=True)
-class PValues:
-    """Signed rank tests of methods against one of them, over all data sets and cut-offs of a source."""
-
-    source: Source
-    measure: str
-    against: str
     values: dict[str, float]
+    """Method → average rank, or p-value of a signed rank test against one of the methods."""
+    against: str = ""
+    """That method."""
 
 
 @dataclass(frozen=True)
@@ -162,11 +145,12 @@ class Published:
     """Model of the registry → names that publications have for it; () where there are none."""
     figures: list[Figure]
     groups: list[GroupFigure] = field(default_factory=list)
-    tail: list[TailFigure] = field(default_factory=list)
+    tail: list[Figure] = field(default_factory=list)
+    """Precision on the rarest labels, all test documents ranked for each."""
     seconds: list[Seconds] = field(default_factory=list)
     overlaps: list[PublishedOverlap] = field(default_factory=list)
-    ranks: list[Ranks] = field(default_factory=list)
-    p_values: list[PValues] = field(default_factory=list)
+    ranks: list[Comparison] = field(default_factory=list)
+    p_values: list[Comparison] = field(default_factory=list)
 
     def dataset(self, name: str) -> PublishedSet | None:
         """A data set by its key or another name of the catalogue; None where nobody published figures on it."""
@@ -214,9 +198,9 @@ def parsed(text: str) -> Published:
         tail=[reader.tail(*each) for each in reader.lines(content, "tail")],
         seconds=[reader.seconds(*each) for each in reader.lines(content, "seconds")],
         overlaps=reader.overlaps(content.get("overlap", {})),
-        ranks=[Ranks(source, measure, dict(values)) for source, measure, values in reader.compared(content, "ranks")],
+        ranks=[Comparison(*each) for each in reader.compared(content, "ranks")],
         p_values=[
-            PValues(source, measure, against, dict(values))
+            Comparison(source, measure, values, against)
             for source, measure, tests in reader.compared(content, "p_values")
             for against, values in tests.items()
         ],
@@ -268,9 +252,9 @@ class _Reader:
             raise DataError(f"published.toml: {where}: holds no figure. Give one, such as P = [70.1, 60.2, 50.3].")
         return Figure(method, dataset, source, metrics, mark, said.get("note", ""))
 
-    def tail(self, source: Source, dataset: str, method: str, said: Any) -> TailFigure:
+    def tail(self, source: Source, dataset: str, method: str, said: Any) -> Figure:
         values = _fractions(said, f"tail.{source.key}.{dataset}: {method}", len(TAIL_KS))
-        return TailFigure(method, dataset, source, {f"P@{k}": each for k, each in zip(TAIL_KS, values, strict=True)})
+        return Figure(method, dataset, source, {f"P@{k}": each for k, each in zip(TAIL_KS, values, strict=True)})
 
     def seconds(self, source: Source, dataset: str, method: str, said: Mapping[str, Any]) -> Seconds:
         where = f"seconds.{source.key}.{dataset}: {method}"
