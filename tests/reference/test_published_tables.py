@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from xmtc.experiments.published import Comparison, published
+from tests.support.published_tables import Comparison, published_tables
+from xmtc.experiments.published import published
 from xmtc.metrics import average_ranks, wilcoxon
 
 Results = np.ndarray[Any, np.dtype[np.float64]]
@@ -32,11 +33,11 @@ def results(source: str, measure: str, method: str) -> Results:
 
 
 def ranks_of(source: str, measure: str) -> Comparison:
-    return next(each for each in published().ranks if (each.source.key, each.measure) == (source, measure))
+    return next(each for each in published_tables().ranks if (each.source.key, each.measure) == (source, measure))
 
 
 def p_values_of(measure: str, against: str) -> Comparison:
-    return next(each for each in published().p_values if (each.measure, each.against) == (measure, against))
+    return next(each for each in published_tables().p_values if (each.measure, each.against) == (measure, against))
 
 
 def recomputed_ranks(source: str, measure: str) -> dict[str, float]:
