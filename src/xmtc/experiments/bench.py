@@ -19,20 +19,8 @@ from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.description import describe
 from xmtc.data.topk import TopK
-from xmtc.experiments.records import (
-    BENCH,
-    CELL,
-    OVERLAPS,
-    PREDICTIONS,
-    CellName,
-    DatasetRecord,
-    cell_names,
-    read_cell,
-    read_dataset,
-    read_results,
-    write_bench,
-    write_dataset,
-)
+from xmtc.experiments import records
+from xmtc.experiments.records import BENCH, CELL, OVERLAPS, PREDICTIONS, CellName, DatasetRecord
 from xmtc.experiments.runs import RunJob, clear, drop_model, made_of
 from xmtc.experiments.suite_data import SuiteData, find
 from xmtc.experiments.suites import Suite
@@ -135,14 +123,14 @@ def run_bench(
                 f"{cell.within(bench.out)}: was run with different {why}{more}. "
                 "Run it anew with --force, or choose another folder."
             )
-        write_bench(bench.out, bench.suite.name, bench.suite.about, _joined_study(bench))
+        records.write_bench(bench.out, bench.suite.name, bench.suite.about, _joined_study(bench))
         for line in bench.left_out:
             echo(f"left out: {line}")
         for name, suite_data in bench.data_sets.items():
             if suite_data.hashes["train"] == suite_data.hashes["test"]:
                 echo(f"note: {name}: train and test are the same documents, so nothing is measured on others")
         outcome = SuiteOutcome()
-        complete = set(cell_names(bench.out)) - set(stale)
+        complete = set(records.cell_names(bench.out)) - set(stale)
         outcome.there = [cell for cell in cells if cell in complete]
         for number, cell in enumerate(cells, 1):
             if cell in complete:
@@ -172,7 +160,7 @@ def _joined_study(bench: Bench) -> dict[str, Any]:
     study = dict(bench.suite.study)
     if not (bench.out / BENCH).is_file():
         return study
-    before = read_results(bench.out)
+    before = records.read_results(bench.out)
     same = all(before.study.get(key) == study.get(key) for key in ("kind", "model"))
     if before.suite != bench.suite.name or not same:
         of = f" of {before.study['model']}" if "model" in before.study else ""
@@ -200,7 +188,7 @@ def _changed(out: Path, cell: CellName, made: dict[str, Any], force: bool = Fals
     before: Any = None
     if (folder / CELL).is_file():
         try:
-            before = read_cell(out, cell).made_of
+            before = records.read_cell(out, cell).made_of
         except DataError:
             if not force:
                 raise
@@ -294,13 +282,15 @@ def _ended(status: int) -> str:
 def describe_datasets(bench: Bench, progress: Progress) -> None:
     """Keep what each data set is, and how many labels its models have in common."""
     for name, suite_data in bench.data_sets.items():
-        cells = [cell for cell in cell_names(bench.out) if cell.dataset == name]
+        cells = [cell for cell in records.cell_names(bench.out) if cell.dataset == name]
         if not cells:
             continue
-        known = read_dataset(bench.out, name)
+        known = records.read_dataset(bench.out, name)
         if known is None or known.files != suite_data.hashes or not known.statistics:
             known = _described(suite_data, progress)
-        write_dataset(bench.out, replace(known, about=suite_data.spec.about, overlap=overlaps(bench.out, cells)))
+        records.write_dataset(
+            bench.out, replace(known, about=suite_data.spec.about, overlap=overlaps(bench.out, cells))
+        )
 
 
 def _described(suite_data: SuiteData, progress: Progress) -> DatasetRecord:
@@ -332,6 +322,6 @@ def overlaps(out: Path, cells: Sequence[CellName]) -> list[dict[str, Any]]:
 
 def _drop_models(bench: Bench) -> None:
     """Models are large, and what they answered is kept."""
-    for cell in cell_names(bench.out):
+    for cell in records.cell_names(bench.out):
         drop_model(cell.within(bench.out))
         (cell.within(bench.out) / BEGUN).unlink(missing_ok=True)  # of one that was killed when it was complete

@@ -11,24 +11,9 @@ from pathlib import Path
 from xmtc.artifact.workspace import LOG, WORK_SUFFIX
 from xmtc.core.errors import DataError
 from xmtc.core.files import content_hash, locked, make_folder, plain_name, write_json, writing
+from xmtc.experiments import records
 from xmtc.experiments.bench import BEGUN, check_out, overlaps
-from xmtc.experiments.records import (
-    BENCH,
-    CELL,
-    MODEL,
-    Cell,
-    CellName,
-    DatasetRecord,
-    Results,
-    cell_names,
-    log_lines,
-    read_cell,
-    read_dataset,
-    read_results,
-    write_bench,
-    write_dataset,
-    write_results_file,
-)
+from xmtc.experiments.records import BENCH, CELL, MODEL, Cell, CellName, DatasetRecord, Results
 from xmtc.experiments.runs import MEMBERS, USAGE, clear
 
 
@@ -37,7 +22,7 @@ def import_cells(source: Path, out: Path, *, force: bool = False) -> tuple[list[
 
     A cell that is there with other settings, data or results is refused, unless `force` puts the other in its place.
     """
-    theirs = read_results(source)
+    theirs = records.read_results(source)
     if not theirs.cells:
         raise DataError(f"{source}: no cell of it is complete. Run it first.")
     if source.resolve() == out.resolve():
@@ -53,11 +38,11 @@ def import_cells(source: Path, out: Path, *, force: bool = False) -> tuple[list[
         for cell in copied:
             _copy(source, cell, cell.name.within(out))
         if not (out / BENCH).is_file():
-            write_bench(out, theirs.suite, theirs.about, theirs.study)
+            records.write_bench(out, theirs.suite, theirs.about, theirs.study)
         for dataset, record in theirs.datasets.items():
-            known = read_dataset(out, dataset) or record
-            cells = [cell for cell in cell_names(out) if cell.dataset == dataset]
-            write_dataset(out, replace(known, overlap=overlaps(out, cells) or record.overlap))
+            known = records.read_dataset(out, dataset) or record
+            cells = [cell for cell in records.cell_names(out) if cell.dataset == dataset]
+            records.write_dataset(out, replace(known, overlap=overlaps(out, cells) or record.overlap))
     return [cell.name for cell in copied], there
 
 
@@ -65,16 +50,16 @@ def export_results(folder: Path, path: Path) -> Results:
     """Write the complete cells of a folder to a results file."""
     if plain_name(path) == path.name.lower() and path.suffix.lower() != ".jsonl":
         raise DataError(f"{path}: results files are JSON lines. Let the name end in .jsonl.")
-    results = read_results(folder)
+    results = records.read_results(folder)
     if not results.cells:
         raise DataError(f"{folder}: no cell of it is complete. Run it first.")
-    write_results_file(results, path)
+    records.write_results_file(results, path)
     return results
 
 
 def _check_same_data(theirs: dict[str, DatasetRecord], out: Path) -> None:
     for name, record in theirs.items():
-        mine = read_dataset(out, name)
+        mine = records.read_dataset(out, name)
         if mine is not None and mine.files != record.files:
             raise DataError(f"{out}: its data set '{name}' has other files than the one to import. Use a new folder.")
 
@@ -85,7 +70,7 @@ def _is_there(cell: Cell, out: Path, force: bool) -> bool:
     if not (target / CELL).is_file():
         return False
     try:
-        mine = read_cell(out, cell.name)
+        mine = records.read_cell(out, cell.name)
     except DataError:
         if force:
             return False
@@ -117,7 +102,7 @@ def _copy(source: Path, cell: Cell, target: Path) -> None:
             make_folder(fresh)
             write_json(fresh / CELL, cell.to_json())
             if cell.log is not None:
-                lines = "".join(f"{json.dumps(line)}\n" for line in log_lines(cell.log))
+                lines = "".join(f"{json.dumps(line)}\n" for line in records.log_lines(cell.log))
                 (fresh / LOG).write_text(lines, encoding="utf-8")
         clear(target)
         os.replace(fresh, target)
