@@ -26,7 +26,7 @@ test-gpu: $(VENV)/.dev
 # All suites that were run: a page to look at, and the tables that stand in the docs.
 report: $(VENV)/.core
 	mkdir -p build
-	$(BIN)/xmtc report $(sort $(wildcard benchmarks/results/*)) --out build/report.html --markdown docs/results.md
+	$(BIN)/xmtc report $(addsuffix .jsonl,$(sort $(basename $(wildcard benchmarks/results/*.jsonl)))) --out build/report.html --markdown docs/results.md
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

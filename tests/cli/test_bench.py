@@ -269,6 +269,57 @@ def test_cells_from_elsewhere(ran: Ran, tmp_path: Path) -> None:
     assert scores["small/knn/0"] > 0.5
 
 
+def test_a_results_file_says_what_the_folder_says(ran: Ran, tmp_path: Path) -> None:
+    file, back = tmp_path / "suite.jsonl", tmp_path / "back"
+    assert call("bench", "export", ran.out, "--out", file).out == f"{file}: 4 cells\n"
+    records = [json.loads(line)["record"] for line in file.read_text().splitlines()]
+    assert records == ["suite", "dataset", "dataset", "run", "run", "run", "run"]
+    folder, exported = read_results(ran.out), read_results(file)
+    assert (exported.suite, exported.study, exported.datasets) == (folder.suite, folder.study, folder.datasets)
+    assert [cell.to_json() for cell in exported.cells] == [cell.to_json() for cell in folder.cells]
+    for number, source in enumerate((ran.out, file)):
+        call("report", source, "--out", tmp_path / f"{number}.html")
+    assert (tmp_path / "0.html").read_bytes() == (tmp_path / "1.html").read_bytes()
+    assert (tmp_path / "0.md").read_bytes() == (tmp_path / "1.md").read_bytes()
+
+    assert call("bench", "import", file, "--out", back).out == f"{file}: 4 cells taken over, 0 there already\n"
+    assert call("bench", "import", file, "--out", back).out == f"{file}: 0 cells taken over, 4 there already\n"
+    written = [
+        {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*.json*") if "made" not in path.parts}
+        for out in (back, ran.out)
+    ]
+    assert written[0] == written[1], "all but the predictions"
+    assert not any(back.rglob("*.parquet"))
+
+
+def test_exports_that_are_refused(ran: Ran, tmp_path: Path) -> None:
+    file = tmp_path / "suite.jsonl"
+    assert mistake("bench", "export", "--out", file).startswith("export needs one folder of results. Write: xmtc bench")
+    assert "without models" in mistake("bench", "export", ran.out, "--out", file, "--list")
+    assert mistake("bench", "export", tmp_path, "--out", file).startswith(f"{tmp_path / 'bench.json'}: cannot be read")
+    line = mistake("bench", "export", ran.out, "--out", tmp_path / "suite.json")
+    assert line == f"{tmp_path / 'suite.json'}: results files are JSON lines. Let the name end in .jsonl."
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "words"),
+    [
+        (lambda lines: lines[:1] + lines[2:] + ["{"], 7, "not JSON"),
+        (lambda lines: lines[1:], 1, "not of the form that this version of xmtc writes. Export it again."),
+        (lambda lines: [lines[0], lines[0]], 2, "not of the form that this version of xmtc writes. Export it again."),
+        (lambda lines: [*lines, lines[-1]], 8, "'small/popularity/0' is there twice. Export it again."),
+        (lambda lines: [*lines[:-1], lines[-1].replace('"metrics"', '"measures"')], 7, "damaged, 'measures' is amiss"),
+        (lambda lines: [*lines[:-1], lines[-1].replace('"memory": {', '"memory": {"x": [], ')], 7, "damaged, 'memory'"),
+    ],
+)
+def test_damaged_results_files(ran: Ran, tmp_path: Path, change: Any, line: int, words: str) -> None:
+    file = tmp_path / "suite.jsonl"
+    call("bench", "export", ran.out, "--out", file)
+    file.write_text("".join(f"{each}\n" for each in change(file.read_text().splitlines())))
+    assert mistake("report", file, "--out", tmp_path / "page.html").startswith(f"{file}:{line}: {words}")
+
+
 def test_imports_that_are_refused(ran: Ran, tmp_path: Path) -> None:
     theirs, here = tmp_path / "theirs", tmp_path / "here"
     shutil.copytree(ran.out, theirs)

@@ -8,14 +8,17 @@ import lzma
 import os
 import random
 import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from tests.support.packing import SUFFIXES, pack
+from xmtc.core import files as files_module
 from xmtc.core.errors import DataError, shown
-from xmtc.core.files import first_bytes, open_bytes, plain_name, read_blocks, replace_file
+from xmtc.core.files import first_bytes, locked, open_bytes, plain_name, read_blocks, replace_file
 
 TEXT = "".join(f"line {number}: größer als {number * number}\n" for number in range(3000)).encode()
 
@@ -198,3 +201,91 @@ def test_links_are_followed_and_pipes_written_to(tmp_path: Path) -> None:
             stream.write(b"through the pipe")
         assert reader.communicate(timeout=10)[0] == b"through the pipe"
     assert pipe.is_fifo()
+
+
+# ---- locks
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from xmtc.core.files import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_folder_is_one_process_at_a_time_and_free_again_when_that_dies(tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (tmp_path / "link").symlink_to(folder)
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        for place in (folder, tmp_path / "link"):
+            with (
+                pytest.raises(DataError, match=rf"^{place}: somebody is there\. Wait\.$"),
+                locked(place, "somebody is there. Wait."),
+            ):
+                pass
+        assert not any(folder.iterdir()), "what checks a folder for other files sees none"
+        holder.kill()
+    with locked(folder, "somebody is there. Wait."):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "link"], "no lock file stays"
+
+
+def test_who_is_not_refused_waits(tmp_path):
+    entered = []
+
+    def enter() -> None:
+        with locked(tmp_path / "folder"):
+            entered.append("second")
+
+    with locked(tmp_path / "folder"):
+        waiting = threading.Thread(target=enter)
+        waiting.start()
+        waiting.join(0.3)
+        entered.append("first")
+    waiting.join()
+    assert entered == ["first", "second"]
+
+
+def test_a_lock_can_be_taken_by_many_in_turn(tmp_path):
+    """The file goes with each release, and still no two hold the lock at once."""
+    inside, most = [0], [0]
+
+    def enter() -> None:
+        for _ in range(20):
+            with locked(tmp_path):
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+                inside[0] -= 1
+
+    threads = [threading.Thread(target=enter) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1]
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_where_no_lock_file_can_lie_beside(tmp_path, monkeypatch, everywhere):
+    """A machine's temporary folder stands in; where nothing can be locked, work goes on."""
+    real = files_module.FileLock.acquire
+
+    def refused(lock, *arguments, **named):
+        if everywhere or Path(lock.lock_file).parent == tmp_path:
+            raise PermissionError(13, "Permission denied")
+        return real(lock, *arguments, **named)
+
+    monkeypatch.setattr(files_module.FileLock, "acquire", refused)
+    with locked(tmp_path / "folder", "busy. Wait."):
+        if everywhere:
+            with locked(tmp_path / "folder", "busy. Wait."):
+                pass
+        else:
+            with pytest.raises(DataError, match=r"busy\. Wait\."), locked(tmp_path / "folder", "busy. Wait."):
+                pass
+    assert not any(tmp_path.iterdir())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bz2
-import fcntl
 import gzip
 import hashlib
 import io
@@ -28,6 +27,7 @@ import scipy.sparse as sp
 
 from xmtc.cli.data import next_commands, run_get
 from xmtc.core.errors import ConfigError, DataError
+from xmtc.core.files import locked
 from xmtc.core.progress import Task, silent
 from xmtc.data import downloads, http_download, read
 from xmtc.data.archives import unpack
@@ -717,12 +717,8 @@ def test_a_folder_without_permission(server, tmp_path):
 
 def test_one_call_at_a_time(server, tmp_path):
     (tmp_path / "thing").mkdir()
-    handle = os.open(tmp_path / "thing", os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with locked(tmp_path / "thing"):
         assert "another xmtc is fetching into it" in refused(server, tmp_path)
-    finally:
-        os.close(handle)
     assert get(server, tmp_path).files[0].how == "fetched"
 
 

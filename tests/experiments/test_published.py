@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from tests.support.published_tables import published_tables, read_tables
 from xmtc.core.errors import DataError
 from xmtc.data.catalogue import CATALOGUE
 from xmtc.experiments.published import Figure, parsed, published
@@ -114,7 +115,7 @@ def test_beside_a_model_stand_the_figures_of_its_method_its_own_paper_first() ->
 def test_what_is_not_known_is_refused(was: str, becomes: str, message: str) -> None:
     assert was in SMALL
     with pytest.raises(DataError, match=re.escape(message)) as error:
-        parsed(SMALL.replace(was, becomes, 1))
+        read_tables(SMALL.replace(was, becomes, 1))
     assert "\n" not in str(error.value)
 
 
@@ -212,7 +213,7 @@ def test_the_same_cells_of_two_papers_agree() -> None:
 
 
 def test_groups_tail_time_and_overlap() -> None:
-    found = published()
+    found, figure = published_tables(), published().figure
     assert {each.dataset for each in found.groups} == {each.dataset for each in found.overlaps}
     for group in found.groups:
         assert len(group.auc) == len(group.aupr) == len(group.least) == len(group.labels) == len(group.share) == 3
@@ -224,17 +225,17 @@ def test_groups_tail_time_and_overlap() -> None:
     for tail in found.tail:
         assert list(tail.metrics) == ["P@1", "P@10", "P@20"]
         assert list(tail.metrics.values()) == sorted(tail.metrics.values(), reverse=True)
-        assert found.figure(tail.source.key, tail.dataset, tail.method) is not None
+        assert figure(tail.source.key, tail.dataset, tail.method) is not None
     for seconds in found.seconds:
         assert seconds.train > seconds.test > 0
         assert seconds.document is None or seconds.document < seconds.test
-        assert found.figure(seconds.source.key, seconds.dataset, seconds.method) is not None
+        assert figure(seconds.source.key, seconds.dataset, seconds.method) is not None
     assert all(len(each.shared) == 5 and set(each.methods) == {"AttentionXML", "Parabel"} for each in found.overlaps)
 
 
 def test_compared_methods_have_figures() -> None:
-    ranks = [(each.source, each.ranks) for each in published().ranks]
-    p_values = [(each.source, {**each.values, each.against: 0.5}) for each in published().p_values]
+    ranks = [(each.source, each.values) for each in published_tables().ranks]
+    p_values = [(each.source, {**each.values, each.against: 0.5}) for each in published_tables().p_values]
     for source, methods in ranks + p_values:
         said = {figure.method for figure in published().figures if figure.source == source}
         assert set(methods) <= said

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from xmtc.experiments.published import PValues, Ranks, published
+from tests.support.published_tables import Comparison, published_tables
+from xmtc.experiments.published import published
 from xmtc.metrics import average_ranks, wilcoxon
 
 Results = np.ndarray[Any, np.dtype[np.float64]]
@@ -31,16 +32,16 @@ def results(source: str, measure: str, method: str) -> Results:
     return np.array(cells)
 
 
-def ranks_of(source: str, measure: str) -> Ranks:
-    return next(each for each in published().ranks if (each.source.key, each.measure) == (source, measure))
+def ranks_of(source: str, measure: str) -> Comparison:
+    return next(each for each in published_tables().ranks if (each.source.key, each.measure) == (source, measure))
 
 
-def p_values_of(measure: str, against: str) -> PValues:
-    return next(each for each in published().p_values if (each.measure, each.against) == (measure, against))
+def p_values_of(measure: str, against: str) -> Comparison:
+    return next(each for each in published_tables().p_values if (each.measure, each.against) == (measure, against))
 
 
 def recomputed_ranks(source: str, measure: str) -> dict[str, float]:
-    methods = list(ranks_of(source, measure).ranks)
+    methods = list(ranks_of(source, measure).values)
     table = np.stack([results(source, measure, method) for method in methods], axis=1)  # (results, methods)
     return dict(zip(methods, average_ranks(table).tolist(), strict=True))
 
@@ -62,7 +63,7 @@ def test_last_digits() -> None:
     [("attentionxml-v1", "P", 15), ("attentionxml-v1", "nDCG", 15), ("rank-ae", "P", 18)],
 )
 def test_average_ranks(source: str, measure: str, rows: int) -> None:
-    printed = ranks_of(source, measure).ranks
+    printed = ranks_of(source, measure).values
     assert len(results(source, measure, "SLEEC")) == rows
     assert len(printed) >= 7
     for method, rank in recomputed_ranks(source, measure).items():
@@ -70,7 +71,7 @@ def test_average_ranks(source: str, measure: str, rows: int) -> None:
 
 
 def test_rank_ae_prints_four_average_ranks_of_ndcg_that_its_figures_do_not_give() -> None:
-    printed = ranks_of("rank-ae", "nDCG").ranks
+    printed = ranks_of("rank-ae", "nDCG").values
     for method, rank in recomputed_ranks("rank-ae", "nDCG").items():
         assert within_one_of_the_last_digit(rank, OUT_OF_LINE.get(method, printed[method])), (method, rank)
         assert within_one_of_the_last_digit(rank, printed[method]) == (method not in OUT_OF_LINE), (method, rank)

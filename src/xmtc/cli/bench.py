@@ -39,7 +39,10 @@ def bench(
     machine: TrainingMachine,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SUITE | import FROM…", help="A TOML file or a shipped suite; or folders to import."),
+        typer.Argument(
+            metavar="SUITE | import FROM… | export DIR",
+            help="A TOML file or a shipped suite; or results to import or export.",
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results.", metavar="DIR")] = None,
     data: Data = Path("data"),
@@ -52,23 +55,25 @@ def bench(
 
     Complete cells are never run again: the same command goes on after an interruption. Without a suite, those that come
     with the package are listed. `xmtc bench import FROM… --out DIR` takes cells over that were run elsewhere.
+    `xmtc bench export DIR --out FILE.jsonl` writes results to one file, which report and import read.
     """
     from xmtc.experiments.suites import read_suite
 
     if not words:
         _list_suites()
         return
-    if words[0] != "import" and len(words) > 1:
+    copying = words[0] in ("import", "export")
+    if not copying and len(words) > 1:
         raise ConfigError(f"one suite at a time. Got '{shown(words[1])}' too.")
-    if listed and words[0] != "import":
+    if listed and not copying:
         _list_cells(words[0], out, only or [])
         return
     if out is None:
         raise ConfigError("bench needs a folder for the results. Add --out DIR.")
-    if words[0] == "import":
+    if copying:
         if only or listed or keep_models:
-            raise ConfigError("import takes all cells of a folder, without models. Leave out the other options.")
-        _import(words[1:], out, force)
+            raise ConfigError(f"{words[0]} takes all cells of a folder, without models. Leave out the other options.")
+        _import(words[1:], out, force) if words[0] == "import" else _export(words[1:], out)
         return
     suite = read_suite(words[0])
     command = shlex.join(["xmtc", "bench", words[0], "--data", "DATA"])
@@ -108,7 +113,7 @@ def run_suite(
             force=force,
             keep_models=keep_models,
             progress=terminal_progress(),
-            said=echo_error,
+            echo=echo_error,
         )
     except KeyboardInterrupt:
         echo_error(
@@ -172,3 +177,14 @@ def _import(sources: list[str], out: Path, force: bool) -> None:
     for source in sources:
         copied, there = import_cells(Path(source), out, force=force)
         echo(f"{source}: {len(copied)} cell{'' if len(copied) == 1 else 's'} taken over, {len(there)} there already")
+
+
+def _export(folders: list[str], out: Path) -> None:
+    from xmtc.cli.common import check_writable
+    from xmtc.experiments.import_runs import export_results
+
+    if len(folders) != 1:
+        raise ConfigError("export needs one folder of results. Write: xmtc bench export DIR --out FILE.jsonl")
+    check_writable(out)
+    count = len(export_results(Path(folders[0]), out).cells)
+    echo(f"{out}: {count} cell{'' if count == 1 else 's'}")

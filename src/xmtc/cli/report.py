@@ -12,7 +12,7 @@ from xmtc.core.errors import ConfigError
 
 
 def report(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Folders that xmtc bench wrote.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Folders of xmtc bench, or exported files.")],
     out: Annotated[Path, typer.Option(help="Write the page here.", metavar="FILE.html")],
     markdown: Annotated[
         Path | None, typer.Option(help="Write the tables here (default: beside the page).", metavar="FILE.md")

@@ -12,16 +12,14 @@ import os
 import re
 import secrets
 import sys
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+from filelock import FileLock, Timeout
 
 from xmtc.core.errors import DataError, shown
 
@@ -265,24 +263,30 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def locked(folder: Path, busy: str | None = None) -> Iterator[None]:
-    """One at a time in a folder, where the system can lock it; the lock of a process that dies is gone.
+    """One process at a time in a folder; the lock of a process that dies is released.
 
-    Who comes second waits, or is refused with the words in `busy`.
+    A second one waits, or is refused with the words in `busy`. The lock is a hidden file beside the folder, which is
+    gone when the lock is released; where the place beside is read-only, or its file system has no locks, it is a file
+    among the temporary files of this machine.
     """
-    if fcntl is None:
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
+    place = folder.resolve()
+    digest = hashlib.blake2b(os.fsencode(place), digest_size=16).hexdigest()
+    for path in (place.with_name(f".{place.name}.lock"), Path(tempfile.gettempdir(), f"xmtc-{digest}.lock")):
+        lock = FileLock(path, fallback_to_soft=False)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
-        except BlockingIOError:
+            lock.acquire(blocking=busy is None)
+        except Timeout:
             raise DataError(f"{folder}: {busy}") from None
-        except OSError:  # some network file systems know no locks
-            pass
-        yield
-    finally:
-        os.close(handle)
+        except OSError:
+            continue
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # Windows removes it when it is released
+                path.unlink()
+            lock.release()
+        return
+    yield
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from xmtc.core.errors import DataError
 from xmtc.core.jit import kernel
-from xmtc.decisions.logistic import fit_logistic, logit, sigmoid
+from xmtc.decisions.calibration import fit_logistic, logit, sigmoid
 
 Labels = NDArray[np.int64]
 Chances = NDArray[np.float64]

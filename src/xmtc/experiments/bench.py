@@ -19,20 +19,8 @@ from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.description import describe
 from xmtc.data.topk import TopK
-from xmtc.experiments.records import (
-    BENCH,
-    CELL,
-    OVERLAPS,
-    PREDICTIONS,
-    CellName,
-    DatasetRecord,
-    cell_names,
-    read_cell,
-    read_dataset,
-    read_results,
-    write_bench,
-    write_dataset,
-)
+from xmtc.experiments import records
+from xmtc.experiments.records import BENCH, CELL, OVERLAPS, PREDICTIONS, CellName, DatasetRecord
 from xmtc.experiments.runs import RunJob, clear, drop_model, made_of, with_current_names
 from xmtc.experiments.suite_data import SuiteData, find
 from xmtc.experiments.suites import Suite
@@ -53,7 +41,7 @@ class Bench:
     data: Path
     command: str
     """What was typed, but for where the results go."""
-    materials: dict[str, SuiteData]
+    data_sets: dict[str, SuiteData]
     """Of the data sets that were looked for."""
     cells: list[CellName]
     """Those that can be run here."""
@@ -80,11 +68,11 @@ def open_bench(suite: Suite, out: Path, data: Path, command: str, asked: Sequenc
     """Find the data of a suite, or of the cells that are asked for, and see which of its cells can be run here."""
     check_out(out)
     used = {cell.dataset for cell in (suite.cells() if asked is None else asked)}
-    left_out, materials, absent = [], {}, set()
+    left_out, data_sets, absent = [], {}, set()
     for name, spec in suite.datasets.items():
         found = find(name, spec, data, out / "made") if name in used else None
         if found is not None:
-            materials[name] = found
+            data_sets[name] = found
         elif name in used:
             left_out.append(f"{name}: its files are not in {data}")
             absent.add(name)
@@ -100,7 +88,7 @@ def open_bench(suite: Suite, out: Path, data: Path, command: str, asked: Sequenc
             missing[name] = f"its member {lacking[0]} is left out"
     left_out += [f"{name}: {why}" for name, why in missing.items()]
     cells = [cell for cell in suite.cells() if cell.dataset not in absent and cell.model not in missing]
-    return Bench(suite, out, data, command, materials, cells, left_out)
+    return Bench(suite, out, data, command, data_sets, cells, left_out)
 
 
 def run_bench(
@@ -112,7 +100,7 @@ def run_bench(
     force: bool = False,
     keep_models: bool = False,
     progress: Progress = silent,
-    said: Callable[[str], None] = lambda _: None,
+    echo: Callable[[str], None] = lambda _: None,
 ) -> SuiteOutcome:
     """Run those cells that are not complete, each in a process that `command` starts.
 
@@ -132,32 +120,32 @@ def run_bench(
                 f"{cell.within(bench.out)}: was run with different {why}{more}. "
                 "Run it anew with --force, or choose another folder."
             )
-        write_bench(bench.out, bench.suite.name, bench.suite.about, _joined_study(bench))
+        records.write_bench(bench.out, bench.suite.name, bench.suite.about, _joined_study(bench))
         for line in bench.left_out:
-            said(f"left out: {line}")
-        for name, material in bench.materials.items():
-            if material.hashes["train"] == material.hashes["test"]:
-                said(f"note: {name}: train and test are the same documents, so nothing is measured on others")
+            echo(f"left out: {line}")
+        for name, suite_data in bench.data_sets.items():
+            if suite_data.hashes["train"] == suite_data.hashes["test"]:
+                echo(f"note: {name}: train and test are the same documents, so nothing is measured on others")
         outcome = SuiteOutcome()
-        complete = set(cell_names(bench.out)) - set(stale)
+        complete = set(records.cell_names(bench.out)) - set(stale)
         outcome.there = [cell for cell in cells if cell in complete]
         for number, cell in enumerate(cells, 1):
             if cell in complete:
                 continue
-            said(f"[{number}/{len(cells)}] {cell}")
-            lacking = _lacking(bench, cell, {*complete, *outcome.done})
+            echo(f"[{number}/{len(cells)}] {cell}")
+            lacking = _unmet_need(bench, cell, {*complete, *outcome.done})
             if lacking:
                 outcome.failed[cell] = lacking
             else:
                 if cell in stale:
                     clear(cell.within(bench.out))
-                order = RunJob(
+                job = RunJob(
                     *(bench.suite, cell, bench.data.resolve(), bench.out.resolve()),
                     *(replace(runtime, seed=cell.seed), bench.command, force),
                 )
-                _run_one(order, wanted[cell], command, outcome)
+                _run_one(job, wanted[cell], command, outcome)
             if cell in outcome.failed:
-                said(f"{cell}: failed: {outcome.failed[cell]}")
+                echo(f"{cell}: failed: {outcome.failed[cell]}")
         describe_datasets(bench, progress)
         if not keep_models:
             _drop_models(bench)
@@ -169,7 +157,7 @@ def _joined_study(bench: Bench) -> dict[str, Any]:
     study = dict(bench.suite.study)
     if not (bench.out / BENCH).is_file():
         return study
-    before = read_results(bench.out)
+    before = records.read_results(bench.out)
     same = all(before.study.get(key) == study.get(key) for key in ("kind", "model"))
     if before.suite != bench.suite.name or not same:
         of = f" of {before.study['model']}" if "model" in before.study else ""
@@ -183,7 +171,7 @@ def _joined_study(bench: Bench) -> dict[str, Any]:
 def _wanted(bench: Bench, cell: CellName) -> dict[str, Any]:
     """What a cell is to be made of."""
     try:
-        return made_of(bench.suite, cell, bench.materials[cell.dataset])
+        return made_of(bench.suite, cell, bench.data_sets[cell.dataset])
     except ConfigError as error:
         raise ConfigError(f"model '{cell.model}' of suite '{bench.suite.name}', on {cell.dataset}: {error}") from None
 
@@ -197,7 +185,7 @@ def _changed(out: Path, cell: CellName, made: dict[str, Any], force: bool = Fals
     before: Any = None
     if (folder / CELL).is_file():
         try:
-            before = read_cell(out, cell).made_of
+            before = records.read_cell(out, cell).made_of
         except DataError:
             if not force:
                 raise
@@ -214,7 +202,7 @@ def _changed(out: Path, cell: CellName, made: dict[str, Any], force: bool = Fals
     return "calibration" if key == "calibrated" else key
 
 
-def _lacking(bench: Bench, cell: CellName, complete: Collection[CellName]) -> str:
+def _unmet_need(bench: Bench, cell: CellName, complete: Collection[CellName]) -> str:
     """Why a cell cannot be made of others yet; '' where it can."""
     for member in bench.suite.members(cell):
         if member not in complete:
@@ -224,17 +212,17 @@ def _lacking(bench: Bench, cell: CellName, complete: Collection[CellName]) -> st
     return ""
 
 
-def _run_one(order: RunJob, made: dict[str, Any], command: Sequence[str], outcome: SuiteOutcome) -> None:
-    cell, folder = order.cell, order.folder
+def _run_one(job: RunJob, made: dict[str, Any], command: Sequence[str], outcome: SuiteOutcome) -> None:
+    cell, folder = job.cell, job.folder
     make_folder(folder)
     write_json(folder / BEGUN, made)
-    status, answer = _child(command, json.dumps(order.to_json()))
+    status, answer = _child(command, json.dumps(job.to_json()))
     try:
-        told = json.loads(answer)
+        reply = json.loads(answer)
     except ValueError:
-        told = {"error": _ended(status)}
-    if "error" in told:
-        outcome.failed[cell] = told["error"]
+        reply = {"error": _ended(status)}
+    if "error" in reply:
+        outcome.failed[cell] = reply["error"]
         if not any(folder.rglob("*.safetensors")):
             clear(folder)
     else:
@@ -291,25 +279,29 @@ def _ended(status: int) -> str:
 
 def describe_datasets(bench: Bench, progress: Progress) -> None:
     """Keep what each data set is, and how many labels its models have in common."""
-    for name, material in bench.materials.items():
-        cells = [cell for cell in cell_names(bench.out) if cell.dataset == name]
+    for name, suite_data in bench.data_sets.items():
+        cells = [cell for cell in records.cell_names(bench.out) if cell.dataset == name]
         if not cells:
             continue
-        known = read_dataset(bench.out, name)
-        if known is None or known.files != material.hashes or not known.statistics:
-            known = _described(material, progress)
-        write_dataset(bench.out, replace(known, about=material.spec.about, overlap=overlaps(bench.out, cells)))
+        known = records.read_dataset(bench.out, name)
+        if known is None or known.files != suite_data.hashes or not known.statistics:
+            known = _described(suite_data, progress)
+        records.write_dataset(
+            bench.out, replace(known, about=suite_data.spec.about, overlap=overlaps(bench.out, cells))
+        )
 
 
-def _described(material: SuiteData, progress: Progress) -> DatasetRecord:
-    spec = material.spec
+def _described(suite_data: SuiteData, progress: Progress) -> DatasetRecord:
+    spec = suite_data.spec
     if spec.noise is not None:  # what it was made from is described where it is used as it is
         noise = {"kind": spec.noise.kind, "rate": spec.noise.rate, "of": spec.made_from}
-        return DatasetRecord(material.name, spec.about, "", material.hashes, {}, noise)
-    train, _ = material.documents(progress)
+        return DatasetRecord(suite_data.name, spec.about, "", suite_data.hashes, {}, noise)
+    train, _ = suite_data.documents(progress)
     count = None if train.features is None else int(train.features.shape[1])
-    found = describe(train, material.test(count, progress), progress=progress)
-    return DatasetRecord(material.name, spec.about, spec.published or material.name, material.hashes, found.to_json())
+    found = describe(train, suite_data.test(count, progress), progress=progress)
+    return DatasetRecord(
+        suite_data.name, spec.about, spec.published or suite_data.name, suite_data.hashes, found.to_json()
+    )
 
 
 def overlaps(out: Path, cells: Sequence[CellName]) -> list[dict[str, Any]]:
@@ -328,6 +320,6 @@ def overlaps(out: Path, cells: Sequence[CellName]) -> list[dict[str, Any]]:
 
 def _drop_models(bench: Bench) -> None:
     """Models are large, and what they answered is kept."""
-    for cell in cell_names(bench.out):
+    for cell in records.cell_names(bench.out):
         drop_model(cell.within(bench.out))
         (cell.within(bench.out) / BEGUN).unlink(missing_ok=True)  # of one that was killed when it was complete

@@ -1,39 +1,28 @@
-"""Cells from a run on another machine."""
+"""Cells from a run on another machine, a folder or a results file, and the results file of a folder."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from xmtc.artifact.workspace import WORK_SUFFIX
+from xmtc.artifact.workspace import LOG, WORK_SUFFIX
 from xmtc.core.errors import DataError
-from xmtc.core.files import content_hash, locked, make_folder, writing
+from xmtc.core.files import content_hash, locked, make_folder, plain_name, write_json, writing
+from xmtc.experiments import records
 from xmtc.experiments.bench import BEGUN, check_out, overlaps
-from xmtc.experiments.records import (
-    BENCH,
-    CELL,
-    MODEL,
-    Cell,
-    CellName,
-    DatasetRecord,
-    cell_names,
-    read_cell,
-    read_dataset,
-    read_results,
-    write_bench,
-    write_dataset,
-)
+from xmtc.experiments.records import BENCH, CELL, MODEL, Cell, CellName, DatasetRecord, Results
 from xmtc.experiments.runs import MEMBERS, USAGE, clear, with_current_names
 
 
 def import_cells(source: Path, out: Path, *, force: bool = False) -> tuple[list[CellName], list[CellName]]:
-    """Copy complete cells of a run on another machine; returns those that were copied and those that were there.
+    """Copy complete cells of a folder or a results file; returns those that were copied and those that were there.
 
     A cell that is there with other settings, data or results is refused, unless `force` puts the other in its place.
     """
-    theirs = read_results(source)
+    theirs = records.read_results(source)
     if not theirs.cells:
         raise DataError(f"{source}: no cell of it is complete. Run it first.")
     if source.resolve() == out.resolve():
@@ -43,23 +32,34 @@ def import_cells(source: Path, out: Path, *, force: bool = False) -> tuple[list[
     with locked(out, "another process runs cells there. Wait for it, or choose another folder."):
         _check_same_data(theirs.datasets, out)
         for cell in theirs.cells:
-            _check_files(source, cell.name)
+            _check_files(source, cell)
         there = [cell.name for cell in theirs.cells if _is_there(cell, out, force)]
-        copied = [cell.name for cell in theirs.cells if cell.name not in there]
-        for name in copied:
-            _copy(name.within(source), name.within(out))
+        copied = [cell for cell in theirs.cells if cell.name not in there]
+        for cell in copied:
+            _copy(source, cell, cell.name.within(out))
         if not (out / BENCH).is_file():
-            write_bench(out, theirs.suite, theirs.about, theirs.study)
+            records.write_bench(out, theirs.suite, theirs.about, theirs.study)
         for dataset, record in theirs.datasets.items():
-            known = read_dataset(out, dataset) or record
-            cells = [cell for cell in cell_names(out) if cell.dataset == dataset]
-            write_dataset(out, replace(known, overlap=overlaps(out, cells) or record.overlap))
-    return copied, there
+            known = records.read_dataset(out, dataset) or record
+            cells = [cell for cell in records.cell_names(out) if cell.dataset == dataset]
+            records.write_dataset(out, replace(known, overlap=overlaps(out, cells) or record.overlap))
+    return [cell.name for cell in copied], there
+
+
+def export_results(folder: Path, path: Path) -> Results:
+    """Write the complete cells of a folder to a results file."""
+    if plain_name(path) == path.name.lower() and path.suffix.lower() != ".jsonl":
+        raise DataError(f"{path}: results files are JSON lines. Let the name end in .jsonl.")
+    results = records.read_results(folder)
+    if not results.cells:
+        raise DataError(f"{folder}: no cell of it is complete. Run it first.")
+    records.write_results_file(results, path)
+    return results
 
 
 def _check_same_data(theirs: dict[str, DatasetRecord], out: Path) -> None:
     for name, record in theirs.items():
-        mine = read_dataset(out, name)
+        mine = records.read_dataset(out, name)
         if mine is not None and mine.files != record.files:
             raise DataError(f"{out}: its data set '{name}' has other files than the one to import. Use a new folder.")
 
@@ -70,7 +70,7 @@ def _is_there(cell: Cell, out: Path, force: bool) -> bool:
     if not (target / CELL).is_file():
         return False
     try:
-        mine = read_cell(out, cell.name)
+        mine = records.read_cell(out, cell.name)
     except DataError:
         if force:
             return False
@@ -81,21 +81,28 @@ def _is_there(cell: Cell, out: Path, force: bool) -> bool:
     return same
 
 
-def _check_files(folder: Path, cell: CellName) -> None:
+def _check_files(source: Path, cell: Cell) -> None:
     """The files of a cell against their hashes; one that was not copied along is no mistake."""
-    for name, expected in read_cell(folder, cell).files.items():
-        path = cell.within(folder) / name
+    for name, expected in cell.files.items():
+        path = cell.name.within(source) / name
         if path.is_file() and content_hash(path) != expected:
             raise DataError(f"{path}: is not the file that the cell was made with. Copy it again.")
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path, cell: Cell, target: Path) -> None:
     """A whole cell or none: it is complete elsewhere before it is put in its place."""
     fresh = target.with_name(f".{target.name}.new.part")
     shutil.rmtree(fresh, ignore_errors=True)
     make_folder(target.parent)
-    left = shutil.ignore_patterns(MODEL, MEMBERS, f"*{WORK_SUFFIX}", BEGUN, USAGE, ".*.part")
+    left = shutil.ignore_patterns(MODEL, MEMBERS, f"*{WORK_SUFFIX}", BEGUN, USAGE, ".*.part", ".*.lock")
     with writing(target):
-        shutil.copytree(source, fresh, ignore=left)
+        if source.is_dir():
+            shutil.copytree(cell.name.within(source), fresh, ignore=left)
+        else:
+            make_folder(fresh)
+            write_json(fresh / CELL, cell.to_json())
+            if cell.log is not None:
+                lines = "".join(f"{json.dumps(line)}\n" for line in records.log_lines(cell.log))
+                (fresh / LOG).write_text(lines, encoding="utf-8")
         clear(target)
         os.replace(fresh, target)

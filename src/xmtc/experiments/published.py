@@ -10,7 +10,7 @@ import functools
 import re
 import tomllib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
@@ -21,7 +21,8 @@ Mark = Literal["", "secondary", "recalled"]
 Made = TypeVar("Made")
 
 FILE = Path(__file__).with_name("published.toml")
-TAIL_KS = (1, 10, 20)
+PARTS = ("sources", "datasets", "methods", "figures", "groups", "tail", "seconds", "overlap", "ranks", "p_values")
+"""Of the file; those after 'figures' are there to check the figures, and only the tests read them."""
 _CUTS = {"P": (1, 3, 5), "nDCG": (3, 5), "PSP": (1, 3, 5)}
 _MEASURE = re.compile(r"(P|nDCG|PSP|R)@[1-9][0-9]*")
 
@@ -83,76 +84,6 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class GroupFigure:
-    """Means over the labels of three groups: frequent, middle, rare. Measures and shares are fractions."""
-
-    method: str
-    dataset: str
-    source: Source
-    auc: tuple[float, ...]
-    aupr: tuple[float, ...]
-    least: tuple[int, ...]
-    """Test documents that a label of the group has at least."""
-    labels: tuple[int, ...]
-    share: tuple[float, ...]
-    """Of all occurrences."""
-
-
-@dataclass(frozen=True)
-class TailFigure:
-    """Precision on the rarest labels, all test documents ranked for each."""
-
-    method: str
-    dataset: str
-    source: Source
-    metrics: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Seconds:
-    """What a method took."""
-
-    method: str
-    dataset: str
-    source: Source
-    train: float
-    test: float
-    """All test documents."""
-    document: float | None = None
-    """One document alone."""
-
-
-@dataclass(frozen=True)
-class PublishedOverlap:
-    """How much of their first 1, 2, … labels two methods have in common, as fractions."""
-
-    methods: tuple[str, ...]
-    dataset: str
-    source: Source
-    shared: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Ranks:
-    """Average ranks of methods over all data sets and cut-offs of a source."""
-
-    source: Source
-    measure: str
-    """P or nDCG."""
-    ranks: dict[str, float]
-
-
-@dataclass(frozen=True)
-class PValues:
-    """Signed rank tests of methods against one of them, over all data sets and cut-offs of a source."""
-
-    source: Source
-    measure: str
-    against: str
-    values: dict[str, float]
-
-
-@dataclass(frozen=True)
 class Published:
     """All that published.toml holds."""
 
@@ -161,12 +92,6 @@ class Published:
     methods: dict[str, tuple[str, ...]]
     """Model of the registry → names that publications have for it; () where there are none."""
     figures: list[Figure]
-    groups: list[GroupFigure] = field(default_factory=list)
-    tail: list[TailFigure] = field(default_factory=list)
-    seconds: list[Seconds] = field(default_factory=list)
-    overlaps: list[PublishedOverlap] = field(default_factory=list)
-    ranks: list[Ranks] = field(default_factory=list)
-    p_values: list[PValues] = field(default_factory=list)
 
     def dataset(self, name: str) -> PublishedSet | None:
         """A data set by its key or another name of the catalogue; None where nobody published figures on it."""
@@ -200,38 +125,27 @@ def parsed(text: str) -> Published:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise DataError(f"published.toml: no valid TOML ({error}). Correct it.") from None
-    parts = ("figures", "groups", "tail", "seconds", "overlap", "ranks", "p_values")
-    _refuse_others(content, ("sources", "datasets", "methods", *parts), "the file")
+    refuse_unknown(content, PARTS, "the file")
     sources = {key: _source(key, values) for key, values in content.get("sources", {}).items()}
     datasets = {key: _dataset(key, values) for key, values in content.get("datasets", {}).items()}
-    reader = _Reader(sources, datasets)
+    reader = Reader(sources, datasets)
     return Published(
         sources=sources,
         datasets=datasets,
         methods={model: tuple(names) for model, names in content.get("methods", {}).items()},
         figures=[reader.figure(*each) for each in reader.lines(content, "figures")],
-        groups=reader.groups(content.get("groups", {})),
-        tail=[reader.tail(*each) for each in reader.lines(content, "tail")],
-        seconds=[reader.seconds(*each) for each in reader.lines(content, "seconds")],
-        overlaps=reader.overlaps(content.get("overlap", {})),
-        ranks=[Ranks(source, measure, dict(values)) for source, measure, values in reader.compared(content, "ranks")],
-        p_values=[
-            PValues(source, measure, against, dict(values))
-            for source, measure, tests in reader.compared(content, "p_values")
-            for against, values in tests.items()
-        ],
     )
 
 
 @dataclass(frozen=True)
-class _Reader:
-    """The parts of the file that name sources and data sets."""
+class Reader:
+    """Reads the parts of the file that name sources and data sets."""
 
     known_sources: Mapping[str, Source]
     known_datasets: Mapping[str, PublishedSet]
 
     def source(self, key: str, where: str) -> Source:
-        _refuse_others([key], self.known_sources, where)
+        refuse_unknown([key], self.known_sources, where)
         return self.known_sources[key]
 
     def lines(self, content: Mapping[str, Any], part: str) -> list[tuple[Source, str, str, Any]]:
@@ -239,16 +153,8 @@ class _Reader:
         found = []
         for key, tables in content.get(part, {}).items():
             source = self.source(key, part)
-            _refuse_others(tables, self.known_datasets, f"{part}.{key}")
+            refuse_unknown(tables, self.known_datasets, f"{part}.{key}")
             found += [(source, data, method, said) for data, table in tables.items() for method, said in table.items()]
-        return found
-
-    def compared(self, content: Mapping[str, Any], part: str) -> list[tuple[Source, str, Any]]:
-        """(source, measure, what is said of the methods) of a part that compares them."""
-        found = []
-        for key, table in content.get(part, {}).items():
-            _refuse_others(table, ("P", "nDCG"), f"{part}.{key}")
-            found += [(self.source(key, part), measure, said) for measure, said in table.items()]
         return found
 
     def figure(self, source: Source, dataset: str, method: str, said: Mapping[str, Any]) -> Figure:
@@ -256,81 +162,46 @@ class _Reader:
         metrics: dict[str, float] = {}
         for name, value in said.items():
             if name in _CUTS:
-                values = _fractions(value, where, len(_CUTS[name]))
+                values = fractions(value, where, len(_CUTS[name]))
                 metrics |= {f"{name}@{k}": each for k, each in zip(_CUTS[name], values, strict=True)}
             elif _MEASURE.fullmatch(name):
-                (metrics[name],) = _fractions([value], where, 1)
+                (metrics[name],) = fractions([value], where, 1)
             else:
-                _refuse_others([name], (*_CUTS, "mark", "note"), where)
+                refuse_unknown([name], (*_CUTS, "mark", "note"), where)
         mark = said.get("mark", "")
-        _refuse_others([mark], get_args(Mark), where)
+        refuse_unknown([mark], get_args(Mark), where)
         if not metrics:
             raise DataError(f"published.toml: {where}: holds no figure. Give one, such as P = [70.1, 60.2, 50.3].")
         return Figure(method, dataset, source, metrics, mark, said.get("note", ""))
 
-    def tail(self, source: Source, dataset: str, method: str, said: Any) -> TailFigure:
-        values = _fractions(said, f"tail.{source.key}.{dataset}: {method}", len(TAIL_KS))
-        return TailFigure(method, dataset, source, {f"P@{k}": each for k, each in zip(TAIL_KS, values, strict=True)})
-
-    def seconds(self, source: Source, dataset: str, method: str, said: Mapping[str, Any]) -> Seconds:
-        where = f"seconds.{source.key}.{dataset}: {method}"
-        return _made(Seconds, where, {"method": method, "dataset": dataset, "source": source}, said)
-
-    def groups(self, part: Mapping[str, Any]) -> list[GroupFigure]:
-        found = []
-        for key, tables in part.items():
-            source = self.source(key, "groups")
-            _refuse_others(tables, self.known_datasets, f"groups.{key}")
-            for dataset, table in tables.items():
-                where = f"groups.{key}.{dataset}"
-                methods = dict(table)
-                least, labels = tuple(methods.pop("least", ())), tuple(methods.pop("labels", ()))
-                share = _fractions(methods.pop("share", ()), where, len(least))
-                for method, said in methods.items():
-                    _refuse_others(said, ("AUC", "AUPR"), f"{where}: {method}")
-                    auc, aupr = (_fractions(said.get(name, ()), where, len(least)) for name in ("AUC", "AUPR"))
-                    found.append(GroupFigure(method, dataset, source, auc, aupr, least, labels, share))
-        return found
-
-    def overlaps(self, part: Mapping[str, Any]) -> list[PublishedOverlap]:
-        found = []
-        for key, table in part.items():
-            source, tables = self.source(key, "overlap"), dict(table)
-            methods = tuple(tables.pop("methods", ()))
-            _refuse_others(tables, self.known_datasets, f"overlap.{key}")
-            for dataset, values in tables.items():
-                shared = _fractions(values, f"overlap.{key}.{dataset}", len(values))
-                found.append(PublishedOverlap(methods, dataset, source, shared))
-        return found
-
 
 def _source(key: str, values: Mapping[str, Any]) -> Source:
     where = f"sources.{key}"
-    source = _made(Source, where, {"key": key, "own": tuple(values.get("own", ()))}, _without(values, "own"))
-    _refuse_others([source.kind], get_args(Kind), where)
+    source = build(Source, where, {"key": key, "own": tuple(values.get("own", ()))}, _without(values, "own"))
+    refuse_unknown([source.kind], get_args(Kind), where)
     return source
 
 
 def _dataset(key: str, values: Mapping[str, Any]) -> PublishedSet:
     known = {"key": key, "also": tuple(values.get("also", ()))}
-    return _made(PublishedSet, f"datasets.{key}", known, {**_without(values, "also", "size"), **values.get("size", {})})
+    return build(PublishedSet, f"datasets.{key}", known, {**_without(values, "also", "size"), **values.get("size", {})})
 
 
 def _without(values: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in names}
 
 
-def _made(kind: type[Made], where: str, known: Mapping[str, Any], said: Mapping[str, Any]) -> Made:
+def build(kind: type[Made], where: str, known: Mapping[str, Any], said: Mapping[str, Any]) -> Made:
     """`kind` from what is known already and what the file says of the rest."""
     names = getattr(kind, "__dataclass_fields__", {})
-    _refuse_others(said, [name for name in names if name not in known], where)
+    refuse_unknown(said, [name for name in names if name not in known], where)
     try:
         return kind(**known, **said)
     except TypeError:
         raise DataError(f"published.toml: {where}: something is missing. It takes {', '.join(names)}.") from None
 
 
-def _fractions(values: Any, where: str, count: int) -> tuple[float, ...]:
+def fractions(values: Any, where: str, count: int) -> tuple[float, ...]:
     """Percentages as fractions, all of them there and none beyond 0 to 100."""
     if not isinstance(values, list) or len(values) != count:
         raise DataError(f"published.toml: {where}: {count} figures are due. Got {shown(values)}.")
@@ -340,7 +211,7 @@ def _fractions(values: Any, where: str, count: int) -> tuple[float, ...]:
     return tuple(round(value / 100, 8) for value in values)  # 0.8705, not 0.8704999…
 
 
-def _refuse_others(names: Collection[str], known: Collection[str], where: str) -> None:
+def refuse_unknown(names: Collection[str], known: Collection[str], where: str) -> None:
     for name in names:
         if name not in known:
             raise DataError(

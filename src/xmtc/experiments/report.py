@@ -11,11 +11,11 @@ from typing import Any
 from xmtc.core.errors import DataError, UnsupportedError
 from xmtc.experiments import detail_tables, tables
 from xmtc.experiments.published import Figure, Published, PublishedSet, Source, published
-from xmtc.experiments.records import CELL, Cell, DatasetRecord, Results, read_results
+from xmtc.experiments.records import Cell, DatasetRecord, Results, read_results
 from xmtc.experiments.studies import study_figure
 from xmtc.experiments.tables import Runs, Table
 from xmtc.metrics import Reliability, ReliabilityBin
-from xmtc.views.training_curves import Curve, read_curves
+from xmtc.views.training_curves import Curve, curves_of, read_curves
 
 
 @dataclass(frozen=True)
@@ -82,18 +82,18 @@ class Report:
         return self.sources.index(figure.source) + 1
 
 
-def collected(folders: Sequence[Path]) -> Report:
-    """Everything there is to tell of some runs; refuses a folder that is none, or without a complete cell."""
+def collected(sources: Sequence[Path]) -> Report:
+    """The report on some results, folders or files; refuses one that is neither, or without a complete cell."""
     known = published()
-    distinct = {folder.resolve(): folder for folder in folders}
-    runs = [read_results(folder) for folder in distinct.values()]
+    distinct = {source.resolve(): source for source in sources}
+    runs = [read_results(source) for source in distinct.values()]
     names = [results.suite for results in runs]
     suites = []
     for results in runs:
         if not results.cells:
-            raise DataError(f"{results.folder}: no cell is complete. Run xmtc bench first, or leave it out.")
+            raise DataError(f"{results.source}: no cell is complete. Run xmtc bench first, or leave it out.")
         again = names.count(results.suite) > 1
-        title = f"{results.suite} ({results.folder.resolve().name})" if again else results.suite
+        title = f"{results.suite} ({results.name})" if again else results.suite
         suites.append(_suite(results, title, known))
     shown = [
         row.published
@@ -109,20 +109,20 @@ def collected(folders: Sequence[Path]) -> Report:
 
 def _suite(results: Results, title: str, known: Published) -> SuitePart:
     for cell in results.cells:
-        _check_cell(cell, results.folder)
+        _check_cell(cell, results.place(cell.name))
     by_dataset: dict[str, list[Cell]] = {}
     for cell in results.cells:
         by_dataset.setdefault(cell.name.dataset, []).append(cell)
     parts = []
     for name, cells in sorted(by_dataset.items()):
         record = results.datasets.get(name, DatasetRecord(name))
-        place = results.folder / "datasets" / f"{name}.json"
+        place = results.place(name)
         _check(record, _RECORD_SHAPES, place)
         with _sound(place):
             parts.append(_dataset(record, tables.runs_of(cells), known))
     plain = [part for part in parts if not part.record.noise]
     ranks, no_ranks = tables.rank_tables({part.name: part.runs for part in plain})
-    with _sound(results.folder / "datasets"):
+    with _sound(results.source / "datasets" if results.line_numbers is None else results.source):
         statistics = detail_tables.statistics_table([part.record for part in plain])
     return SuitePart(results, title, parts, statistics, ranks, no_ranks, _study(results))
 
@@ -187,11 +187,15 @@ def _curves(runs: Sequence[Runs]) -> tuple[dict[str, list[Curve]], list[str]]:
     """Curves of the first seed of each model, and sentences on logs that cannot be drawn."""
     curves, unread = {}, []
     for each in runs:
-        if each.first.log is not None:
+        log = each.first.log
+        if log is not None:
+            place = "log" if isinstance(log, list) else str(log)
             try:
-                curves[each.model] = read_curves([each.first.log])
+                curves[each.model] = (
+                    curves_of(place, enumerate(log, 1), place) if isinstance(log, list) else read_curves([log])
+                )
             except DataError as error:
-                words = str(error).removeprefix(str(each.first.log)).lstrip(":")
+                words = str(error).removeprefix(place).lstrip(":")
                 unread.append(f"The log of {each.first.name}{':' if words[:1] == ' ' else ', line '}{words}")
     return curves, unread
 
@@ -223,27 +227,26 @@ _RECORD_SHAPES: Mapping[str, Any] = {
 }
 
 
-def _check_cell(cell: Cell, folder: Path) -> None:
+def _check_cell(cell: Cell, place: str) -> None:
     """Refuse a cell whose parts are not of the kinds that we are about to count with."""
-    place = cell.name.within(folder) / CELL
     _check(cell, _CELL_SHAPES, place)
     for name in ("metrics", "seconds", "memory"):
         if not all(value is None or _is_number(value) for value in getattr(cell, name).values()):
             raise _amiss(place, name)
 
 
-def _check(found: Cell | DatasetRecord, shapes: Mapping[str, Any], place: Path) -> None:
+def _check(found: Cell | DatasetRecord, shapes: Mapping[str, Any], place: str) -> None:
     for name, kind in shapes.items():
         if not isinstance(getattr(found, name), kind):
             raise _amiss(place, name)
 
 
-def _amiss(place: Path, name: str) -> DataError:
+def _amiss(place: str, name: str) -> DataError:
     return DataError(f"{place}: damaged, '{name}' is amiss. Copy or run it again.")
 
 
 @contextmanager
-def _sound(place: Path) -> Iterator[None]:
+def _sound(place: Path | str) -> Iterator[None]:
     """What is found amiss further down is a user's damaged file, not a mistake of ours."""
     try:
         yield

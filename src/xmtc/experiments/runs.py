@@ -1,7 +1,7 @@
 """One cell of a suite: train, predict, measure, and write down what it took.
 
 It runs in a process of its own, so that its memory is its own, and what kills it kills nothing else. The process is
-handed an `RunJob` as JSON on standard input, speaks JSON on standard output, and ends when standard input is closed:
+handed a `RunJob` as JSON on standard input, speaks JSON on standard output, and ends when standard input is closed:
 nobody is left working for a caller that died.
 """
 
@@ -107,16 +107,16 @@ def model_of(suite: Suite, cell: CellName) -> Model:
     return create(entry.spec.model, **settings)
 
 
-def made_of(suite: Suite, cell: CellName, material: SuiteData) -> dict[str, Any]:
+def made_of(suite: Suite, cell: CellName, suite_data: SuiteData) -> dict[str, Any]:
     """What has to be equal for a complete cell to be this one."""
     entry = suite.models[cell.model]
-    members = {str(each): made_of(suite, each, material) for each in suite.members(cell)}
+    members = {str(each): made_of(suite, each, suite_data) for each in suite.members(cell)}
     return {
         "model": entry.spec.model,
         "settings": config.to_mapping(model_of(suite, cell).config),
         "seed": cell.seed,
         "calibrated": entry.spec.calibrate,
-        "data": material.made_of(),
+        "data": suite_data.made_of(),
         **({"members": members} if members else {}),
     }
 
@@ -131,44 +131,44 @@ def with_current_names(made: dict[str, Any]) -> dict[str, Any]:
     return {**made, "settings": settings, **({"members": members} if members else {})}
 
 
-def run(order: RunJob, progress: Progress) -> Cell:
+def run(job: RunJob, progress: Progress) -> Cell:
     """Train, predict, measure; what an earlier try has finished is not done again."""
-    suite, cell, folder = order.suite, order.cell, order.folder
+    suite, cell, folder = job.suite, job.cell, job.folder
     spec = suite.datasets[cell.dataset]
-    material = find(cell.dataset, spec, order.data, order.out / "made")
-    assert material is not None, "the caller looks first"
+    suite_data = find(cell.dataset, spec, job.data, job.out / "made")
+    assert suite_data is not None, "the caller looks first"
     make_folder(folder)
     for left in folder.glob(".*.part"):  # of a write that was killed
         clear(left) if left.is_dir() else left.unlink(missing_ok=True)
-    model, usage = _trained(order, material, progress)
+    model, usage = _trained(job, suite_data, progress)
     if suite.models[cell.model].spec.calibrate:
-        _calibrate(model, _asked(order, material.valid(model.feature_count, progress), VALID), folder, progress)
-    test = material.test(model.feature_count, progress)
-    found, groups, deep = _measured(model, _asked(order, test, PREDICTIONS), spec, progress)
+        _calibrate(model, _with_file_ids(job, suite_data.valid(model.feature_count, progress), VALID), folder, progress)
+    test = suite_data.test(model.feature_count, progress)
+    found, groups, deep = _measured(model, _with_file_ids(job, test, PREDICTIONS), spec, progress)
     deep.named(test.document_ids()).write(folder / PREDICTIONS)
-    _answer_valid(order, model, material, progress)
+    _predict_validation_set(job, model, suite_data, progress)
     files = [name for name in (PREDICTIONS, VALID) if (folder / name).is_file()]
-    told = found.to_json()
-    below = _members_cost(order)
+    evaluated = found.to_json()
+    below = _members_cost(job)
     seconds = {"train": usage["seconds"] + below.train, "predict": found.seconds + below.predict}
     done = Cell(
         name=cell,
         suite=suite.name,
         kind=model.name,
         settings=config.to_mapping(model_of(suite, cell).config),
-        made_of=made_of(suite, cell, material),
+        made_of=made_of(suite, cell, suite_data),
         metrics=found.metrics,
         documents=found.documents,
         seconds={what: round(value, 4) for what, value in seconds.items()},
         memory={"host": max(usage["host"] or 0, peak_memory() or 0) or None, "device": usage["device"]},
         model_bytes=_size(folder / MODEL) + below.size,
-        machine=machine(order.runtime),
+        machine=machine(job.runtime),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
-        command=f"{order.command} --out DIR --only {cell}",
+        command=f"{job.command} --out DIR --only {cell}",
         groups=groups.to_json().get("groups", {}) if groups is not None else {},
-        tail=told.get("tail", {}),
-        reliability=told.get("reliability"),
-        threshold=told.get("threshold"),
+        tail=evaluated.get("tail", {}),
+        reliability=evaluated.get("reliability"),
+        threshold=evaluated.get("threshold"),
         facts=model.facts,
         files={name: content_hash(folder / name) for name in files},
         resumed=usage["resumed"],
@@ -176,42 +176,42 @@ def run(order: RunJob, progress: Progress) -> Cell:
     log = log_beside(folder / MODEL)
     if log.is_file():
         os.replace(log, folder / LOG)
-    write_cell(order.out, done)
+    write_cell(job.out, done)
     return done
 
 
-def _trained(order: RunJob, material: SuiteData, progress: Progress) -> tuple[Model, dict[str, Any]]:
+def _trained(job: RunJob, suite_data: SuiteData, progress: Progress) -> tuple[Model, dict[str, Any]]:
     """The model, and what it took to train it."""
     try:
-        return _go_on(order, material, progress)
+        return _load_or_train(job, suite_data, progress)
     except XmtcError:
-        place = order.folder / MODEL
-        if not order.force or not (store.is_model(place) or Workspace.beside(place).exists()):
+        place = job.folder / MODEL
+        if not job.force or not (store.is_model(place) or Workspace.beside(place).exists()):
             raise
         clear(place)
         clear(Workspace.beside(place))
-        return _go_on(order, material, progress)
+        return _load_or_train(job, suite_data, progress)
 
 
-def _go_on(order: RunJob, material: SuiteData, progress: Progress) -> tuple[Model, dict[str, Any]]:
-    """Take what an earlier try has left, or begin."""
-    place, usage = order.folder / MODEL, order.folder / USAGE
+def _load_or_train(job: RunJob, suite_data: SuiteData, progress: Progress) -> tuple[Model, dict[str, Any]]:
+    """The model that an earlier try has finished; otherwise train it, from what an earlier try has left."""
+    place, usage = job.folder / MODEL, job.folder / USAGE
     if store.is_model(place) and not Workspace.beside(place).exists():
-        model = Model.load(place, order.runtime)
+        model = Model.load(place, job.runtime)
         lost = {"seconds": model.training["seconds"], "host": None, "device": None, "resumed": True}
         return model, json.loads(usage.read_text(encoding="utf-8")) if usage.is_file() else lost
     resumed = Workspace.beside(place).exists()
-    model = model_of(order.suite, order.cell)
+    model = model_of(job.suite, job.cell)
     decided = plan_training(
-        place, name=model.name, settings=_placed(model, order, material), resume=resumed, force=not resumed
+        place, name=model.name, settings=_placed(model, job, suite_data), resume=resumed, force=not resumed
     )
 
     def documents() -> Any:
-        train, valid = material.documents(progress)
-        return (_asked(order, valid, VALID), None) if order.suite.members(order.cell) else (train, valid)
+        train, valid = suite_data.documents(progress)
+        return (_with_file_ids(job, valid, VALID), None) if job.suite.members(job.cell) else (train, valid)
 
     with timed_compilation() as compiling:  # once per install, and no part of what training takes
-        trained = train_on(decided, documents, runtime=order.runtime, progress=progress)
+        trained = train_on(decided, documents, runtime=job.runtime, progress=progress)
     took = {
         "seconds": round(max(trained.training["seconds"] - compiling(), 0.0), 3),
         "host": peak_memory(),
@@ -222,48 +222,48 @@ def _go_on(order: RunJob, material: SuiteData, progress: Progress) -> tuple[Mode
     return trained, took
 
 
-def _placed(model: Model, order: RunJob, material: SuiteData) -> dict[str, Any]:
+def _placed(model: Model, job: RunJob, suite_data: SuiteData) -> dict[str, Any]:
     """Settings with paths of this machine in place of those of the suite, and members in place of their names."""
 
     def place(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: place(inner) for key, inner in value.items()}
         if isinstance(value, str) and value.startswith(DATA):
-            return str(order.data / value.removeprefix(DATA))
+            return str(job.data / value.removeprefix(DATA))
         return value
 
     settings: dict[str, Any] = place(config.to_mapping(model.config))
-    members = order.suite.members(order.cell)
+    members = job.suite.members(job.cell)
     if not members:
         return settings
-    trained_on = _trained_on(material)
-    return config.merge(settings, {"members": [_member(order, each, trained_on) for each in members]})
+    trained_on = _trained_on(suite_data)
+    return config.merge(settings, {"members": [_member(job, each, trained_on) for each in members]})
 
 
-def _member(order: RunJob, member: CellName, trained_on: TrainedOn) -> str:
+def _member(job: RunJob, member: CellName, trained_on: TrainedOn) -> str:
     """What another cell has answered, to validation and test documents, as one file.
 
     Never its model, even where that is at hand: the answer must not depend on where members ran.
     """
-    folder = member.within(order.out)
-    joined = order.folder / MEMBERS / f"{member.model}.parquet"
+    folder = member.within(job.out)
+    joined = job.folder / MEMBERS / f"{member.model}.parquet"
     make_folder(joined.parent)
     with replace_file(joined) as stream:  # each file numbers labels in its own way
-        answers = {name: TopK.read(folder / name) for name in read_cell(order.out, member).files}
+        answers = {name: TopK.read(folder / name) for name in read_cell(job.out, member).files}
         told_apart = (top.named([f"{name} {each}" for each in top.ids]) for name, top in answers.items())
         write_parquet(told_apart, stream, trained_on)
     return str(joined)
 
 
-def _asked(order: RunJob, documents: Any, name: str) -> Any:
+def _with_file_ids(job: RunJob, documents: Any, name: str) -> Any:
     """Documents with ids as the files of members have them: those of two files may be the same."""
-    if not order.suite.members(order.cell):
+    if not job.suite.members(job.cell):
         return documents
     return replace(documents, ids=pa.chunked_array([[f"{name} {each}" for each in documents.document_ids()]]))
 
 
-def _trained_on(material: SuiteData) -> TrainedOn:
-    train, _ = material.documents()
+def _trained_on(suite_data: SuiteData) -> TrainedOn:
+    train, _ = suite_data.documents()
     assert train.labels is not None
     assert train.label_index is not None
     counts = np.bincount(train.labels.indices, minlength=train.labels.shape[1]).tolist()
@@ -280,9 +280,9 @@ class Cost(NamedTuple):
     size: int = 0
 
 
-def _members_cost(order: RunJob) -> Cost:
+def _members_cost(job: RunJob) -> Cost:
     """Of the members together."""
-    cells = [read_cell(order.out, each) for each in order.suite.members(order.cell)]
+    cells = [read_cell(job.out, each) for each in job.suite.members(job.cell)]
     return Cost(
         sum(cell.seconds["train"] for cell in cells),
         sum(cell.seconds["predict"] for cell in cells),
@@ -320,12 +320,12 @@ def _calibrate(model: Model, valid: Any, folder: Path, progress: Progress) -> No
     store.replace_part(folder / MODEL, DECISIONS, model.decisions.state(), before=manifest)
 
 
-def _answer_valid(order: RunJob, model: Model, material: SuiteData, progress: Progress) -> None:
+def _predict_validation_set(job: RunJob, model: Model, suite_data: SuiteData, progress: Progress) -> None:
     """What a consensus has to know."""
-    valid = material.valid(model.feature_count, progress)
+    valid = suite_data.valid(model.feature_count, progress)
     if valid is not None:
-        answer = model.predict(_asked(order, valid, VALID), DEEP, progress=progress)
-        answer.named(valid.document_ids()).write(order.folder / VALID)
+        answer = model.predict(_with_file_ids(job, valid, VALID), DEEP, progress=progress)
+        answer.named(valid.document_ids()).write(job.folder / VALID)
 
 
 def _size(folder: Path) -> int:
@@ -401,18 +401,18 @@ def serve(progress: Progress) -> None:
     """Run the cell that standard input names; the answer is one JSON object on standard output."""
     answer = os.dup(1)
     os.dup2(2, 1)  # what anybody else prints is for the person who watches
-    order = RunJob.from_json(json.loads(sys.stdin.readline()))
+    job = RunJob.from_json(json.loads(sys.stdin.readline()))
     end_with_caller(sys.stdin)
     try:
-        run(order, progress)
-        told: dict[str, Any] = {"done": str(order.cell)}
+        run(job, progress)
+        reply: dict[str, Any] = {"done": str(job.cell)}
     except XmtcError as error:
-        told = {"error": " ".join(str(error).split())}
+        reply = {"error": " ".join(str(error).split())}
     except MemoryError:
-        told = {"error": "out of memory. Use fewer features, or a larger machine."}
+        reply = {"error": "out of memory. Use fewer features, or a larger machine."}
     except OSError as error:
-        told = {"error": f"{error.filename or 'files'}: {error.strerror or error}. Check permissions and free space."}
+        reply = {"error": f"{error.filename or 'files'}: {error.strerror or error}. Check permissions and free space."}
     with os.fdopen(answer, "w", encoding="utf-8") as stream:
-        stream.write(json.dumps(told) + "\n")
+        stream.write(json.dumps(reply) + "\n")
     sys.stderr.flush()
     os._exit(0)  # nothing is left to be done, and threads need not be waited for

@@ -15,7 +15,7 @@ from typing import Any
 from xmtc.core import config
 from xmtc.core.errors import ConfigError, DataError, UnsupportedError, XmtcError, shown
 from xmtc.core.files import plain_name
-from xmtc.experiments.records import BENCH, Cell, Results
+from xmtc.experiments.records import Cell, Results
 from xmtc.experiments.suites import Suite, parsed
 from xmtc.experiments.tables import NOTHING, Row, Runs, Table, TableEntry, mean_of, runs_of, spread, with_best
 from xmtc.models.registry import MODELS, model_class
@@ -168,18 +168,18 @@ def study_figure(results: Results) -> tuple[str, Table]:
     if draw is None:
         kind = shown(results.study.get("kind"))
         raise UnsupportedError(
-            f"{results.folder}: no study '{kind}' is known to this version of xmtc. Use a newer one."
+            f"{results.source}: no study '{kind}' is known to this version of xmtc. Use a newer one."
         )
     try:
         datasets, models = results.study["datasets"], results.study["models"]
         own = [cell for cell in results.cells if cell.name.dataset in datasets and cell.name.model in models]
         if not own:
-            raise UnsupportedError(f"{results.folder}: no cell of the study is complete. Run it first.")
+            raise UnsupportedError(f"{results.source}: no cell of the study is complete. Run it first.")
         return draw(replace(results, cells=own))
     except XmtcError:
         raise
     except (KeyError, TypeError):
-        raise DataError(f"{results.folder / BENCH}: damaged. Run the study again.") from None
+        raise DataError(f"{results.head_place}: damaged. Run the study again.") from None
 
 
 def _noise_figure(results: Results) -> tuple[str, Table]:
@@ -263,7 +263,7 @@ def _changed(runs: Runs, whole: Runs) -> str:
 def _tail_figure(results: Results) -> tuple[str, Table]:
     runs = [each for each in runs_of(results.cells) if each.first.tail]
     if not runs:
-        raise UnsupportedError(f"{results.folder}: no model there scores given labels, so there is no tail to show.")
+        raise UnsupportedError(f"{results.source}: no model there scores given labels, so there is no tail to show.")
     ks = [int(cut.partition("@")[2]) for cut in TAIL_CUTS]
     places = list(range(len(ks)))  # the cuts lie far apart
     series, errors, rows, values = {}, {}, [], []

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 import numpy as np
 import scipy.sparse as sp
@@ -183,6 +183,16 @@ def homes_of(tree: LabelTree, relatives: Csr) -> NDArray[np.int64]:
     return homes
 
 
+class TreeGrowth(TypedDict, total=False):
+    """What `binary_tree` takes besides the tree's shape."""
+
+    passes: int
+    tolerance: float
+    seed: int
+    threads: int
+    progress: Progress
+
+
 def binary_tree(
     features: Csr,
     depth: int,
@@ -226,24 +236,11 @@ def balanced_tree(
     leaf_size: int = 128,
     fan_out: int = 256,
     align: int = 16,
-    passes: int = 20,
-    tolerance: float = 1e-4,
-    seed: int = 0,
-    threads: int = 1,
-    progress: Progress = silent,
+    **growth: Unpack[TreeGrowth],
 ) -> LabelTree:
     """Few levels: leaves of about `leaf_size` labels below inner nodes of at most `fan_out` children."""
     levels = balanced_levels(_label_count(features), leaf_size, fan_out)
-    tree = binary_tree(
-        features,
-        levels[-1],
-        align=align,
-        passes=passes,
-        tolerance=tolerance,
-        seed=seed,
-        threads=threads,
-        progress=progress,
-    )
+    tree = binary_tree(features, levels[-1], align=align, **growth)
     return _limited(tree.compressed(levels), "a smaller 'leaf_size' or 'fan_out'")
 
 
@@ -262,23 +259,11 @@ def shallow_tree(
     leaf_size: int,
     fan_out: int,
     height: int,
-    passes: int = 20,
-    tolerance: float = 1e-4,
-    seed: int = 0,
-    threads: int = 1,
-    progress: Progress = silent,
+    **growth: Unpack[TreeGrowth],
 ) -> LabelTree:
     """AttentionXML's shallow and wide tree: leaves of at most `leaf_size` labels, `height` levels below the root."""
     levels = shallow_levels(_label_count(features), leaf_size, fan_out, height)
-    tree = binary_tree(
-        features,
-        levels[-1],
-        passes=passes,
-        tolerance=tolerance,
-        seed=seed,
-        threads=threads,
-        progress=progress,
-    )
+    tree = binary_tree(features, levels[-1], **growth)
     return _limited(tree.compressed(levels), "a smaller 'leaf_size', or a larger 'height' or 'fan_out'")
 
 

@@ -92,7 +92,9 @@ def read_curves(paths: Sequence[Path], against: str = "epoch") -> list[Curve]:
     logs = list(dict.fromkeys(log_of(path) for path in paths))
     short = [_short_name(log) for log in logs]
     names = short if len(set(short)) == len(logs) else [str(log) for log in logs]
-    return [curve for name, log in zip(names, logs, strict=True) for curve in _curves(name, log, against)]
+    return [
+        curve for name, log in zip(names, logs, strict=True) for curve in curves_of(name, _lines(log), log, against)
+    ]
 
 
 def _short_name(log: Path) -> str:
@@ -102,9 +104,12 @@ def _short_name(log: Path) -> str:
     return log.name.removesuffix(LOG_SUFFIX).removesuffix(".jsonl")
 
 
-def _curves(name: str, log: Path, against: str) -> list[Curve]:
+def curves_of(
+    name: str, lines: Iterable[tuple[int, dict[str, Any]]], log: Path | str, against: str = "epoch"
+) -> list[Curve]:
+    """The curves of one log: its numbered lines, and what errors call it."""
     runs: dict[tuple[int, int | None], dict[int, dict[str, Any]]] = {}  # (member, level) → step → what was noted there
-    for number, line in _lines(log):
+    for number, line in lines:
         place = f"{log}:{number}"
         step = _whole(line, "step", place)
         if step is None:
