@@ -14,7 +14,7 @@ from xmtc.core.errors import shown
 from xmtc.core.runtime import available_threads
 
 PACKAGES = ("numpy", "scipy", "numba", "pyarrow", "safetensors", "typer", "rich")
-EXTRAS = {"skos": ("rdflib",), "torch": ("torch", "lightning")}
+EXTRAS = {"skos": ("rdflib",), "torch": ("torch",)}
 
 
 def report() -> list[tuple[str, str]]:

@@ -14,7 +14,6 @@ import pytest
 from tests.support.models import free_port
 
 pytest.importorskip("torch")
-pytest.importorskip("lightning")
 
 PROGRAM = """
 import sys

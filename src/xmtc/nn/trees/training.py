@@ -25,7 +25,7 @@ from xmtc.data.dataset import Csr
 from xmtc.metrics import ndcg
 from xmtc.nn.device import chunk_memory
 from xmtc.nn.documents import Documents, sorted_batches
-from xmtc.nn.heads.label_attention import LabelAttention
+from xmtc.nn.heads.base import candidate_head
 from xmtc.nn.network import Network
 from xmtc.nn.prediction import DOCUMENTS, TOKENS
 from xmtc.nn.tensors import checked_tensor, load_weights, read_tensor, written_later
@@ -92,7 +92,7 @@ class TreeTraining:
     levels: Levels
     documents: Documents
     labels: Csr
-    watched: tuple[Documents, Csr] | None
+    validation: tuple[Documents, Csr] | None
     tree: TreeSettings
     training: TrainingSettings
     new_network: Callable[[int], Network]
@@ -108,7 +108,7 @@ class TreeTraining:
     """Weights that each level starts from; None starts the first level anew, and every other from the one above."""
 
     def run(self) -> tuple[list[Network], float]:
-        """The networks of all levels, and the last one's score on the watched documents."""
+        """The networks of all levels, and the last one's score on the validation documents."""
         score = -1.0
         for level in range(len(self.levels)):
             network = None
@@ -152,17 +152,17 @@ class TreeTraining:
         torch.manual_seed(self.seed + 7919 * level)
         truth = self.levels.tree.node_labels(self.labels, level + 1)
         documents = self.documents.labelled(truth)
-        network, lesson = self._first(truth, documents) if level == 0 else self._next(level, settings, documents)
+        network, objective = self._first(truth, documents) if level == 0 else self._next(level, settings, documents)
         trainer = Trainer(
             network,
             documents,
             settings,
             seed=self.seed + 7919 * level,
             free=chunk_memory(documents.device),
-            validate=None if self.watched is None else lambda: self._score(level, network),
+            validate=None if self.validation is None else lambda: self._score(level, network),
             log=lambda line: self.workspace.log({"member": self.member, "level": level, **line}),
             group=self.group,
-            lesson=lesson,
+            objective=objective,
         )
         trainer.run(self.progress, self.workspace, name, f"training level {level + 1} of {len(self.levels)}")
         kept = {name: written_later(part) for name, part in network.named_parameters()}
@@ -185,8 +185,7 @@ class TreeTraining:
         batch = batch_size(settings, len(documents), self.group)
         parents = self._uploaded(number)
         network = self.new_network(slots_for(batch, parents.shape[1], level.parents, level.most))
-        head = network.head
-        assert isinstance(head, LabelAttention)
+        head = candidate_head(network.head)
         given = None if self.starts is None else self.starts[number]
         load_weights(network, given or self.workspace.map(self._done(number - 1))[0], but=ROWS)
         width = head.rows.shape[1]
@@ -211,9 +210,9 @@ class TreeTraining:
     # ---- answers of a level
 
     def _score(self, level: int, network: Network) -> float:
-        """nDCG@5 of a level's nodes on the watched documents."""
-        assert self.watched is not None
-        documents, labels = self.watched
+        """nDCG@5 of a level's nodes on the validation documents."""
+        assert self.validation is not None
+        documents, labels = self.validation
         truth = self.levels.tree.node_labels(labels, level + 1)
         best = np.full((len(documents), 5), -1, dtype=np.int64)
         for rows, _, found in self._answers(level, network, documents, "watched"):
@@ -243,7 +242,7 @@ class TreeTraining:
         level = self.levels.levels[number]
         count = min(self.tree.beam, level.nodes)
         sets = [("parents", self.documents.labelled(self.levels.tree.node_labels(self.labels, number + 1)))]
-        sets += [] if self.watched is None else [("watched", self.watched[0])]
+        sets += [] if self.validation is None else [("watched", self.validation[0])]
         shapes: dict[str, tuple[tuple[int, ...], DTypeLike]]
         shapes = {name: ((len(documents), count), np.int32) for name, documents in sets}
         shapes |= {f"{name} scores": ((len(documents), count), np.float32) for name, documents in sets}
@@ -273,7 +272,6 @@ class TreeTraining:
 
 def load_level(network: Network, arrays: Mapping[str, NDArray[Any]], nodes: int, place: torch.device) -> None:
     """Weights of a trained level; the rows of its nodes are put where they are to be kept."""
-    head = network.head
-    assert isinstance(head, LabelAttention)
+    head = candidate_head(network.head)
     load_weights(network, arrays, but=ROWS)
     head.hold(checked_tensor(arrays, ROWS, (nodes, head.rows.shape[1]), *KINDS.values()).to(place))
