@@ -284,7 +284,7 @@ class TestSettings:
         assert (again.predict(test, k=3).labels == model.predict(test, k=3).labels).all()
         whole = trained(train, neighbours=40, sharpness=0.0)
         assert not np.array_equal(model.predict(test, k=5).scores, whole.predict(test, k=5).scores)
-        index, vectors = model._embedded.index, model._queries(test)
+        index, vectors = model._vote.embedded.index, model._queries(test)
         assert index.partition is not None
         found, _ = index.nearest(vectors, 40)
         for row in found:

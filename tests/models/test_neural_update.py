@@ -200,31 +200,31 @@ def test_the_index_has_all_documents_where_they_are_now(fitted: dict[str, Model]
     replay = model.replay
     assert replay is not None
     model.update(MORE, runtime=RUNTIME)
-    assert len(model._voters) == len(model._embedded) == len(TRAIN) + len(MORE)
-    assert np.allclose(model._embedded.vectors[len(TRAIN) :], model._queries(MORE), atol=1e-6)
+    assert len(model._vote.voters) == len(model._vote.embedded) == len(TRAIN) + len(MORE)
+    assert np.allclose(model._vote.embedded.vectors[len(TRAIN) :], model._queries(MORE), atol=1e-6)
     rows = [int(name.removeprefix("s1-")) for name in replay.document_ids()]
-    assert np.allclose(model._embedded.vectors[rows], model._queries(replay), atol=1e-6)
+    assert np.allclose(model._vote.embedded.vectors[rows], model._queries(replay), atol=1e-6)
     others = np.setdiff1d(np.arange(len(TRAIN)), rows)
-    truth, stale = model._queries(TRAIN.take(others)), trained("dxml", fitted)._embedded.vectors[others]
-    near = np.einsum("nd,nd->n", model._embedded.vectors[others], truth).mean()
+    truth, stale = model._queries(TRAIN.take(others)), trained("dxml", fitted)._vote.embedded.vectors[others]
+    near = np.einsum("nd,nd->n", model._vote.embedded.vectors[others], truth).mean()
     assert near > np.einsum("nd,nd->n", stale, truth).mean()
-    assert np.allclose(np.linalg.norm(model._embedded.vectors, axis=1), 1.0, atol=1e-5)
+    assert np.allclose(np.linalg.norm(model._vote.embedded.vectors, axis=1), 1.0, atol=1e-5)
 
 
 def test_ids_that_are_others_replace_nothing(fitted: dict[str, Model]) -> None:
     model = trained("dxml", fitted)
-    ids, vectors = model._voters.documents["id"].to_pylist(), model._embedded.vectors
-    rows, found = model._embedded.rows_of(["s1-4", "s1-5", "s1-5", "x"], ids, vectors[[4, 5, 5, 0]])
+    ids, vectors = model._vote.voters.documents["id"].to_pylist(), model._vote.embedded.vectors
+    rows, found = model._vote.embedded.rows_of(["s1-4", "s1-5", "s1-5", "x"], ids, vectors[[4, 5, 5, 0]])
     assert (rows.tolist(), found.tolist()) == ([4], [0])
-    assert not len(model._embedded.rows_of(["s1-4"], ids, -vectors[[4]])[0])
+    assert not len(model._vote.embedded.rows_of(["s1-4"], ids, -vectors[[4]])[0])
 
 
 def test_clusters_take_new_documents(fitted: dict[str, Model]) -> None:
     model = trained("dxml", fitted)
-    model._embedded.partition = Partition.fit(model._embedded.vectors, 3, seed=1)
+    model._vote.embedded.partition = Partition.fit(model._vote.embedded.vectors, 3, seed=1)
     model.update(MORE, runtime=RUNTIME)
-    partition = model._embedded.partition
-    apart = ((model._embedded.vectors[:, None, :] - partition.centres[None]) ** 2).sum(2)
+    partition = model._vote.embedded.partition
+    apart = ((model._vote.embedded.vectors[:, None, :] - partition.centres[None]) ** 2).sum(2)
     assert len(partition.clusters) == len(TRAIN) + len(MORE)
     assert (apart[np.arange(len(apart)), partition.clusters] <= apart.min(1) + 1e-5).all()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
@@ -17,13 +16,11 @@ from xmtc.core.explanation import Explanation
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset, as_dataset
 from xmtc.labels.label_vectors import LabelVectorSettings, label_vectors
-from xmtc.linear.neighbours import vote
-from xmtc.linear.top_scores import best_of_rows, look_up_rows, only_allowed
-from xmtc.metrics import ndcg
 from xmtc.models.base import Labels, Mask, Scores
 from xmtc.models.context import FitContext
-from xmtc.models.neighbour_vote import Ballots, Voters
-from xmtc.models.neural import NetworkSettings, NeuralModel, UpdatableSettings
+from xmtc.models.embedding_vote import EmbeddingVote, vote_quality
+from xmtc.models.neighbour_vote import Voters
+from xmtc.models.neural import NetworkSettings, NeuralModel, UpdatableSettings, cached_array
 from xmtc.models.update import Change
 from xmtc.nn.device import chosen_device, cpu_threads, memory_told
 from xmtc.nn.documents import DocumentReader, Documents
@@ -32,7 +29,7 @@ from xmtc.nn.encoders.sphere import EmbeddingSettings, SphereEncoder
 from xmtc.nn.heads.base import Head
 from xmtc.nn.heads.label_targets import TargetHead, TargetSettings
 from xmtc.nn.members import MemberSpec, TrainingData
-from xmtc.nn.neighbours.direct_scores import DirectScores, vote_weights
+from xmtc.nn.neighbours.direct_scores import DirectScores
 from xmtc.nn.neighbours.embedded_documents import EmbeddedDocuments, SearchSettings, moved_embeddings, partition_of
 from xmtc.nn.neighbours.vector_index import VectorIndex
 from xmtc.nn.network import Network
@@ -143,8 +140,7 @@ class Dxml(NeuralModel):
         "no-dropout": {"encoder.dropout": 0.0, "training.skipped_words": 0.0},
     }
     _reader: BagReader
-    _voters: Voters
-    _embedded: EmbeddedDocuments
+    _vote: EmbeddingVote
 
     # ---- the network
 
@@ -173,7 +169,6 @@ class Dxml(NeuralModel):
 
     def _fit_reader(self, train: Dataset, run: FitContext) -> tuple[DocumentReader, Numbered]:
         config = self.config
-        self._voters = Voters.of(train, config.snippet)
         found = BagReader.fit(train, config.text, config.columns, config.most_features, run.runtime, run.progress)
         vectors, self._graph_facts = self._label_vectors(train, run)
         self._share(vectors)
@@ -186,20 +181,12 @@ class Dxml(NeuralModel):
         """Of all labels, made once for a training that is resumed."""
         assert train.labels is not None
         assert train.label_index is not None
-        if not run.workspace.has(VECTORS):
-            found, facts = label_vectors(
-                train.labels,
-                train.label_index,
-                self.config.vectors,
-                seed=run.runtime.seed,
-                threads=run.runtime.threads,
-                progress=run.progress,
-            )
-            if run.runtime.rank > 0:
-                return found, facts
-            run.workspace.save(VECTORS, {VECTORS: found}, facts)
-        arrays, facts = run.workspace.load(VECTORS)
-        return arrays[VECTORS], facts
+        labels, index, seed, threads = train.labels, train.label_index, run.runtime.seed, run.runtime.threads
+
+        def made() -> tuple[Array, dict[str, Any]]:
+            return label_vectors(labels, index, self.config.vectors, seed=seed, threads=threads, progress=run.progress)
+
+        return cached_array(run.workspace, VECTORS, VECTORS, made, run.runtime.rank == 0)
 
     def _table(self, numbered: Numbered, group: Group, run: FitContext) -> Array:
         """(V, hidden, or hidden + width) rows of random numbers, from the seed."""
@@ -230,25 +217,12 @@ class Dxml(NeuralModel):
         sharpnesses = SHARPNESSES if config.sharpness == "auto" else (config.sharpness,)
         assert data.validation is not None
         documents, truth = data.validation
-        labels, places = truth.shape[1], min(5, truth.shape[1])
         queries, vectors = embeddings(networks, documents), embeddings(networks, data.documents)
         partition = partition_of(vectors, clusters, self.runtime)
         index = VectorIndex(vectors, threads=self.runtime.threads, partition=partition)
-        found, cosines = index.nearest(queries, max(counts))
-        indptr, held = data.labels.indptr.astype(np.int64), data.labels.indices.astype(np.int32)
-        direct = DirectScores(networks, labels, config.direct)
-
-        def ballots(count: int, sharpness: float) -> Ballots:
-            weights = vote_weights(cosines[:, :count], sharpness)
-            return vote(np.ascontiguousarray(found[:, :count]), weights, indptr, held, labels)
-
-        own = direct.own(ballots(max(counts), 0.0), queries, places) if config.direct else None
-        scores = {}
-        for pair in itertools.product(counts, sharpnesses):
-            cast = ballots(*pair)
-            ranked, _ = best_of_rows(*(cast if own is None else direct.blended(cast, own)), places)
-            scores[pair] = ndcg(ranked, truth, 5)
-        return scores
+        direct = DirectScores(networks, truth.shape[1], config.direct)
+        nearest = index.nearest(queries, max(counts))
+        return vote_quality(nearest, data.labels, queries, truth, direct, counts, sharpnesses)
 
     def _conclude(self, numbered: Numbered, data: TrainingData, run: FitContext) -> None:
         """Choose what is left to 'auto', and embed all training documents."""
@@ -265,18 +239,20 @@ class Dxml(NeuralModel):
                 for name, value in zip(("neighbours", "sharpness"), chosen, strict=True):
                     if getattr(config, name) == "auto":
                         self.facts[name] = value
-            self._neighbours, self._sharpness = int(chosen[0]), float(chosen[1])
             vectors = embeddings(self._networks, Documents(numbered, None, chosen_device(runtime)))
-            self._embedded = EmbeddedDocuments.fit(vectors, config.search, self.runtime)
+            embedded = EmbeddedDocuments.fit(vectors, config.search, self.runtime)
+        assert data.dataset is not None
+        voters = Voters.of(data.dataset, config.snippet)
+        self._vote = EmbeddingVote(voters, embedded, int(chosen[0]), float(chosen[1]))
 
     # ---- learning from new documents
 
     def _update(self, change: Change, run: FitContext) -> None:
         """Labels get vectors, networks learn, and the index grows; how many vote, and how, stays as it was chosen."""
-        reader, networks, voters = self._reader, self._networks, self._voters
+        reader, networks, voters, embedded = self._reader, self._networks, self._vote.voters, self._vote.embedded
         self._share(self._updated_vectors(change, run))
         super()._update(change, run)
-        self._voters = voters.joined(change.new, self.config.snippet, change.labels)
+        self._vote = replace(self._vote, voters=voters.joined(change.new, self.config.snippet, change.labels))
         if not len(change.new):  # nothing has moved
             return
         with cpu_threads(run.runtime.threads), memory_told(self.less_memory):
@@ -284,12 +260,12 @@ class Dxml(NeuralModel):
             documents = Documents(reader.encode(known, run.runtime), None, networks[0].table.device)
             old = embeddings(networks, documents)
         now = self._queries(known)
-        moved = moved_embeddings(self._embedded.vectors, old, now, self.config.members)
+        moved = moved_embeddings(embedded.vectors, old, now, self.config.members)
         if change.replay is not None:
-            rows, found = self._embedded.rows_of(known.document_ids(), voters.documents["id"].to_pylist(), old)
+            rows, found = embedded.rows_of(known.document_ids(), voters.documents["id"].to_pylist(), old)
             moved[rows] = now[found]
         added = now if known is change.new else self._queries(change.new)
-        self._embedded = self._embedded.joined(moved, added, self.runtime)
+        self._vote = replace(self._vote, embedded=embedded.joined(moved, added, self.runtime))
 
     def _updated_vectors(self, change: Change, run: FitContext) -> Array:
         """(L, d) label vectors: those that stay, means of those that became one, and of a new label's relatives.
@@ -309,13 +285,10 @@ class Dxml(NeuralModel):
     # ---- predicting
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
-        queries = self._queries(batch)
-        return self._ranking(self._votes(queries), queries, k, allowed)
+        return self._vote.best(self._queries(batch), self._direct, k, allowed)
 
     def _score_labels(self, batch: Dataset, candidates: Labels) -> Scores:
-        queries = self._queries(batch)
-        votes = look_up_rows(*self._votes(queries), candidates)
-        return self._direct.blended_candidates(votes, queries, candidates) if self.config.direct else votes
+        return self._vote.scores(self._queries(batch), self._direct, candidates)
 
     def _queries(self, batch: Dataset) -> Array:
         """(n, d) embeddings of all members, side by side."""
@@ -326,22 +299,10 @@ class Dxml(NeuralModel):
     def _direct(self) -> DirectScores:
         return DirectScores(self._networks, len(self.label_counts), self.config.direct)
 
-    def _votes(self, queries: Array) -> Ballots:
-        found, cosines = self._embedded.nearest(queries, self._neighbours)
-        return self._voters.ballots(found, vote_weights(cosines, self._sharpness), len(self.label_counts))
-
-    def _ranking(self, ballots: Ballots, queries: Array, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
-        """(n, k) labels and scores, best first: the vote, or that and the labels' own scores."""
-        ballots = ballots if allowed is None else only_allowed(*ballots, allowed)
-        if self.config.direct:
-            ballots = self._direct.blended(ballots, self._direct.own(ballots, queries, k, allowed))
-        return best_of_rows(*ballots, k)
-
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         queries, direct = self._queries(as_dataset([text])), self.config.direct
-        found, cosines = self._embedded.nearest(queries, self._neighbours)
-        weights = vote_weights(cosines, self._sharpness)
-        evidence = self._voters.evidence(found[0], cosines[0], weights[0], label, self.labels)
+        found, cosines, weights = self._vote.nearest(queries)
+        evidence = self._vote.voters.evidence(found[0], cosines[0], weights[0], label, self.labels)
         own = 0.0
         if direct:
             ((_, nearness),) = self._direct.nearness(queries)
@@ -354,10 +315,10 @@ class Dxml(NeuralModel):
         The vectors that are learnt from are no use here: whitened, they are about as far from each other as can be. A
         label without documents has nothing but its own.
         """
-        count, documents = len(self.labels), len(self._voters)
-        ones = np.ones(len(self._voters.labels), dtype=np.float32)
-        held = sp.csr_array((ones, self._voters.labels, self._voters.indptr), shape=(documents, count))
-        vectors: Array = (held.T @ self._embedded.vectors).astype(np.float32)
+        voters = self._vote.voters
+        ones = np.ones(len(voters.labels), dtype=np.float32)
+        held = sp.csr_array((ones, voters.labels, voters.indptr), shape=(len(voters), len(self.labels)))
+        vectors: Array = (held.T @ self._vote.embedded.vectors).astype(np.float32)
         bare = np.asarray(held.sum(axis=0)).ravel() == 0
         vectors[bare] = np.tile(self._vectors[bare], (1, self.config.members))
         return vectors
@@ -365,23 +326,16 @@ class Dxml(NeuralModel):
     # ---- saving
 
     def _state(self) -> State:
-        state, voters = super()._state(), self._voters.state()
-        state.arrays.update({**voters.arrays, VECTORS: self._vectors, **self._embedded.arrays()})
-        state.tables.update(voters.tables)
-        state.values.update(neighbours=self._neighbours, sharpness=self._sharpness)
+        state, votes = super()._state(), self._vote.state()
+        state.arrays.update({**votes.arrays, VECTORS: self._vectors})
+        state.tables.update(votes.tables)
+        state.values.update(votes.values)
         return state
 
     def _restore(self, state: State) -> None:
         self._share(state.arrays[VECTORS])
-        self._voters = Voters.from_state(state)
-        labels, shape = len(self.label_counts), state.arrays["embeddings"].shape
-        wanted = len(self._voters), self.config.members * self._vectors.shape[1]
-        if len(self._vectors) != labels:
-            raise ValueError(f"vectors of {len(self._vectors):,} labels and not {labels:,}")
-        if shape != wanted:
-            raise ValueError(f"embeddings of {' × '.join(map(str, shape))} and not {wanted[0]} × {wanted[1]}")
+        if len(self._vectors) != len(self.label_counts):
+            raise ValueError(f"vectors of {len(self._vectors):,} labels and not {len(self.label_counts):,}")
+        width = self.config.members * self._vectors.shape[1]
+        self._vote = EmbeddingVote.from_state(state, width, self.config.search, self.runtime)
         super()._restore(state)
-        self._neighbours, self._sharpness = int(state.values["neighbours"]), float(state.values["sharpness"])
-        if self._neighbours < 1:
-            raise ValueError(f"{self._neighbours} neighbours")
-        self._embedded = EmbeddedDocuments.from_arrays(state.arrays, self.config.search, self.runtime)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from xmtc.artifact.store import State
+from xmtc.artifact.workspace import Workspace
 from xmtc.core.config import Settings
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset, as_dataset
@@ -188,15 +190,11 @@ class NeuralModel(Model):
 
     def _table(self, numbered: Numbered, group: Group, run: FitContext) -> Table:
         """(V, e) the word table to start from, and to go on with when a training is resumed."""
-        if not run.workspace.has("vectors"):
-            table, facts = self._initial_table(numbered, run)
-            if not group.leads:
-                self.facts.update(facts)
-                return table
-            run.workspace.save("vectors", {TABLE: table}, facts)
-        arrays, facts = run.workspace.load("vectors")
+        table, facts = cached_array(
+            run.workspace, "vectors", TABLE, lambda: self._initial_table(numbered, run), group.leads
+        )
         self.facts.update(facts)
-        return arrays[TABLE]
+        return table
 
     def _update(self, change: Change, run: FitContext) -> None:
         """Members for the labels and words of now, made of those of before, learn from new and replayed documents."""
@@ -284,3 +282,16 @@ class NeuralModel(Model):
             # The weights that are drawn are replaced at once.
             with torch.random.fork_rng(devices=[]), memory_told("Use device 'cpu', or a machine with more memory."):
                 self._members.append(self._member_type.restored(spec, arrays, len(self.label_counts)))
+
+
+def cached_array(
+    workspace: Workspace, part: str, name: str, make: Callable[[], tuple[Table, dict[str, Any]]], leads: bool
+) -> tuple[Table, dict[str, Any]]:
+    """An array and facts about it, made once for a training that is resumed; only the leading process saves them."""
+    if not workspace.has(part):
+        array, facts = make()
+        if not leads:
+            return array, facts
+        workspace.save(part, {name: array}, facts)
+    arrays, facts = workspace.load(part)
+    return arrays[name], facts
