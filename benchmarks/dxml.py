@@ -33,8 +33,7 @@ from xmtc.linear.neighbours import vote
 from xmtc.metrics import ndcg, precision
 from xmtc.models import dxml
 from xmtc.models.dxml import Dxml
-from xmtc.models.embedding_vote import ranked
-from xmtc.nn.neighbours.direct_scores import vote_weights
+from xmtc.models.embedding_vote import ranked, vote_weights
 
 COUNTS, SHARPNESSES, DIRECT = (10, 20, 50, 100), (5.0, 10.0, 20.0, 40.0), (0.3, 1.0, 3.0, 10.0)
 BLENDED = 3

@@ -17,8 +17,8 @@ from xmtc.nn.encoders.lstm import LstmSettings
 from xmtc.nn.heads.base import Head
 from xmtc.nn.heads.label_attention import LabelAttention
 from xmtc.nn.members import FlatMember, MemberSpec, NeuralMember
-from xmtc.nn.trees.member import TreeMember, TreeSpec
-from xmtc.nn.trees.training import TreeSettings
+from xmtc.nn.trees.member import TreeMember
+from xmtc.nn.trees.training import TreeSettings, TreeSpec
 from xmtc.text.sequences import WordSequences
 
 

@@ -18,7 +18,7 @@ from xmtc.data.dataset import Dataset, as_dataset
 from xmtc.labels.label_vectors import LabelVectorSettings, label_vectors
 from xmtc.models.base import Labels, Mask, Scores
 from xmtc.models.context import FitContext
-from xmtc.models.embedding_vote import EmbeddingVote, vote_quality
+from xmtc.models.embedding_vote import DirectScores, EmbeddingVote, vote_quality
 from xmtc.models.neighbour_vote import Voters
 from xmtc.models.neural import NetworkSettings, NeuralModel, UpdatableSettings, cached_array
 from xmtc.models.update import Change
@@ -29,7 +29,6 @@ from xmtc.nn.encoders.sphere import EmbeddingSettings, SphereEncoder
 from xmtc.nn.heads.base import Head
 from xmtc.nn.heads.label_targets import TargetHead, TargetSettings
 from xmtc.nn.members import MemberSpec, TrainingData
-from xmtc.nn.neighbours.direct_scores import DirectScores
 from xmtc.nn.neighbours.embedded_documents import EmbeddedDocuments, SearchSettings, moved_embeddings, partition_of
 from xmtc.nn.neighbours.vector_index import VectorIndex
 from xmtc.nn.network import Network

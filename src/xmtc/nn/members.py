@@ -152,19 +152,10 @@ class NeuralMember(ABC, Generic[Spec]):
     def restored(cls, spec: Spec, arrays: Arrays, labels: int) -> Self:
         """A member from its arrays."""
 
-    @classmethod
-    @abstractmethod
-    def best_labels(
-        cls, members: Sequence[Self], documents: Documents, k: int, allowed: NDArray[np.bool_] | None = None
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """(n, k) labels and mean probabilities of all members, best first; `allowed` (L,) may be returned."""
-
-    @classmethod
-    @abstractmethod
-    def candidate_scores(
-        cls, members: Sequence[Self], documents: Documents, candidates: NDArray[np.int64]
-    ) -> NDArray[np.float32]:
-        """(n, c) mean probabilities of given labels; those below 0 mean nothing."""
+    best_labels: Callable[..., tuple[NDArray[np.int64], NDArray[np.float32]]]
+    """(members, documents, k, allowed=None) → (n, k) labels and mean probabilities of all members, best first."""
+    candidate_scores: Callable[..., NDArray[np.float32]]
+    """(members, documents, candidates) → (n, c) mean probabilities of given labels; those below 0 mean nothing."""
 
     @property
     def word_table(self) -> Tensor:
@@ -218,15 +209,15 @@ class FlatMember(NeuralMember[MemberSpec]):
         load_weights(network, arrays)
         return cls(network.eval())
 
-    @classmethod
+    @staticmethod
     def best_labels(
-        cls, members: Sequence[Self], documents: Documents, k: int, allowed: NDArray[np.bool_] | None = None
+        members: Sequence[FlatMember], documents: Documents, k: int, allowed: NDArray[np.bool_] | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         return best_labels([member.network for member in members], documents, k, allowed)
 
-    @classmethod
+    @staticmethod
     def candidate_scores(
-        cls, members: Sequence[Self], documents: Documents, candidates: NDArray[np.int64]
+        members: Sequence[FlatMember], documents: Documents, candidates: NDArray[np.int64]
     ) -> NDArray[np.float32]:
         return candidate_scores([member.network for member in members], documents, candidates)
 

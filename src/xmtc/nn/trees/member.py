@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
@@ -17,7 +16,7 @@ from xmtc.labels.features import positive_features
 from xmtc.labels.tree import LabelTree, TreeRevision, homes_of, shallow_sizes, shallow_tree
 from xmtc.nn.device import arithmetic, chunk_memory
 from xmtc.nn.documents import Documents
-from xmtc.nn.members import Arrays, MemberRun, MemberSpec, NeuralMember, TrainingData, UpdateBatch, network_arrays
+from xmtc.nn.members import Arrays, MemberRun, NeuralMember, TrainingData, UpdateBatch, network_arrays
 from xmtc.nn.network import TABLE, Network
 from xmtc.nn.tensors import as_array, read_tensor
 from xmtc.nn.training.fine_tuning import absent_from, made_of, settle
@@ -36,24 +35,9 @@ from xmtc.nn.trees.memory_plan import (
     product_rate,
 )
 from xmtc.nn.trees.networks import TreeNetwork, best_in_trees, scores_in_trees
-from xmtc.nn.trees.training import KINDS, TreeSettings, TreeTraining, load_level
+from xmtc.nn.trees.training import KINDS, TreeSpec, TreeTraining, load_level
 from xmtc.text.features import DocumentFeatures
 from xmtc.text.tfidf import TextSettings
-
-
-@dataclass(frozen=True)
-class TreeSpec(MemberSpec):
-    """How a label tree and its networks are built and trained."""
-
-    tree: TreeSettings = field(default_factory=TreeSettings)
-    members: int = 1
-    """Trees of the model, which stay on the device while others are trained."""
-    width: int = 0
-    """Of the encoder's states."""
-    hidden: tuple[int, ...] = ()
-    """Units of the head's hidden layers."""
-    min_df: int = 1
-    """Documents that a word must be in to describe labels where they are clustered."""
 
 
 class TreeMember(TreeNetwork, NeuralMember[TreeSpec]):
@@ -67,7 +51,7 @@ class TreeMember(TreeNetwork, NeuralMember[TreeSpec]):
         for line in described(plans, spec.device) if run.number == 0 and run.group.leads else ():
             run.progress.say(line)
         levels = Levels(label_tree(spec, data.dataset, run), spec.device)
-        networks, score = _training(spec, levels, data, plans, run).run()
+        networks, score = TreeTraining(spec, levels, data, plans, run).run()
         return cls(levels, networks, tree.beam), score
 
     # ---- learning from new documents
@@ -89,17 +73,8 @@ class TreeMember(TreeNetwork, NeuralMember[TreeSpec]):
 
     # ---- scoring
 
-    @classmethod
-    def best_labels(
-        cls, members: Sequence[Self], documents: Documents, k: int, allowed: NDArray[np.bool_] | None = None
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        return best_in_trees(members, documents, k, allowed)
-
-    @classmethod
-    def candidate_scores(
-        cls, members: Sequence[Self], documents: Documents, candidates: NDArray[np.int64]
-    ) -> NDArray[np.float32]:
-        return scores_in_trees(members, documents, candidates)
+    best_labels = staticmethod(best_in_trees)
+    candidate_scores = staticmethod(scores_in_trees)
 
     @property
     def word_table(self) -> Tensor:
@@ -177,33 +152,6 @@ def label_tree(spec: TreeSpec, train: Dataset | None, run: MemberRun) -> LabelTr
     return LabelTree.from_state(run.workspace.load(name)[0])
 
 
-def _training(
-    spec: TreeSpec,
-    levels: Levels,
-    data: TrainingData,
-    plans: Sequence[LevelPlan],
-    run: MemberRun,
-    starts: Sequence[Arrays] | None = None,
-) -> TreeTraining:
-    """The training of the networks of a tree, the rows of each where its plan has them."""
-    return TreeTraining(
-        levels,
-        data.documents,
-        data.labels,
-        data.validation,
-        spec.tree,
-        spec.training,
-        lambda rows: spec.network(data.table, rows),
-        places=[torch.device("cpu") if plan.on_host else spec.device for plan in plans],
-        seed=run.seed,
-        member=run.number,
-        group=run.group,
-        workspace=run.workspace,
-        progress=run.progress,
-        starts=starts,
-    )
-
-
 def _plans(
     spec: TreeSpec, data: TrainingData, levels: Sequence[tuple[int, int, int]], run: MemberRun
 ) -> list[LevelPlan]:
@@ -262,7 +210,7 @@ def _trained_from(
     )
     data = TrainingData(None, starts[0][TABLE], batch.documents, batch.labels, None, batch.frequencies)
     plans = _plans(short, data, [(level.nodes, level.parents, level.most) for level in levels.levels], run)
-    networks, _ = _training(short, levels, data, plans, run, starts).run()
+    networks, _ = TreeTraining(short, levels, data, plans, run, starts).run()
     for level, (network, start) in enumerate(zip(networks, starts, strict=True)):
         absent = absent_from(levels.tree.node_labels(batch.labels, level + 1))
         own = fresh if level + 1 == levels.tree.depth else fresh[:0]

@@ -9,8 +9,8 @@ and written as they are found, and a training goes on after any of them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -18,21 +18,20 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
-from xmtc.artifact.workspace import Workspace
 from xmtc.core.config import Settings
-from xmtc.core.progress import Progress
 from xmtc.data.dataset import Csr
 from xmtc.metrics import ndcg
 from xmtc.nn.device import chunk_memory
 from xmtc.nn.documents import Documents, sorted_batches
 from xmtc.nn.heads.base import candidate_head
+from xmtc.nn.members import MemberRun, MemberSpec, TrainingData
 from xmtc.nn.network import Network
 from xmtc.nn.prediction import DOCUMENTS, TOKENS
 from xmtc.nn.tensors import checked_tensor, load_weights, read_tensor, written_later
 from xmtc.nn.training.loop import Trainer, TrainingSettings, batch_size
 from xmtc.nn.training.objectives import ROWS, AllLabelsObjective, CandidateObjective, Objective, slots_for
-from xmtc.nn.training.process_group import Group
 from xmtc.nn.trees.device_tree import Levels
+from xmtc.nn.trees.memory_plan import LevelPlan
 from xmtc.nn.trees.networks import BeamNodes, best_of, chunk_of, level_scores
 from xmtc.nn.trees.row_table import RowTable
 
@@ -85,27 +84,47 @@ class TreeSettings(Settings):
         return dataclasses.replace(settings, **{name: value for name, value in own.items() if value != "same"})
 
 
-@dataclass
-class TreeTraining:
-    """The training of one tree."""
+@dataclass(frozen=True)
+class TreeSpec(MemberSpec):
+    """How a label tree and its networks are built and trained."""
 
-    levels: Levels
-    documents: Documents
-    labels: Csr
-    validation: tuple[Documents, Csr] | None
-    tree: TreeSettings
-    training: TrainingSettings
-    new_network: Callable[[int], Network]
-    """A network as training begins, with a head of so many rows."""
-    places: list[torch.device]
-    """Where the rows of each level are kept."""
-    seed: int
-    member: int
-    group: Group
-    workspace: Workspace
-    progress: Progress
-    starts: Sequence[Mapping[str, NDArray[Any]]] | None = None
-    """Weights that each level starts from; None starts the first level anew, and every other from the one above."""
+    tree: TreeSettings = field(default_factory=TreeSettings)
+    members: int = 1
+    """Trees of the model, which stay on the device while others are trained."""
+    width: int = 0
+    """Of the encoder's states."""
+    hidden: tuple[int, ...] = ()
+    """Units of the head's hidden layers."""
+    min_df: int = 1
+    """Documents that a word must be in to describe labels where they are clustered."""
+
+
+class TreeTraining:
+    """The training of one tree.
+
+    `plans` say where the rows of each level are kept. `starts` are weights that each level starts from; without them
+    the first level starts anew, and every other from the one above.
+    """
+
+    def __init__(
+        self,
+        spec: TreeSpec,
+        levels: Levels,
+        data: TrainingData,
+        plans: Sequence[LevelPlan],
+        run: MemberRun,
+        starts: Sequence[Mapping[str, NDArray[Any]]] | None = None,
+    ) -> None:
+        self.tree, self.training, self.levels, self.starts = spec.tree, spec.training, levels, starts
+        self.documents, self.labels, self.validation = data.documents, data.labels, data.validation
+        self._spec, self._table = spec, data.table
+        self.places = [torch.device("cpu") if plan.on_host else spec.device for plan in plans]
+        self.seed, self.member, self.group = run.seed, run.number, run.group
+        self.workspace, self.progress = run.workspace, run.progress
+
+    def new_network(self, rows: int) -> Network:
+        """A network as training begins, with a head of so many rows."""
+        return self._spec.network(self._table, rows)
 
     def run(self) -> tuple[list[Network], float]:
         """The networks of all levels, and the last one's score on the validation documents."""
