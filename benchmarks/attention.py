@@ -105,7 +105,7 @@ def together(folder: Path, models: list[Path]) -> None:
     loaded = [xmtc.load(path) for path in models]
     first: Any = loaded[0]
     for other in loaded[1:]:
-        assert other._sequences.words == first._sequences.words
+        assert other._reader.words == first._reader.words
         assert other.labels.keys == first.labels.keys
         first._members += other._members
     documents = {part: xmtc.read(folder / f"{part}.jsonl.xz") for part in PARTS[1:]}
@@ -135,9 +135,9 @@ def score(model: Any, documents: dict[str, Dataset]) -> None:
         for chosen, name in groups:
             model._members = chosen
             batch = model._documents(documents[part])
-            model._best(batch, 5, None)
+            model._best_labels(batch, 5, None)
             started = time.perf_counter()
-            found, _ = model._best(batch, 5, None)
+            found, _ = model._best_labels(batch, 5, None)
             seconds = time.perf_counter() - started
             started = time.perf_counter()
             model.predict(documents[part], 5)
@@ -160,7 +160,7 @@ def parts(batches: list[int], length: int, labels: int) -> None:
     import torch
 
     from xmtc.nn.device import chunk_memory
-    from xmtc.nn.encoders.base import BiLstm, LstmSettings
+    from xmtc.nn.encoders.lstm import BiLstm, LstmSettings
     from xmtc.nn.heads.label_attention import LabelAttention, flops
     from xmtc.nn.training.optimisers import Adam
 
@@ -206,7 +206,7 @@ def profile(batch: int, length: int, labels: int, rows: int) -> None:
 
     from xmtc.nn.device import chunk_memory
     from xmtc.nn.documents import Documents
-    from xmtc.nn.encoders.base import BiLstm, LstmSettings
+    from xmtc.nn.encoders.lstm import BiLstm, LstmSettings
     from xmtc.nn.heads.label_attention import LabelAttention
     from xmtc.nn.network import Network
     from xmtc.nn.training.cuda_graphs import Captured

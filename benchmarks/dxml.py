@@ -32,7 +32,8 @@ from xmtc.data.dataset import Dataset, align_labels
 from xmtc.linear.neighbours import vote
 from xmtc.metrics import ndcg, precision
 from xmtc.models import dxml
-from xmtc.models.dxml import Dxml, _weights
+from xmtc.models.dxml import Dxml
+from xmtc.models.embedding_vote import ranked, vote_weights
 
 COUNTS, SHARPNESSES, DIRECT = (10, 20, 50, 100), (5.0, 10.0, 20.0, 40.0), (0.3, 1.0, 3.0, 10.0)
 BLENDED = 3
@@ -155,26 +156,26 @@ def votes(model: Dxml, documents: Dataset) -> dict[str, list[float]]:
     """Every way to vote, by its name: neighbours, sharpness and weight of the labels' own scores."""
     truth = align_labels(documents, model.labels)[0]
     queries = model._queries(documents)
-    found, cosines = model._index.nearest(queries, max(COUNTS))
-    voters = model.set_params(direct=0.0)._voters
+    found, cosines = model._vote.embedded.nearest(queries, max(COUNTS))
+    voters = model.set_params(direct=0.0)._vote.voters
     labels, scores = len(model.labels), {}
 
     def ballots(count: int, sharpness: float) -> Any:
-        weights = _weights(cosines[:, :count], sharpness)
+        weights = vote_weights(cosines[:, :count], sharpness)
         return vote(np.ascontiguousarray(found[:, :count]), weights, voters.indptr, voters.labels, labels)
 
     for count in COUNTS:
         for sharpness in (0.0, *SHARPNESSES):
-            ranked, _ = model._ranking(ballots(count, sharpness), queries, 5, None)
-            scores[f"{count} {sharpness:g} 0"] = measured(ranked, truth)
+            best, _ = ranked(ballots(count, sharpness), queries, model._direct, 5)
+            scores[f"{count} {sharpness:g} 0"] = measured(best, truth)
     top = sorted(scores, key=lambda name: -scores[name][3])[:BLENDED]
     for name in top:
         count, sharpness, _ = name.split()
         cast = ballots(int(count), float(sharpness))
         for direct in DIRECT:
             model.set_params(direct=direct)
-            ranked, _ = model._ranking(cast, queries, 5, None)
-            scores[f"{count} {sharpness} {direct:g}"] = measured(ranked, truth)
+            best, _ = ranked(cast, queries, model._direct, 5)
+            scores[f"{count} {sharpness} {direct:g}"] = measured(best, truth)
         model.set_params(direct=0.0)
     return scores
 

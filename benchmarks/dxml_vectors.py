@@ -22,7 +22,7 @@ ROWS = 25_000
 def split(model: Path, test: Path, out: Path) -> None:
     loaded = xmtc.load(model)
     assert isinstance(loaded, Dxml)
-    parts = {"vectors": loaded._embedded, "queries": loaded._queries(xmtc.read(test))}
+    parts = {"vectors": loaded._vote.embedded.vectors, "queries": loaded._queries(xmtc.read(test))}
     for name, rows in parts.items():
         for low in range(0, len(rows), ROWS):
             np.save(out / f"{name}-{low // ROWS}.npy", rows[low : low + ROWS].astype(np.float16))

@@ -83,14 +83,16 @@ def write_words(train: Path, width: int, to: Path) -> None:
     """The vectors that `vectors=corpus` of a word network starts from, with seed 0, in half precision."""
     from xmtc.core.progress import silent
     from xmtc.models.context import FitContext
+    from xmtc.nn.word_table import corpus_vectors
 
     model: Any = model_class("xml_cnn")(**{"corpus.width": width, **WORDS})
     run = FitContext(Runtime(), silent, Workspace())
     started = time.perf_counter()
-    numbered = model._read(xmtc.read(train), run)
-    np.save(to / "words.npy", model._trained_vectors(numbered, run).astype(np.float16))
-    (to / "words.txt").write_text("\n".join(model._reader.words) + "\n", encoding="utf-8")
-    print(f"{len(model._reader.words):,} word vectors, {width} wide, in {time.perf_counter() - started:.0f} s")
+    reader, numbered = model._fit_reader(xmtc.read(train), run)
+    vectors = corpus_vectors(numbered, len(reader.words), model.config.corpus, run.runtime.seed, run.progress)
+    np.save(to / "words.npy", vectors.astype(np.float16))
+    (to / "words.txt").write_text("\n".join(reader.words) + "\n", encoding="utf-8")
+    print(f"{len(reader.words):,} word vectors, {width} wide, in {time.perf_counter() - started:.0f} s")
 
 
 def write_half(encoder: Path, to: Path) -> None:

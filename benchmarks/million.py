@@ -49,7 +49,10 @@ from xmtc.labels.features import positive_features
 from xmtc.labels.tree import LabelTree, shallow_tree
 from xmtc.metrics import precision
 from xmtc.models.attention_xml import AttentionXml
-from xmtc.models.context import FitContext
+from xmtc.nn.device import chosen_device
+from xmtc.nn.members import MemberRun
+from xmtc.nn.training.process_group import Group
+from xmtc.nn.trees.member import label_tree
 from xmtc.text.features import DocumentFeatures
 from xmtc.text.sequences import SequenceSettings, WordSequences
 from xmtc.text.tfidf import TextSettings
@@ -334,9 +337,9 @@ def train(labels: int, documents: int | None, settings: dict[str, Any], after: P
     workspace = Workspace(Path(tempfile.mkdtemp(dir=cache)))
     runtime = Runtime(cache=cache)
     model = AttentionXml(**{**TRAINING, **settings})
-    run = FitContext(runtime, silent, workspace)
-    model._sequences, _ = WordSequences.fit(learnt, model.config.text, runtime)
-    model._grown(0, learnt, runtime.seed, run)
+    model._reader, _ = WordSequences.fit(learnt, model.config.text, runtime)
+    group = Group(runtime, chosen_device(runtime))
+    label_tree(model._spec(runtime), learnt, MemberRun(0, runtime, group, silent, workspace))
     while after is not None and not after.exists():
         time.sleep(0.2)
     on_cuda = torch.cuda.is_available()
@@ -361,15 +364,15 @@ def train(labels: int, documents: int | None, settings: dict[str, Any], after: P
 def answers(model: Any, test: Dataset) -> None:
     """Accuracy, and the time of a second pass over the documents and of single ones, from word numbers on."""
     batch = model._documents(test)
-    found, _ = model._best(batch, 5, None)
+    found, _ = model._best_labels(batch, 5, None)
     started = time.perf_counter()
-    model._best(batch, 5, None)
+    model._best_labels(batch, 5, None)
     each = (time.perf_counter() - started) / len(test)
     single = [model._documents(test.slice(row, 1)) for row in range(20)]
-    model._best(single[0], 5, None)
+    model._best_labels(single[0], 5, None)
     started = time.perf_counter()
     for one in single:
-        model._best(one, 5, None)
+        model._best_labels(one, 5, None)
     alone = (time.perf_counter() - started) / len(single)
     scores = "/".join(f"{100 * precision(found, test.labels, k):.2f}" for k in (1, 3, 5))
     print(f"  test P@1/3/5 {scores}; {1e6 * each:.0f} µs a document in batches ({1 / each:,.0f} docs/s), ", end="")

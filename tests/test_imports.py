@@ -38,6 +38,7 @@ SHARED_BY_MODELS = {
     "base",
     "candidate_tree",
     "context",
+    "embedding_vote",
     "ensemble_members",
     "label_selection",
     "linear_tree",

@@ -153,13 +153,13 @@ import sys
 
 class Hiding:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("torch", "lightning"):
+        if name.split(".")[0] == "torch":
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Hiding())
 import importlib.util
 found = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *more: None if name in ("torch", "lightning") else found(name, *more)
+importlib.util.find_spec = lambda name, *more: None if name == "torch" else found(name, *more)
 from xmtc.cli.main import main
 main()
 """

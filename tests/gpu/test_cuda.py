@@ -23,11 +23,11 @@ from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset, align_labels
 from xmtc.data.topk import TopK
 from xmtc.metrics import precision
-from xmtc.models import attention_xml
 from xmtc.models.base import Model
 from xmtc.models.registry import model_class
 from xmtc.nn.prediction import sortable
 from xmtc.nn.training import loop
+from xmtc.nn.trees import member as tree_member
 from xmtc.nn.trees.memory_plan import LevelPlan
 
 pytestmark = pytest.mark.gpu
@@ -152,7 +152,7 @@ def test_rows_in_host_memory_are_learnt_as_on_the_device(
     def on_host(plans: list[LevelPlan], *_: object) -> list[LevelPlan]:
         return [replace(plan, on_host=bool(plan.table)) for plan in plans]
 
-    monkeypatch.setattr(attention_xml, "placed", on_host)
+    monkeypatch.setattr(tree_member, "placed", on_host)
     in_memory = fitted("attention_xml, tree", few, DEVICE, **settings)
     assert in_memory._members[0].networks[-1].head.rows.device.type == "cpu"
     tolerance = 0.05 if rows == "float32" else 0.3  # what is rounded at random is drawn by another generator

@@ -12,7 +12,6 @@ import pytest
 from tests.support.models import free_port, planted_split
 
 pytest.importorskip("torch")
-pytest.importorskip("lightning")
 
 pytestmark = pytest.mark.long
 

@@ -20,15 +20,9 @@ from xmtc.data.label_index import LabelIndex
 from xmtc.metrics import precision
 from xmtc.models.dxml import Dxml
 from xmtc.nn.device import cpu_threads
+from xmtc.nn.encoders.sphere import EmbeddingSettings, SphereEncoder
 from xmtc.nn.heads.base import gradient_of
-from xmtc.nn.heads.dxml_network import (
-    EmbeddingSettings,
-    SphereEncoder,
-    TargetHead,
-    TargetSettings,
-    contrast_error,
-    robust_error,
-)
+from xmtc.nn.heads.label_targets import TargetHead, TargetSettings, contrast_error, robust_error
 from xmtc.nn.network import Network
 from xmtc.nn.training.optimisers import Momentum
 from xmtc.nn.training.scatter_add import add_to_rows
@@ -276,7 +270,7 @@ class TestVotes:
         answer = model.predict(few, k=4)
         order = np.argsort(-scores, axis=1, kind="stable")[:, :4]
         assert np.allclose(answer.scores, np.take_along_axis(scores, order, axis=1), atol=1e-6)
-        own = np.concatenate([part.numpy() for _, part in model._nearness(model._members, model._queries(few))])
+        own = np.concatenate([part.numpy() for _, part in model._direct.nearness(model._queries(few))])
         votes = model.set_params(direct=0.0).score_labels(few, labels)
         assert np.allclose(scores, (votes + 0.5 * own) / 1.5, atol=1e-5)
 
@@ -290,7 +284,7 @@ class TestSettings:
         assert (again.predict(test, k=3).labels == model.predict(test, k=3).labels).all()
         whole = trained(train, neighbours=40, sharpness=0.0)
         assert not np.array_equal(model.predict(test, k=5).scores, whole.predict(test, k=5).scores)
-        index, vectors = model._index, model._queries(test)
+        index, vectors = model._vote.embedded.index, model._queries(test)
         assert index.partition is not None
         found, _ = index.nearest(vectors, 40)
         for row in found:

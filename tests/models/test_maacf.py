@@ -158,8 +158,8 @@ def test_few_labels(changes: dict[str, Any]) -> None:
 def test_answers_are_those_of_the_best_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """And of nothing that was worked out from the weights of the last check."""
     given = iter([0.5, 0.9, 0.3, 0.2, *[0.1] * 100])
-    judged = Maacf._judged
-    monkeypatch.setattr(Maacf, "_judged", lambda *all_of_it: judged(*all_of_it) * 0 + next(given))
+    judged = Maacf._validation_score
+    monkeypatch.setattr(Maacf, "_validation_score", lambda *all_of_it: judged(*all_of_it) * 0 + next(given))
     model = model_of(**{**FEW, "training.epochs": 1}).fit(TRAIN, runtime=HERE)
     assert model.facts["nDCG@5 held out"] == 0.9
     model.save(tmp_path / "model")
@@ -308,7 +308,7 @@ class TestFolder:
         encoder = write_encoder(tmp_path / "encoder", WORDS, width=16)
         asked = {"encoder.kind": "transformer", "encoder.transformer.path": str(encoder), "text.max_tokens": 12}
         model = model_of(**FEW, **asked, **{"encoder.transformer.hidden": 16}).fit(TRAIN, runtime=HERE)
-        first, second = model._members[0].encoder.encoders
+        first, second = model._members[0].network.encoder.encoders
         assert not torch.equal(first.pretrained.state_dict().popitem()[1], second.pretrained.state_dict().popitem()[1])
         model.save(tmp_path / "model")
         encoder.rename(tmp_path / "gone")

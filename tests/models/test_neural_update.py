@@ -26,7 +26,8 @@ from xmtc.models.base import Model
 from xmtc.models.registry import model_class
 from xmtc.nn.heads.base import LinearHead
 from xmtc.nn.neighbours.clusters import Partition
-from xmtc.nn.training.fine_tuning import UpdateSettings, absent_from, brought_along, carry_weights, places_of, settle
+from xmtc.nn.neighbours.embedded_documents import moved_embeddings, unique_places
+from xmtc.nn.training.fine_tuning import UpdateSettings, absent_from, carry_weights, settle
 from xmtc.nn.training.loop import TrainingSettings
 from xmtc.text.sequences import SequenceSettings, WordSequences
 
@@ -174,12 +175,12 @@ def test_labels_go_and_become_one_without_documents(model: Model, tmp_path: Path
 def test_an_update_without_replay_keeps_labels_that_no_new_document_has(fitted: dict[str, Model]) -> None:
     for variant in ("dxml", "xml_cnn"):
         model = trained(variant, fitted)
-        before = model._members[0]
+        before = model._members[0].network
         rows = next(name for name in before.head.of_labels if name.endswith("rows"))
         wanted = before.get_parameter(f"head.{rows}").detach().clone()
         model.remember(None)
         model.update(MORE, runtime=RUNTIME)
-        now = model._members[0].get_parameter(f"head.{rows}").detach()
+        now = model._members[0].network.get_parameter(f"head.{rows}").detach()
         assert torch.equal(now[2:8], wanted[2:8])
         assert not torch.equal(now[:2], wanted[:2])
 
@@ -199,30 +200,31 @@ def test_the_index_has_all_documents_where_they_are_now(fitted: dict[str, Model]
     replay = model.replay
     assert replay is not None
     model.update(MORE, runtime=RUNTIME)
-    assert len(model._voters) == len(model._embedded) == len(TRAIN) + len(MORE)
-    assert np.allclose(model._embedded[len(TRAIN) :], model._queries(MORE), atol=1e-6)
+    assert len(model._vote.voters) == len(model._vote.embedded) == len(TRAIN) + len(MORE)
+    assert np.allclose(model._vote.embedded.vectors[len(TRAIN) :], model._queries(MORE), atol=1e-6)
     rows = [int(name.removeprefix("s1-")) for name in replay.document_ids()]
-    assert np.allclose(model._embedded[rows], model._queries(replay), atol=1e-6)
+    assert np.allclose(model._vote.embedded.vectors[rows], model._queries(replay), atol=1e-6)
     others = np.setdiff1d(np.arange(len(TRAIN)), rows)
-    truth, stale = model._queries(TRAIN.take(others)), trained("dxml", fitted)._embedded[others]
-    near = np.einsum("nd,nd->n", model._embedded[others], truth).mean()
+    truth, stale = model._queries(TRAIN.take(others)), trained("dxml", fitted)._vote.embedded.vectors[others]
+    near = np.einsum("nd,nd->n", model._vote.embedded.vectors[others], truth).mean()
     assert near > np.einsum("nd,nd->n", stale, truth).mean()
-    assert np.allclose(np.linalg.norm(model._embedded, axis=1), 1.0, atol=1e-5)
+    assert np.allclose(np.linalg.norm(model._vote.embedded.vectors, axis=1), 1.0, atol=1e-5)
 
 
 def test_ids_that_are_others_replace_nothing(fitted: dict[str, Model]) -> None:
     model = trained("dxml", fitted)
-    rows, found = model._found_again(model._voters, ["s1-4", "s1-5", "s1-5", "x"], model._embedded[[4, 5, 5, 0]])
+    ids, vectors = model._vote.voters.documents["id"].to_pylist(), model._vote.embedded.vectors
+    rows, found = model._vote.embedded.rows_of(["s1-4", "s1-5", "s1-5", "x"], ids, vectors[[4, 5, 5, 0]])
     assert (rows.tolist(), found.tolist()) == ([4], [0])
-    assert not len(model._found_again(model._voters, ["s1-4"], -model._embedded[[4]])[0])
+    assert not len(model._vote.embedded.rows_of(["s1-4"], ids, -vectors[[4]])[0])
 
 
 def test_clusters_take_new_documents(fitted: dict[str, Model]) -> None:
     model = trained("dxml", fitted)
-    model._partition = Partition.fit(model._embedded, 3, seed=1)
+    model._vote.embedded.partition = Partition.fit(model._vote.embedded.vectors, 3, seed=1)
     model.update(MORE, runtime=RUNTIME)
-    partition = model._partition
-    apart = ((model._embedded[:, None, :] - partition.centres[None]) ** 2).sum(2)
+    partition = model._vote.embedded.partition
+    apart = ((model._vote.embedded.vectors[:, None, :] - partition.centres[None]) ** 2).sum(2)
     assert len(partition.clusters) == len(TRAIN) + len(MORE)
     assert (apart[np.arange(len(apart)), partition.clusters] <= apart.min(1) + 1e-5).all()
 
@@ -306,14 +308,14 @@ def test_a_turn_is_found_out() -> None:
     parts /= np.linalg.norm(parts, axis=2, keepdims=True) * np.sqrt(2)
     turned = [part @ np.linalg.qr(random.standard_normal((5, 5)))[0] for part in parts]
     old, now = np.hstack(list(parts)).astype(np.float32), np.hstack(turned).astype(np.float32)
-    moved = brought_along(old[2000:], old[:2000], now[:2000], 2)
+    moved = moved_embeddings(old[2000:], old[:2000], now[:2000], 2)
     assert np.allclose(moved, now[2000:], atol=0.05)
-    still = brought_along(old, old[:0], now[:0], 2)
+    still = moved_embeddings(old, old[:0], now[:0], 2)
     assert np.allclose(still, old, atol=1e-6)
 
 
 def test_ids_that_stand_twice_have_no_place() -> None:
-    assert places_of(["a", "b", "a", "c"]) == {"b": 1, "c": 3}
+    assert unique_places(["a", "b", "a", "c"]) == {"b": 1, "c": 3}
 
 
 def test_words_keep_their_numbers() -> None:

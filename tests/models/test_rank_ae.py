@@ -138,7 +138,7 @@ def test_a_saved_model_answers_alike(name: str, tmp_path: Path) -> None:
 
 def test_members_are_averaged() -> None:
     model = trained(members=2)
-    first, second = model._members
+    first, second = (member.network for member in model._members)
     assert not torch.equal(first.head.output.rows, second.head.output.rows)
     documents, every = model._documents(as_dataset(UNSEEN)), np.tile(np.arange(4), (len(UNSEEN), 1))
     parts = [candidate_scores([network], documents, every) for network in (first, second)]
@@ -208,7 +208,7 @@ def preferring(model: Any, *words: str) -> Any:
 
     Vectors of words are zero but for those: the LSTM, if there is one, remembers nothing and passes them on.
     """
-    for network in model._members:
+    for network in (member.network for member in model._members):
         branch = network.encoder
         with torch.no_grad():
             network.table.zero_()
@@ -308,7 +308,7 @@ def test_a_file_of_vectors(settings: dict[str, Any], tmp_path: Path) -> None:
     lines = [f"{word} {' '.join(map(str, vector))}" for word, vector in given.items()]
     (tmp_path / "vectors.txt").write_text("\n".join(lines) + "\n")
     model = trained(vectors=str(tmp_path / "vectors.txt"), frozen=True, **settings)
-    table, words = model._members[0].table.detach().numpy(), model._reader.words
+    table, words = model._members[0].network.table.detach().numpy(), model._reader.words
     assert table.shape == (model._reader.size, 6)
     known = {"word0": "word0", "word1": "Word1", "noise3": "noise3"}
     if "word2 word3" in words:

@@ -335,7 +335,7 @@ class TestModel:
         again = xmtc.load(tmp_path / "m", here)
         assert (again.predict(asked, 3).scores == model.predict(asked, 3).scores).all()
         read = dict(Backbone.read(tiny).module().named_parameters())
-        kept = dict(again._members[0].encoder.pretrained.named_parameters())
+        kept = dict(again._members[0].network.encoder.pretrained.named_parameters())
         assert read.keys() == kept.keys()
         moved = {name for name in read if not torch.equal(read[name], kept[name])}
         assert moved

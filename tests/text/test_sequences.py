@@ -78,7 +78,7 @@ def test_state_and_back() -> None:
     back = WordSequences.from_state(sequences.settings, sequences.state())
     assert back.words == sequences.words
     assert back.size == sequences.size
-    assert back.state().equals(sequences.state())
+    assert back.state() == sequences.state()
     assert np.array_equal(back.encode(as_dataset(TEXTS), Runtime(threads=1)).ids, block.ids)
 
 

@@ -13,7 +13,7 @@ from xmtc.cli.common import echo
 from xmtc.core.errors import shown
 
 PACKAGES = ("numpy", "scipy", "numba", "pyarrow", "safetensors", "typer", "rich")
-EXTRAS = {"skos": ("rdflib",), "torch": ("torch", "lightning")}
+EXTRAS = {"skos": ("rdflib",), "torch": ("torch",)}
 
 
 def doctor() -> None:

@@ -14,6 +14,7 @@ import tomllib
 import types
 import typing
 import warnings
+from abc import ABCMeta
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -24,7 +25,7 @@ from xmtc.core.errors import ConfigError, XmtcWarning, nearest, shown
 AnySettings = TypeVar("AnySettings", bound="Settings")
 
 
-class _SettingsType(type):
+class _SettingsType(ABCMeta):
     """Settings are made with their fields' names, or with former ones."""
 
     def __call__(cls, *args: Any, **values: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Networks that look at some words more than at others, and say where."""
+"""Explanations by attention: the words that a network attends to."""
 
 from __future__ import annotations
 
@@ -9,24 +9,18 @@ import torch
 from torch import Tensor
 
 from xmtc.core.explanation import Explanation, TokenEvidence
-from xmtc.data.dataset import as_dataset
 from xmtc.models.neural import NeuralModel
 from xmtc.text.sequences import PADDING
 from xmtc.text.tokens import Span
 
 
 class AttendingModel(NeuralModel):
-    """Encoders have `attention(words (T, B, e), mask (B, T)) → (B, T)`: what each word has of it, 1 in all."""
-
-    _reader: Any
-    """Has `spans(text)`: a stretch of the text for each word that is read."""
+    """The encoder has `attention(words (T, B, e), mask (B, T)) → (B, T)`: the words' shares of it, 1 in all."""
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         """Where the network looks, which is the same whatever the label, in the mean of all members."""
-        documents = self._documents(as_dataset([text]))
-        row = torch.zeros(1, dtype=torch.int64, device=documents.device)
-        tokens = documents.tokens(row, int(documents.lengths[0]))
-        shares = torch.stack([word_shares(network, tokens) for network in self._members]).mean(0)
+        _, tokens, _ = self._document(text)
+        shares = torch.stack([word_shares(member.network, tokens) for member in self._members]).mean(0)
         evidence = self._attended(text, shares[0].tolist())
         return Explanation("tokens", text, self.labels.name(label), score, evidence, shares=True)
 

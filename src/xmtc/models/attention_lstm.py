@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 from xmtc.models.attention_explain import AttendingModel
 from xmtc.models.neural import NeuralSettings
-from xmtc.nn.encoders.base import AttentionLstm, AttentionLstmSettings, Encoder
-from xmtc.nn.heads.base import Head, LinearHead
+from xmtc.nn.encoders.lstm import AttentionLstmSettings
 from xmtc.text.word2vec import CorpusVectorSettings
 
 
@@ -32,9 +31,3 @@ class AttentionLstmModel(AttendingModel):
     name = "attention_lstm"
     Config = AttentionLstmModelSettings
     capabilities = frozenset({"text", "explain", "score_labels", "update"})
-
-    def _encoder(self, width: int) -> Encoder:
-        return AttentionLstm(width, self.config.encoder)
-
-    def _head(self, labels: int, width: int) -> Head:
-        return LinearHead(labels, width)

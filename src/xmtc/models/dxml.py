@@ -2,44 +2,40 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from xmtc.artifact.store import State
-from xmtc.core.config import Choices, Range, Settings
+from xmtc.core.config import Choices, Range
 from xmtc.core.explanation import Explanation
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset, as_dataset
 from xmtc.labels.label_vectors import LabelVectorSettings, label_vectors
-from xmtc.linear.neighbours import vote
-from xmtc.linear.top_scores import best_of_rows, look_up_rows, only_allowed
-from xmtc.metrics import ndcg
 from xmtc.models.base import Labels, Mask, Scores
 from xmtc.models.context import FitContext
-from xmtc.models.neighbour_vote import Ballots, Voters
-from xmtc.models.neural import NetworkSettings, NeuralModel, TrainingData, UpdatableSettings
+from xmtc.models.embedding_vote import DirectScores, EmbeddingVote, vote_quality
+from xmtc.models.neighbour_vote import Voters
+from xmtc.models.neural import NetworkSettings, NeuralModel, UpdatableSettings, cached_array
 from xmtc.models.update import Change
-from xmtc.nn.device import chosen_device, chunk_memory, cpu_threads, memory_told
-from xmtc.nn.documents import Documents
+from xmtc.nn.device import chosen_device, cpu_threads, memory_told
+from xmtc.nn.documents import DocumentReader, Documents
 from xmtc.nn.encoders.base import Encoder
+from xmtc.nn.encoders.sphere import EmbeddingSettings, SphereEncoder
 from xmtc.nn.heads.base import Head
-from xmtc.nn.heads.dxml_network import EmbeddingSettings, SphereEncoder, TargetHead, TargetSettings
-from xmtc.nn.neighbours.clusters import Partition
-from xmtc.nn.neighbours.vector_index import PROBES, VectorIndex
+from xmtc.nn.heads.label_targets import TargetHead, TargetSettings
+from xmtc.nn.members import MemberSpec, TrainingData
+from xmtc.nn.neighbours.embedded_documents import EmbeddedDocuments, SearchSettings, moved_embeddings, partition_of
+from xmtc.nn.neighbours.vector_index import VectorIndex
 from xmtc.nn.network import Network
-from xmtc.nn.prediction import embeddings, sortable
+from xmtc.nn.prediction import embeddings
 from xmtc.nn.tensors import read_tensor
-from xmtc.nn.training.fine_tuning import brought_along, places_of
 from xmtc.nn.training.loop import TrainingSettings
-from xmtc.nn.training.optimisers import Momentum, Optimiser
+from xmtc.nn.training.optimisers import Momentum
 from xmtc.nn.training.process_group import Group
 from xmtc.text.sequences import PADDING
 from xmtc.text.tfidf import TextSettings
@@ -50,10 +46,8 @@ Array = NDArray[np.float32]
 NEIGHBOURS = (5, 10, 20, 40, 80)
 SHARPNESSES = (0.0, 5.0, 10.0, 20.0, 40.0)
 USUAL = (20, 10.0)
-"""Neighbours and sharpness where there are no documents to choose them on."""
-VECTORS, EMBEDDINGS, CENTRES, CLUSTERS = "label_vectors", "embeddings", "cluster_centres", "clusters"
-SAME = 0.98
-"""Cosine of a document's embedding and the row with its id from which on the row is that document's."""
+"""Neighbours and sharpness where there are no validation documents to choose them on."""
+VECTORS = "label_vectors"
 SKIP_SPREAD = 0.05
 """Standard deviation of what a word adds to the embedding itself, as training begins."""
 
@@ -73,25 +67,6 @@ class DxmlTrainingSettings(TrainingSettings):
         super().check()
         self.require("momentum", 0 <= self.momentum < 1, "a number from 0 to below 1")
         self.require_range("weight_decay", 0)
-
-
-@dataclass(frozen=True)
-class SearchSettings(Settings):
-    """How the nearest training documents are found."""
-
-    kind: Literal["exact", "faiss"] = "exact"
-    """All are looked at, or FAISS looks at those that are likely near."""
-    probes: int = PROBES
-    """Lists that FAISS looks through; more find more and take longer."""
-    clusters: int = 1
-    """Parts that the training documents are divided into, of which the nearest is searched; above 1 as published."""
-
-    of = "search"
-
-    def check(self) -> None:
-        self.require_range("probes", 1)
-        self.require_range("clusters", 1)
-        self.require("clusters", self.kind == "exact" or self.clusters == 1, "1 where search.kind = 'faiss'")
 
 
 @dataclass(frozen=True)
@@ -164,6 +139,7 @@ class Dxml(NeuralModel):
         "no-dropout": {"encoder.dropout": 0.0, "training.skipped_words": 0.0},
     }
     _reader: BagReader
+    _vote: EmbeddingVote
 
     # ---- the network
 
@@ -173,63 +149,55 @@ class Dxml(NeuralModel):
     def _head(self, labels: int, width: int) -> Head:
         return TargetHead(self._shared, self.config.head)
 
+    def _spec(self, runtime: Runtime) -> MemberSpec:
+        spec, settings = super()._spec(runtime), self.config.training
+        if settings.optimiser == "adam":
+            return spec
+        return replace(spec, optimiser=partial(Momentum, momentum=settings.momentum, decay=settings.weight_decay))
+
     def _share(self, vectors: Array) -> None:
         """Keep label vectors, and one copy of them on the device for all members."""
         self._vectors = vectors
         self._shared = read_tensor(vectors).to(chosen_device(self.runtime))
 
     @property
-    def _frozen(self) -> bool:
-        return False
-
-    def _optimiser(self, parameters: Mapping[str, Tensor], rows: frozenset[str]) -> Optimiser:
-        settings = self.config.training
-        if settings.optimiser == "adam":
-            return super()._optimiser(parameters, rows)
-        return Momentum(parameters, rows, momentum=settings.momentum, decay=settings.weight_decay)
+    def _networks(self) -> list[Network]:
+        return [member.network for member in self._members]
 
     # ---- training
 
-    def _fit(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
-        self._voters = Voters.of(train, self.config.snippet)
-        super()._fit(train, valid, run)
-
-    def _read(self, train: Dataset, run: FitContext) -> Numbered:
+    def _fit_reader(self, train: Dataset, run: FitContext) -> tuple[DocumentReader, Numbered]:
         config = self.config
-        self._reader, numbered = BagReader.fit(
-            train, config.text, config.columns, config.most_features, run.runtime, run.progress
-        )
+        found = BagReader.fit(train, config.text, config.columns, config.most_features, run.runtime, run.progress)
         vectors, self._graph_facts = self._label_vectors(train, run)
         self._share(vectors)
-        return numbered
+        return found
+
+    def _restored_reader(self, state: State) -> DocumentReader:
+        return BagReader.from_state(self.config.text, self.config.most_features, state)
 
     def _label_vectors(self, train: Dataset, run: FitContext) -> tuple[Array, dict[str, Any]]:
         """Of all labels, made once for a training that is resumed."""
         assert train.labels is not None
         assert train.label_index is not None
-        if not run.workspace.has(VECTORS):
-            found, facts = label_vectors(
-                train.labels,
-                train.label_index,
-                self.config.vectors,
-                seed=run.runtime.seed,
-                threads=run.runtime.threads,
-                progress=run.progress,
-            )
-            if run.runtime.rank > 0:
-                return found, facts
-            run.workspace.save(VECTORS, {VECTORS: found}, facts)
-        arrays, facts = run.workspace.load(VECTORS)
-        return arrays[VECTORS], facts
+        labels, index, seed, threads = train.labels, train.label_index, run.runtime.seed, run.runtime.threads
+
+        def made() -> tuple[Array, dict[str, Any]]:
+            return label_vectors(labels, index, self.config.vectors, seed=seed, threads=threads, progress=run.progress)
+
+        return cached_array(run.workspace, VECTORS, VECTORS, made, run.runtime.rank == 0)
 
     def _table(self, numbered: Numbered, group: Group, run: FitContext) -> Array:
         """(V, hidden, or hidden + width) rows of random numbers, from the seed."""
         self.facts.update(self._graph_facts)
-        table = self._drawn_words(self._reader.size, np.random.default_rng([run.runtime.seed, 1]))
+        table = self._random_rows(self._reader.size, np.random.default_rng([run.runtime.seed, 1]))
         table[PADDING] = 0.0
         return table
 
-    def _drawn_words(self, count: int, random: np.random.Generator) -> Array:
+    def _rows_of_new_words(self, count: int, runtime: Runtime) -> Array:
+        return self._random_rows(count, np.random.default_rng([runtime.seed, 4, self._reader.size]))
+
+    def _random_rows(self, count: int, random: np.random.Generator) -> Array:
         settings = self.config.encoder
         width = SphereEncoder.row_width(self._vectors.shape[1], settings)
         rows = random.standard_normal((count, width), dtype=np.float32)
@@ -237,101 +205,68 @@ class Dxml(NeuralModel):
         rows[:, settings.hidden :] *= SKIP_SPREAD
         return rows
 
-    def _judged(self, network: Network, material: TrainingData) -> float:
-        """nDCG@5 of the votes for the watched documents, of the documents that are learnt from."""
-        return max(self._tried([network], material, clusters=1).values())
+    def _validation_score(self, network: Network, data: TrainingData) -> float:
+        """nDCG@5 of the votes for the validation documents, of the documents that are learnt from."""
+        return max(self._tried([network], data, clusters=1).values())
 
-    def _tried(self, networks: list[Network], material: TrainingData, clusters: int) -> dict[tuple[int, float], float]:
-        """nDCG@5 on the watched documents for every number of neighbours and sharpness that may be chosen."""
+    def _tried(self, networks: list[Network], data: TrainingData, clusters: int) -> dict[tuple[int, float], float]:
+        """nDCG@5 on the validation documents for every number of neighbours and sharpness that may be chosen."""
         config = self.config
         counts = NEIGHBOURS if config.neighbours == "auto" else (config.neighbours,)
         sharpnesses = SHARPNESSES if config.sharpness == "auto" else (config.sharpness,)
-        assert material.watched is not None
-        seen, truth = material.watched
-        labels = truth.shape[1]
-        queries = embeddings(networks, seen)
-        vectors = embeddings(networks, material.documents)
-        index = VectorIndex(vectors, threads=self.runtime.threads, partition=self._divided(vectors, clusters))
-        found, cosines = index.nearest(queries, max(counts))
-        indptr, held = material.labels.indptr.astype(np.int64), material.labels.indices.astype(np.int32)
-        places = min(5, labels)
+        assert data.validation is not None
+        documents, truth = data.validation
+        queries, vectors = embeddings(networks, documents), embeddings(networks, data.documents)
+        partition = partition_of(vectors, clusters, self.runtime)
+        index = VectorIndex(vectors, threads=self.runtime.threads, partition=partition)
+        direct = DirectScores(networks, truth.shape[1], config.direct)
+        nearest = index.nearest(queries, max(counts))
+        return vote_quality(nearest, data.labels, queries, truth, direct, counts, sharpnesses)
 
-        def ballots(count: int, sharpness: float) -> Ballots:
-            weights = _weights(cosines[:, :count], sharpness)
-            return vote(np.ascontiguousarray(found[:, :count]), weights, indptr, held, labels)
-
-        own = self._own(networks, ballots(max(counts), 0.0), queries, places, None) if config.direct else None
-        scores = {}
-        for pair in itertools.product(counts, sharpnesses):
-            cast = ballots(*pair)
-            ranked, _ = best_of_rows(*(cast if own is None else self._blended(cast, own)), places)
-            scores[pair] = ndcg(ranked, truth, 5)
-        return scores
-
-    def _divided(self, vectors: Array, clusters: int) -> Partition | None:
-        if clusters == 1:
-            return None
-        return Partition.fit(vectors, clusters, seed=self.runtime.seed, threads=self.runtime.threads)
-
-    def _conclude(self, numbered: Numbered, material: TrainingData, run: FitContext) -> None:
-        """Settle what is left to 'auto', and embed all training documents."""
+    def _conclude(self, numbered: Numbered, data: TrainingData, run: FitContext) -> None:
+        """Choose what is left to 'auto', and embed all training documents."""
         config, runtime = self.config, run.runtime
         chosen = (
             USUAL[0] if config.neighbours == "auto" else config.neighbours,
             USUAL[1] if config.sharpness == "auto" else config.sharpness,
         )
         with cpu_threads(runtime.threads), memory_told(self.less_memory):
-            if material.watched is not None:
-                tried, usual = self._tried(self._members, material, config.search.clusters), chosen
+            if data.validation is not None:
+                tried, usual = self._tried(self._networks, data, config.search.clusters), chosen
                 chosen = max(tried, key=lambda pair: (tried[pair], pair == usual))
                 self.facts["nDCG@5 held out"] = round(tried[chosen], 4)
                 for name, value in zip(("neighbours", "sharpness"), chosen, strict=True):
                     if getattr(config, name) == "auto":
                         self.facts[name] = value
-            self._neighbours, self._sharpness = int(chosen[0]), float(chosen[1])
-            self._embedded = embeddings(self._members, Documents(numbered, None, chosen_device(runtime)))
-            self._partition = self._divided(self._embedded, config.search.clusters)
-        self._index = self._made_index()
-
-    def _made_index(self) -> VectorIndex:
-        device, search = chosen_device(self.runtime), self.config.search
-        vectors = read_tensor(self._embedded).to(device) if device.type == "cuda" else self._embedded
-        return VectorIndex(
-            vectors,
-            threads=self.runtime.threads,
-            search=search.kind,
-            probes=search.probes,
-            partition=self._partition,
-        )
+            vectors = embeddings(self._networks, Documents(numbered, None, chosen_device(runtime)))
+            embedded = EmbeddedDocuments.fit(vectors, config.search, self.runtime)
+        assert data.dataset is not None
+        voters = Voters.of(data.dataset, config.snippet)
+        self._vote = EmbeddingVote(voters, embedded, int(chosen[0]), float(chosen[1]))
 
     # ---- learning from new documents
 
     def _update(self, change: Change, run: FitContext) -> None:
         """Labels get vectors, networks learn, and the index grows; how many vote, and how, stays as it was chosen."""
-        reader, members = self._reader, self._members
-        self._share(self._vectors_of_now(change, run))
+        reader, networks, voters, embedded = self._reader, self._networks, self._vote.voters, self._vote.embedded
+        self._share(self._updated_vectors(change, run))
         super()._update(change, run)
-        voters = self._voters
-        self._voters = voters.joined(change.new, self.config.snippet, change.labels)
+        self._vote = replace(self._vote, voters=voters.joined(change.new, self.config.snippet, change.labels))
         if not len(change.new):  # nothing has moved
             return
         with cpu_threads(run.runtime.threads), memory_told(self.less_memory):
             known = change.new if change.replay is None else change.replay
-            old = embeddings(members, Documents(reader.encode(known, run.runtime), None, members[0].table.device))
+            documents = Documents(reader.encode(known, run.runtime), None, networks[0].table.device)
+            old = embeddings(networks, documents)
         now = self._queries(known)
-        moved = brought_along(self._embedded, old, now, self.config.members)
+        moved = moved_embeddings(embedded.vectors, old, now, self.config.members)
         if change.replay is not None:
-            rows, found = self._found_again(voters, known.document_ids(), old)
+            rows, found = embedded.rows_of(known.document_ids(), voters.documents["id"].to_pylist(), old)
             moved[rows] = now[found]
-        self._embedded = np.concatenate([moved, now if known is change.new else self._queries(change.new)])
-        if self._partition is not None:
-            self._partition = self._partition.moved(self._embedded, run.runtime.threads)
-        self._index = self._made_index()
+        added = now if known is change.new else self._queries(change.new)
+        self._vote = replace(self._vote, embedded=embedded.joined(moved, added, self.runtime))
 
-    def _more_words(self, count: int, runtime: Runtime) -> Array:
-        return self._drawn_words(count, np.random.default_rng([runtime.seed, 4, self._reader.size]))
-
-    def _vectors_of_now(self, change: Change, run: FitContext) -> Array:
+    def _updated_vectors(self, change: Change, run: FitContext) -> Array:
         """(L, d) label vectors: those that stay, means of those that became one, and of a new label's relatives.
 
         What is a mean gets the usual length; a label without relatives, a direction at random.
@@ -346,101 +281,30 @@ class Dxml(NeuralModel):
         vectors[made] *= usual / np.linalg.norm(vectors[made], axis=1, keepdims=True)
         return vectors
 
-    def _found_again(self, voters: Voters, ids: list[str], old: Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows of documents that were embedded before, and where these are among those given.
-
-        An id that two documents have tells nothing, and so does one whose row is not where the document was.
-        """
-        places = places_of(voters.documents["id"].to_pylist())
-        found = np.array([at for name, at in places_of(ids).items() if name in places], dtype=np.int64)
-        rows = np.array([places[ids[at]] for at in found.tolist()], dtype=np.int64)
-        near = np.einsum("nd,nd->n", self._embedded[rows], old[found]) >= SAME
-        return rows[near], found[near]
-
-    # ---- answers
+    # ---- predicting
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
-        queries = self._queries(batch)
-        return self._ranking(self._votes(queries), queries, k, allowed)
+        return self._vote.best(self._queries(batch), self._direct, k, allowed)
 
     def _score_labels(self, batch: Dataset, candidates: Labels) -> Scores:
-        queries = self._queries(batch)
-        votes = look_up_rows(*self._votes(queries), candidates)
-        if not self.config.direct:
-            return votes
-        own = np.zeros(candidates.shape, dtype=np.float32)
-        for rows, nearness in self._nearness(self._members, queries):
-            numbers = torch.from_numpy(np.maximum(candidates[rows], 0)).to(nearness.device)
-            own[rows] = nearness.gather(1, numbers).cpu().numpy()
-        blended: Scores = (self.config.direct * own + votes) / np.float32(1.0 + self.config.direct)
-        return blended
+        return self._vote.scores(self._queries(batch), self._direct, candidates)
 
     def _queries(self, batch: Dataset) -> Array:
         """(n, d) embeddings of all members, side by side."""
         with cpu_threads(self.runtime.threads), memory_told(self.less_memory):
-            return embeddings(self._members, self._documents(batch))
+            return embeddings(self._networks, self._documents(batch))
 
-    def _votes(self, queries: Array) -> Ballots:
-        found, cosines = self._index.nearest(queries, self._neighbours)
-        return self._voters.ballots(found, _weights(cosines, self._sharpness), len(self.label_counts))
-
-    def _ranking(self, ballots: Ballots, queries: Array, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
-        """(n, k) labels and scores, best first: the vote, or that and the labels' own scores."""
-        ballots = ballots if allowed is None else only_allowed(*ballots, allowed)
-        if self.config.direct:
-            ballots = self._blended(ballots, self._own(self._members, ballots, queries, k, allowed))
-        return best_of_rows(*ballots, k)
-
-    def _own(self, networks: list[Network], ballots: Ballots, queries: Array, k: int, allowed: Mask | None) -> Ballots:
-        """CSR: labels' own scores, of those voted for and of the k best; no other can be among the best k of both."""
-        indptr, voted, _ = ballots
-        count = len(self.label_counts)
-        keys, scores = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.float32)]
-        for rows, nearness in self._nearness(networks, queries):
-            if allowed is not None:
-                nearness.masked_fill_(torch.from_numpy(~allowed).to(nearness.device), -torch.inf)
-            numbers = torch.arange(count, device=nearness.device).expand(nearness.shape)
-            best = sortable(nearness, numbers).topk(min(k, count), dim=1).indices.cpu().numpy()
-            starts = np.arange(len(nearness)) * count
-            held = voted[indptr[rows.start] : indptr[rows.stop]]
-            of = np.repeat(starts, np.diff(indptr[rows.start : rows.stop + 1]))
-            places = np.unique(np.concatenate([of + held, (starts[:, None] + best).ravel()]))
-            own = nearness.flatten()[torch.from_numpy(places).to(nearness.device)].cpu().numpy()
-            keys.append((places + rows.start * count)[own >= 0])
-            scores.append(own[own >= 0])
-        found = np.concatenate(keys)
-        ends = np.searchsorted(found, np.arange(len(queries) + 1) * count)
-        return ends, (found % count).astype(np.int32), np.concatenate(scores)
-
-    def _blended(self, ballots: Ballots, own: Ballots) -> Ballots:
-        """Votes and own scores together, for the labels of the latter, which are all of the former's and more."""
-        count, weight = len(self.label_counts), np.float32(self.config.direct)
-        scores = own[2] * weight
-        places = np.searchsorted(_keys(own, count), _keys(ballots, count))
-        scores[places] += ballots[2]
-        return own[0], own[1], scores / (1 + weight)
-
-    def _nearness(self, networks: list[Network], queries: Array) -> Iterator[tuple[slice, Tensor]]:
-        """Some documents at a time, and (b, L) the scores of labels by themselves, in the mean of all members."""
-        device, labels = networks[0].table.device, len(self.label_counts)
-        step = max(1, chunk_memory(device) // (16 * labels))
-        for low in range(0, len(queries), step):
-            rows = slice(low, min(low + step, len(queries)))
-            beside = torch.from_numpy(queries[rows]).to(device) * len(networks) ** 0.5
-            total = beside.new_zeros(len(beside), labels)
-            for network, own in zip(networks, beside.chunk(len(networks), dim=1), strict=True):
-                assert isinstance(network.head, TargetHead)
-                total += network.head.nearness(own)
-            yield rows, total / len(networks)
+    @property
+    def _direct(self) -> DirectScores:
+        return DirectScores(self._networks, len(self.label_counts), self.config.direct)
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         queries, direct = self._queries(as_dataset([text])), self.config.direct
-        found, cosines = self._index.nearest(queries, self._neighbours)
-        weights = _weights(cosines, self._sharpness)
-        evidence = self._voters.evidence(found[0], cosines[0], weights[0], label, self.labels)
+        found, cosines, weights = self._vote.nearest(queries)
+        evidence = self._vote.voters.evidence(found[0], cosines[0], weights[0], label, self.labels)
         own = 0.0
         if direct:
-            ((_, nearness),) = self._nearness(self._members, queries)
+            ((_, nearness),) = self._direct.nearness(queries)
             own = direct * float(nearness[0, label]) / (1.0 + direct)
         return Explanation("neighbours", text, self.labels.name(label), score, evidence, constant=own)
 
@@ -450,56 +314,27 @@ class Dxml(NeuralModel):
         The vectors that are learnt from are no use here: whitened, they are about as far from each other as can be. A
         label without documents has nothing but its own.
         """
-        count, documents = len(self.labels), len(self._voters)
-        ones = np.ones(len(self._voters.labels), dtype=np.float32)
-        held = sp.csr_array((ones, self._voters.labels, self._voters.indptr), shape=(documents, count))
-        vectors: Array = (held.T @ self._embedded).astype(np.float32)
+        voters = self._vote.voters
+        ones = np.ones(len(voters.labels), dtype=np.float32)
+        held = sp.csr_array((ones, voters.labels, voters.indptr), shape=(len(voters), len(self.labels)))
+        vectors: Array = (held.T @ self._vote.embedded.vectors).astype(np.float32)
         bare = np.asarray(held.sum(axis=0)).ravel() == 0
         vectors[bare] = np.tile(self._vectors[bare], (1, self.config.members))
         return vectors
 
-    # ---- what is kept
-
-    def _reader_state(self) -> State:
-        return self._reader.state()
-
-    def _restore_reader(self, state: State) -> None:
-        self._reader = BagReader.from_state(self.config.text, self.config.most_features, state)
+    # ---- saving
 
     def _state(self) -> State:
-        kept, voters = super()._state(), self._voters.state()
-        kept.arrays.update({**voters.arrays, VECTORS: self._vectors, EMBEDDINGS: self._embedded})
-        kept.tables.update(voters.tables)
-        if self._partition is not None:
-            kept.arrays.update({CENTRES: self._partition.centres, CLUSTERS: self._partition.clusters})
-        kept.values.update(neighbours=self._neighbours, sharpness=self._sharpness)
-        return kept
+        state, votes = super()._state(), self._vote.state()
+        state.arrays.update({**votes.arrays, VECTORS: self._vectors})
+        state.tables.update(votes.tables)
+        state.values.update(votes.values)
+        return state
 
     def _restore(self, state: State) -> None:
-        arrays = state.arrays
-        self._share(arrays[VECTORS])
-        self._embedded = arrays[EMBEDDINGS]
-        self._voters = Voters.from_state(state)
-        width = self.config.members * self._vectors.shape[1]
+        self._share(state.arrays[VECTORS])
         if len(self._vectors) != len(self.label_counts):
             raise ValueError(f"vectors of {len(self._vectors):,} labels and not {len(self.label_counts):,}")
-        if self._embedded.shape != (len(self._voters), width):
-            shape = " × ".join(map(str, self._embedded.shape))
-            raise ValueError(f"embeddings of {shape} and not {len(self._voters)} × {width}")
+        width = self.config.members * self._vectors.shape[1]
+        self._vote = EmbeddingVote.from_state(state, width, self.config.search, self.runtime)
         super()._restore(state)
-        self._neighbours, self._sharpness = int(state.values["neighbours"]), float(state.values["sharpness"])
-        if self._neighbours < 1:
-            raise ValueError(f"{self._neighbours} neighbours")
-        self._partition = Partition(arrays[CENTRES], arrays[CLUSTERS]) if CENTRES in arrays else None
-        self._index = self._made_index()
-
-
-def _weights(cosines: Array, sharpness: float) -> Array:
-    """(n, m) weights of neighbours, nearest first; the nearest weighs 1."""
-    weights: Array = np.exp(np.float32(sharpness) * (cosines - cosines[:, :1]))
-    return weights
-
-
-def _keys(rows: Ballots, count: int) -> NDArray[np.int64]:
-    """One number for each entry of CSR rows, ascending as rows and labels do."""
-    return np.repeat(np.arange(len(rows[0]) - 1) * count, np.diff(rows[0])) + rows[1]

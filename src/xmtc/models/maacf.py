@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from xmtc.artifact.store import State
 from xmtc.core.explanation import AspectEvidence, Explanation, GroupEvidence
-from xmtc.data.dataset import Dataset, as_dataset
+from xmtc.data.dataset import Dataset
 from xmtc.labels.groups import label_groups
 from xmtc.linear.top_scores import best_of_rows
 from xmtc.models.base import Labels, Mask, Scores
@@ -20,12 +20,11 @@ from xmtc.models.context import FitContext
 from xmtc.models.neural import WordNetworkSettings
 from xmtc.models.pretrained import PretrainedModel
 from xmtc.nn.device import chosen_device, cpu_threads, memory_told
-from xmtc.nn.encoders.base import AttentionLstm, Convolution, Encoder
+from xmtc.nn.encoders.base import Encoder
 from xmtc.nn.encoders.multi_encoder import Aspects, AspectSettings
 from xmtc.nn.encoders.transformer import TransformerSettings
 from xmtc.nn.heads.base import Head
 from xmtc.nn.heads.collaborative import Added, CollaborativeHead, CollaborativeSettings
-from xmtc.nn.prediction import candidate_scores
 from xmtc.nn.training.loop import TrainingSettings
 from xmtc.text.sequences import SequenceSettings
 from xmtc.text.tfidf import TextSettings
@@ -104,11 +103,7 @@ class Maacf(PretrainedModel):
 
     def _aspect(self, width: int) -> Encoder:
         settings: AspectSettings = self.config.encoder
-        if settings.kind == "cnn":
-            return Convolution(width, settings.cnn)
-        if settings.kind == "attention_lstm":
-            return AttentionLstm(width, settings.attention_lstm)
-        return self._transformer()
+        return self._transformer() if settings.kind == "transformer" else settings.chosen.build(width)
 
     def _head(self, labels: int, width: int) -> Head:
         aspects = self.config.encoder.aspects
@@ -165,7 +160,7 @@ class Maacf(PretrainedModel):
         count = min(max(self.config.candidates.count, k), len(self.label_counts))
         candidates = self._proposer.best(batch, count, allowed, self.runtime)
         with cpu_threads(self.runtime.threads), memory_told(self.less_memory):
-            scores = candidate_scores(self._members, self._documents(batch), candidates)
+            scores = self._candidate_scores(self._documents(batch), candidates)
         held = candidates >= 0
         indptr = np.concatenate([[0], np.cumsum(held.sum(1))]).astype(np.int64)
         return best_of_rows(indptr, candidates[held].astype(np.int32), scores[held], k)
@@ -197,10 +192,8 @@ class Maacf(PretrainedModel):
     @torch.no_grad()
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         """Which aspects carried a label's score, and then which labels around it, in the mean of all members."""
-        documents = self._documents(as_dataset([text]))
-        row = torch.zeros(1, dtype=torch.int64, device=documents.device)
-        tokens = documents.tokens(row, int(documents.lengths[0]))
-        found = [self._carried(network, tokens, label) for network in self._members]
+        _, tokens, _ = self._document(text)
+        found = [self._carried(member.network, tokens, label) for member in self._members]
         aspects = np.mean([each.aspects for each in found], axis=0)  # (n, 2)
         sides = [AspectEvidence(number, float(added), float(share)) for number, (share, added) in enumerate(aspects, 1)]
         around = []

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from xmtc.artifact.store import State
 from xmtc.core.errors import ConfigError, DataError
 from xmtc.core.explanation import TokenEvidence
+from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset
 from xmtc.models.context import FitContext
-from xmtc.models.neural import TABLE, NeuralModel, TrainingData
+from xmtc.models.neural import NeuralModel
+from xmtc.nn.documents import DocumentReader
 from xmtc.nn.encoders.transformer import PRETRAINED, Backbone, Transformer, TransformerSettings
+from xmtc.nn.members import MemberSpec, TrainingData
+from xmtc.nn.network import TABLE
+from xmtc.nn.training.optimisers import Adam
+from xmtc.nn.word_table import Table
 from xmtc.text.subwords import PieceReader
 from xmtc.text.weighted_bags import Numbered
 
-TOKENISER = "tokeniser"
-"""The table of a model folder that holds the tokeniser."""
 ENCODER = "encoder"
 """The value of a model folder that holds the encoder's configuration."""
 
@@ -46,10 +49,10 @@ class PretrainedModel(NeuralModel):
         assert self._backbone is not None
         return Transformer(self._backbone.module(), self._pretrained)
 
-    def _read(self, train: Dataset, run: FitContext) -> Numbered:
+    def _fit_reader(self, train: Dataset, run: FitContext) -> tuple[DocumentReader, Numbered]:
         settings = self._pretrained
         if settings is None:
-            return super()._read(train, run)
+            return super()._fit_reader(train, run)
         if not settings.path:
             raise ConfigError(f"{settings.of}.path must name the folder of a pretrained encoder. Got ''.")
         folder, most = Path(settings.path), self.config.text.max_tokens
@@ -64,39 +67,43 @@ class PretrainedModel(NeuralModel):
             content = (folder / "tokenizer.json").read_text(encoding="utf-8")
         except (OSError, ValueError):
             raise DataError(f"{folder / 'tokenizer.json'}: cannot be read. Copy the folder again.") from None
-        self._reader = PieceReader(content, most, self._backbone.pieces)
-        return self._reader.encode(train, run.runtime, run.progress)
+        reader = PieceReader(content, most, self._backbone.pieces)
+        return reader, reader.encode(train, run.runtime, run.progress)
 
-    def _made_table(self, numbered: Numbered, run: FitContext) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    def _initial_table(self, numbered: Numbered, run: FitContext) -> tuple[Table, dict[str, Any]]:
         if self._pretrained is None:
-            return super()._made_table(numbered, run)
+            return super()._initial_table(numbered, run)
         assert self._backbone is not None
         return self._backbone.table(), {"encoder": self._backbone.words()}
 
-    def _conclude(self, numbered: Numbered, material: TrainingData, run: FitContext) -> None:
-        super()._conclude(numbered, material, run)
+    def _conclude(self, numbered: Numbered, data: TrainingData, run: FitContext) -> None:
+        super()._conclude(numbered, data, run)
         if self._backbone is not None:
             self._backbone = self._backbone.without_weights()  # which the members have
 
-    def _shares(self, parameters: Mapping[str, Tensor]) -> dict[str, float]:
+    def _spec(self, runtime: Runtime) -> MemberSpec:
         """What comes from the folder learns at a rate of its own."""
-        settings = self._pretrained
+        spec, settings = super()._spec(runtime), self._pretrained
         if settings is None:
-            return super()._shares(parameters)
-        return {name: settings.rate for name in parameters if name == TABLE or PRETRAINED in name.split(".")}
+            return spec
 
-    def _reader_state(self) -> State:
-        if not isinstance(self._reader, PieceReader):
-            return super()._reader_state()
-        assert self._backbone is not None
-        return State(values={ENCODER: self._backbone.config}, tables={TOKENISER: self._reader.state()})
+        def optimiser(parameters: Mapping[str, Tensor], rows: frozenset[str]) -> Adam:
+            pretrained = [name for name in parameters if name == TABLE or PRETRAINED in name.split(".")]
+            return Adam(parameters, rows, dict.fromkeys(pretrained, settings.rate))
 
-    def _restore_reader(self, state: State) -> None:
+        return replace(spec, optimiser=optimiser)
+
+    def _state(self) -> State:
+        state = super()._state()
+        if self._backbone is not None:
+            state.values[ENCODER] = self._backbone.config
+        return state
+
+    def _restored_reader(self, state: State) -> DocumentReader:
         if self._pretrained is None:
-            super()._restore_reader(state)
-        else:
-            self._backbone = Backbone(state.values[ENCODER])
-            self._reader = PieceReader.from_state(self.config.text.max_tokens, state.tables[TOKENISER])
+            return super()._restored_reader(state)
+        self._backbone = Backbone(state.values[ENCODER])
+        return PieceReader.from_state(self.config.text.max_tokens, state)
 
 
 def attended_words(reader: PieceReader, text: str, shares: Sequence[float]) -> tuple[TokenEvidence, ...]:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
 
 import torch
-from numpy.typing import NDArray
 
 from xmtc.artifact.store import State
 from xmtc.core.errors import ConfigError, UnsupportedError
 from xmtc.core.explanation import Explanation, TokenEvidence
-from xmtc.data.dataset import Dataset, as_dataset
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Dataset
 from xmtc.models.context import FitContext
 from xmtc.models.neural import NeuralModel, WordNetworkSettings
-from xmtc.nn.documents import Documents
-from xmtc.nn.encoders.base import Encoder, LstmSettings
+from xmtc.nn.documents import DocumentReader
+from xmtc.nn.encoders.base import Encoder
+from xmtc.nn.encoders.lstm import LstmSettings
 from xmtc.nn.encoders.rank_ae_encoder import ChannelSettings, FeatureBranch
-from xmtc.nn.heads.autoencoder import AutoencoderSettings, LabelAutoencoder, is_label_side
+from xmtc.nn.heads.autoencoder import AutoencoderSettings, LabelAutoencoder
 from xmtc.nn.heads.base import Head
-from xmtc.nn.network import Network
+from xmtc.nn.members import MemberSpec
 from xmtc.nn.training.loop import TrainingSettings
 from xmtc.text.sequences import FIRST_WORD, PADDING, SequenceSettings, WordSequences
 from xmtc.text.tfidf import TextSettings
@@ -128,44 +129,25 @@ class RankAe(NeuralModel):
             )
         return LabelAutoencoder(labels, width, self.config.head, self.config.encoder.activation, straight)
 
-    @property
-    def _straight(self) -> bool:
-        return bool(self.config.head.straight)
+    def _spec(self, runtime: Runtime) -> MemberSpec:
+        return replace(super()._spec(runtime), bag_to_head=self.config.head.straight)
 
     # ---- reading
 
-    def _read(self, train: Dataset, run: FitContext) -> Numbered:
+    def _fit_reader(self, train: Dataset, run: FitContext) -> tuple[DocumentReader, Numbered]:
         config = self.config
         if not self._in_order:
             if not train.has_text and config.vectors != "random":
                 raise UnsupportedError("columns of a matrix are no words, which have vectors. Use vectors = 'random'.")
-            self._reader, numbered = BagReader.fit(
-                train, config.text, config.columns, config.most_features, run.runtime, run.progress
-            )
-            return numbered
+            return BagReader.fit(train, config.text, config.columns, config.most_features, run.runtime, run.progress)
         if not train.has_text:
             raise UnsupportedError("a feature matrix has no words in order. Use reads = 'bag'.")
-        self._reader, sequences = WordSequences.fit(train, config.sequence, run.runtime, run.progress)
-        return sequences
+        return WordSequences.fit(train, config.sequence, run.runtime, run.progress)
 
-    def _reader_state(self) -> State:
-        return self._reader.state() if isinstance(self._reader, BagReader) else super()._reader_state()
-
-    def _restore_reader(self, state: State) -> None:
+    def _restored_reader(self, state: State) -> DocumentReader:
         if self._in_order:
-            self._reader = WordSequences.from_state(self.config.sequence, state.tables["words"])
-        else:
-            self._reader = BagReader.from_state(self.config.text, self.config.most_features, state)
-
-    # ---- what is kept
-
-    def _member_arrays(self, member: Any) -> dict[str, NDArray[Any]]:
-        """Without the label encoder, which answers do not need."""
-        return {name: array for name, array in super()._member_arrays(member).items() if not is_label_side(name)}
-
-    def _lighten(self, network: Network) -> None:
-        assert isinstance(network.head, LabelAutoencoder)
-        network.head.forget_label_side()
+            return WordSequences.from_state(self.config.sequence, state)
+        return BagReader.from_state(self.config.text, self.config.most_features, state)
 
     # ---- explaining
 
@@ -175,8 +157,7 @@ class RankAe(NeuralModel):
         Of a bag, the sum of its channel weights times the weight of the word; of a sequence, the sum above the least of
         the text, as all words weigh the same there.
         """
-        documents = self._documents(as_dataset([text]))
-        tokens, weights = self._let_through(documents)
+        tokens, weights = self._let_through(text)
         if isinstance(self._reader, WordSequences):
             spans = self._reader.spans(text)
             found = [(word.start, word.end, weight) for word, weight in zip(spans, weights.tolist(), strict=False)]
@@ -194,12 +175,11 @@ class RankAe(NeuralModel):
         return Explanation("tokens", text, self.labels.name(label), score, tuple(evidence), shares=True)
 
     @torch.no_grad()
-    def _let_through(self, documents: Documents) -> tuple[torch.Tensor, torch.Tensor]:
-        """(T,) the words of one document, and how much of each gets through, in the mean of all members."""
-        row, length = torch.zeros(1, dtype=torch.int64, device=documents.device), int(documents.lengths[0])
-        tokens, weights = documents.tokens(row, length), documents.weights(row, length)
+    def _let_through(self, text: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """(T,) the words of a text, and how much of each gets through, in the mean of all members."""
+        _, tokens, weights = self._document(text)
         found = []
-        for network in self._members:
+        for network in (member.network for member in self._members):
             assert isinstance(network.encoder, FeatureBranch)
             found.append(network.encoder.attention(network.embedded(tokens, weights), tokens != PADDING)[0])
         mean = torch.stack(found).mean(0)

@@ -12,7 +12,6 @@ from xmtc.models.neural import NetworkSettings, UpdatableSettings
 from xmtc.models.pretrained import PretrainedModel, attended_words
 from xmtc.nn.encoders.base import Encoder
 from xmtc.nn.encoders.transformer import TransformerSettings
-from xmtc.nn.heads.base import Head, LinearHead
 from xmtc.nn.training.loop import TrainingSettings
 from xmtc.text.subwords import PieceSettings
 
@@ -61,9 +60,6 @@ class TransformerModel(AttendingModel, PretrainedModel):
 
     def _encoder(self, width: int) -> Encoder:
         return self._transformer()
-
-    def _head(self, labels: int, width: int) -> Head:
-        return LinearHead(labels, width)
 
     def _attended(self, text: str, shares: Sequence[float]) -> tuple[TokenEvidence, ...]:
         """Words, whose pieces are what is read."""

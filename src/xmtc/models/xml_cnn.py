@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from xmtc.models.neural import NeuralModel, NeuralSettings
-from xmtc.nn.encoders.base import Convolution, ConvolutionSettings, Encoder
-from xmtc.nn.heads.base import Head, LinearHead
+from xmtc.nn.encoders.cnn import ConvolutionSettings
 
 
 @dataclass(frozen=True)
@@ -30,9 +29,3 @@ class XmlCnn(NeuralModel):
     Config = XmlCnnSettings
     capabilities = frozenset({"text", "score_labels", "update"})
     ablations: ClassVar = {**NeuralModel.ablations, "one-pool": {"encoder.pools": 1}}
-
-    def _encoder(self, width: int) -> Encoder:
-        return Convolution(width, self.config.encoder)
-
-    def _head(self, labels: int, width: int) -> Head:
-        return LinearHead(labels, width)

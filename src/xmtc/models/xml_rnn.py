@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from xmtc.models.neural import NeuralModel, NeuralSettings
-from xmtc.nn.encoders.base import Encoder, PooledLstm, PooledLstmSettings
-from xmtc.nn.heads.base import Head, LinearHead
+from xmtc.nn.encoders.lstm import PooledLstmSettings
 
 
 @dataclass(frozen=True)
@@ -28,9 +27,3 @@ class XmlRnn(NeuralModel):
     name = "xml_rnn"
     Config = XmlRnnSettings
     capabilities = frozenset({"text", "score_labels", "update"})
-
-    def _encoder(self, width: int) -> Encoder:
-        return PooledLstm(width, self.config.encoder)
-
-    def _head(self, labels: int, width: int) -> Head:
-        return LinearHead(labels, width)

@@ -1,19 +1,70 @@
-"""Documents on the device, and the batches of like length that training and prediction take them in."""
+"""How documents become tensors: what reads them, documents on the device, and batches of like length."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from xmtc.data.dataset import Csr
+from xmtc.artifact.store import State
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Csr, Dataset
 from xmtc.text.sequences import PADDING
-from xmtc.text.weighted_bags import Bags, Numbered
+from xmtc.text.weighted_bags import Bags, Numbered, taken
+
+
+class DocumentReader(Protocol):
+    """Documents to numbers: words in order (`WordSequences`), weighted bags (`BagReader`) or subwords (`PieceReader`).
+
+    A reader is made by a class method `fit`, which also returns the training documents, or `from_state`.
+    """
+
+    @property
+    def size(self) -> int:
+        """Rows of the word table: words, and the numbers below FIRST_WORD."""
+
+    @property
+    def words(self) -> list[str]:
+        """Names of the words in the order of their numbers; empty ones for what has no name."""
+
+    def encode(self, dataset: Dataset, runtime: Runtime) -> Numbered:
+        """Documents as numbers of words."""
+
+    def grown(self, dataset: Dataset, documents: int, runtime: Runtime) -> Self:
+        """This reader with the words that more documents bring, which come last; `documents` are known in all."""
+
+    def state(self) -> State:
+        """What a model folder keeps of it."""
+
+
+Labelled = tuple[Numbered, Csr]
+"""Documents as they are read, and their labels."""
+
+
+def split_validation(
+    train: Dataset, numbered: Numbered, valid: Dataset | None, reader: DocumentReader, most: int, runtime: Runtime
+) -> tuple[Labelled, Labelled | None]:
+    """Documents to learn from, and at most `most` for validation: of those given, or a tenth of the training documents.
+
+    `numbered` are the training documents as they are read.
+    """
+    assert train.labels is not None
+    random = np.random.default_rng([runtime.seed, 2])
+    if valid is not None and len(valid) and most:
+        assert valid.labels is not None
+        chosen = np.sort(random.permutation(len(valid))[:most])
+        return (numbered, train.labels), (reader.encode(valid.take(chosen), runtime), valid.labels[chosen])
+    count = min(most, len(train) // 10)
+    if not count:
+        return (numbered, train.labels), None
+    order = random.permutation(len(train))
+    held, kept = np.sort(order[:count]), np.sort(order[count:])
+    return (taken(numbered, kept), train.labels[kept]), (taken(numbered, held), train.labels[held])
 
 
 class Batch(NamedTuple):

@@ -12,11 +12,14 @@ from xmtc.nn.heads.base import Head, gradient_of
 from xmtc.nn.training.scatter_add import add_to_rows
 from xmtc.text.sequences import FIRST_WORD, PADDING
 
+TABLE = "table"
+"""The name of the word table among a network's parameters."""
+
 
 class Network(nn.Module):
     """Word table → encoder → head. Parameters are kept in float32; `compute` is the type of the arithmetic.
 
-    With `straight`, the weights of a bag's words go to the head as well, beside what the encoder makes of them.
+    With `bag_to_head`, the weights of a bag's words go to the head as well, beside what the encoder makes of them.
     """
 
     def __init__(
@@ -27,7 +30,7 @@ class Network(nn.Module):
         *,
         trained_words: bool,
         compute: torch.dtype,
-        straight: bool = False,
+        bag_to_head: bool = False,
     ) -> None:
         super().__init__()
         self.table = nn.Parameter(table, requires_grad=trained_words)  # (V, e)
@@ -35,14 +38,14 @@ class Network(nn.Module):
         self.head = head
         self.trained_words = trained_words
         self.compute = compute
-        self.straight = straight
+        self.bag_to_head = bag_to_head
 
     def encode(self, tokens: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """States or vectors of documents, and where their real words are; tokens and weights (B, T)."""
         with torch.no_grad():
             words = self.embedded(tokens, weights)
             mask = tokens != PADDING
-            return self._given_on(self.encoder(words, mask), tokens, weights), mask
+            return self._head_input(self.encoder(words, mask), tokens, weights), mask
 
     def learn(
         self, tokens: Tensor, taught: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], weights: Tensor | None = None
@@ -57,7 +60,7 @@ class Network(nn.Module):
         words.requires_grad_(self.trained_words)
         with torch.enable_grad():
             encoded = self.encoder(words, mask)
-        loss, d_encoded = taught(self._given_on(encoded.detach(), tokens, weights), mask)
+        loss, d_encoded = taught(self._head_input(encoded.detach(), tokens, weights), mask)
         parameters = [part for part in self.encoder.parameters() if part.requires_grad]
         wanted = [*parameters, words] if self.trained_words else parameters
         gradients = torch.autograd.grad(encoded, wanted, d_encoded[..., : encoded.shape[-1]])
@@ -79,9 +82,9 @@ class Network(nn.Module):
             table.index_add_(0, tokens.t().reshape(-1), gradient.reshape(-1, table.shape[1]))
         table[PADDING] = 0.0
 
-    def _given_on(self, encoded: Tensor, tokens: Tensor, weights: Tensor | None) -> Tensor:
-        """What the head gets: with `straight`, (B, width + V) the encoded document and its bag."""
-        if not self.straight or weights is None:
+    def _head_input(self, encoded: Tensor, tokens: Tensor, weights: Tensor | None) -> Tensor:
+        """What the head gets: with `bag_to_head`, (B, width + V) the encoded document and its bag."""
+        if not self.bag_to_head or weights is None:
             return encoded
         bag = weights.new_zeros(len(tokens), len(self.table)).scatter_add_(1, tokens.long(), weights)
         return torch.cat([encoded, bag[:, FIRST_WORD:].to(encoded.dtype)], dim=1)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from xmtc.artifact.store import State
 from xmtc.core.config import Settings
 from xmtc.core.errors import DataError, UnsupportedError
 from xmtc.core.progress import Progress, silent
@@ -18,6 +19,8 @@ from xmtc.text.tokens import Span, TokenBlock, Tokens, spans
 from xmtc.text.vocabulary import Vocabulary
 
 PADDING, UNKNOWN = 0, 1
+WORDS = "words"
+"""The table of a model's state that holds the words."""
 FIRST_WORD = 2
 """Numbers below this are no words: padding, and whatever the vocabulary does not know."""
 
@@ -110,12 +113,14 @@ class WordSequences:
         whole = self.vocabulary.encode(tokens, self.settings.lowercase)
         return first_words(TokenBlock(whole.indptr, whole.ids + np.int32(FIRST_WORD)), self.settings.max_tokens)
 
-    def state(self) -> pa.Table:
+    def state(self) -> State:
         """The words in the order of their numbers."""
-        return pa.table({"word": self.vocabulary.terms, "documents": pa.array(self.vocabulary.frequencies)})
+        words = {"word": self.vocabulary.terms, "documents": pa.array(self.vocabulary.frequencies)}
+        return State(tables={WORDS: pa.table(words)})
 
     @classmethod
-    def from_state(cls, settings: SequenceSettings, table: pa.Table) -> WordSequences:
+    def from_state(cls, settings: SequenceSettings, state: State) -> WordSequences:
+        table = state.tables[WORDS]
         terms = table["word"].combine_chunks()
         return cls(settings, Vocabulary(terms, np.asarray(table["documents"]), 0))
 

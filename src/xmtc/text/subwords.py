@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from xmtc.artifact.store import State
 from xmtc.core.config import Settings
 from xmtc.core.errors import ConfigError, DataError, MissingExtraError, UnsupportedError
 from xmtc.core.mapped_text import cut_texts
@@ -17,6 +18,9 @@ from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset
 from xmtc.text.sequences import FIRST_WORD, first_words
 from xmtc.text.tokens import BLOCK_BYTES, Span, TokenBlock
+
+TOKENISER = "tokeniser"
+"""The table of a model's state that holds the tokeniser."""
 
 
 @dataclass(frozen=True)
@@ -103,12 +107,14 @@ class PieceReader:
                 found[word] = min(low, start), max(high, end), before + weight
         return list(found.values())
 
-    def state(self) -> pa.Table:
+    def state(self) -> State:
         """The tokeniser, whole."""
-        return pa.table({"tokeniser": pa.array([self.content], pa.large_string()), "pieces": pa.array([self.pieces])})
+        columns = {"tokeniser": pa.array([self.content], pa.large_string()), "pieces": pa.array([self.pieces])}
+        return State(tables={TOKENISER: pa.table(columns)})
 
     @classmethod
-    def from_state(cls, max_tokens: int, table: pa.Table) -> PieceReader:
+    def from_state(cls, max_tokens: int, state: State) -> PieceReader:
+        table = state.tables[TOKENISER]
         return cls(table["tokeniser"][0].as_py(), max_tokens, table["pieces"][0].as_py())
 
 

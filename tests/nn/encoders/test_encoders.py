@@ -8,13 +8,12 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor, nn
 
-from xmtc.nn.encoders.base import (
+from xmtc.nn.encoders.base import AttentionPooling
+from xmtc.nn.encoders.cnn import Convolution, ConvolutionSettings
+from xmtc.nn.encoders.lstm import (
     AttentionLstm,
     AttentionLstmSettings,
-    AttentionPooling,
     BiLstm,
-    Convolution,
-    ConvolutionSettings,
     LstmSettings,
     PooledLstm,
     PooledLstmSettings,

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from torch import Tensor, nn
 
 from xmtc.nn.documents import Documents, lightened
-from xmtc.nn.encoders.base import LstmSettings
+from xmtc.nn.encoders.lstm import LstmSettings
 from xmtc.nn.encoders.rank_ae_encoder import ChannelSettings, FeatureBranch
 from xmtc.nn.heads import autoencoder
 from xmtc.nn.heads.autoencoder import AutoencoderSettings, LabelAutoencoder
@@ -141,7 +141,7 @@ def network_of(
         LabelAutoencoder(LABELS, CODE, head, settings.activation, straight),
         trained_words=True,
         compute=torch.float64,
-        straight=head.straight,
+        bag_to_head=head.straight,
     )
     network = randomised(network).eval()
     with torch.no_grad():

@@ -35,7 +35,7 @@ from xmtc.nn.documents import (
     sorted_batches,
     thinned,
 )
-from xmtc.nn.encoders.base import BiLstm, LstmSettings, PooledLstm, PooledLstmSettings
+from xmtc.nn.encoders.lstm import BiLstm, LstmSettings, PooledLstm, PooledLstmSettings
 from xmtc.nn.heads.base import LinearHead, even_chunk
 from xmtc.nn.heads.label_attention import LabelAttention
 from xmtc.nn.network import Network
@@ -585,7 +585,7 @@ TRUTH = [[f"label{label}" for label in chosen] for chosen in CHOSEN]
 
 
 def weights_of(model: Any) -> list[dict[str, Tensor]]:
-    return [copied(network) for network in model._members]
+    return [copied(member.network) for member in model._members]
 
 
 def test_a_model_interrupted_in_its_second_member(tmp_path: Path) -> None:
@@ -661,7 +661,7 @@ def test_a_label_of_nearly_all_documents_starts_at_its_share() -> None:
     truth = [["always", *(["once"] if row == 3 else [])] if row % 20 else [] for row in range(60)]
     model: Any = model_of(XmlRnn, training__epochs=1, training__batch_size=54, training__learning_rate=1e-9)
     model.fit(TEXTS, truth, runtime=Runtime(device="cpu", threads=1))
-    bias = model._members[0].head.bias.detach().numpy()
+    bias = model._members[0].network.head.bias.detach().numpy()
     assert np.allclose(np.sort(bias), np.sort([np.log(57 / 3), np.log(1 / 59)]), atol=1e-3)
 
 

@@ -14,7 +14,6 @@ import pytest
 from tests.support.models import free_port
 
 pytest.importorskip("torch")
-pytest.importorskip("lightning")
 
 PROGRAM = """
 import sys
@@ -46,7 +45,8 @@ if made and size > 1:
 
 def run(folder: Path, size: int, made: str, port: int) -> list[np.ndarray]:
     root = Path(__file__).parents[3]
-    environment = {**os.environ, "PYTHONPATH": str(root), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    paths = os.pathsep.join([str(root), str(root / "src")])
+    environment = {**os.environ, "PYTHONPATH": paths, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     arguments = [sys.executable, "-c", PROGRAM]
     started = [
         subprocess.Popen(

@@ -14,9 +14,9 @@ from tests.support.tree_networks import CPU, RUNTIME, TEXTS, TRUTH, VALID, Stopp
 from xmtc.artifact.workspace import Workspace
 from xmtc.core.config import table as settings_table
 from xmtc.core.errors import ConfigError
-from xmtc.models import attention_xml
 from xmtc.models.attention_xml import AttentionXml
 from xmtc.nn.training.loop import Trainer
+from xmtc.nn.trees import member as tree_member
 from xmtc.nn.trees import memory_plan as plan_module
 from xmtc.nn.trees.memory_plan import (
     LevelPlan,
@@ -287,7 +287,7 @@ def test_what_is_free_here() -> None:
 
 class TestModels:
     def test_a_refused_training_trains_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(attention_xml, "free_memory", lambda device: (10**5, None))
+        monkeypatch.setattr(tree_member, "free_memory", lambda device: (10**5, None))
         monkeypatch.setattr(Trainer, "run", lambda *_: pytest.fail("trained"))
         progress = Stopping()
         with pytest.raises(ConfigError, match=r"^level 1 of 3 \(4 nodes\) needs .* 100 kB are free\. "):
@@ -296,7 +296,7 @@ class TestModels:
         assert not any(event.startswith(("plan", "training")) for event in progress.events)
 
     def test_a_flat_model_has_no_plan(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(attention_xml, "free_memory", lambda device: (10**6, None))
+        monkeypatch.setattr(tree_member, "free_memory", lambda device: (10**6, None))
         progress = Stopping()
         tree_model(head__tree__height=0, training__epochs=1).fit(TEXTS, TRUTH, runtime=RUNTIME, progress=progress)
         assert not any(event.startswith("plan") for event in progress.events)
@@ -322,7 +322,7 @@ class TestModels:
             found.extend(plans)
             return list(plans)
 
-        monkeypatch.setattr(attention_xml, "placed", watched)
+        monkeypatch.setattr(tree_member, "placed", watched)
         for averaging, copies in (("window", 4), ("none", 3)):
             found.clear()
             changes = {"head__tree__rows": "bfloat16", "training__averaging": averaging, "training__epochs": 1}

@@ -25,17 +25,18 @@ from xmtc.core.progress import silent
 from xmtc.data.dataset import as_dataset
 from xmtc.labels.tree import LabelTree
 from xmtc.metrics import ndcg
-from xmtc.models import attention_xml
 from xmtc.models.attention_xml import AttentionXml
 from xmtc.models.base import Model
 from xmtc.nn.documents import Documents, epoch_batches
-from xmtc.nn.encoders.base import BiLstm, LstmSettings
+from xmtc.nn.encoders.lstm import BiLstm, LstmSettings
 from xmtc.nn.heads.label_attention import LabelAttention
+from xmtc.nn.members import MemberSpec
 from xmtc.nn.network import Network
 from xmtc.nn.tensors import as_array
 from xmtc.nn.training.loop import Trainer
 from xmtc.nn.training.objectives import CandidateObjective, distinct, slots_for
 from xmtc.nn.training.process_group import Group
+from xmtc.nn.trees import member as tree_member
 from xmtc.nn.trees import networks as tree_module
 from xmtc.nn.trees import training
 from xmtc.nn.trees.device_tree import Levels
@@ -408,13 +409,13 @@ def test_steps_on_candidates_equal_a_plain_way(batch: int, followed: int) -> Non
     table = RowTable(nodes, 6, place=CPU, kind=torch.float64, averaged=False)
     table.draw(lambda low, high: rows[low:high])
     plain = PlainLevel(network, rows)
-    lesson = CandidateObjective(
+    objective = CandidateObjective(
         network.head, documents, level, torch.from_numpy(lists), table, Group(RUNTIME, CPU), batch
     )
     settings = settings_of(batch_size=batch, clip=0.0, averaging="none", validate_every=1, learning_rate=0.02)
     lines: list[dict[str, Any]] = []
     trainer = Trainer(
-        network, documents, settings, seed=3, free=1 << 12, validate=None, log=lines.append, lesson=lesson
+        network, documents, settings, seed=3, free=1 << 12, validate=None, log=lines.append, objective=objective
     )
     trainer.run(silent, Workspace(), "x")
     positive = [set(truth[[row]].indices.tolist()) for row in range(count)]
@@ -449,9 +450,9 @@ def test_rows_of_no_candidate_stay_with_their_moments() -> None:
     start = torch.randn(nodes, 6)
     table.draw(lambda low, high: start[low:high])
     network = made(slots_for(4, 1, level.parents, level.most), 5)
-    lesson = CandidateObjective(network.head, documents, level, lists, table, group, 4)
+    objective = CandidateObjective(network.head, documents, level, lists, table, group, 4)
     settings = settings_of(batch_size=4, averaging="none")
-    trainer = Trainer(network, documents, settings, seed=3, free=1 << 20, validate=None, lesson=lesson)
+    trainer = Trainer(network, documents, settings, seed=3, free=1 << 20, validate=None, objective=objective)
     kept: list[list[Tensor]] = []
     finished = table.finished
     table.finished = lambda: kept.append(parts_of(table)) or finished()  # type: ignore[method-assign, func-returns-value]
@@ -476,10 +477,10 @@ def test_the_best_averaged_rows_are_left(kind: torch.dtype) -> None:
     table = RowTable(nodes, 6, place=CPU, kind=kind, averaged=True)
     table.draw(lambda low, high: torch.randn(high - low, 6))
     network = made(slots_for(4, 2, level.parents, level.most), 5)
-    lesson = CandidateObjective(network.head, documents, level, lists.int(), table, Group(RUNTIME, CPU), 4)
+    objective = CandidateObjective(network.head, documents, level, lists.int(), table, Group(RUNTIME, CPU), 4)
     seen: list[Tensor] = []
     shown: list[dict[str, Tensor]] = []
-    put, scores = lesson.put, iter([0.1, 0.5, 0.3, 0.2])
+    put, scores = objective.put, iter([0.1, 0.5, 0.3, 0.2])
 
     def watched() -> None:
         put()
@@ -489,9 +490,9 @@ def test_the_best_averaged_rows_are_left(kind: torch.dtype) -> None:
         shown.append(copied(network))
         return next(scores)
 
-    lesson.put = watched  # type: ignore[method-assign]
+    objective.put = watched  # type: ignore[method-assign]
     settings = settings_of(batch_size=4, epochs=4, averaging="all", average_from=0.0, learning_rate=0.1)
-    trainer = Trainer(network, documents, settings, seed=3, free=1 << 20, validate=validate, lesson=lesson)
+    trainer = Trainer(network, documents, settings, seed=3, free=1 << 20, validate=validate, objective=objective)
     assert trainer.per_epoch == 3
     trainer.run(silent, Workspace(), "x")
     tolerance = 1e-5 if kind == torch.float32 else 0.1
@@ -791,7 +792,7 @@ class TestListsOfParents:
         assert (cut > 0) == (beam == 2)
 
     def test_labels_come_before_what_seems_certain(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        plain = AttentionXml._network
+        plain = MemberSpec.network
 
         def certain(*given: Any) -> Network:
             network = plain(*given)
@@ -799,7 +800,7 @@ class TestListsOfParents:
                 part.data.copy_(3.0 * torch.randn(part.shape))
             return network
 
-        monkeypatch.setattr(AttentionXml, "_network", certain)
+        monkeypatch.setattr(MemberSpec, "network", certain)
         _, filled_up, lifted = self.listed(3, None, training__learning_rate=1e-9)
         assert filled_up
         assert lifted > 0.9
@@ -1028,7 +1029,7 @@ class TestFolder:
         def full(*given: Any) -> None:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB.")
 
-        monkeypatch.setattr(attention_xml, "load_level", full)
+        monkeypatch.setattr(tree_member, "load_level", full)
         with pytest.raises(ConfigError, match=r"^there is not enough memory for this network\. Use device 'cpu'"):
             Model.load(saved, RUNTIME)
 

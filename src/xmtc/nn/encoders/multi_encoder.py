@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from xmtc.core.config import Choices, Settings
-from xmtc.nn.encoders.base import AttentionLstmSettings, ConvolutionSettings, Encoder
+from xmtc.nn.encoders.base import Encoder, EncoderSettings
+from xmtc.nn.encoders.cnn import ConvolutionSettings
+from xmtc.nn.encoders.lstm import AttentionLstmSettings
 from xmtc.nn.encoders.transformer import TransformerSettings
 
 
@@ -57,6 +59,12 @@ class AspectSettings(Settings):
     """Transformers, where these are the encoders."""
 
     of = "encoder"
+
+    @property
+    def chosen(self) -> EncoderSettings:
+        """Settings of the kind that is asked for; a transformer is built from its folder instead."""
+        settings: EncoderSettings = getattr(self, self.kind)
+        return settings
 
     def check(self) -> None:
         self.require_range("aspects", 1, 100)

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from xmtc.core.config import Choices, Range, Settings
-from xmtc.nn.encoders.base import BiLstm, Encoder, LstmSettings, linear, start
+from xmtc.nn.encoders.base import Encoder, initialise, linear
+from xmtc.nn.encoders.lstm import BiLstm, LstmSettings
 
 Activation = Literal["sigmoid", "relu", "tanh", "none"]
 
@@ -70,7 +71,7 @@ class FeatureBranch(Encoder):
         self.project = nn.Linear(channels, settings.code)
         for layer in (self.squeeze, self.excite, self.widen, self.narrow, self.project):
             if layer is not None:
-                start(layer)
+                initialise(layer)
         self.width = settings.code
 
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from xmtc.core.config import Range, Settings
 from xmtc.core.errors import ConfigError, DataError, MissingExtraError, shown
-from xmtc.nn.encoders.base import AttentionPooling, Encoder, linear, start
+from xmtc.nn.encoders.base import AttentionPooling, Encoder, initialise, linear
 from xmtc.text.sequences import FIRST_WORD
 
 PRETRAINED = "pretrained"
@@ -129,7 +129,7 @@ class Transformer(Encoder):
         width = int(self.pretrained.config.hidden_size)
         self.pooling = AttentionPooling(width)
         self.layer = nn.Linear(width, settings.hidden)
-        start(self.layer)
+        initialise(self.layer)
         self.width = settings.hidden
         _freeze(self.pretrained, settings)
         if settings.checkpointing:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from xmtc.core.config import Choices, Range, Settings
-from xmtc.nn.encoders.base import start
+from xmtc.nn.encoders.base import initialise
 from xmtc.nn.encoders.rank_ae_encoder import Activation, activated
 from xmtc.nn.heads.base import Head, LinearHead, gradient_of, wide_type
 from xmtc.nn.training.losses import CrossEntropy, LabelLoss
@@ -79,14 +79,14 @@ class LabelAutoencoder(Head):
         nn.init.zeros_(self.output.rows[:, settings.hidden :])
         self.decode = nn.Linear(width, settings.hidden)
         self.decode_norm = nn.LayerNorm(settings.hidden)
-        start(self.decode)
+        initialise(self.decode)
         self.encodes = settings.decode_from != "feature"
         if self.encodes:
             self.label_rows = nn.Parameter(torch.empty(labels, settings.hidden).uniform_(-0.2, 0.2))
             self.label_bias = nn.Parameter(torch.zeros(settings.hidden))
             self.label_norm = nn.LayerNorm(settings.hidden)
             self.encode = nn.Linear(settings.hidden, width)
-            start(self.encode)
+            initialise(self.encode)
 
     @property
     def of_labels(self) -> frozenset[str]:
@@ -199,13 +199,11 @@ class LabelAutoencoder(Head):
             spread = gradient[:, None, :] * parts[..., None]  # (B, labels of a document, hidden)
             gradient_of(self.label_rows).index_add_(0, numbers.flatten(), spread.flatten(0, 1))
 
-    def forget_label_side(self) -> None:
-        """Drop what only training needs."""
+    def is_training_only(self, name: str) -> bool:
+        """Whether a parameter belongs to the label encoder."""
+        return name.startswith(("label_", "encode."))
+
+    def drop_training_parts(self) -> None:
         self.encodes = False
-        for name in [name for name, _ in self.named_parameters() if is_label_side(name)]:
+        for name in [name for name, _ in self.named_parameters() if self.is_training_only(name)]:
             self.get_submodule(name.rpartition(".")[0]).register_parameter(name.rpartition(".")[2], None)
-
-
-def is_label_side(name: str) -> bool:
-    """Whether a weight of this name belongs to the label encoder."""
-    return name.removeprefix("head.").startswith(("label_", "encode."))

@@ -43,6 +43,40 @@ class Head(nn.Module, ABC):
     def learn(self, encoded: Tensor, mask: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
         """Mean loss over documents and labels, and its gradient in what was encoded; own gradients are added up."""
 
+    def drop_training_parts(self) -> None:
+        """Drop parameters that prediction does not need; a saved network is without them."""
+        return
+
+    def is_training_only(self, name: str) -> bool:
+        """Whether prediction does not need the parameter of this name."""
+        return False
+
+
+class CandidateHead(Head):
+    """A head with a row for each label that can score and learn a few labels of each document: label trees need it."""
+
+    rows: nn.Parameter  # (L, d)
+
+    @abstractmethod
+    def hold(self, rows: Tensor) -> None:
+        """Rows (L, d) in place of those that are there, wherever and in whatever type they are kept."""
+
+    @abstractmethod
+    def candidate_chunk(self, batch: int, length: int, size: int, free: int, count: int) -> int:
+        """As `chunk`, of `count` candidates for each document."""
+
+    @abstractmethod
+    def learn_candidates(
+        self, encoded: Tensor, mask: Tensor, candidates: Tensor, targets: Tensor, chunk: int
+    ) -> tuple[Tensor, Tensor]:
+        """As `learn`, from labels given for each document: `candidates` (B, K), −1 as pads, `targets` (B, K) 1 or 0."""
+
+
+def candidate_head(head: Head) -> CandidateHead:
+    """A head that is known to score candidates."""
+    assert isinstance(head, CandidateHead), f"{type(head).__name__} cannot be trained on candidates, as trees need it"
+    return head
+
 
 class LinearHead(Head):
     """Logit j is w_j · v + b_j; labels are taken a chunk at a time, as in label attention.

@@ -14,7 +14,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from xmtc.nn.heads.base import ALIGNED, Head, even_chunk, gradient_of, wide_type
+from xmtc.nn.heads.base import ALIGNED, CandidateHead, even_chunk, gradient_of, wide_type
 from xmtc.nn.training.losses import candidate_error, dense_error
 
 ONES = 8
@@ -34,7 +34,7 @@ class _Forward(NamedTuple):
     logits: Tensor  # (B, C) float32 or float64
 
 
-class LabelAttention(Head):
+class LabelAttention(CandidateHead):
     """Attention rows of every label, and the perceptron that all labels share."""
 
     def __init__(self, labels: int, width: int, hidden: tuple[int, ...]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
@@ -15,13 +14,11 @@ from torch import Tensor
 
 from xmtc.core.config import Alias, Settings
 from xmtc.data.dataset import Csr
-from xmtc.nn.network import Network
+from xmtc.nn.network import TABLE, Network
 from xmtc.nn.training.loop import TrainingSettings
 
 MOST_REPEATS = 4
 """Times that a replayed document is seen where a new one is seen once, at most."""
-STAYING = 100
-"""Documents that, as it were, stayed in place, where a map from old to new embeddings is learnt."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,7 @@ def carry_weights(network: Network, before: Network, carried: Csr, fresh: int, s
     """
     weights, of_labels = dict(before.named_parameters()), network.head.of_labels
     for name, part in network.named_parameters():
-        if name == "table":
+        if name == TABLE:
             continue
         if name.removeprefix("head.") not in of_labels:
             part.copy_(weights[name])
@@ -99,7 +96,7 @@ def settle(
     """
     for name, part in network.named_parameters():
         share = part.new_full(part.shape[:1], kept)
-        if name == "table":
+        if name == TABLE:
             share[len(part) - new_words :] = 0.0
         elif name.removeprefix("head.") in network.head.of_labels:
             share[torch.from_numpy(fresh).to(share.device)] = 0.0
@@ -115,30 +112,3 @@ def absent_from(labels: Csr) -> NDArray[np.int64]:
 def made_of(rows: Tensor, carried: Csr) -> Tensor:
     """(L, …) what labels are made of, out of what each had before."""
     return torch.from_numpy(np.asarray(carried @ rows.detach().float().cpu().numpy()))
-
-
-def brought_along(
-    vectors: NDArray[np.float32], old: NDArray[np.float32], now: NDArray[np.float32], members: int
-) -> NDArray[np.float32]:
-    """Where documents that lay at `vectors` (N, d) lie now, judged by others that lay at `old` and lie at `now`.
-
-    By a linear map of each member's own, from ridge regression towards staying in place.
-    """
-    moved = np.empty(vectors.shape, dtype=np.float32)
-    width = vectors.shape[1] // members
-    for low in range(0, vectors.shape[1], width):
-        part = slice(low, low + width)
-        before, after = old[:, part].astype(np.float64), now[:, part].astype(np.float64)
-        ridge = STAYING / vectors.shape[1] * np.eye(width)
-        turned = np.linalg.solve(before.T @ before + ridge, before.T @ after + ridge)
-        moved[:, part] = vectors[:, part] @ turned.astype(np.float32)
-        lengths = np.linalg.norm(moved[:, part], axis=1, keepdims=True)
-        wanted = np.linalg.norm(vectors[:, part], axis=1, keepdims=True)
-        moved[:, part] *= wanted / np.maximum(lengths, np.finfo(np.float32).tiny)
-    return moved
-
-
-def places_of(ids: list[str]) -> dict[str, int]:
-    """Where each id stands, of those that stand once."""
-    counts = Counter(ids)
-    return {name: place for place, name in enumerate(ids) if counts[name] == 1}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -20,12 +20,11 @@ from xmtc.core.progress import Progress
 from xmtc.core.runtime import Runtime
 from xmtc.nn.documents import Batch, Documents, epoch_batches, length_steps, lightened, thinned
 from xmtc.nn.heads.base import gradient_of
-from xmtc.nn.heads.label_attention import LabelAttention
-from xmtc.nn.network import Network
+from xmtc.nn.network import TABLE, Network
 from xmtc.nn.tensors import read_tensor, written_later
 from xmtc.nn.training.cuda_graphs import Captured
 from xmtc.nn.training.interrupts import interrupts_held_back
-from xmtc.nn.training.objectives import ROWS, AllLabelsObjective, Objective
+from xmtc.nn.training.objectives import AllLabelsObjective, Objective
 from xmtc.nn.training.optimisers import Adam, Clipping, Optimiser
 from xmtc.nn.training.process_group import Group
 from xmtc.nn.training.weight_averaging import Averages, share_of
@@ -34,8 +33,6 @@ REPORT_SECONDS = 0.5
 """Time between looks at the loss, each of which waits for the device."""
 FOLDS = 50
 """Times that a table of rows is folded into its average, over as many steps as are averaged."""
-PASSING = frozenset({f"weight.{ROWS}", f"optimiser.first.{ROWS}", f"optimiser.second.{ROWS}"})
-"""What a step that works on a few rows of a table takes from there and returns."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +119,7 @@ class Trainer:
         validate: Callable[[], float] | None,
         log: Callable[[dict[str, Any]], None] = lambda line: None,
         group: Group | None = None,
-        lesson: Objective | None = None,
+        objective: Objective | None = None,
         optimiser: Callable[[Mapping[str, Tensor], frozenset[str]], Optimiser] = Adam,
     ) -> None:
         self.network, self.documents, self.settings, self.seed = network, documents, settings, seed
@@ -130,18 +127,17 @@ class Trainer:
         self.group = group or Group(Runtime(), network.table.device)
         self.parameters: dict[str, Tensor] = {name: p for name, p in network.named_parameters() if p.requires_grad}
         device = network.table.device
-        self.optimiser = optimiser(self.parameters, frozenset({"table"}) & self.parameters.keys())
-        self.lesson = lesson or AllLabelsObjective(network.head, documents)
-        self.lesson.bind(self.optimiser)
-        self.own = self.parameters if self.lesson.table is None else _without(self.parameters, ROWS)
+        self.optimiser = optimiser(self.parameters, frozenset({TABLE}) & self.parameters.keys())
+        self.objective = objective or AllLabelsObjective(network.head, documents)
+        self.objective.bind(self.optimiser)
         self.clipping = Clipping(settings.clip, device) if settings.clip else None
         self.loss = torch.zeros((), device=device)  # of the steps that were not looked at yet
         self.seen = 0
-        self.averages = Averages(self.own)
+        self.averages = Averages({n: p for n, p in self.parameters.items() if n not in self.objective.table_parameters})
         self.size = batch_size(settings, len(documents), self.group)
         self.steps = length_steps(documents.lengths, settings.lengths)
         self.course = Course()
-        self.course.chunk = self.lesson.chunk(self.size, self.steps[-1], network.compute.itemsize, free)
+        self.course.chunk = self.objective.chunk(self.size, self.steps[-1], network.compute.itemsize, free)
         self.per_epoch = len(self._batches(0))
         self.total = settings.epochs * self.per_epoch
 
@@ -215,27 +211,27 @@ class Trainer:
 
     def _captured(self) -> Callable[[Tensor, int], None]:
         """Steps as graphs; rows that lie in host memory come and go outside of them."""
-        table = self.lesson.table
+        table = self.objective.table
         if table is None or not table.on_host:
             return Captured(self._step, self._tensors(), self._rehearse)
         learn = Captured(self._learn, self._tensors())
 
         def step(rows: Tensor, length: int) -> None:
-            self.lesson.take(rows)
+            self.objective.take(rows)
             learn(rows, length)
-            self.lesson.put()
+            self.objective.put()
 
         return step
 
     def _step(self, rows: Tensor, length: int) -> None:
         rows = self.group.share(rows)
-        self.lesson.take(rows)
+        self.objective.take(rows)
         self._learn(rows, length)
-        self.lesson.put()
+        self.objective.put()
 
     def _rehearse(self, rows: Tensor, length: int) -> None:
         """A step that returns nothing to the table, which is too large to be put back afterwards."""
-        self.lesson.take(rows)
+        self.objective.take(rows)
         self._learn(rows, length)
 
     def _learn(self, rows: Tensor, length: int) -> None:
@@ -245,12 +241,12 @@ class Trainer:
         elif self.settings.skipped_words:
             tokens = thinned(tokens, self.settings.skipped_words)
         touched = {}
-        if "table" in self.parameters:
+        if TABLE in self.parameters:
             flat = self.group.gathered(tokens).reshape(-1).long()
-            touched["table"] = flat if flat.is_cuda else flat.unique()  # counting would not fit into a graph
+            touched[TABLE] = flat if flat.is_cuda else flat.unique()  # counting would not fit into a graph
         chunk = self.course.chunk
         self.loss += self.network.learn(
-            tokens, lambda encoded, mask: self.lesson.learn(rows, encoded, mask, chunk), weights
+            tokens, lambda encoded, mask: self.objective.learn(rows, encoded, mask, chunk), weights
         )
         gradients = [gradient_of(parameter) for parameter in self.parameters.values()]
         self.group.average(gradients)
@@ -282,7 +278,7 @@ class Trainer:
 
     def _average(self) -> None:
         """Every step; of a table, which may be large, every fiftieth part of what is averaged over."""
-        settings, course, table = self.settings, self.course, self.lesson.table
+        settings, course, table = self.settings, self.course, self.objective.table
         if settings.averaging == "none" or course.step < settings.average_from * self.per_epoch:
             return
         window = settings.average_window * self.per_epoch
@@ -295,8 +291,7 @@ class Trainer:
     @contextmanager
     def _shown(self) -> Iterator[None]:
         """The network with averaged weights."""
-        table = self.lesson.table
-        with self.averages.shown(), nullcontext() if table is None else table.shown(self.parameters[ROWS]):
+        with self.averages.shown(), self.objective.averages_shown():
             yield
 
     # ---- validation
@@ -320,8 +315,8 @@ class Trainer:
                 if score > course.best_score:
                     course.best_score, course.best_step, course.waited = score, course.step, 0
                     self.averages.keep_best()
-                    if self.lesson.table is not None:
-                        self.lesson.table.keep_best()
+                    if self.objective.table is not None:
+                        self.objective.table.keep_best()
                 else:
                     course.waited += 1
                     course.finished = course.waited >= self.settings.patience
@@ -331,9 +326,7 @@ class Trainer:
         """Leave the best weights in the network, or the averages where nothing was validated."""
         self.network.train()  # what was worked out from the weights of the last look goes
         self.averages.finish()
-        if self.lesson.table is not None:
-            assert isinstance(self.network.head, LabelAttention)
-            self.network.head.hold(self.lesson.table.finished())
+        self.objective.finish()
         self.network.eval()
         for weight in self.parameters.values():
             weight.grad = None
@@ -369,8 +362,9 @@ class Trainer:
         return kept
 
     def _lasting(self) -> dict[str, Tensor]:
-        """Of these, what lasts from step to step."""
-        passing = () if self.lesson.table is None else PASSING
+        """Of these, what lasts from step to step: not the rows that a step takes from a table and returns."""
+        names = self.objective.table_parameters
+        passing = {f"{kind}.{name}" for kind in ("weight", "optimiser.first", "optimiser.second") for name in names}
         return {name: part for name, part in self._tensors().items() if name not in passing}
 
     def _save(self, workspace: Workspace, name: str) -> None:
@@ -379,8 +373,8 @@ class Trainer:
             return
         self._take_loss()
         kept = self._lasting() | self.averages.state()
-        if self.lesson.table is not None:
-            kept |= {f"table.{name}": part for name, part in self.lesson.table.state().items()}
+        if self.objective.table is not None:
+            kept |= {f"table.{name}": part for name, part in self.objective.table.state().items()}
         kept["random"] = torch.get_rng_state()
         if self.loss.is_cuda:
             kept["random.cuda"] = torch.cuda.get_rng_state(self.loss.device)
@@ -398,9 +392,9 @@ class Trainer:
             part.copy_(read_tensor(arrays[key]))
         averaged = {key: array for key, array in arrays.items() if key.startswith(("average.", "best."))}
         self.averages.restore({key: read_tensor(array).to(device) for key, array in averaged.items()})
-        if self.lesson.table is not None:
+        if self.objective.table is not None:
             table = {key.removeprefix("table."): array for key, array in arrays.items() if key.startswith("table.")}
-            self.lesson.table.restore(table)
+            self.objective.table.restore(table)
         torch.set_rng_state(read_tensor(arrays["random"]))
         if "random.cuda" in arrays and self.loss.is_cuda:
             torch.cuda.set_rng_state(read_tensor(arrays["random.cuda"]), device)
@@ -410,7 +404,3 @@ def batch_size(settings: TrainingSettings, documents: int, group: Group) -> int:
     """Documents in a step, in equal shares for all processes."""
     size = min(128, max(16, documents // 200)) if settings.batch_size == "auto" else settings.batch_size
     return max(min(size, documents) // group.size, 1) * group.size
-
-
-def _without(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
-    return {key: tensor for key, tensor in tensors.items() if key != name}

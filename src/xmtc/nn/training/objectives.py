@@ -1,21 +1,22 @@
-"""What a network learns of a batch beyond its words: all labels, or candidates of each document."""
+"""Objectives: what the head of a network is trained on in a step, all labels or candidates of each document."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
 
 from xmtc.nn.documents import Documents
-from xmtc.nn.heads.base import Head
-from xmtc.nn.heads.label_attention import LabelAttention
+from xmtc.nn.heads.base import CandidateHead, Head
 from xmtc.nn.training.optimisers import Adam, Optimiser
 from xmtc.nn.training.process_group import Group
 from xmtc.nn.trees.device_tree import Level
 from xmtc.nn.trees.row_table import RowTable
 
 ROWS = "head.rows"
+"""The parameter of a `CandidateHead` that a table holds."""
 
 
 class Objective(ABC):
@@ -23,6 +24,8 @@ class Objective(ABC):
 
     table: RowTable | None = None
     """Rows that the head learns a few of at a time."""
+    table_parameters: frozenset[str] = frozenset()
+    """Parameters of the network that hold rows of the table during a step."""
 
     @abstractmethod
     def chunk(self, batch: int, length: int, size: int, free: int) -> int:
@@ -42,6 +45,14 @@ class Objective(ABC):
 
     def put(self) -> None:
         """Return what the head has learnt."""
+        return
+
+    def averages_shown(self) -> AbstractContextManager[None]:
+        """Averaged rows of the table in the head, for a while."""
+        return nullcontext()
+
+    def finish(self) -> None:
+        """Leave the best rows of the table in the head."""
         return
 
 
@@ -64,9 +75,11 @@ class CandidateObjective(Objective):
     The head has `slots_for` rows, in which it finds those of the batch; they come from the table and go back there.
     """
 
+    table_parameters = frozenset({ROWS})
+
     def __init__(
         self,
-        head: LabelAttention,
+        head: CandidateHead,
         documents: Documents,
         level: Level,
         parents: Tensor,  # (N, C) candidate parents of each document
@@ -111,6 +124,12 @@ class CandidateObjective(Objective):
 
     def put(self) -> None:
         self.table.put(self._numbers, self._working, self._step.int())
+
+    def averages_shown(self) -> AbstractContextManager[None]:
+        return self.table.shown(self.head.rows)
+
+    def finish(self) -> None:
+        self.head.hold(self.table.finished())
 
 
 def slots_for(documents: int, followed: int, parents: int, most: int) -> int:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from xmtc.nn.device import chunk_memory
 from xmtc.nn.documents import Documents, sorted_batches
-from xmtc.nn.heads.label_attention import LabelAttention
+from xmtc.nn.heads.base import candidate_head
 from xmtc.nn.network import Network
 from xmtc.nn.prediction import DOCUMENTS, TOKENS, sortable
 from xmtc.nn.trees.device_tree import Level, Levels
@@ -50,10 +50,6 @@ class TreeNetwork:
         if allowed is not None:
             held = np.add.reduceat(allowed[self.levels.tree.order].astype(np.int64), starts[:-1])
         return max(self.beam, -(-k // int(held[held > 0].min(initial=k))))
-
-    def last(self, label: int) -> tuple[Network, int]:
-        """The network that knows a label, and the label's row there."""
-        return self.networks[-1], int(self.levels.tree.place_of()[label])
 
     def path(self, documents: Documents, label: int) -> list[float]:
         """For a single document, the answer of each level's network on the way to a label."""
@@ -92,8 +88,7 @@ def best_of(found: BeamNodes, count: int, favoured: Tensor | None = None) -> Bea
 
 def chunk_of(network: Network, level: Level, batch: int, length: int, parents: int, free: int) -> int:
     """Nodes of a level that are scored at once; `parents` are followed for each document, none at the top."""
-    head, size = network.head, network.compute.itemsize
-    assert isinstance(head, LabelAttention)
+    head, size = candidate_head(network.head), network.compute.itemsize
     if not parents:
         return head.chunk(batch, length, size, free)
     return head.candidate_chunk(batch, length, size, free, parents * level.most)
@@ -186,8 +181,7 @@ def _path_scores(trees: Sequence[TreeNetwork], encoded: list[Encoded], labels: T
     for tree, parts in zip(trees, encoded, strict=True):
         product = torch.ones_like(total)
         for number, (network, part) in enumerate(zip(tree.networks, parts, strict=True)):
-            head = network.head
-            assert isinstance(head, LabelAttention)
+            head = candidate_head(network.head)
             chunk = head.candidate_chunk(len(labels), length, network.compute.itemsize, free, max(1, labels.shape[1]))
             nodes = tree.levels.nodes_of(number, labels)
             product *= torch.sigmoid(head.candidate_logits(*part, nodes, chunk))

@@ -9,8 +9,8 @@ and written as they are found, and a training goes on after any of them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -18,21 +18,20 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
-from xmtc.artifact.workspace import Workspace
 from xmtc.core.config import Alias, Settings
-from xmtc.core.progress import Progress
 from xmtc.data.dataset import Csr
 from xmtc.metrics import ndcg
 from xmtc.nn.device import chunk_memory
 from xmtc.nn.documents import Documents, sorted_batches
-from xmtc.nn.heads.label_attention import LabelAttention
+from xmtc.nn.heads.base import candidate_head
+from xmtc.nn.members import MemberRun, MemberSpec, TrainingData
 from xmtc.nn.network import Network
 from xmtc.nn.prediction import DOCUMENTS, TOKENS
 from xmtc.nn.tensors import checked_tensor, load_weights, read_tensor, written_later
 from xmtc.nn.training.loop import Trainer, TrainingSettings, batch_size
 from xmtc.nn.training.objectives import ROWS, AllLabelsObjective, CandidateObjective, Objective, slots_for
-from xmtc.nn.training.process_group import Group
 from xmtc.nn.trees.device_tree import Levels
+from xmtc.nn.trees.memory_plan import LevelPlan
 from xmtc.nn.trees.networks import BeamNodes, best_of, chunk_of, level_scores
 from xmtc.nn.trees.row_table import RowTable
 
@@ -85,30 +84,50 @@ class TreeSettings(Settings):
         return dataclasses.replace(settings, **{name: value for name, value in own.items() if value != "same"})
 
 
-@dataclass
-class TreeTraining:
-    """The training of one tree."""
+@dataclass(frozen=True)
+class TreeSpec(MemberSpec):
+    """How a label tree and its networks are built and trained."""
 
-    levels: Levels
-    documents: Documents
-    labels: Csr
-    watched: tuple[Documents, Csr] | None
-    tree: TreeSettings
-    training: TrainingSettings
-    new_network: Callable[[int], Network]
-    """A network as training begins, with a head of so many rows."""
-    places: list[torch.device]
-    """Where the rows of each level are kept."""
-    seed: int
-    member: int
-    group: Group
-    workspace: Workspace
-    progress: Progress
-    starts: Sequence[Mapping[str, NDArray[Any]]] | None = None
-    """Weights that each level starts from; None starts the first level anew, and every other from the one above."""
+    tree: TreeSettings = field(default_factory=TreeSettings)
+    members: int = 1
+    """Trees of the model, which stay on the device while others are trained."""
+    width: int = 0
+    """Of the encoder's states."""
+    hidden: tuple[int, ...] = ()
+    """Units of the head's hidden layers."""
+    min_df: int = 1
+    """Documents that a word must be in to describe labels where they are clustered."""
+
+
+class TreeTraining:
+    """The training of one tree.
+
+    `plans` say where the rows of each level are kept. `starts` are weights that each level starts from; without them
+    the first level starts anew, and every other from the one above.
+    """
+
+    def __init__(
+        self,
+        spec: TreeSpec,
+        levels: Levels,
+        data: TrainingData,
+        plans: Sequence[LevelPlan],
+        run: MemberRun,
+        starts: Sequence[Mapping[str, NDArray[Any]]] | None = None,
+    ) -> None:
+        self.tree, self.training, self.levels, self.starts = spec.tree, spec.training, levels, starts
+        self.documents, self.labels, self.validation = data.documents, data.labels, data.validation
+        self._spec, self._table = spec, data.table
+        self.places = [torch.device("cpu") if plan.on_host else spec.device for plan in plans]
+        self.seed, self.member, self.group = run.seed, run.number, run.group
+        self.workspace, self.progress = run.workspace, run.progress
+
+    def new_network(self, rows: int) -> Network:
+        """A network as training begins, with a head of so many rows."""
+        return self._spec.network(self._table, rows)
 
     def run(self) -> tuple[list[Network], float]:
-        """The networks of all levels, and the last one's score on the watched documents."""
+        """The networks of all levels, and the last one's score on the validation documents."""
         score = -1.0
         for level in range(len(self.levels)):
             network = None
@@ -152,17 +171,17 @@ class TreeTraining:
         torch.manual_seed(self.seed + 7919 * level)
         truth = self.levels.tree.node_labels(self.labels, level + 1)
         documents = self.documents.labelled(truth)
-        network, lesson = self._first(truth, documents) if level == 0 else self._next(level, settings, documents)
+        network, objective = self._first(truth, documents) if level == 0 else self._next(level, settings, documents)
         trainer = Trainer(
             network,
             documents,
             settings,
             seed=self.seed + 7919 * level,
             free=chunk_memory(documents.device),
-            validate=None if self.watched is None else lambda: self._score(level, network),
+            validate=None if self.validation is None else lambda: self._score(level, network),
             log=lambda line: self.workspace.log({"member": self.member, "level": level, **line}),
             group=self.group,
-            lesson=lesson,
+            objective=objective,
         )
         trainer.run(self.progress, self.workspace, name, f"training level {level + 1} of {len(self.levels)}")
         kept = {name: written_later(part) for name, part in network.named_parameters()}
@@ -185,8 +204,7 @@ class TreeTraining:
         batch = batch_size(settings, len(documents), self.group)
         parents = self._uploaded(number)
         network = self.new_network(slots_for(batch, parents.shape[1], level.parents, level.most))
-        head = network.head
-        assert isinstance(head, LabelAttention)
+        head = candidate_head(network.head)
         given = None if self.starts is None else self.starts[number]
         load_weights(network, given or self.workspace.map(self._done(number - 1))[0], but=ROWS)
         width = head.rows.shape[1]
@@ -211,9 +229,9 @@ class TreeTraining:
     # ---- answers of a level
 
     def _score(self, level: int, network: Network) -> float:
-        """nDCG@5 of a level's nodes on the watched documents."""
-        assert self.watched is not None
-        documents, labels = self.watched
+        """nDCG@5 of a level's nodes on the validation documents."""
+        assert self.validation is not None
+        documents, labels = self.validation
         truth = self.levels.tree.node_labels(labels, level + 1)
         best = np.full((len(documents), 5), -1, dtype=np.int64)
         for rows, _, found in self._answers(level, network, documents, "watched"):
@@ -243,7 +261,7 @@ class TreeTraining:
         level = self.levels.levels[number]
         count = min(self.tree.beam_width, level.nodes)
         sets = [("parents", self.documents.labelled(self.levels.tree.node_labels(self.labels, number + 1)))]
-        sets += [] if self.watched is None else [("watched", self.watched[0])]
+        sets += [] if self.validation is None else [("watched", self.validation[0])]
         shapes: dict[str, tuple[tuple[int, ...], DTypeLike]]
         shapes = {name: ((len(documents), count), np.int32) for name, documents in sets}
         shapes |= {f"{name} scores": ((len(documents), count), np.float32) for name, documents in sets}
@@ -273,7 +291,6 @@ class TreeTraining:
 
 def load_level(network: Network, arrays: Mapping[str, NDArray[Any]], nodes: int, place: torch.device) -> None:
     """Weights of a trained level; the rows of its nodes are put where they are to be kept."""
-    head = network.head
-    assert isinstance(head, LabelAttention)
+    head = candidate_head(network.head)
     load_weights(network, arrays, but=ROWS)
     head.hold(checked_tensor(arrays, ROWS, (nodes, head.rows.shape[1]), *KINDS.values()).to(place))

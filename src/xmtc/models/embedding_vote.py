@@ -1,0 +1,180 @@
+"""Votes of the nearest embedded training documents, blended with the labels' own scores."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from xmtc.artifact.store import State
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Csr
+from xmtc.linear.neighbours import vote
+from xmtc.linear.top_scores import best_of_rows, look_up_rows, only_allowed
+from xmtc.metrics import ndcg
+from xmtc.models.base import Labels, Mask, Scores
+from xmtc.models.neighbour_vote import Ballots, Voters
+from xmtc.nn.device import chunk_memory
+from xmtc.nn.heads.label_targets import TargetHead
+from xmtc.nn.neighbours.embedded_documents import EMBEDDINGS, EmbeddedDocuments, SearchSettings
+from xmtc.nn.network import Network
+from xmtc.nn.prediction import sortable
+
+Array = NDArray[np.float32]
+
+
+class DirectScores(NamedTuple):
+    """Scores of labels by themselves, in the mean of all networks, which have this weight beside votes of weight 1."""
+
+    networks: Sequence[Network]
+    labels: int
+    weight: float
+
+    def nearness(self, queries: Array) -> Iterator[tuple[slice, Tensor]]:
+        """Some documents at a time, and (b, L) the scores of all labels; queries (n, d) are embeddings."""
+        device, count = self.networks[0].table.device, len(self.networks)
+        step = max(1, chunk_memory(device) // (16 * self.labels))
+        for low in range(0, len(queries), step):
+            rows = slice(low, min(low + step, len(queries)))
+            embedded = torch.from_numpy(queries[rows]).to(device) * count**0.5
+            total = embedded.new_zeros(len(embedded), self.labels)
+            for network, own in zip(self.networks, embedded.chunk(count, dim=1), strict=True):
+                assert isinstance(network.head, TargetHead)
+                total += network.head.nearness(own)
+            yield rows, total / count
+
+    def blended_candidates(self, votes: Array, queries: Array, candidates: NDArray[np.int64]) -> Array:
+        """(n, c) votes for given labels, blended with their own scores."""
+        own = np.zeros(candidates.shape, dtype=np.float32)
+        for rows, nearness in self.nearness(queries):
+            numbers = torch.from_numpy(np.maximum(candidates[rows], 0)).to(nearness.device)
+            own[rows] = nearness.gather(1, numbers).cpu().numpy()
+        blended: Array = (self.weight * own + votes) / np.float32(1.0 + self.weight)
+        return blended
+
+    def own(self, votes: Ballots, queries: Array, k: int, allowed: NDArray[np.bool_] | None = None) -> Ballots:
+        """Own scores of labels voted for and of the k best; no other can be among the best k of the blend."""
+        indptr, voted, _ = votes
+        keys, scores = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.float32)]
+        for rows, nearness in self.nearness(queries):
+            if allowed is not None:
+                nearness.masked_fill_(torch.from_numpy(~allowed).to(nearness.device), -torch.inf)
+            numbers = torch.arange(self.labels, device=nearness.device).expand(nearness.shape)
+            best = sortable(nearness, numbers).topk(min(k, self.labels), dim=1).indices.cpu().numpy()
+            starts = np.arange(len(nearness)) * self.labels
+            held = voted[indptr[rows.start] : indptr[rows.stop]]
+            of = np.repeat(starts, np.diff(indptr[rows.start : rows.stop + 1]))
+            places = np.unique(np.concatenate([of + held, (starts[:, None] + best).ravel()]))
+            own = nearness.flatten()[torch.from_numpy(places).to(nearness.device)].cpu().numpy()
+            keys.append((places + rows.start * self.labels)[own >= 0])
+            scores.append(own[own >= 0])
+        found = np.concatenate(keys)
+        ends = np.searchsorted(found, np.arange(len(queries) + 1) * self.labels)
+        return ends, (found % self.labels).astype(np.int32), np.concatenate(scores)
+
+    def blended(self, votes: Ballots, own: Ballots) -> Ballots:
+        """Votes and own scores together, for the labels of the latter, which are all of the former's and more."""
+        weight = np.float32(self.weight)
+        scores = own[2] * weight
+        scores[np.searchsorted(_keys(own, self.labels), _keys(votes, self.labels))] += votes[2]
+        return own[0], own[1], scores / (1 + weight)
+
+
+def vote_weights(cosines: Array, sharpness: float) -> Array:
+    """(n, m) weights of neighbours, nearest first; the nearest weighs 1."""
+    weights: Array = np.exp(np.float32(sharpness) * (cosines - cosines[:, :1]))
+    return weights
+
+
+def _keys(rows: Ballots, count: int) -> NDArray[np.int64]:
+    """One number for each entry of CSR rows, ascending as rows and labels do."""
+    return np.repeat(np.arange(len(rows[0]) - 1) * count, np.diff(rows[0])) + rows[1]
+
+
+@dataclass(frozen=True)
+class EmbeddingVote:
+    """Training documents that vote, where they are embedded, how many vote, and how fast a vote falls with distance."""
+
+    voters: Voters
+    embedded: EmbeddedDocuments
+    neighbours: int
+    sharpness: float
+
+    def nearest(self, queries: Array) -> tuple[NDArray[np.int32], Array, Array]:
+        """(n, m) the nearest documents, nearest first, their cosines and the weights of their votes."""
+        found, cosines = self.embedded.nearest(queries, self.neighbours)
+        return found, cosines, vote_weights(cosines, self.sharpness)
+
+    def ballots(self, queries: Array, labels: int) -> Ballots:
+        found, _, weights = self.nearest(queries)
+        return self.voters.ballots(found, weights, labels)
+
+    def best(self, queries: Array, direct: DirectScores, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
+        """(n, k) labels and scores, best first."""
+        return ranked(self.ballots(queries, direct.labels), queries, direct, k, allowed)
+
+    def scores(self, queries: Array, direct: DirectScores, candidates: Labels) -> Scores:
+        """(n, c) scores of given labels."""
+        votes = look_up_rows(*self.ballots(queries, direct.labels), candidates)
+        return direct.blended_candidates(votes, queries, candidates) if direct.weight else votes
+
+    def state(self) -> State:
+        state = self.voters.state()
+        state.arrays.update(self.embedded.arrays())
+        state.values.update(neighbours=self.neighbours, sharpness=self.sharpness)
+        return state
+
+    @classmethod
+    def from_state(cls, state: State, width: int, search: SearchSettings, runtime: Runtime) -> EmbeddingVote:
+        """What `state` gave; embeddings have to be `width` wide."""
+        voters, shape = Voters.from_state(state), state.arrays[EMBEDDINGS].shape
+        if shape != (len(voters), width):
+            raise ValueError(f"embeddings of {' × '.join(map(str, shape))} and not {len(voters)} × {width}")
+        neighbours = int(state.values["neighbours"])
+        if neighbours < 1:
+            raise ValueError(f"{neighbours} neighbours")
+        embedded = EmbeddedDocuments.from_arrays(state.arrays, search, runtime)
+        return cls(voters, embedded, neighbours, float(state.values["sharpness"]))
+
+
+def ranked(
+    ballots: Ballots, queries: Array, direct: DirectScores, k: int, allowed: Mask | None = None
+) -> tuple[Labels, Scores]:
+    """(n, k) labels and scores, best first: the vote, or that and the labels' own scores."""
+    ballots = ballots if allowed is None else only_allowed(*ballots, allowed)
+    if direct.weight:
+        ballots = direct.blended(ballots, direct.own(ballots, queries, k, allowed))
+    return best_of_rows(*ballots, k)
+
+
+def vote_quality(
+    nearest: tuple[NDArray[np.int32], Array],
+    labels: Csr,
+    queries: Array,
+    truth: Csr,
+    direct: DirectScores,
+    counts: Sequence[int],
+    sharpnesses: Sequence[float],
+) -> dict[tuple[int, float], float]:
+    """nDCG@5 for every number of neighbours and sharpness; `nearest` are those of the queries, with these `labels`."""
+    found, cosines = nearest
+    indptr, held = labels.indptr.astype(np.int64), labels.indices.astype(np.int32)
+    places = min(5, truth.shape[1])
+
+    def ballots(count: int, sharpness: float) -> Ballots:
+        weights = vote_weights(cosines[:, :count], sharpness)
+        return vote(np.ascontiguousarray(found[:, :count]), weights, indptr, held, direct.labels)
+
+    own = direct.own(ballots(max(counts), 0.0), queries, places) if direct.weight else None
+    scores = {}
+    for pair in itertools.product(counts, sharpnesses):
+        cast = ballots(*pair)
+        best, _ = best_of_rows(*(cast if own is None else direct.blended(cast, own)), places)
+        scores[pair] = ndcg(best, truth, 5)
+    return scores

@@ -1,0 +1,262 @@
+"""Members of a neural model: what is trained from one seed, and can score, save, restore and update itself.
+
+A model averages the probabilities of its members. A member is one network over all labels (`FlatMember`), or a label
+tree with a network for each level (`xmtc.nn.trees.member`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, Self, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from xmtc.artifact.workspace import Workspace
+from xmtc.core.progress import Progress
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Csr, Dataset
+from xmtc.nn.device import arithmetic, chosen_device, chunk_memory, cpu_threads, memory_told
+from xmtc.nn.documents import Documents
+from xmtc.nn.encoders.base import Encoder
+from xmtc.nn.heads.base import Head
+from xmtc.nn.network import TABLE, Network
+from xmtc.nn.prediction import best_labels, candidate_scores
+from xmtc.nn.tensors import as_array, load_weights
+from xmtc.nn.training.fine_tuning import UpdateSettings, absent_from, carry_weights, settle
+from xmtc.nn.training.loop import Trainer, TrainingSettings
+from xmtc.nn.training.optimisers import Adam, Optimiser
+from xmtc.nn.training.process_group import Group
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class TrainingData(NamedTuple):
+    """What the members of a model are trained on."""
+
+    dataset: Dataset | None
+    """All training documents; None in an update."""
+    table: NDArray[np.float32]  # (V, e) words as training begins
+    documents: Documents
+    """Those to learn from, and their labels."""
+    labels: Csr
+    validation: tuple[Documents, Csr] | None
+    frequencies: NDArray[np.float64]  # (L,) share of the training documents that have a label
+
+
+class UpdateBatch(NamedTuple):
+    """What the members of a model learn in an update."""
+
+    kept: NDArray[np.int64]  # labels of before that stay; they come first
+    relatives: Csr  # (added, L before) labels of before that are near to each new one
+    carried: Csr  # (L, L before) labels of before that each label is made of
+    frequencies: NDArray[np.float64]  # (L,)
+    words: NDArray[np.float32]  # (new words, e) as the update begins
+    documents: Documents | None
+    """New and replayed documents with their labels; None where the update brings none."""
+    labels: Csr
+    """Of these documents."""
+
+
+@dataclass(frozen=True)
+class MemberSpec:
+    """How the networks of a model are built and trained."""
+
+    encoder: Callable[[int], Encoder]
+    """A new encoder of words of this width."""
+    head: Callable[[int, int], Head]
+    """A new head for so many labels on states or vectors of this width."""
+    words: int
+    """Rows of the word table."""
+    training: TrainingSettings
+    validate: Callable[[Network, TrainingData], float]
+    """Score of a network on the validation documents."""
+    runtime: Runtime
+    trained_words: bool = True
+    bag_to_head: bool = False
+    optimiser: Callable[[Mapping[str, Tensor], frozenset[str]], Optimiser] = Adam
+    update: UpdateSettings = field(default_factory=UpdateSettings)
+
+    @property
+    def device(self) -> torch.device:
+        return chosen_device(self.runtime)
+
+    def network(self, table: NDArray[Any], labels: int) -> Network:
+        """A new network with these word vectors and a head for so many labels."""
+        if table.ndim != 2 or len(table) != self.words:
+            raise ValueError(f"word vectors of {' × '.join(map(str, table.shape))} for {self.words:,} words")
+        encoder = self.encoder(table.shape[1])
+        network = Network(
+            torch.from_numpy(np.array(table)),
+            encoder,
+            self.head(labels, encoder.width),
+            trained_words=self.trained_words,
+            compute=arithmetic(self.runtime, self.device),
+            bag_to_head=self.bag_to_head,
+        )
+        return network.to(self.device)
+
+
+@dataclass(frozen=True)
+class MemberRun:
+    """The training of one member: its number, who trains together, and where finished parts go."""
+
+    number: int
+    runtime: Runtime
+    group: Group
+    progress: Progress
+    workspace: Workspace
+
+    @property
+    def seed(self) -> int:
+        return self.runtime.seed + 104_729 * self.number
+
+    @contextmanager
+    def environment(self, less_memory: str) -> Iterator[None]:
+        """Its threads, its random numbers, and a remedy where memory does not suffice."""
+        device = chosen_device(self.runtime)
+        with (
+            cpu_threads(self.runtime.threads),
+            memory_told(less_memory),
+            torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+        ):
+            yield
+
+
+Spec = TypeVar("Spec", bound=MemberSpec)
+
+
+class NeuralMember(ABC, Generic[Spec]):
+    """One of the networks, or trees of networks, whose probabilities a model averages."""
+
+    @classmethod
+    @abstractmethod
+    def fit(cls, spec: Spec, data: TrainingData, run: MemberRun) -> tuple[Self, float]:
+        """A trained member, from its finished part, its checkpoint or its start, and its validation score."""
+
+    @abstractmethod
+    def updated(self, spec: Spec, batch: UpdateBatch, run: MemberRun) -> Self:
+        """A member for the labels of now, which has learnt from new documents; this one stays as it is."""
+
+    @abstractmethod
+    def arrays(self) -> Arrays:
+        """What a model folder keeps."""
+
+    @classmethod
+    @abstractmethod
+    def restored(cls, spec: Spec, arrays: Arrays, labels: int) -> Self:
+        """A member from its arrays."""
+
+    best_labels: Callable[..., tuple[NDArray[np.int64], NDArray[np.float32]]]
+    """(members, documents, k, allowed=None) → (n, k) labels and mean probabilities of all members, best first."""
+    candidate_scores: Callable[..., NDArray[np.float32]]
+    """(members, documents, candidates) → (n, c) mean probabilities of given labels; those below 0 mean nothing."""
+
+    @property
+    def word_table(self) -> Tensor:
+        """(V, e)"""
+        return self.network_of(0)[0].table
+
+    @abstractmethod
+    def network_of(self, label: int) -> tuple[Network, int]:
+        """The network that scores a label, and the label's row there."""
+
+    def steps(self, documents: Documents, label: int) -> list[tuple[float, NDArray[np.int64]]]:
+        """For a single document, probabilities of the nodes on the way to a label, and the labels below each node."""
+        return []
+
+
+class FlatMember(NeuralMember[MemberSpec]):
+    """One network that scores every label."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+
+    @classmethod
+    def fit(cls, spec: MemberSpec, data: TrainingData, run: MemberRun) -> tuple[Self, float]:
+        torch.manual_seed(run.seed)
+        network = spec.network(data.table, len(data.frequencies))
+        network.head.start_from(torch.from_numpy(data.frequencies).float())
+        validate = None if data.validation is None else lambda: spec.validate(network, data)
+        return cls(network), _train(network, data.documents, spec.training, validate, spec, run)
+
+    def updated(self, spec: MemberSpec, batch: UpdateBatch, run: MemberRun) -> Self:
+        torch.manual_seed(run.seed)
+        table = np.concatenate([as_array(self.network.table), batch.words])
+        network = spec.network(table, len(batch.frequencies))
+        carry_weights(network, self.network, batch.carried, batch.relatives.shape[0], batch.frequencies)
+        if batch.documents is not None:
+            start = {name: part.detach().clone() for name, part in network.named_parameters()}
+            _train(network, batch.documents, spec.update.training(spec.training), None, spec, run)
+            fresh = np.arange(len(batch.kept), len(batch.frequencies))
+            settle(network, start, spec.update.retention, len(batch.words), fresh, absent_from(batch.labels))
+        return type(self)(network.eval())
+
+    def arrays(self) -> Arrays:
+        is_left_out = self.network.head.is_training_only
+        whole = network_arrays(self.network)
+        return {name: array for name, array in whole.items() if not is_left_out(name.removeprefix("head."))}
+
+    @classmethod
+    def restored(cls, spec: MemberSpec, arrays: Arrays, labels: int) -> Self:
+        network = spec.network(arrays[TABLE], labels)
+        network.head.drop_training_parts()
+        load_weights(network, arrays)
+        return cls(network.eval())
+
+    @staticmethod
+    def best_labels(
+        members: Sequence[FlatMember], documents: Documents, k: int, allowed: NDArray[np.bool_] | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        return best_labels([member.network for member in members], documents, k, allowed)
+
+    @staticmethod
+    def candidate_scores(
+        members: Sequence[FlatMember], documents: Documents, candidates: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        return candidate_scores([member.network for member in members], documents, candidates)
+
+    def network_of(self, label: int) -> tuple[Network, int]:
+        return self.network, label
+
+
+def network_arrays(network: Network) -> Arrays:
+    return {name: as_array(part) for name, part in network.named_parameters()}
+
+
+def _train(
+    network: Network,
+    documents: Documents,
+    settings: TrainingSettings,
+    validate: Callable[[], float] | None,
+    spec: MemberSpec,
+    run: MemberRun,
+) -> float:
+    """Train a network, from its finished part, its checkpoint or as it is; its validation score."""
+    done, begun = f"member-{run.number}", f"checkpoint-{run.number}"
+    if run.workspace.has(done):
+        arrays, values = run.workspace.load(done)
+        load_weights(network, arrays)
+        network.eval()
+        return float(values["score"])
+    trainer = Trainer(
+        network,
+        documents,
+        settings,
+        seed=run.seed,
+        free=chunk_memory(documents.device),
+        validate=validate,
+        log=lambda line: run.workspace.log({"member": run.number, **line}),
+        group=run.group,
+        optimiser=spec.optimiser,
+    )
+    trainer.run(run.progress, run.workspace, begun)
+    if run.group.leads:
+        run.workspace.save(done, network_arrays(network), {"score": trainer.course.best_score})
+        run.workspace.drop(begun)
+    return trainer.course.best_score

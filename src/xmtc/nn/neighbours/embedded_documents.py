@@ -1,0 +1,134 @@
+"""Embedded training documents: the index that finds the nearest, and where they lie after an update."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.core.config import Settings
+from xmtc.core.runtime import Runtime
+from xmtc.nn.device import chosen_device
+from xmtc.nn.neighbours.clusters import Partition
+from xmtc.nn.neighbours.vector_index import PROBES, Array, Found, VectorIndex
+from xmtc.nn.tensors import read_tensor
+
+EMBEDDINGS, CENTRES, CLUSTERS = "embeddings", "cluster_centres", "clusters"
+SAME = 0.98
+"""Cosine of a document's embedding and the row with its id from which on the row is that document's."""
+RIDGE = 100
+"""Documents that count as unmoved where a map from old to new embeddings is learnt."""
+
+
+@dataclass(frozen=True)
+class SearchSettings(Settings):
+    """How the nearest training documents are found."""
+
+    kind: Literal["exact", "faiss"] = "exact"
+    """All are looked at, or FAISS looks at those that are likely near."""
+    probes: int = PROBES
+    """Lists that FAISS looks through; more find more and take longer."""
+    clusters: int = 1
+    """Parts that the training documents are divided into, of which the nearest is searched; above 1 as published."""
+
+    of = "search"
+
+    def check(self) -> None:
+        self.require_range("probes", 1)
+        self.require_range("clusters", 1)
+        self.require("clusters", self.kind == "exact" or self.clusters == 1, "1 where search.kind = 'faiss'")
+
+
+class EmbeddedDocuments:
+    """Embeddings (N, d) of training documents, with an index."""
+
+    def __init__(
+        self, vectors: Array, search: SearchSettings, runtime: Runtime, partition: Partition | None = None
+    ) -> None:
+        self.vectors, self.partition = vectors, partition
+        self._search = search
+        device = chosen_device(runtime)
+        self.index = VectorIndex(
+            read_tensor(vectors).to(device) if device.type == "cuda" else vectors,
+            threads=runtime.threads,
+            search=search.kind,
+            probes=search.probes,
+            partition=partition,
+        )
+
+    @classmethod
+    def fit(cls, vectors: Array, search: SearchSettings, runtime: Runtime) -> EmbeddedDocuments:
+        return cls(vectors, search, runtime, partition_of(vectors, search.clusters, runtime))
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def nearest(self, queries: Array, count: int) -> Found:
+        """(n, count) the nearest documents and their cosines, nearest first."""
+        return self.index.nearest(queries, count)
+
+    def rows_of(
+        self, ids: list[str], row_ids: list[str], embedded: Array
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows of documents with these ids, and their places among `ids`; `row_ids` (N,) are those of the rows.
+
+        An id that two documents have says nothing, nor does one whose row is not where the document was `embedded`.
+        """
+        rows_by_id = unique_places(row_ids)
+        found = np.array([place for name, place in unique_places(ids).items() if name in rows_by_id], dtype=np.int64)
+        rows = np.array([rows_by_id[ids[place]] for place in found.tolist()], dtype=np.int64)
+        near = np.einsum("nd,nd->n", self.vectors[rows], embedded[found]) >= SAME
+        return rows[near], found[near]
+
+    def joined(self, moved: Array, added: Array, runtime: Runtime) -> EmbeddedDocuments:
+        """These documents where they are now, and more of them, in the clusters that are nearest."""
+        vectors = np.concatenate([moved, added])
+        partition = None if self.partition is None else self.partition.moved(vectors, runtime.threads)
+        return EmbeddedDocuments(vectors, self._search, runtime, partition)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        arrays: dict[str, NDArray[Any]] = {EMBEDDINGS: self.vectors}
+        if self.partition is not None:
+            arrays |= {CENTRES: self.partition.centres, CLUSTERS: self.partition.clusters}
+        return arrays
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: Mapping[str, NDArray[Any]], search: SearchSettings, runtime: Runtime
+    ) -> EmbeddedDocuments:
+        partition = Partition(arrays[CENTRES], arrays[CLUSTERS]) if CENTRES in arrays else None
+        return cls(arrays[EMBEDDINGS], search, runtime, partition)
+
+
+def partition_of(vectors: Array, clusters: int, runtime: Runtime) -> Partition | None:
+    """Rows in so many clusters; None for a single one."""
+    return None if clusters == 1 else Partition.fit(vectors, clusters, seed=runtime.seed, threads=runtime.threads)
+
+
+def moved_embeddings(vectors: Array, old: Array, now: Array, members: int) -> Array:
+    """Where documents that lay at `vectors` (N, d) lie now, judged by others that lay at `old` and lie at `now`.
+
+    By a linear map for each member, from ridge regression towards the identity.
+    """
+    moved = np.empty(vectors.shape, dtype=np.float32)
+    width = vectors.shape[1] // members
+    for low in range(0, vectors.shape[1], width):
+        part = slice(low, low + width)
+        before, after = old[:, part].astype(np.float64), now[:, part].astype(np.float64)
+        ridge = RIDGE / vectors.shape[1] * np.eye(width)
+        turned = np.linalg.solve(before.T @ before + ridge, before.T @ after + ridge)
+        moved[:, part] = vectors[:, part] @ turned.astype(np.float32)
+        lengths = np.linalg.norm(moved[:, part], axis=1, keepdims=True)
+        wanted = np.linalg.norm(vectors[:, part], axis=1, keepdims=True)
+        moved[:, part] *= wanted / np.maximum(lengths, np.finfo(np.float32).tiny)
+    return moved
+
+
+def unique_places(ids: list[str]) -> dict[str, int]:
+    """The place of each id that occurs once."""
+    counts = Counter(ids)
+    return {name: place for place, name in enumerate(ids) if counts[name] == 1}

@@ -1,0 +1,95 @@
+"""Word tables to start from: vectors of a file, vectors trained on the corpus, or random ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.core.progress import Progress
+from xmtc.nn.documents import DocumentReader
+from xmtc.text.sequences import FIRST_WORD, PADDING
+from xmtc.text.tokens import TokenBlock
+from xmtc.text.weighted_bags import Numbered
+from xmtc.text.word2vec import CorpusVectorSettings, train_vectors
+from xmtc.text.word_vectors import read_vectors
+
+Table = NDArray[np.float32]
+
+STANDARD_DEVIATION = 0.3
+"""Of the numbers in vectors that are trained or drawn here; those of GloVe have about the same."""
+
+
+def initial_table(
+    vectors: str,
+    corpus: CorpusVectorSettings,
+    reader: DocumentReader,
+    numbered: Numbered,
+    *,
+    seed: int,
+    progress: Progress,
+) -> tuple[Table, dict[str, Any]]:
+    """(V, e) the table and facts about it; words without a vector are drawn at random, padding is zero.
+
+    `vectors` is 'corpus', 'random' or a file; `numbered` are the training documents.
+    """
+    count = reader.size - FIRST_WORD
+    facts: dict[str, Any] = {}
+    if vectors == "corpus":
+        assert isinstance(numbered, TokenBlock)
+        found, known = corpus_vectors(numbered, count, corpus, seed, progress), np.ones(count, dtype=bool)
+    elif vectors == "random":
+        found, known = np.zeros((count, corpus.width), dtype=np.float32), np.zeros(count, dtype=bool)
+    else:
+        found, known, facts = _vectors_of_file(Path(vectors), reader, numbered, progress)
+    bound = np.sqrt(3) * (found[known].std() if known.any() else STANDARD_DEVIATION)  # drawn ones as the others are
+    table = _uniform(np.random.default_rng([seed, 1]), bound, (count + FIRST_WORD, found.shape[1]))
+    table[FIRST_WORD:][known] = found[known]
+    table[PADDING] = 0.0
+    return table, facts
+
+
+def corpus_vectors(
+    sequences: TokenBlock, count: int, settings: CorpusVectorSettings, seed: int, progress: Progress
+) -> Table:
+    """(count, e) vectors trained on the texts, less their mean: few texts leave them much in common."""
+    ids = sequences.ids - np.int32(FIRST_WORD)
+    frequencies = np.bincount(ids[ids >= 0], minlength=count).astype(np.int64)
+    trained = train_vectors(sequences.indptr, ids, frequencies, settings, seed, progress)
+    trained -= trained.mean(0)
+    return trained * np.float32(STANDARD_DEVIATION / max(float(trained.std()), 1e-12))
+
+
+def rows_of_new_words(table: Table, count: int, seed: int) -> Table:
+    """(count, e) random vectors of words that an update adds, with the standard deviation of the others."""
+    words = table[FIRST_WORD:]
+    bound = np.sqrt(3) * words.std()
+    return _uniform(np.random.default_rng([seed, 4, len(words)]), bound, (count, words.shape[1]))
+
+
+def _uniform(random: np.random.Generator, bound: float, shape: tuple[int, int]) -> Table:
+    return random.uniform(-bound, bound, shape).astype(np.float32)
+
+
+def _vectors_of_file(
+    path: Path, reader: DocumentReader, numbered: Numbered, progress: Progress
+) -> tuple[Table, NDArray[np.bool_], dict[str, Any]]:
+    """(words, e) vectors, which words have one, and how many that are."""
+    words = reader.words
+    read = read_vectors(path, [word for word in words if word], progress)
+    named = np.array([bool(word) for word in words])  # parts of words have no name, and no vector
+    found, known = read.matrix, read.found
+    if not named.all():
+        known = np.zeros(len(words), dtype=bool)
+        known[named] = read.found
+        found = np.zeros((len(words), read.matrix.shape[1]), dtype=np.float32)
+        found[named] = read.matrix
+    ids = numbered.ids - FIRST_WORD
+    running = float(known[ids[ids >= 0]].mean()) if (ids >= 0).any() else 0.0
+    facts = {
+        "words with a vector": f"{100 * read.coverage:.1f} %",
+        "running words with a vector": f"{100 * running:.1f} %",
+    }
+    return found, known, facts
