@@ -63,17 +63,17 @@ def batch_predict(
 
 def _inputs(request: BatchPredictRequest, predictor: DocumentPredictor) -> dict[str, Any]:
     """What must be equal for a run to go on with the parts of another."""
-    asked, options = request.predict, request.predict.reading.options
+    predict, options = request.predict, request.predict.reading.options
     return {
         "version of xmtc": __version__,
-        "model": content_of(asked.folder),
-        "input": None if asked.source in (None, "-") else content_hash(asked.source),
+        "model": content_of(predict.folder),
+        "input": None if predict.source in (None, "-") else content_hash(predict.source),
         "input format": options.file_format,
         "text fields": None if options.text_fields is None else list(options.text_fields),
         "id field": options.id_field,
         "bad lines": "skip" if options.bad_lines.skip else "refuse",
-        "k": PLACES if asked.k is None and asked.threshold is None else asked.k,
-        "threshold": asked.threshold,
+        "k": PLACES if predict.k is None and predict.threshold is None else predict.k,
+        "threshold": predict.threshold,
         **{name: None if path is None else content_hash(path) for name, path in predictor.restriction.files.items()},
         "part size": request.batch.parts,
     }
@@ -210,12 +210,12 @@ def _answered(pieces: Iterable[Dataset], answer: Callable[[Dataset], TopK], task
 
 
 def _in_parts(batches: Iterable[Dataset], size: int) -> Iterator[Iterator[Dataset]]:
-    """The documents of one part after the other, a few at a time; a part is used up before the next is asked for."""
+    """The documents of one part after the other, a few at a time; a part is used up before the next begins."""
     source = iter(batches)
     rest = next(source, None)
 
     def more() -> bool:
-        """Whether documents are left; the source is asked only when they are needed, so that a part ends before."""
+        """Whether documents are left; the source is read only when they are needed, so that a part ends before."""
         nonlocal rest
         while rest is not None and not len(rest):
             rest = next(source, None)
