@@ -98,7 +98,7 @@ def run_suite(
     if not cells:
         for line in opened.left_out:
             echo_error(f"left out: {line}")
-        raise DataError(f"{suite.name}: no cell can be run here. The lines above echo why.")
+        raise DataError(f"{suite.name}: no cell can be run here. The lines above say why.")
     try:
         outcome = run_bench(
             opened,
