@@ -15,7 +15,15 @@ from typing import Any, NamedTuple
 from xmtc import __version__
 from xmtc.artifact.dependencies import content_of
 from xmtc.core.errors import ConfigError, DataError, XmtcError
-from xmtc.core.files import check_output_folder, content_hash, locked, replace_file, sync_folder, write_json
+from xmtc.core.files import (
+    check_output_folder,
+    content_hash,
+    locked,
+    make_folder,
+    replace_file,
+    sync_folder,
+    write_json,
+)
 from xmtc.core.progress import Progress, Task, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset
@@ -118,10 +126,7 @@ def write_parts(
     """
     check_folder(folder, resume=resume, force=force)
     fresh = not folder.exists()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be made ({error.strerror}). Choose another place.") from None
+    make_folder(folder)
     with locked(folder, "another process is writing there. Wait for it, or choose another folder."):
         check_folder(folder, resume=resume, force=force)  # another run may have ended meanwhile
         try:
