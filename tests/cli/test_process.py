@@ -158,3 +158,11 @@ def test_interrupted_training_goes_on_with_resume(tmp_path: Path, xmtc: Xmtc) ->
     assert done.returncode == 0, done.stderr
     assert not work.exists()
     assert xmtc("verify", "m").returncode == 0
+
+
+@pytest.mark.parametrize("module", ["xmtc", "xmtc.cli.main"])
+def test_runs_as_a_module(module: str) -> None:
+    """Both under the name of the command."""
+    done = subprocess.run([sys.executable, "-m", module, "train"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.endswith("See: xmtc train --help\n")

@@ -78,7 +78,7 @@ def test_measures_are_kept_beside_the_model_and_shown(model: Path, tmp_path: Pat
     assert "measured" not in call("models", model).out
     done = call("evaluate", model, test, "--keep")
     place = tmp_path / "m.metrics.json"
-    assert f"{place}: kept beside the model" in done.err
+    assert f"{place}: saved beside the model" in done.err
     kept = json.loads(place.read_text())
     assert kept["metrics"]["P@1"] == 1.0
     assert kept["measured"]["documents"] == 1

@@ -6,9 +6,11 @@ from dataclasses import FrozenInstanceError, dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import pytest
 
-from xmtc.core.errors import ConfigError
+from xmtc.core.errors import ConfigError, DataError, check_positive
+from xmtc.core.files import check_output_folder
 from xmtc.core.request import Argument, BaseRequest, Option, option_name, request_fields, require_suffix
 
 
@@ -70,3 +72,23 @@ def test_endings_of_output_files() -> None:
     require_suffix(Path("a.SVG"), ".svg", what="pictures are SVG")
     with pytest.raises(ConfigError, match=r"^a\.png: pictures are SVG\. Let the name end in \.svg\.$"):
         require_suffix(Path("a.png"), ".svg", what="pictures are SVG")
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "3", True, None])
+def test_counts(value: object) -> None:
+    check_positive("k", np.int64(3))
+    with pytest.raises(ConfigError, match=r"^'k' must be an integer ≥ 1\. Got .*\.$"):
+        check_positive("k", value)
+
+
+def test_output_folders(tmp_path: Path) -> None:
+    check_output_folder(tmp_path / "new")
+    check_output_folder(tmp_path)
+    (tmp_path / "own.txt").touch()
+    check_output_folder(tmp_path, lambda path: path.name == "own.txt")
+    with pytest.raises(DataError, match=r"holds other files \('own\.txt'\)\. Choose a new or empty folder\.$"):
+        check_output_folder(tmp_path)
+    with pytest.raises(DataError, match=r"is a file\. Name a folder for the parts\.$"):
+        check_output_folder(tmp_path / "own.txt", use="for the parts")
+    with pytest.raises(DataError, match=r"is a file\. Name a folder\.$"):
+        check_output_folder(tmp_path / "own.txt")

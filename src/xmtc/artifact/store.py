@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from xmtc.artifact.arrays import map_arrays, write_arrays
 from xmtc.artifact.dependencies import MANIFEST, Link, check_entries, copies, read_links, write_links
 from xmtc.core.errors import DataError, ModelFormatError
-from xmtc.core.files import locked, sync_folder, write_json
+from xmtc.core.files import locked, make_folder, sync_folder, write_json
 
 FORMAT = 1
 _OWN_FILE = re.compile(r"^(?:[a-z_]+-[0-9a-f]{16}\.(?:safetensors|arrow)|linked-[0-9a-f]{16}|\.[^/\\]*\.part)$")
@@ -53,10 +53,7 @@ def is_own(path: Path) -> bool:
 
 def write_folder(folder: Path, manifest: Mapping[str, Any], state: State) -> None:
     """Write or replace a model. Until the last rename, the folder holds the old model."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be made ({error.strerror}). Choose another place.") from None
+    make_folder(folder)
     with locked(folder):
         links = write_links(folder, state.links)
         files = {"arrays": _write_arrays(folder, "arrays", state)}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from xmtc.artifact.arrays import Later, Shapes, map_arrays, new_arrays, write_arrays
 from xmtc.core.errors import ConfigError, DataError, ModelFormatError
-from xmtc.core.files import locked, replace_file, write_json
+from xmtc.core.files import locked, make_folder, replace_file, write_json
 
 LOG = "log.jsonl"
 LOG_SUFFIX = ".log.jsonl"
@@ -93,10 +93,7 @@ class Workspace:
 
     def _make(self) -> None:
         assert self.folder is not None
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DataError(f"{self.folder}: cannot be made ({error.strerror}). Choose another place.") from None
+        make_folder(self.folder)
 
     def _empty(self) -> None:
         """An empty folder; one that is there stays the same, as it is locked."""

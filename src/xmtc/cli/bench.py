@@ -92,18 +92,18 @@ def run_suite(
     force: bool,
     keep_models: bool,
 ) -> None:
-    """Run what is not complete, echo_error what became of it, and fail if a cell did."""
+    """Run the cells that are not complete, show the outcome, and fail if a cell did."""
     from xmtc.cli.progress import terminal_progress
     from xmtc.experiments.bench import open_bench, run_bench
     from xmtc.experiments.suites import chosen
 
-    asked = chosen(suite.cells(), only)
-    opened = open_bench(suite, out, data, command, asked)
-    cells = [cell for cell in asked if cell in set(opened.cells)]
+    selected = chosen(suite.cells(), only)
+    opened = open_bench(suite, out, data, command, selected)
+    cells = [cell for cell in selected if cell in set(opened.cells)]
     if not cells:
         for line in opened.left_out:
             echo_error(f"left out: {line}")
-        raise DataError(f"{suite.name}: no cell can be run here. The lines above echo why.")
+        raise DataError(f"{suite.name}: no cell can be run here. The lines above say why.")
     try:
         outcome = run_bench(
             opened,
@@ -120,10 +120,10 @@ def run_suite(
             "xmtc: interrupted. Finished cells, and finished parts of the last one, stay: go on with the same command."
         )
         raise typer.Exit(130) from None
-    _tell_outcome(out, cells, outcome)
+    _show_outcome(out, cells, outcome)
 
 
-def _tell_outcome(out: Path, cells: list[CellName], outcome: SuiteOutcome) -> None:
+def _show_outcome(out: Path, cells: list[CellName], outcome: SuiteOutcome) -> None:
     echo(_scores(out, [cell for cell in cells if cell not in outcome.failed]))
     echo(
         f"\n{out}: {len(outcome.done)} cell{'' if len(outcome.done) == 1 else 's'} run, "
@@ -158,12 +158,12 @@ def _list_suites() -> None:
     echo("\nRun one with: xmtc bench NAME --data FOLDER --out DIR; see its cells with: xmtc bench NAME --list")
 
 
-def _list_cells(asked: str, out: Path | None, only: list[str]) -> None:
+def _list_cells(name: str, out: Path | None, only: list[str]) -> None:
     """What would be run, and what is complete."""
     from xmtc.experiments.records import cell_names
     from xmtc.experiments.suites import chosen, read_suite
 
-    suite = read_suite(asked)
+    suite = read_suite(name)
     complete = set() if out is None else set(cell_names(out))
     for cell in chosen(suite.cells(), only):
         echo(f"{'complete' if cell in complete else 'to run  '}  {cell}")

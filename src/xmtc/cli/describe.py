@@ -148,8 +148,8 @@ def head_text(dataset: Dataset, count: int) -> str:
         elif some.features is not None:
             features = some.features[[row]]
             pairs = zip(features.indices[:8].tolist(), features.data[:8].tolist(), strict=True)
-            told = " ".join(f"{feature}:{value:.4g}" for feature, value in pairs)
-            lines.append(f"  {features.nnz:,} features: {told}{' …' if features.nnz > 8 else ''}")
+            pairs_text = " ".join(f"{feature}:{value:.4g}" for feature, value in pairs)
+            lines.append(f"  {features.nnz:,} features: {pairs_text}{' …' if features.nnz > 8 else ''}")
         if some.labels is not None and some.label_index is not None:
             names = some.label_index.strings("name", some.labels[[row]].indices)
             lines.append(f"  labels: {_start(', '.join(names), 102) or '(none)'}")

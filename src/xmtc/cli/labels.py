@@ -26,12 +26,12 @@ def neighbours(
     from xmtc.cli.show import shortened, table
     from xmtc.workflows.label_space import label_neighbours
 
-    asked, found = label_neighbours(request, runtime=make_runtime(device="cpu"))
+    label, found = label_neighbours(request, runtime=make_runtime(device="cpu"))
     if as_json:
-        echo(json.dumps({"label": asked, "neighbours": found}, ensure_ascii=False, indent=1))
+        echo(json.dumps({"label": label, "neighbours": found}, ensure_ascii=False, indent=1))
         return
-    documents = "" if asked["documents"] is None else f", {counted(asked['documents'], 'training document')}"
-    echo(f"{shown(shortened(str(asked['name']), 90), 90)} (key {shown(asked['key'])}){documents}\n")
+    documents = "" if label["documents"] is None else f", {counted(label['documents'], 'training document')}"
+    echo(f"{shown(shortened(str(label['name']), 90), 90)} (key {shown(label['key'])}){documents}\n")
     rows = [
         [
             f"{each['similarity']:.4f}",

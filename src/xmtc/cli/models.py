@@ -93,8 +93,8 @@ def model_folder(found: Mapping[str, Any], width: int | None = None) -> str:
         *((f"found: {name}", shown(value)) for name, value in training.get("found", {}).items()),
     ]
     if (metrics := found["metrics"]) is not None:
-        told = ", ".join(f"{name} {_score(metrics[name])}" for name in ("P@1", "P@5", "nDCG@5") if name in metrics)
-        facts.append(("measured", f"{told} on {metrics['measured'].get('file')}"))
+        measured = ", ".join(f"{name} {_score(metrics[name])}" for name in ("P@1", "P@5", "nDCG@5") if name in metrics)
+        facts.append(("measured", f"{measured} on {metrics['measured'].get('file')}"))
     lines = [table(["", found["folder"]], facts, width=width)]
     settings = [(name, json.dumps(value, ensure_ascii=False)) for name, value in found["settings"].items()]
     if settings:

@@ -311,8 +311,10 @@ def make_folder(path: Path) -> None:
     """A folder to write to, made with those above it where it is not there yet."""
     if path.exists() and not path.is_dir():
         raise DataError(f"{path}: is a file. Name a folder.")
-    with writing(path):
+    try:
         path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be made ({error.strerror}). Choose another place.") from None
 
 
 def sync_folder(folder: Path) -> None:

@@ -15,7 +15,15 @@ from typing import Any, NamedTuple
 from xmtc import __version__
 from xmtc.artifact.dependencies import content_of
 from xmtc.core.errors import ConfigError, DataError, XmtcError
-from xmtc.core.files import check_output_folder, content_hash, locked, replace_file, sync_folder, write_json
+from xmtc.core.files import (
+    check_output_folder,
+    content_hash,
+    locked,
+    make_folder,
+    replace_file,
+    sync_folder,
+    write_json,
+)
 from xmtc.core.progress import Progress, Task, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset
@@ -63,17 +71,17 @@ def batch_predict(
 
 def _inputs(request: BatchPredictRequest, predictor: DocumentPredictor) -> dict[str, Any]:
     """What must be equal for a run to go on with the parts of another."""
-    asked, options = request.predict, request.predict.reading.options
+    predict, options = request.predict, request.predict.reading.options
     return {
         "version of xmtc": __version__,
-        "model": content_of(asked.folder),
-        "input": None if asked.source in (None, "-") else content_hash(asked.source),
+        "model": content_of(predict.folder),
+        "input": None if predict.source in (None, "-") else content_hash(predict.source),
         "input format": options.file_format,
         "text fields": None if options.text_fields is None else list(options.text_fields),
         "id field": options.id_field,
         "bad lines": "skip" if options.bad_lines.skip else "refuse",
-        "k": PLACES if asked.k is None and asked.threshold is None else asked.k,
-        "threshold": asked.threshold,
+        "k": PLACES if predict.k is None and predict.threshold is None else predict.k,
+        "threshold": predict.threshold,
         **{name: None if path is None else content_hash(path) for name, path in predictor.restriction.files.items()},
         "part size": request.batch.parts,
     }
@@ -118,10 +126,7 @@ def write_parts(
     """
     check_folder(folder, resume=resume, force=force)
     fresh = not folder.exists()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be made ({error.strerror}). Choose another place.") from None
+    make_folder(folder)
     with locked(folder, "another process is writing there. Wait for it, or choose another folder."):
         check_folder(folder, resume=resume, force=force)  # another run may have ended meanwhile
         try:
@@ -210,12 +215,12 @@ def _answered(pieces: Iterable[Dataset], answer: Callable[[Dataset], TopK], task
 
 
 def _in_parts(batches: Iterable[Dataset], size: int) -> Iterator[Iterator[Dataset]]:
-    """The documents of one part after the other, a few at a time; a part is used up before the next is asked for."""
+    """The documents of one part after the other, a few at a time; a part is used up before the next begins."""
     source = iter(batches)
     rest = next(source, None)
 
     def more() -> bool:
-        """Whether documents are left; the source is asked only when they are needed, so that a part ends before."""
+        """Whether documents are left; the source is read only when they are needed, so that a part ends before."""
         nonlocal rest
         while rest is not None and not len(rest):
             rest = next(source, None)

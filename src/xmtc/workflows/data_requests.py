@@ -23,7 +23,7 @@ class ReadingOptions(BaseRequest):
     """How a file of documents is read."""
 
     file_format: Annotated[str | None, Option("NAME", "--format")] = None
-    """Format of the documents (default: told by name and content)."""
+    """Format of the documents (default: detected from name and content)."""
     text_field: Annotated[str | None, Option("NAME,…")] = None
     """Fields that hold the text, such as title,body."""
     label_field: Annotated[str | None, Option("NAME")] = None
@@ -129,7 +129,7 @@ class ConvertRequest(BaseRequest):
     target: Annotated[Path, Argument("OUT")]
     """The file to write; its name tells the format."""
     to: Annotated[str | None, Option("NAME")] = None
-    """Format of OUT (default: told by its name)."""
+    """Format of OUT (default: by its name)."""
     lossy: Annotated[bool, Option()] = False
     """Replace characters that OUT's format cannot hold."""
     vocabulary: Annotated[bool, Option()] = False

@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-from xmtc.core.errors import DataError
-from xmtc.core.files import check_output_folder, replace_file
+from xmtc.core.files import check_output_folder, make_folder, replace_file
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset
@@ -40,11 +39,7 @@ class Demo:
         note = self.folder / "README.txt"
         own = note.is_file() and note.read_bytes() == NOTE
         check_output_folder(self.folder, lambda path: own, "with --out")
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            reason = error.strerror
-            raise DataError(f"{self.folder}: cannot be made ({reason}). Choose another place with --out.") from None
+        make_folder(self.folder)
         with replace_file(note) as stream:
             stream.write(NOTE)
         _write(corpus, self.train_file, 0, TRAIN)

@@ -106,7 +106,7 @@ class Evaluation:
             out["intervals"] = {name: [found.low, found.high] for name, found in self.intervals.items()}
         if self.groups:
             out["groups"] = {
-                ties: [{name: _told(value) for name, value in vars(group).items()} for group in groups]
+                ties: [{name: _json_number(value) for name, value in vars(group).items()} for group in groups]
                 for ties, groups in self.groups.items()
             }
         if self.tail:
@@ -119,8 +119,8 @@ class Evaluation:
         return out
 
 
-def _told(value: float) -> float | None:
-    """JSON has no word for what cannot be computed, such as the AUC of a label that every document holds."""
+def _json_number(value: float) -> float | None:
+    """None for what JSON cannot hold and nobody can compute, such as the AUC of a label that every document holds."""
     return None if math.isnan(value) else value
 
 

@@ -37,13 +37,13 @@ _PATIENCE = 30.0  # seconds to wait for others who write
 
 @dataclass(frozen=True)
 class FeedbackRecord:
-    """One word on one text."""
+    """Feedback on one text."""
 
     id: int
     time: str
     """ISO 8601, UTC."""
     version: str
-    """Of the model that was asked."""
+    """Of the model."""
     text: str
     accepted: tuple[str, ...]
     """Keys of labels that are right, those among them that a person added."""

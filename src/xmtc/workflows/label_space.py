@@ -49,8 +49,8 @@ def label_map(request: LabelMapRequest, *, runtime: Runtime | None = None, progr
     seed, threads = model.runtime.seed, model.runtime.threads
     near = nearest(rows, NEIGHBOURS, threads=threads, progress=progress)
     places = layout(rows, seed=seed, threads=threads, progress=progress, near=near)
-    found, told = np.full(len(rows), -1, dtype=np.int64), rows.any(axis=1)
-    found[told] = regions(places[told], REGIONS, seed=seed)
+    found, has_vector = np.full(len(rows), -1, dtype=np.int64), rows.any(axis=1)
+    found[has_vector] = regions(places[has_vector], REGIONS, seed=seed)
     return LabelMap(
         title=f"Labels of {title}",
         model=model.name,

@@ -235,7 +235,7 @@ class EvaluateRequest(BaseRequest):
     predictions: Annotated[Path | None, Option("FILE")] = None
     """Score this file of predictions instead of a model."""
     predictions_format: Annotated[str | None, Option("NAME")] = None
-    """jsonl, parquet, tsv, csv, fasttext, npz or xc (default: told by content)."""
+    """jsonl, parquet, tsv, csv, fasttext, npz or xc (default: detected from the content)."""
     train: Annotated[Path | None, Option("FILE")] = None
     """With --predictions: training documents, for PSP."""
     labels: Annotated[Path | None, Option("FILE")] = None

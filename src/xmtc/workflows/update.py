@@ -143,7 +143,7 @@ def _retired(labels: LabelIndex, path: Path | None) -> tuple[list[str], list[str
 
 
 def _merged(labels: LabelIndex, path: Path | None) -> Mapping[str, str]:
-    """Key → key of what each becomes; both may be told by name, and the latter may be new."""
+    """Key → key of what each becomes; both may be given by name, and the latter may be new."""
     found: dict[str, str] = {}
     if path is None:
         return found
