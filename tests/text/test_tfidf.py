@@ -21,8 +21,7 @@ from xmtc.text import tokens as tokens_module
 from xmtc.text import vocabulary as vocabulary_module
 from xmtc.text.cache import content_hash, tfidf_of, tokens_of
 from xmtc.text.tfidf import TextSettings, Tfidf
-from xmtc.text.tokens import Tokens, fold, spans, tokenise
-from xmtc.text.unicode_classes import MARK, WORD, character_classes
+from xmtc.text.tokens import MARK, WORD, Tokens, character_classes, fold, spans, tokenise
 from xmtc.text.vocabulary import Vocabulary
 
 TEXTS = [

@@ -6,10 +6,12 @@ normal form are settled on the distinct tokens, not on the text: there are a tho
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,10 +21,12 @@ from numpy.typing import NDArray
 from xmtc.core.mapped_text import cut_texts, let_go, string_offsets
 from xmtc.core.parallel import run_parallel
 from xmtc.text import token_kernels
-from xmtc.text.unicode_classes import character_classes
 
 BLOCK_BYTES = 1 << 20
 """Text handled at once: small enough to bound memory, large enough that threads rarely meet."""
+
+WORD, MARK = 1, 2
+"""Classes of characters; all others are 0 and separate words."""
 
 RULE = 1
 """Raised when the same text would give other tokens, so that cached tokens are not mistaken for today's."""
@@ -120,8 +124,19 @@ def spans(text: str) -> list[Span]:
 
 
 @cache
-def _classes() -> NDArray[np.uint8]:
-    return character_classes()
+def character_classes() -> NDArray[np.uint8]:
+    """(0x110000,) the class of each code point: WORD starts and continues a token, MARK only continues one.
+
+    Fixed in a file, so that every Python splits alike: runs of code points as 'gap length gap length …' in base 36.
+    """
+    classes = np.zeros(0x110000, dtype=np.uint8)
+    content = Path(__file__).with_name("unicode_classes.txt").read_text(encoding="ascii")
+    _, words, marks = re.split(r"^(?:word|mark)$", content, flags=re.MULTILINE)
+    for runs, kind in ((words, WORD), (marks, MARK)):
+        edges = np.cumsum([int(number, 36) for number in runs.split()])  # start, stop, start, stop, …
+        for start, stop in edges.reshape(-1, 2).tolist():
+            classes[start:stop] = kind
+    return classes
 
 
 def _blocks(texts: pa.ChunkedArray) -> Iterator[pa.Array]:
@@ -159,7 +174,7 @@ def _tokenise_block(
     starts, lengths = np.empty(room, dtype=np.int32), np.empty(room, dtype=np.int32)
     hashes = np.empty(room, dtype=np.uint64)
     indptr = np.empty(len(texts) + 1, dtype=np.int64)
-    token_kernels.split_words(data, offsets, _classes(), starts, lengths, hashes, indptr)
+    token_kernels.split_words(data, offsets, character_classes(), starts, lengths, hashes, indptr)
     count = int(indptr[-1])
     starts, lengths, hashes = starts[:count], lengths[:count], hashes[:count]
     ids, first = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32)

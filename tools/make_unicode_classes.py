@@ -1,4 +1,4 @@
-"""Write src/xmtc/text/characters.py from this Python's Unicode tables: python3.13 tools/make_characters.py"""
+"""Write src/xmtc/text/unicode_classes.txt from this Python's Unicode tables; run it with Python 3.13."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
-TARGET = Path(__file__).parent.parent / "src" / "xmtc" / "text" / "characters.py"
+TARGET = Path(__file__).parent.parent / "src" / "xmtc" / "text" / "unicode_classes.txt"
 
 
 def ranges(belongs: Callable[[str], bool]) -> list[tuple[int, int]]:
@@ -40,43 +40,15 @@ def packed(pairs: list[tuple[int, int]]) -> str:
     lines, line = [], ""
     for number in numbers:
         if len(line) + len(number) > 100:
-            lines.append(line)
+            lines.append(line.rstrip())
             line = ""
         line += number + " "
-    return "\n".join(f'    "{text}"' for text in [*lines, line.rstrip()])
+    return "\n".join([*lines, line.rstrip()])
 
 
 word = ranges(lambda c: c.isalnum() or c == "_")
 mark = ranges(lambda c: unicodedata.category(c).startswith("M") and not c.isalnum())
 TARGET.write_text(
-    f'''"""Which characters make words: Unicode {unicodedata.unidata_version}, fixed so that every Python splits alike.
-
-Made by tools/make_characters.py: runs of code points as 'gap length gap length …' in base 36.
-"""
-
-from __future__ import annotations
-
-import numpy as np
-from numpy.typing import NDArray
-
-SEPARATOR, WORD, MARK = 0, 1, 2
-
-_WORD = (
-{packed(word)}
-)
-_MARK = (
-{packed(mark)}
-)
-
-
-def character_classes() -> NDArray[np.uint8]:
-    """The class of each code point: WORD starts and continues a token, MARK only continues one."""
-    classes = np.zeros(0x110000, dtype=np.uint8)
-    for runs, kind in ((_WORD, WORD), (_MARK, MARK)):
-        numbers = np.array([int(number, 36) for number in runs.split()])
-        edges = np.cumsum(numbers)  # start, stop, start, stop, …
-        for start, stop in edges.reshape(-1, 2).tolist():
-            classes[start:stop] = kind
-    return classes
-'''
+    f"# Unicode {unicodedata.unidata_version}, made by tools/make_unicode_classes.py\n"
+    f"word\n{packed(word)}\nmark\n{packed(mark)}\n"
 )
