@@ -121,11 +121,6 @@ def _part(given: dict[str, Any]) -> Part:
     """A part as the file has it; one of its keys may say how it is made."""
     kinds: dict[str, Callable[..., Making]]
     kinds = {"lines": Lines, "tabbed": Tabbed, "matched": Matched, "numbered": Numbered}
-        "lines": Lines,
-        "tabbed": Tabbed,
-        "matched": Matched,
-        "numbered": Numbered,
-    }
     making: Making | None = next((kind(**given.pop(key)) for key, kind in kinds.items() if key in given), None)
     if "renamed" in given:
         making = Renamed({ours: tuple(theirs) for ours, theirs in given.pop("renamed").items()})
