@@ -72,7 +72,7 @@ class Fake(Model):
 
     name = "fake"
     Config = FakeSettings
-    can = frozenset({"text"})
+    capabilities = frozenset({"text"})
     before: Callable[[Fake, Dataset], None] = staticmethod(lambda model, train: None)
     seen: ClassVar[list[tuple[int, int | None, bool]]] = []
     """Of each training: documents to learn from, to make choices on, and whether a finished part was there."""
