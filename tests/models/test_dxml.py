@@ -316,7 +316,7 @@ class TestSettings:
                 "optimiser": "sgd",
                 "learning_rate": 0.3,
                 "weight_decay": 5e-4,
-                "batch": 16,
+                "batch_size": 16,
                 "epochs": 30,
                 "decay_from": 1.0,
                 "averaging": "none",

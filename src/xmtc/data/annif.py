@@ -17,7 +17,7 @@ from xmtc.data.dataset import Dataset
 from xmtc.data.format import FileHead, Format
 from xmtc.data.lines import Parsed, numbered_lines, read_each
 from xmtc.data.records import ReadOptions, Records
-from xmtc.data.writing import OneLine, from_line, label_lists
+from xmtc.data.writing import OneLine, documents, from_line
 
 _SUBJECTS = re.compile(r"<([^>]*)>|(\S+)")
 _LINE_PARTS = "\t\n\v\r"
@@ -58,11 +58,9 @@ def read_annif(path: str | Path, options: ReadOptions) -> Iterator[Records]:
 def write_annif(dataset: Dataset, path: Path, lossy: bool = False) -> int:
     fit, names = OneLine(path, "annif", lossy), {}  # type: OneLine, dict[str, str]
     with replace_file(path) as stream:
-        for batch in dataset.batches(1024):
-            rows = zip(batch.document_ids(), batch.text().to_pylist(), label_lists(batch), strict=True)
-            for document, text, keys in rows:
-                cell = " ".join(f"<{fit.key(key, _LINE_PARTS + '>', names)}>" for key in keys)
-                stream.write(f"{fit.text(text, document, tabs=False)}\t{cell}\n".encode())
+        for document, text, keys in documents(dataset):
+            cell = " ".join(f"<{fit.key(key, _LINE_PARTS + '>', names)}>" for key in keys)
+            stream.write(f"{fit.text(text, document, tabs=False)}\t{cell}\n".encode())
     return fit.changed
 
 
@@ -86,20 +84,20 @@ def read_annif_folder(path: str | Path, options: ReadOptions) -> Iterator[Record
     """NAME.txt is a document; its labels are in NAME.tsv ('<uri><TAB>name' a line) or NAME.key (a name a line)."""
     folder = Path(path)
     try:
-        documents = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".txt"))
+        names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".txt"))
     except OSError as error:
         raise DataError(f"{folder}: cannot be read ({error.strerror}). Check the path and its permissions.") from None
-    if not documents:
+    if not names:
         raise DataError(f"{folder}: no .txt files in it. Name a file, or a folder of texts.")
-    for start in range(0, len(documents), _BATCH):
-        yield _folder_records(folder, documents, range(start, min(start + _BATCH, len(documents))), options)
+    for start in range(0, len(names), _BATCH):
+        yield _folder_records(folder, names[start : start + _BATCH], start, options)
 
 
-def _folder_records(folder: Path, documents: list[str], rows: range, options: ReadOptions) -> Records:
+def _folder_records(folder: Path, files: list[str], start: int, options: ReadOptions) -> Records:
     lines, ids, texts, labels = [], [], [], []  # type: list[int], list[str], list[str], list[list[str]]
     names: dict[str, str] = {}
-    for row in rows:
-        place = folder / documents[row]
+    for number, file in enumerate(files, start=start + 1):
+        place = folder / file
         try:
             text = _whole_text(place)
             found = _subject_file(place, names)
@@ -112,7 +110,7 @@ def _folder_records(folder: Path, documents: list[str], rows: range, options: Re
         except DataError as error:
             options.bad_lines.add(error)
             continue
-        lines.append(row + 1)
+        lines.append(number)
         ids.append(name)
         texts.append(text)
         labels.append(found or [])
@@ -172,8 +170,7 @@ def write_annif_folder(dataset: Dataset, path: Path, lossy: bool = False) -> int
         temporary.mkdir()
         index = dataset.label_index
         called = {} if index is None else dict(zip(index.keys, index.names, strict=True))
-        for batch in dataset.batches(1024):
-            _write_documents(batch, temporary, fit, names, called)
+        _write_documents(dataset, temporary, fit, names, called)
         os.replace(temporary, path)
         sync_folder(path.parent)
     except OSError as error:
@@ -184,10 +181,9 @@ def write_annif_folder(dataset: Dataset, path: Path, lossy: bool = False) -> int
 
 
 def _write_documents(
-    batch: Dataset, folder: Path, fit: OneLine, names: dict[str, str], label_name: dict[str, str]
+    dataset: Dataset, folder: Path, fit: OneLine, names: dict[str, str], label_name: dict[str, str]
 ) -> None:
-    rows = zip(batch.document_ids(), batch.text().to_pylist(), label_lists(batch), strict=True)
-    for document, text, keys in rows:
+    for document, text, keys in documents(dataset):
         unfit = not document or document.startswith(".") or len(document.encode()) > _LONGEST_NAME
         if unfit or not document.isprintable() or "/" in document or "\\" in document:
             raise DataError(f"{fit.path}: '{shown(document)}' cannot be the name of a file. Give documents other ids.")

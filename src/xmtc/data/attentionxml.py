@@ -13,7 +13,7 @@ from xmtc.data.dataset import Dataset
 from xmtc.data.format import FileHead, Format
 from xmtc.data.lines import Parsed, numbered_lines, read_each
 from xmtc.data.records import ReadOptions, Records
-from xmtc.data.writing import OneLine, from_line, label_lists
+from xmtc.data.writing import OneLine, documents, from_line
 
 _WHITE_SPACE = "".join(chr(code) for code in range(0x3001) if chr(code).isspace()) + "\ufeff"
 
@@ -68,12 +68,10 @@ def write_attentionxml(dataset: Dataset, path: Path, lossy: bool = False) -> int
         raise DataError(f"{path}: name it NAME_texts.txt or NAME_raw_texts.txt; labels go to NAME_labels.txt.")
     fit, names = OneLine(path, "attentionxml", lossy), {}  # type: OneLine, dict[str, str]
     with replace_file(labels_path) as keys_stream, replace_file(path) as stream:
-        for batch in dataset.batches(1024):
-            rows = zip(batch.document_ids(), batch.text().to_pylist(), label_lists(batch), strict=True)
-            for document, text, keys in rows:
-                stream.write(fit.text(text, document).encode() + b"\n")
-                written = " ".join(fit.key(key, _WHITE_SPACE, names) for key in keys)
-                keys_stream.write(written.encode() + b"\n")
+        for document, text, keys in documents(dataset):
+            stream.write(fit.text(text, document).encode() + b"\n")
+            written = " ".join(fit.key(key, _WHITE_SPACE, names) for key in keys)
+            keys_stream.write(written.encode() + b"\n")
     return fit.changed
 
 

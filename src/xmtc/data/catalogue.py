@@ -1,11 +1,15 @@
-"""The catalogue of public data sets, catalogue.toml: what they are, where they are, which of their files to read."""
+"""Public data sets of the field: what they are, where they lie, and which of their files to read.
+
+The entries are in catalogue.toml: a table for each, with the fields of `DataSet`.
+"""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from importlib.resources import files
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -113,35 +117,28 @@ class DataSet:
         return any(file.by_hand for file in self.files)
 
 
-_FILE = Path(__file__).with_suffix(".toml")
-_MAKING = {kind.__name__.lower(): kind for kind in (Lines, Tabbed, Renamed, Matched, Numbered)}
+def _part(given: dict[str, Any]) -> Part:
+    """A part as the file has it; one of its keys may say how it is made."""
+    kinds: dict[str, Callable[..., Making]]
+    kinds = {"lines": Lines, "tabbed": Tabbed, "matched": Matched, "numbered": Numbered}
+    making: Making | None = next((kind(**given.pop(key)) for key, kind in kinds.items() if key in given), None)
+    if "renamed" in given:
+        making = Renamed({ours: tuple(theirs) for ours, theirs in given.pop("renamed").items()})
+    return Part(making=making, **given)
 
 
-def _making(entry: dict[str, Any]) -> Making:
-    settings = {name: value for name, value in entry.items() if name != "kind"}
-    if "fields" in settings:
-        settings["fields"] = {name: tuple(theirs) for name, theirs in settings["fields"].items()}
-    made: Making = _MAKING[entry["kind"]](**settings)
-    return made
+def _read() -> dict[str, DataSet]:
+    found = tomllib.loads(files("xmtc.data").joinpath("catalogue.toml").read_text(encoding="utf-8"))
+    for name, entry in found.items():
+        remote, parts = entry.pop("files"), entry.pop("parts")
+        entry["propensity"] = tuple(entry.get("propensity", ()))
+        found[name] = DataSet(
+            name=name, files=tuple(RemoteFile(**each) for each in remote), parts=tuple(map(_part, parts)), **entry
+        )
+    return found
 
 
-def _part(entry: dict[str, Any]) -> Part:
-    making = entry.get("making")
-    return Part(**{**entry, "making": None if making is None else _making(making)})
-
-
-def _data_set(name: str, entry: dict[str, Any]) -> DataSet:
-    known = {
-        "files": tuple(RemoteFile(**file) for file in entry["files"]),
-        "parts": tuple(map(_part, entry["parts"])),
-        "propensity": tuple(entry.get("propensity", ())),
-    }
-    return DataSet(name=name, **{**entry, **known})
-
-
-CATALOGUE: dict[str, DataSet] = {
-    name: _data_set(name, entry) for name, entry in tomllib.loads(_FILE.read_text(encoding="utf-8")).items()
-}
+CATALOGUE = _read()
 
 
 def find(name: str) -> DataSet:

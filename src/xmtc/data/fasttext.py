@@ -12,7 +12,7 @@ from xmtc.data.dataset import Dataset
 from xmtc.data.format import FileHead, Format
 from xmtc.data.lines import Parsed, numbered_lines, read_each
 from xmtc.data.records import ReadOptions, Records
-from xmtc.data.writing import OneLine, from_line, label_lists
+from xmtc.data.writing import OneLine, documents, from_line
 
 _ENDINGS = (".ft",)
 _BLANKS = " \t\v\f\0"
@@ -47,17 +47,15 @@ def read_fasttext(path: str | Path, options: ReadOptions) -> Iterator[Records]:
 def write_fasttext(dataset: Dataset, path: Path, lossy: bool = False) -> int:
     fit, names = OneLine(path, "fasttext", lossy), {}  # type: OneLine, dict[str, str]
     with replace_file(path) as stream:
-        for batch in dataset.batches(1024):
-            rows = zip(batch.document_ids(), batch.text().to_pylist(), label_lists(batch), strict=True)
-            for document, text, keys in rows:
-                before, line = fit.changed, fit.text(text, document)
-                if "__label__" in line and _LABEL.search(line):
-                    fit.changed = before  # a text counts once
-                    fit.lose(f"the text of document '{shown(document)}' holds a word that begins with __label__")
-                    while "__label__" in line:  # taking one out can put another together
-                        line = line.replace("__label__", "label")
-                labels = "".join(f"__label__{fit.key(key, _FASTTEXT_PARTS, names)} " for key in keys)
-                stream.write(f"{labels}{line}\n".encode())
+        for document, text, keys in documents(dataset):
+            before, line = fit.changed, fit.text(text, document)
+            if "__label__" in line and _LABEL.search(line):
+                fit.changed = before  # a text counts once
+                fit.lose(f"the text of document '{shown(document)}' holds a word that begins with __label__")
+                while "__label__" in line:  # taking one out can put another together
+                    line = line.replace("__label__", "label")
+            labels = "".join(f"__label__{fit.key(key, _FASTTEXT_PARTS, names)} " for key in keys)
+            stream.write(f"{labels}{line}\n".encode())
     return fit.changed
 
 

@@ -21,7 +21,7 @@ from xmtc.data.dataset import Dataset
 from xmtc.data.format import FileHead, Format
 from xmtc.data.records import BadLines, ReadOptions, Records
 from xmtc.data.rows import Columns, RowBatch, choose_columns
-from xmtc.data.writing import label_lists
+from xmtc.data.writing import documents_with_fields
 
 EXAMPLE = '{"text": "…", "labels": ["…"]}'
 # Found by their first letters, which is quick; that they stand where a value stands is looked at afterwards.
@@ -160,12 +160,9 @@ def _is_utf8(block: bytes) -> bool:
 def write_jsonl(dataset: Dataset, path: Path, lossy: bool = False) -> int:
     """Every document with its id, its fields and its labels."""
     with replace_file(path) as stream:
-        for batch in dataset.batches(1024):
-            columns = [column.to_pylist() for column in batch.fields.values()]
-            for number, (document, labels) in enumerate(zip(batch.document_ids(), label_lists(batch), strict=True)):
-                texts = {name: column[number] for name, column in zip(batch.fields, columns, strict=True)}
-                row = {"id": document, **texts, "labels": labels}
-                stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+        for document, texts, labels in documents_with_fields(dataset):
+            row = {"id": document, **dict(zip(dataset.fields, texts, strict=True)), "labels": labels}
+            stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
     return 0
 
 

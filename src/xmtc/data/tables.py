@@ -20,7 +20,7 @@ from xmtc.data.format import Format
 from xmtc.data.lines import numbered_lines
 from xmtc.data.records import ReadOptions, Records
 from xmtc.data.rows import Columns, RowBatch, cell_labels, check_columns, choose_columns, usual_names
-from xmtc.data.writing import OneLine, from_line, label_lists
+from xmtc.data.writing import OneLine, documents_with_fields, from_line
 
 _DELIMITERS = (",", ";", "\t", "|")
 _MOST_AGAIN = 1 << 25  # characters of a CSV file that are looked at again after rows that are none
@@ -228,11 +228,9 @@ def write_csv(dataset: Dataset, path: Path, lossy: bool = False) -> int:
     header = _header(dataset, fit)
     with replace_file(path) as stream:
         stream.write(",".join(map(_quoted, header)).encode() + b"\n")
-        for batch in dataset.batches(1024):
-            columns = [column.to_pylist() for column in batch.fields.values()]
-            for document, keys, *texts in zip(batch.document_ids(), label_lists(batch), *columns, strict=True):
-                cells = [fit.identifier(document), *texts, label_cell(keys)]
-                stream.write(",".join(map(_quoted, cells)).encode() + b"\n")
+        for document, texts, keys in documents_with_fields(dataset):
+            cells = [fit.identifier(document), *texts, label_cell(keys)]
+            stream.write(",".join(map(_quoted, cells)).encode() + b"\n")
     return fit.changed
 
 
@@ -254,11 +252,9 @@ def write_tsv(dataset: Dataset, path: Path, lossy: bool = False) -> int:
     header = _header(dataset, fit)
     with replace_file(path) as stream:
         stream.write("\t".join(header).encode() + b"\n")
-        for batch in dataset.batches(1024):
-            columns = [column.to_pylist() for column in batch.fields.values()]
-            for document, keys, *texts in zip(batch.document_ids(), label_lists(batch), *columns, strict=True):
-                cells = [fit.text(cell, document, tabs=False) for cell in (fit.identifier(document), *texts)]
-                stream.write("\t".join([*cells, label_cell(keys)]).encode() + b"\n")
+        for document, texts, keys in documents_with_fields(dataset):
+            cells = [fit.text(cell, document, tabs=False) for cell in (fit.identifier(document), *texts)]
+            stream.write("\t".join([*cells, label_cell(keys)]).encode() + b"\n")
     return fit.changed
 
 

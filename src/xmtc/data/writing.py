@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,6 +20,20 @@ def label_lists(batch: Dataset) -> list[list[str]]:
     keys = batch.label_index.strings("key", batch.labels.indices)
     ends = batch.labels.indptr.tolist()
     return [keys[start:end] for start, end in pairwise(ends)]
+
+
+def documents(dataset: Dataset) -> Iterator[tuple[str, str, list[str]]]:
+    """(id, text, label keys) of each document."""
+    for batch in dataset.batches(1024):
+        yield from zip(batch.document_ids(), batch.text().to_pylist(), label_lists(batch), strict=True)
+
+
+def documents_with_fields(dataset: Dataset) -> Iterator[tuple[str, list[str], list[str]]]:
+    """(id, text of each field, label keys) of each document."""
+    for batch in dataset.batches(1024):
+        columns = [column.to_pylist() for column in batch.fields.values()]
+        for document, keys, *texts in zip(batch.document_ids(), label_lists(batch), *columns, strict=True):
+            yield document, texts, keys
 
 
 def from_line(cell: str) -> str:
