@@ -178,10 +178,10 @@ def explain(
 ) -> None:
     """Show why a model gives a text a label."""
     from xmtc import workflows
-    from xmtc.cli.explanation_page import page
     from xmtc.cli.shading import shaded
     from xmtc.cli.show import explanation
     from xmtc.core.files import replace_file
+    from xmtc.views.explanation_page import page
 
     check_writable(html)
     if html is not None and html.suffix.lower() not in (".html", ".htm"):

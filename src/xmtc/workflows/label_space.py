@@ -6,9 +6,9 @@ import numpy as np
 
 from xmtc.core.errors import DataError, shown
 from xmtc.core.progress import Progress
+from xmtc.labels.label_map import REGIONS, LabelMap
 from xmtc.labels.layout import NEIGHBOURS, close_to, layout, nearest, regions
 from xmtc.models.base import Model
-from xmtc.views.label_map import REGIONS, LabelMap
 
 NEAR = 5
 """Labels near to each that a map tells."""
