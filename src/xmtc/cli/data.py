@@ -38,21 +38,25 @@ def describe(
     other: Annotated[
         Path | None, typer.Argument(metavar="[OTHER]", help="A second file, such as the test file of the first.")
     ] = None,
-    picture: Annotated[Path | None, typer.Option(help="Draw histograms into this SVG file.", metavar="FILE")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw histograms into this file (SVG, PNG or PDF).", metavar="FILE")
+    ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.", metavar="FILE")] = None,
 ) -> None:
     """Count documents, labels, lengths and duplicates; with two files, what they share."""
     from xmtc.cli.describe import description_text
     from xmtc.cli.progress import terminal_progress
-    from xmtc.core.files import replace_file, write_json
+    from xmtc.core.files import write_json
     from xmtc.data.description import describe as figures
-    from xmtc.views.histograms import picture as drawn
 
     for written in (picture, json_file):
         for file in (source, other):
             check_writable(written, file)
-    if picture is not None and picture.suffix.lower() != ".svg":
-        raise ConfigError(f"{picture}: pictures are SVG. Let the name end in .svg.")
+    if picture is not None:
+        from xmtc.views.histograms import histograms
+        from xmtc.views.plot import check_plot_file
+
+        check_plot_file(picture)
     progress = terminal_progress()
     first = _read(source, options, progress)
     second = None if other is None else _read(other, options, progress)
@@ -61,8 +65,7 @@ def describe(
     told = [file.name for file in files]
     names = told if len(set(told)) == len(files) else [str(file) for file in files]
     if picture is not None:
-        with replace_file(picture) as stream:
-            stream.write(drawn(names[0], found, *names[1:]).encode())
+        histograms(names[0], found, *names[1:]).save(picture)
     if json_file is not None:
         write_json(json_file, found.to_json())
     say(description_text(names[0], found, *names[1:]))

@@ -9,7 +9,7 @@ from xmtc.cli.show import shortened, table
 from xmtc.core.errors import shown
 from xmtc.data.dataset import Dataset
 from xmtc.data.description import SHARES, Description, Distribution, Repeats
-from xmtc.views.histograms import Bins, doubling_bins, even_bins, number_told
+from xmtc.views.bins import Bins, doubling_bins, even_bins, number_told
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 MOST_BLOCKS = 16

@@ -61,7 +61,8 @@ def evaluate(
         Path | None, typer.Option(help="Write support, suggestions and hits of each label here (CSV).", metavar="FILE")
     ] = None,
     reliability: Annotated[
-        Path | None, typer.Option(help="Draw scores against shares of hits into this SVG file.", metavar="FILE")
+        Path | None,
+        typer.Option(help="Draw scores against shares of hits into this file (SVG, PNG or PDF).", metavar="FILE"),
     ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the measures beside the model, where xmtc serve shows them.")
@@ -102,8 +103,10 @@ def evaluate(
         check_writable(written, test, predictions, train, labels, filter_file)
         if [path.resolve() for path in outputs].count(written.resolve()) > 1:
             raise ConfigError(f"{written}: is named for two things. Choose another name for one of them.")
-    if reliability is not None and reliability.suffix.lower() != ".svg":
-        raise ConfigError(f"{reliability}: pictures are SVG. Let the name end in .svg.")
+    if reliability is not None:
+        from xmtc.views.plot import check_plot_file
+
+        check_plot_file(reliability)
     if tail and predictions is not None:
         raise ConfigError("--tail scores given labels, which takes a model. Leave it out with --predictions.")
     if keep and predictions is not None:
@@ -185,11 +188,9 @@ def _of_predictions(
 
 
 def _draw(name: str, found: Reliability, path: Path) -> None:
-    from xmtc.core.files import replace_file
-    from xmtc.views.reliability import reliability_picture
+    from xmtc.views.reliability import reliability_plot
 
-    with replace_file(path) as stream:
-        stream.write(reliability_picture(name, found).encode())
+    reliability_plot(name, found).save(path)
 
 
 def _no_reliability(result: Evaluation, *, of_model: bool) -> str:

@@ -15,6 +15,7 @@ from xmtc.cli.bench import CellFailed, Keep, Only, run_suite
 from xmtc.cli.common import Device, Precision, Threads, check_choice, make_runtime, say, tell
 from xmtc.cli.reader_options import Labels, reads_documents, takes
 from xmtc.core.errors import ConfigError, DataError, XmtcError, shown
+from xmtc.views.theme import check_matplotlib
 
 if TYPE_CHECKING:
     from xmtc.core.runtime import Runtime
@@ -77,6 +78,7 @@ def asked(
     precision: Precision = "auto",
 ) -> Asked:
     """The options of every study, written once."""
+    check_matplotlib()
     check_choice("--unknown-labels", unknown_labels, ("count", "drop"))
     runtime = make_runtime(threads, device=device, precision=precision)
     return Asked(

@@ -203,22 +203,21 @@ def plot(
     logs: Annotated[
         list[Path], typer.Argument(metavar="LOG…", help="Training logs, or models with a log beside them.")
     ],
-    out: Annotated[Path, typer.Option(help="Draw the curves into this SVG file.", metavar="FILE")],
+    out: Annotated[Path, typer.Option(help="Draw the curves into this file (SVG, PNG or PDF).", metavar="FILE")],
     against: Annotated[str, typer.Option(help="Along the axis: epoch, seconds or step.", metavar="WHAT")] = "epoch",
 ) -> None:
     """Draw loss and validation score from training logs."""
     from xmtc.cli.show import table
-    from xmtc.core.files import replace_file
-    from xmtc.views.training_curves import AGAINST, drawn, read_curves, told
+    from xmtc.views.plot import check_plot_file
+    from xmtc.views.training_curves import training_plot
+    from xmtc.views.training_log import AGAINST, read_curves, summary
 
     check_choice("--against", against, AGAINST)
     check_writable(out, *logs)
-    if out.suffix.lower() != ".svg":
-        raise ConfigError(f"{out}: pictures are SVG. Let the name end in .svg.")
+    check_plot_file(out)
     curves = read_curves(logs, against)
-    with replace_file(out) as stream:
-        stream.write(drawn(curves, against).encode())
-    say(table(["training", "how it went"], [[shown(curve.name), told(curve, against)] for curve in curves]))
+    training_plot(curves, against).save(out)
+    say(table(["training", "how it went"], [[shown(curve.name), summary(curve, against)] for curve in curves]))
     tell(f"{out}: curves")
 
 

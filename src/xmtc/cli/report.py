@@ -9,6 +9,7 @@ import typer
 
 from xmtc.cli.common import check_writable, say, tell
 from xmtc.core.errors import ConfigError
+from xmtc.views.theme import check_matplotlib
 
 
 def report(
@@ -29,6 +30,7 @@ def report(
     beside = out.with_suffix(".md") if markdown is None else markdown
     if beside.resolve() == out.resolve():
         raise ConfigError(f"{out}: is named twice. Choose another name for --markdown.")
+    check_matplotlib()
     check_writable(out)
     check_writable(beside)
     found = collected(folders)

@@ -42,7 +42,6 @@ from xmtc.experiments.trials import (
     read_trials,
 )
 from xmtc.models.base import Model
-from xmtc.views.trial_plot import Mark, drawn
 
 TUNING, TRIALS, RECIPE, TABLE, PICTURE, MODEL = (
     *("tuning.json", "trials.jsonl", "recipe.toml"),
@@ -298,13 +297,15 @@ class _Step:
 
 
 def _write(outcome: TuningOutcome) -> None:
+    from xmtc.views.charts import TrialMark, trial_plot
+
     out, trials, best = outcome.folder, outcome.trials, outcome.best
     measure = outcome.search.measure
     marks = [
-        Mark(each.score, each.state, best is each, f"{told(each, ())} {each.error}".rstrip().replace("  ", " "))
+        TrialMark(each.score, each.state, best is each, f"{told(each, ())} {each.error}".rstrip().replace("  ", " "))
         for each in trials
     ]
-    picture = drawn(marks, f"Trials of {outcome.search.model}", measure)
+    picture = trial_plot(marks, f"Trials of {outcome.search.model}", measure).svg()
     for name, content in ((RECIPE, recipe(outcome)), (TABLE, table(trials, measure)), (PICTURE, picture)):
         with replace_file(out / name) as stream:
             stream.write(content.encode())

@@ -55,12 +55,12 @@ def _evidence(found: Explanation) -> dict[str, Any]:
     tokens = [item for item in found.evidence if isinstance(item, TokenEvidence)]
     aspects = [(str(item.aspect), item) for item in found.evidence if isinstance(item, AspectEvidence)]
     groups = [(item.label, item) for item in found.evidence if isinstance(item, GroupEvidence)]
-    weights = [item.weight for item in (*tokens, *(item for _, item in aspects), *(item for _, item in groups))]
+    weighted = (TokenEvidence, AspectEvidence, GroupEvidence)
     return {
         "tokens": sorted(tokens, key=lambda item: (-abs(item.weight), item.start)),
         "aspects": aspects,
         "groups": groups,
-        "peak": max(map(abs, weights), default=0.0),
+        "peak": max((abs(item.weight) for item in found.evidence if isinstance(item, weighted)), default=0.0),
         "steps": _path_rows(item for item in found.evidence if isinstance(item, PathStep)),
         "neighbours": [
             [

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
+
+from xmtc.core.errors import MissingExtraError
 
 Scheme = dict[str, str | tuple[str, ...]]
 """CSS variables of a page: a colour each, or a series of colours that is numbered."""
@@ -43,8 +46,10 @@ DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.7)), (0, (1.2, 1.7)), (0, (5, 1.7,
 """Once the colours are used up."""
 MARKERS = ("o", "s", "^", "D", "v")
 
-PLOT_STYLE: dict[str, Any] = {
+PLOT_STYLE: dict[Any, Any] = {
     "figure.dpi": 72,  # a point is a pixel of the SVG
+    "figure.constrained_layout.w_pad": 0.1,
+    "figure.constrained_layout.h_pad": 0.08,
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],  # measured with this one; an SVG names FONT, whose letters are not wider
     "font.size": 11,
@@ -59,12 +64,14 @@ PLOT_STYLE: dict[str, Any] = {
     "axes.titlecolor": INK,
     "axes.labelsize": 12,
     "axes.labelcolor": INK,
+    "axes.facecolor": "none",
     "axes.edgecolor": INK,
     "axes.linewidth": 1.0,
     "axes.spines.left": False,
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.grid": True,
+    "axes.grid.axis": "y",
     "axes.axisbelow": True,
     "axes.unicode_minus": True,
     "grid.color": GRID,
@@ -84,6 +91,12 @@ PLOT_STYLE: dict[str, Any] = {
     "legend.handlelength": 2.0,
     "legend.columnspacing": 1.2,
 }
+
+
+def check_matplotlib() -> None:
+    """Refuse before any work is done, not after it."""
+    if find_spec("matplotlib") is None:
+        raise MissingExtraError('plots need matplotlib. Install it with: pip install "xmtc[plots]".')
 
 
 def colour(number: int) -> str:
