@@ -86,7 +86,7 @@ def draw_points(
     """Points of a series, each of which tells its value when pointed at in an SVG."""
     default: dict[str, Any] = {"color": colour(number), "marker": marker(number), "kind": "point"}
     look = default | {"zorder": 3, "linewidth": 0} | look
-    across, upright = zip(*places, strict=True)
+    across, upright = [x for x, _ in places], [y for _, y in places]
     axes.scatter(across, upright, s=(2 * size) ** 2, gid=gid(look.pop("kind"), tips), **look)
 
 

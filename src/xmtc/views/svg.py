@@ -80,8 +80,8 @@ def _add(node: Element, parent: Element, symbols: Mapping[str, Element]) -> None
     attributes = _style(node)
     if tag == "use":
         symbol = symbols[next(value for name, value in node.items() if name.endswith("href")).removeprefix("#")]
-        attributes = _style(symbol) | attributes | {"transform": _short(f"translate({node.get('x')} {node.get('y')})")}
-        _add_path(symbol.get("d", ""), parent, attributes)
+        place = (float(node.get("x", 0)), float(node.get("y", 0)))
+        _add_path(symbol.get("d", ""), parent, _style(symbol) | attributes, place)
     elif tag == "path" and attributes != {"fill": "none"}:
         _add_path(node.get("d", ""), parent, attributes)
     elif tag != "path":
@@ -91,15 +91,16 @@ def _add(node: Element, parent: Element, symbols: Mapping[str, Element]) -> None
         SubElement(parent, tag, attributes | places).text = node.text
 
 
-def _add_path(way: str, parent: Element, attributes: dict[str, str]) -> None:
+def _add_path(way: str, parent: Element, attributes: dict[str, str], place: tuple[float, float] = (0.0, 0.0)) -> None:
     """A path, or the circle that it approximates by eight curves."""
     if way.count("C") == 8:
         numbers = [float(number) for number in _NUMBER.findall(way)]
         (left, right), (top, bottom) = ((min(each), max(each)) for each in (numbers[::2], numbers[1::2]))
-        circle = {"cx": (left + right) / 2, "cy": (top + bottom) / 2, "r": (right - left) / 2}
+        circle = {"cx": place[0] + (left + right) / 2, "cy": place[1] + (top + bottom) / 2, "r": (right - left) / 2}
         SubElement(parent, "circle", attributes | {name: _short(f"{at:.2f}") for name, at in circle.items()})
     else:
-        SubElement(parent, "path", attributes | {"d": _GAPS.sub(r"\1", _short(way).strip())})
+        moved = {"transform": _short(f"translate({place[0]:.2f} {place[1]:.2f})")} if any(place) else {}
+        SubElement(parent, "path", attributes | moved | {"d": _GAPS.sub(r"\1", _short(way).strip())})
 
 
 def _style(node: Element) -> dict[str, str]:
