@@ -28,7 +28,7 @@ def test_an_svg_has_no_ids_references_or_styles_that_could_clash_in_a_page() -> 
     assert svg == line_chart("T", SERIES, below="x", beside="y", errors={"a $x$ <b>": [0.5, 0.5]}).svg()
 
 
-def test_the_users_own_style_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_own_style_is_left_alone() -> None:
     import matplotlib
 
     expected = line_chart("T", SERIES, below="x", beside="y").svg()
@@ -54,6 +54,7 @@ def test_without_matplotlib_there_is_a_hint_before_any_work(tmp_path: Path, monk
         ["plot", "missing.jsonl", "--out", "a.svg"],
         ["data", "describe", "missing.jsonl", "--picture", "a.svg"],
         ["evaluate", "model", "missing.jsonl", "--reliability", "a.svg"],
+        ["report", "missing", "--out", "a.html"],
     ):
         done = subprocess.run([sys.executable, "-c", code, *command], cwd=tmp_path, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (2, f"xmtc: {HINT}\n")

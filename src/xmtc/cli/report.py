@@ -20,6 +20,7 @@ def report(
     ] = None,
 ) -> None:
     """Show results of suites as one page, beside published figures."""
+    check_matplotlib()
     from xmtc.core.files import replace_file
     from xmtc.experiments import report_markdown as text
     from xmtc.experiments.report import collected
@@ -30,7 +31,6 @@ def report(
     beside = out.with_suffix(".md") if markdown is None else markdown
     if beside.resolve() == out.resolve():
         raise ConfigError(f"{out}: is named twice. Choose another name for --markdown.")
-    check_matplotlib()
     check_writable(out)
     check_writable(beside)
     found = collected(folders)

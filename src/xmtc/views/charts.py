@@ -10,13 +10,21 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
-from matplotlib.transforms import Bbox
-
 from xmtc.core.errors import shown
-from xmtc.views.plot import Plot, add_legend, draw_points, even_ticks, logarithmic, new_figure, plot_style
+from xmtc.views.plot import (
+    Axes,
+    Bbox,
+    Figure,
+    FuncFormatter,
+    MaxNLocator,
+    Plot,
+    add_legend,
+    draw_points,
+    even_ticks,
+    logarithmic,
+    new_figure,
+    plot_style,
+)
 from xmtc.views.svg import gid
 from xmtc.views.theme import ACCENT, COLOURS, FAINT, INK, colour, dashes, marker
 

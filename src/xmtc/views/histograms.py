@@ -11,14 +11,23 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from xmtc.data.description import Description, Distribution
 from xmtc.views.bins import Bins, doubling_bins, even_bins, number_told, round_up
 from xmtc.views.pages import several
-from xmtc.views.plot import Plot, even_ticks, file_title, logarithmic, new_figure, plot_style, short_number, write_above
+from xmtc.views.plot import (
+    Axes,
+    Patch,
+    Plot,
+    even_ticks,
+    file_title,
+    logarithmic,
+    new_figure,
+    plot_style,
+    short_number,
+    write_above,
+)
 from xmtc.views.svg import gid
 from xmtc.views.theme import ACCENT, FAINT, FILL
 

@@ -21,9 +21,14 @@ except ImportError:
     check_matplotlib()
     raise
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+# Other modules take these from here, so that the hint above comes first.
+from matplotlib.axes import Axes as Axes
+from matplotlib.figure import Figure as Figure
+from matplotlib.patches import Patch as Patch
+from matplotlib.ticker import FuncFormatter as FuncFormatter
+from matplotlib.ticker import LogLocator, NullLocator
+from matplotlib.ticker import MaxNLocator as MaxNLocator
+from matplotlib.transforms import Bbox as Bbox
 
 _FORMATS = (".svg", ".png", ".pdf")
 

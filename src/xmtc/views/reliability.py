@@ -10,11 +10,9 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from matplotlib.axes import Axes
-
 from xmtc.core.errors import shown
 from xmtc.views.pages import several
-from xmtc.views.plot import Plot, draw_points, file_title, new_figure, plot_style, write_above
+from xmtc.views.plot import Axes, Plot, draw_points, file_title, new_figure, plot_style, write_above
 from xmtc.views.svg import gid
 from xmtc.views.theme import ACCENT, FAINT, FILL
 

@@ -5,10 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from matplotlib.axes import Axes
-
 from xmtc.views.charts import line_chart, write_beside
-from xmtc.views.plot import Plot, add_legend, draw_points, even_ticks, file_title, logarithmic, new_figure, plot_style
+from xmtc.views.plot import (
+    Axes,
+    Plot,
+    add_legend,
+    draw_points,
+    even_ticks,
+    file_title,
+    logarithmic,
+    new_figure,
+    plot_style,
+)
 from xmtc.views.theme import COLOURS, DASHES, FAINT, colour, dashes
 from xmtc.views.training_log import Curve, Point, summary
 
