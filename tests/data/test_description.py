@@ -231,7 +231,7 @@ def test_the_longest_share_an_open_bin() -> None:
     bins = even_bins([Distribution.of(numbers)])
     assert bins.open_end
     assert bins.count(Distribution.of(numbers)).tolist() == [0, 0, 0, 500, 300, 0, 2]
-    assert bins.told(6) == "6 or more"
+    assert bins.label(6) == "6 or more"
     assert "≥6" in histograms("file", describe(as_dataset(["a " * number for number in numbers]))).svg()
 
 

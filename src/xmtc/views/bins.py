@@ -27,7 +27,7 @@ class Bins:
         places = np.searchsorted(self.edges, distribution.values, side="right") - 1
         return np.bincount(np.minimum(places, last), distribution.counts, minlength=last + 1).astype(np.int64)
 
-    def told(self, number: int) -> str:
+    def label(self, number: int) -> str:
         """The values of a bin in words."""
         first, last = int(self.edges[number]), int(self.edges[number + 1]) - 1
         if self.open_end and number == len(self.edges) - 2:
@@ -59,6 +59,6 @@ def round_up(number: float) -> int:
     return int(next(step * power for step in (1, 2, 5, 10) if step * power >= number))
 
 
-def number_told(value: float) -> str:
+def format_mean(value: float) -> str:
     """A mean with as many places as say something."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:,.1f}" if value >= 100 else f"{value:,.2f}"

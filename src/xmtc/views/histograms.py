@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.data.description import Description, Distribution
-from xmtc.views.bins import Bins, doubling_bins, even_bins, number_told, round_up
+from xmtc.views.bins import Bins, doubling_bins, even_bins, format_mean, round_up
 from xmtc.views.pages import several
 from xmtc.views.plot import (
     Axes,
@@ -83,10 +83,10 @@ def _panels(descriptions: list[Description]) -> list[HistogramPanel]:
 
 
 def _facts(description: Description) -> str:
-    told = several(description.documents, "document")
+    documents = several(description.documents, "document")
     if description.labels is None:
-        return told
-    return f"{told}, {several(description.labels.occurring, 'label')}, {several(description.labels.pairs, 'pair')}"
+        return documents
+    return f"{documents}, {several(description.labels.occurring, 'label')}, {several(description.labels.pairs, 'pair')}"
 
 
 def _draw_panel(axes: Axes, panel: HistogramPanel, names: list[str]) -> None:
@@ -106,8 +106,8 @@ def _summary(distribution: Distribution) -> str:
     if not distribution.total:
         return "none"
     middle, high, most = (distribution.quantile(share) for share in (0.5, 0.95, 1))
-    told = [f"{value:,}" if value < 100_000 else short_number(value) for value in (middle, high, most)]
-    return f"mean {number_told(distribution.mean)}, median {told[0]}, 95 % ≤ {told[1]}, largest {told[2]}"
+    words = [f"{value:,}" if value < 100_000 else short_number(value) for value in (middle, high, most)]
+    return f"mean {format_mean(distribution.mean)}, median {words[0]}, 95 % ≤ {words[1]}, largest {words[2]}"
 
 
 def _draw_bars(axes: Axes, panel: HistogramPanel, names: list[str]) -> None:
@@ -130,7 +130,7 @@ def _draw_bars(axes: Axes, panel: HistogramPanel, names: list[str]) -> None:
         whose = f"{names[number]}, " if len(names) > 1 else ""
         bars = axes.bar(np.arange(len(values)) + 0.5, np.maximum(tall - base, 0), 0.94, bottom=base, **look)
         for bar, count, rectangle in zip(range(len(values)), values.tolist(), bars, strict=True):
-            tip = f"{whose}{panel.title} {bins.told(bar)}: {several(count, things)}"
+            tip = f"{whose}{panel.title} {bins.label(bar)}: {several(count, things)}"
             rectangle.set_gid(gid(f"bar file-{number}", [tip]))
         if number:
             axes.stairs(np.maximum(tall, base), baseline=base, gid=gid("outline"), **_STYLES[1])
