@@ -221,73 +221,19 @@ def table(results: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def picture(results: list[dict[str, Any]]) -> str:
-    """Milliseconds a document against labels, logarithmic both ways, as SVG."""
-    series = [("tag_ms", "one document, one thread", "#a33b12"), ("text_ms", "batch, from text", "#4a4a4a")]
-    series += [("batch_ms", "batch, from features", "#2f6ca8")]
-    values = [found[key] for found in results for key, _, _ in series]
-    left, top, width, height = 70, 20, 420, 260
-    across = [math.floor(math.log10(results[0]["labels"]) + 0.05), math.ceil(math.log10(results[-1]["labels"]) - 0.05)]
-    upward = [math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))]
+def plot(results: list[dict[str, Any]], path: Path) -> None:
+    """Milliseconds a document against labels, logarithmic across, and upright too where the range is wide."""
+    from xmtc.views.charts import line_chart
+    from xmtc.views.plot import short_number
 
-    def x(labels: float) -> float:
-        return left + width * (math.log10(labels) - across[0]) / max(across[1] - across[0], 1)
-
-    def y(value: float) -> float:
-        return top + height * (upward[1] - math.log10(value)) / max(upward[1] - upward[0], 1)
-
-    parts = _frame(across, upward, x, y, (left, top, width, height))
-    for number, (key, name, colour) in enumerate(series):
-        places = [(x(found["labels"]), y(found[key])) for found in results]
-        points = " ".join(f"{across:.1f},{up:.1f}" for across, up in places)
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        parts += [f'<circle cx="{across:.1f}" cy="{up:.1f}" r="3.5" fill="{colour}"/>' for across, up in places]
-        level = top + 8 + 18 * number
-        parts += [
-            f'<line x1="{left + width + 20}" x2="{left + width + 44}" y1="{level}" y2="{level}" stroke="{colour}" '
-            'stroke-width="2"/>',
-            f'<text x="{left + width + 52}" y="{level + 4}" font-size="12">{name}</text>',
-        ]
-    return "\n".join([*parts, "</svg>", ""])
-
-
-def _frame(
-    across: list[int],
-    upward: list[int],
-    x: Callable[[float], float],
-    y: Callable[[float], float],
-    place: tuple[int, int, int, int],
-) -> list[str]:
-    """Paper, grid, ticks and the titles of the axes."""
-    from xmtc.views.sheet import short_number
-
-    left, top, width, height = place
-    middle, bottom = left + width / 2, top + height
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 220}" height="{bottom + 56}" '
-        'font-family="Helvetica, Arial, \'DejaVu Sans\', sans-serif" fill="#222222" role="img">',
-        "<title>milliseconds a document against labels</title>",
-        '<rect width="100%" height="100%" fill="#ffffff"/>',
-    ]
-    for power in range(upward[0], upward[1] + 1):
-        level = y(10.0**power)
-        parts += [
-            f'<line x1="{left}" x2="{left + width}" y1="{level:.1f}" y2="{level:.1f}" stroke="#e3e3e3"/>',
-            f'<text x="{left - 8}" y="{level + 4:.1f}" font-size="12" text-anchor="end">{10.0**power:g}</text>',
-        ]
-    for power in range(across[0], across[1] + 1):
-        at, told = x(10.0**power), short_number(10**power)
-        parts += [
-            f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{top}" y2="{bottom}" stroke="#e3e3e3"/>',
-            f'<text x="{at:.1f}" y="{bottom + 18}" font-size="12" text-anchor="middle">{told}</text>',
-        ]
-    turned = f"rotate(-90 {left - 48} {top + height / 2:g})"
-    return [
-        *parts,
-        f'<text x="{middle:g}" y="{bottom + 42}" font-size="13" text-anchor="middle">labels</text>',
-        f'<text x="{left - 48}" y="{top + height / 2:g}" font-size="13" text-anchor="middle" transform="{turned}">'
-        "milliseconds a document</text>",
-    ]
+    names = {"tag_ms": "one document, one thread", "text_ms": "batch, from text", "batch_ms": "batch, from features"}
+    series = {
+        name: [(math.log10(found["labels"]), found[key]) for found in results if found[key] > 0]
+        for key, name in names.items()
+    }
+    marks = [(math.log10(found["labels"]), short_number(found["labels"])) for found in results]
+    title = "Milliseconds a document against labels"
+    line_chart(title, series, below="labels", beside="milliseconds a document", marks=marks, points=False).save(path)
 
 
 def main() -> None:
@@ -312,7 +258,7 @@ def main() -> None:
             print(json.dumps(results[-1]), file=sys.stderr, flush=True)
         print(table(results))
         if given.plot:
-            given.plot.write_text(picture(results), encoding="utf-8")
+            plot(results, given.plot)
 
 
 if __name__ == "__main__":

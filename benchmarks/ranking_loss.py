@@ -131,8 +131,8 @@ def table(found: list[dict[str, float]], threads: int) -> str:
 
 def picture(found: list[dict[str, float]], threads: int) -> str:
     """Milliseconds a batch against labels, logarithmic both ways, as SVG."""
-    from xmtc.views.line_chart import line_chart
-    from xmtc.views.sheet import short_number
+    from xmtc.views.charts import line_chart
+    from xmtc.views.plot import short_number
 
     labels = [int(each["labels"]) for each in found]
     powers = range(math.floor(math.log10(min(labels))), math.ceil(math.log10(max(labels))) + 1)
@@ -144,7 +144,7 @@ def picture(found: list[dict[str, float]], threads: int) -> str:
         beside="milliseconds",
         marks=[(power, short_number(10**power)) for power in powers],
         points=False,
-    )
+    ).svg()
 
 
 def main() -> None:
@@ -164,10 +164,10 @@ def main() -> None:
     found = {threads: child(threads, given) for threads in given.threads}
     print("\n\n".join(table(each, threads) for threads, each in found.items()))
     if given.plot:
-        from xmtc.views.sheet import below_each_other
+        from xmtc.views.svg import stacked
 
         drawn = [picture(each, threads) for threads, each in found.items()]
-        given.plot.write_text(below_each_other(drawn), encoding="utf-8")
+        given.plot.write_text(stacked(drawn), encoding="utf-8")
 
 
 if __name__ == "__main__":

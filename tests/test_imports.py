@@ -146,6 +146,14 @@ def test_torch_is_for_networks_only(module: str) -> None:
     assert not any(name.split(".")[0] == "torch" for name in imported(module))
 
 
+@pytest.mark.parametrize("module", INSIDE)
+def test_matplotlib_is_for_plots_only(module: str) -> None:
+    """Where it is missing, one module says so; never pyplot, which keeps every figure and may open a window."""
+    used = {name for name in imported(module) if name.split(".")[0] == "matplotlib"}
+    assert not used or module == "xmtc.views.plot"
+    assert "matplotlib.pyplot" not in used
+
+
 def test_tests_share_helpers_through_support_only() -> None:
     """No test module imports another."""
     for path in TESTS.rglob("*.py"):
@@ -170,21 +178,21 @@ from xmtc.workflows.train import train
 train(TrainRequest(train_file="train.jsonl", out="m", model="parabel"))
 load("m").predict(["salt and pepper"])
 evaluate_model(load("m"), read("train.jsonl"))
-import xmtc.cli.main
-print("torch" in sys.modules)
+import xmtc.cli.main, xmtc.cli.data, xmtc.cli.describe, xmtc.cli.report, xmtc.cli.tune, xmtc.experiments.report
+print([name for name in ("torch", "matplotlib") if name in sys.modules])
 """
 
 
-def test_linear_models_and_the_command_line_need_no_torch(tmp_path: Path) -> None:
-    """Loading it takes longer than they do."""
+def test_linear_models_and_the_command_line_need_neither_torch_nor_matplotlib(tmp_path: Path) -> None:
+    """Loading them takes longer than the work."""
     lines = ['{"text": "salt and pepper", "labels": ["spice"]}', '{"text": "iron and steel", "labels": ["metal"]}']
     (tmp_path / "train.jsonl").write_text("\n".join(lines * 5) + "\n")
     done = subprocess.run([sys.executable, "-c", WORK], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    assert done.stdout.strip() == "[]"
     command = [sys.executable, "-X", "importtime", "-m", "xmtc", "--help"]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     assert re.search(r"\| +typer$", told, flags=re.MULTILINE)
-    assert not re.search(r"\| +torch$", told, flags=re.MULTILINE)
+    assert not re.search(r"\| +(torch|matplotlib|jinja2)$", told, flags=re.MULTILINE)
 
 
 def registered_classes() -> dict[str, str]:

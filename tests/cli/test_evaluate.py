@@ -388,10 +388,13 @@ class TestReliability:
         said = mistake(*asked, "--reliability", out)
         assert said == f"{out}: there is nothing to draw, no document has a predicted label."
 
-    @pytest.mark.parametrize("name", ["r.png", "r", "svg", "r.svg.gz"])
-    def test_pictures_are_svg(self, ova: Path, data: Path, tmp_path: Path, name: str) -> None:
+    @pytest.mark.parametrize("name", ["r.jpg", "r", "svg", "r.svg.gz"])
+    def test_other_formats_are_refused(self, ova: Path, data: Path, tmp_path: Path, name: str) -> None:
         asked = ("evaluate", ova, data / "test.jsonl", "--reliability", tmp_path / name)
-        assert mistake(*asked) == f"{tmp_path / name}: pictures are SVG. Let the name end in .svg."
+        assert (
+            mistake(*asked)
+            == f"{tmp_path / name}: pictures are SVG, PNG or PDF. Let the name end in .svg, .png or .pdf."
+        )
         assert call(*asked, ok=False).out == ""  # refused before the work, not after it
         assert not list(tmp_path.iterdir())
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests.support.command_line import call, mistake
-from xmtc.views.training_curves import read_curves
+from xmtc.views.training_curves import training_plot
+from xmtc.views.training_log import read_curves
 
 pty = pytest.importorskip("pty", reason="needs a terminal of its own")
 SVG = "{http://www.w3.org/2000/svg}"
@@ -121,6 +122,16 @@ def circles(picture: ElementTree.Element, what: str) -> list[tuple[float, float]
     return [(float(each.attrib["cx"]), float(each.attrib["cy"])) for each in found]
 
 
+def panels(*logs: Path) -> list[Any]:
+    """The axes of losses and of scores."""
+    return list(training_plot(read_curves(logs)).figure.axes)
+
+
+def lines(*logs: Path) -> list[Any]:
+    """All lines that are drawn, those of losses first."""
+    return [line for axes in panels(*logs) for line in axes.lines if len(line.get_xdata()) > 1]
+
+
 def words(picture: ElementTree.Element) -> list[str]:
     return ["".join(each.itertext()) for each in picture.iter(f"{SVG}text")]
 
@@ -134,8 +145,8 @@ class TestPlot:
         assert circles(picture, "best") == [points[2]]
         assert points[2][1] == min(y for _, y in points)
         assert "62.50" in words(picture)
-        losses, _ = picture.iter(f"{SVG}polyline")
-        assert len(losses.attrib["points"].split()) == 10
+        losses, _ = lines(log)
+        assert len(losses.get_xdata()) == 10
 
     def test_a_training_that_goes_on_by_its_folder_or_its_workspace(self, log: Path, tmp_path: Path) -> None:
         work = tmp_path / "other.work"
@@ -181,10 +192,10 @@ class TestPlot:
         other = write_log(tmp_path / "<other> & more.jsonl", members)
         picture = drawn(log, other, out=tmp_path / "curves.svg")
         named = [said for said in words(picture) if "epoch" in said and "best" in said]
-        assert [said.partition("0.0")[0] for said in named[1:]] == [f"<other> & more, member {at}" for at in (1, 2, 3)]
+        assert [said.partition(":  ")[0] for said in named[1:]] == [f"<other> & more, member {at}" for at in (1, 2, 3)]
         assert len(circles(picture, "score")) == 5 + 6
         assert len(circles(picture, "best")) == 4
-        colours = [each.attrib["stroke"] for each in picture.iter(f"{SVG}polyline")]
+        colours = [each.get_color() for each in lines(log, other)]
         assert colours[:4] == colours[4:]
         assert len(set(colours)) == 4
 
@@ -205,9 +216,8 @@ class TestPlot:
         ]
         picture = drawn(log, out=tmp_path / "a.svg")
         assert len(circles(picture, "best")) == 3
-        lines = [each.attrib for each in picture.iter(f"{SVG}polyline")]
-        assert len({line["stroke"] for line in lines}) == 3
-        assert not any("stroke-dasharray" in line for line in lines)
+        assert len({line.get_color() for line in lines(log)}) == 3
+        assert {line.get_linestyle() for line in lines(log)} == {"-"}
         [curve] = read_curves([write_log(log, self.tree(1, 1))])  # the first level is being trained
         assert curve.name == "a, level 1"
 
@@ -215,12 +225,12 @@ class TestPlot:
         log = write_log(tmp_path / "a.jsonl", self.tree(3, 4))
         picture = drawn(log, out=tmp_path / "a.svg")
         named = [said for said in words(picture) if "best" in said]
-        assert [said.partition("0.0")[0] for said in named] == [
+        assert [said.partition(":  ")[0] for said in named] == [
             f"a, member {member}, level {level}" for member in (1, 2, 3) for level in (1, 2, 3, 4)
         ]
-        lines = [each.attrib for each in picture.iter(f"{SVG}polyline")][:12]
-        colours = [line["stroke"] for line in lines]
-        dashes = [line.get("stroke-dasharray", "") for line in lines]
+        drawn_lines = lines(log)[:12]
+        colours = [line.get_color() for line in drawn_lines]
+        dashes = [str(line._unscaled_dash_pattern) for line in drawn_lines]
         assert colours == 3 * colours[:4]
         assert len(set(colours)) == 4
         assert [dashes[:4], dashes[4:8], dashes[8:]] == [4 * [dashes[at]] for at in (0, 4, 8)]
@@ -232,10 +242,9 @@ class TestPlot:
     def test_all_lines_differ_where_there_are_many(self, log: Path, tmp_path: Path) -> None:
         for members, levels in ((6, 4), (2, 9), (3, 8)):
             tree = write_log(tmp_path / "tree.jsonl", self.tree(members, levels))
-            picture = drawn(tree, log, out=tmp_path / "a.svg")
-            lines = [each.attrib for each in picture.iter(f"{SVG}polyline")]
-            styles = {(line["stroke"], line.get("stroke-dasharray")) for line in lines}
-            assert len(styles) == members * levels + 1 == len(lines) / 2
+            every = lines(tree, log)
+            styles = {(line.get_color(), str(line._unscaled_dash_pattern)) for line in every}
+            assert len(styles) == members * levels + 1 == len(every) / 2
 
     def test_a_level_that_went_back_leaves_the_others(self, tmp_path: Path) -> None:
         rows = [row(at, level=0, loss=1.0) for at in (1, 2, 3)]
@@ -285,23 +294,31 @@ class TestPlot:
     def test_extremes_stay_within_their_panel(self, tmp_path: Path, losses: list[float], scores: list[float]) -> None:
         pairs = enumerate(zip(losses, scores, strict=True))
         rows = [row(at, loss=loss, score=score) for at, (loss, score) in pairs]
-        picture = drawn(write_log(tmp_path / "a.jsonl", rows), out=tmp_path / "a.svg")
-        for panel in picture.iterfind(f"{SVG}g"):
-            baseline = next(
-                float(line.attrib["y1"]) for line in panel.iter(f"{SVG}line") if line.attrib["stroke"] == "#222222"
-            )
-            [line] = panel.iter(f"{SVG}polyline")
-            heights = [float(point.split(",")[1]) for point in line.attrib["points"].split()]
-            assert all(baseline - 220.1 <= height <= baseline + 0.1 for height in heights)
-            assert len([line for line in panel.iter(f"{SVG}line") if line.attrib["stroke"] == "#e3e3e3"]) <= 20
+        log = write_log(tmp_path / "a.jsonl", rows)
+        drawn(log, out=tmp_path / "a.svg")
+        for axes in panels(log):
+            (line,) = [line for line in axes.lines if len(line.get_xdata()) > 1]
+            low, high = axes.get_ylim()
+            assert all(low <= height <= high for height in line.get_ydata())
+            assert len([tick for tick in axes.get_yticks() if low <= tick <= high]) <= 20
 
     def test_a_long_log_makes_a_small_picture(self, tmp_path: Path) -> None:
         rows = [row(step, loss=2.0 if step % 2 else 1.0) for step in range(1, 20_001)]
-        picture = drawn(write_log(tmp_path / "a.jsonl", rows), out=tmp_path / "a.svg")
-        [line] = picture.iter(f"{SVG}polyline")
-        heights = [float(point.split(",")[1]) for point in line.attrib["points"].split()]
+        [line] = lines(write_log(tmp_path / "a.jsonl", rows))
+        heights = line.get_ydata()
         assert len(heights) <= 400
-        assert max(heights) - min(heights) < 0.2  # neighbours are averaged
+        assert max(heights) - min(heights) < 0.001  # neighbours are averaged
+
+    def test_other_formats_by_the_name(self, log: Path, tmp_path: Path) -> None:
+        for name, start in (("a.png", b"\x89PNG"), ("a.PDF", b"%PDF")):
+            call("plot", log, "--out", tmp_path / name)
+            assert (tmp_path / name).read_bytes().startswith(start)
+
+    def test_the_same_log_gives_the_same_file(self, log: Path, tmp_path: Path) -> None:
+        for suffix in ("svg", "png", "pdf"):
+            for name in ("a", "b"):
+                training_plot(read_curves([log])).save(tmp_path / f"{name}.{suffix}")
+            assert (tmp_path / f"a.{suffix}").read_bytes() == (tmp_path / f"b.{suffix}").read_bytes()
 
     @pytest.mark.parametrize(
         ("line", "said"),
@@ -339,8 +356,9 @@ class TestPlot:
         assert mistake("plot", empty, "--out", out).startswith(f"{empty}: no line has a 'loss' or a 'score'.")
         said = mistake("plot", log, "--against", "time", "--out", out)
         assert said == "--against must be epoch or seconds or step. Got 'time'."
-        said = mistake("plot", log, "--out", tmp_path / "a.png")
-        assert said == f"{tmp_path / 'a.png'}: pictures are SVG. Let the name end in .svg."
+        said = mistake("plot", log, "--out", tmp_path / "a.jpg")
+        formats = "pictures are SVG, PNG or PDF. Let the name end in .svg, .png or .pdf."
+        assert said == f"{tmp_path / 'a.jpg'}: {formats}"
         assert "there is no folder" in mistake("plot", log, "--out", tmp_path / "nowhere" / "a.svg")
         before = log.read_bytes()
         assert "is the file that is read" in mistake("plot", log, "--out", log)

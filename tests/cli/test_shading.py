@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from xmtc.cli.explanation_page import DARK, LIGHT, MOST_ROWS, Scheme, page
-from xmtc.cli.shading import levels, shaded, stretches
+from xmtc.cli.shading import shaded
 from xmtc.cli.show import explanation
 from xmtc.core.explanation import (
     AspectEvidence,
@@ -24,6 +23,9 @@ from xmtc.core.explanation import (
     PathStep,
     TokenEvidence,
 )
+from xmtc.views.explanation_page import MOST_ROWS, page
+from xmtc.views.shading import levels, stretches
+from xmtc.views.theme import DARK, LIGHT, Scheme
 
 COLOUR = re.compile(r"\x1b\[38;5;16;48;5;(\d+)m(.*?)\x1b\[0m")
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")

@@ -21,8 +21,10 @@ from xmtc.data.demo_corpus import PlantedCorpus
 from xmtc.data.description import SHARES, Distribution, describe, document_hashes
 from xmtc.data.label_index import LabelIndex
 from xmtc.data.reading import read
-from xmtc.views.histograms import MOST_BARS, doubling_bins, even_bins, picture
-from xmtc.views.sheet import short_number
+from xmtc.views.bins import MOST_BARS, doubling_bins, even_bins
+from xmtc.views.histograms import histograms
+from xmtc.views.plot import Plot, short_number
+from xmtc.views.svg import gid
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -229,8 +231,8 @@ def test_the_longest_share_an_open_bin() -> None:
     bins = even_bins([Distribution.of(numbers)])
     assert bins.open_end
     assert bins.count(Distribution.of(numbers)).tolist() == [0, 0, 0, 500, 300, 0, 2]
-    assert bins.told(6) == "6 or more"
-    assert "≥6" in picture("file", describe(as_dataset(["a " * number for number in numbers])))
+    assert bins.label(6) == "6 or more"
+    assert "≥6" in histograms("file", describe(as_dataset(["a " * number for number in numbers]))).svg()
 
 
 def test_short_numbers() -> None:
@@ -241,17 +243,14 @@ def test_short_numbers() -> None:
 # ---- the picture
 
 
-def bars(svg: str, panel: str, number: int = 0) -> tuple[list[int], list[float]]:
+def bars(plot: Plot, panel: str, number: int = 0) -> tuple[list[int], list[float]]:
     """Counts and heights of the bars of a file in a panel."""
-    root = ElementTree.fromstring(svg)
-    found = [
-        rect
-        for group in root.iter(f"{SVG}g")
-        if group.get("data-panel") == panel
-        for rect in group.iter(f"{SVG}rect")
-        if rect.get("class") == f"bar file-{number}"
-    ]
-    return [int(rect.get("data-count", "")) for rect in found], [float(rect.get("height", "")) for rect in found]
+    (axes,) = [axes for axes in plot.figure.axes if axes.get_xlabel() == panel]
+    tips = [rectangle.get_gid().partition("|")[2] for rectangle in axes.containers[number]]
+    assert all(panel in tip for tip in tips)
+    counts = [int(tip.rpartition(": ")[2].split()[0].replace(",", "")) for tip in tips]
+    tops = [axes.transData.transform((0, each.get_y() + each.get_height()))[1] for each in axes.containers[number]]
+    return counts, [float(top - axes.bbox.y0) for top in tops]
 
 
 def test_bars_are_a_histogram() -> None:
@@ -261,34 +260,34 @@ def test_bars_are_a_histogram() -> None:
     sizes, per_label = np.diff(labels.indptr), np.bincount(labels.indices)
     texts = pa.chunked_array([[f"w{number}" for number in range(500)]])
     found = describe(Dataset({"text": texts}, labels=labels))
-    svg = picture("train.jsonl", found)
-    counts, heights = bars(svg, "labels per document")
+    plot = histograms("train.jsonl", found)
+    counts, heights = bars(plot, "labels per document")
     whole = np.histogram(sizes, np.arange(len(counts) + 1) - 0.5)[0]
     whole[-1] = (sizes >= len(counts) - 1).sum()
     assert counts == whole.tolist()
     np.testing.assert_allclose(np.array(heights) / max(heights), whole / whole.max(), atol=1e-3)
-    octaves, heights = bars(svg, "documents per label")
+    octaves, heights = bars(plot, "documents per label")
     assert octaves == np.histogram(per_label[per_label > 0], 2.0 ** np.arange(len(octaves) + 1))[0].tolist()
     drawn = np.array(octaves) > 0
     assert len(set(octaves)) > 5
     assert np.corrcoef(np.array(heights)[drawn], np.log(np.array(octaves)[drawn]))[0, 1] > 0.999999
-    assert all((height > 0) == (count > 0) for height, count in zip(heights, octaves, strict=True))
+    assert all((height > 1e-6) == (count > 0) for height, count in zip(heights, octaves, strict=True))
 
 
 def test_two_files_are_told_apart_without_colour() -> None:
     found = describe(as_dataset(["a b", "c"], [["x"], ["y"]]), as_dataset(["a"], [["x", "y"]]))
-    root = ElementTree.fromstring(picture("train", found, "test"))
-    assert len([path for path in root.iter(f"{SVG}path") if path.get("class") == "outline"]) == 3
-    for rect in root.iter(f"{SVG}rect"):
-        if rect.get("class") == "bar file-1":
-            assert rect.get("fill") == "none"
-    assert sum(bars(picture("train", found, "test"), "words per text", 1)[0]) == 1
-    assert "outline" not in picture("train", found)
+    plot = histograms("train", found, "test")
+    outlines = [each for axes in plot.figure.axes for each in axes.patches if each.get_gid() == gid("outline")]
+    assert len(outlines) == 3
+    assert not any(outline.get_fill() for outline in outlines)
+    assert all(bar.get_alpha() == 0 for axes in plot.figure.axes for bar in axes.containers[1])
+    assert sum(bars(plot, "words per text", 1)[0]) == 1
+    assert "outline" not in histograms("train", found).svg()
 
 
 def test_names_are_escaped_and_control_characters_shown() -> None:
     name = '<b>&"x"</b>\x00\x1b\udcff.jsonl'
-    root = ElementTree.fromstring(picture(name, describe(as_dataset(["a"], [["x"]]))).encode())
+    root = ElementTree.fromstring(histograms(name, describe(as_dataset(["a"], [["x"]]))).svg().encode())
     assert root.find(f"{SVG}title").text == '<b>&"x"</b>\\x00\\x1b\\udcff.jsonl'  # type: ignore[union-attr]
     assert not list(root.iter(f"{SVG}b"))
 
@@ -314,15 +313,17 @@ def odd_datasets() -> dict[str, Dataset]:
 def test_odd_data_can_be_told_and_drawn(name: str) -> None:
     dataset = odd_datasets()[name]
     for found in (describe(dataset), describe(dataset, dataset.slice(0, 1))):
-        root = ElementTree.fromstring(picture("file", found, "other"))
-        width, height = float(root.get("width", "")), float(root.get("height", ""))
-        for rect in root.iter(f"{SVG}rect"):
-            x, y = float(rect.get("x", "0")), float(rect.get("y", "0"))
-            assert x >= 0
-            assert y >= 0
-            assert x + float(rect.get("width", "")) <= width
-            assert y + float(rect.get("height", "")) <= height
-        assert len(root.findall(f".//{SVG}rect")) < 300
+        plot = histograms("file", found, "other")
+        assert len(ElementTree.fromstring(plot.svg()).findall(f".//{SVG}path")) < 400
+        box, (width, height) = plot.figure.get_tightbbox(), plot.figure.get_size_inches()
+        assert min(box.x0, box.y0) >= 0
+        assert box.x1 <= width
+        assert box.y1 <= height
+        for axes in plot.figure.axes:
+            (low, high), (left, right) = axes.get_ylim(), axes.get_xlim()
+            for bar in (bar for container in axes.containers for bar in container):
+                assert left <= bar.get_x() <= bar.get_x() + bar.get_width() <= right
+                assert low <= bar.get_y() <= bar.get_y() + bar.get_height() <= high
         text = description_text("file", found, "other")
         assert f"{len(dataset):,}" in text
         assert max(map(len, text.splitlines())) < 170

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.transforms import Bbox
 
 from tests.support.bench_folders import cell, groups, log, measures, put, realistic, reliability, statistics, tail
 from xmtc.core.errors import DataError
@@ -35,9 +36,8 @@ from xmtc.experiments.tables import (
     spread,
 )
 from xmtc.metrics import Reliability, ReliabilityBin
-from xmtc.views.line_chart import line_chart
-from xmtc.views.reliability import small_reliability
-from xmtc.views.scatter import Box, Spot, placed, scatter
+from xmtc.views.charts import CostPoint, line_chart, place_names, scatter
+from xmtc.views.reliability import small_reliability_plot
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -464,62 +464,56 @@ def test_two_hundred_cells_fit_in_five_megabytes(tmp_path: Path) -> None:
 def test_names_in_a_scatter_meet_neither_each_other_nor_a_point() -> None:
     drawn = random.Random(5)
     for count in (2, 8, 16):
-        names = [f"model_number_{number}"[: drawn.randint(6, 15)] for number in range(count)]
-        places = [(drawn.uniform(80, 380), drawn.uniform(50, 220)) for _ in names]
-        panel = Box(60, 32, 414, 260)
-        boxes = [box for box in placed(names, places, panel) if box is not None]
+        widths = [6.4 * drawn.randint(6, 15) for _ in range(count)]
+        places = [(drawn.uniform(80, 380), drawn.uniform(50, 220)) for _ in widths]
+        panel = Bbox.from_extents(60, 32, 414, 260)
+        boxes = [box for box in place_names(widths, places, panel) if box is not None]
         assert len(boxes) == count
-        assert not any(one.meets(other) for one, other in combinations(boxes, 2))
+        assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
         for box in boxes:
-            assert box.within(panel)
-            assert not any(box.left < x < box.right and box.top < y < box.bottom for x, y in places)
+            assert panel.contains(box.x0, box.y0)
+            assert panel.contains(box.x1, box.y1)
+            assert not any(box.contains(x, y) for x, y in places)
 
 
 def test_a_scatter_is_logarithmic_across_and_keeps_a_poor_model_from_pressing_the_others_together() -> None:
-    spots = [Spot("a", 1, 50.0), Spot("b", 10, 48.0), Spot("c", 100, 47.0), Spot("poor", 0.1, 3.0)]
-    drawn = ElementTree.fromstring(scatter("Cost", spots, below="s", beside="%"))
-    points = [path.attrib["d"] for path in drawn.iter(f"{SVG}path") if path.get("class") == "point"]
-    starts = [tuple(map(float, way[1:].split("l")[0].split("h")[0].split("a")[0].split(","))) for way in points]
+    points = [CostPoint("a", 1, 50.0), CostPoint("b", 10, 48.0), CostPoint("c", 100, 47.0), CostPoint("poor", 0.1, 3.0)]
+    plot = scatter("Cost", points, below="s", beside="%")
+    (axes,) = plot.figure.axes
+    plot.figure.draw_without_rendering()
+    starts = [axes.transData.transform(each.get_offsets()[0]).tolist() for each in axes.collections]
     assert len(starts) == 4
     assert starts[3][0] < starts[0][0] < starts[1][0] < starts[2][0]
-    assert starts[1][0] - starts[0][0] == pytest.approx(
-        starts[2][0] - starts[1][0], abs=12
-    )  # shapes differ in their start
-    names = [text.text for text in drawn.iter(f"{SVG}text") if text.get("class") == "name"]
-    assert names == ["a", "b", "c", "poor ↓ 3.0"]
-    assert starts[2][1] - starts[0][1] > 100
+    assert starts[1][0] - starts[0][0] == pytest.approx(starts[2][0] - starts[1][0])
+    assert [text.get_text() for text in axes.texts] == ["a", "b", "c", "poor ↓ 3.0"]
+    assert starts[0][1] - starts[2][1] > 100
+    assert starts[3][1] < starts[2][1]
 
 
 def test_a_line_chart_draws_points_bars_and_names() -> None:
     series = {"<a>": [(0.0, 10.0), (1.0, 20.0), (2.0, 15.0)], "b": [(0.0, 12.0), (2.0, 12.0)], "none": []}
-    drawn = ElementTree.fromstring(
-        line_chart("T", series, below="noise", beside="P@1, %", errors={"<a>": [1.0, 0.0, 2.0]})
-    )
-    ways = [line.attrib["points"] for line in drawn.iter(f"{SVG}polyline")]
-    first = [tuple(map(float, point.split(","))) for point in ways[0].split()]
-    assert len(ways) == 2
-    assert first[1][0] - first[0][0] == pytest.approx(first[2][0] - first[1][0], abs=0.2)
-    assert first[1][1] < first[2][1] < first[0][1]  # higher values stand higher
-    assert (first[0][1] - first[2][1]) * 2 == pytest.approx(first[0][1] - first[1][1], abs=0.3)
-    bars = [path for path in drawn.iter(f"{SVG}path") if path.get("class") is None]
-    assert len(bars) == 2
-    words = [text.text for text in drawn.iter(f"{SVG}text")]
-    assert {"<a>", "b", "noise", "P@1, %"} <= set(words)
+    plot = line_chart("T", series, below="noise", beside="P@1, %", errors={"<a>": [1.0, 0.0, 2.0]})
+    (axes,) = plot.figure.axes
+    drawn = [each for each in axes.lines if each.get_linestyle() != "None" and len(each.get_xdata())]
+    expected = [[list(place) for place in series[name]] for name in ("<a>", "b")]
+    assert [each.get_xydata().tolist() for each in drawn] == expected
+    (bars,) = axes.containers[0][2]
+    assert [segment[:, 1].tolist() for segment in bars.get_segments()] == [[9.0, 11.0], [13.0, 17.0]]
+    words = [text.text for text in ElementTree.fromstring(plot.svg()).iter(f"{SVG}text")]
+    assert {"T", "<a>", "b", "noise", "P@1, %"} <= set(words)
     assert "none" not in words
 
 
 def test_a_line_chart_of_one_point_and_of_named_places() -> None:
-    ElementTree.fromstring(line_chart("T", {"": [(3.0, 0.0)]}, below="x", beside="y"))
-    drawn = ElementTree.fromstring(
-        line_chart("T", {"m": [(0.0, 1.0), (1.0, 2.0)]}, below="x", beside="y", marks=[(0.0, "many"), (1.0, "few")])
-    )
-    words = [text.text for text in drawn.iter(f"{SVG}text")]
+    ElementTree.fromstring(line_chart("T", {"": [(3.0, 0.0)]}, below="x", beside="y").svg())
+    marks = [(0.0, "many"), (1.0, "few")]
+    plot = line_chart("T", {"m": [(0.0, 1.0), (1.0, 2.0)]}, below="x", beside="y", marks=marks)
+    words = [text.text for text in ElementTree.fromstring(plot.svg()).iter(f"{SVG}text")]
     assert {"many", "few"} <= set(words)
 
 
 def test_a_small_reliability_diagram_places_bins() -> None:
     bins = (ReliabilityBin(10, 0.25, 0.5, 0.2, 0.3), ReliabilityBin(10, 0.75, 0.5, 0.7, 0.8))
-    drawn = ElementTree.fromstring(small_reliability("m", Reliability(5, 0.25, bins)))
-    (first, second) = [each for each in drawn.iter(f"{SVG}circle") if each.get("class") == "bin"]
-    assert float(second.attrib["cx"]) - float(first.attrib["cx"]) == pytest.approx(120)
-    assert first.attrib["cy"] == second.attrib["cy"]
+    (axes,) = small_reliability_plot("m", Reliability(5, 0.25, bins)).figure.axes
+    (found,) = [each for each in axes.collections if (each.get_gid() or "").startswith("bin|")]
+    assert found.get_offsets().tolist() == [[0.25, 0.5], [0.75, 0.5]]

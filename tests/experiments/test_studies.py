@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,8 @@ from xmtc.experiments.suites import Suite
 from xmtc.experiments.tables import NOTHING, Table
 from xmtc.models.registry import MODELS, model_class
 from xmtc.recipes import find_recipe, shipped
-from xmtc.views.dot_plot import dot_chart
-from xmtc.views.sheet import below_each_other, sheet
+from xmtc.views.charts import dot_chart
+from xmtc.views.svg import stacked
 
 SVG = "{http://www.w3.org/2000/svg}"
 FILES = StudyFiles(Path("news/train.jsonl"), Path("news/test.jsonl"))
@@ -272,9 +273,11 @@ def test_an_ablation_is_told(tmp_path: Path) -> None:
     assert table.columns[-2] == "against the whole, nDCG@5"
     assert tips(figure)[0] == f"whole: {0.75 * ndcg:.2f} ± {0.0707107 * ndcg:.2f}"
     assert [tip.partition(":")[0] for tip in tips(figure)] == ["whole", "equal-votes", "one-neighbour"]
-    dashed = [node for node in ElementTree.fromstring(figure).iter(f"{SVG}line") if node.get("stroke-dasharray")]
+    dashed = [node for node in ElementTree.fromstring(figure).iter(f"{SVG}path") if node.get("stroke-dasharray")]
     first = next(ElementTree.fromstring(figure).iter(f"{SVG}circle"))
-    assert [node.get("x1") for node in dashed] == [first.get("cx")], "the line goes through the whole model"
+    (line,) = [re.findall(r"[\d.]+", node.get("d", "")) for node in dashed]
+    middle = pytest.approx(float(first.get("cx", 0)), abs=0.15)
+    assert [float(line[0]), float(line[2])] == [middle, middle], "the line goes through the whole model"
 
 
 def test_an_ablation_without_the_whole(tmp_path: Path) -> None:
@@ -324,24 +327,27 @@ def test_studies_that_are_not_known(tmp_path: Path, noise: Suite) -> None:
 
 
 def test_dots() -> None:
-    svg = dot_chart("A & B", {"<one>": (10.0, 2.0), "two": (14.0, 0.0)}, below="%", line=10.0)
-    root = ElementTree.fromstring(svg)
+    plot = dot_chart("A & B", {"<one>": (10.0, 2.0), "two": (14.0, 0.0)}, below="%", line=10.0)
+    root = ElementTree.fromstring(plot.svg())
     one, two = root.iter(f"{SVG}circle")
     assert float(one.get("cx", 0)) < float(two.get("cx", 0))
     assert float(one.get("cy", 0)) < float(two.get("cy", 0))
-    assert tips(svg) == ["<one>: 10.00 ± 2.00", "two: 14.00"]
-    bar = [node for node in root.iter(f"{SVG}line") if node.get("stroke-width") == "1.6"]
-    assert len(bar) == 1, "one value has no spread"
-    middle = (float(bar[0].get("x1", 0)) + float(bar[0].get("x2", 0))) / 2
-    assert middle == pytest.approx(float(one.get("cx", 0)), abs=0.1)
+    assert tips(plot.svg()) == ["<one>: 10.00 ± 2.00", "two: 14.00"]
+    (axes,) = plot.figure.axes
+    spreads = [list(line.get_xdata()) for line in axes.lines if line.get_linestyle() == "-"]
+    assert spreads == [[8.0, 12.0]], "one value has no spread"
     width = float(root.get("width", 0))
     assert all(0 < float(node.get("cx", 0)) < width for node in (one, two))
-    assert ElementTree.fromstring(dot_chart("Equal", {"a": (0.0, 0.0), "b": (0.0, 0.0)}, below="%")) is not None
+    equal = dot_chart("Equal", {"a": (0.0, 0.0), "b": (0.0, 0.0)}, below="%")
+    assert ElementTree.fromstring(equal.svg()) is not None
+
+
+SIZED = (('width="100" height="40"', "First &amp; last"), ('width="130" height="60"', "Second"))
 
 
 def test_pictures_below_each_other() -> None:
-    svg = below_each_other([sheet("First & last", 100, 40, ["<g/>"]), sheet("Second", 130, 60, [])])
-    root = ElementTree.fromstring(svg)
+    pictures = [f'<svg xmlns="{SVG[1:-1]}" {size}><title>{title}</title><g/></svg>' for size, title in SIZED]
+    root = ElementTree.fromstring(stacked(pictures))
     assert (root.get("width"), root.get("height"), root.get("viewBox")) == ("130", "100", "0 0 130 100")
     inner = root.findall(f"{SVG}svg")
     assert [each.get("y") for each in inner] == ["0", "40"]

@@ -45,7 +45,8 @@ from xmtc.models import registry
 from xmtc.models.base import Labels, Mask, Model, Scores
 from xmtc.models.context import FitContext
 from xmtc.models.registry import available, model_class
-from xmtc.views.trial_plot import Mark, drawn
+from xmtc.views.charts import TrialMark, trial_plot
+from xmtc.views.svg import gid
 
 LABELS = 5
 
@@ -485,34 +486,37 @@ class TestWatched:
 
 
 MARKS = [
-    Mark(0.5, COMPLETE, False, "start"),
-    Mark(0.4, COMPLETE, False, "a & b"),
-    Mark(None, PRUNED, False, "ended"),
-    Mark(0.7, COMPLETE, True, "top"),
-    Mark(None, FAILED, False, "broke"),
-    Mark(0.6, COMPLETE, False, "later"),
+    TrialMark(0.5, COMPLETE, False, "start"),
+    TrialMark(0.4, COMPLETE, False, "a & b"),
+    TrialMark(None, PRUNED, False, "ended"),
+    TrialMark(0.7, COMPLETE, True, "top"),
+    TrialMark(None, FAILED, False, "broke"),
+    TrialMark(0.6, COMPLETE, False, "later"),
 ]
 
 
 class TestPicture:
     def test_every_trial_is_there_once(self) -> None:
-        root = ElementTree.fromstring(drawn(MARKS, "Trials of <x>", "P@1"))
+        plot = trial_plot(MARKS, "Trials of <x>", "P@1")
+        root = ElementTree.fromstring(plot.svg())
         by_class: dict[str, list[ElementTree.Element]] = {}
         for element in root.iter():
             by_class.setdefault(element.get("class", ""), []).append(element)
         tips = [title.text for dot in by_class["trial"] for title in dot]
         assert tips == ["start", "a & b", "top", "later"]
-        assert [[title.text for title in cross] for cross in by_class[PRUNED]] == [[], ["ended"]]  # one in the legend
-        assert [[title.text for title in cross] for cross in by_class[FAILED]] == [[], ["broke"]]
+        assert [[title.text for title in cross] for cross in by_class[PRUNED]] == [["ended"]]
+        assert [[title.text for title in cross] for cross in by_class[FAILED]] == [["broke"]]
+        words = ["".join(each.itertext()) for each in root.iter() if each.tag.endswith("text")]
+        assert {"Trials of <x>", f"{PRUNED}: 1", f"{FAILED}: 1", "the best so far: 70.00"} <= set(words)
         heights = [float(dot.get("cy", "0")) for dot in by_class["trial"]]
         assert heights[2] < heights[3] < heights[0] < heights[1]
-        (start,), (best,) = by_class["start"], by_class["best"]
-        assert float(start.get("y1", "0")) == heights[0]
-        ups = [float(up) for up in re.findall(r"V([\d.]+)", best.get("d", ""))]
-        assert ups == [heights[2]]  # one step, from the start to the top
+        (axes,) = plot.figure.axes
+        lines = {line.get_gid(): line.get_ydata() for line in axes.lines}
+        assert set(lines[gid("start")]) == {50.0}
+        assert list(dict.fromkeys(lines[gid("best")])) == [50.0, 70.0]  # one step, from the start to the top
 
     def test_one_trial_alone(self) -> None:
-        root = ElementTree.fromstring(drawn(MARKS[:1], "t", "P@1"))
+        root = ElementTree.fromstring(trial_plot(MARKS[:1], "t", "P@1").svg())
         assert len([node for node in root.iter() if node.tag.endswith("circle")]) >= 1
 
 

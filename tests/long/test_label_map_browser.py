@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from xmtc.labels.layout import REGIONS, LabelMap, layout, nearest, regions
-from xmtc.views.label_map import DARK, LIGHT, page
+from xmtc.labels.label_map import REGIONS, LabelMap
+from xmtc.labels.layout import layout, nearest, regions
+from xmtc.views.label_map import page
+from xmtc.views.theme import DARK, LIGHT
 
 pytestmark = pytest.mark.long
 BAD = "<script>alert(1)</script>"
@@ -246,7 +248,7 @@ def test_more_labels_are_listed_when_asked(opened: Any) -> None:
 def test_colours_follow_the_system(opened: Any) -> None:
     dark = opened.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
     first = opened.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--region-0')").strip()
-    assert first == (DARK if dark else LIGHT)[0]
+    assert first == (DARK if dark else LIGHT)["region"][0]
     corner = "[...document.getElementById('map').getContext('2d').getImageData(1, 1, 1, 1).data]"
     opened.emulate_media(color_scheme="light" if dark else "dark")
     opened.wait_for_timeout(200)

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from tests.support.service import Service, labels_of, serving
-from xmtc.cli.explanation_page import DARK, LIGHT
 from xmtc.cli.shading import levels, stretches
 from xmtc.core.explanation import AspectEvidence, Explanation, GroupEvidence, MemberEvidence, PathStep, TokenEvidence
 from xmtc.models.base import Model
 from xmtc.models.knn import Knn
 from xmtc.models.parabel import Parabel
 from xmtc.models.popularity import Popularity
+from xmtc.views.theme import DARK, LIGHT
 
 pytestmark = pytest.mark.long
 BAD = "<img src=x onerror=alert(1)>"

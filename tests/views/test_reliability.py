@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import xml.etree.ElementTree as ElementTree
 from typing import Any
 
@@ -15,7 +16,8 @@ from xmtc.core.errors import DataError
 from xmtc.data.label_index import LabelIndex
 from xmtc.data.topk import TopK
 from xmtc.metrics import Reliability, ReliabilityBin, reliability
-from xmtc.views.reliability import reliability_picture
+from xmtc.views.reliability import reliability_plot
+from xmtc.views.svg import gid
 
 SVG = "{http://www.w3.org/2000/svg}"
 Array = np.ndarray[Any, Any]
@@ -191,7 +193,12 @@ SOME = Reliability(5, 0.2, (ReliabilityBin(1200, 0.25, 0.5, 0.125, 0.375), Relia
 
 
 def drawn(name: str = "model", of: Reliability = SOME) -> ElementTree.Element:
-    return ElementTree.fromstring(reliability_picture(name, of))
+    return ElementTree.fromstring(reliability_plot(name, of).svg())
+
+
+def artist(axes: Any, kind: str) -> Any:
+    (found,) = [each for each in axes.get_children() if each.get_gid() == gid(kind)]
+    return found
 
 
 def test_words_and_table() -> None:
@@ -206,40 +213,40 @@ def test_words_and_table() -> None:
 
 
 def test_points_lie_where_their_numbers_are() -> None:
+    axes, _ = reliability_plot("model", SOME).figure.axes
+    assert (axes.get_xlim(), axes.get_ylim(), axes.get_aspect()) == ((0, 1), (0, 1), 1)
+    assert artist(axes, "diagonal").get_xydata().tolist() == [[0, 0], [1, 1]]
+    (bins,) = [each for each in axes.collections if (each.get_gid() or "").startswith("bin|")]
+    points = [(each.confidence, each.accuracy) for each in SOME.bins]
+    assert [tuple(place) for place in bins.get_offsets().tolist()] == points
+    ranges = [line.tolist() for line in artist(axes, "range").get_segments()]
+    assert ranges == [[[each.lowest, each.accuracy], [each.highest, each.accuracy]] for each in SOME.bins]
+    distances = [line.tolist() for line in artist(axes, "distance").get_segments()]
+    assert distances == [[[x, y], [x, x]] for x, y in points]  # each ends at the diagonal
+
+
+def test_the_svg_shows_the_points_in_proportion() -> None:
     picture = drawn()
-    diagonal = picture.find(f".//{SVG}line[@class='diagonal']")
+    first, second = picture.iterfind(f".//{SVG}circle[@class='bin']")
+    diagonal = picture.find(f".//{SVG}path[@class='diagonal']")
     assert diagonal is not None
-    left, bottom, right, top = (float(diagonal.attrib[name]) for name in ("x1", "y1", "x2", "y2"))
-    assert right - left == bottom - top > 0
-    side = right - left
-    points = [
-        (float(each.attrib["cx"]), float(each.attrib["cy"]))
-        for each in picture.iterfind(f".//{SVG}circle[@class='bin']")
-    ]
-    assert points == [
-        pytest.approx((left + side * each.confidence, bottom - side * each.accuracy), abs=0.1) for each in SOME.bins
-    ]
-    ranges = [
-        (float(each.attrib["x1"]), float(each.attrib["x2"]))
-        for each in picture.iterfind(f".//{SVG}line[@class='range']")
-    ]
-    assert ranges == [pytest.approx((left + side * each.lowest, left + side * each.highest)) for each in SOME.bins]
-    for each, (x, y) in zip(picture.iterfind(f".//{SVG}line[@class='distance']"), points, strict=True):
-        assert (float(each.attrib["x1"]), float(each.attrib["y1"])) == (x, y)
-        assert float(each.attrib["y2"]) - top == pytest.approx(right - x, abs=0.1)  # it ends at the diagonal
+    left, bottom, right, top = (float(number) for number in re.findall(r"[\d.]+", diagonal.attrib["d"]))
+    assert right - left == pytest.approx(bottom - top, abs=0.2)
+    for each, bin_ in zip((first, second), SOME.bins, strict=True):
+        assert float(each.attrib["cx"]) == pytest.approx(left + (right - left) * bin_.confidence, abs=0.2)
+        assert float(each.attrib["cy"]) == pytest.approx(bottom - (bottom - top) * bin_.accuracy, abs=0.2)
 
 
 def test_nothing_lies_outside_the_picture() -> None:
     for name in ("m", "x" * 300):
-        picture = drawn(name, found(*planted(lambda scores: scores, documents=40)))
-        width, height = (float(picture.attrib[side]) for side in ("width", "height"))
-        for each in picture.iter():
-            for names, most in ((("x", "x1", "x2", "cx"), width), (("y", "y1", "y2", "cy"), height)):
-                assert all(0 <= float(each.attrib[at]) <= most for at in names if at in each.attrib)
-            for place in each.attrib.get("points", "").split():
-                x, y = map(float, place.split(","))
-                assert 0 <= x <= width
-                assert 0 <= y <= height
+        plot = reliability_plot(name, found(*planted(lambda scores: scores, documents=40)))
+        plot.figure.draw_without_rendering()
+        width, height = 72 * plot.figure.get_size_inches()
+        box = plot.figure.get_tightbbox()
+        assert box.x0 >= 0
+        assert box.y0 >= 0
+        assert 72 * box.x1 <= width
+        assert 72 * box.y1 <= height
 
 
 def test_the_picture_says_what_it_shows() -> None:
@@ -256,12 +263,9 @@ def test_the_picture_says_what_it_shows() -> None:
 
 
 def test_the_panel_below_adds_up_the_pairs() -> None:
-    spread = drawn().find(f".//{SVG}polygon[@class='spread']")
-    assert spread is not None
-    places = [tuple(map(float, place.split(","))) for place in spread.attrib["points"].split()]
-    (left, bottom), *inner, (right, top), (_, end) = places
-    assert (end, len(inner)) == (bottom, 3)
-    shares = [((x - left) / (right - left), (bottom - y) / (bottom - top)) for x, y in inner]
-    assert [number for pair in shares for number in pair] == pytest.approx(
-        [0.125, 0.0, 0.375, 1200 / 2399, 1.0, 1.0], abs=0.005
+    _, axes = reliability_plot("model", SOME).figure.axes
+    (left, bottom), *inner, (right, top), (_, end), _ = artist(axes, "spread").get_xy().tolist()
+    assert (left, bottom, right, top, end) == (0, 0, 1, 100, 0)
+    assert [number for pair in inner for number in pair] == pytest.approx(
+        [0.125, 0.0, 0.375, 100 * 1200 / 2399, 1.0, 100.0]
     )

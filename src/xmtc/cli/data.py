@@ -11,7 +11,6 @@ import typer
 
 from xmtc.cli.common import check_writable, command_group, echo, echo_error, terminal_width
 from xmtc.cli.options import takes_request
-from xmtc.core.request import require_suffix
 from xmtc.workflows.data_requests import ConvertRequest, DescribeRequest, FetchRequest, HeadRequest, SplitRequest
 
 if TYPE_CHECKING:
@@ -33,26 +32,30 @@ _HOW = {
 @takes_request
 def describe(
     request: DescribeRequest,
-    picture: Annotated[Path | None, typer.Option(help="Draw histograms into this SVG file.", metavar="FILE")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw histograms into this file (SVG, PNG or PDF).", metavar="FILE")
+    ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.", metavar="FILE")] = None,
 ) -> None:
     """Count documents, labels, lengths and duplicates; with two files, what they share."""
     from xmtc.cli.describe import description_text
     from xmtc.cli.progress import terminal_progress
-    from xmtc.core.files import replace_file, write_json
-    from xmtc.views.histograms import picture as drawn
+    from xmtc.core.files import write_json
     from xmtc.workflows import describe as workflow
 
     for written in (picture, json_file):
         check_writable(written, request.source, request.other)
-    require_suffix(picture, ".svg", what="pictures are SVG")
+    if picture is not None:
+        from xmtc.views.histograms import histograms
+        from xmtc.views.plot import check_plot_file
+
+        check_plot_file(picture)
     found = workflow.describe(request, progress=terminal_progress())
     files = [request.source] if request.other is None else [request.source, request.other]
     short = [file.name for file in files]
     names = short if len(set(short)) == len(files) else [str(file) for file in files]
     if picture is not None:
-        with replace_file(picture) as stream:
-            stream.write(drawn(names[0], found, *names[1:]).encode())
+        histograms(names[0], found, *names[1:]).save(picture)
     if json_file is not None:
         write_json(json_file, found.to_json())
     echo(description_text(names[0], found, *names[1:]))

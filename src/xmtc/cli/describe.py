@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from xmtc.cli.show import shortened, table
 from xmtc.core.errors import shown
-from xmtc.views.histograms import Bins, doubling_bins, even_bins, number_told
+from xmtc.views.bins import Bins, doubling_bins, even_bins
 from xmtc.workflows.describe import SHARES, Dataset, Description, Distribution, Repeats
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -95,7 +95,7 @@ def _distributions(files: dict[str, Description]) -> str:
         for number, (name, each) in enumerate(found.items()):
             quantiles = [f"{each.quantile(share):,}" for share in SHARES]
             title = [kind if not number else "", *([name] if many else [])]
-            rows.append([*title, number_told(each.mean), *quantiles, text_histogram(each, bins, doubling)])
+            rows.append([*title, format_mean(each.mean), *quantiles, text_histogram(each, bins, doubling)])
     header = ["", *(["file"] if many else []), "mean", *(_NAMED.get(share, f"{100 * share:g} %") for share in SHARES)]
     return table([*header, "histogram"], rows, right=range(2 if many else 1, len(header)))
 

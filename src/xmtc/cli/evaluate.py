@@ -10,7 +10,6 @@ import typer
 from xmtc.cli.common import check_writable, echo, echo_error
 from xmtc.cli.options import Machine, Partial, takes_request
 from xmtc.core.errors import ConfigError, DataError
-from xmtc.core.request import require_suffix
 from xmtc.workflows.requests import CompareRequest, EvaluateRequest
 
 if TYPE_CHECKING:
@@ -31,7 +30,8 @@ def evaluate(
         Path | None, typer.Option(help="Write support, suggestions and hits of each label here (CSV).", metavar="FILE")
     ] = None,
     reliability: Annotated[
-        Path | None, typer.Option(help="Draw scores against shares of hits into this SVG file.", metavar="FILE")
+        Path | None,
+        typer.Option(help="Draw scores against shares of hits into this file (SVG, PNG or PDF).", metavar="FILE"),
     ] = None,
 ) -> None:
     """Measure a model, or anybody's predictions, on a test file.
@@ -76,15 +76,16 @@ def _check_outputs(
         check_writable(written, *files)
         if [path.resolve() for path in outputs].count(written.resolve()) > 1:
             raise ConfigError(f"{written}: is named for two things. Choose another name for one of them.")
-    require_suffix(reliability, ".svg", what="pictures are SVG")
+    if reliability is not None:
+        from xmtc.views.plot import check_plot_file
+
+        check_plot_file(reliability)
 
 
 def _draw(name: str, found: Reliability, path: Path) -> None:
-    from xmtc.core.files import replace_file
-    from xmtc.views.reliability import reliability_picture
+    from xmtc.views.reliability import reliability_plot
 
-    with replace_file(path) as stream:
-        stream.write(reliability_picture(name, found).encode())
+    reliability_plot(name, found).save(path)
 
 
 def _no_reliability(result: Evaluation, *, of_model: bool) -> str:

@@ -95,6 +95,7 @@ def tail(
 
 
 def _run(suite: Suite, request: StudyRequest, machine: TrainingMachine, command: str) -> None:
+    check_matplotlib()  # a study ends in a figure
     try:
         run_suite(
             suite,

@@ -25,10 +25,10 @@ def explain(
     device: Device = "auto",
 ) -> None:
     """Show why a model gives a text a label."""
-    from xmtc.cli.explanation_page import page
     from xmtc.cli.shading import shaded
     from xmtc.cli.show import explanation
     from xmtc.core.files import replace_file
+    from xmtc.views.explanation_page import page
     from xmtc.workflows import explain as workflow
 
     check_writable(html)

@@ -9,6 +9,7 @@ import typer
 
 from xmtc.cli.common import check_writable, echo, echo_error
 from xmtc.core.errors import ConfigError
+from xmtc.views.theme import check_matplotlib
 
 
 def report(
@@ -19,6 +20,7 @@ def report(
     ] = None,
 ) -> None:
     """Show results of suites as one page, beside published figures."""
+    check_matplotlib()
     from xmtc.core.files import replace_file
     from xmtc.experiments import report_markdown as text
     from xmtc.experiments.report import collected

@@ -1,63 +1,16 @@
-"""An explanation as a text whose words are shaded by what they weigh, in a terminal; `explained` makes it a page.
-
-Stretches of text may overlap, as a pair of words overlaps its two words: where they do, their weights are added, so
-that each character is shown once. Strength is relative to the strongest stretch, in five steps; what weighs less than
-a tenth of it stays unshaded.
-"""
+"""An explanation as a text whose words are shaded by their weight, in a terminal."""
 
 from __future__ import annotations
 
-import math
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby
 
 from rich.cells import cell_len
 
 from xmtc.cli.show import explanation
-from xmtc.core.explanation import Explanation, TokenEvidence
-
-STEPS = 5
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """A range of characters under the same evidence; there is none between the words that count."""
-
-    start: int
-    end: int
-    parts: tuple[TokenEvidence, ...] = ()
-
-    @property
-    def weight(self) -> float:
-        return math.fsum(part.weight for part in self.parts)
-
-
-def stretches(found: Explanation) -> list[Stretch]:
-    """The whole text cut wherever evidence begins or ends; in order, without gaps or overlaps."""
-    size = len(found.text)
-    tokens = [item for item in found.evidence if isinstance(item, TokenEvidence) and item.start < min(item.end, size)]
-    begins: dict[int, list[TokenEvidence]] = {}
-    for token in tokens:
-        begins.setdefault(max(token.start, 0), []).append(token)
-    cuts = sorted({0, size, *begins, *(min(token.end, size) for token in tokens)})
-    cut: list[Stretch] = []
-    open_now: list[TokenEvidence] = []
-    for start, end in pairwise(cuts):
-        open_now = [token for token in open_now if token.end > start] + begins.get(start, [])
-        cut.append(Stretch(start, end, tuple(open_now)))
-    return cut
-
-
-def levels(cut: Sequence[Stretch]) -> list[int]:
-    """From −5 for what speaks most against the label over 0, unshaded, to 5 for what speaks most for it."""
-    weights = [stretch.weight for stretch in cut]
-    peak = max(map(abs, weights), default=0.0)
-    return [int(math.copysign(int(STEPS * abs(weight) / peak + 0.5), weight)) if weight else 0 for weight in weights]
-
-
-# ---- in a terminal
+from xmtc.core.explanation import Explanation
+from xmtc.views.shading import STEPS, Stretch, levels, stretches
 
 _FOR, _AGAINST = (109, 110, 74, 75, 33), (138, 174, 173, 209, 202)
 """Of the 256 colours, pale to full: black reads well on each, and each stands out from black and from white."""

@@ -15,7 +15,7 @@ from xmtc.experiments.records import Cell, DatasetRecord, Results, read_results
 from xmtc.experiments.studies import study_figure
 from xmtc.experiments.tables import Runs, Table
 from xmtc.metrics import Reliability, ReliabilityBin
-from xmtc.views.training_curves import Curve, curves_of, read_curves
+from xmtc.views.training_log import Curve, curves_of, read_curves
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,18 @@ class Report:
     def number(self, figure: Figure) -> int:
         """Of a figure's source, from 1."""
         return self.sources.index(figure.source) + 1
+
+
+def citation(source: Source) -> str:
+    """Authors, title, place and year, as far as they are known."""
+    where = ", ".join(str(words) for words in (source.where, source.year) if words)
+    return " ".join(f"{words}." for words in (source.authors, source.title, where) if words)
+
+
+def machines(part: DatasetPart) -> str:
+    """The machines that a data set's costs were measured on, numbered where there are several."""
+    numbered = [f"machine {number}: {words}" for number, words in enumerate(part.machines, start=1)]
+    return "; ".join(numbered) if len(numbered) > 1 else part.machines[0]
 
 
 def collected(sources: Sequence[Path]) -> Report:

@@ -1,4 +1,4 @@
-"""The pictures of a report, small enough for a phone and drawn only where there is something to draw."""
+"""The plots of a report as SVG, small enough for a phone and drawn only where there is something to draw."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import math
 
 from xmtc.experiments import detail_tables, tables
 from xmtc.experiments.report import DatasetPart
-from xmtc.views.line_chart import line_chart
-from xmtc.views.reliability import small_reliability
-from xmtc.views.scatter import Spot, scatter
-from xmtc.views.small_curves import small_curves
+from xmtc.views.charts import CostPoint, line_chart, scatter
+from xmtc.views.reliability import small_reliability_plot
+from xmtc.views.training_curves import small_curves
 
 _COSTS = {
     "training, s": ("Seconds of training", "training, s, logarithmic"),
@@ -22,23 +21,23 @@ MOST_SERIES = 12
 """Of a chart; beyond that, lines cannot be told apart."""
 
 
-def cost_pictures(part: DatasetPart) -> list[str]:
+def cost_plots(part: DatasetPart) -> list[str]:
     """Accuracy against what it costs: time, memory and size."""
-    pictures = []
+    plots = []
     for name, (title, below) in _COSTS.items():
-        spots = []
+        points = []
         for runs in part.runs:
-            costs, worth = runs.values(detail_tables.COSTS[name]), runs.mean(tables.ORDER)
+            costs, score = runs.values(detail_tables.COSTS[name]), runs.mean(tables.ORDER)
             cost = math.fsum(costs) / len(costs) if costs else 0.0
-            if cost > 0 and not math.isnan(worth):
-                tip = f"{runs.model}: {tables.ORDER} {100 * worth:.2f} %, {name} {detail_tables.figures(cost)}"
-                spots.append(Spot(runs.model, cost, 100 * worth, tip))
-        if len(spots) > 1:
-            pictures.append(scatter(title, spots, below=below, beside=f"{tables.ORDER}, %"))
-    return pictures
+            if cost > 0 and not math.isnan(score):
+                tip = f"{runs.model}: {tables.ORDER} {100 * score:.2f} %, {name} {detail_tables.figures(cost)}"
+                points.append(CostPoint(runs.model, cost, 100 * score, tip))
+        if len(points) > 1:
+            plots.append(scatter(title, points, below=below, beside=f"{tables.ORDER}, %").svg())
+    return plots
 
 
-def group_pictures(part: DatasetPart) -> list[str]:
+def group_plots(part: DatasetPart) -> list[str]:
     """AUC and AUPR of frequent and rare labels, a line for each model."""
     heads = detail_tables.group_heads(part.runs)
     if len(heads) < 2:
@@ -46,7 +45,7 @@ def group_pictures(part: DatasetPart) -> list[str]:
     measured = {ties for runs in part.runs for cell in runs.cells for ties in cell.groups}
     ties = next(ties for ties in detail_tables.TIES if ties in measured)
     marks = [(float(at), head.partition(" (")[0]) for at, head in enumerate(heads)]
-    pictures = []
+    plots = []
     for what in ("auc", "aupr"):
         series = {}
         for runs in part.runs[:MOST_SERIES]:
@@ -56,16 +55,15 @@ def group_pictures(part: DatasetPart) -> list[str]:
             ]
         if any(series.values()):
             title = f"{what.upper()} by frequency of the label"
-            pictures.append(
-                line_chart(title, series, below="test documents of a label", beside=f"{what.upper()}, %", marks=marks)
-            )
-    return pictures
+            below, beside = "test documents of a label", f"{what.upper()}, %"
+            plots.append(line_chart(title, series, below=below, beside=beside, marks=marks).svg())
+    return plots
 
 
-def reliability_pictures(part: DatasetPart) -> list[str]:
-    return [small_reliability(model, found) for model, found in part.reliabilities.items()]
+def reliability_plots(part: DatasetPart) -> list[str]:
+    return [small_reliability_plot(model, found).svg() for model, found in part.reliabilities.items()]
 
 
-def curve_pictures(part: DatasetPart) -> list[str]:
+def curve_plots(part: DatasetPart) -> list[str]:
     """Loss and validation score of the first seed of each model."""
-    return [picture for model, curves in part.curves.items() for picture in small_curves(model, curves)]
+    return [plot.svg() for model, curves in part.curves.items() for plot in small_curves(model, curves)]

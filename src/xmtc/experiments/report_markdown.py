@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from xmtc.experiments.report import DatasetPart, Report, SuitePart
+from xmtc.experiments.report import DatasetPart, Report, SuitePart, citation, machines
 from xmtc.experiments.tables import Row, Table, TableEntry
 
 _SPECIAL = re.compile(r"([\\`*\[\]<>|#~&])")
@@ -20,10 +20,8 @@ def markdown(report: Report) -> str:
     if report.sources:
         lines += ["## Sources of others’ figures", ""]
         for number, source in enumerate(report.sources, start=1):
-            where = ", ".join(str(words) for words in (source.where, source.year) if words)
-            words = [f"{source.authors}." if source.authors else "", f"{source.title}.", f"{where}." if where else ""]
-            words += [f"In doubt: {source.doubt}"] if source.doubt else []
-            lines.append(f"{number}. {_safe(' '.join(each for each in words if each))}")
+            doubt = f" In doubt: {source.doubt}" if source.doubt else ""
+            lines.append(f"{number}. {_safe(citation(source) + doubt)}")
         lines.append("")
     return "\n".join(lines)
 
@@ -44,8 +42,7 @@ def _suite(report: Report, suite: SuitePart) -> list[str]:
 
 def _dataset(report: Report, part: DatasetPart) -> list[str]:
     lines = [f"### {_safe(part.name)}", "", *_table(part.accuracy, report), *_table(part.costs, report)]
-    told = [f"machine {number}: {words}" for number, words in enumerate(part.machines, start=1)]
-    return [*lines, f"Measured on {_safe('; '.join(told) if len(told) > 1 else part.machines[0])}.", ""]
+    return [*lines, f"Measured on {_safe(machines(part))}.", ""]
 
 
 def _table(table: Table | None, report: Report) -> list[str]:

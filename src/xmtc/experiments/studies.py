@@ -20,9 +20,6 @@ from xmtc.experiments.suites import Suite, parsed
 from xmtc.experiments.tables import NOTHING, Row, Runs, Table, TableEntry, mean_of, runs_of, spread, with_best
 from xmtc.models.registry import MODELS, model_class
 from xmtc.recipes import find_recipe
-from xmtc.views.dot_plot import dot_chart
-from xmtc.views.line_chart import line_chart
-from xmtc.views.sheet import below_each_other
 
 RATES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 KINDS = {"missing": "labels left out", "flip": "labels left out, and wrong ones given"}
@@ -183,6 +180,9 @@ def study_figure(results: Results) -> tuple[str, Table]:
 
 
 def _noise_figure(results: Results) -> tuple[str, Table]:
+    from xmtc.views.charts import line_chart
+    from xmtc.views.svg import stacked
+
     measure = str(results.study["measure"])
     charts, rows = [], []
     columns: set[float] = set()
@@ -202,7 +202,8 @@ def _noise_figure(results: Results) -> tuple[str, Table]:
         }
         errors = {model: [_deviation(found[rate]) for rate in sorted(found)] for model, found in of_kind.items()}
         title, beside = KINDS[kind].capitalize(), f"{measure}, %"
-        charts.append(line_chart(title, series, errors=errors, below="noise, % of labels", beside=beside))
+        chart = line_chart(title, series, errors=errors, below="noise, % of labels", beside=beside)
+        charts.append(chart.svg())
         values = [[mean_of(found.get(rate, [])) for rate in rates] for found in of_kind.values()]
         entries = [tuple(TableEntry(spread(found.get(rate, []))) for rate in rates) for found in of_kind.values()]
         named = [Row(f"{model}, {kind}", each) for model, each in zip(of_kind, entries, strict=True)]
@@ -210,7 +211,7 @@ def _noise_figure(results: Results) -> tuple[str, Table]:
     share = f"{100 * CLEAN:g} %"
     note = f"Choices are made on {share} of the training documents, which keep their labels; the test is clean."
     heads = tuple(f"{100 * rate:g} %" for rate in rates)
-    return below_each_other(charts), Table(f"{measure} at each rate of noise", "model", heads, tuple(rows), note)
+    return stacked(charts), Table(f"{measure} at each rate of noise", "model", heads, tuple(rows), note)
 
 
 def _noise_of(results: Results, cell: Cell) -> dict[str, Any]:
@@ -225,6 +226,8 @@ def _deviation(values: Sequence[float]) -> float:
 
 
 def _ablation_figure(results: Results) -> tuple[str, Table]:
+    from xmtc.views.charts import dot_chart
+
     whole, measure = str(results.study["model"]), str(results.study["measure"])
     runs = runs_of(results.cells)
     runs.sort(key=lambda each: each.model != whole)  # the whole model first, the others by how good they are
@@ -233,7 +236,7 @@ def _ablation_figure(results: Results) -> tuple[str, Table]:
         values = [100 * cell.metrics[measure] for cell in each.cells]
         points[_part(each, whole)] = (mean_of(values), _deviation(values))
     base = points.get("whole", (None, 0.0))[0]
-    figure = dot_chart(f"{whole} and its parts", points, below=f"{measure}, %", line=base)
+    figure = dot_chart(f"{whole} and its parts", points, below=f"{measure}, %", line=base).svg()
     columns = ("P@1", "P@3", "P@5", "nDCG@5")
     rows = []
     for each in runs:
@@ -261,6 +264,8 @@ def _changed(runs: Runs, whole: Runs) -> str:
 
 
 def _tail_figure(results: Results) -> tuple[str, Table]:
+    from xmtc.views.charts import line_chart
+
     runs = [each for each in runs_of(results.cells) if each.first.tail]
     if not runs:
         raise UnsupportedError(f"{results.source}: no model there scores given labels, so there is no tail to show.")
@@ -283,7 +288,7 @@ def _tail_figure(results: Results) -> tuple[str, Table]:
         marks=marks,
         below="documents looked at for each label",
         beside="hits of those there could be, %",
-    )
+    ).svg()
     heads = tuple(f"{cut}, {way}" for way in ("min", "max") for cut in TAIL_CUTS)
     note = (
         "Each label ranks all test documents; hits are divided by the sum over the labels of min(documents, k), "

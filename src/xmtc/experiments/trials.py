@@ -22,6 +22,7 @@ from xmtc.artifact.workspace import Workspace
 from xmtc.core.config import Choices, Range
 from xmtc.core.errors import DataError, MissingExtraError
 from xmtc.core.files import parse_lines, replace_file, writing
+from xmtc.views.theme import check_matplotlib
 
 COMPLETE, PRUNED, FAILED = "complete", "pruned", "failed"
 STARTERS = 10
@@ -114,6 +115,7 @@ def check_installed() -> None:
     """Refuse before anything is read, not after."""
     if importlib.util.find_spec("optuna") is None:
         raise MissingExtraError('tune needs Optuna. Install it with: pip install "xmtc[tune]".')
+    check_matplotlib()
 
 
 def proposed(space: Space, trials: Sequence[Trial], seed: int) -> dict[str, Any] | None:

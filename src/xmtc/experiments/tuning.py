@@ -43,7 +43,6 @@ from xmtc.experiments.trials import (
     read_trials,
 )
 from xmtc.models.base import Model
-from xmtc.views.trial_plot import Mark, drawn
 from xmtc.workflows.evaluate import evaluate_model
 from xmtc.workflows.train import data_digest, plan_training, read_labelled, train_on
 
@@ -336,13 +335,15 @@ class _Step:
 
 
 def _write(outcome: TuningOutcome) -> None:
+    from xmtc.views.charts import TrialMark, trial_plot
+
     out, trials, best = outcome.folder, outcome.trials, outcome.best
     measure = outcome.search.measure
     marks = [
-        Mark(each.score, each.state, best is each, f"{told(each, ())} {each.error}".rstrip().replace("  ", " "))
+        TrialMark(each.score, each.state, best is each, f"{told(each, ())} {each.error}".rstrip().replace("  ", " "))
         for each in trials
     ]
-    picture = drawn(marks, f"Trials of {outcome.search.model}", measure)
+    picture = trial_plot(marks, f"Trials of {outcome.search.model}", measure).svg()
     for name, content in ((RECIPE, recipe(outcome)), (TABLE, table(trials, measure)), (PICTURE, picture)):
         with replace_file(out / name) as stream:
             stream.write(content.encode())

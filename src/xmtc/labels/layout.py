@@ -8,8 +8,6 @@ decides where everything stands.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,8 +22,6 @@ from xmtc.core.selection import insert
 Vectors = NDArray[np.float32]
 Numbers = NDArray[np.int64]
 
-REGIONS = 7
-"""Regions that have a colour; labels without a vector are grey."""
 NEIGHBOURS = 15
 """Near labels that pull each label."""
 PUSHES = 5
@@ -46,28 +42,6 @@ PRODUCTS = 1 << 24
 """Similarities that one thread holds at a time."""
 REGION_PASSES = 50
 """Most rounds of k-means; regions hardly move after a few."""
-
-
-@dataclass(frozen=True, eq=False)
-class LabelMap:
-    """What a map shows; rows are labels throughout."""
-
-    title: str
-    model: str
-    names: Sequence[str]
-    keys: Sequence[str]
-    documents: NDArray[np.int64] | None
-    """(L,) training documents, where they are known."""
-    places: NDArray[np.float32]
-    """(L, 2) on the plane."""
-    regions: NDArray[np.int64]
-    """(L,) from 0 to REGIONS − 1, or −1 where the model keeps no vector of a label."""
-    near: NDArray[np.int64]
-    """(L, k) the labels with the most similar vectors, most similar first."""
-    cosines: NDArray[np.float32]
-    """(L, k) how similar they are."""
-    left_out: int = 0
-    """Rarer labels of the model that are not drawn."""
 
 
 def unit_rows(vectors: NDArray[Any]) -> Vectors:

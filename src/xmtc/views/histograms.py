@@ -1,4 +1,4 @@
-"""Histograms of a description as an SVG picture, drawn by hand: nothing to install, sharp in a paper and in a browser.
+"""Histograms of a description of data.
 
 The first file is drawn as filled bars, the second as an outline over them: they differ in print without colour, too.
 Labels are few and frequent or many and rare, so their panel is logarithmic both ways; the others count documents in
@@ -8,72 +8,34 @@ percent, which makes files of different size comparable, and gather the longest 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.data.description import Description, Distribution
-from xmtc.views.sheet import FAINT, FILL, INK, LINE, axes, grid, named, nice_step, safe, sheet, short_number
+from xmtc.views.bins import Bins, doubling_bins, even_bins, format_mean, round_up
+from xmtc.views.pages import several
+from xmtc.views.plot import (
+    Axes,
+    Patch,
+    Plot,
+    even_ticks,
+    file_title,
+    logarithmic,
+    new_figure,
+    plot_style,
+    short_number,
+    write_above,
+)
+from xmtc.views.svg import gid
+from xmtc.views.theme import ACCENT, FAINT, FILL
 
-MOST_BARS, FEWEST_BARS = 30, 6
-
-
-@dataclass(frozen=True)
-class Bins:
-    """Bin b holds edges[b] ≤ value < edges[b + 1]; the last one all from its edge on, if the end is open."""
-
-    edges: NDArray[np.int64]
-    open_end: bool = False
-
-    def count(self, distribution: Distribution) -> NDArray[np.int64]:
-        """(bins,) how many numbers fall into each."""
-        last = len(self.edges) - 2
-        places = np.searchsorted(self.edges, distribution.values, side="right") - 1
-        return np.bincount(np.minimum(places, last), distribution.counts, minlength=last + 1).astype(np.int64)
-
-    def told(self, number: int) -> str:
-        """The values of a bin in words."""
-        first, last = int(self.edges[number]), int(self.edges[number + 1]) - 1
-        if self.open_end and number == len(self.edges) - 2:
-            return f"{first:,} or more"
-        return f"{first:,}" if first == last else f"{first:,} to {last:,}"
-
-
-def doubling_bins(distributions: Sequence[Distribution]) -> Bins:
-    """1, 2 to 3, 4 to 7, …: as wide as each other on a logarithmic axis."""
-    highest = max((each.quantile(1) for each in distributions), default=1)
-    return Bins(2 ** np.arange(max(highest.bit_length(), FEWEST_BARS) + 1))
-
-
-def even_bins(distributions: Sequence[Distribution], most: int = MOST_BARS) -> Bins:
-    """Bins of one round width from 0 on; if the last hundredth reaches far out, it shares an open bin."""
-    highest = max((each.quantile(1) for each in distributions), default=0)
-    usual = max((each.quantile(0.99) for each in distributions), default=0)
-    open_end = highest > 1.3 * usual + 1
-    top = max((usual if open_end else highest) + 1, FEWEST_BARS)
-    width = _round_up(top / (most - open_end))
-    return Bins(width * np.arange(math.ceil(top / width) + open_end + 1), bool(open_end))
-
-
-def _round_up(number: float) -> int:
-    """The next of 1, 2, 5, 10, 20, 50, …"""
-    if number <= 1:
-        return 1
-    power = 10 ** math.floor(math.log10(number))
-    return int(next(step * power for step in (1, 2, 5, 10) if step * power >= number))
-
-
-# ---- the picture
-
-_WIDTH, _HEIGHT = 320, 214  # of a panel
-_LEFT, _RIGHT, _GAP = 64, 24, 70  # beside the first panel and the last, and between two: room for the axis
 _FLOOR = 0.6  # where a logarithmic axis of counts starts, so that a bar of 1 can be seen
+_STYLES: tuple[dict[str, Any], ...] = ({"color": FILL}, {"fill": False, "edgecolor": ACCENT, "linewidth": 1.6})
 
 
-class _Panel(NamedTuple):
+class HistogramPanel(NamedTuple):
     """One histogram of up to two files."""
 
     title: str  # what is counted along the horizontal axis
@@ -81,25 +43,24 @@ class _Panel(NamedTuple):
     logarithmic: bool = False
 
 
-def picture(name: str, description: Description, other_name: str | None = None) -> str:
-    """An SVG with histograms of labels and texts; the description's second file is drawn too if it is named."""
-    files = [(name, description)]
+@plot_style()
+def histograms(name: str, description: Description, other_name: str | None = None) -> Plot:
+    """Histograms of labels and texts; the description's second file is drawn too if it is named."""
+    files = [(file_title(name), description)]
     if other_name is not None and description.other is not None:
-        files.append((other_name, description.other))
+        files.append((file_title(other_name), description.other))
+    names = [each for each, _ in files]
     panels = _panels([each for _, each in files])
-    names = [named(each) for each, _ in files]
-    facts = [_facts(each) for _, each in files]
-    longest = max(9 * len(each) + 7 * len(told) for each, told in zip(names, facts, strict=True))  # in pixels, about
-    width = max(_LEFT + len(panels) * (_WIDTH + _GAP) - _GAP, _LEFT + 40 + longest) + _RIGHT
-    top = 62 + 34 * len(files)
-    height = top + _HEIGHT + 52
-    parts = _legend(names, facts)
-    for number, panel in enumerate(panels):
-        parts += _drawn(panel, names, _LEFT + number * (_WIDTH + _GAP), top)
-    return sheet(" and ".join(names), width, height, parts)
+    legend = [f"{each}:  {_facts(found)}" for each, found in files]
+    figure = new_figure(max(390 * len(panels), 100 + 7 * max(map(len, legend))), 330 + 36 * len(files))
+    handles = [Patch(**style) for style in _STYLES[: len(files)]]
+    figure.legend(handles, legend, loc="outside upper left")
+    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        _draw_panel(axes, panel, names)
+    return Plot(figure, " and ".join(names))
 
 
-def _panels(descriptions: list[Description]) -> list[_Panel]:
+def _panels(descriptions: list[Description]) -> list[HistogramPanel]:
     labels = [each.labels for each in descriptions]
     texts = [each.text for each in descriptions]
     features = [each.features for each in descriptions]
@@ -109,159 +70,87 @@ def _panels(descriptions: list[Description]) -> list[_Panel]:
         per_label = [each.per_label if each else none for each in labels]
         per_document = [each.per_document if each else none for each in labels]
         panels += [
-            _Panel("documents per label", per_label, logarithmic=True),
-            _Panel("labels per document", per_document),
+            HistogramPanel("documents per label", per_label, logarithmic=True),
+            HistogramPanel("labels per document", per_document),
         ]
     if any(texts):
-        panels.append(_Panel("words per text", [each.words if each else none for each in texts]))
+        panels.append(HistogramPanel("words per text", [each.words if each else none for each in texts]))
     if any(features):
-        panels.append(_Panel("features per document", [each.per_document if each else none for each in features]))
+        panels.append(
+            HistogramPanel("features per document", [each.per_document if each else none for each in features])
+        )
     return panels
 
 
 def _facts(description: Description) -> str:
-    told = _several(description.documents, "document")
+    documents = several(description.documents, "document")
     if description.labels is None:
-        return told
-    return f"{told}, {_several(description.labels.occurring, 'label')}, {_several(description.labels.pairs, 'pair')}"
+        return documents
+    return f"{documents}, {several(description.labels.occurring, 'label')}, {several(description.labels.pairs, 'pair')}"
 
 
-def _several(count: int, thing: str) -> str:
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
-
-
-def _legend(names: list[str], facts: list[str]) -> list[str]:
-    """Who is who, with the size of each, one file a line."""
-    parts = []
-    for number, (name, told) in enumerate(zip(names, facts, strict=True)):
-        line = 28 + 19 * number
-        parts += [
-            f'<rect x="{_LEFT}" y="{line - 11}" width="20" height="11" {_style(number)}/>',
-            f'<text x="{_LEFT + 28}" y="{line}" font-size="14" fill="{INK}"><tspan font-weight="bold">'
-            f'{safe(name)}</tspan><tspan fill="{FAINT}" font-size="12" dx="10">{told}</tspan></text>',
-        ]
-    return parts
-
-
-def _style(number: int) -> str:
-    return f'fill="{FILL}"' if number == 0 else f'fill="none" stroke="{LINE}" stroke-width="1.6"'
-
-
-def _drawn(panel: _Panel, names: list[str], left: float, top: float) -> list[str]:
-    y = top - 15 * len(names) - 9
-    parts = [
-        f'<g class="panel" data-panel="{panel.title}">',
-        f'<text x="{left}" y="{y}" font-size="13" font-weight="bold" fill="{INK}">{panel.title.capitalize()}</text>',
-    ]
+def _draw_panel(axes: Axes, panel: HistogramPanel, names: list[str]) -> None:
+    axes.set_title(panel.title.capitalize(), pad=8 + 15 * len(names))
     for number, distribution in enumerate(panel.distributions):
-        line, indent = y + 16 + 15 * number, 14 if len(names) > 1 else 0
-        if indent:
-            parts.append(f'<rect x="{left}" y="{line - 8}" width="9" height="8" {_style(number)}/>')
-        parts.append(
-            f'<text x="{left + indent}" y="{line}" font-size="11" fill="{FAINT}">{_summary(distribution)}</text>'
-        )
+        key = ("■ ", "□ ")[number] if len(names) > 1 else ""
+        write_above(axes, key + _summary(distribution), 15 * (len(names) - number) - 9)
     if any(each.total for each in panel.distributions):
-        parts += _histogram(panel, names, left, top + _HEIGHT)
+        _draw_bars(axes, panel, names)
     else:
-        middle = f'x="{left + _WIDTH / 2:g}" y="{top + _HEIGHT / 2:g}"'
-        parts.append(f'<text {middle} font-size="12" text-anchor="middle" fill="{FAINT}">nothing to draw</text>')
-    return [*parts, "</g>"]
+        axes.text(0.5, 0.5, "nothing to draw", transform=axes.transAxes, ha="center", color=FAINT)
+        axes.set(xticks=[], yticks=[])
+        axes.spines.bottom.set_visible(False)
 
 
 def _summary(distribution: Distribution) -> str:
     if not distribution.total:
         return "none"
     middle, high, most = (distribution.quantile(share) for share in (0.5, 0.95, 1))
-    told = [f"{value:,}" if value < 100_000 else short_number(value) for value in (middle, high, most)]
-    return f"mean {number_told(distribution.mean)}, median {told[0]}, 95 % ≤ {told[1]}, largest {told[2]}"
+    words = [f"{value:,}" if value < 100_000 else short_number(value) for value in (middle, high, most)]
+    return f"mean {format_mean(distribution.mean)}, median {words[0]}, 95 % ≤ {words[1]}, largest {words[2]}"
 
 
-def number_told(value: float) -> str:
-    """A mean with as many places as say something."""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:,.1f}" if value >= 100 else f"{value:,.2f}"
-
-
-class _Upright(NamedTuple):
-    """The vertical axis, in pixels above the horizontal one."""
-
-    heights: list[list[float]]  # of each file's bars
-    marks: list[tuple[float, str]]
-
-
-def _logarithmic(counts: list[NDArray[np.int64]]) -> _Upright:
-    top = max(1.25 * max(int(each.max()) for each in counts), 12.5)
-
-    def height(count: float) -> float:
-        return _HEIGHT * math.log(count / _FLOOR) / math.log(top / _FLOOR) if count else 0.0
-
-    marks = [(height(10**power), short_number(10**power)) for power in range(int(math.log10(top)) + 1)]
-    return _Upright([[height(count) for count in each.tolist()] for each in counts], marks)
-
-
-def _percent(counts: list[NDArray[np.int64]]) -> _Upright:
-    shares = [100 * each / max(int(each.sum()), 1) for each in counts]
-    highest = max(float(each.max()) for each in shares)
-    gap, pixels = nice_step(highest / 6), _HEIGHT / (1.06 * highest)
-    marks = [(mark * gap * pixels, f"{mark * gap:g}") for mark in range(int(1.06 * highest / gap) + 1)]
-    return _Upright([(each * pixels).tolist() for each in shares], marks)
-
-
-def _histogram(panel: _Panel, names: list[str], left: float, bottom: float) -> list[str]:
+def _draw_bars(axes: Axes, panel: HistogramPanel, names: list[str]) -> None:
+    """Filled bars for the first file, one outline for the second; every bar tells its count when pointed at."""
     bins = (doubling_bins if panel.logarithmic else even_bins)(panel.distributions)
     counts = [bins.count(each) for each in panel.distributions]
-    upright = _logarithmic(counts) if panel.logarithmic else _percent(counts)
-    step = _WIDTH / (len(bins.edges) - 1)
+    heights: list[NDArray[Any]] = counts if panel.logarithmic else [100 * each / max(each.sum(), 1) for each in counts]
     things = "label" if panel.logarithmic else "document"
-    parts = grid(upright.marks, left, bottom, _WIDTH)
-    for number, (values, heights) in enumerate(zip(counts, upright.heights, strict=True)):
+    axes.set(xlabel=panel.title, ylabel="labels" if panel.logarithmic else "documents, %", xlim=(0, len(counts[0])))
+    highest = max(float(each.max()) for each in heights)
+    if panel.logarithmic:
+        axes.set(yscale="log", ylim=(_FLOOR, max(1.25 * highest, 12.5)))
+        logarithmic(axes.yaxis)
+    else:
+        axes.set_ylim(0, 1.06 * highest)
+        even_ticks(axes.yaxis)
+    base = _FLOOR if panel.logarithmic else 0
+    for number, (values, tall) in enumerate(zip(counts, heights, strict=True)):
+        look = {"color": FILL} if number == 0 else {"alpha": 0}
         whose = f"{names[number]}, " if len(names) > 1 else ""
-        tips = [
-            f"{whose}{panel.title} {bins.told(bar)}: {_several(count, things)}"
-            for bar, count in enumerate(values.tolist())
-        ]
-        parts += _bars(number, values.tolist(), heights, tips, left, bottom, step)
-    ticks = _ticks(bins, panel.logarithmic, step)
-    beside = f"{things}s{'' if panel.logarithmic else ', %'}"
-    return [*parts, *axes(ticks, left, bottom, _WIDTH, _HEIGHT, below=panel.title, beside=beside)]
+        bars = axes.bar(np.arange(len(values)) + 0.5, np.maximum(tall - base, 0), 0.94, bottom=base, **look)
+        for bar, count, rectangle in zip(range(len(values)), values.tolist(), bars, strict=True):
+            tip = f"{whose}{panel.title} {bins.label(bar)}: {several(count, things)}"
+            rectangle.set_gid(gid(f"bar file-{number}", [tip]))
+        if number:
+            axes.stairs(np.maximum(tall, base), baseline=base, gid=gid("outline"), **_STYLES[1])
+    places, words = zip(*_ticks(bins, panel.logarithmic), strict=True)
+    axes.set_xticks(places, words)
 
 
-def _bars(
-    number: int, values: list[int], heights: list[float], tips: list[str], left: float, bottom: float, step: float
-) -> list[str]:
-    """Filled bars for the first file, one outline for the second; every bar tells its count to the mouse."""
-    inset = min(step * 0.06, 1.0)
-    parts = []
-    for bar, (value, tall, tip) in enumerate(zip(values, heights, tips, strict=True)):
-        look = f'fill="{FILL}"' if number == 0 else 'fill="none" pointer-events="all"'
-        parts.append(
-            f'<rect class="bar file-{number}" data-count="{value}" x="{left + bar * step + inset:.2f}" '
-            f'y="{bottom - tall:.2f}" width="{step - 2 * inset:.2f}" height="{tall:.2f}" {look}>'
-            f"<title>{safe(tip)}</title></rect>"
-        )
-    if number:
-        way = [f"M{left:.2f} {bottom:.2f}"]
-        for bar, tall in enumerate(heights):
-            right = left + (bar + 1) * step
-            way.append(f"V{bottom - tall:.2f}H{right:.2f}" if tall else f"V{bottom:.2f}M{right:.2f} {bottom:.2f}")
-        parts.append(f'<path class="outline" d="{"".join(way)}V{bottom:.2f}" {_style(number)}/>')
-    return parts
-
-
-def _ticks(bins: Bins, logarithmic: bool, step: float) -> list[tuple[float, str]]:
-    """Places along the horizontal axis and what stands there."""
+def _ticks(bins: Bins, logarithmic: bool) -> list[tuple[float, str]]:
+    """Places along the horizontal axis, counted in bars, and the numbers there."""
     edges = bins.edges
     if logarithmic:
         powers = range(int(math.log10(float(edges[-1]))) + 1)
-        places = [(math.log2(10**power) * step, short_number(10**power)) for power in powers]
-        return [(place, told) for place, told in places if place <= (len(edges) - 1) * step]
+        return [(math.log2(10**power), short_number(10**power)) for power in powers if 10**power <= edges[-1]]
     width = int(edges[1])
     centred = width == 1  # a bar of one value has its number under its middle
     last = int(edges[-2 if bins.open_end else -1])
-    gap = width * _round_up(last / width / 8)
-    marks = range(0, last + (0 if centred else 1), gap)
-    ticks = [((mark / width + (0.5 if centred else 0)) * step, short_number(mark)) for mark in marks]
+    marks = range(0, last + (0 if centred else 1), width * round_up(last / width / 8))
+    ticks = [(mark / width + (0.5 if centred else 0), short_number(mark)) for mark in marks]
     if bins.open_end:
-        end = (len(edges) - 1.5) * step
-        ticks = [(place, told) for place, told in ticks if place < end - 30]
+        end = len(edges) - 1.5
+        ticks = [(place, words) for place, words in ticks if place < end - 0.1 * len(edges)]
         ticks.append((end, f"≥{short_number(last)}"))
     return ticks

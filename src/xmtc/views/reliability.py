@@ -1,4 +1,4 @@
-"""A reliability diagram as an SVG picture: the scores of a model against how often they are right.
+"""Reliability diagrams: the scores of a model against how often they are right.
 
 Each point is a bin of as many predictions as the others: across its mean score, with a bar from its lowest to its
 highest, upright the share of its labels that are true. Calibrated scores lie on the diagonal, and what is shaded is the
@@ -8,126 +8,80 @@ distance to it. Below it stands how many predictions have at most a given score.
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from xmtc.core.errors import shown
-from xmtc.views.sheet import FAINT, FILL, INK, LINE, axes, grid, named, safe, sheet
+from xmtc.views.pages import several
+from xmtc.views.plot import Axes, Plot, draw_points, file_title, new_figure, plot_style, write_above
+from xmtc.views.svg import gid
+from xmtc.views.theme import ACCENT, FAINT, FILL
 
 if TYPE_CHECKING:
     from xmtc.metrics import Reliability
 
-_SIDE, _LOW = 400, 84  # both sides of the diagram, the height of the panel below it
-_LEFT, _RIGHT, _GAP = 68, 28, 84
-_TOP = 100  # where the diagram starts
-_BOTTOM = _TOP + _SIDE
 
-
-class _Frame(NamedTuple):
-    """Where a diagram stands: its side and where it ends below, in pixels."""
-
-    side: int
-    bottom: int
-
-    def place(self, score: float, share: float) -> tuple[float, float]:
-        """Pixels from the left and from the top of the picture."""
-        return _LEFT + self.side * score, self.bottom - self.side * share
-
-    @property
-    def marks(self) -> list[tuple[float, str]]:
-        return [(self.side * tenth / 10, f"{tenth / 10:g}") for tenth in range(0, 11, 2)]
-
-
-_WHOLE, _SMALL = _Frame(_SIDE, _BOTTOM), _Frame(240, 302)
-
-
-def reliability_picture(name: str, found: Reliability) -> str:
-    """An SVG of two panels, one above the other: score against share of true labels, and where scores lie."""
-    title = named(name)
+@plot_style()
+def reliability_plot(name: str, found: Reliability) -> Plot:
+    """Two panels, one above the other: score against share of true labels, and where scores lie."""
+    title = file_title(name)
     error = f"expected calibration error {found.error:.4f}"
-    bins = f"{len(found.bins)} bin{'' if len(found.bins) == 1 else 's'} of equal mass"
+    bins = f"{several(len(found.bins), 'bin')} of equal mass"
     fact = f"{found.pairs:,} predictions, the first {found.k} of each document, in {bins}"
-    width = _LEFT + max(_SIDE, 9 * len(title), 6 * len(fact)) + _RIGHT  # of letters in pixels, about
-    parts = [
-        f'<text x="{_LEFT}" y="28" font-size="14" font-weight="bold" fill="{INK}">{safe(title)}</text>',
-        f'<text x="{_LEFT}" y="47" font-size="12" fill="{INK}">{error}</text>',
-        f'<text x="{_LEFT}" y="64" font-size="12" fill="{FAINT}">{fact}</text>',
-        *_diagram(found, _WHOLE),
-        *_spread(found),
-    ]
-    told = f"Mean score against share of true labels: {error}; {fact}. On the diagonal, scores are probabilities."
-    return sheet(f"Reliability of {title}", width, _BOTTOM + _GAP + _LOW + 52, parts, told)
+    figure = new_figure(100 + max(400, 9 * len(title), 7 * len(fact)), 710)
+    diagram, scores = figure.subplots(2, height_ratios=(4.4, 1))
+    _draw_diagram(diagram, found)
+    diagram.set_title(title, pad=44)
+    write_above(diagram, error, 22, fontsize=12)
+    write_above(diagram, fact, 6, fontsize=12)
+    _draw_spread(scores, found)
+    about = f"Mean score against share of true labels: {error}; {fact}. On the diagonal, scores are probabilities."
+    return Plot(figure, f"Reliability of {title}", about)
 
 
-def small_reliability(name: str, found: Reliability) -> str:
+@plot_style()
+def small_reliability_plot(name: str, found: Reliability) -> Plot:
     """The diagram alone, small enough to stand beside others."""
     words = f"expected calibration error {found.error:.4f}"
-    parts = [
-        f'<text x="{_LEFT}" y="20" font-size="13" font-weight="bold" fill="{INK}">{safe(shown(name, 34))}</text>',
-        f'<text x="{_LEFT}" y="38" font-size="12" fill="{FAINT}">{words}</text>',
-        *_diagram(found, _SMALL),
+    figure = new_figure(336, 350)
+    axes = figure.add_subplot()
+    _draw_diagram(axes, found)
+    axes.set_title(shown(name, 34), pad=26)
+    write_above(axes, words, 6, fontsize=12)
+    about = f"Mean score against share of true labels of {name}: {words}. On the diagonal, scores are probabilities."
+    return Plot(figure, f"Reliability of {name}", about)
+
+
+def _draw_diagram(axes: Axes, found: Reliability) -> None:
+    tenths = [tenth / 10 for tenth in range(0, 11, 2)]
+    words = [f"{tenth:g}" for tenth in tenths]
+    axes.set(xlabel="score", ylabel="share of true labels", xlim=(0, 1), ylim=(0, 1), aspect="equal", anchor="W")
+    axes.set_xticks(tenths, words)
+    axes.set_yticks(tenths, words)
+    axes.text(0.03, 0.95, "scores are too low", color=FAINT)
+    axes.text(0.97, 0.03, "scores are too high", color=FAINT, ha="right")
+    scores, shares = [each.confidence for each in found.bins], [each.accuracy for each in found.bins]
+    outline = ([*scores, *reversed(scores)], [*shares, *reversed(scores)])
+    axes.fill(*outline, color=ACCENT, alpha=0.16, linewidth=0, gid=gid("gap"))
+    axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1, linestyle="dashed", gid=gid("diagonal"))
+    axes.vlines(scores, shares, scores, color=ACCENT, alpha=0.55, linewidth=1, gid=gid("distance"))
+    lowest, highest = [each.lowest for each in found.bins], [each.highest for each in found.bins]
+    axes.hlines(shares, lowest, highest, color=FILL, linewidth=4, gid=gid("range"))
+    axes.plot(scores, shares, color=ACCENT, gid=gid("curve"))
+    tips = [
+        f"scores {each.lowest:.4f} to {each.highest:.4f}, mean {each.confidence:.4f}: "
+        f"{each.accuracy:.4f} of {each.count:,} are true"
+        for each in found.bins
     ]
-    told = f"Mean score against share of true labels of {name}: {words}. On the diagonal, scores are probabilities."
-    return sheet(f"Reliability of {name}", _LEFT + _SMALL.side + _RIGHT, _SMALL.bottom + 46, parts, told)
+    draw_points(axes, list(zip(scores, shares, strict=True)), 0, tips, size=3.4, color=ACCENT, kind="bin")
 
 
-def _way(places: list[tuple[float, float]]) -> str:
-    return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-
-
-def _diagram(found: Reliability, frame: _Frame) -> list[str]:
-    points = [frame.place(each.confidence, each.accuracy) for each in found.bins]
-    diagonal = [frame.place(each.confidence, each.confidence) for each in reversed(found.bins)]
-    right, top = _LEFT + frame.side, frame.bottom - frame.side
-    parts = [
-        '<g class="panel" data-panel="reliability">',
-        *grid(frame.marks, _LEFT, frame.bottom, frame.side),
-        *axes(frame.marks, _LEFT, frame.bottom, frame.side, frame.side, below="score", beside="share of true labels"),
-        f'<text x="{_LEFT + 10}" y="{top + 20}" font-size="11" fill="{FAINT}">scores are too low</text>',
-        f'<text x="{right - 10}" y="{frame.bottom - 12}" font-size="11" text-anchor="end" fill="{FAINT}">'
-        f"scores are too high</text>",
-        f'<polygon class="gap" points="{_way(points + diagonal)}" fill="{LINE}" fill-opacity="0.16"/>',
-        f'<line class="diagonal" x1="{_LEFT}" y1="{frame.bottom}" x2="{right}" y2="{top}" stroke="{FAINT}" '
-        f'stroke-dasharray="5 4"/>',
-    ]
-    for each, (x, y) in zip(found.bins, points, strict=True):
-        low, high = (frame.place(score, 0)[0] for score in (each.lowest, each.highest))
-        level = frame.place(0, each.confidence)[1]
-        parts += [
-            f'<line class="distance" x1="{x:.1f}" x2="{x:.1f}" y1="{y:.1f}" y2="{level:.1f}" stroke="{LINE}" '
-            f'stroke-opacity="0.55"/>',
-            f'<line class="range" x1="{low:.1f}" x2="{high:.1f}" y1="{y:.1f}" y2="{y:.1f}" stroke="{FILL}" '
-            f'stroke-width="4"/>',
-        ]
-    parts.append(
-        f'<polyline class="curve" points="{_way(points)}" fill="none" stroke="{LINE}" stroke-width="1.8" '
-        f'stroke-linejoin="round"/>'
-    )
-    for each, (x, y) in zip(found.bins, points, strict=True):
-        tip = (
-            f"scores {each.lowest:.4f} to {each.highest:.4f}, mean {each.confidence:.4f}: "
-            f"{each.accuracy:.4f} of {each.count:,} are true"
-        )
-        parts.append(
-            f'<circle class="bin" cx="{x:.1f}" cy="{y:.1f}" r="3.4" fill="{LINE}"><title>{tip}</title></circle>'
-        )
-    return [*parts, "</g>"]
-
-
-def _spread(found: Reliability) -> list[str]:
+def _draw_spread(axes: Axes, found: Reliability) -> None:
     """The share of predictions with at most a given score, known at the ends of the bins and straight in between."""
-    bottom = _BOTTOM + _GAP + _LOW
     ends = [(found.bins[0].lowest, 0.0)]
     for each, count in zip(found.bins, accumulate(each.count for each in found.bins), strict=True):
-        ends.append((each.highest, count / found.pairs))
-    outline = [(0.0, 0.0), *ends, (1.0, 1.0), (1.0, 0.0)]
-    way = _way([(_LEFT + _SIDE * score, bottom - _LOW * share) for score, share in outline])
-    marks = [(_LOW * share, f"{100 * share:g}") for share in (0, 0.5, 1)]
-    return [
-        '<g class="panel" data-panel="scores">',
-        f'<text x="{_LEFT}" y="{bottom - _LOW - 12}" font-size="13" font-weight="bold" fill="{INK}">'
-        f"Predictions with at most this score</text>",
-        *grid(marks, _LEFT, bottom, _SIDE),
-        f'<polygon class="spread" points="{way}" fill="{FILL}"/>',
-        *axes(_WHOLE.marks, _LEFT, bottom, _SIDE, _LOW, below="score", beside="predictions, %"),
-        "</g>",
-    ]
+        ends.append((each.highest, 100 * count / found.pairs))
+    axes.set(title="Predictions with at most this score", xlabel="score", ylabel="predictions, %")
+    axes.set(xlim=(0, 1), ylim=(0, 100), yticks=[0, 50, 100])
+    axes.set_xticks([tenth / 10 for tenth in range(0, 11, 2)], [f"{tenth / 10:g}" for tenth in range(0, 11, 2)])
+    outline = [(0.0, 0.0), *ends, (1.0, 100.0), (1.0, 0.0)]
+    axes.fill(*zip(*outline, strict=True), color=FILL, gid=gid("spread"))

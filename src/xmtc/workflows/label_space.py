@@ -7,7 +7,8 @@ import numpy as np
 from xmtc.core.errors import DataError, shown
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
-from xmtc.labels.layout import NEIGHBOURS, REGIONS, LabelMap, close_to, layout, nearest, regions
+from xmtc.labels.label_map import REGIONS, LabelMap
+from xmtc.labels.layout import NEIGHBOURS, close_to, layout, nearest, regions
 from xmtc.models.base import Model
 from xmtc.workflows.requests import LabelMapRequest, LabelNeighboursRequest
 

@@ -1,6 +1,3 @@
-"""The first half of the script of the map of labels: what stands where, what is in view, and how it is drawn."""
-
-DRAWING = r"""
 const byId = id => document.getElementById(id);
 const data = JSON.parse(byId("data").textContent);
 const bytes = text => Uint8Array.from(atob(text), letter => letter.charCodeAt(0)).buffer;
@@ -223,4 +220,3 @@ function drawNames(labels, always, growth) {
     }
   }
 }
-"""

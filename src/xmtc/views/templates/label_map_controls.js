@@ -1,9 +1,3 @@
-"""The second half of the script of the map of labels: lists beside it, pointing, moving and searching.
-
-Names reach the page through `textContent` and the canvas only, never as markup.
-"""
-
-CONTROLS = r"""
 // ---- parts of the page
 
 function part(tag, words, look) {
@@ -300,4 +294,3 @@ listRegions();
 new ResizeObserver(resize).observe(stage);
 resize();
 listView();
-"""

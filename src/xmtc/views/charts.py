@@ -1,0 +1,312 @@
+"""Charts: series as lines, values as dots, results against their cost, and the trials of a search.
+
+Series differ by colour, by the shape of their points and, once colours are used up, by dashes, so that they can be
+distinguished in print and by readers with colour blindness. All are legible on a phone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from xmtc.core.errors import shown
+from xmtc.views.plot import (
+    Axes,
+    Bbox,
+    Figure,
+    FuncFormatter,
+    MaxNLocator,
+    Plot,
+    add_legend,
+    draw_points,
+    even_ticks,
+    logarithmic,
+    new_figure,
+    plot_style,
+)
+from xmtc.views.svg import gid
+from xmtc.views.theme import ACCENT, COLOURS, FAINT, INK, colour, dashes, marker
+
+Series = Mapping[str, Sequence[tuple[float, float]]]
+_WIDTH, _HEIGHT = 416, 270
+
+
+@plot_style()
+def line_chart(
+    title: str,
+    series: Series,
+    *,
+    below: str,
+    beside: str,
+    errors: Mapping[str, Sequence[float]] | None = None,
+    marks: Sequence[tuple[float, str]] | None = None,
+    points: bool = True,
+    rings: Mapping[str, tuple[float, float]] | None = None,
+    description: str = "",
+) -> Plot:
+    """(x, y) points joined in the order given, with the names of the series above.
+
+    `errors` has, for each point of a series, how far its bar reaches up and down. `marks` name places on the horizontal
+    axis, where round numbers would say nothing. `rings` go around one point of a series. Where the largest value is
+    more than twenty times the smallest and points are not drawn, the vertical axis is logarithmic. One series without
+    a name is that of the title.
+    """
+    drawn = {name: list(each) for name, each in series.items() if each}
+    figure = new_figure(_WIDTH, _HEIGHT)
+    axes = figure.add_subplot(xlabel=below, ylabel=beside)
+    ends = []
+    for number, (name, each) in enumerate(drawn.items()):
+        across, upright = zip(*each, strict=True)
+        look = {"color": colour(number), "linestyle": dashes(number)}
+        axes.plot([], [], label=shown(name, 40), marker=marker(number) if points else None, **look)  # for the legend
+        if len(each) > 1:
+            axes.plot(across, upright, **look)
+        if points or len(each) == 1:
+            tips = [f"{name or title}: {y:.6g} at {x:,.6g}" for x, y in each]
+            draw_points(axes, each, number, tips, size=3.4 if len(each) <= 40 else 2)
+        spreads = list((errors or {}).get(name, [0.0] * len(each)))
+        bars = [(x, y, far) for (x, y), far in zip(each, spreads, strict=True) if far and math.isfinite(far)]
+        if bars:
+            x, y, far = zip(*bars, strict=True)
+            axes.errorbar(x, y, far, fmt="none", ecolor=colour(number), elinewidth=1.2, capsize=3)
+        if (ring := (rings or {}).get(name)) is not None:
+            axes.scatter(*ring, s=14**2, facecolors="none", edgecolors=INK, gid=gid("ring"), zorder=4)
+        ends += [y + sign * far for y, far in zip(upright, spreads, strict=True) for sign in (-1, 1)]
+    _limit_across(axes, [x for each in drawn.values() for x, _ in each], marks)
+    _limit_upright(axes, ends, steep=not points)
+    if list(drawn) == [""]:
+        axes.set_title(shown(title, 46))
+    else:
+        add_legend(figure, axes, shown(title, 46))
+    about = description or f"{beside} against {below} of {', '.join(name or title for name in drawn)}."
+    return Plot(figure, title, about)
+
+
+def _limit_across(axes: Axes, values: Sequence[float], marks: Sequence[tuple[float, str]] | None) -> None:
+    places = [*values, *(at for at, _ in marks or ())]
+    room = 0.04 * (max(places) - min(places)) or 0.5
+    axes.set_xlim(min(places) - room, max(places) + room)
+    if marks is not None:
+        axes.set_xticks([at for at, _ in marks], [shown(name) for _, name in marks])
+    else:
+        even_ticks(axes.xaxis)
+
+
+def _limit_upright(axes: Axes, values: Sequence[float], steep: bool) -> None:
+    low, high = min(values), max(values)
+    if steep and low > 0 and high > 20 * low:
+        axes.set_yscale("log")
+        axes.set_ylim(low / 1.1, high * 1.1)
+        logarithmic(axes.yaxis)
+        return
+    room = 0.08 * (high - low) or max(abs(high) * 0.02, 0.01)
+    axes.set_ylim(max(low - room, 0.0) if low >= 0 else low - room, high + room)
+    even_ticks(axes.yaxis)
+
+
+# ---- dots
+
+
+@plot_style()
+def dot_chart(title: str, points: Mapping[str, tuple[float, float]], *, below: str, line: float | None = None) -> Plot:
+    """A row for each name: its value, and how far that goes up and down; `line` marks one value in all rows."""
+    names = [shown(name, 30) for name in points]
+    figure = new_figure(380 + 7 * max(map(len, names), default=1), 92 + 24 * len(points))
+    axes = figure.add_subplot(xlabel=below)
+    axes.set_title(shown(title, 46), x=0)
+    axes.grid(axis="x")
+    axes.grid(visible=False, axis="y")
+    ends = [value + sign * spread for value, spread in points.values() for sign in (-1, 1)]
+    room = 0.08 * (max(ends) - min(ends)) or max(abs(max(ends)) * 0.02, 0.01)
+    axes.set_xlim(min(ends) - room, max(ends) + 2 * room)
+    axes.set_ylim(len(points) - 0.4, -0.6)
+    axes.set_yticks(range(len(points)), names, fontsize=12)
+    even_ticks(axes.xaxis)
+    if line is not None:
+        axes.axvline(line, color=FAINT, linewidth=1, linestyle="dashed")
+    for row, (name, (value, spread)) in enumerate(zip(names, points.values(), strict=True)):
+        if spread:
+            axes.plot([value - spread, value + spread], [row, row], color=ACCENT, linewidth=1.6)
+        tip = f"{name}: {value:.2f}" + (f" ± {spread:.2f}" if spread else "")
+        draw_points(axes, [(value, row)], 0, [tip], size=4.5, color=ACCENT, kind="dot")
+        end = (value + spread, row)
+        axes.annotate(f"{value:.2f}", end, (9, 0), textcoords="offset points", va="center", color=FAINT)
+    values = "; ".join(f"{name} {value:.2f}" for name, (value, _) in zip(names, points.values(), strict=True))
+    return Plot(figure, title, f"{below}: {values}.")
+
+
+# ---- results against their cost
+
+_BENEATH = 0.12  # part of the height for points far below
+_NEAR = 9  # pixels from a point to its name
+_FAR = (0, 14, 28, 44, 62, 82)
+_LINE = 13  # height of a name in pixels
+
+
+class CostPoint(NamedTuple):
+    """A model: its cost, above 0, and its score; what is told when pointed at."""
+
+    name: str
+    cost: float
+    score: float
+    tip: str = ""
+
+
+@plot_style()
+def scatter(title: str, points: Sequence[CostPoint], *, below: str, beside: str) -> Plot:
+    """One named point for each model, its cost across, logarithmic, its score upright.
+
+    No name lies on another or on a point; one that has to stand away from its point is joined to it by a line. Points
+    far below all others stand beneath a dashed line, with an arrow and their value.
+    """
+    figure = new_figure(_WIDTH, _HEIGHT + 9 * max(len(points) - 8, 0))
+    axes = figure.add_subplot(xlabel=below, ylabel=beside, xscale="log", title=shown(title, 46))
+    floor = _floor([point.score for point in points])
+    above = [point.score for point in points if point.score >= floor]
+    room = 0.14 * (max(above) - min(above)) or max(0.05 * abs(max(above)), 0.5)
+    low, high = min(above) - room, max(above) + room
+    low = max(low, 0.0) if min(above) >= 0 else low
+    bottom = low - (_BENEATH * (high - low) if len(above) < len(points) else 0.0)
+    axes.set_ylim(bottom, high)
+    ticks = MaxNLocator(7, steps=[1, 2, 5, 10]).tick_values(low, high)
+    axes.set_yticks([tick for tick in ticks if low <= tick <= high], minor=False)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.6g}"))
+    if bottom < low:
+        axes.axhline(low, color=FAINT, linewidth=1, linestyle="dotted")
+    costs = [point.cost for point in points]
+    axes.set_xlim(min(costs) / 1.8, max(costs) * 1.8)
+    logarithmic(axes.xaxis)
+    places = [(point.cost, point.score if point.score >= floor else (low + bottom) / 2) for point in points]
+    for number, (point, place) in enumerate(zip(points, places, strict=True)):
+        tip = point.tip or f"{point.name}: {point.score:.2f} at {point.cost:,.4g}"
+        draw_points(axes, [place], number, [tip], size=4.2)
+    names = [shown(each.name, 26) + ("" if each.score >= floor else f" ↓ {each.score:.1f}") for each in points]
+    missing = write_beside(figure, axes, names, places)
+    if missing:
+        words = f"{missing} name{'' if missing == 1 else 's'} without room"
+        axes.set_title(words, loc="right", fontsize=11, fontweight="normal", color=FAINT)
+    values = "; ".join(f"{point.name} {point.score:.2f} at {point.cost:,.4g}" for point in points)
+    return Plot(figure, title, f"{beside} against {below}, logarithmic: {values}")
+
+
+def _floor(scores: Sequence[float]) -> float:
+    """Below this, a point would press all others together."""
+    best, middle = max(scores), sorted(scores)[len(scores) // 2]
+    return best - max(5 * (best - middle), 0.15 * abs(best)) if len(scores) > 2 else min(scores)
+
+
+def write_beside(
+    figure: Figure,
+    axes: Axes,
+    names: Sequence[str],
+    places: Sequence[tuple[float, float]],
+    colours: Sequence[str] = (),
+) -> int:
+    """Write names beside their points, none on another or on a point; how many have no room."""
+    labels = [
+        axes.annotate(name, place, (0, 0), textcoords="offset points", fontsize=12, in_layout=False, gid=gid("name"))
+        for name, place in zip(names, places, strict=True)
+    ]
+    for label, each in zip(labels, colours, strict=False):
+        label.set(color=each, fontweight="bold")
+    figure.draw_without_rendering()
+    pixels = [(float(x), float(y)) for x, y in axes.transData.transform(places)]
+    widths = [label.get_window_extent().width for label in labels]
+    panel = Bbox.from_extents(axes.bbox.x0 + 2, axes.bbox.y0 + 2, axes.bbox.x1 - 2, axes.bbox.y1 + 4)
+    boxes = place_names(widths, pixels, panel)
+    for label, box, (x, y) in zip(labels, boxes, pixels, strict=True):
+        if box is None:
+            label.remove()
+            continue
+        label.set_position((box.x0 - x, box.y0 + 3 - y))
+        to = (min(max(x, box.x0), box.x1), min(max(y, box.y0 + 2), box.y1 - 2))
+        if abs(to[0] - x) > _NEAR + 2 or abs(to[1] - y) > _NEAR + 2:
+            ends = axes.transData.inverted().transform([(x, y), to])
+            axes.plot(*zip(*ends.tolist(), strict=True), color=FAINT, linewidth=0.8, scalex=False, scaley=False)
+    return sum(box is None for box in boxes)
+
+
+def place_names(widths: Sequence[float], places: Sequence[tuple[float, float]], panel: Bbox) -> list[Bbox | None]:
+    """A box for each name that meets no other name and no point, in pixels; None where there is no room left."""
+    points = [Bbox.from_extents(x - 5, y - 5, x + 5, y + 5) for x, y in places]
+    boxes: list[Bbox | None] = []
+    for width, (x, y) in zip(widths, places, strict=True):
+        taken = [*points, *(box for box in boxes if box is not None)]
+        inside = (
+            box
+            for box in _name_boxes(x, y, width)
+            if panel.x0 <= box.x0 and box.x1 <= panel.x1 and panel.y0 <= box.y0 and box.y1 <= panel.y1
+        )
+        boxes.append(next((box for box in inside if not box.count_overlaps(taken)), None))
+    return boxes
+
+
+def _name_boxes(x: float, y: float, width: float) -> list[Bbox]:
+    """Where a name may stand, the best place first: right of its point, left, above, below, then further away."""
+    corners = []
+    for far in _FAR:
+        for sign in (1, -1) if far else (1,):
+            bottom = y - _LINE / 2 - sign * far
+            corners += [(x + _NEAR, bottom), (x - _NEAR - width, bottom)]
+        for bottom in (y + _NEAR + far, y - _NEAR - _LINE - far + 2):
+            corners += [(left, bottom) for left in (x - width / 2, x - width + 12, x - 12)]
+    return [Bbox.from_bounds(left, bottom, width, _LINE) for left, bottom in corners]
+
+
+# ---- the trials of a search
+
+_SCORE, _BEST, _START = COLOURS[:3]
+
+
+class TrialMark(NamedTuple):
+    """One trial, in its turn; the first is what the search started from."""
+
+    score: float | None
+    """From 0 to 1; None for one that has none."""
+    state: str
+    """Why it has none, in a word."""
+    best: bool
+    tip: str
+    """What it tells of itself when pointed at."""
+
+
+@plot_style()
+def trial_plot(marks: Sequence[TrialMark], title: str, measure: str) -> Plot:
+    """A dot for each score, a stepped line for the best so far, a dashed one for the start, crosses for the rest."""
+    scored = [(number, 100 * mark.score) for number, mark in enumerate(marks) if mark.score is not None]
+    scores = [score for _, score in scored]
+    low, high = min(scores, default=0.0), max(scores, default=100.0)
+    room = max(0.1 * (high - low), 0.5)
+    low, high = max(low - room, 0.0), min(high + room, 102.0)
+    strip = 0.09 * (high - low) if len(scores) < len(marks) else 0.0  # below the scores, for trials that have none
+    figure = new_figure(716, 360)
+    axes = figure.add_subplot(xlabel="trial", ylabel=f"{shown(measure)}, %")
+    axes.set_xlim(-0.6, max(len(marks) - 1, 1) + 0.6)
+    axes.set_ylim(low - strip, high)
+    axes.xaxis.set_major_locator(MaxNLocator(12, steps=[1, 2, 5, 10], integer=True))
+    even_ticks(axes.yaxis)
+    size = 3.6 if len(marks) <= 100 else 2.0
+    axes.scatter([], [], s=(2 * size) ** 2, color=_SCORE, label="a trial")
+    best = [max(scores[: at + 1]) for at in range(len(scores))]
+    across = [number for number, _ in scored] + ([len(marks) - 1] if scores else [])
+    reached = f"the best so far: {max(scores):.2f}" if scores else "the best so far"
+    axes.step(across, best + best[-1:], where="post", color=_BEST, linewidth=2, label=reached, gid=gid("best"))
+    if marks and marks[0].score is not None:
+        words = f"where it started: {scores[0]:.2f}"
+        axes.axhline(scores[0], color=_START, linewidth=1.4, linestyle="dashed", label=words, gid=gid("start"))
+    for state in dict.fromkeys(mark.state for mark in marks if mark.score is None):
+        without = [(at, mark) for at, mark in enumerate(marks) if mark.score is None and mark.state == state]
+        cross: dict[str, Any] = {"marker": "x" if state == "failed" else "+", "color": FAINT, "linewidth": 1.6}
+        axes.scatter([], [], s=49, label=f"{shown(state)}: {len(without)}", **cross)
+        places = [(at, low - strip / 2) for at, _ in without]
+        draw_points(axes, places, 0, [mark.tip for _, mark in without], size=3.5, kind=shown(state), **cross)
+    if scored:
+        shades = [_START if at == 0 else _BEST if marks[at].best else _SCORE for at, _ in scored]
+        draw_points(axes, scored, 0, [marks[at].tip for at, _ in scored], size=size, color=shades, kind="trial")
+        ring = [place for place in scored if marks[place[0]].best]
+        ring_look = {"color": "none", "edgecolor": _BEST, "linewidth": 1.6, "kind": "ring"}
+        draw_points(axes, ring, 0, [""] * len(ring), size=size + 3, **ring_look)
+    add_legend(figure, axes, shown(title), most_columns=6)
+    about = f"{measure} {max(scores):.2f}" if scores else "no score"
+    return Plot(figure, title, f"{len(marks)} trials, the best with {about}")
