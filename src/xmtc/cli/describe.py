@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from xmtc.cli.show import shortened, table
 from xmtc.core.errors import shown
-from xmtc.views.bins import Bins, doubling_bins, even_bins
+from xmtc.views.bins import Bins, doubling_bins, even_bins, format_mean
 from xmtc.workflows.describe import SHARES, Dataset, Description, Distribution, Repeats
 
 BLOCKS = "▁▂▃▄▅▆▇█"

@@ -15,6 +15,7 @@ from xmtc.cli.common import echo, echo_error
 from xmtc.cli.options import TrainingMachine, takes_request
 from xmtc.core.errors import ConfigError, XmtcError, shown
 from xmtc.experiments.requests import StudyRequest
+from xmtc.views.theme import check_matplotlib
 
 if TYPE_CHECKING:
     from xmtc.experiments.studies import StudyFiles
