@@ -343,7 +343,7 @@ def test_label_rows_learn_the_same_a_few_at_a_time(monkeypatch: pytest.MonkeyPat
 def test_answers_do_without_the_label_side() -> None:
     head, documents = head_of()
     before = head.logits(documents, documents[:0], 0, LABELS)
-    head.forget_label_side()
+    head.drop_training_parts()
     assert {name.partition(".")[0] for name, _ in head.named_parameters()} == {"output", "decode", "decode_norm"}
     assert torch.equal(head.logits(documents, documents[:0], 0, LABELS), before)
 
