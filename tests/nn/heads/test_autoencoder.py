@@ -447,7 +447,7 @@ def plain_network_loss(network: Network, given: Bags) -> Tensor:
     counts = torch.tensor(LENGTHS, dtype=torch.float64)[:, None, None]
     attention = torch.sigmoid(branch.excite(torch.relu(branch.squeeze(words * counts.sqrt()))))
     codes = torch.sigmoid(branch.project(normalised(branch.norm, (words * attention).sum(1))))
-    documents = torch.cat([codes, dense[:, FIRST_WORD:]], 1) if network.straight else codes
+    documents = torch.cat([codes, dense[:, FIRST_WORD:]], 1) if network.bag_to_head else codes
     return plain_loss(network.head, documents, truth_of(POSITIVES))
 
 
