@@ -314,9 +314,9 @@ class Dxml(NeuralModel):
         The vectors that are learnt from are no use here: whitened, they are about as far from each other as can be. A
         label without documents has nothing but its own.
         """
-        voters = self._vote.voters
+        labels, voters = len(self.labels), self._vote.voters
         ones = np.ones(len(voters.labels), dtype=np.float32)
-        held = sp.csr_array((ones, voters.labels, voters.indptr), shape=(len(voters), len(self.labels)))
+        held = sp.csr_array((ones, voters.labels, voters.indptr), shape=(len(voters), labels))
         vectors: Array = (held.T @ self._vote.embedded.vectors).astype(np.float32)
         bare = np.asarray(held.sum(axis=0)).ravel() == 0
         vectors[bare] = np.tile(self._vectors[bare], (1, self.config.members))

@@ -343,7 +343,7 @@ def test_label_rows_learn_the_same_a_few_at_a_time(monkeypatch: pytest.MonkeyPat
 def test_answers_do_without_the_label_side() -> None:
     head, documents = head_of()
     before = head.logits(documents, documents[:0], 0, LABELS)
-    head.forget_label_side()
+    head.drop_training_parts()
     assert {name.partition(".")[0] for name, _ in head.named_parameters()} == {"output", "decode", "decode_norm"}
     assert torch.equal(head.logits(documents, documents[:0], 0, LABELS), before)
 
@@ -447,7 +447,7 @@ def plain_network_loss(network: Network, given: Bags) -> Tensor:
     counts = torch.tensor(LENGTHS, dtype=torch.float64)[:, None, None]
     attention = torch.sigmoid(branch.excite(torch.relu(branch.squeeze(words * counts.sqrt()))))
     codes = torch.sigmoid(branch.project(normalised(branch.norm, (words * attention).sum(1))))
-    documents = torch.cat([codes, dense[:, FIRST_WORD:]], 1) if network.straight else codes
+    documents = torch.cat([codes, dense[:, FIRST_WORD:]], 1) if network.bag_to_head else codes
     return plain_loss(network.head, documents, truth_of(POSITIVES))
 
 

@@ -721,7 +721,7 @@ class TestWhatTheBeamReaches:
             path = path_to(network.levels.tree, label)
             expected = [part[node] for part, node in zip(answers, path, strict=True)]
             assert network.path(documents, label) == pytest.approx(expected, abs=1e-5)
-            last, row = network.last(label)
+            last, row = network.network_of(label)
             assert last is network.networks[-1]
             assert row == path[-1]
 

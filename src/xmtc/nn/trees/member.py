@@ -80,9 +80,6 @@ class TreeMember(TreeNetwork, NeuralMember[TreeSpec]):
     def word_table(self) -> Tensor:
         return self.networks[0].table
 
-    def network_of(self, label: int) -> tuple[Network, int]:
-        return self.networks[-1], int(self.levels.tree.place_of()[label])
-
     def steps(self, documents: Documents, label: int) -> list[tuple[float, NDArray[np.int64]]]:
         steps = []
         for level, probability in enumerate(self.path(documents, label)):

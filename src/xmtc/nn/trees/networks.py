@@ -51,6 +51,10 @@ class TreeNetwork:
             held = np.add.reduceat(allowed[self.levels.tree.order].astype(np.int64), starts[:-1])
         return max(self.beam, -(-k // int(held[held > 0].min(initial=k))))
 
+    def network_of(self, label: int) -> tuple[Network, int]:
+        """The network that scores a label, and the label's row there."""
+        return self.networks[-1], int(self.levels.tree.place_of()[label])
+
     def path(self, documents: Documents, label: int) -> list[float]:
         """For a single document, the answer of each level's network on the way to a label."""
         labels = torch.tensor([[label]], device=self.device)
