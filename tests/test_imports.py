@@ -105,6 +105,15 @@ def test_imports_point_one_way(module: str) -> None:
             )
 
 
+SERVER_IMPORTS = {"core", "workflows", "views", "server"}
+"""Packages that the server may import: it enters through the workflows, and nothing below them."""
+
+
+@pytest.mark.parametrize("module", [name for name in INSIDE if package(name) == "server"])
+def test_the_server_calls_workflows_and_nothing_below(module: str) -> None:
+    assert {package(name) for name in own(module)} <= SERVER_IMPORTS
+
+
 def test_no_import_cycles() -> None:
     """Typing imports included."""
     done: set[str] = set()

@@ -94,7 +94,7 @@ def field_types(cls: type[Settings]) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
-def field_docs(cls: type[Settings]) -> dict[str, str]:
+def field_docs(cls: type) -> dict[str, str]:
     """The sentence under each field, read from the source of the class and its bases."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__):
