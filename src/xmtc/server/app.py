@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Security
 from fastapi.routing import APIRoute
@@ -26,21 +26,24 @@ def create_app(
     host: ModelHost,
     *,
     is_ready: Callable[[], bool] = lambda: True,
-    on_startup: Callable[[], None] = lambda: None,
+    on_startup: Callable[[], Coroutine[Any, Any, None]] | None = None,
     log: Log | None = None,
 ) -> ASGIApp:
-    """The application that serves these models; `log` is called with a line for each request."""
+    """The application that serves these models.
+
+    `on_startup` is a task to start with it, and `log` is called with a line for each request.
+    """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        watching = asyncio.create_task(host.watch())
-        on_startup()
+        tasks = [asyncio.create_task(work()) for work in (host.watch, on_startup) if work is not None]
         try:
             yield
         finally:
-            watching.cancel()
-            with suppress(asyncio.CancelledError):
-                await watching
+            for task in tasks:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
             host.close()
 
     app = FastAPI(

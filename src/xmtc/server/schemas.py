@@ -14,8 +14,8 @@ from xmtc.workflows.hosting import PredictOptions
 from xmtc.workflows.serve import ServeRequest
 
 AnyBody = TypeVar("AnyBody", bound="RequestBody")
-MAX_SCORE = 2.0**127
-"""Scores are float32."""
+MAX_SCORE = 1e38
+"""Of a threshold: scores are float32."""
 DEFAULT_K, DEFAULT_K_WITH_THRESHOLD = 5, 50
 
 
@@ -31,7 +31,7 @@ def _positive_integer(value: Any) -> Any:
 def _threshold(value: Any) -> Any:
     if value is None or value == "auto":
         return value
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < MAX_SCORE:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= MAX_SCORE:
         raise ValueError(f"'threshold' must be a number or auto. Got {shown(repr(value))}.")
     return float(value)
 
@@ -82,7 +82,7 @@ class PredictBody(RequestBody):
         properties["texts"] |= {"maxItems": settings.max_texts}
         properties["texts"]["items"] |= {"maxLength": settings.max_characters}
         properties["k"]["anyOf"][0] |= {"minimum": 1, "maximum": settings.max_k}
-        properties["threshold"]["anyOf"][0] |= {"minimum": -1e38, "maximum": 1e38}
+        properties["threshold"]["anyOf"][0] |= {"minimum": -MAX_SCORE, "maximum": MAX_SCORE}
 
     def check(self, settings: ServeRequest) -> None:
         count, most = len(self.texts), settings.max_texts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import signal
@@ -48,7 +49,7 @@ class Worker:
         app = create_app(
             host,
             is_ready=lambda: not self._server.should_exit,
-            on_startup=self._start,
+            on_startup=self._announce,
             log=log if settings.log else None,
         )
         self._server = uvicorn.Server(
@@ -74,7 +75,10 @@ class Worker:
             signal.signal(number, lambda *_: setattr(self._server, "should_exit", True))
         self._server.run(sockets=[self._listener])
 
-    def _start(self) -> None:
+    async def _announce(self) -> None:
+        """Report that the service answers, once it does."""
+        while not self._server.started:
+            await asyncio.sleep(0.005)
         gc.collect()
         gc.freeze()  # the objects of now stay: collecting them again and again would delay requests
         self._on_startup()
