@@ -25,6 +25,7 @@ from tests.support.app import samples
 from tests.support.service import ForkedService, Service, background, everything, labels_of, serving, train_model
 from xmtc.artifact.store import read_manifest
 from xmtc.models.base import Model
+from xmtc.models.popularity import Popularity
 from xmtc.workflows.feedback import Feedback, beside
 
 pytestmark = pytest.mark.long
@@ -59,7 +60,7 @@ def wait_for(what: Callable[[], bool], seconds: float = SOON) -> None:
     until = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.05)
+        time.sleep(0.02)
 
 
 def refuses(service: Service) -> bool:
@@ -207,8 +208,10 @@ def post_until_it_fails(service: Service, key: str, names: Any, sent: list[str],
         connection.close()
 
 
-def test_feedback_outlasts_any_kill(models: list[tuple[Model, Path]], folder: Path, tmp_path: Path) -> None:
-    key = models[0][0].labels.keys[0]
+def test_feedback_outlasts_any_kill(tmp_path: Path) -> None:
+    """Of a model that is loaded at once: a service starts for each kill."""
+    folder, key = tmp_path / "served", "spice"
+    Popularity().fit(["salt", "iron"], [[key], ["metal"]]).save(folder)
     chance, names = random.Random(1), itertools.count()
     sent: list[str] = []
     kept: dict[str, int] = {}
@@ -218,13 +221,13 @@ def test_feedback_outlasts_any_kill(models: list[tuple[Model, Path]], folder: Pa
             service = coming.popleft().result()
             if number + AT_ONCE < KILLS:
                 coming.append(starter.submit(ForkedService, folder))
-            before = len(kept)
+            wanted = len(kept) + chance.randint(1, 14)
             arguments = (service, key, names, sent, kept)
             threads = [threading.Thread(target=post_until_it_fails, args=arguments) for _ in range(4)]
             for thread in threads:
                 thread.start()
-            wait_for(lambda before=before: len(kept) > before)  # type: ignore[misc]
-            time.sleep(chance.uniform(0, 0.15))
+            wait_for(lambda wanted=wanted: len(kept) >= wanted)  # type: ignore[misc]
+            time.sleep(chance.uniform(0, 0.02))  # at any moment of writing the next
             service.kill()
             for thread in threads:
                 thread.join(20)

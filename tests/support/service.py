@@ -163,7 +163,9 @@ class Service:
 
 
 FORKING = multiprocessing.get_context("forkserver")
-FORKING.set_forkserver_preload(["xmtc.server.supervisor", "tests.support.service"])
+FORKING.set_forkserver_preload(
+    ["xmtc.server.supervisor", "xmtc.cli.main", "uvicorn.loops.auto", "uvicorn.lifespan.on", "tests.support.service"]
+)
 
 
 class ForkedProcess:
