@@ -23,7 +23,7 @@ REFUSED = """
 expected-statuses = [400, 404, 405, 408, 413, 415, 422, 429]
 """
 """Left to itself it takes 413 for an acceptance."""
-EXAMPLES = 150
+EXAMPLES = 200
 """Of each operation; those without parameters need few."""
 LEFT_OUT = "positive_data_acceptance"
 """The document cannot say which labels a model has, and a request with others is refused: see the second test."""
