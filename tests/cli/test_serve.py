@@ -11,8 +11,8 @@ from unittest import mock
 import pytest
 
 from tests.support.command_line import call, mistake
-from xmtc.cli.serve import KEY
 from xmtc.models.popularity import Popularity
+from xmtc.workflows.serve import API_KEY_VARIABLE
 
 
 @pytest.fixture
@@ -62,8 +62,8 @@ def test_keys_that_are_none(model: Path, tmp_path: Path, monkeypatch: pytest.Mon
     ):
         place.write_text(content)
         assert words in mistake("serve", model, "--api-key-file", place)
-    monkeypatch.setenv(KEY, "short")
-    assert mistake("serve", model).startswith(f"{KEY}: a key is at least 8 ASCII characters")
+    monkeypatch.setenv(API_KEY_VARIABLE, "short")
+    assert mistake("serve", model).startswith(f"{API_KEY_VARIABLE}: a key is at least 8 ASCII characters")
 
 
 def test_without_its_extra_it_says_how_to_get_it(model: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from xmtc.cli.serve import serve
-from xmtc.server.limits import Limits
+from xmtc.workflows.serve import ServeRequest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
@@ -45,15 +45,15 @@ def test_the_page_names_options_that_exist_and_their_defaults() -> None:
     options = {"--" + name.replace("_", "-") for name in inspect.signature(serve).parameters}
     named = set(re.findall(r"`(--[a-z-]+)", PAGE)) - {"--output", "--keep", "--force"}
     assert named <= options
-    limits = Limits()
+    limits = ServeRequest(folders=())
     rows = dict(re.findall(r"^\| `(--[a-z-]+)` \| ([\d,]+)", PAGE, flags=re.MULTILINE))
     assert {option: int(value.replace(",", "")) for option, value in rows.items()} == {
-        "--max-body": limits.body >> 20,
-        "--max-texts": limits.texts,
-        "--max-characters": limits.characters,
-        "--max-k": limits.k,
+        "--max-body": limits.max_body,
+        "--max-texts": limits.max_texts,
+        "--max-characters": limits.max_characters,
+        "--max-k": limits.max_k,
         "--queue": limits.queue,
-        "--timeout": limits.seconds,
+        "--timeout": limits.timeout,
     }
     defaults = {name: given.default for name, given in inspect.signature(serve).parameters.items()}
     assert (defaults["max_body"], defaults["max_texts"], defaults["max_characters"]) == (32, 1_000, 1_000_000)

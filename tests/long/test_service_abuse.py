@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.service import Answer, Service, everything, labels_of, serving, train_model
+from tests.support.service import Answer, ForkedService, Service, everything, labels_of, serving, train_model
 
 pytestmark = pytest.mark.long
 pytest.importorskip("uvicorn", reason="runs the service")
@@ -49,7 +49,7 @@ def patient(trained: Any) -> Iterator[Service]:
 
 @pytest.fixture(scope="module")
 def hasty(trained: Any) -> Iterator[Service]:
-    with serving(trained[0], "--timeout", SECONDS) as service:
+    with serving(trained[0], "--timeout", SECONDS, kind=ForkedService) as service:
         yield service
 
 
@@ -298,7 +298,8 @@ def test_other_methods(service: Service) -> None:
 
 def test_who_has_no_key_is_let_nowhere(trained: Any) -> None:
     key = "correct-horse-battery"
-    with serving(trained[0], environment={**os.environ, "XMTC_API_KEY": key}) as service:
+    environment = {**os.environ, "XMTC_API_KEY": key}
+    with serving(trained[0], environment=environment, kind=ForkedService) as service:
         wrong = [
             "",
             key,
@@ -664,7 +665,7 @@ def test_clients_that_do_not_read(hurried: Service, trained: Any) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", hurried.port))
         connection.sendall(request * 5)
-        time.sleep(2 * SECONDS + 3)
+        time.sleep(SECONDS + 2)
         connection.settimeout(5)
         assert len(everything(connection)) < 5 * length
 
@@ -692,7 +693,7 @@ def at_once(calls: int, service: Service, texts: list[str]) -> list[Answer | Non
 def test_work_that_takes_too_long(trained: Any) -> None:
     """Who waits is told; the model goes on with the next request when it is done."""
     long = (" ".join(trained[1]) * 20)[:1_000_000]
-    with serving(trained[0], "--timeout", 1) as service:
+    with serving(trained[0], "--timeout", 1, kind=ForkedService) as service:
         answers = at_once(12, service, [long] * 15)
         late = [answer for answer in answers if answer is None or answer.status != 200]
         assert late
@@ -708,7 +709,7 @@ def test_more_than_can_wait(trained: Any) -> None:
     """Some are asked to come again, and all others are answered as ever."""
     _, texts, labels = trained
     long = (" ".join(texts) * 20)[:500_000]
-    with serving(trained[0], "--queue", 400) as service:
+    with serving(trained[0], "--queue", 400, kind=ForkedService) as service:
         busy = threading.Thread(target=lambda: service.predict([long] * 60))
         busy.start()
         time.sleep(0.3)

@@ -9,7 +9,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -22,9 +21,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.service import Service, background, everything, labels_of, serving, train_model
+from tests.support.app import samples
+from tests.support.service import ForkedService, Service, background, everything, labels_of, serving, train_model
 from xmtc.artifact.store import read_manifest
 from xmtc.models.base import Model
+from xmtc.models.popularity import Popularity
 from xmtc.workflows.feedback import Feedback, feedback_path
 
 pytestmark = pytest.mark.long
@@ -59,7 +60,7 @@ def wait_for(what: Callable[[], bool], seconds: float = SOON) -> None:
     until = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.05)
+        time.sleep(0.02)
 
 
 def refuses(service: Service) -> bool:
@@ -107,7 +108,7 @@ def test_what_is_at_work_is_answered_before_the_end(
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_idle_service_ends_at_once(folder: Path, workers: int) -> None:
-    with serving(folder, "--workers", workers) as service:
+    with serving(folder, "--workers", workers, kind=Service if workers > 1 else ForkedService) as service:
         held = [service.connect() for _ in range(20)]
         kept = http.client.HTTPConnection("127.0.0.1", service.port, timeout=5)
         kept.request("GET", "/healthz")  # answered, and open for more
@@ -121,10 +122,14 @@ def test_an_idle_service_ends_at_once(folder: Path, workers: int) -> None:
 
 
 def test_a_slow_client_does_not_keep_it_from_ending(folder: Path) -> None:
-    with serving(folder, "--timeout", 2) as service, service.connect() as connection:
+    with serving(folder, "--timeout", 1, kind=ForkedService) as service, service.connect() as connection:
         connection.sendall(b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
         time.sleep(0.2)
         assert service.stop() == 0
+
+
+def metrics(service: Service) -> dict[tuple[str, ...], float]:
+    return samples(service.ask("GET", "/metrics").body.decode())
 
 
 def test_one_process_of_two_is_killed(models: list[tuple[Model, Path]], texts: list[str], folder: Path) -> None:
@@ -151,8 +156,10 @@ def test_one_process_of_two_is_killed(models: list[tuple[Model, Path]], texts: l
             os.kill(before[0], signal.SIGKILL)
             killed = time.monotonic()
             wait_for(lambda: before[0] not in service.workers() and len(service.workers()) == 2)
-            time.sleep(5)  # until it has begun
+            wait_for(lambda: metrics(service)["xmtc_processes",] == 2, 30)  # until it has begun
         assert raised == []
+        counted = metrics(service)["xmtc_texts_total", "served"]
+        assert counted >= 5 * len(answered), "what the killed process counted is lost"
         assert len(lost) <= 4
         assert max(later - earlier for earlier, later in itertools.pairwise(answered)) < SOON
         assert answered[-1] > killed + 1
@@ -201,24 +208,26 @@ def post_until_it_fails(service: Service, key: str, names: Any, sent: list[str],
         connection.close()
 
 
-def test_feedback_outlasts_any_kill(models: list[tuple[Model, Path]], folder: Path, tmp_path: Path) -> None:
-    key = models[0][0].labels.keys[0]
+def test_feedback_outlasts_any_kill(tmp_path: Path) -> None:
+    """Of a model that is loaded at once: a service starts for each kill."""
+    folder, key = tmp_path / "served", "spice"
+    Popularity().fit(["salt", "iron"], [[key], ["metal"]]).save(folder)
     chance, names = random.Random(1), itertools.count()
     sent: list[str] = []
     kept: dict[str, int] = {}
     with ThreadPoolExecutor(AT_ONCE) as starter:
-        coming = deque(starter.submit(Service, folder) for _ in range(AT_ONCE))
+        coming = deque(starter.submit(ForkedService, folder) for _ in range(AT_ONCE))
         for number in range(KILLS):
             service = coming.popleft().result()
             if number + AT_ONCE < KILLS:
-                coming.append(starter.submit(Service, folder))
-            before = len(kept)
+                coming.append(starter.submit(ForkedService, folder))
+            wanted = len(kept) + chance.randint(1, 14)
             arguments = (service, key, names, sent, kept)
             threads = [threading.Thread(target=post_until_it_fails, args=arguments) for _ in range(4)]
             for thread in threads:
                 thread.start()
-            wait_for(lambda before=before: len(kept) > before)  # type: ignore[misc]
-            time.sleep(chance.uniform(0, 0.3))
+            wait_for(lambda wanted=wanted: len(kept) >= wanted)  # type: ignore[misc]
+            time.sleep(chance.uniform(0, 0.02))  # at any moment of writing the next
             service.kill()
             for thread in threads:
                 thread.join(20)
@@ -252,9 +261,9 @@ def test_a_model_is_replaced_under_load(
     """Every request is answered by the model of before or by the new one, whole."""
     known = [labels_of(model, texts[:20]) for model, _ in models]
     seen: list[int] = []
-    with serving(folder, "--workers", workers) as service:
+    with serving(folder, "--workers", workers, kind=Service if workers > 1 else ForkedService) as service:
         with background(*[answers_seen(service, texts[:20], known, seen)] * 4) as raised:
-            for turn in (1, 2, 0, 1):
+            for turn in (2, 0, 1):
                 models[turn][0].save(folder)
                 seen.clear()
                 wait_for(lambda turn=turn: seen[-20:] == [turn] * 20)  # type: ignore[misc]
@@ -274,7 +283,7 @@ def test_a_model_learns_under_load(texts: list[str], models: list[tuple[Model, P
     rows: list[Any] = [{"text": f"{text} zorbex quillam", "labels": ["a label of today"]} for text in texts[:100]]
     new.write_text("".join(json.dumps(row) + "\n" for row in rows))
     asked = [row["text"] for row in rows[:5]]
-    with serving(folder) as service:
+    with serving(folder, kind=ForkedService) as service:
         statuses: set[int] = set()
         with background(*[lambda: statuses.add(service.predict(texts[:20]).status)] * 2) as raised:
             command = [
@@ -359,7 +368,7 @@ def test_a_damaged_model_leaves_the_old_one(
     """It is said once, the old model goes on, and a good one that comes then is taken."""
     known = [labels_of(model, texts[:20]) for model, _ in models]
     seen: list[int] = []
-    with serving(folder) as service:
+    with serving(folder, kind=ForkedService) as service:
         with background(answers_seen(service, texts[:20], known, seen)) as raised:
             for name, damage in DAMAGES.items():
                 bad = Path(shutil.copytree(models[2][1], tmp_path / name))
@@ -383,10 +392,10 @@ def test_a_deleted_folder_leaves_the_old_one(models: list[tuple[Model, Path]], t
     known = [labels_of(model, texts[:20]) for model, _ in models]
     seen: list[int] = []
     label = known[0][0][0]
-    with serving(folder) as service:
+    with serving(folder, kind=ForkedService) as service:
         with background(answers_seen(service, texts[:20], known, seen)) as raised:
             shutil.rmtree(folder)
-            time.sleep(3)
+            time.sleep(1)  # ten looks at the folder
             assert set(seen) == {0}
             explained = service.ask("POST", "/v1/explain", {"text": texts[0], "label": label["key"]})
             assert explained.json()["label"]["score"] == pytest.approx(label["score"], abs=1e-5)
@@ -396,14 +405,3 @@ def test_a_deleted_folder_leaves_the_old_one(models: list[tuple[Model, Path]], t
             seen.clear()
             wait_for(lambda: seen[-5:] == [1] * 5)
         assert raised == []
-
-
-def test_a_port_that_is_taken(folder: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        command = [sys.executable, "-m", "xmtc", "serve", str(folder), "--port", str(taken.getsockname()[1])]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "cannot be had" in done.stderr

@@ -12,16 +12,14 @@ from starlette.testclient import TestClient
 
 from tests.support.app import Serve, Served
 from tests.support.models import planted_split
-from xmtc.core.runtime import Runtime
 from xmtc.models.base import Model
 from xmtc.models.knn import Knn
 from xmtc.models.parabel import Parabel
 from xmtc.models.popularity import Popularity
 from xmtc.server.app import create_app
-from xmtc.server.limits import Limits
-from xmtc.server.metrics import Tallies
-from xmtc.server.middleware import Doors
-from xmtc.server.model_host import Hosts
+from xmtc.server.metrics import Metrics
+from xmtc.server.model_host import ModelHost
+from xmtc.workflows.serve import ServeRequest
 
 
 @pytest.fixture(scope="session")
@@ -43,24 +41,15 @@ def texts() -> list[str]:
 
 @pytest.fixture
 def serve(trained: dict[str, Path], texts: list[str]) -> Iterator[Serve]:
-    """Serve some of the models, or others from folders; other words are limits, a key, or host names."""
+    """Serve some of the models, or others from folders; other arguments are settings of the service."""
     with ExitStack() as stack:
 
-        def start(
-            *names: str | Path,
-            key: str | None = None,
-            hosts: list[str] | None = None,
-            feedback: Path | None = None,
-            raises: bool = True,
-            **limits: Any,
-        ) -> Served:
-            folders = [trained[name] if isinstance(name, str) else name for name in names or ("tree",)]
-            bounds = Limits(**limits)
-            tallies = Tallies([folder.name for folder in folders])
+        def start(*names: str | Path, raises: bool = True, **settings: Any) -> Served:
+            folders = tuple(trained[name] if isinstance(name, str) else name for name in names or ("tree",))
+            request = ServeRequest(**{"host": "0.0.0.0", "threads": 1, "folders": folders, **settings})
             lines: list[str] = []
-            made = Hosts(folders, Runtime(threads=1), bounds, tallies, feedback, lines.append)
-            app = Doors(create_app(made), bounds, tallies, key=key, hosts=hosts)
-            client = stack.enter_context(TestClient(app, raise_server_exceptions=raises))
-            return Served(client, made, texts, lines)
+            host = ModelHost(request, Metrics([folder.name for folder in folders]), log=lines.append)
+            client = stack.enter_context(TestClient(create_app(host), raise_server_exceptions=raises))
+            return Served(client, host, texts, lines)
 
         yield start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -9,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.app import Serve, problem
+from tests.support.app import Serve, problem, samples
 from tests.support.models import planted_split
 from xmtc import load
 from xmtc.models.parabel import Parabel
 from xmtc.server import model_host
-from xmtc.workflows import saved_metrics
+from xmtc.server.metrics import BUCKETS
+from xmtc.workflows import hosting, saved_metrics
 from xmtc.workflows.evaluate import evaluate_model
 
 Labels = list[list[dict[str, Any]]]
@@ -48,12 +51,12 @@ def test_some_labels_only_or_never(serve: Serve, trained: dict[str, Path]) -> No
     assert [label["key"] for label in served.predict(text, allow=keys[1:3])[0]] == keys[1:3]
     assert keys[0] not in [label["key"] for label in served.predict(text, deny=[keys[0]])[0]]
     assert served.predict(text, deny=[keys[0]]) == right(trained["tree"], [text], deny=[keys[0]])
-    for key in load(trained["tree"]).labels.keys[: 2 * model_host.CHOICES]:  # more choices than are remembered
+    for key in load(trained["tree"]).labels.keys[: 2 * hosting.CACHED_FILTERS]:  # more choices than are remembered
         assert [label["key"] for label in served.predict(text, allow=[key], k=1)[0]] in ([key], [])
 
 
 def test_requests_at_the_same_time_each_get_their_own(serve: Serve, trained: dict[str, Path]) -> None:
-    served = serve(window=0.02)
+    served = serve(window=20)
     texts = served.texts[:60]
     expected = {k: right(trained["tree"], texts, k) for k in (1, 3)}
 
@@ -64,9 +67,7 @@ def test_requests_at_the_same_time_each_get_their_own(serve: Serve, trained: dic
     with ThreadPoolExecutor(16) as pool:
         for i, k, found in pool.map(ask, range(1, 60)):
             assert found == [expected[k][i], expected[k][-i]]
-    counted = served.client.get("/metrics").text
-    batches = next(line for line in counted.splitlines() if line.startswith("xmtc_batches_total"))
-    assert float(batches.rsplit(" ", 1)[1]) < 59, "nothing was tagged together"
+    assert served.metrics()["xmtc_batches_total", "tree"] < 59, "nothing was tagged together"
 
 
 def test_a_model_is_named_or_the_first_is_meant(serve: Serve, trained: dict[str, Path]) -> None:
@@ -104,7 +105,7 @@ def test_what_cannot_explain_says_so_as_the_command_line_does(serve: Serve) -> N
 
 
 def test_what_is_served_is_told(serve: Serve, trained: dict[str, Path]) -> None:
-    told = serve("tree", "often", texts=7).client.get("/v1/models").json()
+    told = serve("tree", "often", max_texts=7).client.get("/v1/models").json()
     assert [model["name"] for model in told["models"]] == ["tree", "often"]
     tree = told["models"][0]
     assert tree["kind"] == "parabel"
@@ -189,7 +190,7 @@ def test_feedback_is_kept_beside_the_model(serve: Serve, tmp_path: Path) -> None
 
 def test_feedback_that_cannot_be_meant_is_refused(serve: Serve, tmp_path: Path) -> None:
     served = serve(feedback=tmp_path)
-    key = served.predict("a", k=1)[0] or [{"key": served.hosts[None].loaded.model.labels.keys[0]}]
+    key = served.predict("a", k=1)[0] or [{"key": served.host[None].current.model.labels.keys[0]}]
     known = key[0]["key"]
     words = served.refused("/v1/feedback", {"text": "a", "accepted": [known], "rejected": [known]})
     assert words == f"label '{known}' is both accepted and rejected. Decide on one."
@@ -210,7 +211,7 @@ def test_feedback_that_cannot_be_kept_says_so_and_not_where(serve: Serve, tmp_pa
 def test_a_model_that_is_saved_anew_takes_over(
     serve: Serve, trained: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model_host, "POLL", 0.02)
+    monkeypatch.setattr(model_host, "POLL_SECONDS", 0.02)
     folder = tmp_path / "changing"
     shutil.copytree(trained["tree"], folder)
     served = serve(folder)
@@ -245,9 +246,61 @@ def test_health_and_counters(serve: Serve) -> None:
     assert served.client.get("/readyz").json() == {"status": "ready"}
     served.predict("a", "b")
     assert problem(served.client.get("/nowhere")) == "there is nothing at '/nowhere'. What there is: /openapi.json"
-    lines = served.client.get("/metrics").text.splitlines()
-    assert 'xmtc_texts_total{model="tree"} 2' in lines
-    assert 'xmtc_requests_total{route="/v1/predict",status="200"} 1' in lines
-    assert 'xmtc_requests_total{route="other",status="404"} 1' in lines
-    assert 'xmtc_request_seconds_count{route="/v1/predict"} 1' in lines
-    assert 'xmtc_request_seconds_bucket{route="/v1/predict",le="+Inf"} 1' in lines
+    answer = served.client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    counted = served.metrics()
+    assert counted["xmtc_texts_total", "tree"] == 2
+    assert counted["xmtc_requests_total", "/v1/predict", "200"] == 1
+    assert counted["xmtc_requests_total", "other", "404"] == 1
+    assert counted["xmtc_request_seconds_count", "/v1/predict"] == 1
+    assert counted["xmtc_request_seconds_bucket", "+Inf", "/v1/predict"] == 1
+    assert counted["xmtc_processes",] == 1
+    assert counted["xmtc_resident_bytes",] > 1e6
+    assert counted["xmtc_cpu_seconds_total",] > 0
+
+
+SERIES = {
+    "counter": {
+        "xmtc_texts_total": {"model"},
+        "xmtc_batches_total": {"model"},
+        "xmtc_model_seconds_total": {"model"},
+        "xmtc_explanations_total": {"model"},
+        "xmtc_feedback_total": {"model"},
+        "xmtc_model_loads_total": {"model"},
+        "xmtc_model_failed_loads_total": {"model"},
+        "xmtc_requests_total": {"route", "status"},
+        "xmtc_cpu_seconds_total": set(),
+    },
+    "gauge": {"xmtc_waiting_texts": {"model"}, "xmtc_resident_bytes": set(), "xmtc_processes": set()},
+    "histogram": {"xmtc_request_seconds": {"route"}},
+}
+"""What dashboards rely on."""
+
+
+def test_metrics_have_the_names_types_and_labels_that_dashboards_rely_on(serve: Serve) -> None:
+    served = serve("tree", "near")
+    served.client.get("/healthz")
+    text = served.client.get("/metrics").text
+    found: dict[str, dict[str, set[str]]] = {}
+    for family in text_string_to_metric_families(text):
+        name = family.name + "_total" * (family.type == "counter")
+        found.setdefault(family.type, {})[name] = {label for one in family.samples for label in one.labels} - {"le"}
+    assert found == SERIES
+    counted = served.metrics()
+    for name in (name for group in SERIES.values() for name, labels in group.items() if labels == {"model"}):
+        assert (name, "tree") in counted, "series of models start at 0"
+        assert (name, "near") in counted
+    bounds = re.findall(r'xmtc_request_seconds_bucket{le="([^"]+)",route="/healthz"}', text)
+    assert bounds == [*map(str, BUCKETS), "+Inf"]
+
+
+def test_refusals_are_counted_under_their_route(serve: Serve) -> None:
+    served = serve("tree", api_key="correct-horse", hostname=("testserver",))
+    served.post("/v1/predict", {"texts": ["a"]})
+    served.client.get("/v1/models", headers={"host": "evil.example"})
+    served.client.get("/page/nothing.js")
+    text = served.client.get("/metrics", headers={"authorization": "Bearer correct-horse"}).text
+    counted = samples(text)
+    assert counted["xmtc_requests_total", "/v1/predict", "401"] == 1
+    assert counted["xmtc_requests_total", "/v1/models", "421"] == 1
+    assert counted["xmtc_requests_total", "/page", "404"] == 1

@@ -14,8 +14,8 @@ from tests.support.app import Serve, problem
 from xmtc.core.errors import ConfigError
 from xmtc.models.parabel import Parabel
 from xmtc.server import batching
-from xmtc.server.limits import Limits
-from xmtc.server.model_host import check_servable, named
+from xmtc.workflows.hosting import check_servable, folder_names
+from xmtc.workflows.serve import ServeRequest
 
 BAD = [
     ({"text": ["a"]}, "there is no field 'text'. Did you mean 'texts'?"),
@@ -47,7 +47,7 @@ BAD = [
 
 @pytest.mark.parametrize(("content", "words"), BAD, ids=[words[:40] for _, words in BAD])
 def test_a_body_that_is_wrong_gets_one_line(serve: Serve, content: Any, words: str) -> None:
-    served = serve(texts=4, characters=100, k=10)
+    served = serve(max_texts=4, max_characters=100, max_k=10)
     answer = served.client.post(
         "/v1/predict", content=json.dumps(content), headers={"content-type": "application/json"}
     )
@@ -80,7 +80,7 @@ def test_what_is_not_json_is_a_bad_request(serve: Serve, body: bytes) -> None:
 
 
 def test_many_mistakes_cost_no_more_than_one(serve: Serve) -> None:
-    client = serve(body=8 << 20).client
+    client = serve(max_body=8).client
     many = {"texts": [1] * 500_000}, {"texts": ["a"], "allow": [1] * 500_000}, {f"x{i}": 1 for i in range(100_000)}
     words = (
         "'texts[0]' must be a string. Got 1.",
@@ -107,18 +107,18 @@ def test_a_field_with_a_strange_name_is_just_not_known(serve: Serve, name: str) 
 
 
 def test_labels_of_all_texts_together_are_bounded(serve: Serve) -> None:
-    served = serve(k=1000)
+    served = serve(max_k=1000)
     words = served.refused("/v1/predict", {"texts": ["a"] * 101, "k": 1000})
     assert words == "101,000 labels are asked for; at most 100,000 go together. Send fewer texts."
     assert len(served.predict(*["a"] * 101)) == 101
 
 
 def test_bytes_at_work_are_bounded_and_given_back(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Limits, "held", property(lambda _: 1_500))
-    served = serve(body=1_000)
+    monkeypatch.setattr(ServeRequest, "max_in_flight_bytes", property(lambda _: 1_500))
+    served = serve()
     for _ in range(5):
         assert served.predict("a" * 900)
-    monkeypatch.setattr(Limits, "held", property(lambda _: 500))
+    monkeypatch.setattr(ServeRequest, "max_in_flight_bytes", property(lambda _: 500))
     answer = served.post("/v1/predict", {"texts": ["a" * 900]})
     assert answer.status_code == 429
     assert answer.headers["retry-after"] == "1"
@@ -126,7 +126,7 @@ def test_bytes_at_work_are_bounded_and_given_back(serve: Serve, monkeypatch: pyt
 
 
 def test_explanations_that_wait_are_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batching, "MOST_ALONE", 0)
+    monkeypatch.setattr(batching, "MAX_WAITING_CALLS", 0)
     words = serve().refused("/v1/explain", {"text": "a", "label": "b"}, 429)
     assert words == "0 requests wait for 'tree' already. Try again in a moment."
 
@@ -150,13 +150,13 @@ def test_other_kinds_of_content_are_refused(serve: Serve) -> None:
 
 
 def test_a_body_has_a_size_whether_it_says_so_or_not(serve: Serve) -> None:
-    client = serve(body=1000).client
-    large = json.dumps({"texts": ["a" * 1000]}).encode()
+    client = serve(max_body=1).client
+    large = json.dumps({"texts": ["a" * 600_000] * 2}).encode()
     kind = {"content-type": "application/json"}
     assert client.post("/v1/predict", content=large, headers=kind).status_code == 413
-    answer = client.post("/v1/predict", content=iter([large[:500], large[500:]]), headers=kind)
+    answer = client.post("/v1/predict", content=iter([large[:500_000], large[500_000:]]), headers=kind)
     assert answer.status_code == 413
-    assert problem(answer) == "the body has more than 1,000 bytes. Send fewer texts at once."
+    assert problem(answer) == "the body has more than 1,048,576 bytes. Send fewer texts at once."
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_paths_and_methods_that_are_not_there(serve: Serve) -> None:
 
 
 def test_a_key_opens_what_it_guards_and_nothing_else_does(serve: Serve) -> None:
-    client = serve(key="correct-horse").client
+    client = serve(api_key="correct-horse").client
     guarded = [("POST", "/v1/predict"), ("POST", "/v1/feedback"), ("GET", "/v1/models"), ("GET", "/metrics")]
     for method, path in guarded:
         for given in (None, "Bearer wrong", "correct-horse", "Basic correct-horse", "Bearer "):
@@ -205,8 +205,40 @@ def test_a_key_opens_what_it_guards_and_nothing_else_does(serve: Serve) -> None:
         assert client.get(path).status_code == 200
 
 
+def test_a_body_without_the_key_is_not_read(serve: Serve) -> None:
+    read: list[int] = []
+
+    def body() -> Any:
+        for number in range(3):
+            read.append(number)
+            yield b" " * 1000
+
+    client = serve(api_key="correct-horse").client
+    kind = {"content-type": "application/json"}
+    assert client.post("/v1/predict", content=body(), headers=kind).status_code == 401
+    assert len(read) <= 1
+
+
+def test_openapi_says_where_the_key_is_wanted(serve: Serve) -> None:
+    told = serve(api_key="correct-horse").client.get("/openapi.json").json()
+    assert told["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
+    guarded = {path for path, ways in told["paths"].items() for way in ways.values() if way.get("security")}
+    assert guarded == {"/v1/predict", "/v1/explain", "/v1/feedback", "/v1/models", "/v1/labels", "/metrics"}
+    assert "securitySchemes" not in serve().client.get("/openapi.json").json()["components"]
+
+
+def test_the_key_is_wanted_before_a_method_is_refused(serve: Serve) -> None:
+    client = serve(api_key="correct-horse").client
+    assert client.put("/v1/predict").status_code == 401
+    assert client.put("/v1/predict", headers={"authorization": "Bearer correct-horse"}).status_code == 405
+    assert client.post("/healthz").status_code == 405
+    assert client.get("/page/nothing.js").status_code == 404
+    for host in ("localhost/healthz?", "localhost/page/", "a b"):  # what a URL made of it would look like counts not
+        assert client.get("/v1/nothing", headers={"host": host}).status_code == 401
+
+
 def test_other_host_names_are_refused_where_they_are_told_apart(serve: Serve) -> None:
-    client = serve(hosts=["localhost", "127.0.0.1", "::1"]).client
+    client = serve(host="127.0.0.1").client
     for good in ("localhost", "localhost:8000", "LOCALHOST", "127.0.0.1:80", "[::1]:8000", "[::1]"):
         assert client.get("/healthz", headers={"host": good}).status_code == 200, good
     for bad in ("evil.example", "evil.example:8000", "localhost.evil.example", ""):
@@ -230,18 +262,18 @@ def test_nothing_invites_other_sites(serve: Serve) -> None:
 
 
 def test_a_slow_model_is_given_up_and_goes_on(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    served = serve(seconds=0.5)
-    loaded = served.hosts[None].loaded
-    quick = loaded.tag
+    served = serve(timeout=0.5)
+    loaded = served.host[None].current
+    quick = loaded.predict
 
     def slow(*given: Any) -> Any:
         time.sleep(1.0)
         return quick(*given)
 
-    monkeypatch.setattr(loaded, "tag", slow)
+    monkeypatch.setattr(loaded, "predict", slow)
     words = served.refused("/v1/predict", {"texts": ["a"]}, 503)
     assert words == "there was no answer within 0.5 s. Send fewer texts at once."
-    monkeypatch.setattr(loaded, "tag", quick)
+    monkeypatch.setattr(loaded, "predict", quick)
     time.sleep(0.7)
     assert served.predict(served.texts[0])
 
@@ -252,13 +284,13 @@ def test_a_failure_of_ours_is_a_500_that_says_so(serve: Serve, monkeypatch: pyte
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(served.hosts[None].loaded, "tag", broken)
+    monkeypatch.setattr(served.host[None].current, "predict", broken)
     words = served.refused("/v1/predict", {"texts": ["a"]}, 500)
     assert words == "the service failed, and said why on its standard error. Please report it."
 
 
 def test_openapi_has_an_example_for_every_body(serve: Serve) -> None:
-    told = serve(texts=9).client.get("/openapi.json").json()
+    told = serve(max_texts=9).client.get("/openapi.json").json()
     posts = {path: way["post"] for path, way in told["paths"].items() if "post" in way}
     assert set(posts) == {"/v1/predict", "/v1/explain", "/v1/feedback"}
     for path, way in posts.items():
@@ -274,9 +306,9 @@ def test_openapi_has_an_example_for_every_body(serve: Serve) -> None:
 
 def test_folders_that_cannot_be_served_are_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="another model is called 'm' too"):
-        named([tmp_path / "a" / "m", tmp_path / "b" / "m"])
+        folder_names([tmp_path / "a" / "m", tmp_path / "b" / "m"])
     (tmp_path / "today").symlink_to(tmp_path / "v3")
-    assert list(named([tmp_path / "today"])) == ["today"], "the name is that of the link, which stays"
+    assert list(folder_names([tmp_path / "today"])) == ["today"], "the name is that of the link, which stays"
     import numpy as np
 
     Parabel(trees=1).fit(np.eye(8), [[str(i % 2)] for i in range(8)]).save(tmp_path / "numbers")
@@ -285,8 +317,12 @@ def test_folders_that_cannot_be_served_are_refused_in_words(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"texts": 0}, {"body": -1}, {"seconds": 0}, {"seconds": float("nan")}, {"window": 1}]
+    "wrong",
+    [
+        *({"max_texts": 0}, {"max_body": -1}, {"timeout": 0}, {"timeout": float("nan")}, {"window": 1000}),
+        *({"hostname": ("a*b",)}, {"hostname": ("*.*.example",)}),
+    ],
 )
 def test_limits_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
-        Limits(**wrong)
+        ServeRequest(folders=(Path("m"),), **wrong)

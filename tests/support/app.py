@@ -1,4 +1,4 @@
-"""Helpers of several tests: app."""
+"""A service in the process of a test, and what tests ask of it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from xmtc.server.model_host import Hosts
+from xmtc.server.model_host import ModelHost
 
 
 @dataclass
@@ -16,7 +17,7 @@ class Served:
     """A service and what it was made of."""
 
     client: TestClient
-    hosts: Hosts
+    host: ModelHost
     texts: list[str]
     lines: list[str]
     """What it told the operator."""
@@ -29,11 +30,24 @@ class Served:
         assert answer.status_code == 200, answer.text
         return [row["labels"] for row in answer.json()["predictions"]]
 
+    def metrics(self) -> dict[tuple[str, ...], float]:
+        """The value of each series: its name, then the values of its labels by the names of the labels."""
+        return samples(self.client.get("/metrics").text)
+
     def refused(self, path: str, content: Any, status: int = 422) -> str:
         """The line with which a body is refused."""
         answer = self.post(path, content)
         assert answer.status_code == status, answer.text
         return problem(answer)
+
+
+def samples(exposition: str) -> dict[tuple[str, ...], float]:
+    """Series of Prometheus' text format: name and the values of its labels, sorted by label → value."""
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(exposition)
+        for sample in family.samples
+    }
 
 
 def problem(answer: Any) -> str:

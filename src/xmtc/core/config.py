@@ -168,7 +168,7 @@ def current_names(cls: type[Settings], values: Mapping[str, Any]) -> dict[str, A
     return out
 
 
-def field_docs(cls: type[Settings]) -> dict[str, str]:
+def field_docs(cls: type) -> dict[str, str]:
     """The sentence under each field, read from the source of the class and its bases."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__):

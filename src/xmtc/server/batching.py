@@ -1,4 +1,4 @@
-"""Texts of several requests are tagged together: what a model does for sixty it does hardly slower than for one."""
+"""Dynamic batching: a model predicts the texts of several requests together, hardly slower than those of one."""
 
 from __future__ import annotations
 
@@ -7,149 +7,139 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from xmtc.server.errors import Busy
-from xmtc.server.metrics import Tallies
+from xmtc.server.errors import TooManyRequests
+from xmtc.server.metrics import Metrics
+from xmtc.workflows.hosting import LabelScores, PredictOptions
 
 Result = TypeVar("Result")
-Answer = list[dict[str, Any]]
-"""The labels of one text: key, name, score."""
+MAX_BATCH_TEXTS = 1_024
+MAX_BATCH_CHARACTERS = 4_000_000
+"""Of one batch. A request that is larger is a batch of its own."""
+MAX_WAITING_CALLS = 32
+"""Calls outside of batches that wait for the model's thread."""
 
-MOST_TEXTS = 1_024
-MOST_CHARACTERS = 4_000_000
-"""Of one batch. One request may be more, and is a batch of its own then."""
-
-MOST_ALONE = 32
-"""Requests that are no batch and wait for the thread: a batch waits for those before it."""
-
-
-@dataclass(frozen=True)
-class How:
-    """How texts are to be tagged; those that go together are tagged alike."""
-
-    k: int | None = None
-    threshold: float | str | None = None
-    allow: tuple[str, ...] | None = None
-    deny: tuple[str, ...] | None = None
+Predict = Callable[[list[str], PredictOptions], list[LabelScores]]
+"""Texts → the labels of each."""
 
 
 @dataclass(eq=False)
-class Job:
-    """The texts of one request, and what waits for their labels."""
+class BatchJob:
+    """The texts of one request, and the future that waits for their labels."""
 
     texts: Sequence[str]
-    how: How
-    done: asyncio.Future[list[Answer]]
+    options: PredictOptions
+    result: asyncio.Future[list[LabelScores]]
     characters: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.characters = sum(map(len, self.texts))
 
 
-Tag = Callable[[list[str], How], list[Answer]]
-"""Texts → the labels of each."""
-
-
 class Batcher:
-    """One thread that a model works in, and the requests that wait for it. It is used from one event loop."""
+    """The one thread that a model works in, and the requests that wait for it. It belongs to one event loop."""
 
-    def __init__(self, name: str, tag: Tag, queue: int, window: float, tallies: Tallies) -> None:
+    def __init__(self, name: str, predict: Predict, max_queue: int, window: float, metrics: Metrics) -> None:
         self.name = name
-        self._tag = tag
-        self._queue, self._window = queue, window
-        self._tallies = tallies
+        self._predict = predict
+        self._max_queue, self._window = max_queue, window
+        self._batches = metrics.batches.labels(model=name)
+        self._texts = metrics.texts.labels(model=name)
+        self._model_seconds = metrics.model_seconds.labels(model=name)
+        self._waiting_texts = metrics.waiting_texts.labels(model=name)
         self._thread = ThreadPoolExecutor(1, f"model-{name}"[:15])
-        self._waiting: list[Job] = []
-        self._texts = 0  # that wait
-        self._alone = 0  # requests that are no batch
-        self._pace = 1_000.0  # texts a second, as of late
+        self._queue: list[BatchJob] = []
+        self._queued_texts = 0
+        self._waiting_calls = 0
+        self._throughput = 1_000.0  # texts a second, a moving average
         self._runner: asyncio.Task[None] | None = None
 
-    async def tag(self, texts: Sequence[str], how: How) -> list[Answer]:
-        """The labels of each text, tagged with those of other requests."""
+    async def predict(self, texts: Sequence[str], options: PredictOptions) -> list[LabelScores]:
+        """The labels of each text, predicted together with those of other requests."""
         if not texts:
             return []
-        if self._texts and self._texts + len(texts) > self._queue:
-            seconds = self._texts / self._pace
-            raise Busy(f"{self._texts:,} texts wait for '{self.name}' already. Try again in a moment.", seconds)
-        job = Job(texts, how, asyncio.get_running_loop().create_future())
-        self._waiting.append(job)
-        self._count(len(texts))
+        if self._queued_texts and self._queued_texts + len(texts) > self._max_queue:
+            words = f"{self._queued_texts:,} texts wait for '{self.name}' already. Try again in a moment."
+            raise TooManyRequests(words, retry_after=self._queued_texts / self._throughput)
+        job = BatchJob(texts, options, asyncio.get_running_loop().create_future())
+        self._queue.append(job)
+        self._add_queued(len(texts))
         if self._runner is None:
             self._runner = asyncio.create_task(self._run())
         try:
-            return await job.done
+            return await job.result
         except asyncio.CancelledError:
-            if job in self._waiting:  # its time was over
-                self._waiting.remove(job)
-                self._count(-len(texts))
+            if job in self._queue:  # it timed out
+                self._queue.remove(job)
+                self._add_queued(-len(texts))
             raise
 
-    async def alone(self, work: Callable[[], Result]) -> Result:
-        """Work in the model's thread between two batches."""
-        if self._alone >= MOST_ALONE:
-            raise Busy(f"{self._alone} requests wait for '{self.name}' already. Try again in a moment.", 1)
-        self._alone += 1
+    async def call(self, work: Callable[[], Result]) -> Result:
+        """Run something else in the model's thread, between two batches."""
+        if self._waiting_calls >= MAX_WAITING_CALLS:
+            words = f"{self._waiting_calls} requests wait for '{self.name}' already. Try again in a moment."
+            raise TooManyRequests(words, retry_after=1)
+        self._waiting_calls += 1
         try:
             return await self._in_thread(work)
         finally:
-            self._alone -= 1
-
-    async def _in_thread(self, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            self._waiting_calls -= 1
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
+    async def _in_thread(self, work: Callable[[], Result]) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
     async def _run(self) -> None:
-        """Tag until nothing waits. The first text waits a little for others; while a batch is tagged, they gather."""
+        """Work until the queue is empty. The first text waits a little for others; later batches gather meanwhile."""
         try:
             await asyncio.sleep(self._window)
-            while self._waiting:
-                await self._tag_batch(self._next())
+            while self._queue:
+                await self._run_batch(self._next_batch())
         finally:
             self._runner = None
 
-    def _next(self) -> list[Job]:
-        """The request that waits longest, and those after it that are to be tagged alike, as far as there is room."""
-        how = self._waiting[0].how
-        batch: list[Job] = []
-        rest: list[Job] = []
+    def _next_batch(self) -> list[BatchJob]:
+        """The oldest request and those after it with the same options, as far as there is room."""
+        options = self._queue[0].options
+        batch: list[BatchJob] = []
+        rest: list[BatchJob] = []
         texts = characters = 0
-        for job in self._waiting:
-            fits = texts + len(job.texts) <= MOST_TEXTS and characters + job.characters <= MOST_CHARACTERS
-            if job.how == how and (fits or not batch):
+        for job in self._queue:
+            fits = texts + len(job.texts) <= MAX_BATCH_TEXTS and characters + job.characters <= MAX_BATCH_CHARACTERS
+            if job.options == options and (fits or not batch):
                 batch.append(job)
                 texts += len(job.texts)
                 characters += job.characters
             else:
                 rest.append(job)
-        self._waiting = rest
-        self._count(-texts)
+        self._queue = rest
+        self._add_queued(-texts)
         return batch
 
-    async def _tag_batch(self, batch: list[Job]) -> None:
+    async def _run_batch(self, batch: list[BatchJob]) -> None:
         texts = [text for job in batch for text in job.texts]
         started = time.perf_counter()
         try:
-            answers = await self._in_thread(lambda: self._tag(texts, batch[0].how))
+            labels = await self._in_thread(lambda: self._predict(texts, batch[0].options))
         except Exception as error:
             for job in batch:
-                if not job.done.done():
-                    job.done.set_exception(error)
+                if not job.result.done():
+                    job.result.set_exception(error)
             return
         seconds = time.perf_counter() - started
-        self._pace += 0.2 * (len(texts) / seconds - self._pace)
-        self._tallies.add("batches", self.name)
-        self._tallies.add("texts", self.name, len(texts))
-        self._tallies.add("model_seconds", self.name, seconds)
+        self._throughput += 0.2 * (len(texts) / seconds - self._throughput)
+        self._batches.inc()
+        self._texts.inc(len(texts))
+        self._model_seconds.inc(seconds)
         start = 0
         for job in batch:
-            if not job.done.done():
-                job.done.set_result(answers[start : start + len(job.texts)])
+            if not job.result.done():
+                job.result.set_result(labels[start : start + len(job.texts)])
             start += len(job.texts)
 
-    def _count(self, more: int) -> None:
-        self._texts += more
-        self._tallies.set("waiting", self.name, self._texts)
+    def _add_queued(self, texts: int) -> None:
+        self._queued_texts += texts
+        self._waiting_texts.set(self._queued_texts)

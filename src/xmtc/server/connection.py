@@ -1,4 +1,4 @@
-"""HTTP as uvicorn reads it, with limits on what comes before the application hears of a request, and after."""
+"""uvicorn's HTTP protocol with limits on what the application cannot see: headers, slow requests, unread responses."""
 
 from __future__ import annotations
 
@@ -8,82 +8,88 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from xmtc.server.errors import MEDIA_TYPE, Problem
-from xmtc.server.limits import Limits
+from xmtc.workflows.serve import ServeRequest
 
-BODIES = (b"content-length", b"transfer-encoding")
+BODY_HEADERS = (b"content-length", b"transfer-encoding")
 """Headers of a request that has a body."""
 
 
-class Connection(HttpToolsProtocol):
-    """Headers have a length, requests a time to arrive and answers one to be read; what is no HTTP gets a problem."""
+class LimitedHttpProtocol(HttpToolsProtocol):
+    """Limits for which uvicorn has no setting, and problem+json for what is not HTTP.
 
-    limits = Limits()
+    Headers have a maximum size; a request must arrive and a response must be read in time; a client that goes on
+    sending after its response is cut off; and an upgrade to another protocol is refused where it would lose the body.
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    It relies on attributes of uvicorn's class that are not documented, so the `server` extra bounds uvicorn's version:
+    checked with uvicorn 0.30.0 to 0.54.0 by tests/long/test_service_connections.py.
+    """
+
+    def __init__(self, *arguments: Any, settings: ServeRequest, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._timer: asyncio.TimerHandle | None = None  # for a request to arrive
-        self._unread: asyncio.TimerHandle | None = None  # for an answer to be read
+        self._settings = settings
+        self._request_timer: asyncio.TimerHandle | None = None  # for a request to arrive
+        self._response_timer: asyncio.TimerHandle | None = None  # for a response to be read
         self._in_header = True
-        self._header = 0  # bytes of it
-        self._is_all_header = True  # what has just arrived
-        self._begun = False  # something of a request has arrived
-        self._wasted = 0  # bytes of its body that came after its answer
-        self._answering: Any = None  # of several requests sent together, the one that is answered
+        self._header_bytes = 0
+        self._is_all_header = True  # whether the latest data is
+        self._has_begun = False  # something of a request has arrived
+        self._discarded_bytes = 0  # of a body, after the response
+        self._active_cycle: Any = None  # of pipelined requests, the one whose response is being made
 
-    # ---- the connection
+    # ---- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._await_request()
+        self._start_request_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
-        if self._unread is not None:
-            self._unread.cancel()
-        if self._answering is not None:  # uvicorn knows only of the last one
-            self._answering.disconnected = True
+        self._stop_request_timer()
+        if self._response_timer is not None:
+            self._response_timer.cancel()
+        if self._active_cycle is not None:  # uvicorn knows of the last one only
+            self._active_cycle.disconnected = True
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._unread is None:
-            self._unread = self.loop.call_later(self.limits.seconds, self.transport.abort)
+        if self._response_timer is None:
+            self._response_timer = self.loop.call_later(self._settings.timeout, self.transport.abort)
 
     def resume_writing(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
+        if self._response_timer is not None:
+            self._response_timer.cancel()
+            self._response_timer = None
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        if self._timer is None and (self.cycle is None or self.cycle.response_complete):
-            self._await_request()  # the next one on this connection, or blank lines that promise one
-        self._begun = True
-        before = self._header
+        if self._request_timer is None and (self.cycle is None or self.cycle.response_complete):
+            self._start_request_timer()  # the next one on this connection, or blank lines that promise one
+        self._has_begun = True
+        before = self._header_bytes
         self._is_all_header = self._in_header
         super().data_received(data)
         if self._is_all_header and not self.transport.is_closing():  # the parser is silent on a line without an end
-            self._count_header(max(0, before + len(data) - self._header))
+            self._add_header_bytes(max(0, before + len(data) - self._header_bytes))
 
-    # ---- what the parser finds
+    # ---- callbacks of the parser
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._in_header, self._header, self._wasted = True, 0, 0
+        self._in_header, self._header_bytes, self._discarded_bytes = True, 0, 0
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
-        self._count_header(len(url))
+        self._add_header_bytes(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)
-        self._count_header(len(name) + len(value) + 4)
+        self._add_header_bytes(len(name) + len(value) + 4)
 
     def on_headers_complete(self) -> None:
         self._in_header = self._is_all_header = False  # what comes now is the body, which the application counts
         if self.transport.is_closing():
             return
-        if self.parser.should_upgrade() and any(name in BODIES for name, _ in self.headers):
+        if self.parser.should_upgrade() and any(name in BODY_HEADERS for name, _ in self.headers):
             # The parser would take the body for the other protocol, and the application would miss it.
             self._refuse(Problem(400, "this service speaks HTTP/1.1 alone. Send no Upgrade header."))
             return
@@ -94,40 +100,42 @@ class Connection(HttpToolsProtocol):
             return
         super().on_body(body)
         if self.cycle.response_complete:  # who is still sending shall be able to read why it was refused, for a while
-            self._wasted += len(body)
-            if self._wasted > self.limits.body:
+            self._discarded_bytes += len(body)
+            if self._discarded_bytes > self._settings.max_body_bytes:
                 self.transport.abort()
 
     def on_message_complete(self) -> None:
         if self.transport.is_closing():
             return
         super().on_message_complete()
-        self._in_header, self._header, self._begun = True, 0, False
-        self._stop_waiting()
+        self._in_header, self._header_bytes, self._has_begun = True, 0, False
+        self._stop_request_timer()
 
     def on_response_complete(self) -> None:
-        self._answering = self.pipeline[-1][0] if self.pipeline else None
+        self._active_cycle = self.pipeline[-1][0] if self.pipeline else None
         super().on_response_complete()
 
-    # ---- what is refused
+    # ---- refusals
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(Problem(400, "this is no HTTP/1.1 request. See /openapi.json for what there is."))
 
-    def _count_header(self, more: int) -> None:
-        self._header += more
-        if self._header > self.limits.header and not self.transport.is_closing():
-            self._refuse(Problem(431, f"the headers have more than {self.limits.header:,} bytes. Send fewer."))
+    def _add_header_bytes(self, more: int) -> None:
+        self._header_bytes += more
+        most = self._settings.max_header_bytes
+        if self._header_bytes > most and not self.transport.is_closing():
+            self._refuse(Problem(431, f"the headers have more than {most:,} bytes. Send fewer."))
 
-    def _late(self) -> None:
+    def _on_request_timeout(self) -> None:
         """A request took too long to arrive."""
-        self._timer = None
+        self._request_timer = None
         if self.transport.is_closing():
             return
         if not self._in_header and self.cycle is not None and not self.cycle.response_complete:
-            self._timer = self.loop.call_later(1.0, self._late)  # the application is about to say so
-        elif self._begun and self._in_header:
-            seconds = self.limits.seconds
+            # The middleware is about to refuse it.
+            self._request_timer = self.loop.call_later(1.0, self._on_request_timeout)
+        elif self._has_begun and self._in_header:
+            seconds = self._settings.timeout
             self._refuse(Problem(408, f"the request did not arrive within {seconds:g} s. Send it faster."))
         else:
             self.transport.close()
@@ -138,16 +146,16 @@ class Connection(HttpToolsProtocol):
             self.flow.pause_reading()
             return
         body = problem.body()
-        told = f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        self.transport.write(STATUS_LINE[problem.status] + told.encode() + body)
+        head = f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        self.transport.write(STATUS_LINE[problem.status] + head.encode() + body)
         self.transport.close()
 
-    # ---- time
+    # ---- timers
 
-    def _await_request(self) -> None:
-        self._timer = self.loop.call_later(self.limits.seconds, self._late)
+    def _start_request_timer(self) -> None:
+        self._request_timer = self.loop.call_later(self._settings.timeout, self._on_request_timeout)
 
-    def _stop_waiting(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _stop_request_timer(self) -> None:
+        if self._request_timer is not None:
+            self._request_timer.cancel()
+            self._request_timer = None

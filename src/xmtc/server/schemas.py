@@ -1,26 +1,26 @@
-"""What a request may hold and what is answered, with examples: the source of the OpenAPI document."""
+"""Bodies of requests and responses, with examples: the source of the OpenAPI document."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from starlette.requests import ClientDisconnect
 
 from xmtc.core.errors import shown
-from xmtc.server.errors import Problem, invalid
-from xmtc.server.limits import Limits
+from xmtc.server.errors import Problem, validation_problem
+from xmtc.workflows.hosting import PredictOptions
+from xmtc.workflows.serve import ServeRequest
 
-Asked = TypeVar("Asked", bound="Body")
-MOST_SCORE = 2.0**127
-"""Scores are float32."""
-FEW, MANY = 5, 50
-"""Labels of a text where nothing says how many: at most so many without a threshold, and with one."""
+AnyBody = TypeVar("AnyBody", bound="RequestBody")
+MAX_SCORE = 1e38
+"""Of a threshold: scores are float32."""
+DEFAULT_K, DEFAULT_K_WITH_THRESHOLD = 5, 50
 
 
-def _whole(value: Any) -> Any:
-    """A whole number ≥ 1, written as JSON may write it: 5 or 5.0."""
+def _positive_integer(value: Any) -> Any:
+    """An integer ≥ 1 as JSON may write it: 5 or 5.0."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value // 1 or value < 1:
@@ -31,35 +31,41 @@ def _whole(value: Any) -> Any:
 def _threshold(value: Any) -> Any:
     if value is None or value == "auto":
         return value
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < MOST_SCORE:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= MAX_SCORE:
         raise ValueError(f"'threshold' must be a number or auto. Got {shown(repr(value))}.")
     return float(value)
 
 
-class Body(BaseModel):
-    """What all requests have in common: nothing is taken for what it is not."""
+class RequestBody(BaseModel):
+    """A body without unknown fields and without conversions between types."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+    example: ClassVar[dict[str, Any]]
 
-    def check(self, limits: Limits) -> None:
-        """Refuse what is beyond the limits."""
+    @classmethod
+    def limit_schema(cls, properties: dict[str, Any], settings: ServeRequest) -> None:
+        """Write the limits of the service into the JSON schema of the fields."""
+
+    def check(self, settings: ServeRequest) -> None:
+        """Refuse what is beyond the limits of the service."""
 
 
-def listed(description: str) -> Any:
-    """A list of strings; the first that is none is all that is told, however many there are."""
+def _strings(description: str) -> Any:
+    """A list of strings, validated up to the first item that is none."""
     return Field(description=description, fail_fast=True)
 
 
 ModelName = Annotated[str | None, Field(description="Which model; the first where none is named.")]
 
 
-class PredictBody(Body):
+class PredictBody(RequestBody):
     """Texts to tag."""
 
-    texts: Annotated[list[str], listed("Texts, each tagged by itself.")]
+    example = {"texts": ["Rust on a cast iron pan", "Cheese for a pizza"], "k": 3}
+    texts: Annotated[list[str], _strings("Texts, each tagged by itself.")]
     k: Annotated[
         int | None,
-        BeforeValidator(_whole, json_schema_input_type=int | None),
+        BeforeValidator(_positive_integer, json_schema_input_type=int | None),
         Field(description="Labels of each text: 5 where nothing is said; with a threshold, at most so many."),
     ] = None
     threshold: Annotated[
@@ -68,55 +74,82 @@ class PredictBody(Body):
         Field(description="Of the 50 best labels those with at least this score; auto where one was tuned."),
     ] = None
     model: ModelName = None
-    allow: Annotated[Annotated[list[str], listed("Keys of labels: only these are returned.")] | None, Field()] = None
-    deny: Annotated[Annotated[list[str], listed("Keys of labels: never these.")] | None, Field()] = None
+    allow: Annotated[Annotated[list[str], _strings("Keys of labels: only these are returned.")] | None, Field()] = None
+    deny: Annotated[Annotated[list[str], _strings("Keys of labels: never these.")] | None, Field()] = None
 
-    def check(self, limits: Limits) -> None:
-        if len(self.texts) > limits.texts:
-            raise Problem(422, f"{len(self.texts):,} texts; at most {limits.texts:,} go together. Send fewer at once.")
-        longest = max(map(len, self.texts), default=0)
-        check_text(longest, "'texts'", limits.characters)
-        if self.k is not None and self.k > limits.k:
-            raise Problem(422, f"'k' must be at most {limits.k:,} here. Got {shown(str(self.k), 20)}.")
-        wanted = len(self.texts) * (self.k or (FEW if self.threshold is None else MANY))
-        if wanted > limits.labels:
-            raise Problem(
-                422, f"{wanted:,} labels are asked for; at most {limits.labels:,} go together. Send fewer texts."
-            )
+    @classmethod
+    def limit_schema(cls, properties: dict[str, Any], settings: ServeRequest) -> None:
+        properties["texts"] |= {"maxItems": settings.max_texts}
+        properties["texts"]["items"] |= {"maxLength": settings.max_characters}
+        properties["k"]["anyOf"][0] |= {"minimum": 1, "maximum": settings.max_k}
+        properties["threshold"]["anyOf"][0] |= {"minimum": -MAX_SCORE, "maximum": MAX_SCORE}
+
+    def check(self, settings: ServeRequest) -> None:
+        count, most = len(self.texts), settings.max_texts
+        if count > most:
+            raise Problem(422, f"{count:,} texts; at most {most:,} go together. Send fewer at once.")
+        _check_length(max(map(len, self.texts), default=0), "'texts'", settings.max_characters)
+        if self.k is not None and self.k > settings.max_k:
+            raise Problem(422, f"'k' must be at most {settings.max_k:,} here. Got {shown(str(self.k), 20)}.")
+        labels = count * (self.k or (DEFAULT_K if self.threshold is None else DEFAULT_K_WITH_THRESHOLD))
+        most = settings.max_labels
+        if labels > most:
+            raise Problem(422, f"{labels:,} labels are asked for; at most {most:,} go together. Send fewer texts.")
+
+    def options(self) -> PredictOptions:
+        """What the workflow takes besides the texts."""
+        allow, deny = (None if keys is None else tuple(dict.fromkeys(keys)) for keys in (self.allow, self.deny))
+        return PredictOptions(self.k, self.threshold, allow, deny)
 
 
-class ExplainBody(Body):
+class ExplainBody(RequestBody):
     """A text and one of its labels."""
 
+    example = {"text": "Rust on a cast iron pan", "label": "cast-iron"}
     text: Annotated[str, Field(description="The text.")]
     label: Annotated[str, Field(description="A label, by key or name.", min_length=1)]
     model: ModelName = None
 
-    def check(self, limits: Limits) -> None:
-        check_text(len(self.text), "'text'", limits.explained)
+    @classmethod
+    def limit_schema(cls, properties: dict[str, Any], settings: ServeRequest) -> None:
+        properties["text"] |= {"maxLength": settings.max_explain_characters}
+
+    def check(self, settings: ServeRequest) -> None:
+        _check_length(len(self.text), "'text'", settings.max_explain_characters)
 
 
-class FeedbackBody(Body):
+class FeedbackBody(RequestBody):
     """What a person decided about the labels of a text."""
 
+    example = {"text": "Rust on a cast iron pan", "accepted": ["cast-iron"], "rejected": ["pizza"]}
     text: Annotated[str, Field(description="The text.")]
-    accepted: Annotated[list[str], listed("Keys of labels that are right, added ones among them.")] = []
-    rejected: Annotated[list[str], listed("Keys of labels that are wrong.")] = []
+    accepted: Annotated[list[str], _strings("Keys of labels that are right, added ones among them.")] = []
+    rejected: Annotated[list[str], _strings("Keys of labels that are wrong.")] = []
     model: ModelName = None
 
-    def check(self, limits: Limits) -> None:
-        check_text(len(self.text), "'text'", limits.characters)
+    @classmethod
+    def limit_schema(cls, properties: dict[str, Any], settings: ServeRequest) -> None:
+        properties["text"] |= {"maxLength": settings.max_characters}
+
+    def check(self, settings: ServeRequest) -> None:
+        _check_length(len(self.text), "'text'", settings.max_characters)
         both = set(self.accepted) & set(self.rejected)
         if both:
             raise Problem(422, f"label '{shown(min(both))}' is both accepted and rejected. Decide on one.")
 
 
-def check_text(characters: int, what: str, most: int) -> None:
+def _check_length(characters: int, field: str, most: int) -> None:
     if characters > most:
-        raise Problem(422, f"a text of {what} has {characters:,} characters; at most {most:,} are taken. Cut it.")
+        raise Problem(422, f"a text of {field} has {characters:,} characters; at most {most:,} are taken. Cut it.")
 
 
-class Label(BaseModel):
+class ResponseBody(BaseModel):
+    """The JSON of a response."""
+
+    example: ClassVar[dict[str, Any] | None] = None
+
+
+class LabelScore(BaseModel):
     """A label and its score."""
 
     key: str
@@ -124,87 +157,30 @@ class Label(BaseModel):
     score: float
 
 
-class Tagged(BaseModel):
+class Prediction(BaseModel):
     """The labels of one text, best first."""
 
-    labels: list[Label]
+    labels: list[LabelScore]
 
 
-class PredictResponse(BaseModel):
+class PredictResponse(ResponseBody):
     """The labels of each text, in the order of the texts."""
 
-    model: str
-    predictions: list[Tagged]
-
-
-class Explained(BaseModel):
-    """Why a text gets a label; offsets count Unicode code points."""
-
-    model: str
-    label: Label
-    explanation: dict[str, Any]
-
-
-class Models(BaseModel):
-    """The models that are served, and what a request may hold."""
-
-    models: list[dict[str, Any]]
-    limits: dict[str, int]
-
-
-class FoundLabel(BaseModel):
-    """A label that a search found; `alternative` is the other name by which it did."""
-
-    key: str
-    name: str
-    alternative: str | None
-    documents: int
-
-
-class FoundLabels(BaseModel):
-    """Labels that a search found, the likeliest first."""
-
-    model: str
-    labels: list[FoundLabel]
-    more: bool
-
-
-class Kept(BaseModel):
-    """Feedback that is on disk."""
-
-    id: int
-    model: str
-
-
-class Status(BaseModel):
-    """How the service is."""
-
-    status: str
-
-
-class ProblemBody(BaseModel):
-    """What is wrong, and what to do."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-
-
-EXAMPLES: dict[type[Body], dict[str, Any]] = {
-    PredictBody: {"texts": ["Rust on a cast iron pan", "Cheese for a pizza"], "k": 3},
-    ExplainBody: {"text": "Rust on a cast iron pan", "label": "cast-iron"},
-    FeedbackBody: {"text": "Rust on a cast iron pan", "accepted": ["cast-iron"], "rejected": ["pizza"]},
-}
-ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
-    PredictResponse: {
+    example = {
         "model": "cooking",
         "predictions": [
             {"labels": [{"key": "cast-iron", "name": "Cast iron", "score": 0.93}]},
             {"labels": [{"key": "pizza", "name": "Pizza", "score": 0.81}]},
         ],
-    },
-    Explained: {
+    }
+    model: str
+    predictions: list[Prediction]
+
+
+class ExplainResponse(ResponseBody):
+    """Why a text gets a label; offsets count Unicode code points."""
+
+    example = {
         "model": "cooking",
         "label": {"key": "cast-iron", "name": "Cast iron", "score": 0.93},
         "explanation": {
@@ -217,21 +193,69 @@ ANSWERS: dict[type[BaseModel], dict[str, Any]] = {
             "path": [],
             "shares": False,
         },
-    },
-    FoundLabels: {
+    }
+    model: str
+    label: LabelScore
+    explanation: dict[str, Any]
+
+
+class ModelsResponse(ResponseBody):
+    """The models that are served, and what a request may hold."""
+
+    models: list[dict[str, Any]]
+    limits: dict[str, int]
+
+
+class MatchedLabel(BaseModel):
+    """A label that a search found; `alternative` is the other name by which it did."""
+
+    key: str
+    name: str
+    alternative: str | None
+    documents: int
+
+
+class LabelsResponse(ResponseBody):
+    """Labels that a search found, the likeliest first."""
+
+    example = {
         "model": "cooking",
         "labels": [{"key": "cast-iron", "name": "Cast iron", "alternative": None, "documents": 212}],
         "more": False,
-    },
-    Kept: {"id": 17, "model": "cooking"},
-}
+    }
+    model: str
+    labels: list[MatchedLabel]
+    more: bool
 
 
-async def read_body(request: Request, kind: type[Asked], limits: Limits) -> Asked:
-    """The body of a request, checked."""
-    sent = request.headers.get("content-type", "")
-    if sent.partition(";")[0].strip().lower() != "application/json":
-        raise Problem(415, f"the body must be JSON. Send Content-Type: application/json, not '{shown(sent)}'.")
+class FeedbackResponse(ResponseBody):
+    """Feedback that is on disk."""
+
+    example = {"id": 17, "model": "cooking"}
+    id: int
+    model: str
+
+
+class StatusResponse(ResponseBody):
+    """How the service is."""
+
+    status: str
+
+
+class ProblemDetails(BaseModel):
+    """What is wrong, and what to do."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+
+
+async def read_body(request: Request, kind: type[AnyBody], settings: ServeRequest) -> AnyBody:
+    """The validated body of a request. It is not read where its type is wrong."""
+    media_type = request.headers.get("content-type", "")
+    if media_type.partition(";")[0].strip().lower() != "application/json":
+        raise Problem(415, f"the body must be JSON. Send Content-Type: application/json, not '{shown(media_type)}'.")
     try:
         content = await request.body()
     except ClientDisconnect:
@@ -239,25 +263,14 @@ async def read_body(request: Request, kind: type[Asked], limits: Limits) -> Aske
     try:
         body = kind.model_validate_json(content)
     except ValidationError as error:
-        raise invalid(error, list(kind.model_fields)) from None
-    body.check(limits)
+        raise validation_problem(error, list(kind.model_fields)) from None
+    body.check(settings)
     return body
 
 
-def body_schema(kind: type[Body], limits: Limits) -> dict[str, Any]:
-    """What OpenAPI says of a body, with the limits of this service."""
+def request_body(kind: type[RequestBody], settings: ServeRequest) -> dict[str, Any]:
+    """The body of a request for OpenAPI, with the limits of this service."""
     schema = kind.model_json_schema()
-    fields = schema["properties"]
-    if "texts" in fields:
-        fields["texts"] |= {"maxItems": limits.texts}
-        fields["texts"]["items"] |= {"maxLength": limits.characters}
-        fields["k"]["anyOf"][0] |= {"minimum": 1, "maximum": limits.k}
-        fields["threshold"]["anyOf"][0] |= {"minimum": -1e38, "maximum": 1e38}
-    else:
-        fields["text"] |= {"maxLength": limits.explained if kind is ExplainBody else limits.characters}
-    return {
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": schema, "example": EXAMPLES[kind]}},
-        }
-    }
+    kind.limit_schema(schema["properties"], settings)
+    content = {"application/json": {"schema": schema, "example": kind.example}}
+    return {"requestBody": {"required": True, "content": content}}

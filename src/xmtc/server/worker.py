@@ -1,15 +1,120 @@
-"""`python -m xmtc.server.worker`: one of several processes of a service, started by `processes`."""
+"""One process that answers. `python -m xmtc.server.worker` is one of several, started by the supervisor."""
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import os
+import signal
+import socket
 import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import uvicorn
 
 from xmtc.core.errors import XmtcError
-from xmtc.server.processes import work
+from xmtc.server.app import create_app
+from xmtc.server.connection import LimitedHttpProtocol
+from xmtc.server.metrics import DIRECTORY_VARIABLE, Metrics
+from xmtc.server.model_host import Log, ModelHost
+from xmtc.workflows.hosting import folder_names
+from xmtc.workflows.serve import ServeRequest
+
+BACKLOG = 2048
+GRACE_SECONDS = 5.0
+"""Beyond the time of a request, for responses when the service ends."""
+READY = b"ready"
+"""The line with which a worker tells its supervisor that it answers."""
+
+
+class Worker:
+    """An HTTP server on a listening socket, with models of its own."""
+
+    def __init__(
+        self,
+        settings: ServeRequest,
+        listener: socket.socket,
+        *,
+        log: Log,
+        on_startup: Callable[[], None],
+        metrics_directory: str | None = None,
+        announces_reloads: bool = True,
+    ) -> None:
+        metrics = Metrics(list(folder_names(settings.folders)), metrics_directory)
+        host = ModelHost(settings, metrics, log=log, announces_reloads=announces_reloads)
+        self._listener = listener
+        self._on_startup = on_startup
+        app = create_app(
+            host,
+            is_ready=lambda: not self._server.should_exit,
+            on_startup=self._announce,
+            log=log if settings.log else None,
+        )
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                http=partial(LimitedHttpProtocol, settings=settings),  # type: ignore[arg-type]
+                ws="none",
+                lifespan="on",
+                log_level="error",
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=75,
+                timeout_graceful_shutdown=round(settings.timeout + GRACE_SECONDS),
+                backlog=BACKLOG,
+            )
+        )
+
+    def run(self) -> None:
+        """Answer until a signal arrives."""
+        # A signal before uvicorn handles them is not lost, and the one that it raises again at its end, as if the
+        # process had failed, changes nothing.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: setattr(self._server, "should_exit", True))
+        self._server.run(sockets=[self._listener])
+
+    async def _announce(self) -> None:
+        """Report that the service answers, once it does."""
+        while not self._server.started:
+            await asyncio.sleep(0.005)
+        gc.collect()
+        gc.freeze()  # the objects of now stay: collecting them again and again would delay requests
+        self._on_startup()
+
+
+def exit_now() -> None:
+    """Exit without waiting for the threads of models, whose results nobody needs any more."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def main(number: int, listener: int) -> None:
+    """One of several workers: its settings come through standard input, and it ends when that is closed."""
+    settings = ServeRequest.from_json(sys.stdin.buffer.readline().decode())
+
+    def end_with_supervisor() -> None:
+        os.read(0, 1)  # returns when the other end is closed: nothing more is sent
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    worker = Worker(
+        settings,
+        socket.socket(fileno=listener),
+        log=partial(print, file=sys.stderr, flush=True),
+        on_startup=lambda: print(READY.decode(), flush=True),
+        metrics_directory=os.environ[DIRECTORY_VARIABLE],
+        announces_reloads=number == 0,  # all workers see a new model at about the same time
+    )
+    threading.Thread(target=end_with_supervisor, daemon=True).start()
+    worker.run()
+    exit_now()
+
 
 if __name__ == "__main__":
     try:
-        work(*map(int, sys.argv[1:4]))
+        main(*map(int, sys.argv[1:3]))
     except XmtcError as error:
         print(f"xmtc: {error}", file=sys.stderr, flush=True)
         sys.exit(2)

@@ -1,0 +1,186 @@
+"""The routes of the service: each reads its body, makes one call and answers with JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from importlib.resources import files
+from pathlib import PurePath
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+from pydantic_core import to_json
+
+from xmtc.core.errors import shown
+from xmtc.server.errors import MEDIA_TYPE, Problem
+from xmtc.server.metrics import CONTENT_TYPE
+from xmtc.server.model_host import ModelHost
+from xmtc.server.schemas import (
+    ExplainBody,
+    ExplainResponse,
+    FeedbackBody,
+    FeedbackResponse,
+    LabelsResponse,
+    ModelsResponse,
+    PredictBody,
+    PredictResponse,
+    ProblemDetails,
+    RequestBody,
+    ResponseBody,
+    StatusResponse,
+    read_body,
+    request_body,
+)
+from xmtc.workflows.hosting import MAX_QUERY_LENGTH
+
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+MAX_MATCHES = 100
+"""Labels that one search returns."""
+PROBLEMS = {
+    400: "The body is not JSON.",
+    401: "The key is missing or wrong.",
+    404: "There is no such model.",
+    408: "The request took too long to arrive.",
+    413: "The body is too large.",
+    415: "The body is not sent as JSON.",
+    422: "The content cannot be worked with.",
+    429: "Too much is waiting.",
+    503: "No answer in time.",
+}
+
+
+def api_router(host: ModelHost) -> APIRouter:
+    """The routes under /v1 and the metrics. Where the service has an API key, they need it."""
+    router = APIRouter()
+    settings = host.settings
+
+    def post(
+        path: str, body: type[RequestBody], response: type[ResponseBody], status: int = 200
+    ) -> Callable[[Endpoint], Endpoint]:
+        return router.post(path, **_documented(response, *PROBLEMS, status=status, body=request_body(body, settings)))
+
+    @post("/v1/predict", PredictBody, PredictResponse)
+    async def predict(request: Request) -> Response:
+        """Tag texts with their best labels."""
+        body = await read_body(request, PredictBody, settings)
+        model = host[body.model]
+        predictions = await model.batcher.predict(body.texts, body.options())
+        return _json({"model": model.name, "predictions": [{"labels": labels} for labels in predictions]})
+
+    @post("/v1/explain", ExplainBody, ExplainResponse)
+    async def explain(request: Request) -> Response:
+        """Show why a text gets a label."""
+        body = await read_body(request, ExplainBody, settings)
+        model = host[body.model]
+        label, explanation = await model.batcher.call(partial(model.current.explain, body.text, body.label))
+        host.metrics.explanations.labels(model=model.name).inc()
+        return _json({"model": model.name, "label": label, "explanation": explanation})
+
+    @post("/v1/feedback", FeedbackBody, FeedbackResponse, 201)
+    async def feedback(request: Request) -> Response:
+        """Keep which labels of a text are right and which are wrong, for `xmtc feedback export`."""
+        body = await read_body(request, FeedbackBody, settings)
+        model = host[body.model]
+        number = await host.in_background(partial(model.add_feedback, body.text, body.accepted, body.rejected))
+        return _json({"id": number, "model": model.name}, 201)
+
+    @router.get("/v1/models", **_documented(ModelsResponse, 401))
+    async def models() -> Response:
+        """The models that are served: settings, labels, how they were trained and what was measured."""
+        limits = {
+            "texts": settings.max_texts,
+            "characters": settings.max_characters,
+            "k": settings.max_k,
+            "body": settings.max_body_bytes,
+        }
+        return _json({"models": [model.describe() for model in host.models.values()], "limits": limits})
+
+    @router.get("/v1/labels", **_documented(LabelsResponse, 401, 404, 422))
+    async def labels(
+        q: Annotated[
+            str,
+            Query(
+                description="Words of a name, key or other name; the most frequent labels where none are given.",
+                max_length=MAX_QUERY_LENGTH,
+                examples=["cast"],
+            ),
+        ] = "",
+        limit: Annotated[int, Query(ge=1, le=MAX_MATCHES, description="Labels, at most.")] = 20,
+        model: Annotated[str | None, Query(description="Which model; the first where none is named.")] = None,
+    ) -> Response:
+        """Find labels by the beginning or any part of their names."""
+        served = host[model]
+        matches, more = await host.in_background(partial(served.current.search_labels, q, limit))
+        return _json({"model": served.name, "labels": matches, "more": more})
+
+    @router.get("/metrics", responses={200: {"content": {"text/plain": {}}}, **_problems(401)}, response_class=Response)
+    async def metrics() -> Response:
+        """What was counted, for Prometheus."""
+        return Response(host.metrics.exposition(), media_type=CONTENT_TYPE)
+
+    return router
+
+
+def public_router(is_ready: Callable[[], bool]) -> APIRouter:
+    """The health checks and the page, which need no API key."""
+    router = APIRouter()
+    assets = _page_assets()
+
+    @router.get("/healthz", response_model=StatusResponse)
+    async def healthz() -> Response:
+        """Whether the process answers."""
+        return _json({"status": "ok"})
+
+    @router.get("/readyz", response_model=StatusResponse, responses=_problems(503))
+    async def readyz() -> Response:
+        """Whether requests are welcome."""
+        if not is_ready():
+            raise Problem(503, "the service is about to end. Ask another.")
+        return _json({"status": "ready"})
+
+    @router.get("/page/{name}", include_in_schema=False)
+    async def asset(name: str) -> Response:
+        if name not in assets:
+            raise Problem(404, f"there is nothing at '/page/{shown(name)}'. What there is: /openapi.json")
+        content, media_type = assets[name]
+        return Response(content, headers={"content-type": media_type, "cache-control": "no-cache"})
+
+    @router.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return await asset("index.html")
+
+    return router
+
+
+def _page_assets() -> dict[str, tuple[bytes, str]]:
+    """Content and media type of the page's files. They are read once: no name from a request reaches a file system."""
+    folder = files("xmtc.server") / "page"
+    return {
+        file.name: (file.read_bytes(), f"{MEDIA_TYPES[PurePath(file.name).suffix]}; charset=utf-8")
+        for file in folder.iterdir()
+        if PurePath(file.name).suffix in MEDIA_TYPES
+    }
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    return Response(to_json(content, inf_nan_mode="null"), status, media_type="application/json")
+
+
+def _documented(
+    response: type[ResponseBody], *problems: int, status: int = 200, body: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The arguments of a route that its OpenAPI documentation comes from."""
+    content = {"application/json": {"example": response.example}} if response.example is not None else {}
+    return {
+        "response_model": response,
+        "status_code": status,
+        "responses": {status: {"content": content}, **_problems(*problems)},
+        "openapi_extra": body,
+    }
+
+
+def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    content = {MEDIA_TYPE: {"schema": ProblemDetails.model_json_schema()}}
+    return {status: {"description": PROBLEMS[status], "content": content} for status in statuses}

@@ -1,0 +1,198 @@
+"""Models in a long-running service: predicting with one, explaining its labels, searching and describing them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from xmtc.artifact.dependencies import MANIFEST, content_of
+from xmtc.artifact.store import read_manifest
+from xmtc.core import config
+from xmtc.core.errors import ConfigError, DataError, shown
+from xmtc.core.runtime import Runtime
+from xmtc.labels.name_index import LabelMatch, LabelSearch
+from xmtc.models.base import Model
+from xmtc.models.label_selection import allowed_labels
+from xmtc.workflows import saved_metrics
+
+LabelScores = list[dict[str, Any]]
+"""The labels of one text, best first: key, name and score of each."""
+MAX_EVIDENCE = 5_000
+"""Words or neighbours of an explanation."""
+MAX_QUERY_LENGTH = 200
+"""Characters of a search for labels."""
+CACHED_FILTERS = 16
+"""Label filters (`allow` and `deny`) whose masks are cached."""
+
+
+@dataclass(frozen=True)
+class PredictOptions:
+    """What a prediction depends on besides the text; texts with equal options can be predicted in one batch."""
+
+    k: int | None = None
+    threshold: float | str | None = None
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] | None = None
+
+
+class HostedModel:
+    """A model as it was saved at one time. It never changes: a service replaces it by another one."""
+
+    def __init__(self, folder: Path, runtime: Runtime) -> None:
+        self._folder, self._content = folder, content_of(folder)
+        self.version = self._content[:16]
+        self.model = Model.load(folder, runtime)
+        self.loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
+        self._masks: dict[PredictOptions, NDArray[np.bool_] | None] = {}
+        self._lock = Lock()
+        counted = self.model.counted()
+        self._counts = None if counted is None else counted[0]
+        self.model.predict([""], 1)  # compiles kernels before the first request, and finds a damaged model
+
+    @property
+    def label_count(self) -> int:
+        return len(self.model.labels)
+
+    def predict(self, texts: list[str], options: PredictOptions) -> list[LabelScores]:
+        """The labels of each text."""
+        top = self.model.predict(texts, options.k, threshold=options.threshold, allow=self._mask(options))
+        return [row["labels"] for row in top.rows()]
+
+    def explain(self, text: str, label: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The label that is meant with its score, and the strongest evidence for it, both as JSON."""
+        number = self._label_number(label)
+        explanation = self.model.explain(text, number)
+        shortened = replace(explanation, evidence=explanation.evidence[:MAX_EVIDENCE])
+        return {**self._key_and_name(number), "score": explanation.score}, shortened.to_json()
+
+    @cached_property
+    def _unlocked_index(self) -> LabelSearch:
+        return LabelSearch(self.model.labels, self._counts)
+
+    def name_index(self) -> LabelSearch:
+        """The index of label names. It is built once, by the first caller; for a million labels in seconds."""
+        with self._lock:
+            return self._unlocked_index
+
+    def search_labels(self, query: str, limit: int) -> tuple[list[dict[str, Any]], bool]:
+        """Labels whose names match, and whether there are more."""
+        matches, more = self.name_index().find(query, limit)
+        rows = [
+            {
+                **self._key_and_name(match.label),
+                "alternative": match.alternative,
+                "documents": 0 if self._counts is None else int(self._counts[match.label]),
+            }
+            for match in matches
+        ]
+        return rows, more
+
+    def check_keys(self, keys: Sequence[str], field: str) -> None:
+        """Refuse keys that are not labels of the model."""
+        numbers = self.model.labels.ids(keys)
+        if (numbers < 0).any():
+            unknown = keys[int(np.argmin(numbers))]
+            raise self._unknown_label(unknown, f"label of '{field}'", " Labels are meant by their keys.")
+
+    def describe(self) -> dict[str, Any]:
+        """What `/v1/models` says of the model."""
+        model = self.model
+        return {
+            "kind": model.name,
+            "labels": len(model.labels),
+            "can": sorted(model.capabilities),
+            "calibrated": model.decisions.calibration is not None,
+            "threshold": model.decisions.thresholds is not None,
+            "settings": {name: _without_folders(value) for name, value in config.to_mapping(model.config).items()},
+            "training": model.training,
+            "history": model.history,
+            "metrics": saved_metrics.read_metrics(self._folder, self._content),
+            "version": self.version,
+            "since": self.loaded_at,
+        }
+
+    def _key_and_name(self, number: int) -> dict[str, str]:
+        return {"key": self.model.labels.key(number), "name": self.model.labels.name(number)}
+
+    def _best_match(self, label: str) -> LabelMatch | None:
+        matches = self.name_index().find(label[:MAX_QUERY_LENGTH], 1)[0] if label.strip() else []
+        return matches[0] if matches else None
+
+    def _label_number(self, label: str) -> int:
+        """The number of a label by its key or name; without regard to case where neither is equal."""
+        for column in ("key", "name"):
+            exact = pc.index(self.model.labels.table[column], label).as_py()
+            if exact >= 0:
+                return int(exact)
+        match = self._best_match(label)
+        if match is not None:
+            names = (*self._key_and_name(match.label).values(), match.alternative or "")
+            if label.casefold() in [name.casefold() for name in names]:
+                return match.label
+        raise self._unknown_label(label, "label", " Check its spelling.")
+
+    def _unknown_label(self, label: str, what: str, otherwise: str) -> DataError:
+        """The nearest name comes from the index: comparing with every name would keep other requests waiting."""
+        match = self._best_match(label)
+        remedy = otherwise if match is None else f" Did you mean '{shown(self.model.labels.name(match.label))}'?"
+        return DataError(f"{what} '{shown(label)}' is not among the model's {self.label_count:,} labels.{remedy}")
+
+    def _mask(self, options: PredictOptions) -> NDArray[np.bool_] | None:
+        """(L,) the labels that may be returned; None where all may."""
+        if options.allow is None and options.deny is None:
+            return None
+        choice = PredictOptions(allow=options.allow, deny=options.deny)
+        if choice not in self._masks:
+            self.check_keys(options.allow or (), "allow")
+            self.check_keys(options.deny or (), "deny")
+            mask = allowed_labels(self.model.labels, options.allow, options.deny)
+            if len(self._masks) >= CACHED_FILTERS:
+                self._masks.pop(next(iter(self._masks)))
+            self._masks[choice] = mask
+        return self._masks[choice]
+
+
+def folder_names(folders: Sequence[Path]) -> dict[str, Path]:
+    """Model name → folder; a model is called as its folder is."""
+    names: dict[str, Path] = {}
+    for folder in folders:
+        name = Path(os.path.abspath(folder)).name  # that of a link, not of its target
+        if name in names:
+            raise ConfigError(f"{folder}: another model is called '{shown(name)}' too. Rename one of the folders.")
+        names[name] = folder
+    return names
+
+
+def check_servable(folder: Path) -> None:
+    """Refuse what is not a model folder, and models that were not trained on text."""
+    training = read_manifest(folder).get("training", {})
+    if training.get("input") == "features":
+        raise ConfigError(f"{folder}: was trained on a matrix of features, and a service takes texts. Serve another.")
+
+
+def manifest_signature(folder: Path) -> tuple[int, ...]:
+    """Changes whenever another model is saved in the folder; empty while there is none."""
+    try:
+        status = (folder / MANIFEST).stat()
+    except OSError:
+        return ()
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _without_folders(value: Any) -> Any:
+    """A setting for strangers: of a path, which tells where things lie on this machine, only the last part."""
+    if isinstance(value, str):
+        return value.rpartition(os.sep)[2]
+    if isinstance(value, (list, tuple)):
+        return [_without_folders(part) for part in value]
+    return {name: _without_folders(part) for name, part in value.items()} if isinstance(value, dict) else value
