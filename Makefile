@@ -24,7 +24,7 @@ test-gpu: $(VENV)/.dev
 	$(BIN)/python -m pytest -m gpu
 
 # All suites that were run: a page to look at, and the tables that stand in the docs.
-report: $(VENV)/.core
+report: $(VENV)/.plots
 	mkdir -p build
 	$(BIN)/xmtc report $(addsuffix .jsonl,$(sort $(basename $(wildcard benchmarks/results/*.jsonl)))) --out build/report.html --markdown docs/results.md
 
@@ -50,6 +50,10 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.server: $(VENV)/.core
 	$(PIP) -e '.[server]'
+	touch $@
+
+$(VENV)/.plots: $(VENV)/.core
+	$(PIP) -e '.[plots]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.core

@@ -22,6 +22,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_folders_that_hold_no_model(model: Path, tmp_path: Path) -> None:
+    assert mistake("serve") == "Missing argument 'DIR…'. See: xmtc serve --help"
     assert "no such folder" in mistake("serve", tmp_path / "none")
     assert "not a model folder" in mistake("serve", model, tmp_path)
     assert "another model is called 'm' too" in mistake("serve", model, tmp_path / "." / "m")

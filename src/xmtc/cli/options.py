@@ -123,7 +123,9 @@ def _parameter(field: RequestField, default: Any, sentence: str) -> inspect.Para
     if field.choices:
         kind = str  # the request itself refuses other words, in one line
     elif typing.get_origin(kind) is tuple:
-        kind, optional, default = list[typing.get_args(kind)[0]], True, None  # type: ignore[misc]
+        kind = list[typing.get_args(kind)[0]]  # type: ignore[misc]
+        if default is not dataclasses.MISSING:
+            optional, default = True, None
     if isinstance(field.mark, Argument):
         info: Any = typer.Argument(metavar=field.mark.metavar, help=sentence)
     else:
