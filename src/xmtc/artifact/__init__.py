@@ -1,1 +1,1 @@
-"""The model folder: arrays, dependencies on other folders, the training workspace."""
+"""The model folder: its store and arrays, dependencies on other folders, and the training workspace."""

@@ -1,1 +1,1 @@
-"""The command line: a thin shell over workflows."""
+"""The command line: one module per verb; arguments in, one workflow call, text out."""

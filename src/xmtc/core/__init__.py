@@ -1,1 +1,1 @@
-"""What everything stands on: errors, settings, files, kernels, progress and the runtime."""
+"""Base of all packages: errors, settings, requests, registry and entry points, files and locks, kernels, progress."""

@@ -1,1 +1,1 @@
-"""From scores to probabilities and to sets of labels."""
+"""From scores to probabilities and sets of labels: calibration, thresholds, combining several rankings."""

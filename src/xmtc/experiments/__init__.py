@@ -1,1 +1,1 @@
-"""Many runs together: suites of data sets × models × seeds, tuning, the papers' studies, and the report on them."""
+"""Suites of data sets × models × seeds, their runs and results, tuning, the papers' studies, and the report."""

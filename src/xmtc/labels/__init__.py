@@ -1,1 +1,1 @@
-"""The label side: what is known about labels beyond the documents that carry them."""
+"""The label side: label features, clustering, trees, graphs, label vectors and their layout, groups, propensities."""

@@ -1,1 +1,1 @@
-"""CPU kernels over sparse rows: neighbours, linear classifiers, the best few of many scores."""
+"""CPU kernels over sparse rows: linear classifiers in trees, beam search, nearest neighbours, low-rank maps."""

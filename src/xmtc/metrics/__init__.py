@@ -1,4 +1,4 @@
-"""Measures of a ranking against the true labels, and the statistics of the field: pure functions."""
+"""Metrics of rankings and sets against the true labels, by name, and the statistics that compare them."""
 
 from xmtc.metrics.calibration import Reliability, ReliabilityBin, reliability
 from xmtc.metrics.groups import FrequencyGroup, frequency_groups

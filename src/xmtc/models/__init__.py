@@ -1,1 +1,1 @@
-"""One file per system; `base.py` is the contract."""
+"""The models: `base.py` is the contract, `registry.py` lists them, and each system is one file."""

@@ -1,1 +1,1 @@
-"""Neural parts on torch: embeddings, encoders, label attention, heads, optimiser, and the one training loop."""
+"""Neural networks on torch: document readers, encoders, heads, label trees, and the one training loop."""

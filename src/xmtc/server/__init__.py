@@ -1,1 +1,1 @@
-"""Saved models behind HTTP: a service that programs call, and a page for people."""
+"""Saved models behind HTTP: an API for programs, and a page for people."""

@@ -1,1 +1,1 @@
-"""Text to numbers: one word tokeniser for all models, vocabulary, token ids and tf-idf."""
+"""Text to numbers: one word tokeniser for all models, vocabulary, token ids, tf-idf, subwords and word vectors."""

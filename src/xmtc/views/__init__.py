@@ -1,1 +1,1 @@
-"""Plots as SVG, drawn by hand: nothing to install, sharp in a paper and in a browser."""
+"""Plots by matplotlib and pages from Jinja2 templates, in one theme."""

@@ -1,1 +1,1 @@
-"""Encoders: embedded tokens to a state per token or a vector per document."""
+"""Encoders: embedded words to a state for each word or a vector for each document."""

@@ -1,1 +1,1 @@
-"""Heads: encoded documents to label logits."""
+"""Heads: encoded documents to label logits, and how these are learnt."""

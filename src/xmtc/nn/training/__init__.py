@@ -1,1 +1,1 @@
-"""The training loop and what it uses: losses, optimisers, averaging, process groups."""
+"""The training loop and its parts: objectives, losses, optimisers, weight averaging, process groups."""

@@ -1,1 +1,1 @@
-"""Label trees with a network per level."""
+"""Label trees with a network for each level."""
