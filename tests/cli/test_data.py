@@ -341,7 +341,7 @@ class TestConvert:
     @pytest.mark.parametrize(
         ("out", "more", "message"),
         [
-            ("o.xyz", [], "the name does not tell a format. Say which with --to: jsonl, csv,"),
+            ("o.xyz", [], "the name does not tell a format. Say which with --to: annif, annif-folder,"),
             ("o.xyz", ["--to", "cvs"], "no format 'cvs'. Did you mean 'csv'?"),
             ("o.svm", [], "these documents are text, and libsvm holds features"),
             ("o.txt", ["--to", "text"], "'text' holds no labels"),

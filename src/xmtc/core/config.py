@@ -117,6 +117,7 @@ def as_written(value: Any) -> str:
     return f"'{shown(value)}'" if isinstance(value, str) else shown(value)
 
 
+@cache
 def field_types(cls: type[Settings]) -> dict[str, Any]:
     """Field → type of a settings class."""
     hints = typing.get_type_hints(cls)

@@ -85,7 +85,7 @@ def format_to_write(path: Path, dataset: Dataset, name: str | None) -> Format:
         plain = plain_name(path)
         by_name = [each.name for _, each in FORMATS.loadable() if plain.endswith(each.endings or ("\0",))]
         if not by_name:
-            known = ", ".join(each.name for _, each in FORMATS.loadable() if each.write)
+            known = ", ".join(sorted(each.name for _, each in FORMATS.loadable() if each.write))
             raise DataError(f"{path}: the name does not tell a format. Say which with --to: {known}.")
         name = by_name[0]
     chosen = named_format(name, path)
