@@ -1,6 +1,6 @@
 """Updates against a training with everything: accuracy, time, and what becomes of labels that are new.
 
-    python benchmarks/update.py DATA/tibkat-gnd --recipe tibkat-gnd/parabel [--set KEY=VALUE] [--parts 5]
+    python benchmarks/updates.py DATA/tibkat-gnd --recipe tibkat-gnd/parabel [--set KEY=VALUE] [--parts 5]
                                  [--test dev.jsonl.xz] [--device cuda] [--out FILE]
 
 Trains on the first 80 % of train.jsonl.xz, updates that model with the rest at once and in equal parts one after the

@@ -1,4 +1,4 @@
-"""Helpers of several tests: attention."""
+"""Label attention written out formula by formula, to compare the head with."""
 
 from __future__ import annotations
 

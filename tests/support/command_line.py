@@ -1,4 +1,4 @@
-"""Helpers of several tests: command line."""
+"""Calls of the command line within the process of a test: `call`, and `mistake` for the line that an error prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers of several tests: communities."""
+"""Planted label communities, and how well label vectors recover them."""
 
 from __future__ import annotations
 

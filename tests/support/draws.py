@@ -1,4 +1,4 @@
-"""Helpers of several tests: draws."""
+"""The random number generator of the word2vec kernel in plain Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers of several tests: forest."""
+"""Random sparse rows and weight chunks of a single node, for tests of label trees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers of several tests: formats."""
+"""Files of every data format: Hypothesis strategies for documents and lines, and checks of round trips and readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers of several tests: fuzzing."""
+"""Mutations of file contents for the fuzz tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers of several tests: networks."""
+"""Small networks, copies of their weights, and a progress that interrupts training at a given step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers of several tests: packing."""
+"""Compressed files written with other libraries than the ones under test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers of several tests: predictions."""
+"""The same rankings as prediction files of every supported form, and checks of what is read back."""
 
 from __future__ import annotations
 

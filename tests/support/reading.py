@@ -1,4 +1,4 @@
-"""Helpers of several tests: reading."""
+"""Small JSONL files, the label sets of what is read, and a check of error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers of several tests: real formats."""
+"""Round trips of real data sets through a format, compared document by document."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def _code_point(data: NDArray[np.uint8], at: Any, first: Any) -> tuple[Any, int]
 def split_words(
     data: NDArray[np.uint8],  # UTF-8 bytes of all documents of the block
     offsets: NDArray[np.int32],  # (n + 1,) where documents start in it
-    classes: NDArray[np.uint8],  # (0x110000,) of characters.py
+    classes: NDArray[np.uint8],  # (0x110000,) of tokens.py
     starts: NDArray[np.int32],  # out: first byte of each token
     lengths: NDArray[np.int32],  # out: bytes of each token
     hashes: NDArray[np.uint64],  # out: hash of each token's bytes

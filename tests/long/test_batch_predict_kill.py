@@ -1,4 +1,4 @@
-"""A bulk prediction killed at any moment: whole parts only, which stay as they are when it goes on."""
+"""A batch prediction killed at any moment: whole parts only, which stay as they are when it goes on."""
 
 from __future__ import annotations
 
