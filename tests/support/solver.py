@@ -1,4 +1,4 @@
-"""Helpers of several tests: solver."""
+"""Planted binary problems, a reference call of the solver, and a bound on how far a solution is from the optimum."""
 
 from __future__ import annotations
 

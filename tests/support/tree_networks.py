@@ -1,4 +1,4 @@
-"""Helpers of several tests: tree networks."""
+"""A small planted corpus, a model with a three-level label tree, and a progress that stops training."""
 
 from __future__ import annotations
 
