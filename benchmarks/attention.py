@@ -102,8 +102,8 @@ def train(
 
 
 def together(folder: Path, models: list[Path]) -> None:
-    loaded = [xmtc.load(path) for path in models]
-    first: Any = loaded[0]
+    loaded: list[Any] = [xmtc.load(path) for path in models]
+    first = loaded[0]
     for other in loaded[1:]:
         assert other._reader.words == first._reader.words
         assert other.labels.keys == first.labels.keys
@@ -219,7 +219,7 @@ def profile(batch: int, length: int, labels: int, rows: int) -> None:
     documents = Documents(TokenBlock(np.arange(count + 1) * length, ids), truth, device)
     encoder, head = BiLstm(300, LstmSettings()), LabelAttention(labels, 512, (256,))
     network = Network(torch.randn(rows, 300), encoder, head, trained_words=True, compute=torch.bfloat16).to(device)
-    settings = TrainingSettings(batch=batch)
+    settings = TrainingSettings(batch_size=batch)
     trainer = Trainer(network, documents, settings, seed=0, free=chunk_memory(device), validate=None)
     network.train()
     chosen = torch.arange(batch, device=device)

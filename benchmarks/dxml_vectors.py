@@ -8,7 +8,7 @@ Numbers are kept in half precision, rows in parts of 25,000.
 
 from __future__ import annotations
 
-import sys
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +37,12 @@ def join(out: Path, file: Path) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "split":
-        split(*map(Path, sys.argv[2:5]))
-    else:
-        join(*map(Path, sys.argv[2:4]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    actions = parser.add_subparsers(required=True)
+    for action, names in ((split, ("model", "test", "out")), (join, ("out", "file"))):
+        command = actions.add_parser(action.__name__)
+        command.set_defaults(action=action)
+        for name in names:
+            command.add_argument(name, type=Path)
+    given = vars(parser.parse_args())
+    given.pop("action")(**given)

@@ -75,6 +75,9 @@ class Stopwatch:
     def note(self, words: str) -> None:
         return
 
+    def say(self, line: str) -> None:
+        return
+
 
 def peak() -> float:
     """GiB that this process held at most so far."""

@@ -1,13 +1,12 @@
 """Looking labels up by what a person types: milliseconds a query, seconds and memory to make the index.
 
-usage: python benchmarks/label_search.py [LABELS]
 Names are made up of words with the frequencies of a language; every label has a key, half of them an alternative name.
 One query at a time, one thread; the median of nine and the slowest.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 
 import numpy as np
@@ -71,4 +70,6 @@ def main(labels: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("labels", type=int, nargs="?", default=1_000_000)
+    main(parser.parse_args().labels)

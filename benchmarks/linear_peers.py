@@ -1,8 +1,6 @@
 """PECOS and napkinXC on one data set, for `linear.py`: train, save, load for prediction, predict. One JSON line.
 
-usage: PYTHON benchmarks/linear_peers.py matrices FOLDER pecos-16|pecos-2|napkin-plt RANKING.npy
-       PYTHON benchmarks/linear_peers.py text TRAIN TEST
-PYTHON is the interpreter of an environment of their own, which has libpecos, napkinxc and scikit-learn, but not xmtc.
+It runs in an environment of their own, which has libpecos, napkinxc and scikit-learn, but not xmtc.
 """
 
 from __future__ import annotations
@@ -11,10 +9,10 @@ import time
 
 BEGAN = time.perf_counter()
 
+import argparse
 import json
 import lzma
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -161,11 +159,20 @@ def on_text(train_path: Path, test_path: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    action, *rest = sys.argv[1:]
-    if action == "text":
-        found = on_text(Path(rest[0]), Path(rest[1]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    actions = parser.add_subparsers(dest="action", required=True)
+    matrices = actions.add_parser("matrices")
+    matrices.add_argument("folder", type=Path)
+    matrices.add_argument("system", help="pecos-16, pecos-2 or napkin-plt")
+    matrices.add_argument("ranking", type=Path, help="the .npy file to write")
+    text = actions.add_parser("text")
+    text.add_argument("train", type=Path)
+    text.add_argument("test", type=Path)
+    given = parser.parse_args()
+    if given.action == "text":
+        found = on_text(given.train, given.test)
     else:
-        found = on_matrices(Path(rest[0]), rest[1], Path(rest[2]))
+        found = on_matrices(given.folder, given.system, given.ranking)
     print(json.dumps(found), flush=True)
 
 

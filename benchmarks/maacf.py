@@ -38,9 +38,9 @@ from typing import Any
 import numpy as np
 
 import xmtc
-from xmtc.artifact import store
 from xmtc.artifact.workspace import Workspace
 from xmtc.core.config import merge, read_recipe
+from xmtc.core.files import write_json
 from xmtc.core.runtime import Runtime, available_threads
 from xmtc.data.topk import TopK
 from xmtc.metrics import Interval, Parts, bootstrap_difference
@@ -184,7 +184,7 @@ def job(item: dict[str, Any], given: argparse.Namespace) -> None:
     told = {"item": item, "seconds": seconds, "device_memory": memory(), "facts": model.facts, **figures}
     if given.test:
         TopK.concatenate(answers).write(out / f"{item['name']}.parquet")
-    store.write_json(out / f"{item['name']}.json", told)
+    write_json(out / f"{item['name']}.json", told)
     shown = "; ".join(f"{part} {in_words(figures[part])}" for part in figures)
     print(
         f"{item['name']}: {trained:.0f} s, {memory() / 2**30:.1f} GiB; {epochs(watched.lines)}; {shown}",

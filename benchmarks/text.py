@@ -1,11 +1,11 @@
 """tf-idf against scikit-learn, and the memory that reading and tokenising take.
 
-usage: python benchmarks/text.py FILE.jsonl[.xz]
 Both sides make the same features from the same texts in memory, one after the other, on all cores.
 """
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import time
@@ -89,4 +89,6 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", help="documents in any format that xmtc reads")
+    main(parser.parse_args().file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 import unicodedata
 from collections.abc import Callable
@@ -46,9 +47,11 @@ def packed(pairs: list[tuple[int, int]]) -> str:
     return "\n".join([*lines, line.rstrip()])
 
 
-word = ranges(lambda c: c.isalnum() or c == "_")
-mark = ranges(lambda c: unicodedata.category(c).startswith("M") and not c.isalnum())
-TARGET.write_text(
-    f"# Unicode {unicodedata.unidata_version}, made by tools/make_unicode_classes.py\n"
-    f"word\n{packed(word)}\nmark\n{packed(mark)}\n"
-)
+if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    word = ranges(lambda c: c.isalnum() or c == "_")
+    mark = ranges(lambda c: unicodedata.category(c).startswith("M") and not c.isalnum())
+    TARGET.write_text(
+        f"# Unicode {unicodedata.unidata_version}, made by tools/make_unicode_classes.py\n"
+        f"word\n{packed(word)}\nmark\n{packed(mark)}\n"
+    )
