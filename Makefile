@@ -38,7 +38,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) xmtc-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build xmtc-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(not (3, 11) <= v <= (3, 13) and "xmtc needs Python 3.11 to 3.13; set PYTHON=python3.12, this is %d.%d" % v)'
