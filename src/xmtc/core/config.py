@@ -402,14 +402,19 @@ def parse_assignments(assignments: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def read_recipe(path: Path) -> tuple[str | None, dict[str, Any]]:
-    """A recipe's model name, if it has one, and its settings."""
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of a TOML file that a user wrote."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}). Check the path.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML ({error}).") from None
+
+
+def read_recipe(path: Path) -> tuple[str | None, dict[str, Any]]:
+    """A recipe's model name, if it has one, and its settings."""
+    content = read_toml(path)
     unknown = set(content) - {"model", "settings", "about"}
     if unknown:
         raise ConfigError(

@@ -18,7 +18,6 @@ A value of a setting that starts with DATA/ is a file in the folder of the data 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -214,12 +213,7 @@ def read_suite(given: str | Path) -> Suite:
                 f"no suite '{shown(given)}'.{nearest(str(given), shipped())} Give a TOML file, or {known}."
             )
         path = FOLDER / f"{given}.toml"
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}). Check the path.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid TOML ({error}).") from None
+    content = config.read_toml(path)
     try:
         _check_keys("a suite", content, _KEYS)
         return parsed(re.sub(r"[^A-Za-z0-9._+-]", "-", path.stem).strip(".-_+")[:60] or "suite", content)

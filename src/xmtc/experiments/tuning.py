@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +44,7 @@ from xmtc.experiments.trials import (
 )
 from xmtc.models.base import Model
 from xmtc.workflows.evaluate import evaluate_model
-from xmtc.workflows.train import data_digest, plan_training, read_labelled, train_on
+from xmtc.workflows.train import Documents, data_digest, document_reader, plan_training, train_on
 
 TUNING, TRIALS, RECIPE, TABLE, PICTURE, MODEL = (
     *("tuning.json", "trials.jsonl", "recipe.toml"),
@@ -52,8 +52,6 @@ TUNING, TRIALS, RECIPE, TABLE, PICTURE, MODEL = (
 )
 SHARE, LEAST, MOST = 0.1, 200, 10_000
 """Of the documents that are split off to measure on where none are given; at most a third of all."""
-
-Documents = Callable[[], tuple[Dataset, Dataset | None]]
 
 
 @dataclass(frozen=True)
@@ -89,17 +87,7 @@ def tune_files(request: TuneRequest, *, runtime: Runtime | None = None, progress
         minutes=request.minutes,
     )
 
-    def documents() -> tuple[Dataset, Dataset | None]:
-        train, *valid = read_labelled(
-            [request.train_file] if request.valid is None else [request.train_file, request.valid],
-            request.reading.options,
-            vocabulary=request.vocabulary.labels,
-            language=request.vocabulary.language,
-            unknown_labels=request.vocabulary.unknown_labels,
-            progress=progress,
-        )
-        return train, valid[0] if valid else None
-
+    documents = document_reader(request.train_file, request.valid, request.reading, request.vocabulary, progress)
     return tune(
         search,
         request.out,

@@ -90,9 +90,6 @@ class Restriction:
     """What a user should know before it is used."""
 
 
-EVERYTHING = Restriction()
-
-
 def read_restriction(
     labels: LabelIndex, *, allow: Path | None = None, deny: Path | None = None, candidates: Path | None = None
 ) -> Restriction:

@@ -25,6 +25,7 @@ from xmtc.models.base import Model
 from xmtc.models.registry import model_class, preferred
 from xmtc.recipes import find_recipe
 from xmtc.text.cache import content_hash as text_hash
+from xmtc.workflows.data_requests import ReadingOptions, VocabularyOptions
 from xmtc.workflows.requests import TrainRequest
 
 Documents = Callable[[], tuple[Dataset, Dataset | None]]
@@ -54,18 +55,7 @@ def train(
         follows=runtime.rank > 0,
     )
 
-    def documents() -> tuple[Dataset, Dataset | None]:
-        files = [request.train_file, *([] if request.valid is None else [request.valid])]
-        train_documents, *valid = read_labelled(
-            files,
-            request.reading.options,
-            vocabulary=request.vocabulary.labels,
-            language=request.vocabulary.language,
-            unknown_labels=request.vocabulary.unknown_labels,
-            progress=progress,
-        )
-        return train_documents, valid[0] if valid else None
-
+    documents = document_reader(request.train_file, request.valid, request.reading, request.vocabulary, progress)
     return train_on(plan, documents, runtime=runtime, progress=progress, started=started)
 
 
@@ -155,13 +145,37 @@ def unfinished_training(out: str | Path) -> tuple[Path, bool]:
     return work, any(work.glob("*.safetensors"))
 
 
-def read_labelled(files: Sequence[str | Path], options: ReadOptions | None, **how: Any) -> list[Dataset]:
+def document_reader(
+    train_file: Path, valid: Path | None, reading: ReadingOptions, vocabulary: VocabularyOptions, progress: Progress
+) -> Documents:
+    """Reads the training set and the validation set, where there is one, when it is called."""
+
+    def documents() -> tuple[Dataset, Dataset | None]:
+        files = [train_file, *([] if valid is None else [valid])]
+        train_set, *rest = read_labelled(files, reading.options, vocabulary, progress)
+        return train_set, rest[0] if rest else None
+
+    return documents
+
+
+def read_labelled(
+    files: Sequence[Path], options: ReadOptions, vocabulary: VocabularyOptions, progress: Progress
+) -> list[Dataset]:
     """Files of documents with labels, all with as many features as the first."""
     found: list[Dataset] = []
     for path in files:
         if found and found[0].features is not None:
-            options = replace(options or ReadOptions(), feature_count=int(found[0].features.shape[1]))
-        found.append(read(path, options, **how))
+            options = replace(options, feature_count=int(found[0].features.shape[1]))
+        found.append(
+            read(
+                path,
+                options,
+                vocabulary=vocabulary.labels,
+                language=vocabulary.language,
+                unknown_labels=vocabulary.unknown_labels,
+                progress=progress,
+            )
+        )
     for path, part in zip(files, found, strict=True):
         if part.labels is None or part.labels.nnz == 0:
             raise DataError(f"{path}: no document has a label. Check the label field.")

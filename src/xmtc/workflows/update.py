@@ -108,15 +108,8 @@ def _check(request: UpdateRequest, runtime: Runtime) -> None:
 
 
 def _documents(path: Path, request: UpdateRequest, model: Model, progress: Progress) -> Dataset:
-    vocabulary = request.vocabulary
-    (documents,) = read_labelled(
-        [path],
-        replace(request.reading.options, feature_count=model.feature_count),
-        vocabulary=vocabulary.labels,
-        language=vocabulary.language,
-        unknown_labels=vocabulary.unknown_labels,
-        progress=progress,
-    )
+    options = replace(request.reading.options, feature_count=model.feature_count)
+    (documents,) = read_labelled([path], options, request.vocabulary, progress)
     return documents
 
 
