@@ -93,15 +93,15 @@ class TestLearnt:
     def test_finds_planted_weights(self) -> None:
         weights = [-0.5, 0.2, 0.6, 1.0, 0.5, 0.0, -1.0]
         found, frequency, hits = planted(weights)
-        learnt = combining.learn(combining.lesson(found, frequency), hits[:, 0])
+        learnt = combining.learn(combining.design_matrix(found, frequency), hits[:, 0])
         assert np.abs(learnt(found, frequency) - Learnt(np.array(weights))(found, frequency)).mean() < 0.01
 
     def test_equals_scikit_learn(self) -> None:
         found, frequency, hits = planted([0.3, 0.1, 0.5, 0.7, 0.4, 0.0, -0.5], seed=1)
-        columns = combining.lesson(found, frequency)
+        columns = combining.design_matrix(found, frequency)
         peer = LogisticRegression(C=1 / combining._RIDGE, fit_intercept=False, tol=1e-9, max_iter=2000)
         peer.fit(columns, hits[:, 0])
-        ours = combining.learn(combining.lesson(found, frequency), hits[:, 0])(found, frequency)[:, 0]
+        ours = combining.learn(combining.design_matrix(found, frequency), hits[:, 0])(found, frequency)[:, 0]
         np.testing.assert_allclose(ours, peer.predict_proba(columns)[:, 1], atol=1e-4)
 
     def test_a_sole_member_that_is_right_is_left_alone(self) -> None:
@@ -111,26 +111,26 @@ class TestLearnt:
         member = answer(*({0: value} for value in chances), width=1)
         found, nothing = gathered(member), np.zeros((30_000, 1))
         hits = random.random((30_000, 1)) < chances[:, None]
-        learnt = combining.learn(combining.lesson(found, nothing), hits[:, 0])
+        learnt = combining.learn(combining.design_matrix(found, nothing), hits[:, 0])
         assert np.abs(learnt(found, nothing)[:, 0] - chances).mean() < 0.01
 
     def test_nobody_is_trusted_less_for_being_surer(self) -> None:
         """A member that is wrong the surer it is gets no say."""
         found, frequency, hits = planted([0.0, 0.0, 0.0, 1.0, -0.8, 0.0, 0.0])
-        learnt = combining.learn(combining.lesson(found, frequency), hits[:, 0])
+        learnt = combining.learn(combining.design_matrix(found, frequency), hits[:, 0])
         assert learnt.weights[4] == 0
         assert learnt.weights[3] > 0.5
 
     def test_a_label_that_nobody_has_is_not_likely(self) -> None:
         """Weights are learnt from labels that somebody has, and say nothing of others."""
         found, frequency, hits = planted([2.0, 0.2, 0.1, 1.0, 0.5, 0.0, 0.0])
-        learnt = combining.learn(combining.lesson(found, frequency), hits[:, 0])
+        learnt = combining.learn(combining.design_matrix(found, frequency), hits[:, 0])
         nobody = Gathered(found.labels, found.chances * 0, found.held & False)
         assert (learnt(nobody, frequency) == 0).all()
 
     def test_shares_are_what_a_member_adds(self) -> None:
         found, frequency, hits = planted([-0.5, 0.2, 0.3, 1.0, 0.5, 0.0, -1.0])
-        learnt = combining.learn(combining.lesson(found, frequency), hits[:, 0])
+        learnt = combining.learn(combining.design_matrix(found, frequency), hits[:, 0])
         told = learnt.shares(found)
         both = found.held.all(axis=0)
         without = Gathered(found.labels, found.chances * [[[0]], [[1]]], found.held & [[[False]], [[True]]])
@@ -151,7 +151,7 @@ class TestLearnt:
             Learnt.restored({"weights": [np.nan] * 7}, 2)
 
     def test_nothing_to_learn_from(self) -> None:
-        rows = combining.lesson(gathered(answer({0: 0.5}), answer({0: 0.5})), np.zeros((1, 1)))
+        rows = combining.design_matrix(gathered(answer({0: 0.5}), answer({0: 0.5})), np.zeros((1, 1)))
         for hits in (np.array([True]), np.array([False])):
             with pytest.raises(DataError, match="too few to learn weights from"):
                 combining.learn(rows, hits)

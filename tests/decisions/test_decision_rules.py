@@ -20,7 +20,7 @@ from xmtc.data.label_index import LabelIndex
 from xmtc.data.topk import TopK
 from xmtc.decisions.calibration import Calibration
 from xmtc.decisions.decision_rules import DEPTH, Decisions, counted_columns, decide, score_sets
-from xmtc.decisions.thresholds import Thresholds, fixed, kept
+from xmtc.decisions.thresholds import Thresholds, fixed, select_labels
 from xmtc.metrics import reliability, set_scores
 from xmtc.models.base import DECISIONS, Model
 from xmtc.models.registry import model_class
@@ -100,7 +100,7 @@ class TestDecide:
         assert found.thresholds is None
         assert set(found.facts) == {"documents", "ECE@5 before", "ECE@5"}
         found = decide(self.TOP, self.TRUTH, method=None, threshold=None)
-        assert not found.made
+        assert not found.is_fitted
         assert set(found.facts) == {"documents", "ECE@5"}
 
     def test_scores_that_are_no_probabilities(self) -> None:
@@ -250,7 +250,7 @@ class TestModel:
         ranked = model.predict(sets[2], DEPTH)
         for value in (0.1, 0.5, np.float32(0.25), 1):
             found = model.predict(sets[2], threshold=value)
-            expected = kept(ranked, fixed(float(value)).choose(ranked.labels, ranked.scores))
+            expected = select_labels(ranked, fixed(float(value)).choose(ranked.labels, ranked.scores))
             np.testing.assert_array_equal(found.labels, expected.labels)
         assert model.predict(sets[2], 2, threshold=0.1).k == 2
 

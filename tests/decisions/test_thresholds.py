@@ -18,7 +18,16 @@ from sklearn.metrics import f1_score
 from xmtc.core.errors import ConfigError, DataError
 from xmtc.data.label_index import LabelIndex
 from xmtc.data.topk import TopK
-from xmtc.decisions.thresholds import CONSIDERED, LEAST_HITS, Measure, Thresholds, fixed, hits_among, kept, tune
+from xmtc.decisions.thresholds import (
+    CONSIDERED,
+    LEAST_HITS,
+    Measure,
+    Thresholds,
+    fixed,
+    hits_among,
+    select_labels,
+    tune,
+)
 from xmtc.metrics import macro_f1, micro_f1
 
 MEASURES = get_args(Measure)
@@ -86,7 +95,7 @@ def test_measures_are_those_of_scikit_learn_and_of_metrics(seed: int, measure: A
     expected = f1_score(truth.toarray() != 0, returned, average=AVERAGES[measure], zero_division=0)
     value = f1(measure, labels, chosen, truth)
     assert value == pytest.approx(expected, abs=1e-12)
-    sets = kept(TopK(labels, scores, LabelIndex.from_keys(list("abcdef"))), chosen)
+    sets = select_labels(TopK(labels, scores, LabelIndex.from_keys(list("abcdef"))), chosen)
     if measure != "document":
         assert {"micro": micro_f1, "macro": macro_f1}[measure](sets, truth, 4) == pytest.approx(value, abs=1e-12)
 
@@ -287,7 +296,7 @@ def test_kept_labels_move_to_the_left() -> None:
     scores = np.array([[5.0, 4.0, 3.0, 2.0], [9.0, 8.0, -np.inf, -np.inf], [4.0, 3.0, 2.0, 1.0]])
     top = TopK([[4, 2, 0, 1], [3, 1, -1, -1], [0, 1, 2, 3]], scores, index, ids=["x", "y", "z"])
     chosen = np.array([[False, True, False, True], [True, True, True, True], [False] * 4])
-    sets = kept(top, chosen)
+    sets = select_labels(top, chosen)
     assert sets.labels.tolist() == [[2, 1, -1, -1], [3, 1, -1, -1], [-1, -1, -1, -1]]
     pad = -np.inf
     assert sets.scores.tolist() == [[4, 2, pad, pad], [9, 8, pad, pad], [pad] * 4]
@@ -295,7 +304,7 @@ def test_kept_labels_move_to_the_left() -> None:
     assert sets.keys() == [["c", "b"], ["d", "b"], []]
     assert top.labels[0].tolist() == [4, 2, 0, 1]  # the answer itself is left as it was
     with pytest.raises(DataError, match="differ in shape"):
-        kept(top, chosen[:, :2])
+        select_labels(top, chosen[:, :2])
 
 
 def test_hits_are_found_once_and_not_at_pads() -> None:

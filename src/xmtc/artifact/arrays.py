@@ -43,7 +43,7 @@ class Later:
     dtype: DTypeLike
     make: Callable[[], NDArray[Any]]
 
-    def made(self) -> NDArray[Any]:
+    def materialise(self) -> NDArray[Any]:
         array = self.make()
         if array.shape != tuple(self.shape) or array.dtype != np.dtype(self.dtype):
             raise ValueError(
@@ -63,7 +63,7 @@ def write_arrays(
 
 
 def _write_array(stream: IO[bytes], array: NDArray[Any] | Later) -> None:
-    content = array.made() if isinstance(array, Later) else array
+    content = array.materialise() if isinstance(array, Later) else array
     stream.write(np.ascontiguousarray(content).reshape(-1).view(np.uint8).data)
 
 

@@ -137,7 +137,7 @@ class Workspace:
         self, name: str, arrays: Mapping[str, NDArray[Any] | Later], values: Mapping[str, Any] | None
     ) -> None:
         # What is made may be a view of something that changes or that is large.
-        kept = {key: array.made().copy() if isinstance(array, Later) else array for key, array in arrays.items()}
+        kept = {key: array.materialise().copy() if isinstance(array, Later) else array for key, array in arrays.items()}
         self._memory[name] = (kept, dict(values or {}))
 
     def stream(

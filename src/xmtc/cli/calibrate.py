@@ -43,7 +43,7 @@ def calibrate(
         write_json(json_file, _to_json(decisions))
     if request.valid is not None:
         echo(show.calibration_table(decisions) + "\n")
-    if not decisions.made:
+    if not decisions.is_fitted:
         echo(f"{request.folder}: gives its scores as they are, and has no threshold")
         return
     scores = "scores as they are" if decisions.calibration is None else "probabilities"

@@ -47,8 +47,8 @@ def _cells(found: Explanation, room: int) -> list[Cell]:
             if char.isspace():
                 if cells and cells[-1][0] != " ":
                     cells.append((" ", level))
-            elif told := _printable(char):
-                cells.append((told, level))
+            elif shown_char := _printable(char):
+                cells.append((shown_char, level))
         end = stop
     if end < len(found.text.rstrip()):
         cells += [(" ", 0), ("…", 0)]

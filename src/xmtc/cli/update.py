@@ -35,5 +35,5 @@ def update(
         echo_error(
             "nothing tells whether it is better: give --valid FILE, or 500 new documents, of which a tenth is held out"
         )
-    if updated.decisions.made:
+    if updated.decisions.is_fitted:
         echo_error(f"what scores mean was found before the update: xmtc calibrate {request.target} VALID finds it anew")

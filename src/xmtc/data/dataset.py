@@ -48,8 +48,8 @@ class Dataset:
         if self.ids is not None:
             counts["ids"] = len(self.ids)
         if len(set(counts.values())) > 1:
-            told = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-            raise DataError(f"the parts of a dataset differ in length: {told}. Give one row a document.")
+            sizes = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+            raise DataError(f"the parts of a dataset differ in length: {sizes}. Give one row a document.")
         if self.labels is None:
             return
         if self.label_index is None:

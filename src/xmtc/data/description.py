@@ -204,8 +204,8 @@ class Description:
             "other": self.other,
             "overlap": self.overlap,
         }
-        told = {name: part.to_json() for name, part in parts.items() if part is not None}
-        return {"documents": self.documents, **told}
+        present = {name: part.to_json() for name, part in parts.items() if part is not None}
+        return {"documents": self.documents, **present}
 
 
 def describe(dataset: Dataset, other: Dataset | None = None, *, progress: Progress = silent) -> Description:

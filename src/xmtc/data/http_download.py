@@ -181,8 +181,8 @@ def _start(response: http.client.HTTPResponse, memory: _Memory) -> int:
     found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", headers.get("Content-Range", ""))
     if response.status != 206 or found is None or not memory.have or int(found[1]) != memory.have:
         raise _NoRangeError(f"the server answers {response.status} with another part than was asked for")
-    told = headers.get("ETag" if memory.validator.startswith('"') else "Last-Modified", memory.validator)
-    if told != memory.validator or (found[2] != "*" and memory.total not in (None, int(found[2]))):
+    validator_now = headers.get("ETag" if memory.validator.startswith('"') else "Last-Modified", memory.validator)
+    if validator_now != memory.validator or (found[2] != "*" and memory.total not in (None, int(found[2]))):
         raise _NoRangeError("the file has changed at its source")
     return memory.have
 

@@ -96,8 +96,8 @@ def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
     return np.frombuffer(content[:size], dtype=kind).reshape(shape)
 
 
-def _kind(said: NDArray[Any]) -> str:
-    kind = said.reshape(-1)[0] if said.size else b""
+def _kind(stored: NDArray[Any]) -> str:
+    kind = stored.reshape(-1)[0] if stored.size else b""
     name = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
     if name not in ("csr", "csc"):
         raise ValueError(f"format '{shown(name)}' is neither csr nor csc, so save it with .tocsr()")

@@ -61,10 +61,10 @@ def _tsv_cells(path: str | Path) -> Cells:
 def _csv_cells(path: str | Path) -> Cells:
     """The rows of a CSV file. Where one is none, the next line is taken as the beginning of the next row."""
     lines = _Lines(path)
-    told = _SEPARATOR_LINE.fullmatch(lines.first())
-    if told is not None:
+    declared = _SEPARATOR_LINE.fullmatch(lines.first())
+    if declared is not None:
         next(lines)
-    reader = csv.reader(lines, delimiter=told[1] if told else _delimiter(lines.first()), strict=True)
+    reader = csv.reader(lines, delimiter=declared[1] if declared else _delimiter(lines.first()), strict=True)
     while True:
         start = lines.begin_row()
         try:

@@ -208,8 +208,8 @@ def write_parquet(answers: Iterable[TopK], stream: IO[bytes], trained_on: Traine
 
     count = cells = 0
     waiting: list[pa.Table] = []
-    told = None if trained_on is None else {TRAINED_ON: json.dumps(trained_on, ensure_ascii=False)}
-    with pq.ParquetWriter(stream, arrow_schema().with_metadata(told)) as writer:
+    facts = None if trained_on is None else {TRAINED_ON: json.dumps(trained_on, ensure_ascii=False)}
+    with pq.ParquetWriter(stream, arrow_schema().with_metadata(facts)) as writer:
         for answer in answers:
             waiting.append(answer.to_arrow())
             count, cells = count + len(answer), cells + answer.labels.size
@@ -230,8 +230,8 @@ def read_trained_on(path: str | Path) -> TrainedOn | None:
         return None
     try:
         metadata = pq.read_schema(path).metadata or {}
-        told = json.loads(metadata[TRAINED_ON.encode()])
-        return int(told[0]), [(str(key), str(name), int(count)) for key, name, count in told[1]]
+        facts = json.loads(metadata[TRAINED_ON.encode()])
+        return int(facts[0]), [(str(key), str(name), int(count)) for key, name, count in facts[1]]
     except (KeyError, ValueError, TypeError, IndexError, OSError, pa.ArrowException):
         return None
 

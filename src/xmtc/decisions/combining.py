@@ -108,8 +108,8 @@ def shares(chances: NDArray[np.float32], combine: str, weights: Sequence[float] 
     """(m, n, u) how much each answer has to do with the noisy-or or the average."""
     given = chances.astype(np.float64)
     if combine == "average":
-        told: Chances = given * np.reshape(weights or np.ones(len(chances)), (-1, 1, 1))
-        return told
+        weighted: Chances = given * np.reshape(weights or np.ones(len(chances)), (-1, 1, 1))
+        return weighted
     return -np.log1p(-np.minimum(given, 1 - 1e-12))  # the logarithms add up to that of 1 less the noisy-or
 
 
@@ -164,7 +164,7 @@ class Learnt:
         return cls(weights)
 
 
-def lesson(gathered: Gathered, frequency: Chances) -> Chances:
+def design_matrix(gathered: Gathered, frequency: Chances) -> Chances:
     """(pairs, 3 + 2m) what weights are learnt from: a row for each label that is gathered, in the order of weights."""
     filled = gathered.labels >= 0
     logits = [

@@ -12,7 +12,7 @@ from xmtc.artifact.store import State
 from xmtc.core.errors import DataError
 from xmtc.data.topk import TopK
 from xmtc.decisions.calibration import Calibration, Method, fit_calibration
-from xmtc.decisions.thresholds import Kind, Measure, Thresholds, hits_among, kept, tune
+from xmtc.decisions.thresholds import Kind, Measure, Thresholds, hits_among, select_labels, tune
 from xmtc.metrics import reliability, set_scores
 from xmtc.metrics.matching import Truth
 
@@ -34,7 +34,7 @@ class Decisions:
     """What was measured on the documents that it comes from."""
 
     @property
-    def made(self) -> bool:
+    def is_fitted(self) -> bool:
         """Whether there is anything to keep."""
         return self.calibration is not None or self.thresholds is not None
 
@@ -106,7 +106,7 @@ def decide(
     if threshold is not None:
         measure = measure or ("document" if threshold == "document" else "micro")
         thresholds = tune(threshold, measure, answer.labels, scores, truth, label_count=len(answer.index))
-        sets = kept(TopK(answer.labels, scores, answer.index), thresholds.choose(answer.labels, scores))
+        sets = select_labels(TopK(answer.labels, scores, answer.index), thresholds.choose(answer.labels, scores))
         facts["F1"] = score_sets(sets.labels, truth, counts)
     nothing = calibration is None and thresholds is None
     return Decisions(calibration, thresholds, DEPTH if nothing else answer.k, facts)

@@ -132,7 +132,7 @@ def tune(
     return Thresholds("label", measure, float(value), _by_label(measure, pairs, truth, value, label_count))
 
 
-def kept(top: TopK, chosen: NDArray[np.bool_]) -> TopK:
+def select_labels(top: TopK, chosen: NDArray[np.bool_]) -> TopK:
     """The same answer with only the chosen labels, moved to the left in their order; pads fill the rest."""
     if chosen.shape != top.labels.shape:
         raise DataError(f"labels {top.labels.shape} and those chosen {chosen.shape} differ in shape. Give one each.")

@@ -21,7 +21,7 @@ from xmtc.data.description import describe
 from xmtc.data.topk import TopK
 from xmtc.experiments import records
 from xmtc.experiments.records import BENCH, CELL, OVERLAPS, PREDICTIONS, CellName, DatasetRecord
-from xmtc.experiments.runs import RunJob, clear, drop_model, made_of, with_current_names
+from xmtc.experiments.runs import RunJob, clear, drop_model, run_fingerprint, with_current_names
 from xmtc.experiments.suite_data import SuiteData, find
 from xmtc.experiments.suites import Suite
 from xmtc.metrics import overlap
@@ -64,10 +64,10 @@ def check_out(out: Path) -> None:
     check_output_folder(out, lambda path: begun or path.name in OWN)
 
 
-def open_bench(suite: Suite, out: Path, data: Path, command: str, asked: Sequence[CellName] | None = None) -> Bench:
+def open_bench(suite: Suite, out: Path, data: Path, command: str, selected: Sequence[CellName] | None = None) -> Bench:
     """Find the data of a suite, or of the cells that are asked for, and see which of its cells can be run here."""
     check_out(out)
-    used = {cell.dataset for cell in (suite.cells() if asked is None else asked)}
+    used = {cell.dataset for cell in (suite.cells() if selected is None else selected)}
     left_out, data_sets, absent = [], {}, set()
     for name, spec in suite.datasets.items():
         found = find(name, spec, data, out / "made") if name in used else None
@@ -171,7 +171,7 @@ def _joined_study(bench: Bench) -> dict[str, Any]:
 def _wanted(bench: Bench, cell: CellName) -> dict[str, Any]:
     """What a cell is to be made of."""
     try:
-        return made_of(bench.suite, cell, bench.data_sets[cell.dataset])
+        return run_fingerprint(bench.suite, cell, bench.data_sets[cell.dataset])
     except ConfigError as error:
         raise ConfigError(f"model '{cell.model}' of suite '{bench.suite.name}', on {cell.dataset}: {error}") from None
 

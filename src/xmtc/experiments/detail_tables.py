@@ -117,8 +117,8 @@ def reading_table(runs: Sequence[Runs]) -> Table | None:
         return None
     rows = []
     for each in measured:
-        entries = [TableEntry(each.told(error_of, 1.0, 4))]
-        entries += [TableEntry(each.told(_set_score(name), 1.0 if name == "labels" else 100.0)) for name in scores]
+        entries = [TableEntry(each.formatted(error_of, 1.0, 4))]
+        entries += [TableEntry(each.formatted(_set_score(name), 1.0 if name == "labels" else 100.0)) for name in scores]
         rows.append(Row(each.model, tuple(entries)))
     columns = ("calibration error", *(_SET_SCORES.get(name, name) for name in scores))
     caption = "Expected calibration error" + (", and sets of labels at the tuned threshold" if scores else "")
@@ -240,8 +240,8 @@ def statistics_table(records: Sequence[DatasetRecord]) -> Table | None:
     rows = []
     for name, (path, times, form) in known.items():
         values = [_at(record.statistics, *path) for record in described]
-        told = (NOTHING if value is None else f"{times * value:{form}}" for value in values)
-        rows.append(Row(name, tuple(TableEntry(words) for words in told)))
+        formatted = (NOTHING if value is None else f"{times * value:{form}}" for value in values)
+        rows.append(Row(name, tuple(TableEntry(words) for words in formatted)))
     return Table("The data sets", "statistic", tuple(record.name for record in described), tuple(rows))
 
 

@@ -149,18 +149,20 @@ class Reader:
         return self.known_sources[key]
 
     def lines(self, content: Mapping[str, Any], part: str) -> list[tuple[Source, str, str, Any]]:
-        """(source, data set, method, what is said of it) of a part with one line each."""
+        """(source, data set, method, its fields) of a part with one line each."""
         found = []
         for key, tables in content.get(part, {}).items():
             source = self.source(key, part)
             refuse_unknown(tables, self.known_datasets, f"{part}.{key}")
-            found += [(source, data, method, said) for data, table in tables.items() for method, said in table.items()]
+            found += [
+                (source, data, method, entry) for data, table in tables.items() for method, entry in table.items()
+            ]
         return found
 
-    def figure(self, source: Source, dataset: str, method: str, said: Mapping[str, Any]) -> Figure:
+    def figure(self, source: Source, dataset: str, method: str, entry: Mapping[str, Any]) -> Figure:
         where = f"figures.{source.key}.{dataset}: {method}"
         metrics: dict[str, float] = {}
-        for name, value in said.items():
+        for name, value in entry.items():
             if name in _CUTS:
                 values = fractions(value, where, len(_CUTS[name]))
                 metrics |= {f"{name}@{k}": each for k, each in zip(_CUTS[name], values, strict=True)}
@@ -168,11 +170,11 @@ class Reader:
                 (metrics[name],) = fractions([value], where, 1)
             else:
                 refuse_unknown([name], (*_CUTS, "mark", "note"), where)
-        mark = said.get("mark", "")
+        mark = entry.get("mark", "")
         refuse_unknown([mark], get_args(Mark), where)
         if not metrics:
             raise DataError(f"published.toml: {where}: holds no figure. Give one, such as P = [70.1, 60.2, 50.3].")
-        return Figure(method, dataset, source, metrics, mark, said.get("note", ""))
+        return Figure(method, dataset, source, metrics, mark, entry.get("note", ""))
 
 
 def _source(key: str, values: Mapping[str, Any]) -> Source:
@@ -191,12 +193,12 @@ def _without(values: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in names}
 
 
-def build(kind: type[Made], where: str, known: Mapping[str, Any], said: Mapping[str, Any]) -> Made:
+def build(kind: type[Made], where: str, known: Mapping[str, Any], entry: Mapping[str, Any]) -> Made:
     """`kind` from what is known already and what the file says of the rest."""
     names = getattr(kind, "__dataclass_fields__", {})
-    refuse_unknown(said, [name for name in names if name not in known], where)
+    refuse_unknown(entry, [name for name in names if name not in known], where)
     try:
-        return kind(**known, **said)
+        return kind(**known, **entry)
     except TypeError:
         raise DataError(f"published.toml: {where}: something is missing. It takes {', '.join(names)}.") from None
 

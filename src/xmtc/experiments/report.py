@@ -184,15 +184,15 @@ def _missing(part: DatasetPart) -> list[str]:
         "Reliability": set(part.reliabilities),
         "A training log": set(part.curves),
     }
-    told = []
+    notes = []
     for what, models in there.items():
         lacking = [each.model for each in part.runs if each.model not in models]
         if lacking:
             whom = "any model" if len(lacking) == len(part.runs) else ", ".join(lacking)
-            told.append(f"{what}: not there for {whom}.")
+            notes.append(f"{what}: not there for {whom}.")
     if not part.overlap and len(part.runs) > 1:
-        told.append("What models have in common: not there.")
-    return told
+        notes.append("What models have in common: not there.")
+    return notes
 
 
 def _curves(runs: Sequence[Runs]) -> tuple[dict[str, list[Curve]], list[str]]:

@@ -107,16 +107,16 @@ def model_of(suite: Suite, cell: CellName) -> Model:
     return create(entry.spec.model, **settings)
 
 
-def made_of(suite: Suite, cell: CellName, suite_data: SuiteData) -> dict[str, Any]:
+def run_fingerprint(suite: Suite, cell: CellName, suite_data: SuiteData) -> dict[str, Any]:
     """What has to be equal for a complete cell to be this one."""
     entry = suite.models[cell.model]
-    members = {str(each): made_of(suite, each, suite_data) for each in suite.members(cell)}
+    members = {str(each): run_fingerprint(suite, each, suite_data) for each in suite.members(cell)}
     return {
         "model": entry.spec.model,
         "settings": config.to_mapping(model_of(suite, cell).config),
         "seed": cell.seed,
         "calibrated": entry.spec.calibrate,
-        "data": suite_data.made_of(),
+        "data": suite_data.fingerprint(),
         **({"members": members} if members else {}),
     }
 
@@ -156,7 +156,7 @@ def run(job: RunJob, progress: Progress) -> Cell:
         suite=suite.name,
         kind=model.name,
         settings=config.to_mapping(model_of(suite, cell).config),
-        made_of=made_of(suite, cell, suite_data),
+        made_of=run_fingerprint(suite, cell, suite_data),
         metrics=found.metrics,
         documents=found.documents,
         seconds={what: round(value, 4) for what, value in seconds.items()},

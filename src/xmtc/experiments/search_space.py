@@ -61,8 +61,8 @@ class Search:
     def to_json(self) -> dict[str, Any]:
         """What has to be equal for trials of an earlier run to be trials of this search."""
         tried = {name: asdict(each) for name, each in self.space.items()}
-        told = {"model": self.model, "settings": config.to_mapping(self.start), "search": tried}
-        found: dict[str, Any] = json.loads(json.dumps({**told, "measure": self.measure}))
+        described = {"model": self.model, "settings": config.to_mapping(self.start), "search": tried}
+        found: dict[str, Any] = json.loads(json.dumps({**described, "measure": self.measure}))
         return found
 
 

@@ -240,7 +240,7 @@ def _ablation_figure(results: Results) -> tuple[str, Table]:
     columns = ("P@1", "P@3", "P@5", "nDCG@5")
     rows = []
     for each in runs:
-        entries = [TableEntry(each.told(_taken(name))) for name in columns]
+        entries = [TableEntry(each.formatted(_taken(name))) for name in columns]
         change = NOTHING if base is None else f"{points[_part(each, whole)][0] - base:+.2f}".replace("-", "−")
         changed = NOTHING if base is None else _changed(each, runs[0])
         rows.append(Row(_part(each, whole), (*entries, TableEntry(change), TableEntry(changed))))
@@ -277,8 +277,10 @@ def _tail_figure(results: Results) -> tuple[str, Table]:
         means = [100 * mean_of(found["min"][cut]) for cut in TAIL_CUTS]
         series[each.model] = list(zip(places, means, strict=True))
         errors[each.model] = [100 * _deviation(found["min"][cut]) for cut in TAIL_CUTS]
-        told = [TableEntry(spread([100 * value for value in found[way][cut]])) for way in found for cut in TAIL_CUTS]
-        rows.append(Row(each.model, tuple(told)))
+        tail_entries = [
+            TableEntry(spread([100 * value for value in found[way][cut]])) for way in found for cut in TAIL_CUTS
+        ]
+        rows.append(Row(each.model, tuple(tail_entries)))
         values.append([mean_of(found[way][cut]) for way in found for cut in TAIL_CUTS])
     marks = [(float(place), f"first {k}") for place, k in zip(places, ks, strict=True)]
     figure = line_chart(

@@ -34,7 +34,7 @@ class SuiteData:
     files: dict[str, Path]
     hashes: dict[str, str]
 
-    def made_of(self) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, Any]:
         """What has to be equal for results on it to be results on the same data."""
         spec = config.to_mapping(self.spec)
         shaping = ("planted", "format", "hold_out", "noise", "unknown_labels", "propensity")

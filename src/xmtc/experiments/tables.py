@@ -77,7 +77,7 @@ class Runs:
         """NaN where no cell has it."""
         return mean_of(self.values(_measure(measure)))
 
-    def told(self, take: Take, times: float = 100.0, places: int = 2) -> str:
+    def formatted(self, take: Take, times: float = 100.0, places: int = 2) -> str:
         return spread([times * value for value in self.values(take)], places)
 
 
@@ -120,7 +120,7 @@ def with_best(rows: Sequence[Row], values: Sequence[Sequence[float]]) -> list[Ro
 
 def rows_of(runs: Sequence[Runs], takes: Sequence[Take]) -> tuple[Row, ...]:
     """A row of measures for each model, the best marked."""
-    rows = [Row(each.model, tuple(TableEntry(each.told(take)) for take in takes)) for each in runs]
+    rows = [Row(each.model, tuple(TableEntry(each.formatted(take)) for take in takes)) for each in runs]
     return tuple(with_best(rows, [[mean_of(each.values(take)) for take in takes] for each in runs]))
 
 
@@ -170,8 +170,8 @@ def _seeds(runs: Sequence[Runs]) -> str:
         return "One seed each."
     if len(set(counts.values())) == 1:
         return f"Mean ± standard deviation over {next(iter(counts.values()))} seeds."
-    told = ", ".join(f"{model} {count}" for model, count in counts.items())
-    return f"Mean ± standard deviation where there are several seeds: {told}."
+    counted = ", ".join(f"{model} {count}" for model, count in counts.items())
+    return f"Mean ± standard deviation where there are several seeds: {counted}."
 
 
 def beside_table(runs: Sequence[Runs], published: Mapping[str, Sequence[Figure]]) -> Table | None:
@@ -195,7 +195,7 @@ def beside_table(runs: Sequence[Runs], published: Mapping[str, Sequence[Figure]]
 def measures_table(runs: Sequence[Runs]) -> Table:
     """All measures there are, a row each."""
     names = list(dict.fromkeys(name for each in runs for cell in each.cells for name in cell.metrics))
-    rows = [Row(name, tuple(TableEntry(each.told(_measure(name))) for each in runs)) for name in names]
+    rows = [Row(name, tuple(TableEntry(each.formatted(_measure(name))) for each in runs)) for name in names]
     return Table("All measures, %", "measure", tuple(each.model for each in runs), tuple(rows))
 
 
@@ -242,13 +242,13 @@ def rank_tables(by_dataset: Mapping[str, Sequence[Runs]]) -> tuple[list[Table], 
 
 
 def _p_values(models: Sequence[str], columns: Mapping[str, Sequence[float]]) -> Table:
-    def told(one: str, other: str) -> TableEntry:
+    def entry(one: str, other: str) -> TableEntry:
         pairs = [(a, b) for a, b in zip(columns[one], columns[other], strict=True) if not math.isnan(a + b)]
         if one == other or len(pairs) < FEWEST_ROWS:
             return TableEntry("" if one == other else NOTHING)
         return TableEntry(p_told(wilcoxon([a for a, _ in pairs], [b for _, b in pairs])))
 
-    rows = [Row(one, tuple(told(one, other) for other in models)) for one in models]
+    rows = [Row(one, tuple(entry(one, other) for other in models)) for one in models]
     note = (
         "Exact two-sided Wilcoxon signed rank tests over the same results. P@1, P@3 and P@5 of one data set are not "
         "independent of each other, so small values say less than they seem to."

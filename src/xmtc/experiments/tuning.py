@@ -267,7 +267,7 @@ def _searched(bench: _Bench, out: Path, progress: Progress) -> tuple[list[Trial]
             add_trial(path, trial)
             trials.append(trial)
             task.advance()
-            progress.say(told(trial, trials))
+            progress.say(trial_line(trial, trials))
     return trials, False
 
 
@@ -276,7 +276,7 @@ def finished(out: Path) -> int:
     return len(read_trials(out / TRIALS))
 
 
-def told(trial: Trial, trials: Sequence[Trial]) -> str:
+def trial_line(trial: Trial, trials: Sequence[Trial]) -> str:
     """One trial in a line."""
     end = trial.state if trial.score is None else f"{100 * trial.score:.2f}"
     note = ", the start" if trial.number == 0 else ", the best so far" if best_of(trials) is trial else ""
@@ -328,7 +328,9 @@ def _write(outcome: TuningOutcome) -> None:
     out, trials, best = outcome.folder, outcome.trials, outcome.best
     measure = outcome.search.measure
     marks = [
-        TrialMark(each.score, each.state, best is each, f"{told(each, ())} {each.error}".rstrip().replace("  ", " "))
+        TrialMark(
+            each.score, each.state, best is each, f"{trial_line(each, ())} {each.error}".rstrip().replace("  ", " ")
+        )
         for each in trials
     ]
     picture = trial_plot(marks, f"Trials of {outcome.search.model}", measure).svg()

@@ -108,15 +108,15 @@ def layout(
     is what `nearest` found, where somebody has it already.
     """
     rows = unit_rows(vectors)
-    told: NDArray[np.bool_] = np.asarray(rows.any(axis=1))
+    has_vector: NDArray[np.bool_] = np.asarray(rows.any(axis=1))
     found, cosines = near or nearest(rows, NEIGHBOURS, threads=threads, progress=progress)
-    heads, tails, weights = _edges(found, cosines, told)
-    compact = np.cumsum(told) - 1  # numbers among the labels that have a vector
+    heads, tails, weights = _edges(found, cosines, has_vector)
+    compact = np.cumsum(has_vector) - 1  # numbers among the labels that have a vector
     places = np.zeros((len(rows), 2), dtype=np.float32)
-    moved = _first_places(rows[told], seed)
+    moved = _first_places(rows[has_vector], seed)
     _move(moved, compact[heads], compact[tails], weights, seed, progress)
-    places[told] = moved
-    return _around(places, told)
+    places[has_vector] = moved
+    return _around(places, has_vector)
 
 
 def _first_places(rows: Vectors, seed: int) -> Vectors:
@@ -133,18 +133,18 @@ def _first_places(rows: Vectors, seed: int) -> Vectors:
     return places.astype(np.float32)
 
 
-def _edges(found: Numbers, cosines: Vectors, told: NDArray[np.bool_]) -> tuple[Numbers, Numbers, Vectors]:
+def _edges(found: Numbers, cosines: Vectors, has_vector: NDArray[np.bool_]) -> tuple[Numbers, Numbers, Vectors]:
     """Each pair of which one is near to the other, once: its two labels, and how often it pulls, from 0 to 1.
 
     A label's nearest pulls always, others less the farther they are against the mean; a pair that is near both ways
-    pulls as either of the two would. Only labels that are `told` pull and are pulled.
+    pulls as either of the two would. Only labels with a vector pull and are pulled.
     """
     count, k = found.shape
     farther = cosines[:, :1] - cosines  # (L, k), ascending from 0
     scale = farther.sum(axis=1, keepdims=True) / max(k, 1)
     weights = np.exp(-farther.astype(np.float64) / np.where(scale > 0, scale, 1)).ravel()
     heads, tails = np.repeat(np.arange(count), k), found.ravel()
-    both = told[heads] & told[tails]
+    both = has_vector[heads] & has_vector[tails]
     pairs = (np.minimum(heads, tails) * count + np.maximum(heads, tails))[both]
     kept, member = np.unique(pairs, return_inverse=True)
     silence = np.bincount(member, weights=np.log1p(-np.minimum(weights[both], 1 - 1e-9)), minlength=len(kept))
@@ -218,15 +218,15 @@ def _epoch(
             _push(places, tail, np.int64((drawn & np.uint64(0xFFFFFFFF)) % labels), rate, strength, most)
 
 
-def _around(places: Vectors, told: NDArray[np.bool_]) -> Vectors:
+def _around(places: Vectors, has_vector: NDArray[np.bool_]) -> Vectors:
     """Places about their middle, with the labels that have no place evenly on a circle around them."""
-    if told.any():
-        inner = places[told]
+    if has_vector.any():
+        inner = places[has_vector]
         places = places - (inner.min(axis=0) + inner.max(axis=0)) / 2
-    radius = 1.05 * max(float(np.hypot(*places[told].T).max(initial=0)), 1.0)
-    apart = int(np.count_nonzero(~told))
+    radius = 1.05 * max(float(np.hypot(*places[has_vector].T).max(initial=0)), 1.0)
+    apart = int(np.count_nonzero(~has_vector))
     angles = 2 * np.pi * np.arange(apart) / max(apart, 1)
-    places[~told] = radius * np.column_stack([np.cos(angles), np.sin(angles)])
+    places[~has_vector] = radius * np.column_stack([np.cos(angles), np.sin(angles)])
     return places
 
 

@@ -32,7 +32,7 @@ from xmtc.data.label_index import LabelIndex
 from xmtc.data.topk import TopK
 from xmtc.decisions.calibration import Method
 from xmtc.decisions.decision_rules import DEPTH, Decisions, decide
-from xmtc.decisions.thresholds import Kind, Measure, Thresholds, fixed, kept
+from xmtc.decisions.thresholds import Kind, Measure, Thresholds, fixed, select_labels
 from xmtc.models import label_selection
 from xmtc.models.context import FitContext
 from xmtc.models.label_selection import Choice, allowed_labels, candidate_labels
@@ -237,7 +237,7 @@ class Model(SklearnModel):
         answer = TopK(ranked.labels, self.decisions.probabilities(ranked.scores), labels, dataset.document_ids())
         if rule is None:
             return answer
-        sets = kept(answer, rule.choose(answer.labels, answer.scores))
+        sets = select_labels(answer, rule.choose(answer.labels, answer.scores))
         return sets if k is None else sets.first(int(k))
 
     def _ranked(

@@ -248,7 +248,7 @@ class Consensus(Model):
         for batch, part, right in _batches(train, answers, truth):
             first = combining.union([(labels[:, :FIRST], scores) for labels, scores in part])
             gathered = self._gathered(batch, part, first)
-            rows.append(combining.lesson(gathered, self._frequency(first)))
+            rows.append(combining.design_matrix(gathered, self._frequency(first)))
             hits.append(hits_among(first, right)[first >= 0])
         return combining.learn(np.concatenate(rows), np.concatenate(hits))
 
@@ -269,10 +269,10 @@ class Consensus(Model):
         return _ranked(gathered.labels, self._combined(gathered), k)
 
     def _score_labels(self, batch: Dataset, candidates: Labels) -> Scores:
-        return self._combined(self._asked(batch, candidates)).astype(np.float32)
+        return self._combined(self._gathered_candidates(batch, candidates)).astype(np.float32)
 
-    def _asked(self, batch: Dataset, candidates: Labels) -> Gathered:
-        """What members say of given labels: what their best labels say, and beyond that only where all are asked."""
+    def _gathered_candidates(self, batch: Dataset, candidates: Labels) -> Gathered:
+        """Scores of given labels: those among each member's best labels, and with `complete` all others too."""
         answers = [member.best(batch, self.config.depth, None) for member in self._members]
         return self._gathered(batch, answers, candidates)
 
@@ -283,8 +283,8 @@ class Consensus(Model):
             for place, member in enumerate(self._members):
                 missing = np.where(gathered.held[place], -1, gathered.labels)
                 given = member.chances(member.score_labels(batch, missing))
-                told = given > -np.inf
-                gathered.chances[place][told], gathered.held[place][told] = given[told], True
+                scored = given > -np.inf
+                gathered.chances[place][scored], gathered.held[place][scored] = given[scored], True
         return gathered
 
     def _combined(self, gathered: Gathered) -> NDArray[np.float64]:
@@ -300,7 +300,7 @@ class Consensus(Model):
         return found
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
-        gathered = self._asked(as_dataset([text]), np.array([[label]]))
+        gathered = self._gathered_candidates(as_dataset([text]), np.array([[label]]))
         if self._learnt is not None:
             shares = self._learnt.shares(gathered)[:, 0, 0]
         else:

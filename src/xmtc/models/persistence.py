@@ -105,7 +105,7 @@ class StoredModel(ABC):
             "training": self.training,
             **({"history": self.history} if self.history else {}),
         }
-        parts = {DECISIONS: self.decisions.state()} if self.decisions.made else {}
+        parts = {DECISIONS: self.decisions.state()} if self.decisions.is_fitted else {}
         if self.replay is not None:
             parts[REPLAY] = replay_state(self.replay)
         store.write_folder(Path(folder), manifest, State(state.values, arrays, tables, parts, state.links))

@@ -103,13 +103,13 @@ def _still_known(
 ) -> dict[str, str]:
     """What labels of earlier updates count as now; one that is a label again, or whose successor went, is none."""
     ends = {key: targets.get(target, target) for key, target in known.items()}
-    asked = set(targets.values())
+    claimed = set(targets.values())
     is_label = before.ids(list(ends)) >= 0
     is_there = (before.ids(list(ends.values())) >= 0) | (new.ids(list(ends.values())) >= 0)
     return {
         key: target
         for (key, target), again, there in zip(ends.items(), is_label.tolist(), is_there.tolist(), strict=True)
-        if not again and key not in asked and (there or target in asked)
+        if not again and key not in claimed and (there or target in claimed)
     }
 
 
@@ -145,9 +145,9 @@ def _named(kept: LabelIndex, renamed: Mapping[str, str], new: LabelIndex) -> Lab
         names = [key if old in renamed else name for old, key, name in zip(kept.keys, keys, kept.names, strict=True)]
         table = table.set_column(1, "name", pa.array(names, pa.string()))
     places = new.ids(keys)
-    told = [number >= 0 and new.name(number) != new.key(number) for number in places.tolist()]
-    if not any(told):
+    has_name = [number >= 0 and new.name(number) != new.key(number) for number in places.tolist()]
+    if not any(has_name):
         return LabelIndex(table)
     both = pa.concat_tables([table, new.table])
-    rows = np.where(told, len(keys) + places, np.arange(len(keys)))
+    rows = np.where(has_name, len(keys) + places, np.arange(len(keys)))
     return LabelIndex(both.take(pa.array(rows)))

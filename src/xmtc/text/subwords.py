@@ -138,8 +138,8 @@ def _tokeniser(content: str, max_tokens: int) -> Any:
     try:
         made = Tokenizer.from_str(content)
     except Exception as error:  # the library raises nothing more special
-        said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(f"tokenizer.json cannot be read ({said}). Copy it again.") from None
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(f"tokenizer.json cannot be read ({reason}). Copy it again.") from None
     marks = made.num_special_tokens_to_add(False)
     if max_tokens <= marks:
         raise ConfigError(f"'max_tokens' of text must be an integer > {marks}, as many mark a text. Got {max_tokens}.")

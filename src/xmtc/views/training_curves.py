@@ -109,7 +109,7 @@ def _draw_losses(axes: Axes, curves: Sequence[Curve], names: Sequence[str], styl
     """From 0 on, or logarithmic where the largest loss is more than twenty times the smallest."""
     values = [point.value for curve in curves for point in curve.losses]
     if not values:
-        _say_empty(axes)
+        _mark_empty(axes)
         return
     low, high = min(values), max(values)
     if low > 0 and high > 20 * low:
@@ -133,7 +133,7 @@ def _draw_scores(
     """Lines with a point for each validation, and a ring around the best; where the best are, and in which colour."""
     values = [100 * point.value for curve in curves for point in curve.scores]
     if not values:
-        _say_empty(axes)
+        _mark_empty(axes)
         return []
     room = max(0.12 * (max(values) - min(values)), 0.5)
     axes.set_ylim(max(min(values) - room, 0.0), min(max(values) + 1.6 * room, 102.0))
@@ -154,7 +154,7 @@ def _draw_scores(
     return list(zip(best, colours, strict=True))
 
 
-def _say_empty(axes: Axes) -> None:
+def _mark_empty(axes: Axes) -> None:
     axes.text(0.5, 0.5, "nothing to draw", transform=axes.transAxes, ha="center", color=FAINT)
     axes.set(xlabel="", ylabel="", xticks=[], yticks=[])
     axes.spines.bottom.set_visible(False)

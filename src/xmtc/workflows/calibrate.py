@@ -41,6 +41,6 @@ def calibrate(request: CalibrateRequest, *, runtime: Runtime | None = None, prog
             k=request.k,
             progress=progress,
         )
-    state = model.decisions.state() if model.decisions.made else None
+    state = model.decisions.state() if model.decisions.is_fitted else None
     store.replace_part(request.folder, DECISIONS, state, before=manifest)
     return model

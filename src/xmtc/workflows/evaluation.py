@@ -22,7 +22,7 @@ from xmtc.data.label_index import LabelIndex
 from xmtc.data.lf import read_filter
 from xmtc.data.topk import TopK
 from xmtc.decisions.decision_rules import counted_columns, score_sets
-from xmtc.decisions.thresholds import Thresholds, fixed, kept
+from xmtc.decisions.thresholds import Thresholds, fixed, select_labels
 from xmtc.labels.propensity import inverse_propensities
 from xmtc.metrics import FrequencyGroup, Interval, Parts, Reliability
 from xmtc.metrics.groups import Ties
@@ -196,7 +196,7 @@ def _groups(predictions: TopK, truth: Csr) -> dict[str, list[FrequencyGroup]]:
 
 def _sets(predictions: TopK, threshold: Thresholds | float) -> TopK:
     rule = threshold if isinstance(threshold, Thresholds) else fixed(threshold)
-    return kept(predictions, rule.choose(predictions.labels, predictions.scores))
+    return select_labels(predictions, rule.choose(predictions.labels, predictions.scores))
 
 
 def _training_counts(training: Training | None, index: LabelIndex, extra: Sequence[str]) -> NDArray[np.int64] | None:

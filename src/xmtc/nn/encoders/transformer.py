@@ -222,7 +222,7 @@ def _read_module(folder: Path) -> Any:
     transformers = _transformers()
     with _quiet():
         try:
-            module, told = transformers.AutoModel.from_pretrained(
+            module, loading_info = transformers.AutoModel.from_pretrained(
                 str(folder),
                 local_files_only=True,
                 use_safetensors=True,
@@ -231,9 +231,9 @@ def _read_module(folder: Path) -> Any:
             )
         except Exception as error:  # of many kinds, and all mean that it cannot be read
             raise DataError(f"{folder}: cannot be read as an encoder ({_first_line(error)}).") from None
-    missing = sorted(name for name in told["missing_keys"] if "pooler" not in name)
-    if missing or told["mismatched_keys"]:
-        lacking = missing or [str(told["mismatched_keys"])]
+    missing = sorted(name for name in loading_info["missing_keys"] if "pooler" not in name)
+    if missing or loading_info["mismatched_keys"]:
+        lacking = missing or [str(loading_info["mismatched_keys"])]
         raise DataError(f"{folder}: weights are missing, or of another shape: {shown(', '.join(lacking))}.")
     return module.float().eval()
 

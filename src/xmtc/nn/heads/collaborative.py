@@ -90,7 +90,7 @@ class Tables(NamedTuple):
     base: Tensor  # (L, h) U_h (A e + b_f) + b_u
     around: Tensor  # (L, h) U_h B g, where it is in another label's group
     weighed: Tensor  # (L, n) w_a · g
-    asked: Tensor  # (L, n) by itself, where nobody asks
+    query_logits: Tensor  # (L, n) of the labels themselves; empty with cross attention
 
 
 class Attention(NamedTuple):
@@ -201,8 +201,8 @@ class CollaborativeHead(Head):
             labels_part @ self.fuse.bias + self.first.bias,
         )
         around = F.linear(self.rows, labels_part @ self.fuse.weight[:, width:])
-        asked = self.rows[:, :0] if self.settings.attention == "cross" else F.linear(self.rows, self.group_query)
-        return Tables(self.rows, base, around, F.linear(self.rows, self.aspect_rows), asked)
+        query_logits = self.rows[:, :0] if self.settings.attention == "cross" else F.linear(self.rows, self.group_query)
+        return Tables(self.rows, base, around, F.linear(self.rows, self.aspect_rows), query_logits)
 
     def _shared(self, aspects: Tensor, tables: Tables, numbers: Tensor) -> Tensor:
         """(B, C) logits of the same labels for all documents."""
@@ -210,12 +210,12 @@ class CollaborativeHead(Head):
         picked = groups.clamp(min=0).flatten()
         own = aspects @ tables.rows.index_select(0, numbers).t()  # (B, n, C)
         if self.settings.attention == "cross":
-            asked = aspects @ tables.rows.index_select(0, picked).t()
+            query_logits = aspects @ tables.rows.index_select(0, picked).t()
         else:
-            asked = tables.asked.index_select(0, picked).t()[None]
-        asked = asked.unflatten(-1, groups.shape)  # (B or 1, n, C, k)
+            query_logits = tables.query_logits.index_select(0, picked).t()[None]
+        query_logits = query_logits.unflatten(-1, groups.shape)  # (B or 1, n, C, k)
         weighed = tables.weighed.index_select(0, picked).t().unflatten(-1, groups.shape)
-        attention = self._attention(aspects, own, asked, weighed, groups >= 0)
+        attention = self._attention(aspects, own, query_logits, weighed, groups >= 0)
         base = tables.base.index_select(0, numbers)[None]
         around = tables.around.index_select(0, picked).unflatten(0, groups.shape)[None]
         queries = self._queries(aspects)
@@ -246,24 +246,26 @@ class CollaborativeHead(Head):
         turned = aspects.transpose(1, 2)
         own = (_of_each(tables.rows, numbers) @ turned).transpose(1, 2)  # (B, n, K)
         if self.settings.attention == "cross":
-            asked = _of_each(tables.rows, picked) @ turned
+            query_logits = _of_each(tables.rows, picked) @ turned
         else:
-            asked = _of_each(tables.asked, picked)
-        asked = asked.transpose(1, 2).unflatten(-1, groups.shape[1:])
+            query_logits = _of_each(tables.query_logits, picked)
+        query_logits = query_logits.transpose(1, 2).unflatten(-1, groups.shape[1:])
         weighed = _of_each(tables.weighed, picked).transpose(1, 2).unflatten(-1, groups.shape[1:])
-        attention = self._attention(aspects, own, asked, weighed, (groups >= 0)[:, None])
+        attention = self._attention(aspects, own, query_logits, weighed, (groups >= 0)[:, None])
         around = _of_each(tables.around, picked).unflatten(1, groups.shape[1:])
         return _of_each(tables.base, numbers), around, attention, self._queries(aspects)
 
-    def _attention(self, aspects: Tensor, own: Tensor, asked: Tensor, weighed: Tensor, held: Tensor) -> Attention:
-        """own (B, n, C), asked and weighed (B or 1, n, C, k), held (…, C, k) where there is a label."""
+    def _attention(
+        self, aspects: Tensor, own: Tensor, query_logits: Tensor, weighed: Tensor, held: Tensor
+    ) -> Attention:
+        """own (B, n, C), query_logits and weighed (B or 1, n, C, k), held (…, C, k) where there is a label."""
         if self.settings.attention == "cross":
             gamma = own.softmax(1)
         else:
             gamma = torch.einsum("bnd,nd->bn", aspects, self.text_query).softmax(1)[..., None].expand_as(own)
-        if not asked.shape[-1]:
+        if not query_logits.shape[-1]:
             return Attention(gamma, gamma * own, own.new_zeros(len(own), own.shape[2], 0))
-        alpha = asked.masked_fill(~held, torch.finfo(asked.dtype).min).softmax(-1) * held
+        alpha = query_logits.masked_fill(~held, torch.finfo(query_logits.dtype).min).softmax(-1) * held
         beta = ((alpha * weighed).sum(-1) + self.aspect_bias[:, None]).softmax(1)
         return Attention(gamma, gamma * own, (alpha * beta[..., None]).sum(1).expand(len(own), -1, -1))
 

@@ -40,15 +40,15 @@ def search_tensor(
     names = torch.from_numpy(np.array(numbers)).to(vectors.device).long()
     for first in range(0, len(queries), QUERIES):
         mine = slice(first, first + QUERIES)
-        asked = torch.from_numpy(np.array(queries[mine])).to(vectors.device)
+        query_rows = torch.from_numpy(np.array(queries[mine])).to(vectors.device)
         left_out = torch.from_numpy(np.array(barred[mine])).to(vectors.device)
-        rough = _best_keys(vectors, asked, names, left_out, min(count + EXTRA, len(names)))
-        keys = _exact_keys(vectors, asked, rough).sort(dim=1, descending=True).values[:, :count]
+        rough = _best_keys(vectors, query_rows, names, left_out, min(count + EXTRA, len(names)))
+        keys = _exact_keys(vectors, query_rows, rough).sort(dim=1, descending=True).values[:, :count]
         if rough.shape[1] < len(names):
             far = torch.from_numpy(slack[mine]).to(vectors.device)
             unsure = _products(rough[:, -1]) + far >= _products(keys[:, -1])
             if bool(unsure.any()):
-                keys[unsure] = _best_keys(vectors, asked[unsure].double(), names, left_out[unsure], count)
+                keys[unsure] = _best_keys(vectors, query_rows[unsure].double(), names, left_out[unsure], count)
         real = (keys > NOTHING).cpu().numpy()
         found[mine, :count] = np.where(real, _numbers(keys).cpu().numpy(), -1)
         products[mine, :count] = np.where(real, _products(keys).cpu().numpy(), 0)

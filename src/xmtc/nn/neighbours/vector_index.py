@@ -198,14 +198,16 @@ def _search_array(
     with ThreadPoolExecutor(threads) as pool:
         for first in range(0, len(queries), QUERIES):
             state = tuple(array[first : first + QUERIES] for array in (queries, barred, slack, found, products))
-            asked = torch.from_numpy(np.array(state[0]))
-            share = -(-len(asked) // threads)
-            pieces = [slice(start, start + share) for start in range(0, len(asked), share)]
+            query_rows = torch.from_numpy(np.array(state[0]))
+            share = -(-len(query_rows) // threads)
+            pieces = [slice(start, start + share) for start in range(0, len(query_rows), share)]
             for low in range(0, len(numbers), ROWS):
                 part = numbers[low : low + ROWS]
                 rows = copied[: len(part)]
                 np.take(vectors, part, axis=0, out=rows.numpy(), mode="clip")
-                block = torch.mm(asked, rows.T, out=space[: len(asked) * len(part)].view(len(asked), len(part)))
+                block = torch.mm(
+                    query_rows, rows.T, out=space[: len(query_rows) * len(part)].view(len(query_rows), len(part))
+                )
                 keep = partial(_keep_share, block.numpy(), rows.numpy(), part, state)
                 for _ in pool.map(keep, pieces) if len(pieces) > 1 else map(keep, pieces):
                     pass

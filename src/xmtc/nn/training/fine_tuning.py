@@ -75,7 +75,7 @@ def carry_weights(network: Network, before: Network, carried: Csr, fresh: int, s
         if name.removeprefix("head.") not in of_labels:
             part.copy_(weights[name])
             continue
-        part.copy_(made_of(weights[name], carried))
+        part.copy_(carried_rows(weights[name], carried))
         if part.ndim == 1 and fresh:  # a bias
             part[-fresh:] = torch.logit(torch.from_numpy(shares[-fresh:]), eps=1e-6).to(part)
 
@@ -109,6 +109,6 @@ def absent_from(labels: Csr) -> NDArray[np.int64]:
     return np.flatnonzero(np.bincount(labels.indices, minlength=labels.shape[1]) == 0)
 
 
-def made_of(rows: Tensor, carried: Csr) -> Tensor:
-    """(L, …) what labels are made of, out of what each had before."""
+def carried_rows(rows: Tensor, carried: Csr) -> Tensor:
+    """(L, …) rows of the labels of now, combined from the rows before the update."""
     return torch.from_numpy(np.asarray(carried @ rows.detach().float().cpu().numpy()))

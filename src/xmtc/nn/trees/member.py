@@ -19,7 +19,7 @@ from xmtc.nn.documents import Documents
 from xmtc.nn.members import Arrays, MemberRun, NeuralMember, TrainingData, UpdateBatch, network_arrays
 from xmtc.nn.network import TABLE, Network
 from xmtc.nn.tensors import as_array, read_tensor
-from xmtc.nn.training.fine_tuning import absent_from, made_of, settle
+from xmtc.nn.training.fine_tuning import absent_from, carried_rows, settle
 from xmtc.nn.training.loop import batch_size
 from xmtc.nn.training.objectives import ROWS
 from xmtc.nn.trees.device_tree import Levels
@@ -222,4 +222,4 @@ def _revised_rows(network: Network, tree: LabelTree, revision: TreeRevision, lev
     if level + 1 < tree.depth:
         return rows[torch.from_numpy(revision.nodes[level + 1]).to(rows.device)]
     by_label = rows[torch.from_numpy(tree.place_of()).to(rows.device)]
-    return made_of(by_label, carried)[torch.from_numpy(revision.tree.order)].to(rows.dtype)
+    return carried_rows(by_label, carried)[torch.from_numpy(revision.tree.order)].to(rows.dtype)

@@ -187,9 +187,9 @@ def described(plans: Sequence[LevelPlan], device: torch.device) -> list[str]:
         parts = dict(plan.parts)
         if plan.table:
             parts["rows (in host memory)" if plan.on_host else "rows"] = plan.table
-        told = ", ".join(f"{name} {_size(size)}" for name, size in parts.items() if size >= 1 << 20)
+        listed = ", ".join(f"{name} {_size(size)}" for name, size in parts.items() if size >= 1 << 20)
         total = _size(plan.device) + (f" and {_size(plan.host)} of host memory" if plan.on_host else "")
-        lines.append(f"  level {number}, {_count(plan.nodes, 'node')}: {total} ({told}), {_time(plan.seconds)}")
+        lines.append(f"  level {number}, {_count(plan.nodes, 'node')}: {total} ({listed}), {_time(plan.seconds)}")
     return lines
 
 

@@ -111,7 +111,7 @@ def best_in_trees(
     ways = [_Way(tree.width(k, allowed), _masks(tree, allowed)) for tree in trees]
     for rows, length, encoded in _encoded(trees, documents):
         lists = [_search(tree, part, wanted, length, way) for tree, part, way in zip(trees, encoded, ways, strict=True)]
-        answer = lists[0] if len(trees) == 1 else _asked_all(trees, encoded, lists, k, length)
+        answer = lists[0] if len(trees) == 1 else _scored_by_all(trees, encoded, lists, k, length)
         width = answer.nodes.shape[1]
         found[rows, :width], given[rows, :width] = answer.nodes.cpu().numpy(), answer.scores.cpu().numpy()
     found[given < 0] = -1
@@ -193,7 +193,7 @@ def _path_scores(trees: Sequence[TreeNetwork], encoded: list[Encoded], labels: T
     return total / len(trees)
 
 
-def _asked_all(
+def _scored_by_all(
     trees: Sequence[TreeNetwork], encoded: list[Encoded], lists: list[BeamNodes], k: int, length: int
 ) -> BeamNodes:
     """The best k of what any tree put forward, by the mean probability of all."""
