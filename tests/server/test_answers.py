@@ -18,7 +18,7 @@ from xmtc import load
 from xmtc.models.parabel import Parabel
 from xmtc.server import model_host
 from xmtc.server.metrics import BUCKETS
-from xmtc.workflows import hosting, saved_metrics
+from xmtc.workflows import hosted_model, saved_metrics
 from xmtc.workflows.evaluate import evaluate_model
 
 Labels = list[list[dict[str, Any]]]
@@ -51,7 +51,7 @@ def test_some_labels_only_or_never(serve: Serve, trained: dict[str, Path]) -> No
     assert [label["key"] for label in served.predict(text, allow=keys[1:3])[0]] == keys[1:3]
     assert keys[0] not in [label["key"] for label in served.predict(text, deny=[keys[0]])[0]]
     assert served.predict(text, deny=[keys[0]]) == right(trained["tree"], [text], deny=[keys[0]])
-    for key in load(trained["tree"]).labels.keys[: 2 * hosting.CACHED_FILTERS]:  # more choices than are remembered
+    for key in load(trained["tree"]).labels.keys[: 2 * hosted_model.CACHED_FILTERS]:  # more choices than are remembered
         assert [label["key"] for label in served.predict(text, allow=[key], k=1)[0]] in ([key], [])
 
 

@@ -14,7 +14,7 @@ from xmtc.server import batching
 from xmtc.server.batching import Batcher
 from xmtc.server.errors import TooManyRequests
 from xmtc.server.metrics import Metrics
-from xmtc.workflows.hosting import PredictOptions as Options
+from xmtc.workflows.hosted_model import PredictOptions as Options
 
 
 class Echo:

@@ -14,7 +14,7 @@ from tests.support.app import Serve, problem
 from xmtc.core.errors import ConfigError
 from xmtc.models.parabel import Parabel
 from xmtc.server import batching
-from xmtc.workflows.hosting import check_servable, folder_names
+from xmtc.workflows.hosted_model import check_servable, folder_names
 from xmtc.workflows.serve import ServeRequest
 
 BAD = [

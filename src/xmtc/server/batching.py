@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from xmtc.server.errors import TooManyRequests
 from xmtc.server.metrics import Metrics
-from xmtc.workflows.hosting import LabelScores, PredictOptions
+from xmtc.workflows.hosted_model import LabelScores, PredictOptions
 
 Result = TypeVar("Result")
 MAX_BATCH_TEXTS = 1_024

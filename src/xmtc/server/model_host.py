@@ -16,7 +16,7 @@ from xmtc.server.batching import Batcher
 from xmtc.server.errors import Problem
 from xmtc.server.metrics import Metrics
 from xmtc.workflows.feedback import Feedback, feedback_path
-from xmtc.workflows.hosting import (
+from xmtc.workflows.hosted_model import (
     HostedModel,
     LabelScores,
     PredictOptions,

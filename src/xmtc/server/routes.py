@@ -32,7 +32,7 @@ from xmtc.server.schemas import (
     read_body,
     request_body,
 )
-from xmtc.workflows.hosting import MAX_QUERY_LENGTH
+from xmtc.workflows.hosted_model import MAX_QUERY_LENGTH
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}

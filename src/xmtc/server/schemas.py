@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 
 from xmtc.core.errors import shown
 from xmtc.server.errors import Problem, validation_problem
-from xmtc.workflows.hosting import PredictOptions
+from xmtc.workflows.hosted_model import PredictOptions
 from xmtc.workflows.serve import ServeRequest
 
 AnyBody = TypeVar("AnyBody", bound="RequestBody")

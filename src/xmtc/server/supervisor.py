@@ -16,7 +16,7 @@ from xmtc.core.errors import ConfigError, XmtcError
 from xmtc.server.metrics import DIRECTORY_VARIABLE, mark_process_dead
 from xmtc.server.model_host import Log
 from xmtc.server.worker import BACKLOG, GRACE_SECONDS, READY, Worker, exit_now
-from xmtc.workflows.hosting import check_servable, folder_names
+from xmtc.workflows.hosted_model import check_servable, folder_names
 from xmtc.workflows.serve import API_KEY_VARIABLE, ServeRequest
 
 RESTART_SECONDS = 1.0

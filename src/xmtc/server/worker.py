@@ -19,7 +19,7 @@ from xmtc.server.app import create_app
 from xmtc.server.connection import LimitedHttpProtocol
 from xmtc.server.metrics import DIRECTORY_VARIABLE, Metrics
 from xmtc.server.model_host import Log, ModelHost
-from xmtc.workflows.hosting import folder_names
+from xmtc.workflows.hosted_model import folder_names
 from xmtc.workflows.serve import ServeRequest
 
 BACKLOG = 2048

@@ -1,7 +1,7 @@
 // A ranking on the clipboard: names, or a table that a spreadsheet takes.
 
 import { make, plural } from "./dom.js";
-import { complain, say } from "./said.js";
+import { complain, say } from "./status.js";
 
 const clean = (text) => text.replace(/[\t\r\n]+/g, " ");
 export const names = (labels) => labels.map((label) => clean(label.name)).join("\n");

@@ -7,7 +7,7 @@ import { byId, counted, plural } from "./dom.js";
 import * as keys from "./keys.js";
 import * as models from "./models.js";
 import * as ranking from "./ranking.js";
-import { complain, say, settle } from "./said.js";
+import { complain, say, settle } from "./status.js";
 import * as search from "./search.js";
 import * as text from "./text.js";
 import * as visit from "./visit.js";

@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { byId, counted, make, words } from "./dom.js";
 import { chosen } from "./models.js";
-import { complain } from "./said.js";
+import { complain } from "./status.js";
 
 const PAUSE = 120; // milliseconds of quiet before the service is asked
 const NOTHING = "No label has this in its name";

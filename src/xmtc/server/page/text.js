@@ -2,7 +2,7 @@
 
 import { byId, characters, counted, plural } from "./dom.js";
 import { limits } from "./models.js";
-import { complain, say, settle } from "./said.js";
+import { complain, say, settle } from "./status.js";
 
 const field = byId("text");
 let handlers = { changed: () => {}, isSafe: () => true, shown: () => {} };

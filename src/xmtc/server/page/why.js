@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { byId, make, score, visible } from "./dom.js";
 import { explained } from "./explanation.js";
 import { modelNamed } from "./models.js";
-import { complain } from "./said.js";
+import { complain } from "./status.js";
 
 const FOLLOW = 150; // milliseconds on a label before an open view follows to it
 const wide = matchMedia("(min-width: 56rem)");
