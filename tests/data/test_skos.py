@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.packing import SUFFIXES, pack
+from tests.support.reading import vocabulary_refusal as refusal
 from xmtc.core.errors import DataError, MissingExtraError
 from xmtc.data.vocabularies import LabelVocabulary, read_vocabulary, write_vocabulary
 
@@ -126,17 +127,6 @@ def turtle(path: Path, *lines: str) -> Path:
 def rows(vocabulary: LabelVocabulary) -> dict[str, dict]:
     """Labels by the last part of their URI."""
     return {row["key"].removeprefix("http://example.org/"): row for row in vocabulary.index.table.to_pylist()}
-
-
-def refusal(path: Path, line: int | None = None, **options: str) -> str:
-    with pytest.raises(DataError) as caught:
-        read_vocabulary(path, **options)
-    message = str(caught.value)
-    assert message.startswith(f"{path}: " if line is None else f"{path}:{line}: ")
-    assert message.isprintable()
-    assert message.count(". ") >= 1
-    assert message.endswith(".")
-    return message
 
 
 @pytest.fixture

@@ -11,23 +11,13 @@ from hypothesis import strategies as st
 
 from tests.support.packing import SUFFIXES, pack
 from tests.support.reading import label_sets, write
+from tests.support.reading import vocabulary_refusal as refusal
 from xmtc.core.errors import DataError
 from xmtc.data import read, read_vocabulary
 from xmtc.data.label_index import LabelIndex
 from xmtc.data.vocabularies import LabelVocabulary, apply, write_vocabulary
 
 SPARSE = b"3 2 3\n0,2 0:1\n1 1:1\n2 0:2\n"
-
-
-def refusal(path: Path, line: int | None = None) -> str:
-    with pytest.raises(DataError) as caught:
-        read_vocabulary(path)
-    message = str(caught.value)
-    assert message.startswith(f"{path}: " if line is None else f"{path}:{line}: ")
-    assert message.isprintable()
-    assert message.count(". ") >= 1
-    assert message.endswith(".")
-    return message
 
 
 class TestForms:

@@ -15,6 +15,7 @@ import pytest
 from matplotlib.transforms import Bbox
 
 from tests.support.bench_folders import cell, groups, log, measures, put, realistic, reliability, statistics, tail
+from tests.support.report_tables import best, texts
 from xmtc.core.errors import DataError
 from xmtc.experiments import report as report_module
 from xmtc.experiments.detail_tables import figures, group_tables
@@ -30,7 +31,7 @@ from xmtc.experiments.tables import (
     TableEntry,
     accuracy_table,
     overlap_tables,
-    p_told,
+    p_value_text,
     rank_tables,
     runs_of,
     spread,
@@ -46,18 +47,6 @@ def scored(name: str, **metrics: float) -> Cell:
     """A cell with these measures alone: P1 stands for P@1."""
     known = {re.sub(r"(\d)$", r"@\1", key): value for key, value in metrics.items()}
     return cell(name, metrics=known)
-
-
-def texts(table: Table) -> dict[str, list[str]]:
-    return {row.name: [entry.text for entry in row.entries] for row in table.rows}
-
-
-def best(table: Table) -> dict[str, list[str]]:
-    """The columns in which a row is the best."""
-    return {
-        row.name: [column for column, entry in zip(table.columns, row.entries, strict=True) if entry.best]
-        for row in table.rows
-    }
 
 
 PAPER = Source("paper", "paper", "On <Labels>", authors="A. Uthor", where="CONF", year=2019)
@@ -167,9 +156,9 @@ def test_ranks_and_p_values_by_hand() -> None:
     assert best(ranks)["a"] == ["average rank"]
     assert p_values.columns == ("a", "b", "c")
     assert texts(p_values) == {
-        "a": ["", p_told(2 / 64), p_told(2 / 64)],
-        "b": [p_told(2 / 64), "", p_told(10 / 64)],
-        "c": [p_told(2 / 64), p_told(10 / 64), ""],
+        "a": ["", p_value_text(2 / 64), p_value_text(2 / 64)],
+        "b": [p_value_text(2 / 64), "", p_value_text(10 / 64)],
+        "c": [p_value_text(2 / 64), p_value_text(10 / 64), ""],
     }
 
 
@@ -197,7 +186,7 @@ def test_a_model_that_did_not_run_everywhere_has_no_p_value_with_too_few_results
     assert texts(ranks) == {"o": ["1.00", "3"], "n": ["1.50", "6"], "m": ["2.50", "6"]}
     assert best(ranks) == {"o": [], "n": ["average rank"], "m": []}  # o has half the results
     assert texts(p_values)["o"] == ["", "–", "–"]
-    assert texts(p_values)["m"] == ["–", p_told(2 / 64), ""]
+    assert texts(p_values)["m"] == ["–", p_value_text(2 / 64), ""]
 
 
 def test_costs_are_told_with_three_figures() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.bench_folders import cell, measures, put, tail
+from tests.support.report_tables import best, texts
 from xmtc.core import config
 from xmtc.core.errors import ConfigError, DataError, MissingExtraError, UnsupportedError
 from xmtc.experiments.records import Cell, DatasetRecord, Results, check_name, read_results
@@ -25,7 +26,7 @@ from xmtc.experiments.studies import (
     tail_suite,
 )
 from xmtc.experiments.suites import Suite
-from xmtc.experiments.tables import NOTHING, Table
+from xmtc.experiments.tables import NOTHING
 from xmtc.models.registry import MODELS, model_class
 from xmtc.recipes import find_recipe, shipped
 from xmtc.views.charts import dot_chart
@@ -33,17 +34,6 @@ from xmtc.views.svg import stacked
 
 SVG = "{http://www.w3.org/2000/svg}"
 FILES = StudyFiles(Path("news/train.jsonl"), Path("news/test.jsonl"))
-
-
-def texts(table: Table) -> dict[str, list[str]]:
-    return {row.name: [entry.text for entry in row.entries] for row in table.rows}
-
-
-def best(table: Table) -> dict[str, list[str]]:
-    return {
-        row.name: [column for column, entry in zip(table.columns, row.entries, strict=True) if entry.best]
-        for row in table.rows
-    }
 
 
 def words(svg: str) -> list[str]:

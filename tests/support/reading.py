@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from xmtc.core.errors import DataError
-from xmtc.data import read
+from xmtc.data import read, read_vocabulary
 from xmtc.data.dataset import Dataset
 
 
@@ -37,4 +37,16 @@ def check_refusal(path: Path, line: int | None = None, **how: object) -> str:
     what, _, remedy = message.removeprefix(place).partition(". ")
     assert what
     assert remedy.endswith((".", "?"))
+    return message
+
+
+def vocabulary_refusal(path: Path, line: int | None = None, **options: str) -> str:
+    """The message with which a vocabulary is refused: one line with its place and a remedy."""
+    with pytest.raises(DataError) as caught:
+        read_vocabulary(path, **options)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: " if line is None else f"{path}:{line}: ")
+    assert message.isprintable()
+    assert message.count(". ") >= 1
+    assert message.endswith(".")
     return message

@@ -246,7 +246,7 @@ def _p_values(models: Sequence[str], columns: Mapping[str, Sequence[float]]) -> 
         pairs = [(a, b) for a, b in zip(columns[one], columns[other], strict=True) if not math.isnan(a + b)]
         if one == other or len(pairs) < FEWEST_ROWS:
             return TableEntry("" if one == other else NOTHING)
-        return TableEntry(p_told(wilcoxon([a for a, _ in pairs], [b for _, b in pairs])))
+        return TableEntry(p_value_text(wilcoxon([a for a, _ in pairs], [b for _, b in pairs])))
 
     rows = [Row(one, tuple(entry(one, other) for other in models)) for one in models]
     note = (
@@ -256,7 +256,7 @@ def _p_values(models: Sequence[str], columns: Mapping[str, Sequence[float]]) -> 
     return Table("p-values of each two models", "model", tuple(models), tuple(rows), note)
 
 
-def p_told(value: float) -> str:
+def p_value_text(value: float) -> str:
     return f"{value:.4f}" if value >= 0.001 else f"{value:.1e}".replace("e-0", "e-").replace("-", "−")
 
 

@@ -12,7 +12,6 @@ from xmtc.artifact.dependencies import content_of as content_id
 from xmtc.artifact.store import read_manifest
 from xmtc.core import config
 from xmtc.core.errors import XmtcError
-from xmtc.core.runtime import Runtime
 from xmtc.labels.name_index import LabelSearch
 from xmtc.models.base import Model
 from xmtc.models.label_selection import allowed_labels
@@ -30,15 +29,9 @@ __all__ = [
     "describe_model",
     "describe_models",
     "is_model_name",
-    "load_model",
     "read_manifest",
     "verify",
 ]
-
-
-def load_model(folder: str | Path, runtime: Runtime | None = None) -> Model:
-    """A trained model from its folder."""
-    return Model.load(folder, runtime)
 
 
 def verify(folder: str | Path) -> list[tuple[str, int]]:
