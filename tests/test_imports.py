@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -163,6 +164,23 @@ def test_tests_share_helpers_through_support_only() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "tests":
                 assert str(node.module).startswith("tests.support"), f"{path} imports {node.module}"
+
+
+SCRIPTS = [path for folder in ("benchmarks", "tools") for path in sorted((TESTS.parent / folder).glob("*.py"))]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_import_what_exists(script: Path) -> None:
+    """Benchmarks and tools are seldom run: what they import from the package, in functions too, is there."""
+    for node in ast.walk(ast.parse(script.read_text())):
+        if not isinstance(node, ast.ImportFrom) or (node.module or "").split(".")[0] != "xmtc":
+            continue
+        if str(node.module).startswith(("xmtc.nn", "xmtc.models")):
+            pytest.importorskip("torch")
+        module = importlib.import_module(str(node.module))
+        for alias in node.names:
+            known = f"{node.module}.{alias.name}" in MODULES or hasattr(module, alias.name)
+            assert known, f"{script.name}:{node.lineno} imports {alias.name} from {node.module}"
 
 
 def test_import_is_light() -> None:
