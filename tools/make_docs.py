@@ -20,7 +20,7 @@ def page() -> str:
             raise SystemExit(f"{name} needs an extra that is not installed")
         kind = model_class(name)
         lines += [f"## {name}", "", " ".join((kind.__doc__ or "").split()), ""]
-        lines += [f"Can: {', '.join(sorted(kind.capabilities))}.", ""]
+        lines += [f"Capabilities: {', '.join(sorted(kind.capabilities))}.", ""]
         rows = table(kind.Config())
         if rows:
             lines += ["| setting | default | kind | `xmtc tune` tries | meaning |", "|---|---|---|---|---|"]

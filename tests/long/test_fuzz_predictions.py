@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("predictions")
 
 
-@often(4000)
+@often(2000)
 @given(st.sampled_from(NAMES), st.sampled_from([None, *FORMATS]), SOUP | st.binary(max_size=200))
 def test_soup(folder: Path, name: str, file_format: str | None, content: bytes) -> None:
     (folder / name).write_bytes(content)
@@ -40,7 +40,7 @@ def whole(folder: Path) -> dict[str, bytes]:
     return found
 
 
-@often(6000)
+@often(3000)
 @given(st.data(), EDITS, st.none() | st.sampled_from(FORMATS))
 def test_mutated(folder: Path, whole: dict[str, bytes], data: st.DataObject, edits: list, kind: str | None) -> None:
     name = data.draw(st.sampled_from(sorted(whole)))

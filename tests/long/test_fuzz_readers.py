@@ -144,13 +144,13 @@ def put(folder: Path, name: str, content: bytes) -> Path:
     return path
 
 
-@often(18_000)
+@often(9000)
 @given(NAMES, SOUP, FORMATS, st.booleans())
 def test_soup(folder, name, content, file_format, labelled):
     check_read_every_way(put(folder, name, content), file_format, labelled)
 
 
-@often(30_000)
+@often(12_000)
 @given(st.sampled_from(PLAIN), EDITS, st.integers(0, 9), FORMATS, st.booleans())
 def test_mutated_documents(folder, file, edits, die, other, labelled):
     own, name, content = file
@@ -158,7 +158,7 @@ def test_mutated_documents(folder, file, edits, die, other, labelled):
     check_read_every_way(put(folder, name, mutated(content, edits)), file_format, labelled)
 
 
-@often(3000)
+@often(1500)
 @given(st.sampled_from(PACKED), EDITS)
 def test_mutated_archives(folder, file, edits):
     name, content = file
@@ -177,7 +177,7 @@ def test_mutated_zstandard(folder, edits):
 NEAR_CELLS = st.text('a"",;;|\t\n\n\r[]<>\'1ö\x00\ufeff \\', max_size=40)
 
 
-@often(4000)
+@often(2000)
 @given(NEAR_CELLS, st.sampled_from([",", ";", "\t", "|"]), st.sampled_from(["csv", "tsv"]), st.booleans())
 def test_near_tables(folder, rows, delimiter, ending, labelled):
     content = delimiter.join(["id", "text", "labels"]) + "\n" + rows
@@ -197,7 +197,7 @@ PAIRS = {
 }
 
 
-@often(5000)
+@often(2500)
 @given(st.sampled_from(sorted(PAIRS)), st.integers(0, 1), EDITS, st.booleans())
 def test_mutated_pairs_of_files(folder, name, which, edits, labelled):
     own = folder / f"{name} and more"
@@ -210,7 +210,7 @@ def test_mutated_pairs_of_files(folder, name, which, edits, labelled):
 FOLDER = {"a.txt": b"one", "a.tsv": b"<x>\tX\n<y>\n", "b.txt": b"two\n", "b.key": b"x\nz\n", "c.md": b"#"}
 
 
-@often(3000)
+@often(1500)
 @given(
     st.sampled_from(sorted(FOLDER)),
     EDITS,
@@ -253,13 +253,13 @@ def npz_files() -> list[bytes]:
     return out
 
 
-@often(3000)
+@often(1500)
 @given(st.sampled_from(parquet_files()), EDITS, st.booleans())
 def test_mutated_parquet(folder, content, edits, labelled):
     check_read_every_way(put(folder, "a.parquet", mutated(content, edits)), None, labelled)
 
 
-@often(3000)
+@often(1500)
 @given(st.sampled_from(npz_files()), EDITS, st.integers(0, 1))
 def test_mutated_matrices(folder, content, edits, which):
     for number, name in enumerate(("X.m.npz", "Y.m.npz")):
@@ -302,7 +302,7 @@ def near_matrices(draw: st.DrawFn) -> dict[str, np.ndarray]:
     return parts
 
 
-@often(4000)
+@often(2000)
 @given(near_matrices(), st.integers(0, 1))
 def test_near_matrices(folder, parts, which):
     sink = BytesIO()
@@ -346,14 +346,14 @@ CONCEPTS = [
 ]
 
 
-@often(4000)
+@often(2000)
 @given(st.sampled_from(VOCABULARIES), MOSTLY_NONE, EDITS, st.booleans())
 def test_vocabularies(folder, file, soup, edits, numbered):
     name, content = file
     check_vocabulary(put(folder, name, mutated(content, edits) if soup is None else soup), numbered)
 
 
-@often(5000)
+@often(2500)
 @given(st.sampled_from(CONCEPTS), MOSTLY_NONE, EDITS)
 def test_skos(folder, file, soup, edits):
     name, content = file
@@ -377,7 +377,7 @@ def check_use_answers(path: Path, index: LabelIndex | None) -> None:
     assert TopK.read(again, index).pairs() == top.pairs()
 
 
-@often(3000)
+@often(1500)
 @given(MOSTLY_NONE, EDITS, st.booleans())
 def test_answers_in_jsonl(folder, soup, edits, with_index):
     path = folder / "answers.jsonl"
@@ -426,7 +426,7 @@ def test_features_come_back(folder, file_format, dataset):
     formats.check_features(dataset, file_format, own)
 
 
-@often(6000)
+@often(3000)
 @given(st.lists(st.tuples(NEAR_JSON, formats.ENDS), min_size=1, max_size=4), HOW)
 def test_both_ways_through_jsonl_agree(folder, lines, how):
     formats.check_jsonl_ways_agree(folder, lines, how)
@@ -438,7 +438,7 @@ def test_both_ways_through_parquet_agree(folder, table, how):
     formats.check_parquet_ways_agree(folder, table, how)
 
 
-@often(3000)
+@often(1500)
 @given(st.lists(formats.FEATURE_LINE, min_size=1, max_size=3), st.booleans(), formats.FEATURE_HOW)
 def test_both_ways_through_features_agree(folder, lines, header, how):
     formats.check_feature_ways_agree(folder, lines, header, how)

@@ -114,7 +114,7 @@ def test_a_second_service_on_the_same_port_is_refused(folder: Path, two_processe
     second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert second.returncode == 2
     assert second.stderr.count("\n") == 1
-    assert "cannot be had" in second.stderr
+    assert "is already in use" in second.stderr
     assert two_processes.predict(["a"]).status == 200
 
 

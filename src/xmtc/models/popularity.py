@@ -1,4 +1,4 @@
-"""The baseline that reads nothing: every document gets the most frequent labels."""
+"""The most-frequent-label baseline: every document gets the most frequent labels."""
 
 from __future__ import annotations
 

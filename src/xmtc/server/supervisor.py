@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -61,8 +62,11 @@ def _bind(settings: ServeRequest) -> list[socket.socket]:
             listener.bind(address)
         except OSError as error:
             listener.close()
-            words = f"port {settings.port} of {settings.host} cannot be had ({error.strerror})"
-            raise ConfigError(f"{words}. Choose another with --port, or 0 for any that is free.") from None
+            taken = error.errno == errno.EADDRINUSE
+            why = "is already in use" if taken else f"cannot be bound ({error.strerror})"
+            raise ConfigError(
+                f"port {settings.port} of {settings.host} {why}. Choose another with --port, or 0 for any that is free."
+            ) from None
         return listener
 
     if settings.workers > 1 and settings.port:
@@ -103,7 +107,7 @@ class Supervisor:
                     place = f"process {number + 1} of {len(workers)}"
                     if not has_started and not self._ready[number].is_set():  # it has said why
                         raise XmtcError(f"{place} could not begin.")
-                    self._log(f"{place} ended ({_exit_reason(worker)}) and is started anew")
+                    self._log(f"{place} ended ({_exit_reason(worker)}) and is restarted")
                     mark_process_dead(worker.pid, self._metrics_directory)
                     self._ready[number].clear()
                     if not self._stopping.wait(RESTART_SECONDS):
