@@ -17,8 +17,9 @@ serve: $(VENV)/.server
 test: $(VENV)/.dev lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
+# Files in the order of their names: the few slow tests in files of their own would otherwise be left for the end.
 test-long: $(VENV)/.dev
-	$(BIN)/python -m pytest -m long -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m long -n 2 --dist loadfile --no-loadscope-reorder
 
 test-gpu: $(VENV)/.dev
 	$(BIN)/python -m pytest -m gpu
