@@ -55,7 +55,7 @@ def answers(folder: Path) -> list[dict[str, object]]:
     return [row for number in range(PARTS) for row in pq.read_table(folder / part_name(number)).to_pylist()]
 
 
-@pytest.mark.parametrize("seed", [0])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_killed_and_resumed_until_done(place: Path, seed: int) -> None:
     """The kill falls some moment after another part is there, so that each run gets on."""
     out, chance = place / f"killed-{seed}", random.Random(seed)

@@ -126,7 +126,7 @@ def test_killed_at_random_moments(place: Path, together: bool) -> None:
     before: dict[str, bytes] = {}
     orphans: set[int] = set()
     kills = 0
-    for _ in range(7):
+    for _ in range(9):
         process = start(place, out)
         time.sleep(chance.uniform(0.6, 6.5))
         mine = children(process)
