@@ -116,7 +116,7 @@ def planted_labels(wanted: int, pairs: float, zipf: float) -> int:
 
 def write_corpus(labels: int, documents: int, folder: Path) -> None:
     """train.jsonl and test.jsonl."""
-    from xmtc.data.demo_corpus import PlantedCorpus
+    from xmtc.data.planted_corpus import PlantedCorpus
 
     usual = PlantedCorpus()
     planted = planted_labels(labels, documents * usual.labels_per_document, usual.zipf)

@@ -43,8 +43,8 @@ from xmtc.core.errors import ConfigError
 from xmtc.core.progress import Task, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset
-from xmtc.data.demo_corpus import BLOCK, PlantedCorpus
 from xmtc.data.label_index import LabelIndex
+from xmtc.data.planted_corpus import BLOCK, PlantedCorpus
 from xmtc.labels.features import positive_features
 from xmtc.labels.tree import LabelTree, shallow_tree
 from xmtc.metrics import precision

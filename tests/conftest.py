@@ -17,7 +17,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from tests.support.models import SHARED, Xmtc, planted_split
 from xmtc.data.dataset import Dataset
-from xmtc.data.demo_corpus import PlantedCorpus
+from xmtc.data.planted_corpus import PlantedCorpus
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and all they start too: some press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

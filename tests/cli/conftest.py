@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support.command_line import call
-from xmtc.data.demo_corpus import PlantedCorpus
+from xmtc.data.planted_corpus import PlantedCorpus
 
 
 @pytest.fixture(scope="session", autouse=True)

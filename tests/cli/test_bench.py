@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.command_line import Done, call, mistake
 from xmtc.core.files import locked
-from xmtc.data.demo_corpus import PlantedCorpus
+from xmtc.data.planted_corpus import PlantedCorpus
 from xmtc.data.topk import TopK
 from xmtc.experiments.records import cell_names, read_results
 

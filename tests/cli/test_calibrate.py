@@ -13,7 +13,7 @@ import pytest
 from tests.support.command_line import call, mistake
 from xmtc import Model, load
 from xmtc.artifact.store import read_manifest
-from xmtc.data.demo_corpus import PlantedCorpus
+from xmtc.data.planted_corpus import PlantedCorpus
 
 MEASURES = {
     "micro-F1": "micro",

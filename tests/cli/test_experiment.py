@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import Done, call, mistake
-from xmtc.data.demo_corpus import PlantedCorpus
+from xmtc.data.planted_corpus import PlantedCorpus
 from xmtc.experiments.records import Cell, read_results
 
 

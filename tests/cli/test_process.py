@@ -16,7 +16,7 @@ import pytest
 from tests.support.models import Xmtc
 from xmtc.artifact.workspace import Workspace
 from xmtc.core.runtime import available_threads
-from xmtc.data.demo_corpus import PlantedCorpus
+from xmtc.data.planted_corpus import PlantedCorpus
 
 COMMAND = [sys.executable, "-m", "xmtc"]
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from xmtc.cli.describe import description_text, head_text, text_histogram
 from xmtc.data.dataset import Dataset, as_dataset
-from xmtc.data.demo_corpus import PlantedCorpus
 from xmtc.data.description import SHARES, Distribution, describe, document_hashes
 from xmtc.data.label_index import LabelIndex
+from xmtc.data.planted_corpus import PlantedCorpus
 from xmtc.data.reading import read
 from xmtc.views.bins import MOST_BARS, doubling_bins, even_bins
 from xmtc.views.histograms import histograms

@@ -15,8 +15,8 @@ from xmtc import load
 from xmtc.artifact import store
 from xmtc.core.errors import ConfigError, DataError, ModelFormatError, NotFittedError
 from xmtc.data.dataset import Dataset, align_labels, as_dataset
-from xmtc.data.demo_corpus import PlantedCorpus
 from xmtc.data.label_index import LabelIndex
+from xmtc.data.planted_corpus import PlantedCorpus
 from xmtc.data.topk import TopK
 from xmtc.decisions.calibration import Calibration
 from xmtc.decisions.decision_rules import DEPTH, Decisions, counted_columns, decide, score_sets

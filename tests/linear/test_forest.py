@@ -19,7 +19,7 @@ from xmtc.artifact.workspace import Workspace
 from xmtc.core.errors import ModelFormatError
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset
-from xmtc.data.demo_corpus import PlantedCorpus
+from xmtc.data.planted_corpus import PlantedCorpus
 from xmtc.labels.tree import LabelTree
 from xmtc.linear.beam_search import SIGMOID
 from xmtc.linear.forest import SHORTLIST, Forest, train_flat, train_tree

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from xmtc import load
-from xmtc.data.demo_corpus import PlantedCorpus
+from xmtc.data.planted_corpus import PlantedCorpus
 from xmtc.data.topk import ANSWERS, TopK, part_name
 from xmtc.models.knn import Knn
 from xmtc.workflows.batch_predict import finished_parts

@@ -20,7 +20,7 @@ from tests.support.models import planted_split
 from xmtc import load
 from xmtc.artifact.store import read_manifest, verify_folder
 from xmtc.artifact.workspace import Workspace
-from xmtc.data.demo_corpus import PlantedCorpus
+from xmtc.data.planted_corpus import PlantedCorpus
 from xmtc.models.knn import Knn
 from xmtc.models.popularity import Popularity
 

@@ -17,7 +17,7 @@ import pytest
 from xmtc import load
 from xmtc.artifact.store import read_manifest, verify_folder
 from xmtc.artifact.workspace import Workspace
-from xmtc.data.demo_corpus import PlantedCorpus
+from xmtc.data.planted_corpus import PlantedCorpus
 
 pytestmark = pytest.mark.long
 

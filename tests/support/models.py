@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from xmtc.data.dataset import Dataset, as_dataset
-from xmtc.data.demo_corpus import PlantedCorpus
+from xmtc.data.planted_corpus import PlantedCorpus
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from xmtc.cli.predict import write_answers
 from xmtc.core.errors import ConfigError, DataError
 from xmtc.data import read
 from xmtc.data.dataset import Dataset, as_dataset
-from xmtc.data.demo_corpus import PlantedCorpus
+from xmtc.data.planted_corpus import PlantedCorpus
 from xmtc.data.topk import TopK
 from xmtc.metrics import ReliabilityBin, reliability, tail_precision
 from xmtc.models.base import Model

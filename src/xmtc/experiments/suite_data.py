@@ -13,7 +13,7 @@ from xmtc.core.errors import DataError
 from xmtc.core.files import COMPRESSED, content_hash, make_folder, replace_file
 from xmtc.core.progress import Progress, silent
 from xmtc.data.dataset import Dataset
-from xmtc.data.demo_corpus import PlantedCorpus
+from xmtc.data.planted_corpus import PlantedCorpus
 from xmtc.data.reading import read
 from xmtc.data.records import ReadOptions
 from xmtc.data.splitting import split

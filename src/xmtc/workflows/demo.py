@@ -9,7 +9,7 @@ from xmtc.core.files import check_output_folder, make_folder, replace_file
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset
-from xmtc.data.demo_corpus import PlantedCorpus
+from xmtc.data.planted_corpus import PlantedCorpus
 from xmtc.data.reading import read
 from xmtc.data.topk import TopK
 from xmtc.models.base import Model

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.core.errors import ConfigError
-from xmtc.data.demo_words import (
+from xmtc.data.planted_words import (
     BOTH_CASES,
     COMMON,
     CONTENT,

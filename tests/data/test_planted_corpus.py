@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from xmtc.core.errors import ConfigError
-from xmtc.data import demo_corpus, demo_words
-from xmtc.data.demo_corpus import PlantedBatch, PlantedCorpus
-from xmtc.data.demo_words import spell
+from xmtc.data import planted_corpus, planted_words
+from xmtc.data.planted_corpus import PlantedBatch, PlantedCorpus
+from xmtc.data.planted_words import spell
 
 PINNED_LABELS = ["comets of Bombil", "treaties of Fleshisk", "murals of Tundet"]
 PINNED_TEXT = (
@@ -98,7 +98,7 @@ def test_own_words_are_in_the_documents_of_their_label_and_in_no_other(corpus: P
     batch = gather(corpus)
     own = {label: corpus.label_words(label) for label in {label for used in batch.labels for label in used}}
     owners = {word: label for label, words in own.items() for word in words}
-    assert len(owners) == demo_corpus.OWN_WORDS * len(own)
+    assert len(owners) == planted_corpus.OWN_WORDS * len(own)
     for text, labels in zip(batch.texts, batch.labels, strict=True):
         found = [word for word in words_of(text) if word in owners]
         assert sorted(found) == sorted(word for label in labels for word in own[label])
@@ -114,7 +114,7 @@ def test_noise_is_the_share_of_labels_without_their_words() -> None:
         for text, labels in zip(batch.texts, batch.labels, strict=True)
         for label in labels
     )
-    assert set(present) == {0, demo_corpus.OWN_WORDS}  # all or nothing
+    assert set(present) == {0, planted_corpus.OWN_WORDS}  # all or nothing
     assert present[0] / present.total() == pytest.approx(0.2, abs=0.02)
 
 
@@ -128,7 +128,7 @@ def test_the_cluster_shows_in_the_text_even_under_full_noise() -> None:
     """Naive vote: the cluster most of whose words are in the text is one of the document's clusters."""
     corpus = PlantedCorpus(noise=1)
     clusters = {w: c for c in range(corpus.cluster_count) for w in corpus.cluster_words(c)}
-    assert len(clusters) == corpus.cluster_count * demo_corpus.CLUSTER_WORDS
+    assert len(clusters) == corpus.cluster_count * planted_corpus.CLUSTER_WORDS
     batch = gather(corpus)
     right = 0
     for text, labels in zip(batch.texts, batch.labels, strict=True):
@@ -241,22 +241,25 @@ def test_places_have_a_capital_in_the_text() -> None:
 
 def test_spelling_is_a_bijection() -> None:
     """Checked where it is cheap, around the step from two syllables to three, and far out."""
-    short = 1 << demo_words.SHORT_BITS
+    short = 1 << planted_words.SHORT_BITS
     numbers = np.concatenate([np.arange(200_000), np.arange(short - 50_000, short + 200_000), [short + 2**27 - 1]])
     assert len(set(spell(numbers))) == len(numbers)
     for bits in (8, 13):
-        assert sorted(demo_words._scramble(np.arange(1 << bits), bits)) == list(range(1 << bits))
+        assert sorted(planted_words._scramble(np.arange(1 << bits), bits)) == list(range(1 << bits))
 
 
 def test_spelling_can_be_read_in_one_way_only() -> None:
     """Uniqueness rests on this: parts are distinct, and consonants never touch consonants of another part."""
-    for parts in (demo_words.ONSETS, demo_words.MEDIALS, demo_words.CODAS, demo_words.VOWELS):
+    for parts in (planted_words.ONSETS, planted_words.MEDIALS, planted_words.CODAS, planted_words.VOWELS):
         assert len(set(parts)) == len(parts)
-    assert all(re.fullmatch("[^aeiou]+", part) for part in [*demo_words.ONSETS, *demo_words.MEDIALS, *demo_words.CODAS])
-    tables = (demo_words.HEADS, demo_words.MIDDLES, demo_words.TAILS)
+    assert all(
+        re.fullmatch("[^aeiou]+", part)
+        for part in [*planted_words.ONSETS, *planted_words.MEDIALS, *planted_words.CODAS]
+    )
+    tables = (planted_words.HEADS, planted_words.MIDDLES, planted_words.TAILS)
     assert [len(set(table)) for table in tables] == [1 << 7, 1 << 8, 1 << 12]
-    own, of_clusters, noise = demo_corpus.OWN_WORDS, demo_corpus.CLUSTER_WORDS - 1, 1  # words per label, at most
-    assert (own + of_clusters + noise) * demo_corpus.MOST_LABELS + 4096 < 1 << demo_words.LONG_BITS
+    own, of_clusters, noise = planted_corpus.OWN_WORDS, planted_corpus.CLUSTER_WORDS - 1, 1  # words per label, at most
+    assert (own + of_clusters + noise) * planted_corpus.MOST_LABELS + 4096 < 1 << planted_words.LONG_BITS
 
 
 def test_neighbouring_numbers_look_different() -> None:
@@ -269,15 +272,15 @@ def test_no_english_word_can_be_spelled() -> None:
     def group(parts: np.ndarray) -> str:
         return "(" + "|".join(parts) + ")"
 
-    vowel = group(demo_words.VOWELS)
+    vowel = group(planted_words.VOWELS)
     invented = re.compile(
-        f"{group(demo_words.ONSETS)}{vowel}({group(demo_words.MEDIALS)}{vowel}){{1,2}}{group(demo_words.CODAS)}"
+        f"{group(planted_words.ONSETS)}{vowel}({group(planted_words.MEDIALS)}{vowel}){{1,2}}{group(planted_words.CODAS)}"
     )
     assert all(invented.fullmatch(word) for word in spell(np.arange(0, 2_000_000, 997)))
-    english = [*demo_words.ENGLISH, *demo_words.FUNCTION]
+    english = [*planted_words.ENGLISH, *planted_words.FUNCTION]
     assert [word for word in english if invented.fullmatch(word)] == []
-    assert len(set(demo_words.ENGLISH)) == len(demo_words.ENGLISH)
-    assert not set(demo_words.ENGLISH) & set(demo_words.FUNCTION)
+    assert len(set(planted_words.ENGLISH)) == len(planted_words.ENGLISH)
+    assert not set(planted_words.ENGLISH) & set(planted_words.FUNCTION)
 
 
 @pytest.mark.parametrize("labels", [2, 200, 200_000])
