@@ -3,47 +3,52 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from xmtc.cli.common import echo, make_runtime
+
+if TYPE_CHECKING:
+    from xmtc.workflows.demo import Demo
 
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the corpus and the model.", metavar="DIR")] = Path("xmtc-demo"),
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the corpus.")] = 0,
 ) -> None:
-    """Train, measure and tag on made-up texts."""
+    """Train and evaluate a model on a built-in corpus, and tag a few texts."""
     from xmtc.cli.progress import terminal_progress
     from xmtc.cli.show import metrics_table, ranking
     from xmtc.workflows import demo as workflow
 
     run = workflow.Demo(out, make_runtime(seed=seed), terminal_progress())
     run.write_corpus()
-    sizes = f"{workflow.TRAIN:,} texts to learn from, {workflow.TEST:,} to test on, {workflow.LABELS} labels"
-    echo(f"A made-up corpus: {sizes}. Model: {run.model_name}.\n")
+    echo(
+        f"Corpus: {workflow.TRAIN:,} training and {workflow.TEST:,} test documents, {run.label_count} labels, in {out}"
+    )
     model = run.train()
-    echo(f"Trained in {model.training['seconds']:.1f} s.\n")
-    documents = run.test_documents()
-    metrics = run.metrics(model, documents)
-    echo("Scores on the test file, beside those of the most-frequent-label baseline:\n")
+    echo(f"Model:  {run.model_name}, trained in {model.training['seconds']:.1f} s, saved in {run.out}\n")
+    metrics = run.metrics(model, run.test_documents())
+    echo("Accuracy on the test set in percent, compared with the most-frequent-label baseline:\n")
     echo(metrics_table(metrics))
-    echo("\nThree texts of the test file and the labels they get (*: right):\n")
-    echo(ranking(*run.examples(model, documents)))
-    echo('\nTry it on this corpus, then on a file of your own with a "text" and "labels" on every line:\n')
-    echo(commands(run.train_file, run.test_file, run.out))
+    echo("\nLabels for three new texts:\n")
+    echo(ranking(run.examples(model), workflow.TEXTS))
+    echo("\nTry next:\n")
+    echo(commands(run))
+    echo('\nThen use your own file, with a "text" and a list of "labels" on every line.')
 
 
-def commands(train: Path, test: Path, out: Path) -> str:
-    """What to type next."""
-    mine = out.with_name("my-model")
+def commands(run: Demo) -> str:
+    """Commands to try next."""
+    mine = run.out.with_name("my-model")
     return "\n".join(
         [
-            f'  xmtc predict {out} --text "Some text to tag"',
-            f"  xmtc train {train} --model knn --out {mine}",
-            f"  xmtc evaluate {mine} {test}",
-            f"  xmtc compare {out} {mine} {test}",
-            f"  xmtc predict {mine} {test} -k 3 --output answers.jsonl",
+            f'  xmtc predict {run.out} --text "Why is the sky blue?"',
+            f"  xmtc train {run.train_file} --model knn --out {mine}",
+            f"  xmtc evaluate {mine} {run.test_file}",
+            f"  xmtc compare {run.out} {mine} {run.test_file}",
+            f"  xmtc predict {mine} {run.test_file} -k 3 --out predictions.jsonl",
+            f"  xmtc serve {run.out}",
         ]
     )
