@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from unittest import mock
 
@@ -108,7 +109,6 @@ class TestDemo:
     def _small(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(demo_module, "TRAIN", 600)
         monkeypatch.setattr(demo_module, "TEST", 100)
-        monkeypatch.setattr(demo_module, "LABELS", 40)
         monkeypatch.chdir(tmp_path)
 
     def test_says_what_to_do_next_and_it_works(self, tmp_path: Path) -> None:
@@ -116,10 +116,12 @@ class TestDemo:
         _, ours, baseline = next(line.split() for line in said.splitlines() if line.startswith("P@1"))
         assert float(ours) > float(baseline) + 30
         commands = [line.strip() for line in said.splitlines() if line.startswith("  xmtc ")]
+        *commands, serve = commands
         assert len(commands) == 5
+        assert serve == "xmtc serve xmtc-demo/model"
         for command in commands:
-            words = command.removeprefix("xmtc ").replace('"Some text to tag"', "text").split()
-            call(*words)
+            call(*shlex.split(command)[1:])
+        assert max(map(len, said.splitlines())) <= 80
         call("demo")  # once more over its own files
         assert (tmp_path / "xmtc-demo" / "my-model").is_dir()
 

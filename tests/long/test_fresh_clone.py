@@ -25,7 +25,7 @@ def test_make_demo(tmp_path: Path) -> None:
     ours, baseline = next(line.split()[1:] for line in done.stdout.splitlines() if line.startswith("P@1 "))
     assert float(ours) > float(baseline) + 30
     next_steps = [line.strip() for line in done.stdout.splitlines() if line.startswith("  xmtc ")]
-    assert len(next_steps) == 5
+    assert len(next_steps) == 6
 
     python = clone / ".venv" / "bin" / "python"
     absent = "import importlib.util as u, sys; sys.exit(u.find_spec('torch') is not None)"

@@ -30,7 +30,7 @@ RELATED, SIBLING = 0.75, 0.92
 """Below which random number a further topic is related to the first, or is narrower to the same broader topic."""
 TITLE, CHATTER = 0.15, 0.3
 """How often a text consists of titles, and how often a text begins or ends with a sentence about nothing."""
-FLATNESS = 0.45
+FLATNESS = 0.35
 """The topic of rank r is drawn with a probability proportional to r^-FLATNESS."""
 GOLDEN = 0.6180339887498949
 """Multiples of it, modulo 1, are spread evenly: every topic gets its share of any part of the corpus."""
@@ -85,7 +85,7 @@ def _items(text: str) -> tuple[str, ...]:
 class DemoCorpus:
     """A seeded corpus of `documents` texts."""
 
-    documents: int = 6000
+    documents: int = 11_000
     """Number of documents."""
     seed: int = 0
     """Seed of all random choices; another seed gives other texts."""

@@ -103,6 +103,7 @@ def _lines(text: str) -> tuple[str, ...]:
     return tuple(text.strip().splitlines())
 
 
+@cache
 def with_article(noun: str) -> str:
     """A noun phrase with 'a' or 'an' in front."""
     spelled = SPELLED_OUT.match(noun) and not noun.startswith(READ_AS_WORDS)
@@ -110,6 +111,7 @@ def with_article(noun: str) -> str:
     return f"{'an' if vowel else 'a'} {noun}"
 
 
+@cache
 def plural(noun: str) -> str:
     """The plural of a noun phrase: of the word before 'of', 'for' and the like, otherwise of the last word."""
     cut = min((at for at in map(noun.find, LINKS) if at > 0), default=len(noun))
@@ -132,6 +134,7 @@ def _plural_word(word: str) -> str:
     return word + ("es" if re.search(r"(s|x|z|ch|sh)$", word) and not word.endswith("stomach") else "s")
 
 
+@cache
 def gerund(phrase: str) -> str:
     """A verb phrase in its -ing form: 'bake a cake' becomes 'baking a cake'."""
     verb, blank, rest = phrase.partition(" ")
@@ -149,6 +152,7 @@ def _gerund_word(verb: str) -> str:
     return verb + "ing"
 
 
+@cache
 def in_sentence(name: str) -> str:
     """A name as it is written in the middle of a sentence."""
     word = re.split(r"[ -]", name)[0]

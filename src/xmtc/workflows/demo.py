@@ -19,7 +19,7 @@ from xmtc.workflows.evaluate import evaluate_model, read_test
 from xmtc.workflows.requests import TrainRequest
 from xmtc.workflows.train import train
 
-TRAIN, TEST = 5000, 1000
+TRAIN, TEST = 10_000, 1000
 """Number of training and test documents."""
 NOTE = b"Created by `xmtc demo`, which overwrites train.jsonl, test.jsonl, labels.jsonl and model. Safe to delete.\n"
 """Marks the folder, so that a demo never overwrites files that are not its own."""
