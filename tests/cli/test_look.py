@@ -107,7 +107,7 @@ class TestVerify:
 class TestDemo:
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        monkeypatch.setattr(demo_module, "TRAIN", 600)
+        monkeypatch.setattr(demo_module, "TRAIN", 3000)
         monkeypatch.setattr(demo_module, "TEST", 100)
         monkeypatch.chdir(tmp_path)
 

@@ -16,7 +16,7 @@ from xmtc.data import demo_grammar as grammar
 from xmtc.data.demo_corpus import DemoCorpus, Topic, demo_topics
 from xmtc.models.parabel import Parabel
 
-TRAIN = 5000
+TRAIN = 10_000
 WORD = re.compile(r"[a-z]+(?:'[a-z]+)?")
 
 Documents = list[dict[str, object]]
@@ -182,3 +182,45 @@ class TestDocuments:
     def test_bad_settings(self, settings: dict[str, int]) -> None:
         with pytest.raises(ConfigError, match="must be an integer"):
             DemoCorpus(**settings)
+
+
+EVERYDAY = {
+    "How do I get red wine out of a carpet?": {"stain-removal", "carpets", "wine", "cleaning"},
+    "My knee hurts whenever I walk downstairs": {"feet-and-joints", "sports-injuries", "running", "health"},
+    "The tap in the bathroom has been dripping all night": {"plumbing", "bathroom-cleaning", "repairs"},
+    "Do I have to pay rent while the heating is broken?": {"renting", "heating", "rent-increases", "housing-law"},
+    "I forgot the password of my email account": {"passwords", "email", "hacked-accounts", "it-security"},
+    "Which wine would you serve with salmon?": {"wine", "fish-dishes"},
+    "Our dog barks at every postman": {"dogs", "animals"},
+    "Why do stars twinkle but planets do not?": {"stars", "planets", "astronomy"},
+    "They fired me without any notice": {"dismissal", "employment-law", "work-contracts"},
+    "Is there a cure for snoring?": {"sleep-problems"},
+    "my python function returns none and I can't see why": {"python-programming", "programming", "debugging"},
+    "What do I wear to a job interview in summer?": {"job-interviews", "shirts-and-suits", "clothing"},
+    "The plane leaves at six, how early should we be at the airport?": {"flights", "travel"},
+    "A bee stung me and my hand is swollen": {"insect-bites", "first-aid", "bees", "allergies"},
+    "Divorced parents arguing about who gets the children at Christmas": {
+        "custody",
+        "divorce",
+        "christmas",
+        "family-law",
+    },
+    "the screen of my laptop stays black": {"laptops", "monitors", "hardware"},
+    "How can I lower my electricity bill?": {"energy-bills"},
+    "My grandson wants to build a birdhouse": {"woodworking", "birdwatching", "grandparents", "birds"},
+    "Is it true that volcanoes change the climate?": {"volcanoes", "climate-change", "earth"},
+    "need a present for my colleague's fiftieth birthday": {"gifts", "birthdays", "celebrations"},
+}
+"""Sentences as people type them, and the labels that fit."""
+
+
+class TestEverydaySentences:
+    def test_the_grammar_did_not_produce_them(self, documents: Documents) -> None:
+        texts = "\n".join(str(row["text"]).lower() for row in documents)
+        assert [sentence for sentence in EVERYDAY if sentence.lower() in texts] == []
+        assert {label for labels in EVERYDAY.values() for label in labels} <= set(demo_topics())
+
+    def test_get_a_fitting_label(self, model: Parabel) -> None:
+        predictions = model.predict(list(EVERYDAY), k=3).names()
+        missed = [text for text, names in zip(EVERYDAY, predictions, strict=True) if not EVERYDAY[text] & set(names)]
+        assert len(missed) <= 5, missed

@@ -17,7 +17,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the corpus and the model.", metavar="DIR")] = Path("xmtc-demo"),
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the corpus.")] = 0,
 ) -> None:
-    """Train and evaluate a model on a built-in corpus, and tag a few texts."""
+    """Train, evaluate and try a model on a built-in corpus."""
     from xmtc.cli.progress import terminal_progress
     from xmtc.cli.show import metrics_table, ranking
     from xmtc.workflows import demo as workflow
@@ -30,7 +30,7 @@ def demo(
     model = run.train()
     echo(f"Model:  {run.model_name}, trained in {model.training['seconds']:.1f} s, saved in {run.out}\n")
     metrics = run.metrics(model, run.test_documents())
-    echo("Accuracy on the test set in percent, compared with the most-frequent-label baseline:\n")
+    echo("Test set, in percent, compared with the most-frequent-label baseline:\n")
     echo(metrics_table(metrics))
     echo("\nLabels for three new texts:\n")
     echo(ranking(run.examples(model), workflow.TEXTS))

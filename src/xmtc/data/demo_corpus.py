@@ -30,7 +30,7 @@ RELATED, SIBLING = 0.75, 0.92
 """Below which random number a further topic is related to the first, or is narrower to the same broader topic."""
 TITLE, CHATTER = 0.15, 0.3
 """How often a text consists of titles, and how often a text begins or ends with a sentence about nothing."""
-FLATNESS = 0.35
+FLATNESS = 0.25
 """The topic of rank r is drawn with a probability proportional to r^-FLATNESS."""
 GOLDEN = 0.6180339887498949
 """Multiples of it, modulo 1, are spread evenly: every topic gets its share of any part of the corpus."""
@@ -148,7 +148,7 @@ def _narrower(key: str) -> tuple[Topic, ...]:
 
 
 def _write(chance: random.Random, topics: list[Topic]) -> str:
-    """A text with one to three sentences on each topic, no two of them from the same frame."""
+    """A text with one to four sentences on each topic, no two of them from the same frame."""
     frames, used = grammar.frames(), set[str]()
 
     def sentence(topic: Topic, choices: Sequence[str]) -> str:
@@ -163,7 +163,7 @@ def _write(chance: random.Random, topics: list[Topic]) -> str:
         kinds = [frames.questions, frames.statements, frames.styles[topic.style]]
         if topic.style != "science":
             kinds.append(frames.problems)
-        for _ in range(chance.choice((1, 1, 2, 3) if len(topics) == 1 else (1, 1, 1, 2))):
+        for _ in range(chance.choice((1, 2, 3, 4) if len(topics) == 1 else (1, 1, 2, 2))):
             sentences.append(sentence(topic, chance.choice(kinds)))
     if chance.random() < CHATTER:
         sentences.append(sentence(topics[0], frames.closings))
