@@ -323,7 +323,7 @@ class TestFolder:
             ("groups", lambda groups: groups - 2, "label groups hold other labels than the 8"),
             ("groups", lambda groups: None, "groups"),
             ("0.head.rows", lambda rows: rows[:-1], r"head\.rows is \(7, 16\) and not \(8, 16\)"),
-            ("candidates.forest.numbers", lambda numbers: numbers[:-1], "the trees do not know the"),
+            ("candidates.forest.numbers", lambda numbers: numbers[:-1], "the trees do not match the"),
             ("candidates.forest.numbers", lambda numbers: None, "numbers"),
         ],
     )

@@ -175,7 +175,7 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         model = trained(documents)
         state = model._state()
         state.values.update(change)
-        with pytest.raises(ValueError, match=r"word vectors of \d+ × 6 for"):
+        with pytest.raises(ValueError, match=r"word vectors have shape \d+ × 6, but there are"):
             copy.copy(model)._restore(state)
     model = trained(MATRIX, columns="idf")
     state = model._state()

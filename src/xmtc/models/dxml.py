@@ -22,7 +22,7 @@ from xmtc.models.embedding_vote import DirectScores, EmbeddingVote, vote_quality
 from xmtc.models.neighbour_vote import Voters
 from xmtc.models.neural import NetworkSettings, NeuralModel, UpdatableSettings, cached_array
 from xmtc.models.update import Change
-from xmtc.nn.device import chosen_device, cpu_threads, memory_told
+from xmtc.nn.device import chosen_device, cpu_threads, memory_errors
 from xmtc.nn.documents import DocumentReader, Documents
 from xmtc.nn.encoders.base import Encoder
 from xmtc.nn.encoders.sphere import EmbeddingSettings, SphereEncoder
@@ -230,7 +230,7 @@ class Dxml(NeuralModel):
             USUAL[0] if config.neighbours == "auto" else config.neighbours,
             USUAL[1] if config.sharpness == "auto" else config.sharpness,
         )
-        with cpu_threads(runtime.threads), memory_told(self.less_memory):
+        with cpu_threads(runtime.threads), memory_errors(self.less_memory):
             if data.validation is not None:
                 tried, usual = self._tried(self._networks, data, config.search.clusters), chosen
                 chosen = max(tried, key=lambda pair: (tried[pair], pair == usual))
@@ -254,7 +254,7 @@ class Dxml(NeuralModel):
         self._vote = replace(self._vote, voters=voters.joined(change.new, self.config.snippet, change.labels))
         if not len(change.new):  # nothing has moved
             return
-        with cpu_threads(run.runtime.threads), memory_told(self.less_memory):
+        with cpu_threads(run.runtime.threads), memory_errors(self.less_memory):
             known = change.new if change.replay is None else change.replay
             documents = Documents(reader.encode(known, run.runtime), None, networks[0].table.device)
             old = embeddings(networks, documents)
@@ -291,7 +291,7 @@ class Dxml(NeuralModel):
 
     def _queries(self, batch: Dataset) -> Array:
         """(n, d) embeddings of all members, side by side."""
-        with cpu_threads(self.runtime.threads), memory_told(self.less_memory):
+        with cpu_threads(self.runtime.threads), memory_errors(self.less_memory):
             return embeddings(self._networks, self._documents(batch))
 
     @property

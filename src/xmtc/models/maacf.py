@@ -19,7 +19,7 @@ from xmtc.models.candidate_tree import CandidateSettings, Proposer
 from xmtc.models.context import FitContext
 from xmtc.models.neural import WordNetworkSettings
 from xmtc.models.pretrained import PretrainedModel
-from xmtc.nn.device import chosen_device, cpu_threads, memory_told
+from xmtc.nn.device import chosen_device, cpu_threads, memory_errors
 from xmtc.nn.encoders.base import Encoder
 from xmtc.nn.encoders.multi_encoder import Aspects, AspectSettings
 from xmtc.nn.encoders.transformer import TransformerSettings
@@ -159,7 +159,7 @@ class Maacf(PretrainedModel):
             return super()._predict(batch, k, allowed)
         count = min(max(self.config.candidates.count, k), len(self.label_counts))
         candidates = self._proposer.best(batch, count, allowed, self.runtime)
-        with cpu_threads(self.runtime.threads), memory_told(self.less_memory):
+        with cpu_threads(self.runtime.threads), memory_errors(self.less_memory):
             scores = self._candidate_scores(self._documents(batch), candidates)
         held = candidates >= 0
         indptr = np.concatenate([[0], np.cumsum(held.sum(1))]).astype(np.int64)

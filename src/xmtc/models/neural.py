@@ -19,7 +19,7 @@ from xmtc.metrics import ndcg
 from xmtc.models.base import Labels, Mask, Model, Scores
 from xmtc.models.context import FitContext
 from xmtc.models.update import Change
-from xmtc.nn.device import chosen_device, cpu_threads, memory_told
+from xmtc.nn.device import chosen_device, cpu_threads, memory_errors
 from xmtc.nn.documents import DocumentReader, Documents, split_validation
 from xmtc.nn.encoders.base import Encoder
 from xmtc.nn.heads.base import Head, LinearHead
@@ -241,11 +241,11 @@ class NeuralModel(Model):
         return documents, documents.tokens(row, length), documents.weights(row, length)
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
-        with cpu_threads(self.runtime.threads), memory_told(self.less_memory):
+        with cpu_threads(self.runtime.threads), memory_errors(self.less_memory):
             return self._best_labels(self._documents(batch), k, allowed)
 
     def _score_labels(self, batch: Dataset, candidates: Labels) -> Scores:
-        with cpu_threads(self.runtime.threads), memory_told(self.less_memory):
+        with cpu_threads(self.runtime.threads), memory_errors(self.less_memory):
             return self._candidate_scores(self._documents(batch), candidates)
 
     def _best_labels(self, documents: Documents, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
@@ -280,7 +280,7 @@ class NeuralModel(Model):
             if self._frozen:
                 arrays[TABLE] = state.arrays[f"0.{TABLE}"]
             # The weights that are drawn are replaced at once.
-            with torch.random.fork_rng(devices=[]), memory_told("Use device 'cpu', or a machine with more memory."):
+            with torch.random.fork_rng(devices=[]), memory_errors("Use device 'cpu', or a machine with more memory."):
                 self._members.append(self._member_type.restored(spec, arrays, len(self.label_counts)))
 
 
