@@ -37,7 +37,7 @@ BAD = [
     ({"texts": ["a"], "allow": "x"}, "'allow' must be a list of strings. Got 'x'."),
     (
         {"texts": ["a"], "allow": []},
-        "'allow' and 'deny' leave none of the model's 60 labels. Allow more, or deny fewer.",
+        "'allow' and 'deny' exclude all of the model's 60 labels. Allow more, or deny fewer.",
     ),
     (["a"], "the body must be a JSON object. Got a list."),
     ("a", "the body must be a JSON object. Got 'a'."),
@@ -58,7 +58,7 @@ def test_a_body_that_is_wrong_gets_one_line(serve: Serve, content: Any, words: s
 
 def test_a_label_that_is_not_there_is_named(serve: Serve) -> None:
     words = serve().refused("/v1/predict", {"texts": ["a"], "allow": ["no such label"]})
-    assert words.startswith("label of 'allow' 'no such label' is not among the model's 60 labels.")
+    assert words.startswith("'allow': label 'no such label' is not among the model's 60 labels.")
 
 
 @pytest.mark.parametrize(

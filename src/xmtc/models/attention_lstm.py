@@ -25,8 +25,8 @@ class AttentionLstmModelSettings(NeuralSettings):
 class AttentionLstmModel(AttendingModel):
     """Bidirectional LSTM with attention pooling shared by all labels.
 
-    A linear output layer scores the labels. Between XML-RNN, which has no attention, and AttentionXML, where every
-    label has its own attention.
+    A linear output layer scores the labels. A compromise between XML-RNN, which has no attention, and AttentionXML,
+    where every label has its own attention.
     """
 
     name = "attention_lstm"

@@ -53,8 +53,8 @@ class AttentionXmlSettings(NeuralSettings):
 class AttentionXml(NeuralModel):
     """AttentionXML: bidirectional LSTM with label-wise attention.
 
-    Every label attends to the words that matter to it. Without a tree for up to some tens of thousands of labels; with
-    `head.tree.height`, one network for each level of a shallow, wide label tree, for up to millions of labels. Each
+    Every label attends to the words that matter to it. Without a tree, it suits up to some tens of thousands of labels;
+    with `head.tree.height` ≥ 1, a shallow and wide label tree with one network per level, it suits up to millions. Each
     member has its own tree.
     """
 

@@ -67,7 +67,8 @@ class ConsensusSettings(Settings):
 class Consensus(Model):
     """Ensemble of trained models: noisy-or, average or learnt weights.
 
-    Trained on the validation set; members are model folders of any kind or files of predictions, and are not changed.
+    It is trained on the validation set. Members are model folders of any kind or files of predictions; they are not
+    changed.
     """
 
     name = "consensus"

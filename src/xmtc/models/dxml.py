@@ -78,7 +78,7 @@ class DxmlSettings(UpdatableSettings, NetworkSettings):
     neighbours: int | Literal["auto"] = "auto"
     """Number of training documents that vote; 'auto' maximises nDCG@5 on the validation set."""
     sharpness: float | Literal["auto"] = "auto"
-    """Vote weights are exp(sharpness · (cosine − largest cosine)); 0 for equal votes, as published."""
+    """Vote weights are exp(sharpness · (cosine − largest cosine)); 0: all equal, as published; 'auto' as above."""
     direct: Annotated[float, Range(0, 3)] = 1.0
     """Weight of a label's direct score, relative to the vote."""
     columns: Annotated[Weighing, Choices()] = "given"

@@ -39,7 +39,7 @@ class OneVsAllSettings(LinearObjective):
 class OneVsAll(ForestModel):
     """One linear classifier per label on tf-idf features.
 
-    L2-regularised, small weights pruned. A score is the logistic function of the margin.
+    Classifiers are L2-regularised, and small weights are pruned. A score is the logistic function of the margin.
     """
 
     name = "one_vs_all"

@@ -53,7 +53,7 @@ class RankAeSettings(WordNetworkSettings):
     vectors: str = "random"
     """Initial word vectors: 'random', the path of a file, or 'corpus', which trains them (with reads = 'sequence')."""
     reads: Literal["bag", "sequence"] = "bag"
-    """Read documents as weighted bags of words or features, or as sequences of words, with an LSTM."""
+    """Read documents as weighted bags of words or features ('bag'), or as word sequences with an LSTM ('sequence')."""
     columns: Weighing = "given"
     """Weighting of feature matrices: as given, or multiplied by idf. Text always uses tf-idf."""
     most_features: int = 1000

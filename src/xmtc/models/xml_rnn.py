@@ -21,7 +21,7 @@ class XmlRnnSettings(NeuralSettings):
 class XmlRnn(NeuralModel):
     """XML-RNN: bidirectional LSTM with max-pooling.
 
-    AttentionXML without attention: the usual baseline for it.
+    This is AttentionXML without attention, its usual baseline.
     """
 
     name = "xml_rnn"

@@ -22,7 +22,7 @@ class LstmSettings(EncoderSettings):
     """A bidirectional LSTM over the words."""
 
     units: Annotated[int, Range(128, 512, log=True)] = 256
-    """Units in each direction."""
+    """LSTM units in each direction."""
     word_dropout: Annotated[float, Range(0, 0.5)] = 0.2
     """Dropout rate of the word embeddings."""
     dropout: Annotated[float, Range(0.2, 0.7)] = 0.5
@@ -56,7 +56,7 @@ class AttentionLstmSettings(LstmSettings):
     """A bidirectional LSTM with attention pooling, then a linear layer."""
 
     units: Annotated[int, Range(64, 512, log=True)] = 128
-    """Units in each direction."""
+    """LSTM units in each direction."""
     hidden: Annotated[int, Range(128, 1024, log=True)] = 256
     """Units of the layer after attention."""
     dropout: Annotated[float, Range(0, 0.7)] = 0.5

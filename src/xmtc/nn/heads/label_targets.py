@@ -33,7 +33,7 @@ class TargetSettings(Settings):
     scale: Annotated[float, Range(3, 30, log=True)] = 10.0
     """Initial scale of the cosines in the decoder."""
     sharpness: Annotated[float, Range(3, 30, log=True)] = 5.0
-    """Without a decoder, a label's own score is exp(sharpness · (cosine − largest cosine))."""
+    """Without a decoder, a label's direct score is exp(sharpness · (cosine − largest cosine))."""
     unit: bool = True
     """Normalise the mean of a document's label vectors to unit length; false is the published form."""
 

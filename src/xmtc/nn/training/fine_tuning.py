@@ -30,7 +30,7 @@ class UpdateSettings(Settings):
     learning_rate: float = 2.0
     """Initial learning rate relative to `training.learning_rate`; it decays linearly to zero."""
     retention: Annotated[float, Alias("kept")] = 0.5
-    """Weight of the old parameters when blended with the updated ones, against forgetting; new rows are not blended."""
+    """Weight of the old parameters in a blend with the updated ones; new labels and words are not blended."""
     replay_ratio: Annotated[float, Alias("replayed")] = 1.0
     """Replayed documents per new document; if there are too few, they repeat up to four times per epoch."""
 

@@ -66,7 +66,7 @@ class TrainingSettings(Settings):
     minutes: float = 0.0
     """Time limit for training one network, in minutes; 0 for none."""
     checkpoint_minutes: float = 10.0
-    """Minutes between checkpoints, from which an interrupted training resumes."""
+    """Minutes between checkpoints, from which interrupted training resumes."""
     lengths: int = 8
     """Number of distinct lengths that texts are padded to."""
     skipped_words: Annotated[float, Range(0, 0.5)] = 0.0

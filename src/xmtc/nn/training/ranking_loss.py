@@ -32,7 +32,7 @@ class RankingLoss(Settings):
     score: Literal["logit", "sigmoid"] = "logit"
     """Compare logits, or their sigmoids, for which a margin above 1 has no effect."""
     reduction: Literal["violations", "sum"] = "violations"
-    """Normalise L_P by the number of violations and L_N by the number of the document's labels, or only sum."""
+    """Average the loss over violating labels and over the document's labels ('violations'), or sum it."""
 
     def check(self) -> None:
         """Check the values."""
