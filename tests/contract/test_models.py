@@ -397,7 +397,7 @@ class TestRestricted:
             ("allow", keys[0], "'allow' must be a list of label keys"),
             ("deny", 3, "'deny' must be a list of label keys"),
             ("allow", np.array([60]), "'allow': label number 60 is out of range: the model has 60 labels"),
-            ("deny", np.array([-1]), "'deny': label -1 is not below"),
+            ("deny", np.array([-1]), "'deny': label number -1 is out of range"),
             ("allow", np.array([[1]]), "Got 2-d int64"),
             ("allow", np.array([0.5]), "Got 1-d float64"),
             ("allow", np.array([True]), "Got 1-d bool"),
@@ -506,7 +506,7 @@ class TestFit:
         texts = ["one text", "another text"]
         documents = documents_of(kind, as_dataset(texts))
         for labels, message in [
-            (None, "training needs labels"),
+            (None, "training requires labels"),
             ([[], []], "no document has a label"),
             ([["a"]], "2 documents and 1 label rows"),
             (["a", "b"], "must be a list"),

@@ -322,7 +322,7 @@ class TestFolder:
             ("groups", lambda groups: groups + 1, "label groups refer to labels outside the 8"),
             ("groups", lambda groups: groups - 2, "label groups refer to labels outside the 8"),
             ("groups", lambda groups: None, "groups"),
-            ("0.head.rows", lambda rows: rows[:-1], r"head\.rows is \(7, 16\) and not \(8, 16\)"),
+            ("0.head.rows", lambda rows: rows[:-1], r"head\.rows has shape \(7, 16\), expected \(8, 16\)"),
             ("candidates.forest.numbers", lambda numbers: numbers[:-1], "the trees do not match the"),
             ("candidates.forest.numbers", lambda numbers: None, "numbers"),
         ],
@@ -431,7 +431,7 @@ class TestExplaining:
         ({"encoder.kind": "lstm"}, "attention_lstm"),
         ({"candidates.count": 0}, "'count' of candidates must be"),
         ({"head.layers": 4}, "'layers' of head must be"),
-        ({"head.loss": "bpr", "head.negatives": 0}, "'negatives' of head must be 1 or more"),
+        ({"head.loss": "bpr", "head.negatives": 0}, "'negatives' of head must be ≥ 1"),
     ],
 )
 def test_settings_that_make_no_sense(changes: dict[str, Any], message: str) -> None:

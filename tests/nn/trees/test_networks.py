@@ -980,12 +980,16 @@ class TestFolder:
     @pytest.mark.parametrize(
         ("name", "damage", "message"),
         [
-            ("0.2.head.rows", lambda rows: rows[:-1], r"head\.rows is \(12, 8\) and not \(13, 8\)"),
-            ("0.1.head.rows", lambda rows: rows[:, :5], r"head\.rows is \(8, 5\) and not \(8, 8\)"),
+            ("0.2.head.rows", lambda rows: rows[:-1], r"head\.rows has shape \(12, 8\), expected \(13, 8\)"),
+            ("0.1.head.rows", lambda rows: rows[:, :5], r"head\.rows has shape \(8, 5\), expected \(8, 8\)"),
             ("0.1.head.rows", lambda rows: rows.astype(np.float64), r"head\.rows has type torch\.float64, expected"),
             ("0.1.head.rows", lambda rows: None, r"'head\.rows' is missing"),
-            ("0.0.head.layers.0.weight", lambda weight: weight[:2], r"head\.layers\.0\.weight is \(2, 8\)"),
-            ("0.table", lambda table: table[:-2], "word vectors of"),
+            (
+                "0.0.head.layers.0.weight",
+                lambda weight: weight[:2],
+                r"head\.layers\.0\.weight has shape \(2, 8\), expected",
+            ),
+            ("0.table", lambda table: table[:-2], "word vectors have shape"),
             ("0.table", lambda table: None, "is missing"),
             ("0.tree.order", lambda order: order[:-1], "the label tree is damaged"),
             (
