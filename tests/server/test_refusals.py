@@ -58,7 +58,7 @@ def test_a_body_that_is_wrong_gets_one_line(serve: Serve, content: Any, words: s
 
 def test_a_label_that_is_not_there_is_named(serve: Serve) -> None:
     words = serve().refused("/v1/predict", {"texts": ["a"], "allow": ["no such label"]})
-    assert words.startswith("'allow': label 'no such label' is not among the model's 60 labels.")
+    assert words.startswith("label of 'allow' 'no such label' is not among the model's 60 labels.")
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ class Consensus(Model):
             }
             retire = [key for key, label in zip(keys, became.tolist(), strict=True) if label < 0]
             own = FitContext(run.runtime, run.progress, run.workspace.inner(f"member-{number}"))
-            updated = carry_out(member.model, Request(new, retire=retire, merge=merge, is_judged=False), own)
+            updated = carry_out(member.model, Request(new, retire=retire, merge=merge, is_validated=False), own)
             folder = Path(place.name) / str(number) / Path(member.name).name
             updated.save(folder)
             links.append(Link.to(folder, copied=True))

@@ -133,7 +133,7 @@ class Maacf(PretrainedModel):
         return TextSettings(min_df=self.config.text.min_df, lowercase=self.config.text.lowercase)
 
     @property
-    def _asks_first(self) -> bool:
+    def _uses_tree(self) -> bool:
         """Whether to use the candidate tree: with two layers, a GPU scores all labels as fast."""
         slow = self.config.head.layers > 2 or chosen_device(self.runtime).type == "cpu"
         return bool(slow or self.config.candidates.kind == "tree")
@@ -156,7 +156,7 @@ class Maacf(PretrainedModel):
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
         """Rank all labels or, if that is slow, those that the candidate tree proposes."""
-        if self._proposer is None or not self._asks_first:
+        if self._proposer is None or not self._uses_tree:
             return super()._predict(batch, k, allowed)
         count = min(max(self.config.candidates.count, k), len(self.label_counts))
         candidates = self._proposer.best(batch, count, allowed, self.runtime)

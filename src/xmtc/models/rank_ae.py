@@ -157,7 +157,7 @@ class RankAe(NeuralModel):
         For a bag, the sum of a word's channel weights times the weight of the word; for a sequence, the sum above the
         minimum of the text, since all words have the same weight.
         """
-        tokens, weights = self._let_through(text)
+        tokens, weights = self._word_weights(text)
         if isinstance(self._reader, WordSequences):
             spans = self._reader.spans(text)
             found = [(word.start, word.end, weight) for word, weight in zip(spans, weights.tolist(), strict=False)]
@@ -175,7 +175,7 @@ class RankAe(NeuralModel):
         return Explanation("tokens", text, self.labels.name(label), score, tuple(evidence), shares=True)
 
     @torch.no_grad()
-    def _let_through(self, text: str) -> tuple[torch.Tensor, torch.Tensor]:
+    def _word_weights(self, text: str) -> tuple[torch.Tensor, torch.Tensor]:
         """(T,) the words of a text, and the contribution of each, averaged over the members."""
         _, tokens, weights = self._document(text)
         found = []

@@ -26,13 +26,13 @@ from xmtc.models.context import FitContext
 from xmtc.models.relabelling import Labels, Relabelling, became, relabelled
 from xmtc.models.replay import renewed
 
-ASKED = 10
+PREDICTED = 10
 """Labels predicted by the old model when looking for labels similar to a new one."""
 MARGIN = 0.02
 """Maximum loss of nDCG@5; an update that loses more is refused."""
 HELD_OUT = 1000
 """Maximum number of held-out new documents for validating an update; by default a tenth of the new ones."""
-LEAST_JUDGED = 50
+MIN_VALIDATION = 50
 """Minimum number of documents for validating an update; with fewer, the result would be noise."""
 
 
@@ -47,7 +47,7 @@ class Request:
     merge: Mapping[str, str] | None = None
     margin: float = MARGIN
     force: bool = False
-    is_judged: bool = True
+    is_validated: bool = True
     """Whether to hold out new documents for validation if no validation set is given."""
 
 
@@ -94,9 +94,9 @@ class Change:
         rows = np.flatnonzero(np.diff(added.indptr))
         if not len(rows) or not before:
             return sp.csr_array((self.labels.added, before), dtype=np.float32)
-        beside = sp.csr_array(labels[rows, :first])
-        held = sp.csr_array((beside.data, self.labels.kept[beside.indices], beside.indptr), shape=(len(rows), before))
-        found, scores = self.ask(documents.take(rows), min(ASKED, before))
+        shared = sp.csr_array(labels[rows, :first])
+        held = sp.csr_array((shared.data, self.labels.kept[shared.indices], shared.indptr), shape=(len(rows), before))
+        found, scores = self.ask(documents.take(rows), min(PREDICTED, before))
         likely = np.where((found >= 0) & np.isfinite(scores), np.maximum(scores, 0), 0).astype(np.float32)
         likely /= np.maximum(likely.sum(1, keepdims=True), np.finfo(np.float32).tiny)
         places = np.repeat(np.arange(len(rows)), found.shape[1]), np.maximum(found, 0).ravel()
@@ -183,11 +183,11 @@ def carry_out(model: Learner, request: Request, run: FitContext) -> Learner:
     merge = dict(request.merge or {})
     labels = relabelled(model.labels, request.new.label_index, request.retire, merge, known)
     new, held, valid = labels.taken_over(request.new), None, request.valid
-    if valid is None and request.is_judged and len(new) >= 10 * LEAST_JUDGED:
-        new, held = _parted(new, run.runtime.seed)
-    judged = held if valid is None else labels.taken_over(valid)
-    if judged is not None and len(judged) < LEAST_JUDGED:
-        judged = None
+    if valid is None and request.is_validated and len(new) >= 10 * MIN_VALIDATION:
+        new, held = _split(new, run.runtime.seed)
+    validation = held if valid is None else labels.taken_over(valid)
+    if validation is not None and len(validation) < MIN_VALIDATION:
+        validation = None
     replay = request.replay if request.replay is not None else model.replay
     change = Change(
         new,
@@ -197,13 +197,13 @@ def carry_out(model: Learner, request: Request, run: FitContext) -> Learner:
         model.label_counts,
         lambda batch, k: model.ask(batch, k),
     )
-    before = None if judged is None else _quality(model, judged, labels.numbers)
+    before = None if validation is None else _quality(model, validation, labels.numbers)
     updated = copy.copy(model)
     updated.learn(change, run)
-    after = None if judged is None else _quality(updated, judged, None)
+    after = None if validation is None else _quality(updated, validation, None)
     if before is not None and after is not None and after < before - request.margin and not request.force:
         raise RefusedError(
-            f"the update would lower nDCG@5 from {100 * before:.2f} to {100 * after:.2f} on {len(judged or ()):,} "
+            f"the update would lower nDCG@5 from {100 * before:.2f} to {100 * after:.2f} on {len(validation or ()):,} "
             f"documents, by more than {100 * request.margin:g}. Check the new documents, or use --force."
         )
     whole = new if held is None else stacked([new, held])  # held-out documents may be replayed later
@@ -217,8 +217,8 @@ def carry_out(model: Learner, request: Request, run: FitContext) -> Learner:
             "labels added": labels.added,
             "labels retired": int((labels.numbers < 0).sum()),
             "merged": merge,
-            "judged by": 0 if judged is None else len(judged),
-            "held out": held is not None and judged is not None,
+            "judged by": 0 if validation is None else len(validation),
+            "held out": held is not None and validation is not None,
             "nDCG@5 before": None if before is None else round(before, 4),
             "nDCG@5 after": None if after is None else round(after, 4),
             "forced": request.force,
@@ -228,7 +228,7 @@ def carry_out(model: Learner, request: Request, run: FitContext) -> Learner:
     return updated
 
 
-def _parted(new: Dataset, seed: int) -> tuple[Dataset, Dataset]:
+def _split(new: Dataset, seed: int) -> tuple[Dataset, Dataset]:
     """Split new documents into those to train on and those held out for validation."""
     order = np.random.default_rng([seed, 13]).permutation(len(new))
     count = min(HELD_OUT, len(new) // 10)

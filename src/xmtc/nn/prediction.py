@@ -59,8 +59,8 @@ def embeddings(networks: Sequence[Network], documents: Documents) -> NDArray[np.
     """(n, d) concatenated document vectors of all networks, scaled so that inner products are the networks' mean."""
     vectors = np.empty((len(documents), sum(network.encoder.width for network in networks)), dtype=np.float32)
     for rows, encoded, _ in _encoded(networks, documents):
-        beside = torch.cat([part.float() for part, _ in encoded], dim=1) / len(networks) ** 0.5
-        vectors[rows] = beside.cpu().numpy()
+        joined = torch.cat([part.float() for part, _ in encoded], dim=1) / len(networks) ** 0.5
+        vectors[rows] = joined.cpu().numpy()
     return vectors
 
 
