@@ -368,7 +368,7 @@ class TestRefused:
         path.write_bytes(whole[:-4])
         assert said().startswith(f"{path}: {len(whole) - 4:,} bytes in place of {len(whole):,}.")
         path.write_bytes(whole[:-4] + b"\xff\xff\xff\x7f")
-        assert said().startswith(f"{folder}: its parts do not fit together: ")
+        assert said().startswith(f"{folder}: inconsistent model folder: ")
         path.write_bytes(whole)
         for old, new in (
             ('"method": "isotonic"', '"method": "magic"'),
@@ -377,7 +377,7 @@ class TestRefused:
         ):
             assert old in manifest
             (folder / "model.json").write_text(manifest.replace(old, new))
-            assert said().startswith(f"{folder}: its parts do not fit together: ")
+            assert said().startswith(f"{folder}: inconsistent model folder: ")
         path.unlink()
         (folder / "model.json").write_text(manifest)
         assert said().startswith(f"{path}: missing. The folder is damaged")

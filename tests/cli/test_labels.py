@@ -92,7 +92,7 @@ def test_bad_questions_for_neighbours(folder: Path, tmp_path: Path) -> None:
 def test_a_model_without_label_vectors_says_so(folder: Path, arguments: tuple[str, ...], tmp_path: Path) -> None:
     verb, *rest = arguments
     words = [str(tmp_path / word) if word.endswith(".html") else word for word in rest]
-    assert mistake("labels", verb, folder, *words).startswith("popularity keeps no label vectors.")
+    assert mistake("labels", verb, folder, *words).startswith("popularity has no label vectors. Use dxml or leml.")
     assert not list(tmp_path.iterdir())
 
 

@@ -56,7 +56,7 @@ class TestExplain:
         said = mistake("explain", ova, "--text", text, "--label", name + "x")
         assert said.startswith(f"label '{name}x' is not among the model's 40 labels. Did you mean '{name}'?")
         said = mistake("explain", models / "popularity", "--text", text, "--label", name)
-        assert said.startswith("popularity cannot explain its answers.")
+        assert said.startswith("popularity cannot explain its predictions.")
         assert "trained on a feature matrix" in mistake("explain", models / "features", "--text", text, "--label", "1")
         assert mistake("explain", ova, "--text", text) == "Missing option '--label'. See: xmtc explain --help"
         assert "no such folder" in mistake("explain", "nowhere", "--text", text, "--label", name)

@@ -69,9 +69,9 @@ class TestWithTorch:
         train = ("train", data / "train.txt", "--model", "rank_ae", "--out", tmp_path / "none")
         done = call(*train, "--set", 'reads="sequence"', ok=False)
         assert done.status == 2
-        assert done.err.splitlines()[-1] == "xmtc: a feature matrix has no words in order. Use reads = 'bag'."
+        assert done.err.splitlines()[-1] == "xmtc: a feature matrix has no word order. Use reads = 'bag'."
         said = mistake(*train, "--set", "head.straight=true", "--set", 'head.decode_from="label"')
-        assert said.startswith("'head.straight' of rank_ae is learnt from documents.")
+        assert said.startswith("'head.straight' of rank_ae needs decoding from documents.")
 
     def test_the_log_lies_beside_the_model_and_is_drawn(self, trained: Path, tmp_path: Path) -> None:
         lines = [json.loads(line) for line in log_beside(trained).read_text().splitlines()]
@@ -127,7 +127,7 @@ class TestWithTorch:
 
     def test_absent_cuda(self, trained: Path, data: Path, tmp_path: Path) -> None:
         said = mistake("predict", trained, "--text", "a", "--device", "cuda:99")
-        assert said.startswith("there is no 'cuda:99': ")
+        assert said.startswith("device 'cuda:99' is not available (CUDA devices found: ")
         assert said.endswith("Use device 'auto' or 'cpu'.")
         train = ("train", data / "train.jsonl", "--out", tmp_path / "m", *quickly("xml_cnn"))
         done = call(*train, "--device", "cuda:99", ok=False)

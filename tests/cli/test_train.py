@@ -128,7 +128,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["--set", "cost"], "--set cost: not of the form key=value."),
     (["--set", "text=3"], "'text' of parabel must be"),
     (["--model", "one_vs_al"], "no model 'one_vs_al'. Did you mean 'one_vs_all'?"),
-    (["--model", "cooking/parabel"], "no model 'cooking/parabel'. A recipe is named by --config."),
+    (["--model", "cooking/parabel"], "no model 'cooking/parabel'. Pass a recipe with --config."),
     (["--config", "nowhere.toml"], "no recipe 'nowhere.toml'."),
     (["--seed", "-1"], "'seed' must be an integer from 0 to 4294967295. Got -1."),
     (["--seed", "99999999999999999999"], "'seed' must be an integer from 0 to 4294967295."),

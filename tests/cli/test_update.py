@@ -147,7 +147,7 @@ class TestJudged:
         before = content(parabel)
         said = mistake("update", parabel, files / "wrong.jsonl", "--valid", data / "test.jsonl", "--margin", "0.5")
         assert said.startswith("the update would lower nDCG@5 from ")
-        assert said.endswith(" on 100 documents, by more than 0.5. Look at the new documents, or use --force.")
+        assert said.endswith(" on 100 documents, by more than 0.5. Check the new documents, or use --force.")
         assert content(parabel) == before
         assert beside(parabel) == []
         done = call("update", parabel, files / "wrong.jsonl", "--valid", data / "test.jsonl", "--margin", "100")
@@ -202,23 +202,23 @@ def test_mistakes(knn: Path, files: Path, data: Path, tmp_path: Path) -> None:
         ([tmp_path / "unlabelled.jsonl"], "unlabelled.jsonl: no document has a label. Check the label field."),
         ([tmp_path / "without.jsonl"], "without.jsonl:1: no 'labels'."),
         ([tmp_path / "empty.jsonl"], "empty.jsonl: "),
-        ([data / "train.txt"], "this model was trained on text. Got features in an update."),
+        ([data / "train.txt"], "this model was trained on text. Got features for the update."),
         ([new, "--valid", tmp_path / "none.jsonl"], "none.jsonl: no such file"),
         ([new, "--replay", tmp_path / "unlabelled.jsonl"], "unlabelled.jsonl: no document has a label."),
         ([new, "--retire", tmp_path / "strange.txt"], "no such label"),
         ([new, "--retire", tmp_path / "nothing.txt"], "nothing.txt: "),
-        (["--retire", tmp_path / "all.txt"], "no label would be left. Keep one of them."),
+        (["--retire", tmp_path / "all.txt"], "the update would remove all labels. Keep at least one."),
         ([new, "--merge", tmp_path / "one.tsv"], "one.tsv:1: not two labels and a tab between them."),
         ([new, "--merge", tmp_path / "three.tsv"], "three.tsv:1: not two labels and a tab between them."),
         ([new, "--merge", tmp_path / "unknown.tsv"], "unknown.tsv:2: label 'no such' is not one of the model."),
         ([new, "--merge", tmp_path / "two.tsv"], f"two.tsv:2: label '{keys[0]}' becomes two others."),
-        ([new, "--merge", tmp_path / "circle.tsv"], "is to be merged with itself."),
+        ([new, "--merge", tmp_path / "circle.tsv"], "is merged into itself."),
         ([new, "--merge", tmp_path / "nothing.tsv"], "nothing.tsv: no labels in it."),
         ([new, "--merge", tmp_path / "latin.tsv"], "latin.tsv:1: "),
         ([new, "--merge", tmp_path / "none.tsv"], "none.tsv: "),
         (
             [new, "--retire", tmp_path / "key.txt", "--merge", tmp_path / "key.tsv"],
-            f"label '{keys[0]}' is to be retired and merged. Do one of them.",
+            f"label '{keys[0]}' cannot be both retired and merged. Choose one.",
         ),
         ([new, "--margin", "-1"], "--margin must be a number ≥ 0. Got -1."),
         ([new, "--margin", "nan"], "--margin must be a number ≥ 0. Got nan."),
@@ -244,7 +244,7 @@ def test_features(models: Path, data: Path, tmp_path: Path) -> None:
     (tmp_path / "wide.txt").write_text("1 61 40\n3 60:1\n")
     assert "60" in mistake("update", folder, tmp_path / "wide.txt")
     said = mistake("update", folder, data / "test.jsonl")
-    assert said == "this model was trained on features. Got text in an update."
+    assert said == "this model was trained on features. Got text for the update."
 
 
 class TestInterrupted:

@@ -251,7 +251,7 @@ class TestTag:
                 assert [score for _, score in found] == pytest.approx(scores, abs=tolerance, rel=0)
         assert model.tag(rows[[0]], 10**6) == model.predict(rows[[0]], len(model.labels)).pairs()[0]
         assert model.tag(sp.csr_array((1, 3000), dtype=np.float32), 3) is not None
-        with pytest.raises(DataError, match=r"'tag' takes one document. Got 2: use predict."):
+        with pytest.raises(DataError, match=r"'tag' takes one document. Got 2. Use predict for several."):
             model.tag(rows[:2])
         if not isinstance(model, Popularity):  # which reads nothing
             with pytest.raises(DataError, match="3,000 features"):
@@ -259,7 +259,7 @@ class TestTag:
         with pytest.raises(ConfigError, match="'k' must be an integer ≥ 1"):
             model.tag(rows[[0]], 0)
         for wrong in (None, 3, ["a"]):
-            with pytest.raises(DataError, match=r"'tag' takes one text or one row of features. Got"):
+            with pytest.raises(DataError, match=r"'tag' takes one text or one feature row. Got"):
                 model.tag(wrong)
         beyond = sp.csr_array((np.ones(1, np.float32), np.array([1]), np.array([0, 1])), shape=(1, 3000))
         beyond.indices[0] = 3000
@@ -382,13 +382,13 @@ class TestRestricted:
     def test_nothing_left_is_refused(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
         documents, keys = documents_of(type(fitted), planted[1].slice(0, 2)), fitted.labels.keys
         for way in ({"deny": keys}, {"allow": []}, {"allow": keys[:3], "deny": keys[:9]}):
-            with pytest.raises(DataError, match=r"leave none of the model's 60 labels. Allow more, or deny fewer."):
+            with pytest.raises(DataError, match=r"exclude all of the model's 60 labels. Allow more, or deny fewer."):
                 fitted.predict(documents, **way)
 
     def test_unknown_labels_are_named(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
         documents, keys = documents_of(type(fitted), planted[1].slice(0, 1)), fitted.labels.keys
         wrong = keys[7] + "x"
-        for way, what in (("allow", "label of 'allow'"), ("deny", "label of 'deny'"), ("candidates", "candidate")):
+        for way, what in (("allow", "'allow': label"), ("deny", "'deny': label"), ("candidates", "candidate")):
             given = [keys[0], wrong] if way != "candidates" else [[keys[0], wrong]]
             with pytest.raises(DataError, match=f"{what} '{wrong}' is not among the model's 60 labels.") as caught:
                 fitted.predict(documents, **{way: given})  # type: ignore[arg-type]
@@ -396,12 +396,12 @@ class TestRestricted:
         for way, given, message in (
             ("allow", keys[0], "'allow' must be a list of label keys"),
             ("deny", 3, "'deny' must be a list of label keys"),
-            ("allow", np.array([60]), "'allow': label 60 is not below the model's 60 labels"),
-            ("deny", np.array([-1]), "'deny': label -1 is not below"),
+            ("allow", np.array([60]), "'allow': label number 60 is out of range: the model has 60 labels"),
+            ("deny", np.array([-1]), "'deny': label number -1 is out of range"),
             ("allow", np.array([[1]]), "Got 2-d int64"),
             ("allow", np.array([0.5]), "Got 1-d float64"),
             ("allow", np.array([True]), "Got 1-d bool"),
-            ("candidates", np.array([[60]]), "label 60 is not below the model's 60 labels"),
+            ("candidates", np.array([[60]]), "label number 60 is out of range: the model has 60 labels"),
             ("candidates", [[keys[0]], [keys[1]]], "candidates must be 1 rows of label numbers"),
         ):
             with pytest.raises(DataError, match=message):
@@ -443,7 +443,7 @@ class TestScore:
         assert np.isneginf(by_key[0, 1])
         with pytest.raises(DataError, match="candidate 'nobody knows'"):
             fitted.score_labels(documents, [["nobody knows"], []])
-        with pytest.raises(DataError, match="is not below the model's"):
+        with pytest.raises(DataError, match="is out of range: the model has"):
             fitted.score_labels(documents, np.array([[len(keys)], [0]]))
 
 
@@ -479,7 +479,7 @@ class TestFit:
     def test_validation_documents(self, kind: type[Model], planted: tuple[Dataset, Dataset, object]) -> None:
         """They may be a Dataset or a pair, and hold labels that training never saw; they add no label."""
         if kind is Consensus:
-            pytest.skip("is trained on validation documents alone")
+            pytest.skip("is trained on the validation set only")
         train, test, _ = planted
         held = test.slice(0, 50)
         model, documents = built(kind, **briefly(kind)), documents_of(kind, train)
@@ -488,7 +488,7 @@ class TestFit:
         if "text" in kind.capabilities:
             strange = (held.text().to_pylist(), [["nobody knows"]] * 50)
             assert len(model.fit(train, valid=strange).labels) == len(train.label_index)
-        with pytest.raises(DataError, match="validation documents need labels"):
+        with pytest.raises(DataError, match=r"validation requires labels. Pass one list of labels per document."):
             model.fit(documents, train.labels, valid=documents_of(kind, Dataset(fields=held.fields)))
 
     def test_plain_lists(self, kind: type[Model]) -> None:
@@ -506,7 +506,7 @@ class TestFit:
         texts = ["one text", "another text"]
         documents = documents_of(kind, as_dataset(texts))
         for labels, message in [
-            (None, "training needs labels"),
+            (None, "training requires labels"),
             ([[], []], "no document has a label"),
             ([["a"]], "2 documents and 1 label rows"),
             (["a", "b"], "must be a list"),
@@ -818,13 +818,13 @@ class TestUpdate:
         before = fitted.history
         for error, message, action in (
             (NotFittedError, "is not trained yet", lambda: kind().update(["a text"], [["a"]])),
-            (DataError, "^new documents need labels", lambda: fitted.update(["a text"])),
-            (DataError, "^validation documents need labels", lambda: fitted.update(["a"], [["a"]], valid=["a"])),
-            (DataError, "^replayed documents need labels", lambda: fitted.update(["a"], [["a"]], replay=["a"])),
-            (DataError, "^there is nothing to learn from", lambda: fitted.update()),
+            (DataError, "^new documents require labels", lambda: fitted.update(["a text"])),
+            (DataError, "^validation documents require labels", lambda: fitted.update(["a"], [["a"]], valid=["a"])),
+            (DataError, "^replayed documents require labels", lambda: fitted.update(["a"], [["a"]], replay=["a"])),
+            (DataError, "^nothing to update: pass new documents", lambda: fitted.update()),
             (DataError, "1 documents and 2 label rows", lambda: fitted.update(["a"], [["a"], ["b"]])),
-            (DataError, "'nobody' is to be retired and is not among", lambda: fitted.update(retire=["nobody"])),
-            (DataError, "'nobody' is to be merged and is not", lambda: fitted.update(merge={"nobody": key})),
+            (DataError, "'nobody' cannot be retired: it is not among", lambda: fitted.update(retire=["nobody"])),
+            (DataError, "'nobody' cannot be merged: it is not among", lambda: fitted.update(merge={"nobody": key})),
             (UnsupportedError, "text.*features", lambda: fitted.update(np.ones((2, 3)), [["a"], ["b"]])),
         ):
             with pytest.raises(error, match=message) as said:
@@ -840,9 +840,9 @@ class TestUpdate:
         rows, labels = as_features(train), train.labels
         assert labels is not None
         model = built(kind, **briefly(kind)).fit(rows[:200], labels[:200])
-        with pytest.raises(DataError, match=r"the model knows 3,000 features. Got a matrix with 7 columns."):
+        with pytest.raises(DataError, match=r"the model was trained on 3,000 features. Got a matrix with 7 columns."):
             model.update(np.ones((2, 7)), [["1"], ["2"]])
-        with pytest.raises(UnsupportedError, match=r"this model was trained on features. Got text in an update."):
+        with pytest.raises(UnsupportedError, match=r"this model was trained on features. Got text for the update."):
             model.update(["a text"], [["1"]])
         model.update(rows[200:300], labels[200:300], replay=(rows[:50], labels[:50]))
         assert model.training["documents"] == 300

@@ -292,12 +292,12 @@ class TestModel:
     def test_refused(self, model: Model, sets: tuple[Dataset, Dataset, Dataset]) -> None:
         with pytest.raises(NotFittedError):
             model_class("knn")().calibrate(sets[1])
-        with pytest.raises(DataError, match="calibration needs documents with labels"):
+        with pytest.raises(DataError, match=r"calibration requires labels. Pass one list"):
             model.calibrate(replace(sets[1], labels=None, label_index=None))
         for bad in (0, -1, True, 2.5, "3"):
             with pytest.raises(ConfigError, match="'k' must be an integer ≥ 1"):
                 model.calibrate(sets[1], k=bad)
-        with pytest.raises(ConfigError, match="no threshold was tuned for this model"):
+        with pytest.raises(ConfigError, match="this model has no tuned threshold"):
             model.predict(sets[2], threshold="auto")
         for wrong in ("0.5", "x", True):
             with pytest.raises(ConfigError, match="'threshold' must be a number or auto"):

@@ -654,5 +654,5 @@ class TestDamage:
         arrays, labels, width = state
         with pytest.raises(ModelFormatError, match="a tree has 30 labels, not 31"):
             Forest.from_state(arrays, labels=labels + 1, width=width, beam=10, link=3)
-        with pytest.raises(ModelFormatError, match="do not know the 61 features"):
+        with pytest.raises(ModelFormatError, match="do not match the 61 features"):
             Forest.from_state(arrays, labels=labels, width=width + 1, beam=10, link=3)

@@ -96,23 +96,27 @@ class TestByHand:
 class TestFiles:
     def test_documents_that_the_file_lacks(self, two_files: list[str]) -> None:
         model = Consensus(members=two_files, combine="noisy-or", calibrate="none").fit(VALID)
-        with pytest.raises(DataError, match=r"first.jsonl: no prediction for 1 of 2 documents, such as 'z', and this"):
+        with pytest.raises(
+            DataError, match=r"first.jsonl: no prediction for 1 of 2 documents, such as 'z'. This member is a file"
+        ):
             model.predict(named(["x", "z"], [["a"], ["a"]]))
 
     def test_places_in_a_file_are_no_ids(self, tmp_path: Path) -> None:
         member = written(tmp_path / "numbered.jsonl", {"0": {"a": 0.5}, "1": {"a": 0.5}})
-        with pytest.raises(DataError, match=r"numbered.jsonl: knows documents by their place .* Give documents ids"):
+        with pytest.raises(
+            DataError, match=r"numbered.jsonl: identifies documents only by their position .* Give the documents ids"
+        ):
             Consensus(members=[member], combine="noisy-or", calibrate="none").fit(VALID)
 
     def test_a_document_twice(self, tmp_path: Path) -> None:
         member = Path(written(tmp_path / "twice.jsonl", {"x": {"a": 0.5}, "y": {"b": 0.5}}))
         member.write_text(member.read_text() + member.read_text().splitlines()[0])
-        with pytest.raises(DataError, match=r"twice.jsonl: document 'x' is there twice"):
+        with pytest.raises(DataError, match=r"twice.jsonl: document 'x' occurs twice"):
             Consensus(members=[str(member)], combine="noisy-or", calibrate="none").fit(VALID)
 
     def test_scores_that_are_no_probabilities(self, tmp_path: Path, two_files: list[str]) -> None:
         member = written(tmp_path / "votes.jsonl", {"x": {"a": 7.5, "b": 3}, "y": {"b": 2}})
-        with pytest.raises(DataError, match=r"votes.jsonl: a score is 7.5, and probabilities are combined. Set calib"):
+        with pytest.raises(DataError, match=r"votes.jsonl: score 7.5 is not a probability, .* Set calib"):
             Consensus(members=[*two_files, member], combine="noisy-or", calibrate="none").fit(VALID)
 
     def test_labels_in_other_words(self, two_files: list[str]) -> None:
@@ -138,8 +142,8 @@ class TestSettings:
         ("settings", "message"),
         [
             ({"members": ["a", "b"], "weights": [1, 2]}, "'weights' of consensus must be empty"),
-            ({"members": ["a", "b"], "combine": "average", "weights": [1]}, "one for each member"),
-            ({"members": ["a", "b"], "combine": "average", "weights": [0, 0]}, "one of them > 0"),
+            ({"members": ["a", "b"], "combine": "average", "weights": [1]}, "one per member"),
+            ({"members": ["a", "b"], "combine": "average", "weights": [0, 0]}, "at least one > 0"),
             ({"combine": "vote"}, "must be one of learnt, noisy-or, average"),
             ({"depth": 0}, "must be an integer ≥ 1"),
         ],
@@ -149,21 +153,21 @@ class TestSettings:
             Consensus(**settings)
 
     def test_no_members(self) -> None:
-        with pytest.raises(ConfigError, match=r"consensus has no members. Name model folders"):
+        with pytest.raises(ConfigError, match=r"consensus has no members. Pass model folders"):
             Consensus().fit(VALID)
 
     def test_one_place_under_two_names(self, two_files: list[str]) -> None:
         folder, name = Path(two_files[0]).parent, Path(two_files[0]).name
-        with pytest.raises(ConfigError, match=r"must be different places. Got .*first.jsonl twice"):
+        with pytest.raises(ConfigError, match=r"must be distinct. Got .*first.jsonl twice"):
             Consensus(members=[two_files[0], f"{folder}/./{name}"]).fit(VALID)
 
     def test_validation_documents_beside(self, two_files: list[str]) -> None:
-        with pytest.raises(ConfigError, match="trained on validation documents alone"):
+        with pytest.raises(ConfigError, match="trained on the validation set only"):
             Consensus(members=two_files, combine="noisy-or", calibrate="none").fit(VALID, valid=VALID)
 
     def test_members_that_know_nothing(self, tmp_path: Path) -> None:
         member = written(tmp_path / "empty.jsonl", {"x": {}, "y": {}})
-        with pytest.raises(DataError, match="no member knows a label"):
+        with pytest.raises(DataError, match="no member has any labels"):
             Consensus(members=[member], combine="noisy-or", calibrate="none").fit(VALID)
 
     def test_too_few_documents_to_learn_from(self, two_files: list[str]) -> None:
@@ -172,7 +176,7 @@ class TestSettings:
 
     def test_a_folder_that_is_no_member(self, tmp_path: Path) -> None:
         (tmp_path / "other").mkdir()
-        with pytest.raises(DataError, match="other: is neither a model folder nor a folder of predictions"):
+        with pytest.raises(DataError, match="other: neither a model folder nor a folder of predictions"):
             Consensus(members=[str(tmp_path / "other")]).fit(VALID)
 
     def test_a_member_that_is_not_there(self, tmp_path: Path) -> None:
@@ -276,9 +280,9 @@ class TestModels:
 
     def test_explain_with_a_file(self, two_files: list[str]) -> None:
         model = Consensus(members=two_files, combine="noisy-or", calibrate="none").fit(VALID)
-        with pytest.raises(DataError, match=r"first.jsonl: is a file of predictions and knows documents by their ids"):
+        with pytest.raises(DataError, match=r"first.jsonl: is a file of predictions that matches documents by id"):
             model.explain("a text", "a")
-        with pytest.raises(DataError, match=r"knows documents by their ids, which these do not have. Give them ids"):
+        with pytest.raises(DataError, match=r"matches documents by id, but these documents have none. Add ids"):
             model.predict(["a text", "another"])
 
     def test_counts_come_from_the_members(self, members: Path, valid: Dataset) -> None:

@@ -369,7 +369,7 @@ class TestSettings:
             ({"neighbours": 0}, "'neighbours' of dxml must be an integer ≥ 1, or auto"),
             ({"sharpness": -1.0}, "'sharpness' of dxml must be a number ≥ 0, or auto"),
             ({"search.clusters": 4, "search.kind": "faiss"}, "'clusters' of search must be 1"),
-            ({"head.contrast": 0.0, "head.decode": 0.0}, "'contrast' of head must be above 0"),
+            ({"head.contrast": 0.0, "head.decode": 0.0}, "'contrast' of head must be > 0"),
             ({"training.momentum": 1.0}, "'momentum' of training must be"),
             ({"training.optimiser": "adagrad"}, "'optimiser' of training must be"),
             ({"vectors.width": 0}, "'width' of vectors must be"),

@@ -317,13 +317,13 @@ class TestFolder:
     @pytest.mark.parametrize(
         ("name", "damage", "message"),
         [
-            ("groups", lambda groups: groups[:-1], "label groups of 7 × 2 for 8 labels"),
-            ("groups", lambda groups: groups[:, :1], "label groups of 8 × 1 for 8 labels"),
-            ("groups", lambda groups: groups + 1, "label groups hold other labels than the 8"),
-            ("groups", lambda groups: groups - 2, "label groups hold other labels than the 8"),
+            ("groups", lambda groups: groups[:-1], "label groups have shape 7 × 2, expected 8 × 2"),
+            ("groups", lambda groups: groups[:, :1], "label groups have shape 8 × 1, expected 8 × 2"),
+            ("groups", lambda groups: groups + 1, "label groups refer to labels outside the 8"),
+            ("groups", lambda groups: groups - 2, "label groups refer to labels outside the 8"),
             ("groups", lambda groups: None, "groups"),
-            ("0.head.rows", lambda rows: rows[:-1], r"head\.rows is \(7, 16\) and not \(8, 16\)"),
-            ("candidates.forest.numbers", lambda numbers: numbers[:-1], "the trees do not know the"),
+            ("0.head.rows", lambda rows: rows[:-1], r"head\.rows has shape \(7, 16\), expected \(8, 16\)"),
+            ("candidates.forest.numbers", lambda numbers: numbers[:-1], "the trees do not match the"),
             ("candidates.forest.numbers", lambda numbers: None, "numbers"),
         ],
     )
@@ -431,7 +431,7 @@ class TestExplaining:
         ({"encoder.kind": "lstm"}, "attention_lstm"),
         ({"candidates.count": 0}, "'count' of candidates must be"),
         ({"head.layers": 4}, "'layers' of head must be"),
-        ({"head.loss": "bpr", "head.negatives": 0}, "'negatives' of head must be 1 or more"),
+        ({"head.loss": "bpr", "head.negatives": 0}, "'negatives' of head must be ≥ 1"),
     ],
 )
 def test_settings_that_make_no_sense(changes: dict[str, Any], message: str) -> None:
@@ -441,7 +441,7 @@ def test_settings_that_make_no_sense(changes: dict[str, Any], message: str) -> N
 
 
 def test_a_transformer_without_a_folder() -> None:
-    with pytest.raises(ConfigError, match=r"^encoder\.transformer\.path must name the folder"):
+    with pytest.raises(ConfigError, match=r"^'path' of encoder\.transformer must be the folder"):
         model_of(**{"encoder.kind": "transformer"}).fit(TRAIN, runtime=HERE)
 
 

@@ -175,7 +175,7 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         model = trained(documents)
         state = model._state()
         state.values.update(change)
-        with pytest.raises(ValueError, match=r"word vectors of \d+ × 6 for"):
+        with pytest.raises(ValueError, match=r"word vectors have shape \d+ × 6, but there are"):
             copy.copy(model)._restore(state)
     model = trained(MATRIX, columns="idf")
     state = model._state()
@@ -329,10 +329,10 @@ def test_a_file_of_vectors(settings: dict[str, Any], tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_refused_in_a_line(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match=r"a feature matrix has no words in order\. Use reads = 'bag'\."):
+    with pytest.raises(UnsupportedError, match=r"a feature matrix has no word order\. Use reads = 'bag'\."):
         trained(MATRIX, reads="sequence")
     (tmp_path / "vectors.txt").write_text("word0 1 2\n")
-    with pytest.raises(UnsupportedError, match=r"columns of a matrix are no words.*Use vectors = 'random'\."):
+    with pytest.raises(UnsupportedError, match=r"a feature matrix has no words to look up.*Use vectors = 'random'\."):
         trained(MATRIX, vectors=str(tmp_path / "vectors.txt"))
     on_matrix = trained(MATRIX)
     with pytest.raises(UnsupportedError, match="trained on a feature matrix"):
@@ -350,7 +350,7 @@ def test_what_cannot_be_read_is_refused_in_a_line(tmp_path: Path) -> None:
 def test_too_many_straight_weights_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rank_ae, "MOST_WEIGHTS", 59)
     with pytest.raises(
-        ConfigError, match=r"'head\.straight' of rank_ae would take 15 × 4 weights\. Use head\.straight ="
+        ConfigError, match=r"'head\.straight' of rank_ae would need 15 × 4 weights, .*\. Use head\.straight ="
     ):
         trained(head__straight=True, head__decode_from="both")
     monkeypatch.setattr(rank_ae, "MOST_WEIGHTS", 60)
@@ -362,17 +362,20 @@ def test_too_many_straight_weights_are_refused(monkeypatch: pytest.MonkeyPatch) 
     [
         (
             {"vectors": "corpus"},
-            r"'vectors' of rank_ae must be 'random' or a file where reads = 'bag'\. Got 'corpus'\.",
+            r"'vectors' of rank_ae must be 'random' or a file with reads = 'bag'\. Got 'corpus'\.",
         ),
         ({"vectors": ""}, "'vectors' of rank_ae"),
         ({"members": 0}, "'members' of rank_ae"),
         ({"most_features": 0}, "'most_features' of rank_ae"),
         ({"reads": "backwards"}, "'reads' of rank_ae"),
         ({"columns": "tf"}, "'columns' of rank_ae"),
-        ({"reads": "sequence", "head.straight": True}, r"'head.straight' of rank_ae takes a bag\. Use reads = 'bag'"),
+        (
+            {"reads": "sequence", "head.straight": True},
+            r"'head.straight' of rank_ae requires a bag\. Use reads = 'bag'",
+        ),
         (
             {"head.straight": True, "head.decode_from": "label"},
-            r"'head.straight' of rank_ae is learnt from documents\.",
+            r"'head.straight' of rank_ae needs decoding from documents\.",
         ),
         ({"encoder.reduction": 0}, "'reduction' of encoder"),
         ({"encoder.code": 0}, "'code' of encoder"),

@@ -94,23 +94,23 @@ class TestRelabelled:
 
     @pytest.mark.parametrize("circle", [{"a": "a"}, {"a": "b", "b": "a"}, {"d": "a", "a": "b", "b": "c", "c": "a"}])
     def test_circles_are_refused(self, circle: dict[str, str]) -> None:
-        with pytest.raises(DataError, match=r"^label '[abcd]' is to be merged with itself\. Take one of the lines out"):
+        with pytest.raises(DataError, match=r"^label '[abcd]' is merged into itself\. Remove one of the merges"):
             change(merged=circle)
 
     @pytest.mark.parametrize(("retired", "merged"), [("a", {"a": "b"}), ("b", {"a": "b"}), ("c", {"a": "b", "b": "c"})])
     def test_retired_and_merged(self, retired: str, merged: dict[str, str]) -> None:
-        with pytest.raises(DataError, match=f"^label '{retired}' is to be retired and merged. Do one of them."):
+        with pytest.raises(DataError, match=f"^label '{retired}' cannot be both retired and merged. Choose one."):
             change(retired=[retired], merged=merged)
 
     def test_unknown_keys(self) -> None:
-        with pytest.raises(DataError, match=r"^label 'q' is to be retired and is not among the model's 4 labels\."):
+        with pytest.raises(DataError, match=r"^label 'q' cannot be retired: it is not among the model's 4 labels\."):
             change(["q"], ["a", "q"])
-        with pytest.raises(DataError, match=r"^label 'q' is to be merged and is not among the model's 4 labels\."):
+        with pytest.raises(DataError, match=r"^label 'q' cannot be merged: it is not among the model's 4 labels\."):
             change(["q"], merged={"q": "a"})
 
     def test_one_label_must_be_left(self) -> None:
         for new in ([], ["a"], ["b", "d"]):  # retired and there again in the same update: still retired
-            with pytest.raises(DataError, match=r"^no label would be left. Keep one of them."):
+            with pytest.raises(DataError, match=r"^the update would remove all labels. Keep at least one."):
                 change(new, ["a", "b", "c", "d"])
         assert change(["e"], ["a", "b", "c", "d"]).index.keys == ["e"]
 

@@ -167,17 +167,17 @@ class TestRefused:
         for name in ("config.json", "tokenizer.json"):
             shutil.copytree(tiny, tmp_path / name)
             (tmp_path / name / name).unlink()
-            self.refused(tmp_path / name, f"no {name} in it")
+            self.refused(tmp_path / name, f"{name} is missing")
         folder = Path(shutil.copytree(tiny, tmp_path / "weights"))
         (folder / "model.safetensors").unlink()
-        self.refused(folder, r"no \*\.safetensors")
+        self.refused(folder, r"\(\*\.safetensors\) are missing")
         (folder / "pytorch_model.bin").write_bytes(b"not read")
         self.refused(folder, "Convert them to safetensors")
 
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"is_encoder_decoder": True}, r"an encoder with a decoder \(bert\)"),
+            ({"is_encoder_decoder": True}, r"an encoder-decoder \(bert\)"),
             ({"is_decoder": True}, "a decoder"),
             ({"model_type": "no-such-thing"}, "cannot be read as an encoder"),
             ({"model_type": None}, "cannot be read as an encoder"),
@@ -195,7 +195,7 @@ class TestRefused:
     def test_no_configuration(self, tmp_path: Path, tiny: Path, content: str) -> None:
         folder = Path(shutil.copytree(tiny, tmp_path / "encoder"))
         (folder / "config.json").write_text(content, encoding="latin-1")
-        self.refused(folder, "not the configuration of an encoder")
+        self.refused(folder, "not a valid encoder configuration")
 
     def test_damaged_weights(self, tmp_path: Path, tiny: Path) -> None:
         folder = Path(shutil.copytree(tiny, tmp_path / "encoder"))
@@ -206,7 +206,7 @@ class TestRefused:
     def test_a_decoder(self, tmp_path: Path) -> None:
         sizes = {"vocab_size": 40, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 14}
         folder, _ = written(tmp_path, "gpt2", **sizes)
-        self.refused(folder, "reads from left to right")
+        self.refused(folder, r"a decoder \(left-to-right attention\)")
 
     def test_without_the_package(self, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "transformers", None)
@@ -233,7 +233,7 @@ class TestLearning:
         assert {name for name in learnt if "layer.1" in name}
         encoder, _ = self.encoder(tiny, rate=0.0)
         assert not [n for n, part in encoder.named_parameters() if part.requires_grad and n.startswith("pretrained")]
-        with pytest.raises(ConfigError, match=r"'freeze' of encoder is 3; the encoder has 2 layers"):
+        with pytest.raises(ConfigError, match=r"'freeze' of encoder is 3, but the encoder has 2 layers"):
             self.encoder(tiny, freeze=3)
 
     def test_checkpointing_changes_no_gradient(self, tiny: Path) -> None:
@@ -351,7 +351,7 @@ class TestModel:
 
     def test_mistakes_get_one_line(self, tiny: Path) -> None:
         for settings, message in (
-            ({}, r"encoder\.path must name the folder"),
+            ({}, r"'path' of encoder must be the folder"),
             ({"encoder.path": str(tiny), "text.max_tokens": 15}, r"'max_tokens' of text must be ≤ 14.* Got 15"),
             ({"encoder.path": str(tiny), "text.max_tokens": 14, "encoder.freeze": 9}, "the encoder has 2 layers"),
         ):

@@ -254,9 +254,9 @@ class TestReplay:
         arrays = {**state.arrays, part: wrong}
         model = Parabel(text__min_df=1).fit(numbered(5))
         model._replay = State(state.values, arrays)
-        with pytest.raises(ModelFormatError, match=r"kept for updates .*damaged.* Copy or train the model again\."):
+        with pytest.raises(ModelFormatError, match=r"stored for replay .*damaged.* Copy or train the model again\."):
             model.update(["text"], [["a"]])
-        with pytest.raises(ModelFormatError, match="kept for updates"):
+        with pytest.raises(ModelFormatError, match="stored for replay"):
             model.save(tmp_path / "m")
 
 
@@ -326,7 +326,7 @@ class TestJudged:
             model.update(*new, valid=valid)
         assert str(said.value) == (
             "the update would lower nDCG@5 from 100.00 to 63.09 on 50 documents, by more than 2. "
-            "Look at the new documents, or use --force."
+            "Check the new documents, or use --force."
         )
         assert vars(model) == before
         model.update(*new, valid=valid, margin=0.37)
@@ -360,5 +360,5 @@ class TestJudged:
         assert model.predict(["x"], 1).scores.tolist() == [[1.0]]
 
     def test_nothing_to_learn_from(self) -> None:
-        with pytest.raises(DataError, match=r"^there is nothing to learn from\. Give new documents, or labels"):
+        with pytest.raises(DataError, match=r"^nothing to update: pass new documents, or labels"):
             self.model().update()

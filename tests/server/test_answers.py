@@ -101,7 +101,7 @@ def test_what_cannot_explain_says_so_as_the_command_line_does(serve: Serve) -> N
     served = serve("often")
     key = served.predict("a", k=1)[0][0]["key"]
     words = served.refused("/v1/explain", {"text": "a", "label": key})
-    assert words == "popularity cannot explain its answers. Models that can are marked 'explain' in: xmtc models"
+    assert words == "popularity cannot explain its predictions. Models that can are marked 'explain' in: xmtc models"
 
 
 def test_what_is_served_is_told(serve: Serve, trained: dict[str, Path]) -> None:
@@ -148,9 +148,9 @@ def test_calibrated_scores_and_tuned_sets(serve: Serve, trained: dict[str, Path]
     texts = served.texts[:30]
     assert served.predict(*texts, threshold="auto") == right(tmp_path / "sure", texts, threshold="auto")
     words = served.refused("/v1/predict", {"texts": ["a"], "threshold": 2})
-    assert words == "'threshold' must be from 0 to 1, as scores are probabilities. Got 2.0."
+    assert words == "'threshold' must be from 0 to 1, since scores are probabilities. Got 2.0."
     words = serve().refused("/v1/predict", {"texts": ["a"], "threshold": "auto"})
-    assert words == "no threshold was tuned for this model. Do so with: xmtc calibrate DIR VALID"
+    assert words == "this model has no tuned threshold. Tune one with: xmtc calibrate DIR VALID"
 
 
 def test_labels_are_found_by_their_names(serve: Serve, trained: dict[str, Path]) -> None:

@@ -37,7 +37,7 @@ BAD = [
     ({"texts": ["a"], "allow": "x"}, "'allow' must be a list of strings. Got 'x'."),
     (
         {"texts": ["a"], "allow": []},
-        "'allow' and 'deny' leave none of the model's 60 labels. Allow more, or deny fewer.",
+        "'allow' and 'deny' exclude all of the model's 60 labels. Allow more, or deny fewer.",
     ),
     (["a"], "the body must be a JSON object. Got a list."),
     ("a", "the body must be a JSON object. Got 'a'."),

@@ -340,7 +340,7 @@ class TestSets:
         for bad in ("x", ""):
             with pytest.raises(ConfigError, match=r"--threshold must be a number such as 0.3, or auto"):
                 EvaluationOptions(threshold=bad)
-        with pytest.raises(ConfigError, match="no threshold was tuned for this model"):
+        with pytest.raises(ConfigError, match="this model has no tuned threshold"):
             evaluate_model(model, sets[1], threshold="auto")
         with pytest.raises(ConfigError, match="a file of predictions has no tuned threshold"):
             judge_file(tmp_path / "p.jsonl", sets[1], EvaluationOptions(threshold="auto"))

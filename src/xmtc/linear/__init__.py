@@ -1,1 +1,1 @@
-"""CPU kernels over sparse rows: linear classifiers in trees, beam search, nearest neighbours, low-rank maps."""
+"""CPU kernels on sparse rows: trees of linear classifiers, beam search, nearest neighbours, low-rank maps."""

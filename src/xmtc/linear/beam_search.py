@@ -1,8 +1,8 @@
 """Beam search down a label tree of linear classifiers, and the scores of given labels.
 
-The score of a label is the sum of its path's log-probabilities. They are never above zero, so a node whose own score
-is below the k-th best found so far cannot add anything: it is not looked at, and the answer is the same. Documents are
-taken node by node, so that a chunk of weights is in the cache for all that need it.
+The score of a label is the sum of the log-probabilities along its path. These are never positive, so a node whose own
+score is below the k-th best score found so far cannot contribute: skipping it does not change the result. Documents are
+grouped by node, so that a chunk of weights stays in the cache for all documents that need it.
 """
 
 from __future__ import annotations
@@ -27,25 +27,26 @@ from xmtc.linear.weight_chunks import (
 )
 
 SIGMOID = 0
-"""The link that takes ln σ(margin) as the log-probability of an edge; 2 and 3 take −max(0, 1 − margin)^link."""
+"""Link with ln σ(margin) as the log-probability of an edge; 2 and 3 use −max(0, 1 − margin)^link."""
 FIRST_ROUND = 1
-"""Nodes of the beam that are scored before any is left out; then twice as many each round."""
+"""Beam nodes scored before any is skipped; the number doubles each round."""
 
 
 class SearchTree(NamedTuple):
-    """A label tree in the form that kernels walk: nodes of all levels in one numbering, root first."""
+    """A label tree laid out for the kernels: the nodes of all levels in one numbering, root first."""
 
-    first: NDArray[np.int64]  # (nodes,) first child: a node, or on the last level a place
-    children: NDArray[np.int64]  # (nodes,) how many
-    levels: NDArray[np.int64]  # (depth + 1,) where the nodes of each level start
+    first: NDArray[np.int64]  # (nodes,) first child: a node, or on the last level a position
+    children: NDArray[np.int64]  # (nodes,) number of children
+    levels: NDArray[np.int64]  # (depth + 1,) first node of each level
     parent: NDArray[np.int64]  # (nodes,) −1 for the root
-    leaf: NDArray[np.int64]  # (L,) the node above each place
-    order: NDArray[np.int64]  # (L,) the label at each place
-    place: NDArray[np.int64]  # (L,) the place of each label
+    leaf: NDArray[np.int64]  # (L,) the leaf above each position
+    order: NDArray[np.int64]  # (L,) the label at each position
+    place: NDArray[np.int64]  # (L,) the position of each label
     chunks: Chunks
 
     @classmethod
     def build(cls, tree: LabelTree, weights: Chunks) -> SearchTree:
+        """Lay out a label tree and the weights of its nodes for the kernels."""
         sizes = [len(starts) - 1 for starts in tree.starts]
         levels = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         first = np.concatenate(
@@ -63,7 +64,7 @@ class SearchTree(NamedTuple):
         return cls(first, count, levels, parent, leaf, order, place, weights)
 
     def allowed_nodes(self, allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """(nodes,) whether any allowed label lies below."""
+        """(nodes,) whether there is an allowed label below each node."""
         marked = np.zeros(len(self.first), dtype=bool)
         marked[self.leaf[allowed[self.order]]] = True
         for node in range(len(self.first) - 1, 0, -1):
@@ -74,7 +75,7 @@ class SearchTree(NamedTuple):
 
 @inlined
 def _link(margin: Any, link: Any) -> Any:
-    """The log-probability of an edge, ≤ 0."""
+    """Log-probability of an edge, ≤ 0."""
     if link == 0:
         return np.float32(min(margin, np.float32(0.0)) - np.log1p(np.exp(-abs(margin))))
     lack = max(np.float32(1.0) - margin, np.float32(0.0))
@@ -83,7 +84,7 @@ def _link(margin: Any, link: Any) -> Any:
 
 @inlined
 def _insert(found: Any, given: Any, held: Any, key: Any, score: Any) -> Any:
-    """Put a node or label among the best of a row; of equal scores the lower number goes first."""
+    """Insert a node or label into the k best of a row; ties are broken by the lower number."""
     k = len(found)
     at = held if held < k else k - 1
     if held == k and (score < given[at] or (score == given[at] and key > found[at])):
@@ -111,7 +112,7 @@ def _add_children(
     given: Any,
     held: Any,
 ) -> Any:
-    """Put the children of a node among the best of a document; returns how many it has now."""
+    """Insert the children of a node into the best candidates of a document; returns the new number of candidates."""
     first, children, k = tree.first[node], tree.children[node], len(found)
     for child in range(children):
         margins[child] = base + _link(margins[child], link)
@@ -139,7 +140,7 @@ def search_row(
     found: NDArray[np.int64],
     given: NDArray[np.float32],
 ) -> None:
-    """What `search_rows` writes, for one document: straight down the beam, best node first."""
+    """`search_rows` for one document: descend the beam, best node first."""
     depth = len(tree.levels) - 1
     scratch = scratch_for(len(features), tree.chunks)
     lookup = np.empty(0, np.int32)
@@ -196,7 +197,7 @@ def search_rows(
     found: NDArray[np.int64],
     given: NDArray[np.float32],
 ) -> None:
-    """Write the k best labels of each row and their log-probabilities; `allowed_*` are empty where all are."""
+    """Write the k best labels of each row and their log-probabilities; empty `allowed_*` arrays allow everything."""
     rows, depth = len(indptr) - 1, len(tree.levels) - 1
     scratch = scratch_for(longest_row(indptr), tree.chunks)
     lookup = np.empty(0, np.int32)
@@ -281,7 +282,7 @@ def _grouped(
     start: Any,
     stop: Any,
 ) -> Any:
-    """(row, place in the beam) pairs that are worth a look, by node: where each group starts, and the pairs."""
+    """The (row, position in the beam) pairs still worth scoring, grouped by node: group starts and pairs."""
     ends = np.zeros(stop - start + 1, np.int64)
     rows, beam, k = beam_nodes.shape[0], beam_nodes.shape[1], next_scores.shape[1]
     total = 0
@@ -317,14 +318,14 @@ def score_rows(
 ) -> NDArray[np.float32]:
     """(n, c) log-probabilities of given labels, as `search_rows` would find them; −∞ for pads.
 
-    With fewer `levels` than the tree is deep, those of the nodes above them that many steps below the root.
+    If `levels` is less than the depth of the tree, scores are those of the ancestors that many steps below the root.
     """
     rows, depth = candidates.shape[0], len(tree.levels) - 1
     out = np.full(candidates.shape, np.float32(-np.inf))
     scratch = scratch_for(longest_row(indptr), tree.chunks)
     lookup = np.empty(0, np.int32)
     places = np.empty(candidates.shape[1], np.int64)
-    above = np.empty((depth, candidates.shape[1]), np.int64)  # the node that it lies under, by level
+    above = np.empty((depth, candidates.shape[1]), np.int64)  # the ancestor of each candidate, by level
     for row in range(rows):
         for column in range(candidates.shape[1]):
             label = candidates[row, column]
@@ -335,7 +336,7 @@ def score_rows(
                 for level in range(depth - 1, -1, -1):
                     above[level, column] = node
                     node = tree.parent[node]
-        order = np.argsort(places)  # candidates of one node stand together on every level
+        order = np.argsort(places)  # groups the candidates of a node, on every level
         for level in range(levels):
             node, block, dense = -1, -1, 0
             for column in order:
@@ -358,7 +359,7 @@ def score_rows(
                     )
                 child = places[column] if level == depth - 1 else above[level + 1, column]
                 child -= tree.first[node]
-                if child // lanes != block:  # children ascend: each block is added once
+                if child // lanes != block:  # children ascend, so each block is added once
                     block = child // lanes
                     add_dense_block(tree.chunks, node, dense, child, scratch, lanes)
                 out[row, column] += _link(scratch.margins[child], link)

@@ -1,6 +1,6 @@
-"""One or more label trees with a linear classifier for every edge: training level by level, predicting, looking inside.
+"""Forests of label trees with a linear classifier for every edge: training level by level, prediction, explanation.
 
-The probability of a label is the product along its path; over several trees it is the mean.
+The probability of a label is the product along its path, averaged over the trees.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from xmtc.linear.weight_chunks import ABSENT, Chunks
 Result = TypeVar("Result")
 
 Sparse = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
-"""Rows as kernels take them: where each starts, numbers of features inside the trees, values."""
+"""Rows as the kernels take them: row starts, feature numbers inside the trees, values."""
 
 _NOTHING = np.empty(0, dtype=bool)
 ROWS_AT_ONCE = 16_384
-"""Rows searched together by a thread."""
+"""Rows that a thread searches together."""
 CELLS = 1 << 22
-"""Probabilities held at once while trees are put together: 16 MiB."""
+"""Probabilities in memory at once while the results of several trees are combined: 16 MiB."""
 SHORTLIST = 10
-"""Labels that each of several trees puts forward, where fewer are asked for."""
+"""Minimum number of labels that each of several trees proposes."""
 
 
 class Step(NamedTuple):
-    """An edge on the way to a label: child `column` of a node, its probability, and the labels below it."""
+    """An edge on the path to a label: child `column` of a node, its probability, and the labels below it."""
 
     node: int
     column: int
@@ -49,7 +49,7 @@ class Step(NamedTuple):
 
 
 class Reasons(NamedTuple):
-    """The last classifier on the way to a label, feature → weight and bias, and the way, without only children."""
+    """Why a label was predicted: weights and bias of its last classifier, and the path without only children."""
 
     weights: dict[int, float]
     bias: float
@@ -69,7 +69,7 @@ def train_tree(
     name: str = "tree",
     progress: Progress = silent,
 ) -> Chunks:
-    """The classifiers of all nodes, level by level; levels that the workspace has are taken from there."""
+    """Train the classifiers of all nodes, level by level; levels already in the workspace are loaded instead."""
     workspace = workspace or Workspace()
     for level in range(tree.depth):
         part = f"{name}-level-{level}"
@@ -97,9 +97,9 @@ def train_flat(
     workspace: Workspace | None = None,
     progress: Progress = silent,
 ) -> tuple[LabelTree, Chunks]:
-    """A classifier for each label against all documents, as a tree whose root leaves every way open.
+    """Train a classifier for each label against all documents, stored as a tree whose root has certain edges.
 
-    Labels are trained `at_once`; groups of labels that the workspace has are taken from there.
+    Labels are trained in groups of `at_once`; groups already in the workspace are loaded instead.
     """
     workspace = workspace or Workspace()
     count = int(labels.shape[1])
@@ -119,7 +119,7 @@ def train_flat(
 
 
 class Forest:
-    """Trained trees, ready to search. `numbers` (D,) are the features' numbers inside the trees."""
+    """Trained trees, ready for search. `numbers` (D,) maps features to their numbers inside the trees."""
 
     def __init__(
         self, trees: Sequence[tuple[LabelTree, Chunks]], numbers: NDArray[np.int32], *, beam: int, link: int
@@ -135,7 +135,7 @@ class Forest:
     def predict(
         self, rows: Csr, k: int, allowed: NDArray[np.bool_] | None = None, threads: int = 1
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """(n, k) labels and probabilities, best first; −1 and −∞ where the beam reached fewer than k."""
+        """(n, k) labels and probabilities, best first; −1 and −∞ if the beam reached fewer than k."""
         if len(self._trees) == 1:
             found, given = self._search(self._searched[0], rows, k, allowed, threads)
             return found, _probabilities(given)
@@ -167,10 +167,10 @@ class Forest:
         workspace: Workspace | None = None,
         progress: Progress = silent,
     ) -> Forest:
-        """The forest after an update: `rows` and `labels` of documents, `known` (n,) those that it has learnt before.
+        """The forest after an update with documents `rows`, `labels`; `known` (n,) marks those trained on before.
 
-        `relabelling` is the label that each of before has become, and the labels of before that are the first ones now;
-        new ones join the leaves of their `relatives` (added, L before). Rows may have further features.
+        `relabelling` has the new number of each old label, and the old labels that come first in the new numbering. New
+        labels join the leaves of their `relatives` (added, L before). Rows may have additional features.
         """
         numbers, kept = relabelling
         width = int(rows.shape[1])
@@ -199,7 +199,7 @@ class Forest:
         return Forest(trees, own, beam=self._beam, link=self._link)
 
     def predict_one(self, row: Csr, k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """What `predict` gives for one row, without pads and with little around the search itself."""
+        """`predict` for one row, without padding and with little overhead."""
         if len(self._trees) > 1:
             found, given = self.predict(row, k)
             return found[0, found[0] >= 0], given[0, found[0] >= 0]
@@ -215,7 +215,7 @@ class Forest:
         return self._mean(rows, candidates, unknown, threads)
 
     def reasons(self, row: Csr, label: int) -> Reasons:
-        """What speaks for a label of one document, in the tree that finds it most likely."""
+        """Explain a label of one document, using the tree that gives it the highest probability."""
         paths = [self._path(tree, row, label) for tree in self._searched]
         best = max(range(len(paths)), key=lambda place: float(np.prod([step.probability for step in paths[place]])))
         chunks, path = self._searched[best].chunks, [step for step in paths[best] if not step.is_certain]
@@ -226,6 +226,7 @@ class Forest:
         return Reasons(weights, float(chunks.bias[chunks.bias_start[path[-1].node] + path[-1].column]), path)
 
     def state(self) -> dict[str, NDArray[Any]]:
+        """The arrays to save."""
         arrays: dict[str, NDArray[Any]] = {"numbers": self._numbers}
         for place, (tree, chunks) in enumerate(self._trees):
             arrays.update({f"tree-{place}.{name}": array for name, array in tree.state().items()})
@@ -234,10 +235,10 @@ class Forest:
 
     @classmethod
     def from_state(cls, arrays: dict[str, NDArray[Any]], *, labels: int, width: int, beam: int, link: int) -> Forest:
-        """What `state` gave, checked against so many labels and features."""
+        """Restore a forest from `state`, checking the numbers of labels and features."""
         numbers = arrays["numbers"]
         if numbers.shape != (width,) or numbers.dtype != np.int32:
-            raise ModelFormatError(f"the trees do not know the {width:,} features. Copy or train the model again.")
+            raise ModelFormatError(f"the trees do not match the {width:,} features. Copy or train the model again.")
         trees: list[tuple[LabelTree, Chunks]] = []
         places = {name.partition(".")[0] for name in arrays if name.startswith("tree-")}
         for place in range(max(1, len(places))):
@@ -253,10 +254,10 @@ class Forest:
             trees.append((tree, chunks))
         return cls(trees, numbers, beam=beam, link=link)
 
-    # ---- inside
+    # ---- internals
 
     def _by_block(self, rows: Csr, threads: int, function: Callable[[int, Sparse], Result]) -> Iterator[Result]:
-        """What `function` makes of (first row, rows as kernels take them), an even share for each thread."""
+        """Apply `function` to (first row, rows as the kernels take them), split evenly over the threads."""
         count = int(rows.shape[0])
         step = min(ROWS_AT_ONCE, max(1, -(-count // threads)))
 
@@ -288,7 +289,7 @@ class Forest:
     def _mean(
         self, rows: Csr, candidates: NDArray[np.int64], known: NDArray[np.float32], threads: int
     ) -> NDArray[np.float32]:
-        """(n, c) mean over the trees; `known` (n, c, trees) are their probabilities, not-a-number where to be found."""
+        """(n, c) mean over the trees; `known` (n, c, trees) has known probabilities, NaN for those to compute."""
 
         def mean(first: int, part: Sparse) -> NDArray[np.float32]:
             here = slice(first, first + len(part[0]) - 1)
@@ -338,7 +339,7 @@ class Forest:
 
     @staticmethod
     def _below(tree: SearchTree, node: int) -> NDArray[np.int64]:
-        """Labels below a node, as the tree orders them."""
+        """Labels below a node, in tree order."""
         first, last = node, node
         while first < tree.levels[-2]:
             first, last = int(tree.first[first]), int(tree.first[last] + tree.children[last] - 1)
@@ -347,7 +348,7 @@ class Forest:
 
 @kernel()
 def _probabilities(logs: NDArray[np.float32]) -> NDArray[np.float32]:
-    """e^x, entry by entry; −∞, the mark of a pad, stays."""
+    """e^x for each entry; −∞, which marks padding, is kept."""
     out = np.empty(logs.shape, np.float32)
     for row in range(logs.shape[0]):
         for column in range(logs.shape[1]):
@@ -358,9 +359,9 @@ def _probabilities(logs: NDArray[np.float32]) -> NDArray[np.float32]:
 
 @kernel()
 def _shortlist(found: NDArray[np.int64], given: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """(n, c) labels that any tree puts forward, ascending and padded at the end with −1, of (n, trees, s) lists.
+    """Merge the (n, trees, s) shortlists into (n, c) labels, ascending, padded with −1 at the end.
 
-    Beside them (n, c, trees) the probabilities that the lists give, not-a-number where they do not.
+    Also returns their probabilities (n, c, trees), NaN if a label is not in the list of a tree.
     """
     rows, trees, size = found.shape
     labels = np.full((rows, trees * size), -1, np.int64)

@@ -1,8 +1,8 @@
-"""Regressions through sparse products only: ridge regression by conjugate gradients, and matrices of low rank.
+"""Regression with sparse matrix products only: ridge regression by conjugate gradients, and low-rank factorisation.
 
-A sweep over n documents costs a product of the sparse rows, and of their transpose, with a dense matrix of r columns
-for each step of conjugate gradients: 4·r operations an entry. Nothing of the size n × L is ever made. Each number is
-summed in one order, so that results depend neither on threads nor on how rows are cut into batches.
+Each step of conjugate gradients multiplies the sparse rows, and their transpose, by a dense matrix of r columns: 4·r
+operations per entry. No n × L matrix is ever built. Every sum is computed in a fixed order, so that results depend
+neither on the number of threads nor on how rows are split into batches.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from xmtc.labels.features import csr_parts
 ROWS = 1024
 """Rows that a thread multiplies at a time."""
 DOCUMENTS = 64
-"""Documents that a thread ranks labels for at a time."""
+"""Documents for which a thread ranks labels at a time."""
 PRECISION = 1e-6
-"""A column is solved where what is left of its right side is this share of it: single precision tells no more."""
+"""A column is solved if its residual is at most this fraction of the right-hand side: the limit of single precision."""
 ROUNDING = 1e-10
-"""A direction is none where its square is this share of the largest."""
+"""Eigenvalues below this fraction of the largest count as zero."""
 
 Array = NDArray[np.float32]
 
@@ -40,11 +40,12 @@ class TwoWays(NamedTuple):
 
     @classmethod
     def of(cls, matrix: Csr) -> TwoWays:
+        """Store a matrix together with its transpose."""
         return cls(matrix, sp.csr_array(matrix.T))
 
 
 def multiply(matrix: Csr, dense: Array, threads: int = 1) -> Array:
-    """(n, r) the product of a sparse and a dense matrix; each row is summed in the order of its entries."""
+    """(n, r) product of a sparse and a dense matrix; each row is summed in the order of its entries."""
     indptr, indices, values = csr_parts(matrix)
     product = np.zeros((int(matrix.shape[0]), dense.shape[1]), dtype=np.float32)
     held = np.ascontiguousarray(dense, dtype=np.float32)
@@ -79,16 +80,15 @@ def ridge(
     right: Array,  # (D, r)
     penalty: float,
     *,
-    scales: NDArray[np.float64] | None = None,  # (r,) all 1 where nothing is said
-    start: Array | None = None,  # (D, r) zeros where nothing is said
+    scales: NDArray[np.float64] | None = None,  # (r,) default: all 1
+    start: Array | None = None,  # (D, r) default: zeros
     steps: int = 100,
     threads: int = 1,
 ) -> Array:
-    """(D, r) the W of scale · XᵀX w + penalty · w = b for each column b, by conjugate gradients on all of them.
+    """(D, r) solution W of (scale · XᵀX + penalty · I) w = b for each column b, by preconditioned conjugate gradients.
 
-    Columns do not know of each other: each has steps of its own length. Every step lowers each column's
-    ½ wᵀ(scale · XᵀX + penalty) w − bᵀw. Directions are divided by the diagonal, so that columns of X that all documents
-    have do no harm.
+    Columns are independent: each has its own step length. Every step lowers each column's ½ wᵀ(scale · XᵀX + penalty) w
+    − bᵀw. The preconditioner is the diagonal, so that columns of X that all documents have do no harm.
     """
     found = np.zeros_like(right) if start is None else start.astype(np.float32)
     scale = np.ones(right.shape[1]) if scales is None else scales
@@ -100,7 +100,7 @@ def ridge(
         product = multiply(matrix.columns, multiply(matrix.rows, columns, threads), threads)
         return product * scale32 + np.float32(penalty) * columns
 
-    left = right - applied(found) if found.any() else right.copy()  # of the right side
+    left = right - applied(found) if found.any() else right.copy()  # residual
     towards = left * inverse
     before = _column_products(left, towards)
     enough = PRECISION**2 * _column_products(right, right * inverse)
@@ -136,18 +136,19 @@ class Factors(NamedTuple):
 
 
 class Penalty(NamedTuple):
-    """What is added to the squared errors: weight · (‖W‖² + ‖H‖²), or weight · ‖W Hᵀ‖² where it is on the map."""
+    """Regularisation term: weight · (‖W‖² + ‖H‖²), or weight · ‖W Hᵀ‖² if `on_map`."""
 
     weight: float
     on_map: bool = False
 
     def of(self, factors: Factors) -> float:
+        """The value of the term for these factors."""
         grams = [_gram(each) for each in factors]
         return self.weight * float((grams[0] * grams[1]).sum() if self.on_map else sum(map(np.trace, grams)))
 
 
 def label_factors(embedded: Array, features: Array, labels: TwoWays, penalty: Penalty, threads: int = 1) -> Factors:
-    """The best H for W and documents that lie at A = XW: Yᵀ A (AᵀA + weight · I)⁻¹, or with WᵀW in place of I."""
+    """The optimal H given W and the embedded documents A = XW: Yᵀ A (AᵀA + weight · I)⁻¹, or with WᵀW instead of I."""
     gram = _gram(embedded)
     gram += penalty.weight * (_gram(features) if penalty.on_map else np.eye(len(gram)))
     gram[np.diag_indices_from(gram)] += ROUNDING * max(float(gram.diagonal().max()), 1e-30)
@@ -158,9 +159,9 @@ def label_factors(embedded: Array, features: Array, labels: TwoWays, penalty: Pe
 def feature_factors(
     rows: TwoWays, labels: TwoWays, factors: Factors, penalty: Penalty, steps: int, threads: int = 1
 ) -> Factors:
-    """A better W for the same H, both turned so that the columns of H are orthogonal, and of length one if need be.
+    """A better W for the same H, after rotating both so that the columns of H are orthogonal (and scaled if needed).
 
-    That changes neither W Hᵀ nor the penalty, and makes one ridge regression for each column of what was one problem.
+    This changes neither W Hᵀ nor the penalty, and splits the problem into one ridge regression per column.
     """
     squares, turn = np.linalg.eigh(_gram(factors.labels))
     squares = np.where(squares > ROUNDING * squares[-1], squares, 0.0)
@@ -175,7 +176,7 @@ def feature_factors(
 
 
 def objective(embedded: Array, factors: Factors, labels: TwoWays, penalty: Penalty, threads: int = 1) -> float:
-    """‖Y − XWHᵀ‖² and the penalty, with XW at hand."""
+    """‖Y − XWHᵀ‖² plus the penalty, given XW."""
     images = multiply(labels.columns, embedded, threads)
     crossed = float(np.einsum("lr,lr->", images, factors.labels, dtype=np.float64))
     held = float(np.square(labels.rows.data, dtype=np.float64).sum())
@@ -183,7 +184,7 @@ def objective(embedded: Array, factors: Factors, labels: TwoWays, penalty: Penal
 
 
 def _gram(columns: Array) -> NDArray[np.float64]:
-    """(r, r) AᵀA in double precision, some rows at a time."""
+    """(r, r) AᵀA in double precision, computed in blocks of rows."""
     gram = np.zeros((columns.shape[1], columns.shape[1]))
     for start in range(0, len(columns), 16 * ROWS):
         part = columns[start : start + 16 * ROWS].astype(np.float64)
@@ -191,7 +192,7 @@ def _gram(columns: Array) -> NDArray[np.float64]:
     return gram
 
 
-# ---- answers
+# ---- prediction
 
 
 def best_products(
@@ -203,9 +204,9 @@ def best_products(
     logistic: bool = False,
     threads: int = 1,
 ) -> tuple[NDArray[np.int64], Array]:
-    """(n, k) the columns with the largest products, and these, best first, −1 and −∞ as pads; ties by number.
+    """(n, k) columns with the largest products, and the products, best first; −1 and −∞ as padding; ties by number.
 
-    With `logistic` 1 / (1 + e^(2 − 4p)) stands for a product p, which touches p itself at one half.
+    With `logistic`, each product p is replaced by 1 / (1 + e^(2 − 4p)), which is tangent to p at one half.
     """
     found = np.full((len(documents), k), -1, dtype=np.int64)
     given = np.full((len(documents), k), -np.inf, dtype=np.float32)
@@ -251,7 +252,7 @@ def _best_products(
 
 @kernel()
 def likelihoods(documents: Array, labels: Array, candidates: NDArray[np.int64]) -> Array:
-    """(n, c) the logistic numbers of given labels, the same to the last bit; 0 where a candidate is below 0."""
+    """(n, c) logistic scores of given labels, bit-identical to `best_products`; 0 for negative candidates."""
     out = np.zeros(candidates.shape, np.float32)
     for row in range(candidates.shape[0]):
         for place in range(candidates.shape[1]):
@@ -266,7 +267,7 @@ def likelihoods(documents: Array, labels: Array, candidates: NDArray[np.int64]) 
 
 @kernel()
 def unit_length(vectors: Array) -> Array:
-    """Rows of length one; those of zeros stay."""
+    """Rows scaled to unit length; zero rows are kept."""
     out = vectors.copy()
     for row in range(len(out)):
         square = 0.0

@@ -1,7 +1,7 @@
-"""Exact nearest neighbours among sparse rows, through an inverted index, and the votes of their labels.
+"""Exact nearest neighbours of sparse rows by an inverted index, and label votes of the neighbours.
 
-Work per query: the postings of its features, two values each; one pass over the documents to find the best. The
-scores of all documents fit in the second-level cache up to half a million documents.
+Work per query: the postings of its features, two values each, plus one pass over all documents to select the best. The
+scores of all documents fit in the L2 cache for up to half a million documents.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from xmtc.core.parallel import run_parallel
 from xmtc.data.dataset import Csr
 
 QUERIES = 256
-"""Queries one thread takes at a time."""
+"""Queries that a thread handles at a time."""
 
 
 class InvertedIndex(NamedTuple):
-    """For each feature the documents that hold it, ascending, and their values."""
+    """For each feature, the documents that have it, ascending, and their values."""
 
     indptr: NDArray[np.int64]  # (D + 1,)
     documents: NDArray[np.int32]
@@ -30,6 +30,7 @@ class InvertedIndex(NamedTuple):
 
     @classmethod
     def build(cls, rows: Csr) -> InvertedIndex:
+        """Build the index of a sparse matrix."""
         columns = sp.csc_array(rows)
         columns.sort_indices()
         return cls(
@@ -40,7 +41,7 @@ class InvertedIndex(NamedTuple):
         )
 
     def grown(self, rows: Csr) -> InvertedIndex:
-        """These documents and more of them, whose rows may have further features."""
+        """This index extended by more documents, whose rows may have additional features."""
         more = InvertedIndex.build(rows)
         counts = np.zeros(len(more.indptr) - 1, dtype=np.int64)
         counts[: len(self.indptr) - 1] = np.diff(self.indptr)
@@ -51,9 +52,9 @@ class InvertedIndex(NamedTuple):
         return InvertedIndex(indptr, documents, values, self.size + more.size)
 
     def nearest(self, queries: Csr, count: int, threads: int = 1) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """(n, count) documents with the largest inner products and these; −1 and 0 where fewer have any.
+        """(n, count) documents with the largest inner products, and the products; −1 and 0 if fewer are positive.
 
-        Equal products are ordered by document number.
+        Ties are broken by document number.
         """
         shape = (int(queries.shape[0]), min(count, self.size))
         found = np.full(shape, -1, dtype=np.int32)
@@ -83,7 +84,7 @@ class InvertedIndex(NamedTuple):
 
 @inlined
 def _worse(score: Any, document: Any, i: int, j: int) -> Any:
-    """Whether entry i ranks behind entry j: a smaller score, or an equal one of a later document."""
+    """Whether entry i ranks behind entry j: a lower score, or the same score and a higher document number."""
     return score[i] < score[j] or (score[i] == score[j] and document[i] > document[j])
 
 
@@ -95,7 +96,7 @@ def _swap(score: Any, document: Any, i: int, j: int) -> None:
 
 @inlined
 def _rise(score: Any, document: Any, at: int) -> None:
-    """Restore the heap, the worst entry on top, after its last entry was added."""
+    """Restore the heap, worst entry on top, after appending an entry."""
     while at > 0 and _worse(score, document, at, (at - 1) // 2):
         _swap(score, document, at, (at - 1) // 2)
         at = (at - 1) // 2
@@ -103,7 +104,7 @@ def _rise(score: Any, document: Any, at: int) -> None:
 
 @inlined
 def _sink(score: Any, document: Any, held: int) -> None:
-    """Restore the heap after its top was replaced."""
+    """Restore the heap after replacing its top."""
     at = 0
     while 2 * at + 1 < held:
         child = 2 * at + 1
@@ -125,7 +126,7 @@ def _put(
     to_documents: NDArray[np.int32],
     to_values: NDArray[np.float32],
 ) -> None:
-    """Write the postings of each feature from its place on; documents count from `first`."""
+    """Write the postings of each feature starting at its place; document numbers are shifted by `first`."""
     for feature in range(len(indptr) - 1):
         at = places[feature]
         for i in range(indptr[feature], indptr[feature + 1]):
@@ -171,7 +172,7 @@ def _search(
                 heap_score[0] = score
                 heap_document[0] = document
                 _sink(heap_score, heap_document, held)
-        while held > 0:  # the worst is on top: ranks are filled from the end
+        while held > 0:  # the worst is on top: fill the ranks from the end
             held -= 1
             found[query, held] = heap_document[0]
             products[query, held] = heap_score[0]
@@ -188,7 +189,7 @@ def vote(
     label_indices: NDArray[np.int32],
     labels: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-    """CSR rows of label votes: each neighbour gives its weight to each of its labels; a row's weights sum to one."""
+    """CSR rows of label votes: each neighbour adds its weight to each of its labels; they sum to one."""
     total = 0
     for query in range(neighbours.shape[0]):
         for rank in range(neighbours.shape[1]):
@@ -215,7 +216,7 @@ def vote(
                     indices[count] = label
                     count += 1
                 sums[label] += weight
-        for i in range(start + 1, count):  # labels in ascending order; there are few
+        for i in range(start + 1, count):  # insertion sort by label: there are few
             label = indices[i]
             at = i
             while at > start and indices[at - 1] > label:

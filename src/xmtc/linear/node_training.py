@@ -1,7 +1,7 @@
-"""Training the classifiers of many nodes: each on its own documents, with its own features, in parallel.
+"""Trains the classifiers of many tree nodes in parallel, each with its own documents and features.
 
-A node sees only the documents that hold a label below it, and of their words only those that occur there. The largest
-nodes go first and are cut into blocks of sixteen children, so that no thread is left waiting for another.
+A node uses only the documents that have a label below it, and only the features that occur in them. The largest nodes
+come first and are split into blocks of sixteen children, so that no thread has to wait for another.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from xmtc.linear.solver import row_squares, solve
 from xmtc.linear.weight_chunks import NO_WEIGHTS, Chunks, Triplets, packed, pruned
 
 MOVED = np.float32(0.6)
-"""Share of the way to the weights that suit new and replayed documents best that classifiers of before go: the many
-documents that are not seen again have no other voice."""
+"""In updates, how far existing classifiers move towards the optimum for new and replayed documents (1: all the way).
+Stopping short protects what was learnt from the many documents that are not replayed."""
 
 
 @dataclass(frozen=True)
 class LinearObjective(Settings):
-    """What a classifier minimises, how closely, and what is kept of it. Models take these settings among their own."""
+    """Loss, regularisation, stopping and pruning of linear classifiers. Models inherit these settings."""
 
     loss: Literal["squared_hinge", "logistic"] = "squared_hinge"
-    """What a training error costs: 'squared_hinge' as a support vector machine has it, or 'logistic'."""
+    """Loss of the linear classifiers: squared hinge (L2-SVM) or logistic."""
     cost: Annotated[float, Range(0.05, 10, log=True)] = 1.0
-    """Price of a training error against large weights (C of a support vector machine)."""
+    """Inverse regularisation strength C of the linear classifiers."""
     tolerance: float = 0.1
-    """Leave a document alone when no gradient of its dual variables is larger, and stop when none is."""
+    """Stopping tolerance on the gradients of the dual problem; documents within it are skipped."""
     passes: int = 6
-    """Stop after this many passes over the documents at the latest."""
+    """Maximum number of passes over the training set."""
     prune: float = 0.1
-    """Forget weights closer to zero than this."""
+    """Prune weights with an absolute value below this."""
     weights: Literal["float32", "float16"] = "float32"
-    """Precision of the weights that are kept; 'float16' halves their size."""
+    """Precision of the saved weights; 'float16' halves their size."""
 
     def check(self) -> None:
         self.require_range("cost", 1e-6, 1e6)
@@ -52,7 +52,7 @@ class LinearObjective(Settings):
 
 
 class Rows(NamedTuple):
-    """Training rows under their own numbering of features."""
+    """Training rows with features renumbered."""
 
     indptr: NDArray[np.int64]
     features: NDArray[np.int32]
@@ -61,7 +61,7 @@ class Rows(NamedTuple):
 
     @classmethod
     def build(cls, matrix: Csr, numbers: NDArray[np.int32]) -> Rows:
-        """`numbers` (D,) are the new numbers of the features."""
+        """Renumber the features of a matrix; `numbers` (D,) has the new numbers."""
         indptr = matrix.indptr.astype(np.int64, copy=False)
         values = matrix.data.astype(np.float32, copy=False)
         return cls(indptr, numbers[matrix.indices], values, row_squares(indptr, values))
@@ -75,17 +75,18 @@ class Members(NamedTuple):
 
     @classmethod
     def build(cls, positives: Csr) -> Members:
-        """From (documents, nodes) 0/1 rows."""
+        """From a (documents, nodes) 0/1 matrix."""
         columns = positives.T.tocsr()
         columns.sort_indices()
         return cls(columns.indptr.astype(np.int64), columns.indices.astype(np.int32))
 
     def of(self, node: int) -> NDArray[np.int32]:
+        """The documents of one node."""
         return self.documents[self.indptr[node] : self.indptr[node + 1]]
 
 
 def numbers_by_frequency(matrix: Csr) -> NDArray[np.int32]:
-    """(D,) new numbers of the features, the most widespread first: what is used together lies together."""
+    """(D,) new feature numbers, most frequent first, so that features used together are close in memory."""
     counts = np.bincount(matrix.indices, minlength=matrix.shape[1])
     numbers = np.empty(len(counts), dtype=np.int32)
     numbers[np.argsort(-counts, kind="stable")] = np.arange(len(counts), dtype=np.int32)
@@ -93,48 +94,48 @@ def numbers_by_frequency(matrix: Csr) -> NDArray[np.int32]:
 
 
 class _Local(NamedTuple):
-    """The rows of one node's documents under the node's own numbering of features."""
+    """The rows of a node's documents with the node's own feature numbering."""
 
     documents: NDArray[np.int32]
     indptr: NDArray[np.int64]
     features: NDArray[np.int32]
     values: NDArray[np.float32]
     squares: NDArray[np.float32]
-    numbers: NDArray[np.int32]  # the number of each local feature among all
+    numbers: NDArray[np.int32]  # global number of each local feature
     begun: _Begun | None = None
 
 
 class Origin(NamedTuple):
-    """What a node's classifiers were before an update, under the numbers of its children now."""
+    """The classifiers of a node before an update, with the new column numbers of its children."""
 
     features: NDArray[np.int32]
     columns: NDArray[np.int64]
     weights: NDArray[np.float32]
     bias: NDArray[np.float32]  # (children,)
-    is_new: NDArray[np.bool_]  # (children,) those that were not there, or were several
+    is_new: NDArray[np.bool_]  # (children,) new children, and those merged from several
 
 
 class _Begun(NamedTuple):
-    """What a node was, in terms of the rows that it learns from now."""
+    """The previous classifiers of a node, rearranged for the rows that it is trained on."""
 
     width: int  # local features
-    ends: NDArray[np.int64]  # (blocks + 1,) where the weights of each block start
+    ends: NDArray[np.int64]  # (blocks + 1,) first weight of each block
     places: NDArray[np.int64]  # of each weight in its block
     weights: NDArray[np.float32]
     bias: NDArray[np.float32]
     is_new: NDArray[np.bool_]
-    others: Triplets  # what features have that do not occur here: number among all, column, weight
+    others: Triplets  # features that do not occur in the rows: global number, column, weight
 
     @classmethod
     def of(cls, origin: Origin, numbers: NDArray[np.int32], scratch: NDArray[np.int32]) -> _Begun:
-        """`numbers` are those of the local features among all; `scratch` is −1 before and after, one a feature."""
+        """`numbers` has the global numbers of the local features; `scratch` (D,) is −1 on entry and on exit."""
         blocks = -(-len(origin.bias) // LANES)
         ends, places, weights, others = _sorted_out(*origin[:3], numbers, scratch, blocks, LANES)
         rest = origin.features[others], origin.columns[others].astype(np.uint16), origin.weights[others]
         return cls(len(numbers), ends, places, weights, origin.bias, origin.is_new, rest)
 
     def start(self, block: int, count: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Weights and biases of a block of children; lanes without one are at rest."""
+        """Initial weights and biases of a block of children; unused lanes start at the optimum."""
         weights, here = aligned_zeros(self.width), slice(self.ends[block], self.ends[block + 1])
         weights[self.places[here]] = self.weights[here]
         bias = np.full(LANES, -1.0, dtype=np.float32)
@@ -142,7 +143,7 @@ class _Begun(NamedTuple):
         return weights, bias
 
     def settle(self, block: int, count: int, weights: NDArray[np.float32], bias: NDArray[np.float32]) -> None:
-        """Bring solved weights (width, LANES) and biases of children that were there part of the way back."""
+        """Pull the solved weights (width, LANES) and biases of existing children part of the way back."""
         here, own = slice(self.ends[block], self.ends[block + 1]), slice(block * LANES, block * LANES + count)
         moved = np.ones(LANES, dtype=np.float32)
         moved[:count] = np.where(self.is_new[own], np.float32(1.0), MOVED)
@@ -150,16 +151,16 @@ class _Begun(NamedTuple):
         bias[:count] = moved[:count] * bias[:count] + (1 - moved[:count]) * self.bias[own]
 
     def beyond(self, numbers: NDArray[np.int32]) -> tuple[NDArray[np.int32], Triplets]:
-        """The local features and those that do not occur here, and the weights of the latter, which stay."""
+        """The local features plus those that do not occur here, and the weights of the latter, which stay unchanged."""
         features, rows = np.unique(self.others[0], return_inverse=True)
         return np.concatenate([numbers, features]), ((len(numbers) + rows).astype(np.int32), *self.others[1:])
 
 
 class NodeTrainer:
-    """Trains the nodes of one level. `documents` is None where every node sees all rows.
+    """Trains the nodes of one level. If `documents` is None, every node uses all rows.
 
-    With an `origin`, nodes go on from what they were, and only those `touched` learn anything; `known` (n,) are the
-    rows that they have learnt from already.
+    With an `origin`, nodes resume from their previous classifiers, and only `touched` nodes are trained; `known` (n,)
+    marks rows that they were trained on before.
     """
 
     def __init__(
@@ -181,12 +182,12 @@ class NodeTrainer:
         self._documents, self._children, self._starts = documents, children, starts
         self._objective, self._seed = objective, seed
         self._scratch = threading.local()
-        self._everything: _Local | None = None  # the rows, where all nodes see them
+        self._everything: _Local | None = None  # the rows, if all nodes use them
         if documents is None:
             self._everything = self._local(np.arange(len(rows.squares), dtype=np.int32))
 
     def train(self, nodes: range, threads: int, advance: Callable[[int], None] = lambda _: None) -> Chunks:
-        """The chunks of some nodes; the same whatever the number of threads. `advance` is told of finished children."""
+        """Train some nodes; the result does not depend on `threads`. `advance` gets the number of finished children."""
         costs = {node: self._cost(node) for node in nodes}
         heavy = sum(costs.values()) / (4 * threads)
         big = {node: self._local_of(node) for node in nodes if costs[node] > heavy and self._blocks(node) > 1}
@@ -241,7 +242,7 @@ class NodeTrainer:
         return local._replace(begun=_Begun.of(self._origin(node), local.numbers, self._free_numbers()))
 
     def _free_numbers(self) -> NDArray[np.int32]:
-        """(D,) of this thread, −1 throughout."""
+        """(D,) this thread's scratch array, −1 everywhere."""
         if not hasattr(self._scratch, "numbers"):
             self._scratch.numbers = np.full(self._width, -1, dtype=np.int32)
         numbers: NDArray[np.int32] = self._scratch.numbers
@@ -253,7 +254,7 @@ class NodeTrainer:
         return _Local(documents, *found[:3], rows.squares[documents], found[3])
 
     def _carried(self, origin: Origin) -> Chunks:
-        """The chunk of a node that there is nothing to learn for."""
+        """The chunk of a node with nothing to train."""
         features, rows = np.unique(origin.features, return_inverse=True)
         weights = rows.astype(np.int32), origin.columns.astype(np.uint16), origin.weights
         count = len(origin.bias)
@@ -262,15 +263,15 @@ class NodeTrainer:
         return packed(features, [weights], bias, count, self._objective.weights == "float16")
 
     def _piece(self, node: int, block: int, local: _Local) -> _Piece:
-        """One block of a node's children, solved and pruned."""
+        """Solve and prune one block of a node's children."""
         first = int(self._starts[node]) + block * LANES
         count = min(LANES, int(self._starts[node + 1]) - first)
-        if self._documents is not None and self._count(node) == 1:  # whoever comes here has the only child
+        if self._documents is not None and self._count(node) == 1:  # every document here belongs to the only child
             return NO_WEIGHTS, np.full(LANES, np.inf, np.float32)
-        if not len(local.documents):  # nobody comes here: a label without documents is nobody's
+        if not len(local.documents):  # no documents here, hence no positives
             return NO_WEIGHTS, np.full(LANES, -1.0, np.float32)
         aim = self._objective
-        # Where a node sees a part of the documents, errors weigh as much against the logistic loss as at the root.
+        # Logistic loss: C is scaled so that errors weigh as much in a node with few documents as at the root.
         scale = len(self._rows.squares) / max(1, len(local.documents)) if aim.loss == "logistic" else 1.0
         weights, bias = solve(
             local.indptr,
@@ -312,7 +313,7 @@ def _compacted(
     values: NDArray[np.float32],
     scratch: NDArray[np.int32],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
-    """Rows of some documents with features numbered anew, in ascending order; `scratch` is −1 before and after."""
+    """Rows of some documents with features renumbered in ascending order; `scratch` is −1 on entry and on exit."""
     entries, used = 0, 0
     for row in documents:
         entries += indptr[row + 1] - indptr[row]
@@ -356,7 +357,7 @@ def _sorted_out(
     blocks: int,
     lanes: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
-    """Weights of local features block by block: where each block starts, places in it, weights; and all others."""
+    """Weights of local features by block: block starts, places in the block, weights; and the indices of all others."""
     for local in range(len(numbers)):
         scratch[numbers[local]] = local
     ends = np.zeros(blocks + 1, np.int64)
@@ -391,7 +392,7 @@ def _bring_back(
     lanes: int,
     weights: NDArray[Any],
 ) -> None:
-    """Weights (width, lanes) at a share of the way, one for each lane, from those of before, which are few."""
+    """Interpolate weights (width, lanes) towards the previous ones, which are sparse; `moved` is per lane."""
     for row in range(len(weights)):
         for lane in range(lanes):
             weights[row, lane] *= moved[lane]
@@ -409,7 +410,7 @@ def _signs(
     count: int,
     lanes: int,
 ) -> NDArray[np.int8]:
-    """(n, lanes) 1 where a document belongs to a child, −1 elsewhere and in lanes without a child."""
+    """(n, lanes) 1 if a document belongs to a child, −1 otherwise and in unused lanes."""
     out = np.full((len(documents), lanes), np.int8(-1))
     for lane in range(count):
         for i in range(child_indptr[first + lane], child_indptr[first + lane + 1]):

@@ -1,9 +1,9 @@
-"""Documents as short vectors whose inner products are those of their labels, for near pairs only.
+"""Document embeddings whose inner products match those of the label vectors, for near pairs only.
 
-Singular value projection: the matrix of all inner products moves to the known ones at the pairs that count, and is then
-replaced by the nearest one of rank r without negative eigenvalues. It is never made: it is U Λ Uᵀ, what it moves by is
-sparse, and its best directions come from multiplying the last ones by both. A round costs 2·r operations a pair for the
-residuals, as many for each of two products, and a few times n·r² for the rest.
+Singular value projection: the matrix of all inner products takes a step towards the known values at the given pairs and
+is then replaced by the nearest positive semidefinite matrix of rank r. It is never materialised: it is stored as U Λ
+Uᵀ, the step is sparse, and the leading eigenvectors come from multiplying the previous ones by both. A round costs 2·r
+operations per pair for the residuals, the same for each of two products, and a small multiple of n·r² for the rest.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from xmtc.linear.neighbours import InvertedIndex
 ROWS = 1024
 """Rows whose residuals a thread computes at a time."""
 ROUNDING = 1e-12
-"""Share of all squares that is added to each, so that columns which others span do no harm."""
+"""Fraction of the trace added to the diagonal, so that linearly dependent columns do no harm."""
 SPARE = 10
-"""Directions beyond those asked for that are followed too, so that the last ones come out right."""
+"""Extra directions that are iterated too, so that the last requested ones are accurate."""
 
 
 def near_pairs(labels: Csr, count: int, *, seed: int = 0, threads: int = 1) -> Csr:
-    """(n, n) inner products of sparse rows: of each with itself and with its `count` nearest, and the other way round.
+    """(n, n) inner products of sparse rows: of each row with itself and with its `count` nearest; symmetric.
 
-    Of rows that are equally near those are taken that come first in a random order.
+    Among equally near rows, those that come first in a random order are taken.
     """
     size = int(labels.shape[0])
     order = np.random.default_rng(seed).permutation(size)
@@ -54,7 +54,7 @@ def near_pairs(labels: Csr, count: int, *, seed: int = 0, threads: int = 1) -> C
 
 
 def _first_of_each(pairs: sp.coo_array) -> Csr:
-    """CSR in which a place that is given several times has the value that came first, and not the sum."""
+    """CSR matrix in which duplicate entries keep the first value instead of being summed."""
     rows, columns = (axis.astype(np.int64) for axis in pairs.coords)
     places, first = np.unique(rows * pairs.shape[1] + columns, return_index=True)
     indptr = np.searchsorted(places, np.arange(pairs.shape[0] + 1) * pairs.shape[1])
@@ -71,11 +71,11 @@ def match_products(
     threads: int = 1,
     advance: Callable[[], None] = lambda: None,
 ) -> Array:
-    """(n, rank) vectors whose inner products are near to those of the pairs; what other pairs have is left free."""
+    """(n, rank) vectors whose inner products approximate those of the given pairs; other pairs are unconstrained."""
     size = int(pairs.shape[0])
     wide = min(rank + SPARE, size)
     basis = _orthonormal(np.random.default_rng(seed).standard_normal((size, wide), np.float32))
-    values = np.zeros(wide, dtype=np.float32)  # eigenvalues, the largest first; those beyond the rank are 0
+    values = np.zeros(wide, dtype=np.float32)  # eigenvalues in descending order; those beyond the rank are 0
     for _ in range(rounds):
         moved = residuals(pairs, basis * np.sqrt(values), threads)
 
@@ -95,14 +95,14 @@ def match_products(
 
 
 def _orthonormal(columns: Array) -> Array:
-    """Orthonormal columns that span the same; those that others span already are replaced by next to nothing."""
+    """An orthonormal basis of the column span; linearly dependent columns become close to zero."""
     gram = columns.T.astype(np.float64) @ columns
     gram[np.diag_indices_from(gram)] += ROUNDING * max(float(np.trace(gram)), 1e-30)
     return np.asarray(columns @ np.linalg.inv(np.linalg.cholesky(gram)).T).astype(np.float32)
 
 
 def residuals(pairs: Csr, vectors: Array, threads: int = 1) -> Csr:
-    """What is missing in the inner products of the vectors, at the pairs."""
+    """The given inner products minus those of the vectors, at the given pairs."""
     indptr, indices, products = csr_parts(pairs)
     left = np.empty_like(products)
     held = np.ascontiguousarray(vectors, dtype=np.float32)

@@ -1,9 +1,8 @@
-"""Sixteen classifiers side by side: their weights for one feature fill a cache line, and one instruction serves all.
+"""Vectorised kernels for sixteen classifiers at a time: their weights for one feature fill one cache line.
 
-These are written in the compiler's own vectors because loops over sixteen values come out several times slower.
-Weights are given flat; row r of a block starts at `offset + r · stride`. Sums are fused multiply-adds in the order of
-the rows, so that the same rows give the same bits wherever they are summed. Weights may be 16-bit floats, handed over
-as uint16.
+They are written as LLVM vectors because loops over sixteen values compile to code that is several times slower. Weights
+are passed as flat arrays; row r of a block starts at `offset + r · stride`. Sums are fused multiply-adds in the order
+of the rows, so that the same rows always give bit-identical sums. Weights may be 16-bit floats, passed as uint16.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 LANES = 16
-"""Classifiers in one vector."""
+"""Classifiers per vector."""
 
-cgutils: Any = untyped  # numba's code generation has no types
+cgutils: Any = untyped  # numba's code generation is untyped
 
 _FLOAT, _HALF, _WORD, _WIDE = ir.FloatType(), ir.HalfType(), ir.IntType(32), ir.IntType(64)
 
 
 def aligned_zeros(rows: int) -> NDArray[np.float32]:
-    """(rows · LANES,) zeros that start at a cache line."""
+    """(rows · LANES,) zeros aligned to a cache line."""
     buffer = np.zeros(rows * LANES + LANES, np.float32)
     first = (-buffer.ctypes.data) % 64 // 4
     return buffer[first : first + rows * LANES]
@@ -44,7 +43,7 @@ def _splat(builder: Any, value: Any, lanes: int) -> Any:
 
 
 def _load(builder: Any, pointer: Any, lanes: int) -> Any:
-    """A vector of floats at a pointer to floats, or to 16-bit floats as integers."""
+    """Load a vector of floats from a pointer to floats, or to 16-bit floats stored as integers."""
     is_half = pointer.type.pointee == ir.IntType(16)
     kind = ir.VectorType(_HALF if is_half else _FLOAT, lanes)
     loaded = builder.load(builder.bitcast(pointer, kind.as_pointer()))
@@ -72,7 +71,7 @@ def _row(builder: Any, rows: Any, at: Any, offset: Any, stride: Any) -> Any:
 def _dot(lanes: int, chains: int) -> Any:
     """sums[at : at + lanes] += Σ values[p] · weights[row of rows[p]], first ≤ p < last.
 
-    With two chains, even and odd places are summed apart: one addition need not wait for the one before.
+    With two chains, even and odd places are summed separately, so that additions do not wait for each other.
     """
 
     def dot(
@@ -132,7 +131,7 @@ def _dot(lanes: int, chains: int) -> Any:
 
 add_dot = _dot(LANES, chains=2)
 add_wide_dot = _dot(4 * LANES, chains=1)
-add_narrow_dot = _dot(LANES, chains=1)  # a quarter of the wide one, to the bit
+add_narrow_dot = _dot(LANES, chains=1)  # a quarter of the wide one, bit-identical
 
 
 def _add_rows(_: Any, rows: Any, values: Any, first: Any, last: Any, steps: Any, weights: Any) -> Any:
@@ -160,7 +159,7 @@ add_rows: Any = intrinsic(_add_rows)
 
 
 def _widened(_: Any, value: Any) -> Any:
-    """A weight as a float: itself, or the 16-bit float whose bits an uint16 holds."""
+    """A weight as float32: unchanged, or converted from the 16-bit float stored in a uint16."""
     signature = types.float32(value)
 
     def generate(_: Any, builder: Any, signature: Any, arguments: Any) -> Any:

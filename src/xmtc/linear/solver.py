@@ -3,9 +3,9 @@
 Squared hinge: min_w ½‖w‖² + C Σ max(0, 1 − y w·x)²; logistic: min_w ½‖w‖² + C Σ ln(1 + e^(−y w·x)). A constant feature
 of value 1 is the bias, regularised with the rest.
 
-The sixteen labels share the pass over a document's words. A document whose gradients are all within the tolerance is
-left as it is, and one that no label needs drops out of the next passes (shrinking). Memory is one block of weights and
-one of dual variables for each thread.
+The sixteen labels share the pass over a document's features. A document whose gradients are all within the tolerance
+is not updated, and one with no active dual variable is dropped from the next passes (shrinking). Memory per thread is
+one block of weights and one of dual variables.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from xmtc.linear import simd
 from xmtc.linear.simd import LANES, add_dot, add_rows, aligned_zeros
 
 WHOLE_EVERY = 4
-"""Every so many passes, documents that had dropped out are looked at again."""
+"""Dropped documents are checked again every this many passes."""
 
 
 def solve(
@@ -41,12 +41,12 @@ def solve(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """(width, LANES) weights and (LANES,) biases.
 
-    With a `start`, flat weights and biases that were learnt from other rows and are changed here, those rows' dual
-    variables stay as they are: what is found is the best with them. `known` (n,) tells the rows that were among them;
-    theirs follow from the start.
+    `start` has flat weights and biases learnt from other rows; they are modified in place. The dual variables of those
+    rows stay fixed, and the result is optimal given them. `known` (n,) marks rows that were among them; their dual
+    variables follow from the start.
 
-    `squares` are ‖x‖² + 1 of the rows, `signs` (n, LANES) is 1 where a row has the label and −1 elsewhere. A tolerance
-    of 0.1 ranks as well as a smaller one; it bounds the gradients of the dual problem.
+    `squares` has ‖x‖² + 1 of each row; `signs` (n, LANES) is 1 if a row has the label and −1 otherwise. The tolerance
+    bounds the gradients of the dual problem; 0.1 ranks as well as smaller values.
     """
     weights, bias = (aligned_zeros(width), np.zeros(LANES, np.float32)) if start is None else start
     if known is None:
@@ -71,7 +71,7 @@ def row_squares(indptr: NDArray[np.int64], values: NDArray[np.float32]) -> NDArr
 
 @inlined
 def _shuffle(order: Any, count: int, state: Any) -> Any:
-    """The first `count` in random order, by xorshift; returns its new state."""
+    """Shuffle the first `count` entries by xorshift; returns the new state."""
     for i in range(count - 1, 0, -1):
         state ^= state << np.uint64(13)
         state ^= state >> np.uint64(7)
@@ -101,14 +101,14 @@ def _squared_hinge(
     rows = len(indptr) - 1
     alpha = np.zeros((rows, width), np.float32)
     margins, steps = np.empty(width, np.float32), np.empty(width, np.float32)
-    order = np.argsort(known, kind="mergesort")  # rows that are known are at rest until others have moved
+    order = np.argsort(known, kind="mergesort")  # known rows are at the optimum until others have moved
     fresh = rows - int(np.count_nonzero(known))
     active = fresh
     diagonal = np.float32(0.5 / cost)
     near = np.float32(tolerance)
     zero, one = np.float32(0.0), np.float32(1.0)
     for row in range(rows):
-        if known[row]:  # at the best weights, α = 2C max(0, 1 − y w·x)
+        if known[row]:  # at the optimum, α = 2C max(0, 1 − y w·x)
             margins[:] = bias
             add_dot(features, values, indptr[row], indptr[row + 1], weights, 0, width, margins, 0)
             for lane in range(width):
@@ -147,12 +147,12 @@ def _squared_hinge(
         if is_done and is_whole:
             break
         look_again = (turn + 1) % whole_every == 0 or (turn == 0 and fresh < rows)
-        active = rows if is_done or look_again else kept  # what was dropped
+        active = rows if is_done or look_again else kept  # all rows: check the dropped ones again
 
 
 @inlined
 def _logistic_point(point: Any, margin: Any, square: Any, cost: Any, rounds: Any) -> Any:
-    """The t that solves square · (C σ(t) − C σ(point)) + margin + t = 0, whose slope is ≥ 1: bracketed Newton."""
+    """Solve square · (C σ(t) − C σ(point)) + margin + t = 0 for t, slope ≥ 1, by bracketed Newton iteration."""
     held = cost / (1.0 + np.exp(-point))
     low, high = -margin - square * (cost - held), -margin + square * held
     t = min(max(point, low), high)
@@ -188,13 +188,13 @@ def _logistic(
     seed: int,
     width: int,
 ) -> None:
-    """The dual variable of a document is C σ(point), strictly between 0 and C; it starts next to 0."""
+    """The dual variable of a document is C σ(point), strictly between 0 and C; it starts close to 0."""
     rows = len(indptr) - 1
     points = np.full((rows, width), np.float32(-20.0))
     margins, steps = np.empty(width, np.float32), np.empty(width, np.float32)
     order = np.arange(rows)
     for row in range(rows):
-        if known[row]:  # at the best weights, t = −y w·x
+        if known[row]:  # at the optimum, t = −y w·x
             margins[:] = bias
             add_dot(features, values, indptr[row], indptr[row + 1], weights, 0, width, margins, 0)
             for lane in range(width):

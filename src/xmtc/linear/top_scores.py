@@ -1,4 +1,4 @@
-"""The best few of many scores, and the scores of a given few."""
+"""Top-k selection from sparse rows of scores, and look-up of the scores of given labels."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Trees of linear classifiers that learn from new documents, and whose labels come and go.
+"""Updating trees of linear classifiers with new documents, new labels and removed labels.
 
-Classifiers go on from the weights that they have, as if the dual variables of all documents before were fixed: a pass
-over new and replayed documents then finds the best weights with them. A new label starts as one that nobody holds. Only
-nodes that a new document reaches are touched; in all others labels that go are taken out.
+Training resumes from the current weights as if the dual variables of all earlier documents were fixed: a pass over new
+and replayed documents then finds the best weights given those. A new label starts as one without documents. Only nodes
+that a new document reaches are trained; in all others, removed labels are only deleted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from xmtc.linear.weight_chunks import Chunks
 NOBODY = -1.0
 """Bias of a label without documents."""
 CERTAIN = 1.0
-"""Bias of what was an only child and has siblings now."""
+"""Bias of a former only child that now has siblings."""
 
 
 def update_tree(
@@ -42,13 +42,13 @@ def update_tree(
     name: str = "tree",
     progress: Progress = silent,
 ) -> Chunks:
-    """The classifiers of all nodes of a revised tree, level by level; levels that the workspace has are taken from it.
+    """Train the nodes of a revised tree, level by level; levels already in the workspace are loaded instead.
 
-    `known` (n,) are rows that were learnt from before and whose labels are the same; `numbers` (L before,) the label
-    that each of before has become. With `sees_all` every leaf sees all rows, and not only those of its labels.
+    `known` (n,) marks rows that were trained on before with the same labels; `numbers` (L before,) has the new number
+    of each old label. With `sees_all`, every leaf is trained on all rows, not only on those of its labels.
     """
     workspace, tree = workspace or Workspace(), revision.tree
-    objective = replace(objective, passes=-(-2 * objective.passes // 3))  # weights are not far from where they will be
+    objective = replace(objective, passes=-(-2 * objective.passes // 3))  # the weights are already near the optimum
     parts = []
     for level in range(tree.depth):
         part = f"{name}-level-{level}"
@@ -57,7 +57,7 @@ def update_tree(
             everywhere = level == 0 or (sees_all and is_last)
             held = tree.node_labels(labels, level)
             touched = np.bincount(held[np.flatnonzero(~known)].indices, minlength=tree.nodes(level)) > 0
-            if sees_all and not is_last:  # every way is open, and stays so
+            if sees_all and not is_last:  # the edges are certain and stay so
                 touched[:] = False
             origins = _Origins(before, revision, numbers, level, lone_certain=not everywhere)
             trainer = NodeTrainer(
@@ -81,7 +81,7 @@ def update_tree(
 
 
 class _Origins:
-    """What the nodes of a level were before."""
+    """Maps the nodes of a level to their classifiers before the update."""
 
     def __init__(
         self,
@@ -94,9 +94,9 @@ class _Origins:
     ) -> None:
         self._tree, self._chunks = before
         self._revision, self._level, self._lone_certain = revision, level, lone_certain
-        self._first = sum(self._tree.nodes(above) for above in range(level))  # number of the level's first chunk
+        self._first = sum(self._tree.nodes(above) for above in range(level))  # chunk number of the level's first node
         tree = revision.tree
-        if level + 1 < tree.depth:  # (children before,) the child that each is now
+        if level + 1 < tree.depth:  # (children before,) their new child numbers
             self._now = np.full(self._tree.nodes(level + 1), -1, dtype=np.int64)
             self._now[revision.nodes[level + 1]] = np.arange(tree.nodes(level + 1))
         else:
@@ -104,13 +104,13 @@ class _Origins:
             self._now = np.where(became >= 0, tree.place_of()[became], -1)
 
     def of(self, node: int) -> Origin:
-        """Its classifiers; those of children that became one add up to one, whose bias counts both as possible."""
+        """Previous classifiers of a node; a merged child gets the sum of the weights and a bias for "any of them"."""
         old = int(self._revision.nodes[self._level][node])
         starts, start = self._tree.starts[self._level], int(self._revision.tree.starts[self._level][node])
         count = int(self._revision.tree.starts[self._level][node + 1]) - start
-        now = self._now[starts[old] : starts[old + 1]] - start  # (children before,) their columns
+        now = self._now[starts[old] : starts[old + 1]] - start  # (children before,) their new columns
         now = np.where((now >= 0) & (now < count), now, -1)
-        if count == 1 and self._lone_certain:  # whoever comes here has the only child
+        if count == 1 and self._lone_certain:  # every document of the node belongs to its only child
             nothing = np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.float32)
             return Origin(*nothing, np.array([np.inf], np.float32), np.zeros(1, np.bool_))
         chunk = self._first + old
@@ -124,8 +124,8 @@ class _Origins:
         made_of = np.bincount(now[now >= 0], minlength=count)
         bias[made_of > 0] = 0.0
         np.add.at(bias, now[now >= 0], own[now >= 0])
-        bias += np.maximum(made_of - 1, 0)  # max(a, b) of two that are −1 or 1 is a + b + 1, or more
-        here = now[columns]  # the columns of now
+        bias += np.maximum(made_of - 1, 0)  # max(a, b) of two values that are −1 or 1 is at most a + b + 1
+        here = now[columns]  # the new columns
         stay = here >= 0
         features, here, weights = features[stay], here[stay], weights[stay]
         if (made_of > 1).any():
@@ -136,7 +136,7 @@ class _Origins:
 def _summed(
     features: NDArray[np.int32], columns: NDArray[np.int64], weights: NDArray[np.float32], count: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.float32]]:
-    """Weights of the same feature and column added up."""
+    """Add up the weights of equal (feature, column) pairs."""
     keys, inverse = np.unique(features.astype(np.int64) * count + columns, return_inverse=True)
     sums = np.bincount(inverse, weights, len(keys)).astype(np.float32)
     return (keys // count).astype(np.int32), keys % count, sums

@@ -1,8 +1,8 @@
-"""Weights of sibling classifiers in chunks: one look at a document's word serves all children of a node.
+"""Weights of sibling classifiers in chunks: one look-up of a document's feature serves all children of a node.
 
-Each node has one chunk: a hash table from feature to row, and the rows. A row with many weights is dense, a multiple of
-sixteen columns wide; one with few is a short list of (column, weight). A chunk stands by itself, so that a node can be
-trained anew and put in the place of the old one.
+Each node has one chunk: a hash table from feature to row, and the rows. A row with many weights is dense, its width a
+multiple of sixteen; a row with few weights is a short list of (column, weight). Chunks are independent, so that a
+single node can be retrained and replaced.
 """
 
 from __future__ import annotations
@@ -18,39 +18,40 @@ from xmtc.core.jit import frozen, inlined, kernel
 from xmtc.linear.simd import LANES, add_dot, add_narrow_dot, add_wide_dot, widened
 
 EMPTY = -1
-"""A place of the hash table that no feature has."""
+"""Marks a free slot of the hash table."""
 ABSENT = -(1 << 31)
-"""The row of a feature that a chunk does not know. Dense rows are ≥ 0, sparse row r is −1 − r."""
+"""Row of a feature that is not in the chunk. Dense rows are ≥ 0, sparse row r is −1 − r."""
 DENSE_SHARE = 8
-"""A row is dense when at least one in so many of its columns has a weight."""
+"""A row is dense if at least one in this many of its columns has a weight."""
 
 Triplets = tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.float32]]
-"""Local feature, column and weight of each weight that is kept, by feature."""
+"""Local feature, column and value of each remaining weight, by feature."""
 NO_WEIGHTS: Triplets = (np.empty(0, np.int32), np.empty(0, np.uint16), np.empty(0, np.float32))
 
 
 class Chunks(NamedTuple):
-    """The chunks of all nodes of a tree, root first, level after level; `*_start` has one entry more than nodes."""
+    """The chunks of all nodes of a tree, level by level from the root; `*_start` has (nodes + 1) entries."""
 
-    table_start: NDArray[np.int64]  # in places of the hash table; their number is a power of two
+    table_start: NDArray[np.int64]  # in slots of the hash table, whose number is a power of two
     table: NDArray[np.int32]  # feature, row, feature, row, …
     dense_start: NDArray[np.int64]
     dense: NDArray[Any]  # float32, or float16 as uint16; row after row
     sparse_start: NDArray[np.int64]  # in entries
     sparse_row_start: NDArray[np.int64]
-    sparse_ends: NDArray[np.int32]  # where a sparse row ends, counted from its chunk's start
+    sparse_ends: NDArray[np.int32]  # end of each sparse row, relative to the start of its chunk
     sparse_columns: NDArray[np.uint16]
     sparse_weights: NDArray[Any]
-    bias_start: NDArray[np.int64]  # multiples of LANES: the width of a dense row is the difference
+    bias_start: NDArray[np.int64]  # multiples of LANES; the difference is the width of a dense row
     bias: NDArray[np.float32]  # −∞ in columns beyond the last child
 
     @property
     def nodes(self) -> int:
+        """Number of nodes."""
         return len(self.table_start) - 1
 
     @classmethod
     def joined(cls, parts: Sequence[Chunks]) -> Chunks:
-        """Chunks of several groups of nodes, one after the other."""
+        """Concatenate the chunks of several groups of nodes."""
         fields = {}
         for name in cls._fields:
             arrays = [getattr(part, name) for part in parts]
@@ -59,12 +60,12 @@ class Chunks(NamedTuple):
 
     @classmethod
     def certain(cls, children: int, half: bool) -> Chunks:
-        """One node all of whose children have probability 1."""
+        """A single node whose children all have probability 1."""
         bias = np.full(-(-children // LANES) * LANES, np.inf, np.float32)
         return packed(np.empty(0, np.int32), [NO_WEIGHTS], bias, children, half)
 
     def check(self, children: NDArray[np.int64]) -> None:
-        """Raise ModelFormatError unless the arrays hang together, for nodes with so many children."""
+        """Raise ModelFormatError unless the arrays are consistent with nodes that have these numbers of children."""
         wrong = next(self._faults(children), None)
         if wrong:
             raise ModelFormatError(f"the weights are damaged: {wrong}. Copy or train the model again.")
@@ -86,15 +87,15 @@ class Chunks(NamedTuple):
         ):
             starts = getattr(self, name)
             if len(starts) != len(children) + 1 or starts[0] != 0 or starts[-1] != held or (np.diff(starts) < 0).any():
-                yield f"'{name}' does not share out what there is"
+                yield f"'{name}' is inconsistent with the array sizes"
         places, widths = np.diff(self.table_start), np.diff(self.bias_start)
         if (places < 1).any() or (places & (places - 1)).any():
-            yield "a hash table is cut"
+            yield "the size of a hash table is not a power of two"
         if (widths != -(-children // LANES) * LANES).any() or (np.diff(self.dense_start) % np.maximum(widths, 1)).any():
-            yield "rows are not as wide as nodes have children"
+            yield "the row widths do not match the number of children"
 
     def taken(self, nodes: range) -> Chunks:
-        """The chunks of neighbouring nodes."""
+        """The chunks of consecutive nodes."""
 
         def cut(array: NDArray[Any], starts: NDArray[np.int64], each: int = 1) -> NDArray[Any]:
             return array[each * starts[nodes.start] : each * starts[nodes.stop]]
@@ -134,7 +135,7 @@ class Chunks(NamedTuple):
         return {feature: weight for feature, weight in weights.items() if weight}
 
     def triplets(self, node: int) -> Triplets:
-        """Feature, column and weight of each weight of a node."""
+        """Feature, column and value of each weight of a node."""
         one = self.taken(range(node, node + 1))
         parts = _as_floats(one.dense), one.sparse_ends, one.sparse_columns, _as_floats(one.sparse_weights)
         return _unpack(one.table, *parts, int(one.bias_start[1]), EMPTY)
@@ -155,9 +156,9 @@ def packed(
     children: int,
     half: bool,
 ) -> Chunks:
-    """The chunk of one node, from the pruned weights of its blocks.
+    """Build the chunk of one node from the pruned weights of its blocks.
 
-    `features` are the global numbers of the local ones; `bias` has a multiple of LANES entries.
+    `features` has the global numbers of the local features; the length of `bias` is a multiple of LANES.
     """
     rows, columns, weights = (np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
     least = max(2, children // DENSE_SHARE)
@@ -190,8 +191,8 @@ def packed(
 
 @kernel()
 def pruned(weights: NDArray[np.float32], least: float, children: int, first_column: int) -> Triplets:
-    """The weights of a block that are not closer to zero than `least`."""
-    bound = max(np.float32(least), np.float32(1e-45))  # zero is never kept
+    """Drop the weights of a block with an absolute value below `least`."""
+    bound = max(np.float32(least), np.float32(1e-45))  # zeros are always dropped
     counts = np.zeros(len(weights), np.uint8)
     for row in range(len(weights)):
         held = np.uint8(0)
@@ -216,7 +217,7 @@ def pruned(weights: NDArray[np.float32], least: float, children: int, first_colu
 
 @inlined
 def _place(feature: Any, bits: Any) -> Any:
-    """Where a feature is looked for first in a table of 2^bits places."""
+    """First slot to probe for a feature in a table of 2^bits slots."""
     return np.int64((np.uint64(feature) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - bits))
 
 
@@ -244,7 +245,7 @@ def _pack(
     dense = np.zeros(dense_rows * width, np.float32)
     ends = np.empty(sparse_rows, np.int32)
     sparse_columns, sparse_weights = np.empty(entries, np.uint16), np.empty(entries, np.float32)
-    at = np.empty(len(features), np.int64)  # where the next weight of a feature goes
+    at = np.empty(len(features), np.int64)  # where the next weight of a feature is written
     dense_rows, sparse_rows, entries = 0, 0, 0
     for local in range(len(features)):
         count = counts[local]
@@ -304,11 +305,12 @@ def _unpack(
     return features, where, out
 
 
-# ---- scoring, in the kernels of others
+# ---- scoring; inlined into other kernels
 
 
 @inlined
 def table_bits(chunks: Any, node: Any) -> Any:
+    """Binary logarithm of the number of slots of a node's hash table."""
     places = chunks.table_start[node + 1] - chunks.table_start[node]
     bits = 0
     while (1 << bits) < places:
@@ -318,7 +320,7 @@ def table_bits(chunks: Any, node: Any) -> Any:
 
 @inlined
 def _row_of(chunks: Any, node: Any, bits: Any, feature: Any, absent: Any) -> Any:
-    """The row of a feature in a node's chunk, by its hash table."""
+    """The row of a feature in a node's chunk, found through its hash table."""
     start = chunks.table_start[node]
     place = _place(feature, bits)
     while True:
@@ -331,7 +333,7 @@ def _row_of(chunks: Any, node: Any, bits: Any, feature: Any, absent: Any) -> Any
 
 
 class Scratch(NamedTuple):
-    """Room for the rows that a document has in a chunk, dense and sparse ones apart, and for its margins."""
+    """Buffers for a document's rows in a chunk, dense and sparse rows separate, and for its margins."""
 
     dense_rows: NDArray[np.int32]
     dense_values: NDArray[np.float32]
@@ -342,6 +344,7 @@ class Scratch(NamedTuple):
 
 @inlined
 def longest_row(indptr: Any) -> Any:
+    """The largest number of entries in a row."""
     most = 0
     for row in range(len(indptr) - 1):
         most = max(most, indptr[row + 1] - indptr[row])
@@ -350,6 +353,7 @@ def longest_row(indptr: Any) -> Any:
 
 @inlined
 def scratch_for(words: Any, chunks: Any) -> Any:
+    """Buffers for documents of up to `words` features."""
     widest = 1
     for node in range(len(chunks.bias_start) - 1):
         widest = max(widest, chunks.bias_start[node + 1] - chunks.bias_start[node])
@@ -376,12 +380,12 @@ def gather_rows(
     scratch: Any,
     absent: Any,
 ) -> Any:
-    """The rows that a document has in a chunk, its words looked up in `lookup` or in the hash table.
+    """Collect a document's rows in a chunk, by `lookup` or by the hash table.
 
-    Sparse rows are added up at once, on top of the biases; returns how many dense ones are left to add.
+    Sparse rows are added to the biases at once; returns the number of dense rows still to add.
     """
     dense, sparse = 0, 0
-    for p in range(first, last):  # without branches: a row is written to both lists and stays in one, or in none
+    for p in range(first, last):  # branch-free: every row is written to both lists, and counted in at most one
         row = lookup[features[p]] if has_lookup else _row_of(chunks, node, bits, features[p], absent)
         scratch.dense_rows[dense] = row
         scratch.dense_values[dense] = values[p]
@@ -403,7 +407,7 @@ def gather_rows(
 
 @inlined
 def add_dense(chunks: Any, node: Any, dense: Any, scratch: Any, lanes: Any) -> None:
-    """Add the dense rows: the margins of all children are then complete."""
+    """Add the dense rows, which completes the margins of all children."""
     width, column = chunks.bias_start[node + 1] - chunks.bias_start[node], 0
     rows, values, margins, start = scratch.dense_rows, scratch.dense_values, scratch.margins, chunks.dense_start[node]
     while column + 4 * lanes <= width:
@@ -416,7 +420,7 @@ def add_dense(chunks: Any, node: Any, dense: Any, scratch: Any, lanes: Any) -> N
 
 @inlined
 def add_dense_block(chunks: Any, node: Any, dense: Any, column: Any, scratch: Any, lanes: Any) -> None:
-    """What `add_dense` adds, to the bit, for the sixteen columns around one."""
+    """`add_dense`, bit-identical, for the sixteen columns around one."""
     width, column = chunks.bias_start[node + 1] - chunks.bias_start[node], column // lanes * lanes
     rows, values, margins, start = scratch.dense_rows, scratch.dense_values, scratch.margins, chunks.dense_start[node]
     if column < width // (4 * lanes) * (4 * lanes):
@@ -427,7 +431,7 @@ def add_dense_block(chunks: Any, node: Any, dense: Any, column: Any, scratch: An
 
 @inlined
 def write_lookup(chunks: Any, node: Any, lookup: Any, absent: Any, clear: Any) -> None:
-    """Spread a chunk's hash table over an array of all features, or take it back."""
+    """Write a chunk's hash table to an array indexed by feature, or clear it again."""
     for place in range(chunks.table_start[node], chunks.table_start[node + 1]):
         feature = chunks.table[2 * place]
         if feature >= 0:

@@ -1,1 +1,1 @@
-"""The models: `base.py` is the contract, `registry.py` lists them, and each system is one file."""
+"""The models: `base.py` defines the contract, `registry.py` lists them, and each model is one file."""

@@ -1,4 +1,4 @@
-"""A bidirectional LSTM with one attention over the words for all labels."""
+"""A bidirectional LSTM with attention pooling shared by all labels."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ class AttentionLstmModelSettings(NeuralSettings):
     encoder: AttentionLstmSettings = field(default_factory=AttentionLstmSettings)
     """The LSTM, and the layer after attention."""
     corpus: CorpusVectorSettings = field(default_factory=lambda: CorpusVectorSettings(width=256))
-    """How vectors are trained on the corpus; `width` holds for random ones too."""
+    """Training of word vectors on the corpus; `width` also applies to random vectors."""
 
     of = "attention_lstm"
 
 
 class AttentionLstmModel(AttendingModel):
-    """Words in order by a bidirectional LSTM, one attention over them for all labels, a linear output for each label.
+    """Bidirectional LSTM with attention pooling shared by all labels.
 
-    Between XML-RNN, which pools without attention, and AttentionXML, where every label has an attention of its own.
+    A linear output layer scores the labels. A compromise between XML-RNN, which has no attention, and AttentionXML,
+    where every label has its own attention.
     """
 
     name = "attention_lstm"

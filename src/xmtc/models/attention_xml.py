@@ -1,4 +1,4 @@
-"""AttentionXML: a bidirectional LSTM, attention of each label over the words, and a perceptron that labels share."""
+"""AttentionXML: a bidirectional LSTM, label-wise attention, and a shared perceptron."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from xmtc.text.sequences import WordSequences
 
 @dataclass(frozen=True)
 class AttentionSettings(Settings):
-    """Attention of each label, and the shared perceptron."""
+    """Label-wise attention and the shared perceptron."""
 
     hidden: Annotated[tuple[int, ...], Choices((256,), (512,), (512, 256))] = (256,)
     """Units of the perceptron's hidden layers."""
     tree: TreeSettings = field(default_factory=TreeSettings)
-    """A tree over the labels; without one, every label is scored."""
+    """The label tree; without one, every label is scored."""
 
     of = "head"
 
@@ -45,16 +45,17 @@ class AttentionXmlSettings(NeuralSettings):
     encoder: LstmSettings = field(default_factory=LstmSettings)
     """The LSTM."""
     head: AttentionSettings = field(default_factory=AttentionSettings)
-    """Attention and perceptron."""
+    """Label attention and perceptron."""
 
     of = "attention_xml"
 
 
 class AttentionXml(NeuralModel):
-    """Words in order by a bidirectional LSTM; every label attends to the words that matter to it.
+    """AttentionXML: bidirectional LSTM with label-wise attention.
 
-    AttentionXML: flat for up to some tens of thousands of labels; with `head.tree.height` a network for each level of
-    a shallow and wide label tree, for up to millions. Members are trees of their own.
+    Every label attends to the words that matter to it. Without a tree, it suits up to some tens of thousands of labels;
+    with `head.tree.height` ≥ 1, a shallow and wide label tree with one network per level, it suits up to millions. Each
+    member has its own tree.
     """
 
     name = "attention_xml"
@@ -78,11 +79,11 @@ class AttentionXml(NeuralModel):
             members=self.config.members,
             width=2 * self.config.encoder.units,
             hidden=self.config.head.hidden,
-            min_df=min(2, int(self._reader.vocabulary.frequencies.max())),  # words of one text say little
+            min_df=min(2, int(self._reader.vocabulary.frequencies.max())),  # words of a single text are not informative
         )
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
-        """Words that the label attends to, in the mean of all members, and the way through the likeliest tree."""
+        """Attention weights of the label, averaged over the members, and the path in the most confident tree."""
         documents, tokens, _ = self._document(text)
         shares = []
         for member in self._members:

@@ -1,6 +1,7 @@
-"""The contract every model keeps: fit, update, predict, score, explain, save and load, written once.
+"""The base class of all models: fit, update, predict, score, explain, save and load.
 
-A system writes `_fit`, `_predict`, `_score_labels` and hands its state over as arrays and JSON; it opens no file.
+A model implements `_fit`, `_predict` and `_score_labels`, and provides its state as arrays and JSON; it never opens
+files.
 """
 
 from __future__ import annotations
@@ -46,62 +47,65 @@ Mask = label_selection.Mask
 Scores = NDArray[np.float32]
 
 PLACES = 5
-"""Labels of each document where nobody says how many."""
+"""Default number of labels per document."""
 BATCH = 16_384
-"""Documents predicted at once; the answer does not depend on it."""
+"""Documents predicted at once; the result does not depend on it."""
 LABELS_SHOWN = 3
-"""Labels that stand for a node of a label tree in an explanation."""
+"""Labels that represent a node of a label tree in an explanation."""
 
 
 class Model(SklearnModel):
-    """Settings are keywords, dotted or nested: Knn(neighbours=20, text={"min_df": 1}) or text__min_df=1."""
+    """Base class of all models.
+
+    Settings are keyword arguments, nested or joined: Knn(neighbours=20, text={"min_df": 1}) or text__min_df=1.
+    """
 
     capabilities: ClassVar[frozenset[str]]
-    """Of "text", "features", "explain", "update", "score_labels"."""
+    """A subset of "text", "features", "explain", "update", "score_labels"."""
     ablations: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """What can be taken away, or put back to what is published: name → settings."""
+    """Ablations: name → settings that switch off a part, or restore the published form."""
 
-    # ---- what a system writes
+    # ---- implemented by each model
 
     @abstractmethod
     def _fit(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
-        """Learn. `train` has labels; `valid`, when given, is what choices are made on."""
+        """Train on `train`, which has labels; `valid`, if given, is for choosing hyperparameters."""
 
     @abstractmethod
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
-        """(n, k) labels and scores, best first, −1 and −∞ as pads.
+        """(n, k) labels and scores, best first, −1 and −∞ as padding.
 
-        `allowed` (L,) tells the labels that may be returned, None that all may; k is at most as many. The answer is the
-        whole ranking without the others: a label is never missed because one that may not be returned went before it.
+        `allowed` (L,) masks the labels that may be returned, None for all; k is at most their number. The result is the
+        full ranking without the other labels: labels that are not allowed never displace allowed ones.
         """
 
     @abstractmethod
     def _score_labels(self, batch: Dataset, candidates: Labels) -> Scores:
-        """(n, c) scores of given labels, the ones that `_predict` gives; entries below 0 are ignored."""
+        """(n, c) scores of given labels, equal to those of `_predict`; negative entries are ignored."""
 
     def _update(self, change: Change, run: FitContext) -> None:
-        """Learn from what is new; labels and their counts are those of afterwards already.
+        """Train on new documents; `labels` and `label_counts` are already those after the update.
 
-        What the model holds is another's, too: it is replaced and never changed.
+        The model is a shallow copy: attributes must be replaced, never changed in place.
         """
         raise UnsupportedError(f"{self.name} cannot be updated.")
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
-        raise UnsupportedError(f"{self.name} cannot explain its answers.")
+        raise UnsupportedError(f"{self.name} cannot explain its predictions.")
 
     def _path_step(self, depth: int, probability: float, below: Labels) -> PathStep:
-        """A step to a node of a label tree, told by the most frequent of the labels below it."""
+        """A step to a node of a label tree, represented by the most frequent labels below it."""
         often = below[np.argsort(-self.label_counts[below], kind="stable")[:LABELS_SHOWN]]
         return PathStep(depth, probability, tuple(self.labels.name(int(label)) for label in often))
 
     def label_vectors(self) -> NDArray[np.float32]:
-        """(L, d) a vector for each label, near to those of labels like it; the length does not matter."""
-        raise UnsupportedError(f"{self.name} keeps no label vectors. Models that do are dxml and leml.")
+        """(L, d) a vector for each label; similar labels have similar vectors, of any length."""
+        raise UnsupportedError(f"{self.name} has no label vectors. Use dxml or leml.")
 
-    # ---- what a user calls
+    # ---- public methods
 
     def made_of(self) -> list[Path]:
-        """Other models and files that the settings name and that training reads."""
+        """Other models and files that the settings refer to and that training reads."""
         return []
 
     def fit(
@@ -114,11 +118,11 @@ class Model(SklearnModel):
         progress: Progress = silent,
         workspace: Workspace | None = None,
     ) -> Self:
-        """Learn from documents (a Dataset, texts, or a feature matrix) and their labels (lists, or a 0/1 matrix)."""
+        """Train on documents (a Dataset, texts, or a feature matrix) and their labels (lists, or a 0/1 matrix)."""
         started = time.perf_counter()
         train = self._checked(as_dataset(documents, labels))
         if train.labels is None or train.label_index is None:
-            raise DataError("training needs labels. Give one list of labels a document.")
+            raise DataError("training requires labels. Pass one list of labels per document.")
         if train.labels.nnz == 0:
             raise DataError("no document has a label. Check the label field.")
         self._labels, self.decisions, self.history = None, Decisions(), []
@@ -126,7 +130,7 @@ class Model(SklearnModel):
         self.label_counts = np.bincount(train.labels.indices, minlength=train.labels.shape[1]).astype(np.int64)
         checked_valid = None if valid is None else self._valid(valid, train.label_index)
         self._fit(train, checked_valid, FitContext(self.runtime, progress, workspace or Workspace()))
-        if self._labels is None:  # a model may know labels from elsewhere
+        if self._labels is None:  # unless the model has set its own labels
             self._labels = train.label_index
         self.training = {
             "documents": len(train),
@@ -154,20 +158,20 @@ class Model(SklearnModel):
         progress: Progress = silent,
         workspace: Workspace | None = None,
     ) -> Self:
-        """Learn from new documents, which may bring new labels, without learning the old ones all over again.
+        """Train on new documents, which may have new labels, without retraining on the old ones.
 
-        Labels in `retire` go, those that `merge` names become another, both by key. `replay` are documents that were
-        learnt from before; where none are given, those that the model keeps (`keep_replay`). An update is judged by
-        nDCG@5 on `valid`, or on new documents that are held out: where it falls by more than `margin`, the update is
-        refused and the model stays as it is, unless `force` says otherwise.
+        `retire` has the keys of labels to remove, `merge` maps keys of labels to the keys they are merged into.
+        `replay` has earlier training documents; by default, those stored in the model (`keep_replay`). The update is
+        validated by nDCG@5 on `valid`, or on held-out new documents: if it drops by more than `margin`, the update is
+        refused and the model stays unchanged, unless `force` is set.
         """
         if "update" not in self.capabilities:
             able = "Models that can are marked 'update' in: xmtc models"
             raise UnsupportedError(f"{self.name} cannot be updated. {able}")
-        _ = self.labels  # a model that is not trained has nothing to go on with
+        _ = self.labels  # raises NotFittedError
         retire, merge = list(retire), dict(merge or {})
         if documents is None and not retire and not merge:
-            raise DataError("there is nothing to learn from. Give new documents, or labels to retire or to merge.")
+            raise DataError("nothing to update: pass new documents, or labels to retire or merge.")
 
         def read(given: Any, what: str) -> Dataset:
             dataset = self._checked(as_dataset(*given) if isinstance(given, tuple) else as_dataset(given))
@@ -187,13 +191,13 @@ class Model(SklearnModel):
         return self
 
     def learn(self, change: Change, run: FitContext) -> None:
-        """`_update` with all that a model counts; for `carry_out`, on a copy."""
+        """`_update` and all label counts; called by `carry_out` on a copy."""
         assert change.new.labels is not None
         labels, before = change.labels, self.label_counts
         counts = np.bincount(change.new.labels.indices, minlength=len(labels.index)).astype(np.int64)
         stay = np.flatnonzero(labels.numbers >= 0)
         np.add.at(counts, labels.numbers[stay], before[stay])
-        counts = np.minimum(counts, change.documents_before + len(change.new))  # some had both of two that are one now
+        counts = np.minimum(counts, change.documents_before + len(change.new))  # merged labels may overlap
         self.facts = dict(self.facts)
         self.runtime, self._labels, self.label_counts = run.runtime, labels.index, counts
         self.decisions = self.decisions.relabelled(labels.kept, len(labels.index))
@@ -201,7 +205,7 @@ class Model(SklearnModel):
         self.training = {**self.training, "documents": change.documents_before + len(change.new)}
 
     def ask(self, documents: Dataset, k: int) -> tuple[Labels, Scores]:
-        """The k best labels of each document and their scores, before these are read."""
+        """The k best labels of each document and their raw scores, before calibration."""
         answer = self._ranked(documents, k, None, None, silent)
         return answer.labels, answer.scores
 
@@ -216,13 +220,13 @@ class Model(SklearnModel):
         candidates: Any = None,
         progress: Progress = silent,
     ) -> TopK:
-        """The k best labels of each document, five where nothing is said.
+        """The k best labels of each document, 5 by default.
 
-        With a `threshold` a set of labels: of the 50 best those with at least this score, or, with "auto", those that
-        the rule tuned by `calibrate` chooses; at most k, where k is given, and of more than 50 where it is more. With
-        `allow` only these labels are returned, with `deny` never these. `candidates` are labels for each document, in
-        the forms that `score_labels` takes: only they are scored, and all of them are, so that even a label for which
-        nothing speaks fills a place that would stay empty.
+        With `threshold`, a set of labels of any size: those of the 50 best with at least this score, or, with "auto",
+        those selected by the rule that `calibrate` tuned; at most k if k is given, and among the k best if k exceeds
+        50. `allow` restricts the result to these labels, `deny` excludes labels. `candidates` has labels for each
+        document, in any form that `score_labels` accepts: only these are scored and ranked, including those with score
+        0.
         """
         labels, dataset = self.labels, self._checked(as_dataset(documents), trained=True)
         if k is not None:
@@ -243,7 +247,7 @@ class Model(SklearnModel):
     def _ranked(
         self, dataset: Dataset, k: int, allowed: Mask | None, candidates: Labels | None, progress: Progress
     ) -> TopK:
-        """The answer before its scores are read, a batch at a time."""
+        """Rank labels in batches; scores are raw, before calibration."""
         most = min(k, len(self.labels) if allowed is None else int(np.count_nonzero(allowed)))
         numbers = [np.empty((0, k), dtype=np.int64)]
         scores = [np.empty((0, k), dtype=np.float32)]
@@ -259,19 +263,19 @@ class Model(SklearnModel):
         return TopK(np.concatenate(numbers), np.concatenate(scores), self.labels)
 
     def rule(self, threshold: float | str) -> Thresholds:
-        """What says which labels are in a set: a score that is given, or "auto" for the rule that was tuned."""
+        """The rule that selects sets of labels: a fixed threshold, or "auto" for the tuned one."""
         if threshold != "auto":
             if isinstance(threshold, (str, bool)):
                 raise ConfigError(f"'threshold' must be a number or auto. Got {shown(repr(threshold))}.")
             if self.decisions.calibration is not None and not 0 <= threshold <= 1:
-                raise ConfigError(f"'threshold' must be from 0 to 1, as scores are probabilities. Got {threshold}.")
+                raise ConfigError(f"'threshold' must be from 0 to 1, since scores are probabilities. Got {threshold}.")
             return fixed(threshold)
         if self.decisions.thresholds is None:
-            raise ConfigError("no threshold was tuned for this model. Do so with: xmtc calibrate DIR VALID")
+            raise ConfigError("this model has no tuned threshold. Tune one with: xmtc calibrate DIR VALID")
         return self.decisions.thresholds
 
     def set_depth(self, threshold: float | str) -> int:
-        """Labels of each document among which a set is chosen, where k does not say more."""
+        """Number of labels per document from which a set is selected, unless k is larger."""
         return self.decisions.depth if threshold == "auto" else max(DEPTH, self.decisions.depth)
 
     def calibrate(
@@ -285,15 +289,15 @@ class Model(SklearnModel):
         k: int = DEPTH,
         progress: Progress = silent,
     ) -> Self:
-        """Learn from validation documents what scores mean: probabilities from now on, and a rule for sets of labels.
+        """Calibrate scores to probabilities on validation documents, and tune the rule that selects label sets.
 
-        `method` is isotonic or platt, None leaves scores as they are. `threshold` is one for all labels (global), one
-        for each (label), or the best set of each document (document); None leaves sets alone. It is tuned for micro-,
-        macro- or document-F1, `measure`. The k best labels of each document are looked at.
+        `method` is isotonic or platt; None keeps the scores. `threshold` is global (one for all labels), label (one for
+        each) or document (the best set of each document); None tunes none. `measure` is the F1 to optimise: micro,
+        macro or document. The k best labels of each document are used.
         """
         dataset = self._checked(as_dataset(documents, labels), trained=True)
         if dataset.labels is None or dataset.label_index is None:
-            raise DataError("calibration needs documents with labels. Give one list of labels a document.")
+            raise DataError("calibration requires labels. Pass one list of labels per document.")
         check_positive("k", k)
         answer = self._ranked(dataset, min(int(k), len(self.labels)), None, None, progress)
         truth, _ = align_labels(dataset, self.labels)
@@ -305,30 +309,30 @@ class Model(SklearnModel):
     def tag(self, document: Any, k: int = 5) -> list[tuple[str, float]]:
         """(name, score) of the k best labels of one document, a text or one row of a feature matrix.
 
-        What `predict` gives, with less around it: for callers that have one document at a time.
+        Equivalent to `predict` with less overhead, for callers that have one document at a time.
         """
         if isinstance(document, np.ndarray) and document.ndim == 1:
             document = document[None, :]
         if not isinstance(document, (str, np.ndarray)) and not sp.issparse(document):
             kind = type(document).__name__
-            raise DataError(f"'tag' takes one text or one row of features. Got {kind}: for several, use predict.")
+            raise DataError(f"'tag' takes one text or one feature row. Got {kind}. Use predict for several.")
         if not self._is_plain_row(document) or isinstance(k, bool) or not isinstance(k, int) or k < 1:
             answer = self.predict([document] if isinstance(document, str) else document, k)
             if len(answer) != 1:
-                raise DataError(f"'tag' takes one document. Got {len(answer):,}: use predict.")
+                raise DataError(f"'tag' takes one document. Got {len(answer):,}. Use predict for several.")
             return answer.pairs()[0]
         found, given = self._tag(document, min(k, len(self.labels)))
         names = self.labels.strings("name", found)
         return list(zip(names, self.decisions.probabilities(given).tolist(), strict=True))
 
     def _tag(self, row: Csr, k: int) -> tuple[Labels, Scores]:
-        """Labels and scores of one row of features, best first, without pads."""
+        """Labels and scores of one feature row, best first, without padding."""
         found, given = self._predict(as_dataset(row), k, None)
         filled = found[0] >= 0
         return found[0, filled], given[0, filled]
 
     def score_labels(self, documents: Any, candidates: Any) -> Scores:
-        """(n, c) scores of given labels: an (n, c) array of label numbers with −1 pads, a TopK, or lists of keys."""
+        """(n, c) scores of given labels: an (n, c) array of label numbers padded with −1, a TopK, or lists of keys."""
         dataset = self._checked(as_dataset(documents), trained=True)
         numbers = candidate_labels(self.labels, candidates, len(dataset))
         parts = [
@@ -339,33 +343,33 @@ class Model(SklearnModel):
         return self.decisions.probabilities(np.where(numbers >= 0, scores, np.float32(-np.inf)).astype(np.float32))
 
     def _best_of(self, batch: Dataset, k: int, candidates: Labels, allowed: Mask | None) -> tuple[Labels, Scores]:
-        """The best k of each row's candidates; a label that is there twice counts once."""
+        """The best k of each row's candidates; duplicates count once."""
         numbers = np.maximum(np.sort(candidates, axis=1), -1)  # ascending, so that a stable sort by score orders ties
         numbers[:, 1:][numbers[:, 1:] == numbers[:, :-1]] = -1
         if allowed is not None:
-            numbers[~allowed[numbers]] = -1  # a pad looks the last label up, and stays a pad either way
+            numbers[~allowed[numbers]] = -1  # −1 indexes the last label, and stays −1 either way
         scores = np.where(numbers >= 0, self._score_labels(batch, numbers), np.float32(-np.inf))
         order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         found, given = np.take_along_axis(numbers, order, axis=1), np.take_along_axis(scores, order, axis=1)
         return found, given.astype(np.float32)
 
     def explain(self, text: str, label: str | int) -> Explanation:
-        """Why this text gets this label (named by key, name or number) the score it gets."""
+        """Explain the score of a label (given by key, name or number) for a text."""
         if "explain" not in self.capabilities:
             able = "Models that can are marked 'explain' in: xmtc models"
-            raise UnsupportedError(f"{self.name} cannot explain its answers. {able}")
+            raise UnsupportedError(f"{self.name} cannot explain its predictions. {able}")
         if not isinstance(text, str):
-            raise DataError(f"explain takes one text. Got {type(text).__name__}.")
+            raise DataError(f"'explain' takes one text. Got {type(text).__name__}.")
         number = int(label) if isinstance(label, (int, np.integer)) else self.labels.find(label)
         if not 0 <= number < len(self.labels):
-            raise DataError(f"label {number} is not below the model's {len(self.labels):,} labels.")
+            raise DataError(f"label number {number} is out of range: the model has {len(self.labels):,} labels.")
         score = float(self.score_labels([text], np.array([[number]]))[0, 0])
         return self._explain(text, number, score)
 
     # ---- checks
 
     def _checked(self, dataset: Dataset, trained: bool = False) -> Dataset:
-        """The dataset, if this model can read it. A document with both text and features is read as text."""
+        """Return the dataset if this model can read it. Documents with both text and features are read as text."""
         if trained:
             _ = self.labels
         if dataset.has_text and "text" in self.capabilities:
@@ -373,17 +377,17 @@ class Model(SklearnModel):
         if dataset.features is not None and "features" in self.capabilities:
             return replace(dataset, fields={})
         given, taken = ("text", "features") if dataset.has_text else ("features", "text")
-        raise UnsupportedError(f"{self.name} takes {taken}, not {given}. See what each model takes: xmtc models")
+        raise UnsupportedError(f"{self.name} takes {taken}, not {given}. List what each model takes with: xmtc models")
 
     def _valid(self, valid: Any, index: LabelIndex) -> Dataset:
         dataset = self._checked(as_dataset(*valid) if isinstance(valid, tuple) else as_dataset(valid))
         if dataset.labels is None or dataset.label_index is None:
-            raise DataError("validation documents need labels.")
+            raise DataError("validation requires labels. Pass one list of labels per document.")
         labels, _ = align_labels(dataset, index)
         return replace(dataset, labels=labels[:, : len(index)], label_index=index)
 
     def _is_plain_row(self, document: Any) -> bool:
-        """Whether this is one row as the model's own matrix has them, with nothing left to put right."""
+        """Whether this is one CSR row that matches the training matrix and needs no conversion."""
         return (
             sp.issparse(document)
             and document.format == "csr"

@@ -1,4 +1,4 @@
-"""Bonsai: unbalanced, shallow label trees with a linear classifier for every edge."""
+"""Bonsai: shallow, unbalanced label trees with a linear classifier for every edge."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class BonsaiSettings(LinearTreeSettings):
     """Settings of bonsai."""
 
     clusters: Annotated[int, Range(16, 256, log=True)] = 100
-    """Clusters that a node's labels are put into, at most."""
+    """Maximum number of clusters that the labels of a node are split into."""
     leaf_size: Annotated[int, Range(32, 512, log=True)] = 100
-    """Split a node with more labels than this."""
+    """Split nodes with more labels than this."""
     depth: int = 3
-    """Levels of nodes, the root among them; what is still too large then stays a leaf."""
+    """Maximum number of levels, including the root; nodes that are still too large become leaves."""
     label_space: Annotated[Literal["input", "output", "both"], Choices()] = "input"
-    """Labels are alike when they share words ('input'), documents ('output') or 'both'."""
+    """Cluster labels by the features of their documents ('input'), by co-occurrence ('output'), or by both."""
 
     of = "bonsai"
 
@@ -36,10 +36,11 @@ class BonsaiSettings(LinearTreeSettings):
 
 
 class Bonsai(LinearTreeModel):
-    """Label trees that follow the natural clusters of labels, with a linear classifier for every edge on tf-idf.
+    """Bonsai: shallow, unbalanced label trees of linear classifiers.
 
-    Labels are clustered into about a hundred groups of any size, large ones again. A score is the product of the
-    probabilities along the path, averaged over the trees.
+    Labels are split by k-means into up to 100 clusters of any size, and large clusters are split again. Every edge has
+    a linear classifier on tf-idf features. A score is the product of the probabilities along the path, averaged over
+    the trees.
     """
 
     name = "bonsai"

@@ -1,4 +1,4 @@
-"""Candidates: a linear tree proposes labels, so that a network need not score them all."""
+"""Candidate generation: a linear label tree proposes labels, so that a network need not score them all."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from xmtc.text.features import DocumentFeatures
 from xmtc.text.tfidf import TextSettings
 
 PREFIX = "candidates"
-"""What the names of all that is kept of a proposer begin with."""
+"""Prefix of the names under which the tree is saved."""
 LEAF, FAN_OUT, DESCRIBED = 256, 256, 256
-"""Labels of a leaf, children of a node, and features that describe a label where labels are clustered."""
+"""Labels per leaf, children per node, and features that represent a label in clustering."""
 BEAM, POWER = 20, 3
-"""Nodes that are followed on each level, more than where a tree has the last word, and how margins become scores."""
+"""Beam width, larger than for a model that ranks by the tree alone, and exponent of the edge log-probability."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class CandidateSettings(Settings):
     """Which labels the network scores."""
 
     kind: Literal["auto", "none", "tree"] = "auto"
-    """All ('none'), or those that a linear tree proposes; 'auto' asks a tree where scoring all takes long."""
+    """Score all labels ('none') or those proposed by a linear tree; 'auto' uses a tree if scoring all is slow."""
     count: int = 500
-    """Labels that are proposed for a document."""
+    """Number of labels proposed per document."""
 
     of = "candidates"
     searched = False
@@ -45,14 +45,14 @@ class CandidateSettings(Settings):
 
 
 class Proposer:
-    """One linear tree on tf-idf."""
+    """A linear label tree on tf-idf features that proposes labels."""
 
     def __init__(self, features: DocumentFeatures, forest: Forest) -> None:
         self._features, self._forest = features, forest
 
     @classmethod
     def fit(cls, train: Dataset, text: TextSettings, run: FitContext) -> Self:
-        """A tree over the labels of training documents."""
+        """Train a tree over the labels of the training documents."""
         assert train.labels is not None
         threads, seed = run.runtime.threads, run.runtime.seed
         features, rows = DocumentFeatures.fit(train, text, run.runtime, run.progress)
@@ -76,18 +76,18 @@ class Proposer:
         return cls(features, Forest([(tree, trained)], numbers, beam=BEAM, link=POWER))
 
     def best(self, batch: Dataset, count: int, allowed: Mask | None, runtime: Runtime) -> Labels:
-        """(n, count) labels, −1 where there are fewer."""
+        """(n, count) labels, −1 as padding."""
         return self._forest.predict(self._features.transform(batch, runtime), count, allowed, runtime.threads)[0]
 
     def recall(self, batch: Dataset, truth: Csr, count: int, runtime: Runtime) -> float:
-        """Share of the labels of documents that are proposed."""
+        """Fraction of the documents' labels that are proposed."""
         found = self.best(batch, min(count, truth.shape[1]), None, runtime)
         held = found >= 0
         hits = truth[np.nonzero(held)[0], found[held]]
         return float(np.count_nonzero(hits) / max(1, truth.nnz))
 
     def state(self) -> State:
-        """What to keep, under names of its own."""
+        """The state to save, with prefixed names."""
         features, forest = self._features.state(), self._forest.state()
         arrays = features.arrays | {f"forest.{name}": array for name, array in forest.items()}
         return State(
@@ -98,7 +98,7 @@ class Proposer:
 
     @classmethod
     def from_state(cls, state: State, text: TextSettings, labels: int) -> Self | None:
-        """What was kept, if there was anything."""
+        """Restore from `state`; None if it has no tree."""
         if PREFIX not in state.values:
             return None
         begin, start = f"{PREFIX}.", f"{PREFIX}_"

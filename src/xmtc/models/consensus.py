@@ -1,4 +1,4 @@
-"""Consensus: several models, or files of their predictions, that answer together."""
+"""Consensus: an ensemble of trained models, or of files with their predictions."""
 
 from __future__ import annotations
 
@@ -39,35 +39,36 @@ class ConsensusSettings(Settings):
     """Settings of consensus."""
 
     members: tuple[str, ...] = ()
-    """Model folders, and files of predictions that know documents by their ids."""
+    """Model folders, or files of predictions with document ids."""
     combine: Annotated[Literal["learnt", "noisy-or", "average"], Choices()] = "learnt"
-    """Weights learnt on the validation documents, 1 − Π(1 − p) as published, or the mean."""
+    """Combination: weights learnt on the validation set, noisy-or 1 − Π(1 − p) as published, or the average."""
     weights: tuple[float, ...] = ()
-    """Of the average, one for each member; none means that all count alike."""
+    """Weights of the average, one per member; equal if empty."""
     calibrate: Annotated[Literal["isotonic", "platt", "none"], Choices()] = "isotonic"
-    """How members' scores are made probabilities on the validation documents before they are combined."""
+    """Calibration of the members' scores on the validation set before they are combined."""
     depth: Annotated[int, Range(10, 100, log=True)] = 50
-    """Labels that each member puts forward for a document."""
+    """Number of labels that each member proposes per document."""
     complete: bool = False
-    """Whether members are asked about labels that only others put forward; otherwise these count 0 with them."""
+    """Have each member score the labels proposed by others; otherwise these count as 0."""
     copy: bool = False
-    """Whether the model folder holds copies of its members; otherwise they stay where they are and must not change."""
+    """Copy the members into the model folder; otherwise they are referenced and must not change."""
 
     of = "consensus"
 
     def check(self) -> None:
-        self.require("weights", not self.weights or self.combine == "average", "empty: they go with combine=average")
+        self.require("weights", not self.weights or self.combine == "average", "empty unless combine=average")
         fit = not self.weights or (
             min(self.weights) >= 0 < max(self.weights) and len(self.weights) == len(self.members)
         )
-        self.require("weights", fit, "numbers ≥ 0, one for each member, one of them > 0")
+        self.require("weights", fit, "numbers ≥ 0, one per member, at least one > 0")
         self.require_range("depth", 1)
 
 
 class Consensus(Model):
-    """Several models of any kind that answer together, by noisy-or, average or learnt weights.
+    """Ensemble of trained models: noisy-or, average or learnt weights.
 
-    Trained on validation documents; members are model folders or files of predictions, and stay as they are.
+    It is trained on the validation set. Members are model folders of any kind or files of predictions; they are not
+    changed.
     """
 
     name = "consensus"
@@ -78,9 +79,9 @@ class Consensus(Model):
     _links: list[Link]
     _learnt: Learnt | None
     _copies: tempfile.TemporaryDirectory[str] | None = None
-    """Where updated members lie until they are saved."""
+    """Temporary folder of updated members, until they are saved."""
     _documents: int
-    """That members were trained on, the most of them; 0 where none of them says."""
+    """Largest number of training documents of a member; 0 if unknown."""
 
     def made_of(self) -> list[Path]:
         return [Path(place) for place in self.config.members]
@@ -88,13 +89,13 @@ class Consensus(Model):
     def _fit(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
         if not self.config.members:
             example = """--set 'members=["a", "b"]'"""
-            raise ConfigError(f"consensus has no members. Name model folders or files of predictions: {example}")
+            raise ConfigError(f"consensus has no members. Pass model folders or files of predictions: {example}")
         if valid is not None:
-            raise ConfigError("consensus is trained on validation documents alone. Leave out the others.")
+            raise ConfigError("consensus is trained on the validation set only. Pass it as the training set.")
         places = [place.resolve() for place in self.made_of()]
         if len(set(places)) < len(places):
             twice = next(place for place in places if places.count(place) > 1)
-            raise ConfigError(f"'members' of consensus must be different places. Got {twice} twice.")
+            raise ConfigError(f"'members' of consensus must be distinct. Got {twice} twice.")
         self._open([_linked(place, self.config.copy) for place in self.made_of()])
         self._check_ids(train)
         self._number(self._joined())
@@ -106,11 +107,11 @@ class Consensus(Model):
             self._settle(train, truth, self._answers_to(train, run))
         except XmtcError:
             self._labels = None
-            self._forget(run)  # once the mistake is mended, nothing should be in the way
+            self._forget(run)  # so that a corrected retry does not reuse them
             raise
 
     def _settle(self, train: Dataset, truth: Csr, answers: Sequence[Answer]) -> None:
-        """Calibrate the members and learn their weights from what they answered."""
+        """Calibrate the members and learn their weights from their predictions."""
         if self.config.calibrate != "none":
             for member, (labels, scores) in zip(self._members, answers, strict=True):
                 member.calibration = _calibrated(self.config.calibrate, member.name, labels, scores, truth)
@@ -128,14 +129,14 @@ class Consensus(Model):
         ]
 
     def _check_ids(self, documents: Dataset) -> None:
-        """Without ids, a file of predictions would take the first document for its own document '0'."""
+        """Require ids: without them, a file of predictions would match the first document with its own document '0'."""
         if documents.ids is not None:
             return
         for member in self._members:
             if isinstance(member, FileMember):
                 raise DataError(
-                    f"{member.name}: is a file of predictions and knows documents by their ids, which these do not "
-                    "have. Give them ids, or train again with the member's model folder."
+                    f"{member.name}: is a file of predictions that matches documents by id, but these documents have "
+                    "none. Add ids, or train again with the member's model folder."
                 )
 
     def _checked(self, dataset: Dataset, trained: bool = False) -> Dataset:
@@ -145,13 +146,13 @@ class Consensus(Model):
         return checked
 
     def _joined(self) -> LabelIndex:
-        """The labels of all members by key. Models go first: a file does not always say what a label is called."""
+        """The labels of all members by key. Models come first, because files may lack label names."""
         first, *others = sorted(self._members, key=lambda member: isinstance(member, FileMember))
         joined = first.labels
         for member in others:
             joined = joined.joined(member.labels)
         if not len(joined):
-            raise DataError("no member knows a label. Check what the files of predictions hold.")
+            raise DataError("no member has any labels. Check the files of predictions.")
         return joined
 
     def _number(self, labels: LabelIndex) -> None:
@@ -160,7 +161,7 @@ class Consensus(Model):
             member.number(labels)
 
     def _counts(self) -> tuple[NDArray[np.int64], int]:
-        """(L,) training documents of each label, the most that a member had; and of all."""
+        """(L,) training documents of each label, the maximum over the members, and their total number."""
         counts, documents = np.zeros(len(self.labels), dtype=np.int64), 0
         for member in self._members:
             known = member.counted()
@@ -173,9 +174,9 @@ class Consensus(Model):
         return (self.label_counts, self._documents) if self._documents else None
 
     def _update(self, change: Change, run: FitContext) -> None:
-        """Members learn, each for itself, and are copied into the model from then on; weights stay as they were learnt.
+        """Update each member and copy it into the model; the combination weights are kept.
 
-        The folders that they came from stay as they are.
+        The original member folders are not changed.
         """
         assert change.new.labels is not None
         occurring = np.unique(change.new.labels.indices)
@@ -198,12 +199,12 @@ class Consensus(Model):
             }
             retire = [key for key, label in zip(keys, became.tolist(), strict=True) if label < 0]
             own = FitContext(run.runtime, run.progress, run.workspace.inner(f"member-{number}"))
-            updated = carry_out(member.model, Request(new, retire=retire, merge=merge, is_judged=False), own)
+            updated = carry_out(member.model, Request(new, retire=retire, merge=merge, is_validated=False), own)
             folder = Path(place.name) / str(number) / Path(member.name).name
             updated.save(folder)
             links.append(Link.to(folder, copied=True))
         calibrations = [member.calibration for member in self._members]
-        self._copies = place  # which goes when nobody holds it
+        self._copies = place  # deleted when no longer referenced
         self.config = changed(self.config, {"copy": True})
         self._open(links)
         for member, calibration in zip(self._members, calibrations, strict=True):
@@ -212,7 +213,7 @@ class Consensus(Model):
         self._documents += len(change.new) if self._documents else 0
 
     def _answers_to(self, documents: Dataset, run: FitContext) -> list[Answer]:
-        """Each member's best labels; those that were found before an interruption are taken from the workspace."""
+        """Each member's best labels; those computed before an interruption are loaded from the workspace."""
         answers = []
         for part, member in zip(self._parts(), self._members, strict=True):
             if run.workspace.has(part):
@@ -220,7 +221,7 @@ class Consensus(Model):
                 answers.append((arrays["labels"], arrays["scores"]))
                 continue
             found: list[Answer] = []
-            with run.progress.task(f"asking {member.name}", total=len(documents)) as task:
+            with run.progress.task(f"predicting with {member.name}", total=len(documents)) as task:
                 for batch in documents.batches(base.BATCH):
                     found.append(member.best(batch, self.config.depth, None))
                     task.advance(len(batch))
@@ -230,7 +231,7 @@ class Consensus(Model):
         return answers
 
     def _parts(self) -> list[str]:
-        """Where each member's answers lie in the workspace; the numbers of labels follow from all members."""
+        """Workspace names of the members' predictions; label numbers depend on all members."""
         together = hashlib.blake2b("".join(link.content for link in self._links).encode(), digest_size=8).hexdigest()
         return [f"answers-{together}-{place}" for place in range(len(self._members))]
 
@@ -240,9 +241,9 @@ class Consensus(Model):
                 run.workspace.drop(part)
 
     def _learn(self, train: Dataset, answers: Sequence[Answer], truth: Csr) -> Learnt:
-        """Weights from labels among the first few of a member.
+        """Learn weights from the first few labels of each member.
 
-        All others are told apart easily, and are so many that the weights would be theirs.
+        The others are easy negatives, and so numerous that they would dominate the weights.
         """
         rows, hits = [], []
         for batch, part, right in _batches(train, answers, truth):
@@ -253,7 +254,7 @@ class Consensus(Model):
         return combining.learn(np.concatenate(rows), np.concatenate(hits))
 
     def _measured(self, train: Dataset, answers: Sequence[Answer], truth: Csr) -> dict[str, float]:
-        """nDCG@5 of each member and of all together on the documents that it was learnt on."""
+        """nDCG@5 of each member and of the consensus on the documents it was trained on."""
         named = zip(self._members, answers, strict=True)
         measured = {f"nDCG@5 of {member.name}": ndcg(labels, truth, 5) for member, (labels, _) in named}
         found = []
@@ -272,7 +273,7 @@ class Consensus(Model):
         return self._combined(self._gathered_candidates(batch, candidates)).astype(np.float32)
 
     def _gathered_candidates(self, batch: Dataset, candidates: Labels) -> Gathered:
-        """Scores of given labels: those among each member's best labels, and with `complete` all others too."""
+        """Scores of given labels: those among each member's best labels, and all others with `complete`."""
         answers = [member.best(batch, self.config.depth, None) for member in self._members]
         return self._gathered(batch, answers, candidates)
 
@@ -295,7 +296,7 @@ class Consensus(Model):
         return combining.noisy_or(gathered.chances)
 
     def _frequency(self, labels: Labels) -> NDArray[np.float64]:
-        """(n, u) the logarithm of one more than the training documents of each label."""
+        """(n, u) log(1 + training documents) of each label."""
         found: NDArray[np.float64] = np.log1p(self.label_counts[labels])
         return found
 
@@ -305,7 +306,7 @@ class Consensus(Model):
             shares = self._learnt.shares(gathered)[:, 0, 0]
         else:
             shares = combining.shares(gathered.chances, self.config.combine, self.config.weights)[:, 0, 0]
-        shares = np.maximum(shares, 0.0)  # of those who speak for it
+        shares = np.maximum(shares, 0.0)  # only contributions in favour of the label
         total = float(shares.sum()) or 1.0
         given = zip(self._members, gathered.chances[:, 0, 0].tolist(), (shares / total).tolist(), strict=True)
         evidence = [MemberEvidence(member.name, chance, share) for member, chance, share in given]
@@ -329,7 +330,7 @@ class Consensus(Model):
         self._open(list(state.links.values()))
         self._number(self.labels)
         if (count := len(self._members)) != len(self.config.members) or count != len(state.values["calibrations"]):
-            raise ValueError(f"{count} members in place of {len(self.config.members)}")
+            raise ValueError(f"found {count} members, expected {len(self.config.members)}")
         for place, (member, values) in enumerate(zip(self._members, state.values["calibrations"], strict=True)):
             start = f"member.{place}."
             arrays = {name.removeprefix(start): a for name, a in state.arrays.items() if name.startswith(start)}
@@ -341,9 +342,9 @@ class Consensus(Model):
 
 def _linked(place: Path, copied: bool) -> Link:
     if not place.exists():
-        raise DataError(f"{place}: no such file or folder. Members are model folders and files of predictions.")
+        raise DataError(f"{place}: no such file or folder. Members must be model folders or files of predictions.")
     if place.is_dir() and not store.is_model(place) and read_answers(place) is None:
-        raise DataError(f"{place}: is neither a model folder nor a folder of predictions. Name one of them, or a file.")
+        raise DataError(f"{place}: neither a model folder nor a folder of predictions. Pass one of them, or a file.")
     return Link.to(place, copied=copied)
 
 
@@ -362,7 +363,7 @@ def _calibrated(method: Method, name: str, labels: Labels, scores: Scores, truth
 
 
 def _batches(documents: Dataset, answers: Sequence[Answer], truth: Csr) -> Iterator[tuple[Dataset, list[Answer], Csr]]:
-    """A few documents at a time, with the answers to them and their true labels."""
+    """Batches of documents, with the members' predictions and the true labels."""
     start = 0
     for batch in documents.batches(base.BATCH):
         rows = slice(start, start + len(batch))
@@ -375,7 +376,7 @@ def _padded(labels: Labels, width: int = 5) -> Labels:
 
 
 def _ranked(labels: Labels, chances: NDArray[np.float64], k: int) -> tuple[Labels, Scores]:
-    """The k best of labels (n, u) that rise in every row; of equal chances the smaller number goes first."""
+    """The k best of labels (n, u), which ascend in every row; ties are broken by the smaller number."""
     order = np.argsort(np.where(labels >= 0, -chances, np.inf), axis=1, kind="stable")[:, :k]
     found = np.take_along_axis(labels, order, axis=1)
     given = np.where(found >= 0, np.take_along_axis(chances, order, axis=1), -np.inf)

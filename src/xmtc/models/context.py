@@ -1,4 +1,4 @@
-"""What surrounds one training."""
+"""The context of a training run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xmtc.core.runtime import Runtime
 
 @dataclass(frozen=True)
 class FitContext:
-    """What surrounds one training: the machine, who watches, and where finished parts go."""
+    """The context of a training run: runtime, progress display, and a workspace for finished parts."""
 
     runtime: Runtime
     progress: Progress

@@ -1,4 +1,4 @@
-"""DXML: documents are embedded among the vectors of their labels, and the nearest training documents vote."""
+"""DXML: documents are embedded in the space of label vectors, and the nearest training documents vote."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from xmtc.models.embedding_vote import DirectScores, EmbeddingVote, vote_quality
 from xmtc.models.neighbour_vote import Voters
 from xmtc.models.neural import NetworkSettings, NeuralModel, UpdatableSettings, cached_array
 from xmtc.models.update import Change
-from xmtc.nn.device import chosen_device, cpu_threads, memory_told
+from xmtc.nn.device import chosen_device, cpu_threads, memory_errors
 from xmtc.nn.documents import DocumentReader, Documents
 from xmtc.nn.encoders.base import Encoder
 from xmtc.nn.encoders.sphere import EmbeddingSettings, SphereEncoder
@@ -46,26 +46,26 @@ Array = NDArray[np.float32]
 NEIGHBOURS = (5, 10, 20, 40, 80)
 SHARPNESSES = (0.0, 5.0, 10.0, 20.0, 40.0)
 USUAL = (20, 10.0)
-"""Neighbours and sharpness where there are no validation documents to choose them on."""
+"""Default neighbours and sharpness, without a validation set to choose them on."""
 VECTORS = "label_vectors"
 SKIP_SPREAD = 0.05
-"""Standard deviation of what a word adds to the embedding itself, as training begins."""
+"""Standard deviation of the initial word weights of the skip connection."""
 
 
 @dataclass(frozen=True)
 class DxmlTrainingSettings(TrainingSettings):
-    """How a network is trained."""
+    """Training of a DXML network, including the optimiser."""
 
     optimiser: Literal["adam", "sgd"] = "adam"
-    """Adam, or gradient descent with momentum, as published."""
+    """Optimiser: Adam, or SGD with momentum (as published)."""
     momentum: float = 0.9
-    """Share of the last step that a step of gradient descent keeps; Adam has its own."""
+    """Momentum of SGD; ignored with Adam."""
     weight_decay: float = 0.0
-    """Share of the weights that a step of gradient descent, at rate 1, takes away; none with Adam."""
+    """Weight decay of SGD; ignored with Adam."""
 
     def check(self) -> None:
         super().check()
-        self.require("momentum", 0 <= self.momentum < 1, "a number from 0 to below 1")
+        self.require("momentum", 0 <= self.momentum < 1, "a number ≥ 0 and < 1")
         self.require_range("weight_decay", 0)
 
 
@@ -74,35 +74,35 @@ class DxmlSettings(UpdatableSettings, NetworkSettings):
     """Settings of dxml."""
 
     members: int = 1
-    """Networks, trained from different seeds, whose embeddings stand side by side."""
+    """Number of networks, trained from different seeds, whose embeddings are concatenated."""
     neighbours: int | Literal["auto"] = "auto"
-    """How many training documents vote; 'auto' takes what ranks held-out documents best."""
+    """Number of training documents that vote; 'auto' maximises nDCG@5 on the validation set."""
     sharpness: float | Literal["auto"] = "auto"
-    """A vote falls by e to this times the cosine that it is behind the nearest's; 0 counts all alike, as published."""
+    """Vote weights are exp(sharpness · (cosine − largest cosine)); 0: all equal, as published; 'auto' as above."""
     direct: Annotated[float, Range(0, 3)] = 1.0
-    """Weight of a label's own nearness to the document beside the vote, which weighs 1."""
+    """Weight of a label's direct score, relative to the vote."""
     columns: Annotated[Weighing, Choices()] = "given"
-    """Weights of a feature matrix: as given, or times the idf of the column. Text is weighed by tf-idf."""
+    """Weighting of feature matrices: as given, or multiplied by idf. Text always uses tf-idf."""
     most_features: int = 1000
-    """Features of a document that are read, the heaviest ones."""
+    """Maximum number of features per document, those with the largest weights."""
     snippet: int = 120
-    """Characters kept of each training text to show as evidence; 0 keeps none."""
+    """Characters of each training text stored for explanations; 0 for none."""
     text: TextSettings = field(default_factory=TextSettings)
-    """How text becomes features."""
+    """Settings of the tf-idf features."""
     vectors: LabelVectorSettings = field(default_factory=lambda: LabelVectorSettings(width=200))
-    """How labels get their vectors."""
+    """Settings of the label vectors."""
     encoder: EmbeddingSettings = field(default_factory=EmbeddingSettings)
-    """From a document to its embedding."""
+    """The network that embeds documents."""
     head: TargetSettings = field(default_factory=TargetSettings)
-    """What embeddings are learnt by."""
+    """The loss of the embeddings."""
     search: SearchSettings = field(default_factory=SearchSettings)
-    """How the nearest training documents are found."""
+    """Search for the nearest training documents."""
     training: DxmlTrainingSettings = field(
         default_factory=lambda: DxmlTrainingSettings(
             epochs=15, learning_rate=3e-3, decay_from=0.0, clip=0.0, skipped_words=0.3
         )
     )
-    """How the network is trained."""
+    """Training of the network."""
 
     of = "dxml"
 
@@ -118,11 +118,12 @@ class DxmlSettings(UpdatableSettings, NetworkSettings):
 
 
 class Dxml(NeuralModel):
-    """Documents embedded among vectors of their labels, which a graph of labels gives; the nearest ones vote.
+    """DXML: documents embedded in label space; nearest neighbours vote.
 
-    DXML. Labels that occur together are near each other in the graph, and so are their vectors; a network embeds a
-    document near to the mean of its labels. Texts and feature matrices alike. A score is a share of the vote, blended
-    with the label's own score where `direct` says so.
+    Label vectors come from the label co-occurrence graph, so that labels that occur together are close. A network
+    embeds each document close to the mean of its labels' vectors, and the nearest training documents vote. Accepts
+    texts and feature matrices. A score is the fraction of the vote, blended with the label's direct score if `direct` >
+    0.
     """
 
     name = "dxml"
@@ -156,7 +157,7 @@ class Dxml(NeuralModel):
         return replace(spec, optimiser=partial(Momentum, momentum=settings.momentum, decay=settings.weight_decay))
 
     def _share(self, vectors: Array) -> None:
-        """Keep label vectors, and one copy of them on the device for all members."""
+        """Store the label vectors, with one copy on the device for all members."""
         self._vectors = vectors
         self._shared = read_tensor(vectors).to(chosen_device(self.runtime))
 
@@ -177,7 +178,7 @@ class Dxml(NeuralModel):
         return BagReader.from_state(self.config.text, self.config.most_features, state)
 
     def _label_vectors(self, train: Dataset, run: FitContext) -> tuple[Array, dict[str, Any]]:
-        """Of all labels, made once for a training that is resumed."""
+        """The label vectors, cached in the workspace."""
         assert train.labels is not None
         assert train.label_index is not None
         labels, index, seed, threads = train.labels, train.label_index, run.runtime.seed, run.runtime.threads
@@ -188,7 +189,7 @@ class Dxml(NeuralModel):
         return cached_array(run.workspace, VECTORS, VECTORS, made, run.runtime.rank == 0)
 
     def _table(self, numbered: Numbered, group: Group, run: FitContext) -> Array:
-        """(V, hidden, or hidden + width) rows of random numbers, from the seed."""
+        """(V, hidden, or hidden + width) random rows, from the seed."""
         self.facts.update(self._graph_facts)
         table = self._random_rows(self._reader.size, np.random.default_rng([run.runtime.seed, 1]))
         table[PADDING] = 0.0
@@ -206,11 +207,11 @@ class Dxml(NeuralModel):
         return rows
 
     def _validation_score(self, network: Network, data: TrainingData) -> float:
-        """nDCG@5 of the votes for the validation documents, of the documents that are learnt from."""
+        """nDCG@5 of the vote on the validation set."""
         return max(self._tried([network], data, clusters=1).values())
 
     def _tried(self, networks: list[Network], data: TrainingData, clusters: int) -> dict[tuple[int, float], float]:
-        """nDCG@5 on the validation documents for every number of neighbours and sharpness that may be chosen."""
+        """nDCG@5 on the validation set for every candidate number of neighbours and sharpness."""
         config = self.config
         counts = NEIGHBOURS if config.neighbours == "auto" else (config.neighbours,)
         sharpnesses = SHARPNESSES if config.sharpness == "auto" else (config.sharpness,)
@@ -224,13 +225,13 @@ class Dxml(NeuralModel):
         return vote_quality(nearest, data.labels, queries, truth, direct, counts, sharpnesses)
 
     def _conclude(self, numbered: Numbered, data: TrainingData, run: FitContext) -> None:
-        """Choose what is left to 'auto', and embed all training documents."""
+        """Choose the settings that are 'auto', and embed all training documents."""
         config, runtime = self.config, run.runtime
         chosen = (
             USUAL[0] if config.neighbours == "auto" else config.neighbours,
             USUAL[1] if config.sharpness == "auto" else config.sharpness,
         )
-        with cpu_threads(runtime.threads), memory_told(self.less_memory):
+        with cpu_threads(runtime.threads), memory_errors(self.less_memory):
             if data.validation is not None:
                 tried, usual = self._tried(self._networks, data, config.search.clusters), chosen
                 chosen = max(tried, key=lambda pair: (tried[pair], pair == usual))
@@ -244,17 +245,17 @@ class Dxml(NeuralModel):
         voters = Voters.of(data.dataset, config.snippet)
         self._vote = EmbeddingVote(voters, embedded, int(chosen[0]), float(chosen[1]))
 
-    # ---- learning from new documents
+    # ---- updating
 
     def _update(self, change: Change, run: FitContext) -> None:
-        """Labels get vectors, networks learn, and the index grows; how many vote, and how, stays as it was chosen."""
+        """Update label vectors, networks and index; the number of neighbours and the sharpness are kept."""
         reader, networks, voters, embedded = self._reader, self._networks, self._vote.voters, self._vote.embedded
         self._share(self._updated_vectors(change, run))
         super()._update(change, run)
         self._vote = replace(self._vote, voters=voters.joined(change.new, self.config.snippet, change.labels))
         if not len(change.new):  # nothing has moved
             return
-        with cpu_threads(run.runtime.threads), memory_told(self.less_memory):
+        with cpu_threads(run.runtime.threads), memory_errors(self.less_memory):
             known = change.new if change.replay is None else change.replay
             documents = Documents(reader.encode(known, run.runtime), None, networks[0].table.device)
             old = embeddings(networks, documents)
@@ -267,9 +268,9 @@ class Dxml(NeuralModel):
         self._vote = replace(self._vote, embedded=embedded.joined(moved, added, self.runtime))
 
     def _updated_vectors(self, change: Change, run: FitContext) -> Array:
-        """(L, d) label vectors: those that stay, means of those that became one, and of a new label's relatives.
+        """(L, d) label vectors: unchanged, or means of merged labels or of a new label's relatives.
 
-        What is a mean gets the usual length; a label without relatives, a direction at random.
+        Means are scaled to the usual length; a label without relatives gets a random direction.
         """
         carried = change.carried(change.counts_before)
         vectors = np.asarray(carried @ self._vectors, dtype=np.float32)
@@ -281,7 +282,7 @@ class Dxml(NeuralModel):
         vectors[made] *= usual / np.linalg.norm(vectors[made], axis=1, keepdims=True)
         return vectors
 
-    # ---- predicting
+    # ---- prediction
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
         return self._vote.best(self._queries(batch), self._direct, k, allowed)
@@ -290,8 +291,8 @@ class Dxml(NeuralModel):
         return self._vote.scores(self._queries(batch), self._direct, candidates)
 
     def _queries(self, batch: Dataset) -> Array:
-        """(n, d) embeddings of all members, side by side."""
-        with cpu_threads(self.runtime.threads), memory_told(self.less_memory):
+        """(n, d) concatenated embeddings of all members."""
+        with cpu_threads(self.runtime.threads), memory_errors(self.less_memory):
             return embeddings(self._networks, self._documents(batch))
 
     @property
@@ -309,10 +310,10 @@ class Dxml(NeuralModel):
         return Explanation("neighbours", text, self.labels.name(label), score, evidence, constant=own)
 
     def label_vectors(self) -> Array:
-        """(L, d) where the documents of each label lie, in the mean.
+        """(L, d) sum of the embeddings of each label's documents.
 
-        The vectors that are learnt from are no use here: whitened, they are about as far from each other as can be. A
-        label without documents has nothing but its own.
+        The vectors used in training are not suitable here: whitened, they are almost equidistant. Labels without
+        documents keep their own vector.
         """
         labels, voters = len(self.labels), self._vote.voters
         ones = np.ones(len(voters.labels), dtype=np.float32)
@@ -334,7 +335,7 @@ class Dxml(NeuralModel):
     def _restore(self, state: State) -> None:
         self._share(state.arrays[VECTORS])
         if len(self._vectors) != len(self.label_counts):
-            raise ValueError(f"vectors of {len(self._vectors):,} labels and not {len(self.label_counts):,}")
+            raise ValueError(f"found {len(self._vectors):,} label vectors, expected {len(self.label_counts):,}")
         width = self.config.members * self._vectors.shape[1]
         self._vote = EmbeddingVote.from_state(state, width, self.config.search, self.runtime)
         super()._restore(state)

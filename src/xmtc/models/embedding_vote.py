@@ -1,4 +1,4 @@
-"""Votes of the nearest embedded training documents, blended with the labels' own scores."""
+"""Votes of the nearest embedded training documents, blended with direct label scores."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ Array = NDArray[np.float32]
 
 
 class DirectScores(NamedTuple):
-    """Scores of labels by themselves, in the mean of all networks, which have this weight beside votes of weight 1."""
+    """Direct label scores, averaged over all networks; `weight` is relative to votes of weight 1."""
 
     networks: Sequence[Network]
     labels: int
     weight: float
 
     def nearness(self, queries: Array) -> Iterator[tuple[slice, Tensor]]:
-        """Some documents at a time, and (b, L) the scores of all labels; queries (n, d) are embeddings."""
+        """Yield slices of documents with the scores (b, L) of all labels; queries (n, d) are embeddings."""
         device, count = self.networks[0].table.device, len(self.networks)
         step = max(1, chunk_memory(device) // (16 * self.labels))
         for low in range(0, len(queries), step):
@@ -50,7 +50,7 @@ class DirectScores(NamedTuple):
             yield rows, total / count
 
     def blended_candidates(self, votes: Array, queries: Array, candidates: NDArray[np.int64]) -> Array:
-        """(n, c) votes for given labels, blended with their own scores."""
+        """(n, c) votes for given labels, blended with their direct scores."""
         own = np.zeros(candidates.shape, dtype=np.float32)
         for rows, nearness in self.nearness(queries):
             numbers = torch.from_numpy(np.maximum(candidates[rows], 0)).to(nearness.device)
@@ -59,7 +59,7 @@ class DirectScores(NamedTuple):
         return blended
 
     def own(self, votes: Ballots, queries: Array, k: int, allowed: NDArray[np.bool_] | None = None) -> Ballots:
-        """Own scores of labels voted for and of the k best; no other can be among the best k of the blend."""
+        """Direct scores of labels with votes and of the k best; no other can be among the k best of the blend."""
         indptr, voted, _ = votes
         keys, scores = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.float32)]
         for rows, nearness in self.nearness(queries):
@@ -79,7 +79,7 @@ class DirectScores(NamedTuple):
         return ends, (found % self.labels).astype(np.int32), np.concatenate(scores)
 
     def blended(self, votes: Ballots, own: Ballots) -> Ballots:
-        """Votes and own scores together, for the labels of the latter, which are all of the former's and more."""
+        """Blend votes and direct scores; `own` has all labels of `votes` and more."""
         weight = np.float32(self.weight)
         scores = own[2] * weight
         scores[np.searchsorted(_keys(own, self.labels), _keys(votes, self.labels))] += votes[2]
@@ -87,19 +87,19 @@ class DirectScores(NamedTuple):
 
 
 def vote_weights(cosines: Array, sharpness: float) -> Array:
-    """(n, m) weights of neighbours, nearest first; the nearest weighs 1."""
+    """(n, m) weights of neighbours, nearest first; the nearest has weight 1."""
     weights: Array = np.exp(np.float32(sharpness) * (cosines - cosines[:, :1]))
     return weights
 
 
 def _keys(rows: Ballots, count: int) -> NDArray[np.int64]:
-    """One number for each entry of CSR rows, ascending as rows and labels do."""
+    """One number per entry of CSR rows, ascending by row and label."""
     return np.repeat(np.arange(len(rows[0]) - 1) * count, np.diff(rows[0])) + rows[1]
 
 
 @dataclass(frozen=True)
 class EmbeddingVote:
-    """Training documents that vote, where they are embedded, how many vote, and how fast a vote falls with distance."""
+    """The voting documents, their embeddings, the number of neighbours, and how fast votes fall with distance."""
 
     voters: Voters
     embedded: EmbeddedDocuments
@@ -107,11 +107,12 @@ class EmbeddingVote:
     sharpness: float
 
     def nearest(self, queries: Array) -> tuple[NDArray[np.int32], Array, Array]:
-        """(n, m) the nearest documents, nearest first, their cosines and the weights of their votes."""
+        """(n, m) nearest documents, nearest first, their cosines and the weights of their votes."""
         found, cosines = self.embedded.nearest(queries, self.neighbours)
         return found, cosines, vote_weights(cosines, self.sharpness)
 
     def ballots(self, queries: Array, labels: int) -> Ballots:
+        """CSR rows of label votes."""
         found, _, weights = self.nearest(queries)
         return self.voters.ballots(found, weights, labels)
 
@@ -125,6 +126,7 @@ class EmbeddingVote:
         return direct.blended_candidates(votes, queries, candidates) if direct.weight else votes
 
     def state(self) -> State:
+        """The state to save."""
         state = self.voters.state()
         state.arrays.update(self.embedded.arrays())
         state.values.update(neighbours=self.neighbours, sharpness=self.sharpness)
@@ -132,13 +134,13 @@ class EmbeddingVote:
 
     @classmethod
     def from_state(cls, state: State, width: int, search: SearchSettings, runtime: Runtime) -> EmbeddingVote:
-        """What `state` gave; embeddings have to be `width` wide."""
+        """Restore from `state`; embeddings must have this width."""
         voters, shape = Voters.from_state(state), state.arrays[EMBEDDINGS].shape
         if shape != (len(voters), width):
-            raise ValueError(f"embeddings of {' × '.join(map(str, shape))} and not {len(voters)} × {width}")
+            raise ValueError(f"embeddings have shape {' × '.join(map(str, shape))}, expected {len(voters)} × {width}")
         neighbours = int(state.values["neighbours"])
         if neighbours < 1:
-            raise ValueError(f"{neighbours} neighbours")
+            raise ValueError(f"the number of neighbours is {neighbours}")
         embedded = EmbeddedDocuments.from_arrays(state.arrays, search, runtime)
         return cls(voters, embedded, neighbours, float(state.values["sharpness"]))
 
@@ -146,7 +148,7 @@ class EmbeddingVote:
 def ranked(
     ballots: Ballots, queries: Array, direct: DirectScores, k: int, allowed: Mask | None = None
 ) -> tuple[Labels, Scores]:
-    """(n, k) labels and scores, best first: the vote, or that and the labels' own scores."""
+    """(n, k) labels and scores, best first: votes, blended with direct scores if these have a weight."""
     ballots = ballots if allowed is None else only_allowed(*ballots, allowed)
     if direct.weight:
         ballots = direct.blended(ballots, direct.own(ballots, queries, k, allowed))
@@ -162,7 +164,7 @@ def vote_quality(
     counts: Sequence[int],
     sharpnesses: Sequence[float],
 ) -> dict[tuple[int, float], float]:
-    """nDCG@5 for every number of neighbours and sharpness; `nearest` are those of the queries, with these `labels`."""
+    """nDCG@5 for every number of neighbours and sharpness; `nearest` has the neighbours, `labels` their labels."""
     found, cosines = nearest
     indptr, held = labels.indptr.astype(np.int64), labels.indices.astype(np.int32)
     places = min(5, truth.shape[1])

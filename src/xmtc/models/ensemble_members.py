@@ -1,4 +1,4 @@
-"""Those who answer in a consensus: models, and files of what models have predicted."""
+"""Members of a consensus: models, and files of predictions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from xmtc.models.base import Labels, Mask, Model, Scores
 
 
 class Member(ABC):
-    """One of those who answer. Its labels have numbers of their own, and those that all members share."""
+    """A member of a consensus. Its labels have their own numbering and one that is shared by all members."""
 
     calibration: Calibration | None = None
 
@@ -31,15 +31,15 @@ class Member(ABC):
         self.name, self.labels = name, labels
 
     def number(self, index: LabelIndex) -> None:
-        """Find its labels among those of all, by key: no two members need number them alike."""
+        """Map its labels to the shared label index, by key."""
         self.shared = index.ids(self.labels.table["key"].combine_chunks())  # (own labels,)
         if (self.shared < 0).any():
-            raise ValueError(f"{self.name} has labels that the consensus does not know")
-        self._own = np.full(len(index), -1, dtype=np.int64)  # (L,) −1 for what it does not know
+            raise ValueError(f"{self.name} has labels that are not in the consensus")
+        self._own = np.full(len(index), -1, dtype=np.int64)  # (L,) −1 for labels it does not have
         self._own[self.shared] = np.arange(len(self.shared))
 
     def best(self, batch: Dataset, k: int, allowed: Mask | None) -> Answer:
-        """The k best of its labels for each document, and their scores as it gives them."""
+        """The k best of its labels for each document, with its own scores."""
         mine = None if allowed is None else allowed[self.shared]
         if mine is not None and not mine.any():
             return np.full((len(batch), 0), -1, dtype=np.int64), np.empty((len(batch), 0), dtype=np.float32)
@@ -47,41 +47,41 @@ class Member(ABC):
         return np.where(labels >= 0, self.shared[labels], -1), scores
 
     def score_labels(self, batch: Dataset, labels: Labels) -> Scores:
-        """(n, c) scores of given labels, −∞ where it does not know them."""
+        """(n, c) scores of given labels, −∞ for labels it does not have."""
         known = np.where(labels >= 0, self._own[labels], -1)
         return self._score_labels(batch, known)
 
     def chances(self, scores: Scores) -> Scores:
-        """Scores as probabilities; pads stay."""
+        """Scores as probabilities; padding is kept."""
         if self.calibration is not None:
             return self.calibration.apply(scores)
         outside = (scores > 1) | ((scores < 0) & (scores > -np.inf))
         if outside.any():
             raise DataError(
-                f"{self.name}: a score is {scores[outside][0]:.4g}, and probabilities are combined. "
+                f"{self.name}: score {scores[outside][0]:.4g} is not a probability, which consensus requires. "
                 "Set calibrate=isotonic, or calibrate the member first: xmtc calibrate DIR VALID"
             )
         return scores
 
     @abstractmethod
     def check_update(self) -> None:
-        """Refuse to learn from new documents where it cannot."""
+        """Raise UnsupportedError if it cannot be updated."""
 
     @abstractmethod
     def counted(self) -> tuple[NDArray[np.int64], int] | None:
-        """Training documents of each of its labels, and of all; None where that is not known."""
+        """Training documents of each of its labels, and in total; None if unknown."""
 
     @abstractmethod
     def _best(self, batch: Dataset, k: int, allowed: Mask | None) -> Answer:
-        """Under its own numbers."""
+        """`best` in its own label numbering."""
 
     @abstractmethod
     def _score_labels(self, batch: Dataset, labels: Labels) -> Scores:
-        """Under its own numbers."""
+        """`score_labels` in its own label numbering."""
 
 
 class ModelMember(Member):
-    """A model from its folder."""
+    """A member that is a model folder."""
 
     def __init__(self, name: str, path: Path, runtime: Runtime) -> None:
         self.model = Model.load(path, runtime)
@@ -89,7 +89,7 @@ class ModelMember(Member):
 
     def check_update(self) -> None:
         if "update" not in self.model.capabilities:
-            raise UnsupportedError(f"{self.name}: {self.model.name} cannot be updated, and is a member here.")
+            raise UnsupportedError(f"{self.name}: this member is a {self.model.name} model, which cannot be updated.")
 
     def counted(self) -> tuple[NDArray[np.int64], int] | None:
         return self.model.counted()
@@ -105,7 +105,7 @@ class ModelMember(Member):
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Says which of the members cannot do it."""
+        """Prefix errors with the name of the member."""
         try:
             yield
         except XmtcError as error:
@@ -113,13 +113,13 @@ class ModelMember(Member):
 
 
 class FileMember(Member):
-    """Predictions from a file, for the documents that it names and no others."""
+    """A member that is a file of predictions, for the documents in it only."""
 
     def __init__(self, name: str, path: Path) -> None:
         read = read_predictions(path)
         self._path, self._top, self._trained_on = path, read.top, read_trained_on(path)
         labels = read.top.index
-        if self._trained_on is not None:  # labels that it never returned are labels all the same
+        if self._trained_on is not None:  # includes labels that were never predicted
             keys, names = [key for key, _, _ in self._trained_on[1]], [name for _, name, _ in self._trained_on[1]]
             labels = labels.joined(LabelIndex.from_keys(keys, names))
         super().__init__(name, labels)
@@ -127,16 +127,16 @@ class FileMember(Member):
         lines = [[str(row + first) for row in range(len(self._top))] for first in (0, 1)]
         if not read.has_ids or self._top.ids in lines:
             raise DataError(
-                f"{path}: knows documents by their place in a file only, and other files have such places too. "
-                "Give documents ids of their own and predict them again."
+                f"{path}: identifies documents only by their position in a file, which is ambiguous. "
+                "Give the documents ids and predict them again."
             )
         if len(self._rows) < len(self._top):
             twice = next(document for row, document in enumerate(self._top.ids) if self._rows[document] != row)
-            raise DataError(f"{path}: document '{shown(twice)}' is there twice. Keep one of them.")
+            raise DataError(f"{path}: document '{shown(twice)}' occurs twice. Remove one of them.")
 
     def check_update(self) -> None:
         raise UnsupportedError(
-            f"{self._path}: is a file of predictions and cannot learn. Train a consensus of model folders."
+            f"{self._path}: is a file of predictions, which cannot be updated. Train a consensus of model folders."
         )
 
     def counted(self) -> tuple[NDArray[np.int64], int] | None:
@@ -151,13 +151,13 @@ class FileMember(Member):
         labels, scores = self._of(batch)
         if allowed is not None:
             out = (labels < 0) | ~allowed[labels]
-            order = np.argsort(out, axis=1, kind="stable")  # what is not allowed goes last
+            order = np.argsort(out, axis=1, kind="stable")  # labels that are not allowed come last
             labels = np.take_along_axis(np.where(out, -1, labels), order, axis=1)
             scores = np.take_along_axis(np.where(out, np.float32(-np.inf), scores), order, axis=1)
         return labels[:, :k], scores[:, :k]
 
     def _score_labels(self, batch: Dataset, labels: Labels) -> Scores:
-        """It knows what it holds: anything else is as if it did not know the label."""
+        """Only labels in the file have a score; all others count as missing."""
         gathered = combining.gather([self._of(batch)], labels)
         return np.where(gathered.held[0], gathered.chances[0], -np.inf).astype(np.float32)
 
@@ -169,7 +169,7 @@ class FileMember(Member):
                 f"{int((rows < 0).sum()):,} of {len(rows):,} documents, such as '{shown(ids[int(np.argmin(rows))])}'"
             )
             raise DataError(
-                f"{self._path}: no prediction for {missing}, and this member is a file. "
-                "Train again with a file that has it too, or with the member's model folder."
+                f"{self._path}: no prediction for {missing}. This member is a file of predictions: "
+                "train again with a file that covers them, or with the member's model folder."
             )
         return self._top.labels[rows], self._top.scores[rows]

@@ -1,4 +1,4 @@
-"""Nearest neighbours: a document gets the labels of the training documents most like it."""
+"""k-nearest neighbours: the labels of the most similar training documents."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from xmtc.text.tfidf import TextSettings
 NEIGHBOURS = (5, 10, 20, 40, 80)
 POWERS = (1.0, 2.0, 3.0, 5.0, 8.0)
 HELD_OUT = 2000
-"""Documents that a choice is made on: enough to tell one setting from the next."""
+"""Documents for choosing settings: enough to distinguish them."""
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class KnnSettings(Settings):
     """Settings of knn."""
 
     neighbours: int | Literal["auto"] = "auto"
-    """How many training documents vote; 'auto' takes what ranks held-out documents best."""
+    """Number of training documents that vote; 'auto' maximises nDCG@5 on held-out documents."""
     power: float | Literal["auto"] = "auto"
-    """A neighbour's vote is its cosine similarity to this power: higher listens more to the nearest."""
+    """Exponent of the cosine similarity in the vote; larger values favour the nearest. 'auto' as for `neighbours`."""
     snippet: int = 120
-    """Characters kept of each training text to show as evidence; 0 keeps none."""
+    """Characters of each training text stored for explanations; 0 for none."""
     text: TextSettings = field(default_factory=lambda: TextSettings(idf="plain"))
-    """How text becomes features."""
+    """Settings of the tf-idf features."""
 
     of = "knn"
 
@@ -53,9 +53,9 @@ class KnnSettings(Settings):
 
 
 class Knn(Model):
-    """The labels of the most similar training documents, by tf-idf and exact cosine similarity.
+    """k-nearest neighbours by tf-idf cosine similarity.
 
-    Votes are weighted by similarity; a score is a share of the vote.
+    Exact search; votes are weighted by similarity. A score is the fraction of the vote.
     """
 
     name = "knn"
@@ -72,14 +72,14 @@ class Knn(Model):
         self._choose(rows, train, valid, run)
 
     def _update(self, change: Change, run: FitContext) -> None:
-        """The index grows; how many vote, and how, stays as it was chosen."""
+        """Extend the index; the number of neighbours and the power are kept."""
         documents = change.documents_before + len(change.new)
         self._features, rows = self._features.grown(change.new, documents, run.runtime)
         self._index = self._index.grown(rows)
         self._voters = self._voters.joined(change.new, self.config.snippet, change.labels)
 
     def _choose(self, rows: Csr, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
-        """Settle what is left to 'auto' on the validation documents, or on training documents held out one by one."""
+        """Choose the 'auto' settings on the validation set, or by leave-one-out on training documents."""
         neighbours = NEIGHBOURS if self.config.neighbours == "auto" else (self.config.neighbours,)
         powers = POWERS if self.config.power == "auto" else (self.config.power,)
         pairs = [(count, power) for count in neighbours for power in powers]
@@ -93,11 +93,11 @@ class Knn(Model):
         truth = source.labels[chosen]
         found, products = self._index.nearest(queries, max(neighbours) + 1, run.runtime.threads)
         if valid is None:
-            itself = np.argsort(found == chosen[:, None], axis=1, kind="stable")  # the document itself goes last
+            itself = np.argsort(found == chosen[:, None], axis=1, kind="stable")  # the document itself comes last
             found = np.take_along_axis(found, itself, axis=1)[:, :-1]
             products = np.take_along_axis(products, itself, axis=1)[:, :-1]
         best = -1.0
-        with run.progress.task("choosing neighbours and power", total=len(pairs)) as task:
+        with run.progress.task("tuning neighbours and power", total=len(pairs)) as task:
             for count, power in pairs:
                 ballots = self._ballots(found[:, :count], products[:, :count], power, len(self.label_counts))
                 ranked, _ = best_of_rows(*ballots, 5)
@@ -162,7 +162,7 @@ class Knn(Model):
 
 
 def _weights(products: NDArray[np.float32], power: float) -> NDArray[np.float32]:
-    """(n, m) weights of neighbours: their similarity to a power, as a share of the nearest's, so that none vanishes."""
+    """(n, m) weights of neighbours: similarity to a power, relative to the nearest to avoid underflow."""
     nearest = np.maximum(products[:, :1], np.finfo(np.float32).tiny)
     shares: NDArray[np.float32] = (products / nearest).astype(np.float32)
     return shares ** np.float32(power)

@@ -1,4 +1,4 @@
-"""Labels that a caller means, by key or by number, under the numbers of a model."""
+"""Conversion of label keys or numbers given by a caller to a model's label numbers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from xmtc.data.topk import TopK
 Labels = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Choice = Iterable[str] | NDArray[Any]
-"""Labels that are meant: their keys, or an array of their numbers, or one truth value for each label."""
+"""Labels given as keys, as an array of numbers, or as a boolean mask."""
 
 
 def allowed_labels(labels: LabelIndex, allow: Choice | None, deny: Choice | None) -> Mask | None:
-    """(L,) the labels that may be returned; None where all may."""
+    """(L,) mask of the labels that may be returned; None for all."""
     if allow is None and deny is None:
         return None
     allowed = np.ones(len(labels), dtype=bool) if allow is None else _mask(labels, allow, "allow")
@@ -27,7 +27,7 @@ def allowed_labels(labels: LabelIndex, allow: Choice | None, deny: Choice | None
         allowed = allowed & ~_mask(labels, deny, "deny")
     if not allowed.any():
         raise DataError(
-            f"'allow' and 'deny' leave none of the model's {len(labels):,} labels. Allow more, or deny fewer."
+            f"'allow' and 'deny' exclude all of the model's {len(labels):,} labels. Allow more, or deny fewer."
         )
     return None if allowed.all() else allowed
 
@@ -44,27 +44,27 @@ def _mask(labels: LabelIndex, choice: Choice, name: str) -> Mask:
             raise DataError(f"'{name}' must be label keys or a 1-d array of label numbers. Got {form}.")
         outside = choice[(choice < 0) | (choice >= count)]
         if outside.size:
-            raise DataError(f"'{name}': label {outside[0]} is not below the model's {count:,} labels.")
+            raise DataError(f"'{name}': label number {outside[0]} is out of range: the model has {count:,} labels.")
         numbers = choice
     else:
-        numbers = _known(labels, [str(key) for key in choice], f"label of '{name}'")
+        numbers = _known(labels, [str(key) for key in choice], f"'{name}': label")
     mask = np.zeros(count, dtype=bool)
     mask[numbers] = True
     return mask
 
 
 def _known(labels: LabelIndex, keys: list[str], what: str) -> Labels:
-    """The numbers of these keys; one that the model does not know is an error."""
+    """The numbers of these keys; DataError for unknown keys."""
     numbers = labels.ids(keys)
     if (numbers < 0).any():
         unknown = keys[int(np.argmax(numbers < 0))]
-        close = nearest(unknown, labels.keys) or " Labels are meant by their keys."
+        close = nearest(unknown, labels.keys) or " Pass label keys."
         raise DataError(f"{what} '{shown(unknown)}' is not among the model's {len(labels):,} labels.{close}")
     return numbers
 
 
 def candidate_labels(labels: LabelIndex, candidates: Any, rows: int) -> Labels:
-    """(n, c) label numbers, −1 as pads."""
+    """(n, c) label numbers, −1 as padding."""
     if isinstance(candidates, TopK):
         candidates = _renumbered(labels, candidates)
     if not isinstance(candidates, np.ndarray):
@@ -73,12 +73,12 @@ def candidate_labels(labels: LabelIndex, candidates: Any, rows: int) -> Labels:
     if numbers.ndim != 2 or numbers.shape[0] != rows or numbers.dtype.kind not in "iu":
         raise DataError(f"candidates must be {rows} rows of label numbers. Got shape {numbers.shape}.")
     if numbers.size and int(numbers.max()) >= len(labels):
-        raise DataError(f"label {int(numbers.max())} is not below the model's {len(labels):,} labels.")
+        raise DataError(f"label number {int(numbers.max())} is out of range: the model has {len(labels):,} labels.")
     return np.maximum(numbers.astype(np.int64), -1)
 
 
 def _numbered(labels: LabelIndex, lists: Sequence[Sequence[str]]) -> Labels:
-    """Lists of keys as an (n, c) array; a key that the model does not know is an error."""
+    """Lists of keys as an (n, c) array; DataError for unknown keys."""
     rows = [list(row) for row in lists]
     width = max((len(row) for row in rows), default=0)
     numbers = np.full((len(rows), width), -1, dtype=np.int64)
@@ -91,7 +91,7 @@ def _numbered(labels: LabelIndex, lists: Sequence[Sequence[str]]) -> Labels:
 
 
 def _renumbered(labels: LabelIndex, answer: TopK) -> Labels:
-    """The labels of another model's answer, or of one read from a file, under this model's numbers."""
+    """The labels of other predictions in this model's numbering."""
     if answer.index is labels:
         return answer.labels
     filled = answer.labels >= 0

@@ -1,4 +1,4 @@
-"""LEML: one linear map from features to labels, of low rank."""
+"""LEML: a low-rank linear map from features to labels."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from xmtc.text.tfidf import TextSettings
 from xmtc.text.weighted_bags import Weighing
 
 STEEPNESS, MIDDLE = 4.0, 0.5
-"""A score is the logistic function of 4 · (estimate − ½), which touches the estimate of the 0/1 label at one half."""
+"""A score is the logistic function of 4 · (estimate − ½), which is tangent to the estimate of the 0/1 label at ½."""
 FEATURES, LABELS = "features", "labels"
 
 
@@ -40,23 +40,23 @@ class LemlSettings(Settings):
     """Settings of leml."""
 
     rank: Annotated[int, Range(30, 200, log=True)] = 100
-    """Numbers between a document's features and its labels; fewer where there are fewer labels or features."""
+    """Rank of the map; at most the number of labels or features."""
     penalty: Annotated[float, Range(0.1, 10, log=True)] = 1.0
-    """Weight of the squares of parameters beside those of the errors."""
+    """Strength of the L2 regularisation."""
     penalised: Annotated[Literal["factors", "map"], Choices()] = "map"
-    """Whose squares those are: of both factors, as published, or of the map from features to labels that they make."""
+    """What is regularised: both factors, as published, or their product, the map from features to labels."""
     sweeps: Annotated[int, Range(1, 20, log=True)] = 8
-    """Times that the labels' side and the features' side are fitted, each to the other."""
+    """Number of alternations between fitting label factors and feature factors."""
     steps: int = 10
-    """Steps of conjugate gradients for the features' side in a sweep."""
+    """Conjugate gradient steps for the feature factors in each sweep."""
     bias: Annotated[float, Choices(0.0, 0.3, 1.0)] = 1.0
-    """What every document has in a column of its own, so that labels start from how often they occur; 0 for nothing."""
+    """Value of a constant feature that acts as the bias; 0 for none."""
     longer: Annotated[float, Choices(0.0, 0.1, 0.2, 0.4)] = 0.0
-    """Weight of a second copy of all features, × √(how many the document has), which rows of one length hide."""
+    """Weight of a second copy of all features, scaled by √(number of features), which restores document length."""
     columns: Annotated[Weighing, Choices()] = "given"
-    """Weights of a feature matrix: as given, or times the idf of the column. Text is weighed by tf-idf."""
+    """Weighting of feature matrices: as given, or multiplied by idf. Text always uses tf-idf."""
     text: TextSettings = field(default_factory=TextSettings)
-    """How text becomes features."""
+    """Settings of the tf-idf features."""
 
     of = "leml"
 
@@ -69,10 +69,10 @@ class LemlSettings(Settings):
 
 
 class Leml(Model):
-    """A linear map from features to labels that goes through a few numbers, fitted by least squares.
+    """LEML: low-rank linear map from features to labels.
 
-    LEML. Labels that go with the same features share what is learnt of them. A score is the logistic function of the
-    estimate, ½ where that is ½.
+    Fitted by regularised least squares; labels share the low-dimensional space. A score is the logistic function of 4 ·
+    (estimate − ½), so that an estimate of ½ scores ½.
     """
 
     name = "leml"
@@ -97,7 +97,7 @@ class Leml(Model):
         self._across = np.ascontiguousarray(self._factors.labels.T)
 
     def _alternated(self, rows: TwoWays, labels: TwoWays, run: FitContext) -> Factors:
-        """W and H from the best directions of the labels alone, after so many sweeps; each one is a finished part."""
+        """W and H, initialised with the singular vectors of the label matrix; each sweep is saved in the workspace."""
         config, threads, workspace = self.config, run.runtime.threads, run.workspace
         penalty = Penalty(config.penalty, config.penalised == "map")
         rank = min(config.rank, *rows.rows.shape, int(labels.rows.shape[1]))
@@ -108,7 +108,7 @@ class Leml(Model):
         else:
             directions = singular_vectors(labels.rows, rank, seed=run.runtime.seed)
             factors = Factors(np.zeros((int(rows.rows.shape[1]), rank), dtype=np.float32), directions)
-        with run.progress.task("Fitting features and labels to each other", config.sweeps) as task:
+        with run.progress.task("alternating least squares", config.sweeps) as task:
             task.advance(done)
             for sweep in range(done + 1, config.sweeps + 1):
                 factors = feature_factors(rows, labels, factors, penalty, config.steps, threads)
@@ -130,7 +130,7 @@ class Leml(Model):
         return likelihoods(self._embedded(batch), self._across, candidates)
 
     def _embedded(self, batch: Dataset) -> NDArray[np.float32]:
-        """(n, r) documents between features and labels."""
+        """(n, r) documents in the low-dimensional space."""
         rows = self._features.transform(batch, self.runtime)
         return multiply(rows, self._factors.features, self.runtime.threads)
 
@@ -142,7 +142,7 @@ class Leml(Model):
         return Explanation("tokens", text, self.labels.name(label), score, tuple(evidence), start)
 
     def label_vectors(self) -> NDArray[np.float32]:
-        """(L, r) what is learnt of each label."""
+        """(L, r) the label factors."""
         return self._factors.labels
 
     def _state(self) -> State:
@@ -155,5 +155,5 @@ class Leml(Model):
         self._factors = Factors(state.arrays[FEATURES], state.arrays[LABELS])
         shapes = (len(self._factors.features), len(self._factors.labels))
         if shapes != (self._features.width, len(self.label_counts)):
-            raise ValueError(f"factors of {shapes[0]:,} features and {shapes[1]:,} labels")
+            raise ValueError(f"the factors are for {shapes[0]:,} features and {shapes[1]:,} labels")
         self._across = np.ascontiguousarray(self._factors.labels.T)

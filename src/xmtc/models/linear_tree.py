@@ -1,4 +1,4 @@
-"""What the models that search label trees of linear classifiers have in common: all but how the tree is grown."""
+"""Common parts of models with label trees of linear classifiers: everything except how the tree is built."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from xmtc.text.tfidf import TextSettings
 
 @dataclass(frozen=True)
 class LinearTreeSettings(LinearObjective):
-    """Settings of models that search label trees of linear classifiers."""
+    """Settings of models with label trees of linear classifiers."""
 
     trees: int = 3
-    """Trees whose probabilities are averaged; labels that fit into one leaf make one tree."""
+    """Number of trees whose probabilities are averaged; one if all labels fit into a single leaf."""
     beam_width: Annotated[int, Alias("beam")] = 10
-    """Nodes that are followed on each level of a tree; 0 follows all."""
+    """Beam width: nodes followed per level of a tree; 0 follows all."""
     power: int = 3
-    """Log-probability of an edge: −max(0, 1 − margin)^power; 2 is the published one. The logistic loss has its own."""
+    """Exponent of the edge log-probability −max(0, 1 − margin)^power; 2 as published. Unused with the logistic loss."""
     label_features: int = 256
-    """Features that describe a label where labels are clustered, its largest; 0 keeps all."""
+    """Number of features, the largest ones, that represent a label in clustering; 0 keeps all."""
     keep_replay: int = 0
-    """Training documents kept in the model folder, to be seen again in updates; 0 keeps none."""
+    """Number of training documents stored in the model folder for replay in updates; 0 for none."""
     text: TextSettings = field(default_factory=TextSettings)
-    """How text becomes features."""
+    """Settings of the tf-idf features."""
 
     def check(self) -> None:
         super().check()
@@ -48,7 +48,7 @@ class LinearTreeSettings(LinearObjective):
 
 
 class ForestModel(Model):
-    """A model whose answers come from a forest of linear classifiers on tf-idf."""
+    """Base class of models with a forest of linear classifiers on tf-idf features."""
 
     capabilities = frozenset({"text", "features", "explain", "score_labels", "update"})
     _sees_all: ClassVar[bool] = False
@@ -58,10 +58,10 @@ class ForestModel(Model):
 
     @abstractmethod
     def _beam_and_link(self) -> tuple[int, int]:
-        """How the forest is searched."""
+        """Beam width and link function of the forest."""
 
     def _update(self, change: Change, run: FitContext) -> None:
-        """New labels join the leaves of labels like them; nodes that new documents reach go on learning."""
+        """Add new labels to the leaves of similar labels, and continue training nodes that new documents reach."""
         documents, labels = change.documents, change.labels
         seen = change.documents_before + len(change.new)
         self._features, rows = self._features.grown(documents, seen, run.runtime)
@@ -104,11 +104,11 @@ class ForestModel(Model):
 
 
 class LinearTreeModel(ForestModel):
-    """Trees over the labels; every node has a linear classifier for each of its children."""
+    """Label trees in which every node has a linear classifier for each of its children."""
 
     @abstractmethod
     def _grow(self, rows: Csr, labels: Csr, seed: int, run: FitContext) -> LabelTree:
-        """A tree over the labels; another seed gives another tree."""
+        """Build a tree over the labels; it depends on the seed."""
 
     def _fit(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
         self._features, rows = DocumentFeatures.fit(train, self.config.text, run.runtime, run.progress)
@@ -134,7 +134,7 @@ class LinearTreeModel(ForestModel):
                 progress=run.progress,
             )
             trees.append((tree, chunks))
-            if tree.depth == 1:  # the others would be the same
+            if tree.depth == 1:  # all others would be the same
                 break
         beam, link = self._beam_and_link()
         self._forest = Forest(trees, numbers, beam=beam, link=link)

@@ -1,4 +1,4 @@
-"""MAACF+: sides of a document and the labels around a label attend to each other, and a network scores the pair."""
+"""MAACF+: aspects of a document and groups of related labels attend to each other; a network scores each pair."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from xmtc.models.candidate_tree import CandidateSettings, Proposer
 from xmtc.models.context import FitContext
 from xmtc.models.neural import WordNetworkSettings
 from xmtc.models.pretrained import PretrainedModel
-from xmtc.nn.device import chosen_device, cpu_threads, memory_told
+from xmtc.nn.device import chosen_device, cpu_threads, memory_errors
 from xmtc.nn.encoders.base import Encoder
 from xmtc.nn.encoders.multi_encoder import Aspects, AspectSettings
 from xmtc.nn.encoders.transformer import TransformerSettings
@@ -32,7 +32,7 @@ from xmtc.text.word2vec import CorpusVectorSettings
 
 GROUPS = "groups"
 MANY = 50_000
-"""Labels from which on 'auto' has a tree propose some, for machines without a GPU."""
+"""Number of labels above which 'auto' uses a candidate tree, on machines without a GPU."""
 
 
 @dataclass(frozen=True)
@@ -40,21 +40,21 @@ class MaacfSettings(WordNetworkSettings):
     """Settings of maacf."""
 
     groups: int = 2
-    """Labels in a label's group, those that occur most tellingly together with it; 0 has no groups."""
+    """Number of related labels in each label's group, by co-occurrence; 0 disables groups."""
     corpus: CorpusVectorSettings = field(default_factory=lambda: CorpusVectorSettings(width=256))
-    """How vectors are trained on the corpus; `width` holds for random ones too."""
+    """Training of word vectors on the corpus; `width` also applies to random vectors."""
     text: SequenceSettings = field(default_factory=SequenceSettings)
-    """How text becomes a sequence of words; a transformer has its own, of which max_tokens are read."""
+    """Settings of the word sequences; a transformer has its own tokeniser and uses only max_tokens."""
     encoder: AspectSettings = field(default_factory=AspectSettings)
     """The encoders of a document's aspects."""
     head: CollaborativeSettings = field(default_factory=CollaborativeSettings)
-    """How pairs of a document and a label are scored."""
+    """Scoring of document–label pairs."""
     candidates: CandidateSettings = field(default_factory=CandidateSettings)
     """Which labels are scored."""
     training: TrainingSettings = field(
         default_factory=lambda: TrainingSettings(epochs=20, warmup_steps=100, decay_from=0.3)
     )
-    """How the network is trained."""
+    """Training of the network."""
 
     of = "maacf"
 
@@ -64,10 +64,11 @@ class MaacfSettings(WordNetworkSettings):
 
 
 class Maacf(PretrainedModel):
-    """Documents seen from several sides, labels with those around them, and a network that scores every pair.
+    """MAACF+: multi-aspect document encoders with label groups.
 
-    MAACF+. Encoders of any kind: convolutions, an LSTM with attention, or a pretrained transformer. All labels are
-    scored exactly, by what labels and documents have of their own.
+    Several encoders (convolutions, LSTMs with attention, or pretrained transformers) represent aspects of a document,
+    each label is represented together with related labels, and a network scores every pair. All labels are scored
+    exactly.
     """
 
     name = "maacf"
@@ -128,17 +129,17 @@ class Maacf(PretrainedModel):
 
     @property
     def _words(self) -> TextSettings:
-        """How the tree that proposes labels reads text."""
+        """Tf-idf settings of the candidate tree."""
         return TextSettings(min_df=self.config.text.min_df, lowercase=self.config.text.lowercase)
 
     @property
-    def _asks_first(self) -> bool:
-        """Whether a tree is asked: with two layers, a GPU scores all labels as fast."""
+    def _uses_tree(self) -> bool:
+        """Whether to use the candidate tree: with two layers, a GPU scores all labels as fast."""
         slow = self.config.head.layers > 2 or chosen_device(self.runtime).type == "cpu"
         return bool(slow or self.config.candidates.kind == "tree")
 
     def _propose(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
-        """A tree that proposes labels, and how many of a document's labels are among them."""
+        """Train the candidate tree, and measure its recall."""
         runtime, count = run.runtime, self.config.candidates.count
         if valid is not None and len(valid):
             watched, learnt = valid, train
@@ -151,21 +152,21 @@ class Maacf(PretrainedModel):
             recall = self._proposer.recall(watched, watched.labels, count, runtime)
             self.facts[f"recall of {count:,} candidates"] = f"{100 * recall:.2f} %"
 
-    # ---- answering
+    # ---- prediction
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
-        """All labels, or, where that takes long, those that a tree proposes."""
-        if self._proposer is None or not self._asks_first:
+        """Rank all labels or, if that is slow, those that the candidate tree proposes."""
+        if self._proposer is None or not self._uses_tree:
             return super()._predict(batch, k, allowed)
         count = min(max(self.config.candidates.count, k), len(self.label_counts))
         candidates = self._proposer.best(batch, count, allowed, self.runtime)
-        with cpu_threads(self.runtime.threads), memory_told(self.less_memory):
+        with cpu_threads(self.runtime.threads), memory_errors(self.less_memory):
             scores = self._candidate_scores(self._documents(batch), candidates)
         held = candidates >= 0
         indptr = np.concatenate([[0], np.cumsum(held.sum(1))]).astype(np.int64)
         return best_of_rows(indptr, candidates[held].astype(np.int32), scores[held], k)
 
-    # ---- what is kept
+    # ---- saving
 
     def _state(self) -> State:
         state = super()._state()
@@ -181,17 +182,18 @@ class Maacf(PretrainedModel):
         self._groups = np.array(state.arrays[GROUPS])
         labels = len(self.label_counts)
         if self._groups.shape != (labels, self.config.groups) or self._groups.dtype != np.int32:
-            raise ValueError(f"label groups of {' × '.join(map(str, self._groups.shape))} for {labels:,} labels")
+            shape = " × ".join(map(str, self._groups.shape))
+            raise ValueError(f"label groups have shape {shape}, expected {labels:,} × {self.config.groups}")
         if self._groups.size and not -1 <= self._groups.min() <= self._groups.max() < labels:
-            raise ValueError(f"label groups hold other labels than the {labels:,}")
+            raise ValueError(f"label groups refer to labels outside the {labels:,}")
         super()._restore(state)
         self._proposer = Proposer.from_state(state, self._words, labels)
 
-    # ---- explaining
+    # ---- explanation
 
     @torch.no_grad()
     def _explain(self, text: str, label: int, score: float) -> Explanation:
-        """Which aspects carried a label's score, and then which labels around it, in the mean of all members."""
+        """Contributions of the aspects and of the related labels to the score, averaged over the members."""
         _, tokens, _ = self._document(text)
         found = [self._carried(member.network, tokens, label) for member in self._members]
         aspects = np.mean([each.aspects for each in found], axis=0)  # (n, 2)

@@ -1,4 +1,4 @@
-"""What models share whose answers are votes of near training documents: who votes, for what, and why."""
+"""Common parts of models in which the nearest training documents vote: voters, votes and explanations."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from xmtc.data.label_index import LabelIndex
 from xmtc.linear.neighbours import vote
 from xmtc.models.relabelling import Relabelling
 
-Ballots = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]  # CSR: votes of each document's labels
+Ballots = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]  # CSR: label votes of each document
 DOCUMENTS = "documents"
 
 
 class Voters:
-    """Training documents that give their labels to documents near them, with what is shown of each."""
+    """Training documents that vote with their labels, and the snippets shown of them."""
 
     def __init__(self, indptr: NDArray[np.int64], labels: NDArray[np.int32], documents: pa.Table) -> None:
         if len(indptr) != documents.num_rows + 1:
-            raise ValueError(f"labels of {len(indptr) - 1:,} documents and not {documents.num_rows:,}")
+            raise ValueError(f"labels of {len(indptr) - 1:,} documents, expected {documents.num_rows:,}")
         self.indptr = indptr  # (N + 1,)
         self.labels = labels
         self.documents = documents
@@ -36,7 +36,7 @@ class Voters:
 
     @classmethod
     def of(cls, train: Dataset, snippet: int) -> Voters:
-        """All training documents, with so many characters of their texts."""
+        """All training documents, with this many characters of their texts."""
         assert train.labels is not None
         ids = pa.array(train.document_ids(), pa.string())
         if not train.has_text or snippet == 0:
@@ -47,7 +47,7 @@ class Voters:
         return cls(train.labels.indptr.astype(np.int64), train.labels.indices.astype(np.int32), table)
 
     def joined(self, train: Dataset, snippet: int, relabelling: Relabelling) -> Voters:
-        """These documents, with the labels that theirs have become, and more of them."""
+        """These documents, with updated labels, plus more documents."""
         ones = np.ones(len(self.labels), dtype=np.float32)
         before = sp.csr_array((ones, self.labels, self.indptr), shape=(len(self), len(relabelling.numbers)))
         held, more = relabelling.columns(before) if relabelling.changes else before, Voters.of(train, snippet)
@@ -58,7 +58,7 @@ class Voters:
         )
 
     def ballots(self, found: NDArray[np.int32], weights: NDArray[np.float32], labels: int) -> Ballots:
-        """Votes out of `labels` labels for each row of neighbours (n, m), −1 as pads; each has a weight."""
+        """Votes for labels from each row of neighbours (n, m), −1 as padding, with their weights."""
         return vote(np.ascontiguousarray(found), weights, self.indptr, self.labels, labels)
 
     def evidence(
@@ -69,7 +69,7 @@ class Voters:
         label: int,
         index: LabelIndex,
     ) -> tuple[NeighbourEvidence, ...]:
-        """Those who voted for a label, with their share of the whole vote, nearest first; then the others."""
+        """Neighbours with the label, nearest first, with their fraction of the vote; then the others."""
         evidence = []
         total = max(float(weights[found >= 0].sum()), np.finfo(np.float32).tiny)
         for document, similarity, weight in zip(found.tolist(), similarities.tolist(), weights.tolist(), strict=True):
@@ -84,8 +84,10 @@ class Voters:
         return tuple(sorted(evidence, key=lambda item: not item.holds))
 
     def state(self) -> State:
+        """The state to save."""
         return State({}, {"label_indptr": self.indptr, "label_indices": self.labels}, {DOCUMENTS: self.documents})
 
     @classmethod
     def from_state(cls, state: State) -> Voters:
+        """Restore from `state`."""
         return cls(state.arrays["label_indptr"], state.arrays["label_indices"], state.tables[DOCUMENTS])

@@ -1,4 +1,4 @@
-"""What the neural models have in common: reading, word vectors, members, training, updates and answers."""
+"""Common parts of neural models: readers, word vectors, members, training, updates and prediction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from xmtc.metrics import ndcg
 from xmtc.models.base import Labels, Mask, Model, Scores
 from xmtc.models.context import FitContext
 from xmtc.models.update import Change
-from xmtc.nn.device import chosen_device, cpu_threads, memory_told
+from xmtc.nn.device import chosen_device, cpu_threads, memory_errors
 from xmtc.nn.documents import DocumentReader, Documents, split_validation
 from xmtc.nn.encoders.base import Encoder
 from xmtc.nn.heads.base import Head, LinearHead
@@ -38,12 +38,12 @@ from xmtc.text.word2vec import CorpusVectorSettings
 
 @dataclass(frozen=True)
 class NetworkSettings(Settings):
-    """Settings of models that are networks."""
+    """Settings of neural models."""
 
     members: int = 1
-    """Networks, trained from different seeds, whose probabilities are averaged."""
+    """Number of networks, trained from different seeds, whose probabilities are averaged."""
     training: TrainingSettings = field(default_factory=TrainingSettings)
-    """How the network is trained."""
+    """Training of the network."""
 
     def check(self) -> None:
         self.require_range("members", 1, 1000)
@@ -51,12 +51,12 @@ class NetworkSettings(Settings):
 
 @dataclass(frozen=True)
 class UpdatableSettings(Settings):
-    """Settings of networks that go on to learn from new documents."""
+    """Settings of neural models that can be updated."""
 
     keep_replay: int = 0
-    """Training documents kept in the model folder, to be seen again in updates; 0 keeps none."""
+    """Number of training documents stored in the model folder for replay in updates; 0 for none."""
     update: UpdateSettings = field(default_factory=UpdateSettings)
-    """How an update goes on with the training."""
+    """Training in updates."""
 
     def check(self) -> None:
         super().check()
@@ -65,14 +65,14 @@ class UpdatableSettings(Settings):
 
 @dataclass(frozen=True)
 class WordNetworkSettings(NetworkSettings):
-    """Settings of models that start from word vectors."""
+    """Settings of models with word vectors."""
 
     vectors: str = "corpus"
-    """Word vectors to start from: 'corpus' trains them on the training texts, 'random' draws them, or a file."""
+    """Initial word vectors: 'corpus' trains them on the training texts, 'random', or the path of a file."""
     frozen: bool = False
-    """Keep the word vectors as they are."""
+    """Freeze the word vectors."""
     corpus: CorpusVectorSettings = field(default_factory=CorpusVectorSettings)
-    """How vectors are trained on the corpus; `width` holds for random ones too."""
+    """Training of word vectors on the corpus; `width` also applies to random vectors."""
 
     def check(self) -> None:
         super().check()
@@ -81,22 +81,22 @@ class WordNetworkSettings(NetworkSettings):
 
 @dataclass(frozen=True)
 class NeuralSettings(UpdatableSettings, WordNetworkSettings):
-    """Settings of models that read words in order."""
+    """Settings of models that read sequences of words."""
 
     text: SequenceSettings = field(default_factory=SequenceSettings)
-    """How text becomes a sequence of words."""
+    """Settings of the word sequences."""
 
 
 class NeuralModel(Model):
-    """A reader of documents, word vectors, an encoder and a head, in one or several members.
+    """Base class of neural models: document reader, word vectors, encoder and head, with one or several members.
 
-    A model says which: its settings `encoder` build the encoder and its `_head` the head. Documents are read as words
-    in order, and members are networks over all labels, unless it says otherwise.
+    The settings `encoder` build the encoder, and `_head` builds the head. By default, documents are read as sequences
+    of words, and members are networks over all labels.
     """
 
     capabilities = frozenset({"text", "score_labels"})
     less_memory: ClassVar[str] = "Lower training.batch_size, text.max_tokens, or the sizes in encoder and head."
-    """What to do where memory does not suffice."""
+    """Remedy shown when memory is insufficient."""
     ablations: ClassVar = {
         "random-vectors": {"vectors": "random"},
         "frozen-vectors": {"frozen": True},
@@ -106,17 +106,17 @@ class NeuralModel(Model):
     _reader: Any
     """A `DocumentReader`."""
     _members: list[Any]
-    """Each a `NeuralMember`."""
+    """Each is a `NeuralMember`."""
 
-    # ---- what models differ in
+    # ---- overridden by models
 
     def _encoder(self, width: int) -> Encoder:
-        """A new encoder of words that are `width` wide; its `width` is that of its states or vectors."""
+        """A new encoder for word vectors of this width; its `width` is that of its states or vectors."""
         encoder: Encoder = self.config.encoder.build(width)
         return encoder
 
     def _head(self, labels: int, width: int) -> Head:
-        """A new head on states or vectors of this width."""
+        """A new head for states or vectors of this width."""
         return LinearHead(labels, width)
 
     @property
@@ -137,29 +137,29 @@ class NeuralModel(Model):
         )
 
     def _fit_reader(self, train: Dataset, run: FitContext) -> tuple[DocumentReader, Numbered]:
-        """What reads documents, and the training documents as it reads them."""
+        """The document reader, and the encoded training documents."""
         return WordSequences.fit(train, self.config.text, run.runtime, run.progress)
 
     def _restored_reader(self, state: State) -> DocumentReader:
         return WordSequences.from_state(self.config.text, state)
 
     def _initial_table(self, numbered: Numbered, run: FitContext) -> tuple[Table, dict[str, Any]]:
-        """(V, e) the word table to start from, and facts about it."""
+        """(V, e) the initial word table, and statistics about it."""
         config, seed = self.config, run.runtime.seed
         return initial_table(config.vectors, config.corpus, self._reader, numbered, seed=seed, progress=run.progress)
 
     def _rows_of_new_words(self, count: int, runtime: Runtime) -> Table:
-        """(count, e) vectors of words that an update adds."""
+        """(count, e) vectors for words added by an update."""
         return rows_of_new_words(as_array(self._members[0].word_table), count, runtime.seed)
 
     def _validation_score(self, network: Network, data: TrainingData) -> float:
-        """nDCG@5 of a network on the validation documents."""
+        """nDCG@5 of a network on the validation set."""
         assert data.validation is not None
         documents, truth = data.validation
         return ndcg(best_labels([network], documents, min(5, truth.shape[1]))[0], truth, 5)
 
     def _conclude(self, numbered: Numbered, data: TrainingData, run: FitContext) -> None:
-        """What is left to do when all members are trained; `numbered` are all training documents."""
+        """Called after all members are trained; `numbered` has all encoded training documents."""
         return
 
     # ---- training
@@ -189,7 +189,7 @@ class NeuralModel(Model):
         self._conclude(numbered, data, run)
 
     def _table(self, numbered: Numbered, group: Group, run: FitContext) -> Table:
-        """(V, e) the word table to start from, and to go on with when a training is resumed."""
+        """(V, e) the initial word table, cached in the workspace."""
         table, facts = cached_array(
             run.workspace, "vectors", TABLE, lambda: self._initial_table(numbered, run), group.leads
         )
@@ -197,7 +197,7 @@ class NeuralModel(Model):
         return table
 
     def _update(self, change: Change, run: FitContext) -> None:
-        """Members for the labels and words of now, made of those of before, learn from new and replayed documents."""
+        """Extend the members to the new labels and words, and train them on new and replayed documents."""
         group = Group(run.runtime, chosen_device(run.runtime))
         before, documents_now = self._reader.size, change.documents_before + len(change.new)
         self._reader = self._reader.grown(change.new, documents_now, run.runtime)
@@ -219,7 +219,7 @@ class NeuralModel(Model):
         self._members = members
 
     def _update_documents(self, change: Change, run: FitContext) -> tuple[Documents | None, Csr]:
-        """A mixture of new and replayed documents, and their labels; none where nothing is new."""
+        """A mixture of new and replayed documents, and their labels; None if there are none."""
         replayed = 0 if change.replay is None else len(change.replay)
         rows = self.config.update.mixture(len(change.new), replayed, run.runtime.seed)
         assert change.documents.labels is not None
@@ -229,38 +229,38 @@ class NeuralModel(Model):
         numbered = self._reader.encode(change.documents, run.runtime)
         return Documents(taken(numbered, rows), labels, chosen_device(run.runtime)), labels
 
-    # ---- predicting
+    # ---- prediction
 
     def _documents(self, batch: Dataset) -> Documents:
         return Documents(self._reader.encode(batch, self.runtime), None, chosen_device(self.runtime))
 
     def _document(self, text: str) -> tuple[Documents, Tensor, Tensor | None]:
-        """A single document, and (1, T) its words and their weights."""
+        """A single document, with its words (1, T) and their weights."""
         documents = self._documents(as_dataset([text]))
         row, length = torch.zeros(1, dtype=torch.int64, device=documents.device), int(documents.lengths[0])
         return documents, documents.tokens(row, length), documents.weights(row, length)
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
-        with cpu_threads(self.runtime.threads), memory_told(self.less_memory):
+        with cpu_threads(self.runtime.threads), memory_errors(self.less_memory):
             return self._best_labels(self._documents(batch), k, allowed)
 
     def _score_labels(self, batch: Dataset, candidates: Labels) -> Scores:
-        with cpu_threads(self.runtime.threads), memory_told(self.less_memory):
+        with cpu_threads(self.runtime.threads), memory_errors(self.less_memory):
             return self._candidate_scores(self._documents(batch), candidates)
 
     def _best_labels(self, documents: Documents, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
-        """(n, k) labels and probabilities of all members together."""
+        """(n, k) labels and mean probabilities of all members."""
         return self._member_type.best_labels(self._members, documents, k, allowed)
 
     def _candidate_scores(self, documents: Documents, candidates: Labels) -> Scores:
-        """(n, c) probabilities of given labels."""
+        """(n, c) mean probabilities of given labels."""
         return self._member_type.candidate_scores(self._members, documents, candidates)
 
     # ---- saving
 
     @property
     def _frozen(self) -> bool:
-        """Whether the word table stays as it is, and is the same for all members."""
+        """Whether the word table is frozen, and hence the same for all members."""
         return bool(getattr(self.config, "frozen", False))
 
     def _state(self) -> State:
@@ -279,15 +279,15 @@ class NeuralModel(Model):
             arrays = {name.removeprefix(start): a for name, a in state.arrays.items() if name.startswith(start)}
             if self._frozen:
                 arrays[TABLE] = state.arrays[f"0.{TABLE}"]
-            # The weights that are drawn are replaced at once.
-            with torch.random.fork_rng(devices=[]), memory_told("Use device 'cpu', or a machine with more memory."):
+            # Random initial weights are replaced at once, so the random state is restored.
+            with torch.random.fork_rng(devices=[]), memory_errors("Use device 'cpu', or a machine with more memory."):
                 self._members.append(self._member_type.restored(spec, arrays, len(self.label_counts)))
 
 
 def cached_array(
     workspace: Workspace, part: str, name: str, make: Callable[[], tuple[Table, dict[str, Any]]], leads: bool
 ) -> tuple[Table, dict[str, Any]]:
-    """An array and facts about it, made once for a training that is resumed; only the leading process saves them."""
+    """An array and statistics about it, cached in the workspace; only the leading process writes them."""
     if not workspace.has(part):
         array, facts = make()
         if not leads:

@@ -1,4 +1,4 @@
-"""One linear classifier per label, each trained against all other documents; small weights are pruned."""
+"""One linear classifier per label, each trained on all documents; small weights are pruned."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class OneVsAllSettings(LinearObjective):
     """Settings of one_vs_all."""
 
     passes: int = 20
-    """Stop after this many passes over the documents at the latest."""
+    """Maximum number of passes over the training set."""
     prune: float = 0.01
-    """Forget weights closer to zero than this."""
+    """Prune weights with an absolute value below this."""
     keep_replay: int = 0
-    """Training documents kept in the model folder, to be seen again in updates; 0 keeps none."""
+    """Number of training documents stored in the model folder for replay in updates; 0 for none."""
     text: TextSettings = field(default_factory=TextSettings)
-    """How text becomes features."""
+    """Settings of the tf-idf features."""
 
     of = "one_vs_all"
 
@@ -37,9 +37,9 @@ class OneVsAllSettings(LinearObjective):
 
 
 class OneVsAll(ForestModel):
-    """A linear classifier for each label (L2-regularised, on tf-idf), small weights pruned.
+    """One linear classifier per label on tf-idf features.
 
-    A score is the logistic function of the margin.
+    Classifiers are L2-regularised, and small weights are pruned. A score is the logistic function of the margin.
     """
 
     name = "one_vs_all"

@@ -18,9 +18,9 @@ class ParabelSettings(LinearTreeSettings):
     """Settings of parabel."""
 
     leaf_size: Annotated[int, Range(32, 1024, log=True)] = 256
-    """Labels in a leaf, about. Larger leaves are more accurate and slower."""
+    """Approximate number of labels in a leaf. Larger leaves are more accurate and slower."""
     fan_out: int = 256
-    """Children of an inner node, at most: the tree is as shallow as that allows."""
+    """Maximum number of children of an inner node; larger values give shallower trees."""
 
     of = "parabel"
 
@@ -31,10 +31,11 @@ class ParabelSettings(LinearTreeSettings):
 
 
 class Parabel(LinearTreeModel):
-    """Balanced label trees, shallow and wide, with a linear classifier for every edge on tf-idf.
+    """Parabel: balanced label trees of linear classifiers.
 
-    Labels are halved again and again by the words of their documents. A score is the product of the probabilities
-    along the path, averaged over the trees.
+    Labels are split recursively into balanced clusters by the features of their documents, which gives shallow, wide
+    trees. Every edge has a linear classifier on tf-idf features. A score is the product of the probabilities along the
+    path, averaged over the trees.
     """
 
     name = "parabel"

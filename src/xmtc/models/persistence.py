@@ -1,4 +1,4 @@
-"""What a trained model holds, and how it gets into a model folder and back."""
+"""The state of a trained model, and how it is saved to a model folder and loaded."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from xmtc.models.registry import model_class
 from xmtc.models.replay import replay_state, restored_replay
 
 DECISIONS = "decisions"
-"""The part of a model folder that says how scores are read."""
+"""The part of a model folder with calibration and thresholds."""
 REPLAY = "replay"
-"""The part of a model folder that holds documents to be seen again in updates."""
+"""The part of a model folder with documents for replay in updates."""
 
 
 class StoredModel(ABC):
-    """Settings, labels and training facts of a model, which every model folder holds beside the system's own state."""
+    """Settings, labels and training facts, which every model folder has in addition to the model's own state."""
 
     name: ClassVar[str]
     Config: ClassVar[type[config.Settings]]
@@ -38,11 +38,11 @@ class StoredModel(ABC):
         self.runtime = Runtime()
         self.label_counts: NDArray[np.int64] = np.empty(0, dtype=np.int64)  # (L,) training documents of each label
         self.training: dict[str, Any] = {}
-        self.facts: dict[str, Any] = {}  # what training found out by itself, kept with the model
-        self.decisions = Decisions()  # how scores are read
+        self.facts: dict[str, Any] = {}  # statistics and choices from training, saved with the model
+        self.decisions = Decisions()  # calibration and thresholds
         self.history: list[dict[str, Any]] = []  # of updates
         self._labels: LabelIndex | None = None
-        self._replay: State | Dataset | None = None  # documents to be seen again, as they are kept or read
+        self._replay: State | Dataset | None = None  # documents for replay, restored on first use
 
     def __repr__(self) -> str:
         default, values = config.to_mapping(self.Config()), config.to_mapping(self.config)
@@ -51,47 +51,47 @@ class StoredModel(ABC):
 
     @abstractmethod
     def _state(self) -> State:
-        """What to keep."""
+        """The state to save."""
 
     @abstractmethod
     def _restore(self, state: State) -> None:
-        """Take up what was kept; arrays are mapped from the file and must not be written to."""
+        """Restore the saved state; arrays are memory-mapped and must not be modified."""
 
     @property
     def labels(self) -> LabelIndex:
-        """The labels this model can return."""
+        """The labels that this model can return."""
         if self._labels is None:
             raise NotFittedError(f"{self.name} is not trained yet. Call fit, or load a trained model.")
         return self._labels
 
     def counted(self) -> tuple[NDArray[np.int64], int] | None:
-        """(L,) training documents of each label, and how many there were; None where that is not known."""
+        """(L,) training documents of each label, and their total number; None if unknown."""
         return self.label_counts, int(self.training["documents"])
 
     @property
     def feature_count(self) -> int | None:
-        """Columns of the matrix that the model was trained on; None where it was trained on text."""
+        """Number of columns of the training matrix; None if the model was trained on text."""
         return self.training.get("features")
 
     @property
     def kept_for_replay(self) -> int:
-        """Documents that are kept to be seen again in updates, at most."""
+        """Maximum number of documents stored for replay in updates."""
         return int(getattr(self.config, "keep_replay", 0))
 
     @property
     def replay(self) -> Dataset | None:
-        """Documents that were kept to be seen again in updates."""
+        """The documents stored for replay in updates."""
         if isinstance(self._replay, State):
             self._replay = restored_replay(self._replay, self.labels)
         return self._replay
 
     def remember(self, documents: Dataset | None) -> None:
-        """Keep these documents, to be seen again in updates."""
+        """Store these documents for replay in updates."""
         self._replay = documents
 
     def save(self, folder: str | Path) -> None:
-        """Write or replace a model folder; a save that is killed leaves what was there before."""
-        labels = self.labels  # a model that is not trained has nothing to save
+        """Write or replace a model folder; an interrupted save leaves the previous folder intact."""
+        labels = self.labels  # raises NotFittedError
         state = self._state()
         arrays = {
             "label_counts": self.label_counts,
@@ -112,11 +112,11 @@ class StoredModel(ABC):
 
     @classmethod
     def load(cls, folder: str | Path, runtime: Runtime | None = None) -> Self:
-        """A trained model from its folder; arrays are mapped, not read."""
+        """Load a trained model from its folder; arrays are memory-mapped."""
         manifest, state = store.read_folder(Path(folder))
         kind = model_class(manifest["model"])
         if not issubclass(kind, cls):
-            raise ModelFormatError(f"{folder}: holds a {manifest['model']}, not a {cls.name}. Use xmtc.load.")
+            raise ModelFormatError(f"{folder}: contains the model {manifest['model']}, not {cls.name}. Use xmtc.load.")
         try:
             model: Self = kind(**config.current_names(kind.Config, manifest["settings"]))
             model._labels = LabelIndex(state.tables["labels"])
@@ -137,6 +137,6 @@ class StoredModel(ABC):
         except XmtcError:
             raise
         except (KeyError, ValueError, TypeError, IndexError, RuntimeError) as error:
-            what = f"{error} is missing" if isinstance(error, KeyError) else f"its parts do not fit together: {error}"
+            what = f"{error} is missing" if isinstance(error, KeyError) else f"inconsistent model folder: {error}"
             raise ModelFormatError(f"{folder}: {what}. Copy or train the model again.") from None
         return model

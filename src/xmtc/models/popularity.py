@@ -1,4 +1,4 @@
-"""The most-frequent-label baseline: every document gets the most frequent labels."""
+"""The most-frequent-label baseline."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from xmtc.models.update import Change
 
 @dataclass(frozen=True)
 class PopularitySettings(Settings):
-    """There is nothing to set."""
+    """This model has no settings."""
 
     of = "popularity"
 
 
 class Popularity(Model):
-    """The most frequent labels, whatever the document; what does not beat it has learnt nothing.
+    """The most-frequent-label baseline.
 
-    A score is the share of training documents that hold the label.
+    Every document gets the most frequent labels; a model that does not beat it has learnt nothing. A score is the
+    fraction of training documents with the label.
     """
 
     name = "popularity"

@@ -1,4 +1,4 @@
-"""Networks on a pretrained encoder: its tokeniser reads, and its vectors of word pieces are the table."""
+"""Models with a pretrained encoder: its tokeniser reads the text, and its subword embeddings are the word table."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from xmtc.text.subwords import PieceReader
 from xmtc.text.weighted_bags import Numbered
 
 ENCODER = "encoder"
-"""The value of a model folder that holds the encoder's configuration."""
+"""Name of the value in a model folder with the encoder's configuration."""
 
 
 class PretrainedModel(NeuralModel):
-    """Reads pieces of words where `_pretrained` names an encoder; else words, as its bases do.
+    """Reads subwords if `_pretrained` specifies an encoder, otherwise words like its base classes.
 
-    What is kept of the encoder's folder makes the model whole: answers and updates need the folder no more.
+    The saved model is self-contained: the encoder's folder is not needed for predictions and updates.
     """
 
     _backbone: Backbone | None = None
@@ -41,7 +41,7 @@ class PretrainedModel(NeuralModel):
     @property
     @abstractmethod
     def _pretrained(self) -> TransformerSettings | None:
-        """The encoder that is asked for; None where the model has one of another kind."""
+        """Settings of the pretrained encoder; None if the model uses another kind of encoder."""
 
     def _transformer(self) -> Transformer:
         """A new encoder with the pretrained weights."""
@@ -54,15 +54,15 @@ class PretrainedModel(NeuralModel):
         if settings is None:
             return super()._fit_reader(train, run)
         if not settings.path:
-            raise ConfigError(f"{settings.of}.path must name the folder of a pretrained encoder. Got ''.")
+            raise ConfigError(f"'path' of {settings.of} must be the folder of a pretrained encoder. Got ''.")
         folder, most = Path(settings.path), self.config.text.max_tokens
-        with run.progress.task("reading the encoder", total=1) as task:
+        with run.progress.task("loading the encoder", total=1) as task:
             self._backbone = Backbone.read(folder)
             task.advance()
         self._backbone.check(settings)
         positions = self._backbone.positions
         if positions is not None and most > positions:
-            raise ConfigError(f"'max_tokens' of text must be ≤ {positions}, the places that {folder} has. Got {most}.")
+            raise ConfigError(f"'max_tokens' of text must be ≤ {positions}, the limit of {folder}. Got {most}.")
         try:
             content = (folder / "tokenizer.json").read_text(encoding="utf-8")
         except (OSError, ValueError):
@@ -79,10 +79,10 @@ class PretrainedModel(NeuralModel):
     def _conclude(self, numbered: Numbered, data: TrainingData, run: FitContext) -> None:
         super()._conclude(numbered, data, run)
         if self._backbone is not None:
-            self._backbone = self._backbone.without_weights()  # which the members have
+            self._backbone = self._backbone.without_weights()  # the members have them
 
     def _spec(self, runtime: Runtime) -> MemberSpec:
-        """What comes from the folder learns at a rate of its own."""
+        """Pretrained weights have their own learning rate."""
         spec, settings = super()._spec(runtime), self._pretrained
         if settings is None:
             return spec
@@ -107,9 +107,9 @@ class PretrainedModel(NeuralModel):
 
 
 def attended_words(reader: PieceReader, text: str, shares: Sequence[float]) -> tuple[TokenEvidence, ...]:
-    """Words with what their pieces have of the attention, the largest first.
+    """Words with the attention weights of their subwords, largest first.
 
-    Marks of start and end are no words: what they have is left out, and the others' shares are 1 in all.
+    Start and end markers are not words: their weights are left out, and the others are rescaled to sum to 1.
     """
     found = reader.by_word(text, shares)
     total = sum(share for _, _, share in found) or 1.0

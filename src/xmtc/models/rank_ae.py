@@ -1,4 +1,4 @@
-"""Rank-AE: documents and label sets meet in one space, from which labels are decoded and ranked."""
+"""Rank-AE: documents and label sets are encoded into one space, from which labels are decoded and ranked."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from xmtc.text.weighted_bags import BagReader, Numbered, Weighing
 from xmtc.text.word2vec import CorpusVectorSettings
 
 MOST_WEIGHTS = 1 << 26
-"""Weights from features straight to labels, at most; with moments and averages, training holds them nine times."""
+"""Maximum number of direct feature-to-label weights; training needs nine copies of them, with moments and averages."""
 
 
 @dataclass(frozen=True)
 class RankAeSequenceSettings(SequenceSettings):
-    """How text becomes a sequence of words."""
+    """Settings of the word sequences."""
 
     of = "sequence"
 
 
 @dataclass(frozen=True)
 class RankAeLstmSettings(LstmSettings):
-    """A bidirectional LSTM over the words; a search leaves it alone, as most models of this kind have none."""
+    """A bidirectional LSTM over the words; not tuned, since most models of this kind do not use it."""
 
     of = "lstm"
     searched = False
@@ -51,31 +51,31 @@ class RankAeSettings(WordNetworkSettings):
     """Settings of rank_ae."""
 
     vectors: str = "random"
-    """Word vectors to start from: 'random' draws them, a file, or, with words in order, 'corpus' trains them."""
+    """Initial word vectors: 'random', the path of a file, or 'corpus', which trains them (with reads = 'sequence')."""
     reads: Literal["bag", "sequence"] = "bag"
-    """What is read of a document: its bag of weighed words or features, or its words in order, by an LSTM."""
+    """Read documents as weighted bags of words or features ('bag'), or as word sequences with an LSTM ('sequence')."""
     columns: Weighing = "given"
-    """Weights of a feature matrix: as given, or times the idf of the column. Text is weighed by tf-idf."""
+    """Weighting of feature matrices: as given, or multiplied by idf. Text always uses tf-idf."""
     most_features: int = 1000
-    """Features of a bag that are read, the heaviest ones."""
+    """Maximum number of features per bag, those with the largest weights."""
     corpus: CorpusVectorSettings = field(default_factory=lambda: CorpusVectorSettings(width=256))
-    """How vectors are trained on the corpus; `width` holds for random ones too."""
+    """Training of word vectors on the corpus; `width` also applies to random vectors."""
     text: TextSettings = field(default_factory=TextSettings)
-    """How text becomes a bag, where bags are read."""
+    """Settings of the tf-idf features, with reads = 'bag'."""
     sequence: RankAeSequenceSettings = field(default_factory=RankAeSequenceSettings)
-    """How text becomes a sequence of words, where those are read."""
+    """Settings of the word sequences, with reads = 'sequence'."""
     lstm: RankAeLstmSettings = field(default_factory=RankAeLstmSettings)
-    """The LSTM that reads sequences."""
+    """The LSTM, with reads = 'sequence'."""
     encoder: ChannelSettings = field(default_factory=ChannelSettings)
-    """From words to the code of a document."""
+    """The encoder from words to the code of a document."""
     head: AutoencoderSettings = field(default_factory=AutoencoderSettings)
-    """From labels to the code of a label set, and from codes to labels."""
+    """The encoder from labels to the code of a label set, and the decoder from codes to labels."""
     training: TrainingSettings = field(
         default_factory=lambda: TrainingSettings(
             epochs=16, learning_rate=3e-3, warmup_steps=50, decay_from=0.0, clip=0.0, skipped_words=0.1
         )
     )
-    """How the network is trained."""
+    """Training of the network."""
 
     of = "rank_ae"
 
@@ -83,20 +83,20 @@ class RankAeSettings(WordNetworkSettings):
         super().check()
         self.require_range("most_features", 1, 1_000_000)
         in_order = self.reads == "sequence"
-        self.require("vectors", in_order or self.vectors != "corpus", "'random' or a file where reads = 'bag'")
+        self.require("vectors", in_order or self.vectors != "corpus", "'random' or a file with reads = 'bag'")
         if in_order and self.head.straight:
-            raise ConfigError("'head.straight' of rank_ae takes a bag. Use reads = 'bag', or head.straight = false.")
+            raise ConfigError("'head.straight' of rank_ae requires a bag. Use reads = 'bag', or head.straight = false.")
         if self.head.straight and self.head.decode_from == "label":
             raise ConfigError(
-                "'head.straight' of rank_ae is learnt from documents. Use head.decode_from = 'both' or 'feature'."
+                "'head.straight' of rank_ae needs decoding from documents. Use head.decode_from = 'both' or 'feature'."
             )
 
 
 class RankAe(NeuralModel):
-    """A ranking autoencoder: documents and their label sets get codes in one space, from which labels are decoded.
+    """Rank-AE: ranking autoencoder of documents and label sets.
 
-    Rank-AE. A document is the sum of its word vectors times tf-idf, each word choosing the channels that count; texts
-    and feature matrices alike.
+    Documents and their label sets get codes in one space, from which labels are decoded. A document is the tf-idf
+    weighted sum of its word vectors, with channel attention for each word. Accepts texts and feature matrices.
     """
 
     name = "rank_ae"
@@ -124,8 +124,8 @@ class RankAe(NeuralModel):
         straight = self._reader.size - FIRST_WORD if self.config.head.straight else 0
         if straight * labels > MOST_WEIGHTS:
             raise ConfigError(
-                f"'head.straight' of rank_ae would take {straight:,} × {labels:,} weights. Use head.straight = false, "
-                "or fewer features."
+                f"'head.straight' of rank_ae would need {straight:,} × {labels:,} weights, which is too many. "
+                "Use head.straight = false, or fewer features."
             )
         return LabelAutoencoder(labels, width, self.config.head, self.config.encoder.activation, straight)
 
@@ -138,10 +138,10 @@ class RankAe(NeuralModel):
         config = self.config
         if not self._in_order:
             if not train.has_text and config.vectors != "random":
-                raise UnsupportedError("columns of a matrix are no words, which have vectors. Use vectors = 'random'.")
+                raise UnsupportedError("a feature matrix has no words to look up vectors for. Use vectors = 'random'.")
             return BagReader.fit(train, config.text, config.columns, config.most_features, run.runtime, run.progress)
         if not train.has_text:
-            raise UnsupportedError("a feature matrix has no words in order. Use reads = 'bag'.")
+            raise UnsupportedError("a feature matrix has no word order. Use reads = 'bag'.")
         return WordSequences.fit(train, config.sequence, run.runtime, run.progress)
 
     def _restored_reader(self, state: State) -> DocumentReader:
@@ -149,15 +149,15 @@ class RankAe(NeuralModel):
             return WordSequences.from_state(self.config.sequence, state)
         return BagReader.from_state(self.config.text, self.config.most_features, state)
 
-    # ---- explaining
+    # ---- explanation
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
-        """How much of each word gets through, which is the same whatever the label.
+        """Contribution of each word to the document code, which is the same for all labels.
 
-        Of a bag, the sum of its channel weights times the weight of the word; of a sequence, the sum above the least of
-        the text, as all words weigh the same there.
+        For a bag, the sum of a word's channel weights times the weight of the word; for a sequence, the sum above the
+        minimum of the text, since all words have the same weight.
         """
-        tokens, weights = self._let_through(text)
+        tokens, weights = self._word_weights(text)
         if isinstance(self._reader, WordSequences):
             spans = self._reader.spans(text)
             found = [(word.start, word.end, weight) for word, weight in zip(spans, weights.tolist(), strict=False)]
@@ -168,15 +168,15 @@ class RankAe(NeuralModel):
             found = [(start, end, by_feature[f]) for f, start, end in occurrences if f in by_feature]
         total = sum(weight for _, _, weight in found) or 1.0
         shares: dict[tuple[int, int], float] = {}
-        for start, end, weight in found:  # several features may be the same stretch
+        for start, end, weight in found:  # several features may share a span
             shares[start, end] = shares.get((start, end), 0.0) + weight / total
         evidence = [TokenEvidence(text[start:end], start, end, share) for (start, end), share in shares.items()]
         evidence.sort(key=lambda item: (-item.weight, item.start))
         return Explanation("tokens", text, self.labels.name(label), score, tuple(evidence), shares=True)
 
     @torch.no_grad()
-    def _let_through(self, text: str) -> tuple[torch.Tensor, torch.Tensor]:
-        """(T,) the words of a text, and how much of each gets through, in the mean of all members."""
+    def _word_weights(self, text: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """(T,) the words of a text, and the contribution of each, averaged over the members."""
         _, tokens, weights = self._document(text)
         found = []
         for network in (member.network for member in self._members):

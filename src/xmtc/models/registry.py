@@ -1,4 +1,4 @@
-"""The models by name. Nothing is imported until a model is used."""
+"""The models by name. A model is imported on first use."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ MODELS: Registry[type[Any]] = Registry(
 
 
 def available(name: str) -> bool:
-    """Whether the libraries that the model needs are installed."""
+    """Whether the libraries that the model requires are installed."""
     return MODELS.entries[name].available
 
 
 def preferred() -> str:
-    """The default: the best model that runs on this machine."""
+    """The default model: the best one whose requirements are installed."""
     usable = [(entry.preference, name) for name, entry in MODELS.builtin.items() if entry.available]
     return max(usable, key=lambda pair: pair[0])[1]
 
 
 def model_class(name: str) -> type[Any]:
-    """The class of a model, imported now."""
+    """Import and return the class of a model."""
     if "/" in name and name not in MODELS:
-        raise ConfigError(f"no model '{name}'. A recipe is named by --config. Known: {', '.join(MODELS)}.")
+        raise ConfigError(f"no model '{name}'. Pass a recipe with --config. Known models: {', '.join(MODELS)}.")
     return MODELS[name]

@@ -1,4 +1,4 @@
-"""Labels before and after an update: some stay, some go, some become one, and new ones join."""
+"""Labels before and after an update: kept, removed, merged and new ones."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Relabelling:
-    """The labels of a model before and after an update: those that stay come first, in their order, then new ones."""
+    """The labels of a model before and after an update: kept labels come first, in their order, then new ones."""
 
     index: LabelIndex
-    """The labels afterwards."""
+    """The labels after the update."""
     numbers: Labels
-    """(L before,) the label that each has become, −1 where it is retired; several may have become one."""
+    """(L before,) the new number of each old label, −1 if removed; merged labels share a number."""
     kept: Labels
-    """(m,) the labels before that are labels 0 … m − 1 now."""
+    """(m,) the old labels that have the numbers 0 … m − 1 now."""
     keys: Mapping[str, str] = field(default_factory=dict)
-    """What labels that became another are called now, by key."""
+    """Old key → new key of labels that were merged or renamed."""
 
     @property
     def added(self) -> int:
-        """New labels, the last ones."""
+        """Number of new labels, which come last."""
         return len(self.index) - len(self.kept)
 
     @property
     def changes(self) -> bool:
-        """Whether a label of before has gone or become another."""
+        """Whether an old label was removed or merged."""
         return len(self.kept) < len(self.numbers)
 
     def columns(self, labels: Csr) -> Csr:
-        """(n, L) a 0/1 matrix of the labels before under the numbers of now."""
+        """(n, L) a 0/1 matrix of old labels in the new numbering."""
         return label_matrix(labels.indptr, self.numbers[labels.indices], len(self.index))
 
     def taken_over(self, documents: Dataset) -> Dataset:
-        """Documents whose labels, known by key, have the numbers of now; labels that nobody knows are left out."""
+        """Documents with their labels, matched by key, in the new numbering; unknown labels are dropped."""
         assert documents.labels is not None
         assert documents.label_index is not None
         keys = [self.keys.get(key, key) for key in documents.label_index.keys]
@@ -56,10 +56,10 @@ class Relabelling:
 def relabelled(
     before: LabelIndex, new: LabelIndex, retired: Iterable[str], merged: Mapping[str, str], known: Mapping[str, str]
 ) -> Relabelling:
-    """The labels after an update, by keys: those of `new` join, `retired` ones go, `merged` ones become another.
+    """The labels after an update, by key: add those in `new`, remove `retired` ones, merge the keys of `merged`.
 
-    `known` is what labels became in earlier updates. A label that several become and that nobody knows is the first
-    of them under a new key.
+    `known` has the merges of earlier updates. If labels are merged into a key that does not exist yet, the first of
+    them is renamed to that key.
     """
     gone = list(dict.fromkeys(retired))
     targets = _ends(merged)
@@ -67,10 +67,10 @@ def relabelled(
     _check_known(before, list(targets), "merged")
     for key in gone:
         if key in targets or key in targets.values():
-            raise DataError(f"label '{shown(key)}' is to be retired and merged. Do one of them.")
+            raise DataError(f"label '{shown(key)}' cannot be both retired and merged. Choose one.")
     stays = np.ones(len(before), dtype=bool)
     stays[before.ids(gone)] = False
-    renamed: dict[str, str] = {}  # old key → a key that nobody knows yet
+    renamed: dict[str, str] = {}  # old key → new key
     for key, target in targets.items():
         if before.ids([target])[0] < 0 and target not in renamed.values():
             renamed[key] = target
@@ -82,7 +82,7 @@ def relabelled(
     passed = {*gone, *keys}
     joined = index.joined(new.take([number for number, key in enumerate(new.keys) if key not in passed]))
     if not len(joined):
-        raise DataError("no label would be left. Keep one of them.")
+        raise DataError("the update would remove all labels. Keep at least one.")
     numbers = np.full(len(before), -1, dtype=np.int64)
     numbers[kept] = np.arange(len(kept))
     numbers[before.ids(list(targets))] = joined.ids(list(targets.values()))
@@ -90,7 +90,7 @@ def relabelled(
 
 
 def became(merged: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """What labels became at last in updates that followed one another."""
+    """The final keys of merged labels after a sequence of updates."""
     found: dict[str, str] = {}
     for one in merged:
         targets = _ends(one)
@@ -101,7 +101,7 @@ def became(merged: Iterable[Mapping[str, str]]) -> dict[str, str]:
 def _still_known(
     known: Mapping[str, str], targets: Mapping[str, str], before: LabelIndex, new: LabelIndex
 ) -> dict[str, str]:
-    """What labels of earlier updates count as now; one that is a label again, or whose successor went, is none."""
+    """The merges of earlier updates that still apply: not if the key is a label again, or its target was removed."""
     ends = {key: targets.get(target, target) for key, target in known.items()}
     claimed = set(targets.values())
     is_label = before.ids(list(ends)) >= 0
@@ -117,13 +117,13 @@ def _check_known(index: LabelIndex, keys: Sequence[str], what: str) -> None:
     unknown = np.flatnonzero(index.ids(keys) < 0)
     if len(unknown):
         raise DataError(
-            f"label '{shown(keys[int(unknown[0])])}' is to be {what} and is not among the model's {len(index):,} "
-            "labels. Take it out, or check its key."
+            f"label '{shown(keys[int(unknown[0])])}' cannot be {what}: it is not among the model's {len(index):,} "
+            "labels. Check its key, or leave it out."
         )
 
 
 def _ends(merged: Mapping[str, str]) -> dict[str, str]:
-    """Each label and what it becomes at last; a circle is refused."""
+    """Each label and its final target; DataError for cycles."""
     return {key: _end(target, merged, key) for key, target in merged.items()}
 
 
@@ -131,14 +131,14 @@ def _end(target: str, merged: Mapping[str, str], first: str) -> str:
     seen = {first}
     while target in merged:
         if target in seen:
-            raise DataError(f"label '{shown(target)}' is to be merged with itself. Take one of the lines out.")
+            raise DataError(f"label '{shown(target)}' is merged into itself. Remove one of the merges.")
         seen.add(target)
         target = merged[target]
     return target
 
 
 def _named(kept: LabelIndex, renamed: Mapping[str, str], new: LabelIndex) -> LabelIndex:
-    """Labels that stay, under new keys and with the names that the new documents' labels bring."""
+    """Kept labels with new keys, and with names from the labels of the new documents."""
     keys = [renamed.get(key, key) for key in kept.keys]
     table = kept.table.set_column(0, "key", pa.array(keys, pa.string()))
     if renamed:

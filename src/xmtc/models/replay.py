@@ -1,4 +1,4 @@
-"""Documents that a model keeps, so that they can be seen again when it learns from new ones."""
+"""Training documents stored in a model for replay in updates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from xmtc.data.label_index import LabelIndex
 
 
 def sample(train: Dataset, most: int, seed: int) -> Dataset | None:
-    """At most so many training documents, drawn at random, to be seen again in updates."""
+    """A random sample of at most `most` training documents."""
     if not most:
         return None
     rows = np.random.default_rng([seed, 11]).permutation(len(train))[:most]
@@ -25,7 +25,7 @@ def sample(train: Dataset, most: int, seed: int) -> Dataset | None:
 
 
 def renewed(kept: Dataset | None, new: Dataset, documents: int, most: int, seed: int) -> Dataset | None:
-    """What to keep when new documents follow so many: of those kept and of the new ones, as many as their shares."""
+    """The sample after an update: kept and new documents in proportion to their numbers."""
     if not most or kept is None or not len(kept):
         return sample(new, most, seed)
     random = np.random.default_rng([seed, 12, documents])
@@ -51,13 +51,13 @@ def replay_state(documents: Dataset) -> State:
 
 
 def restored_replay(state: State, index: LabelIndex) -> Dataset:
-    """Documents that were kept for a model with these labels."""
+    """Restore the documents stored for a model with these labels."""
     try:
         return _restored(state, index)
     except (KeyError, ValueError, TypeError, IndexError) as error:
         what = str(error).splitlines()[0].rstrip(".")
         raise ModelFormatError(
-            f"the documents kept for updates are damaged ({what}). Copy or train the model again."
+            f"the documents stored for replay are damaged ({what}). Copy or train the model again."
         ) from None
 
 
@@ -86,7 +86,7 @@ def _bytes(values: Sequence[str]) -> dict[str, NDArray[Any]]:
 def _strings(arrays: Mapping[str, NDArray[Any]], name: str, count: int) -> pa.ChunkedArray:
     offsets, data = np.ascontiguousarray(arrays[f"{name}.offsets"]), np.ascontiguousarray(arrays[f"{name}.bytes"])
     if len(offsets) != count + 1 or offsets[0] != 0 or offsets[-1] != len(data) or (np.diff(offsets) < 0).any():
-        raise ValueError(f"'{name}' does not share out what there is")
+        raise ValueError(f"'{name}' is inconsistent with the array sizes")
     whole = pa.LargeStringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(data))
     whole.validate(full=True)
     pieces = [whole.slice(at, 1 << 16).cast(pa.string()) for at in range(0, count, 1 << 16)]

@@ -13,14 +13,14 @@ from xmtc.models.persistence import StoredModel
 
 
 class SklearnModel(StoredModel):
-    """Parameters are the model's settings; the score is P@1."""
+    """Estimator interface: parameters are the model's settings; the score is P@1."""
 
     @abstractmethod
     def predict(self, documents: Any, k: int | None = None) -> TopK:
         """The k best labels of each document."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The settings by name; with `deep`, nested ones as group__name too."""
+        """The settings by name; with `deep`, also nested ones as group__name."""
         out: dict[str, Any] = {}
         for name in config.field_types(self.Config):
             value = getattr(self.config, name)
@@ -30,7 +30,7 @@ class SklearnModel(StoredModel):
         return out
 
     def set_params(self, **settings: Any) -> Self:
-        """Settings set anew; a trained model must be trained again for them to matter."""
+        """Change settings; a trained model must be trained again for them to take effect."""
         self.config = config.changed(self.config, {key.replace("__", "."): value for key, value in settings.items()})
         return self
 
@@ -43,7 +43,7 @@ class SklearnModel(StoredModel):
         return self._labels is not None
 
     def score(self, X: Any, y: Any) -> float:
-        """P@1 on documents and their labels, in the form of scikit-learn's estimators."""
+        """P@1 on documents and their labels, with the signature of scikit-learn estimators."""
         dataset = as_dataset(X, y)
         assert dataset.labels is not None
         labels, _ = align_labels(dataset, self.labels)

@@ -1,4 +1,4 @@
-"""SLEEC: documents embedded so that those with the same labels are near; the nearest training documents vote."""
+"""SLEEC: documents are embedded close to those with similar labels; the nearest training documents vote."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from xmtc.text.weighted_bags import Weighing
 
 Array = NDArray[np.float32]
 STEPS = 40
-"""Steps of conjugate gradients in a regression: as good as solved."""
+"""Conjugate gradient steps in a regression, enough to converge."""
 CENTRES = "centres"
 
 
@@ -37,29 +37,29 @@ class SleecSettings(Settings):
     """Settings of sleec."""
 
     learners: int = 5
-    """Times that everything is learnt anew, from other clusters and other pairs; all vote."""
+    """Number of learners, each with its own clusters and pairs; all of them vote."""
     cluster_size: int = 6000
-    """Training documents in a cluster, about; each has an embedding of its own."""
+    """Approximate number of training documents per cluster; each cluster has its own embedding."""
     width: Annotated[int, Range(50, 200, log=True)] = 100
-    """Numbers in an embedding."""
+    """Dimension of the embeddings."""
     pairs: Annotated[int, Range(10, 100, log=True)] = 30
-    """Training documents with the most similar labels to whom a document's nearness is kept."""
+    """Number of nearest documents, by labels, whose similarities each document's embedding should preserve."""
     rounds: Annotated[int, Range(4, 40, log=True)] = 15
-    """Rounds of singular value projection, from which embeddings come."""
+    """Iterations of singular value projection."""
     penalty: Annotated[float, Range(0.3, 10, log=True)] = 3.0
-    """Weight of the squares of parameters in the regression from features to embeddings."""
+    """Strength of the L2 regularisation in the regression from features to embeddings."""
     neighbours: Annotated[int, Range(10, 200, log=True)] = 40
-    """How many training documents vote."""
+    """Number of training documents per learner that vote."""
     sharpness: Annotated[float, Range(5, 30)] = 15.0
-    """A vote falls by e to this times the cosine that it is behind the nearest's; 0 counts all alike, as published."""
+    """Vote weights are exp(sharpness · (cosine − largest cosine)); 0 for equal votes, as published."""
     bias: Annotated[float, Choices(0.0, 0.3, 1.0)] = 1.0
-    """What every document has in a column of its own, so that embeddings need not start from zero; 0 for nothing."""
+    """Value of a constant feature that acts as the bias; 0 for none."""
     columns: Annotated[Weighing, Choices()] = "given"
-    """Weights of a feature matrix: as given, or times the idf of the column. Text is weighed by tf-idf."""
+    """Weighting of feature matrices: as given, or multiplied by idf. Text always uses tf-idf."""
     snippet: int = 120
-    """Characters kept of each training text to show as evidence; 0 keeps none."""
+    """Characters of each training text stored for explanations; 0 for none."""
     text: TextSettings = field(default_factory=TextSettings)
-    """How text becomes features."""
+    """Settings of the tf-idf features."""
 
     of = "sleec"
 
@@ -72,26 +72,26 @@ class SleecSettings(Settings):
 
 
 class Cluster(NamedTuple):
-    """Training documents that are like each other, and how documents like them are embedded."""
+    """A cluster of similar training documents, and the regression that embeds documents in it."""
 
     members: NDArray[np.int32]  # (m,) ascending
-    columns: NDArray[np.int32]  # (c,) features that the members have, ascending
+    columns: NDArray[np.int32]  # (c,) features of the members, ascending
     weights: Array  # (c, r) from features to embeddings
-    vectors: Array  # (r, m) the members, embedded by their features; each has length one
+    vectors: Array  # (r, m) embeddings of the members, of unit length
 
     def embedded(self, rows: Csr, threads: int) -> Array:
-        """(n, r) rows of documents, embedded; each has length one."""
+        """(n, r) embeddings of documents, of unit length."""
         return unit_length(multiply(rows[:, self.columns], self.weights, threads))
 
 
 class Learner(NamedTuple):
-    """Clusters of the training documents; a document is searched in the one whose centre is most like it."""
+    """Clusters of the training documents; a query is searched in the cluster with the most similar centre."""
 
     clusters: list[Cluster]
-    centres: Array  # (D, clusters), of length one
+    centres: Array  # (D, clusters), of unit length
 
     def nearest(self, rows: Csr, count: int, threads: int) -> tuple[NDArray[np.int32], Array]:
-        """(n, count) training documents and their cosines, best first, −1 and −∞ as pads."""
+        """(n, count) training documents and their cosines, best first, −1 and −∞ as padding."""
         found = np.full((int(rows.shape[0]), count), -1, dtype=np.int32)
         cosines = np.full(found.shape, -np.inf, dtype=np.float32)
         chosen = multiply(rows, self.centres, threads).argmax(axis=1)
@@ -105,10 +105,11 @@ class Learner(NamedTuple):
 
 
 class Sleec(Model):
-    """Documents in clusters, embedded by regression near to those whose labels are alike; the nearest ones vote.
+    """SLEEC: locally embedded documents; nearest neighbours vote.
 
-    SLEEC. The embeddings that are learnt from keep only how near the labels of near documents are, so that rare labels
-    count as much as frequent ones. A score is a share of the vote.
+    Training documents are clustered, and in each cluster a regression embeds documents close to those with similar
+    labels. The embeddings preserve only similarities to near documents, so that rare labels count as much as frequent
+    ones. A score is the fraction of the vote.
     """
 
     name = "sleec"
@@ -133,14 +134,14 @@ class Sleec(Model):
         self.facts = {"clusters": sum(len(learner.clusters) for learner in self._learners)}
 
     def _learnt(self, place: int, rows: Csr, labels: Csr, run: FitContext) -> Learner:
-        """One learner; each of its clusters is a finished part."""
+        """Train one learner; each of its clusters is saved in the workspace."""
         seed, part = run.runtime.seed + 104_729 * place, f"learner-{place}"
         if not run.workspace.has(part):
             run.workspace.save(part, {"members": self._divided(rows, labels, seed, run.runtime.threads)})
         divided = run.workspace.load(part)[0]["members"]
         count = int(divided.max()) + 1
         clusters = []
-        title = f"Embedding documents, {place + 1} of {self.config.learners}"
+        title = f"embedding documents, learner {place + 1} of {self.config.learners}"
         with run.progress.task(title, count * self.config.rounds) as task:
             for number in range(count):
                 name = f"{part}-cluster-{number}"
@@ -154,7 +155,7 @@ class Sleec(Model):
         return Learner(clusters, _centres(rows, divided, count))
 
     def _divided(self, rows: Csr, labels: Csr, seed: int, threads: int) -> NDArray[np.int64]:
-        """(n,) the cluster of each training document; −1 for those without labels, who have nothing to say."""
+        """(n,) the cluster of each training document; −1 for documents without labels."""
         divided = np.full(int(rows.shape[0]), -1, dtype=np.int64)
         speaking = np.flatnonzero(np.diff(labels.indptr))
         count = -(-len(speaking) // self.config.cluster_size)
@@ -166,7 +167,7 @@ class Sleec(Model):
     def _cluster(
         self, rows: Csr, labels: Csr, members: NDArray[np.int64], seed: int, threads: int, advance: Callable[[], None]
     ) -> Cluster:
-        """Embeddings that keep the nearness of labels, then the regression that finds them from features."""
+        """Compute embeddings that preserve label similarity, then fit the regression from features to embeddings."""
         config = self.config
         own = rows[members]
         columns = np.unique(own.indices)
@@ -179,7 +180,7 @@ class Sleec(Model):
         vectors = unit_length(multiply(both.rows, weights, threads))
         return Cluster(members.astype(np.int32), columns.astype(np.int32), weights, np.ascontiguousarray(vectors.T))
 
-    # ---- answers
+    # ---- prediction
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
         ballots = self._votes(batch)
@@ -193,7 +194,7 @@ class Sleec(Model):
         return self._voters.ballots(found, self._weights(cosines), len(self.label_counts))
 
     def _nearest(self, batch: Dataset) -> tuple[NDArray[np.int32], Array]:
-        """(n, learners · neighbours) training documents that vote, and their cosines, one learner after the other."""
+        """(n, learners · neighbours) voting training documents and their cosines, learner by learner."""
         rows, threads = self._features.transform(batch, self.runtime), self.runtime.threads
         each = [learner.nearest(rows, self.config.neighbours, threads) for learner in self._learners]
         return np.concatenate([found for found, _ in each], axis=1), np.concatenate(
@@ -201,9 +202,9 @@ class Sleec(Model):
         )
 
     def _weights(self, cosines: Array) -> Array:
-        """Weights of votes, 1 for the nearest of each learner, 0 for pads."""
+        """Vote weights, 1 for the nearest document of each learner, 0 for padding."""
         apart = cosines.reshape(len(cosines), len(self._learners), -1)
-        behind = np.maximum(apart - apart[:, :, :1], -2.0)  # no cosine is farther behind
+        behind = np.maximum(apart - apart[:, :, :1], -2.0)  # cosines differ by at most 2
         weights = np.where(np.isneginf(apart), 0.0, np.exp(self.config.sharpness * behind.astype(np.float64)))
         return weights.reshape(cosines.shape).astype(np.float32)
 
@@ -220,7 +221,7 @@ class Sleec(Model):
         evidence = self._voters.evidence(*chosen, label, self.labels)
         return Explanation("neighbours", text, self.labels.name(label), score, evidence)
 
-    # ---- kept
+    # ---- saving
 
     def _state(self) -> State:
         kept, voters = self._features.state(), self._voters.state()
@@ -246,12 +247,12 @@ class Sleec(Model):
 
 
 def _varying(rows: Csr) -> Csr:
-    """Rows without the constant at their ends."""
+    """Rows without the constant column at the end."""
     return sp.csr_array(rows[:, :-1])
 
 
 def _centres(rows: Csr, clusters: NDArray[np.int64], count: int) -> Array:
-    """(D, count) the sum of each cluster's rows, with length one; the constant column tells none apart."""
+    """(D, count) normalised sum of each cluster's rows, without the constant column."""
     held = clusters >= 0
     places = np.flatnonzero(held)
     belongs = sp.csr_array(

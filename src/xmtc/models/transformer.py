@@ -1,4 +1,4 @@
-"""A pretrained transformer, fine-tuned, with a linear layer over all labels."""
+"""A fine-tuned pretrained transformer with a linear layer over all labels."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ class TransformerModelSettings(UpdatableSettings, NetworkSettings):
     """Settings of transformer."""
 
     encoder: TransformerSettings = field(default_factory=TransformerSettings)
-    """The pretrained encoder, and how it is tuned."""
+    """The pretrained encoder, and how it is fine-tuned."""
     text: PieceSettings = field(default_factory=PieceSettings)
-    """How text becomes a sequence of pieces of words."""
+    """Settings of the subword sequences."""
     frozen: bool = True
-    """Keep the vectors of word pieces as they are."""
+    """Freeze the subword embeddings."""
     training: TrainingSettings = field(
         default_factory=lambda: TrainingSettings(
             epochs=10, batch_size=32, learning_rate=1e-3, warmup_steps=200, decay_from=0.0
         )
     )
-    """How the network is trained."""
+    """Training of the network."""
 
     of = "transformer"
 
 
 class TransformerModel(AttendingModel, PretrainedModel):
-    """A pretrained encoder in the form of Hugging Face, its states averaged by attention, all labels.
+    """Pretrained Hugging Face encoder, fine-tuned, with a linear head.
 
-    BERT, RoBERTa, DistilBERT, MiniLM, MPNet, ELECTRA and their like, from a folder, which a saved model needs no more.
+    BERT, RoBERTa, DistilBERT, MiniLM, MPNet, ELECTRA and similar encoders, read from a folder, with attention pooling.
+    Saved models are self-contained.
     """
 
     name = "transformer"
@@ -62,5 +63,5 @@ class TransformerModel(AttendingModel, PretrainedModel):
         return self._transformer()
 
     def _attended(self, text: str, shares: Sequence[float]) -> tuple[TokenEvidence, ...]:
-        """Words, whose pieces are what is read."""
+        """Words with the attention weights of their subwords, largest first."""
         return attended_words(self._reader, text, shares)

@@ -1,6 +1,6 @@
-"""Learning from new documents and new labels: what a system is handed, and what surrounds it.
+"""Updating a model with new documents and labels.
 
-A system changes a copy of the model; the copy takes the model's place when it is found no worse than before.
+The update is applied to a copy, which replaces the model if it is not worse than before.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from xmtc.models.context import FitContext
 from xmtc.models.relabelling import Labels, Relabelling, became, relabelled
 from xmtc.models.replay import renewed
 
-ASKED = 10
-"""Labels that the model before an update is asked for, where the labels nearest to a new one are looked for."""
+PREDICTED = 10
+"""Labels predicted by the old model when looking for labels similar to a new one."""
 MARGIN = 0.02
-"""Of nDCG@5: an update that loses more is refused."""
+"""Maximum loss of nDCG@5; an update that loses more is refused."""
 HELD_OUT = 1000
-"""New documents that an update is judged by, at most; a tenth of them where no others are given."""
-LEAST_JUDGED = 50
-"""Documents without which nothing is said of an update: of fewer, chance decides."""
+"""Maximum number of held-out new documents for validating an update; by default a tenth of the new ones."""
+MIN_VALIDATION = 50
+"""Minimum number of documents for validating an update; with fewer, the result would be noise."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of an update. Documents have labels under numbers of their own."""
+    """An update request. The labels of documents have their own numbering."""
 
     new: Dataset
     valid: Dataset | None = None
@@ -47,32 +47,32 @@ class Request:
     merge: Mapping[str, str] | None = None
     margin: float = MARGIN
     force: bool = False
-    is_judged: bool = True
-    """Whether new documents are held out to judge the update by, where no others are given."""
+    is_validated: bool = True
+    """Whether to hold out new documents for validation if no validation set is given."""
 
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """What a system learns from in an update. Labels of documents have the numbers of afterwards."""
+    """The input of a model's update. The labels of documents have the new numbering."""
 
     new: Dataset
     replay: Dataset | None
-    """Documents that were learnt from before."""
+    """Earlier training documents."""
     labels: Relabelling
     documents_before: int
     counts_before: NDArray[np.int64]
     """(L before,) training documents of each label."""
     ask: Callable[[Dataset, int], tuple[Labels, NDArray[np.float32]]]
-    """The best labels, under the numbers of before, that the model of before finds, and their scores."""
+    """Predicts the best labels with the old model, in the old numbering, and their scores."""
 
     @cached_property
     def documents(self) -> Dataset:
-        """All that there is to learn from, the new ones first."""
+        """All documents to train on, the new ones first."""
         return self.new if self.replay is None else stacked([self.new, self.replay])
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        """(n,) which of the documents were learnt from before with the labels that they have now."""
+        """(n,) which of the documents were trained on before with the same labels."""
         known = np.arange(len(self.documents)) >= len(self.new)
         if self.labels.changes or self.labels.added:
             assert self.documents.labels is not None
@@ -83,9 +83,9 @@ class Change:
 
     @cached_property
     def relatives(self) -> Csr:
-        """(added, L before) the labels nearest to each new one: those beside it, and those that its documents get.
+        """(added, L before) old labels similar to each new one: those on its documents, or predicted for them.
 
-        Rows add up to one, or are empty where nothing is known of a new label.
+        Rows sum to one, or are empty if nothing is known about a new label.
         """
         documents, labels = self.documents, self.documents.labels
         assert labels is not None
@@ -94,9 +94,9 @@ class Change:
         rows = np.flatnonzero(np.diff(added.indptr))
         if not len(rows) or not before:
             return sp.csr_array((self.labels.added, before), dtype=np.float32)
-        beside = sp.csr_array(labels[rows, :first])
-        held = sp.csr_array((beside.data, self.labels.kept[beside.indices], beside.indptr), shape=(len(rows), before))
-        found, scores = self.ask(documents.take(rows), min(ASKED, before))
+        shared = sp.csr_array(labels[rows, :first])
+        held = sp.csr_array((shared.data, self.labels.kept[shared.indices], shared.indptr), shape=(len(rows), before))
+        found, scores = self.ask(documents.take(rows), min(PREDICTED, before))
         likely = np.where((found >= 0) & np.isfinite(scores), np.maximum(scores, 0), 0).astype(np.float32)
         likely /= np.maximum(likely.sum(1, keepdims=True), np.finfo(np.float32).tiny)
         places = np.repeat(np.arange(len(rows)), found.shape[1]), np.maximum(found, 0).ravel()
@@ -108,7 +108,7 @@ class Change:
         return near
 
     def carried(self, counts: NDArray[np.int64]) -> Csr:
-        """(L, L before) what each label is made of: itself, the labels that became it by `counts`, or its relatives."""
+        """(L, L before) each label as a mixture of old ones: itself, those merged into it by `counts`, or relatives."""
         before = len(self.labels.numbers)
         stay = np.flatnonzero(self.labels.numbers >= 0)
         weights = np.maximum(counts[stay], 1).astype(np.float64)
@@ -121,43 +121,54 @@ class Change:
 
 
 class Updatable(Protocol):
-    """What an update needs of a model."""
+    """The interface that an update needs from a model."""
 
     training: dict[str, Any]
     history: list[dict[str, Any]]
     label_counts: NDArray[np.int64]
 
     @property
-    def labels(self) -> LabelIndex: ...
+    def labels(self) -> LabelIndex:
+        """The labels of the model."""
+
     @property
-    def replay(self) -> Dataset | None: ...
+    def replay(self) -> Dataset | None:
+        """The documents stored for replay."""
+
     @property
-    def kept_for_replay(self) -> int: ...
-    def ask(self, documents: Dataset, k: int) -> tuple[Labels, NDArray[np.float32]]: ...
-    def learn(self, change: Change, run: FitContext) -> None: ...
-    def remember(self, documents: Dataset | None) -> None: ...
+    def kept_for_replay(self) -> int:
+        """Maximum number of documents stored for replay."""
+
+    def ask(self, documents: Dataset, k: int) -> tuple[Labels, NDArray[np.float32]]:
+        """The k best labels of each document and their raw scores."""
+
+    def learn(self, change: Change, run: FitContext) -> None:
+        """Apply the update to this model."""
+
+    def remember(self, documents: Dataset | None) -> None:
+        """Store documents for replay."""
 
 
 Learner = TypeVar("Learner", bound=Updatable)
 
 
 def as_trained(dataset: Dataset, training: Mapping[str, Any], what: str) -> Dataset:
-    """Documents with labels, if they are of the kind that a model was trained on."""
+    """Return documents with labels if they match the model's input; otherwise raise an error."""
     if dataset.labels is None or dataset.label_index is None:
-        raise DataError(f"{what} documents need labels. Give one list of labels a document.")
+        raise DataError(f"{what} documents require labels. Pass one list of labels per document.")
     kind, width = "text" if dataset.has_text else "features", training.get("features")
     if kind != training["input"]:
-        raise UnsupportedError(f"this model was trained on {training['input']}. Got {kind} in an update.")
+        raise UnsupportedError(f"this model was trained on {training['input']}. Got {kind} for the update.")
     if width is not None and dataset.features is not None and dataset.features.shape[1] != width:
         raise DataError(
-            f"the model knows {width:,} features. Got a matrix with {dataset.features.shape[1]:,} columns. "
-            "Give it the features that it was trained on."
+            f"the model was trained on {width:,} features. Got a matrix with {dataset.features.shape[1]:,} columns. "
+            "Pass the same features."
         )
     return dataset
 
 
 def nothing_new(training: Mapping[str, Any]) -> Dataset:
-    """No documents, as an update that only retires or merges labels has them."""
+    """An empty dataset, for an update that only removes or merges labels."""
     labels = sp.csr_array((0, 0), dtype=np.float32)
     if training["input"] == "features":
         return Dataset(features=sp.csr_array((0, training["features"]), dtype=np.float32), labels=labels)
@@ -165,18 +176,18 @@ def nothing_new(training: Mapping[str, Any]) -> Dataset:
 
 
 def carry_out(model: Learner, request: Request, run: FitContext) -> Learner:
-    """A copy of the model that has learnt what is new; the model itself stays as it is."""
+    """An updated copy of the model; the model itself is not changed."""
     started = time.perf_counter()
     assert request.new.label_index is not None
     known = became(entry["merged"] for entry in model.history)
     merge = dict(request.merge or {})
     labels = relabelled(model.labels, request.new.label_index, request.retire, merge, known)
     new, held, valid = labels.taken_over(request.new), None, request.valid
-    if valid is None and request.is_judged and len(new) >= 10 * LEAST_JUDGED:
-        new, held = _parted(new, run.runtime.seed)
-    judged = held if valid is None else labels.taken_over(valid)
-    if judged is not None and len(judged) < LEAST_JUDGED:
-        judged = None
+    if valid is None and request.is_validated and len(new) >= 10 * MIN_VALIDATION:
+        new, held = _split(new, run.runtime.seed)
+    validation = held if valid is None else labels.taken_over(valid)
+    if validation is not None and len(validation) < MIN_VALIDATION:
+        validation = None
     replay = request.replay if request.replay is not None else model.replay
     change = Change(
         new,
@@ -186,16 +197,16 @@ def carry_out(model: Learner, request: Request, run: FitContext) -> Learner:
         model.label_counts,
         lambda batch, k: model.ask(batch, k),
     )
-    before = None if judged is None else _quality(model, judged, labels.numbers)
+    before = None if validation is None else _quality(model, validation, labels.numbers)
     updated = copy.copy(model)
     updated.learn(change, run)
-    after = None if judged is None else _quality(updated, judged, None)
+    after = None if validation is None else _quality(updated, validation, None)
     if before is not None and after is not None and after < before - request.margin and not request.force:
         raise RefusedError(
-            f"the update would lower nDCG@5 from {100 * before:.2f} to {100 * after:.2f} on {len(judged or ()):,} "
-            f"documents, by more than {100 * request.margin:g}. Look at the new documents, or use --force."
+            f"the update would lower nDCG@5 from {100 * before:.2f} to {100 * after:.2f} on {len(validation or ()):,} "
+            f"documents, by more than {100 * request.margin:g}. Check the new documents, or use --force."
         )
-    whole = new if held is None else stacked([new, held])  # those held out are learnt from when they are seen again
+    whole = new if held is None else stacked([new, held])  # held-out documents may be replayed later
     updated.remember(renewed(change.replay, whole, change.documents_before, model.kept_for_replay, run.runtime.seed))
     updated.history = [
         *model.history,
@@ -206,8 +217,8 @@ def carry_out(model: Learner, request: Request, run: FitContext) -> Learner:
             "labels added": labels.added,
             "labels retired": int((labels.numbers < 0).sum()),
             "merged": merge,
-            "judged by": 0 if judged is None else len(judged),
-            "held out": held is not None and judged is not None,
+            "judged by": 0 if validation is None else len(validation),
+            "held out": held is not None and validation is not None,
             "nDCG@5 before": None if before is None else round(before, 4),
             "nDCG@5 after": None if after is None else round(after, 4),
             "forced": request.force,
@@ -217,15 +228,15 @@ def carry_out(model: Learner, request: Request, run: FitContext) -> Learner:
     return updated
 
 
-def _parted(new: Dataset, seed: int) -> tuple[Dataset, Dataset]:
-    """New documents to learn from, and those that are held out to judge the update by."""
+def _split(new: Dataset, seed: int) -> tuple[Dataset, Dataset]:
+    """Split new documents into those to train on and those held out for validation."""
     order = np.random.default_rng([seed, 13]).permutation(len(new))
     count = min(HELD_OUT, len(new) // 10)
     return new.take(np.sort(order[count:])), new.take(np.sort(order[:count]))
 
 
 def _quality(model: Updatable, documents: Dataset, numbers: Labels | None) -> float:
-    """nDCG@5, labels having the numbers of afterwards; `numbers` are those that the model's own have become."""
+    """nDCG@5 in the new label numbering; `numbers` maps the model's own labels to it."""
     assert documents.labels is not None
     found, _ = model.ask(documents, min(5, len(model.labels)))
     return ndcg(found if numbers is None else np.where(found >= 0, numbers[found], -1), documents.labels, 5)

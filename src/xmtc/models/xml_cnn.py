@@ -14,15 +14,15 @@ class XmlCnnSettings(NeuralSettings):
     """Settings of xml_cnn."""
 
     encoder: ConvolutionSettings = field(default_factory=ConvolutionSettings)
-    """The convolutions, their pooling and the narrow layer."""
+    """The convolutions, their pooling and the bottleneck layer."""
 
     of = "xml_cnn"
 
 
 class XmlCnn(NeuralModel):
-    """Convolutions over windows of words, the largest values in each part of the text, a narrow layer, all labels.
+    """XML-CNN: convolutions over words with dynamic max-pooling.
 
-    XML-CNN, whose dynamic pooling keeps where in the text a phrase stands.
+    Dynamic pooling keeps the maxima of each segment of the text, and a bottleneck layer precedes the output layer.
     """
 
     name = "xml_cnn"

@@ -19,9 +19,9 @@ class XmlRnnSettings(NeuralSettings):
 
 
 class XmlRnn(NeuralModel):
-    """Words in order by a bidirectional LSTM, the largest value of each unit, a linear output for each label.
+    """XML-RNN: bidirectional LSTM with max-pooling.
 
-    What AttentionXML is without its attention: the baseline that it is measured against.
+    This is AttentionXML without attention, its usual baseline.
     """
 
     name = "xml_rnn"

@@ -1,1 +1,1 @@
-"""Neural networks on torch: document readers, encoders, heads, label trees, and the one training loop."""
+"""Neural networks on PyTorch: document readers, encoders, heads, label trees, and one training loop."""

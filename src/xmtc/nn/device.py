@@ -1,4 +1,4 @@
-"""The device that a run asks for, the arithmetic on it, and the memory that is free there."""
+"""Device selection, arithmetic precision and available memory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from xmtc.core.errors import ConfigError
 from xmtc.core.runtime import Runtime
 
 CHUNK_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}
-"""Memory for what is held of a chunk of labels, where so much is free."""
+"""Memory budget for the tensors of one chunk of labels, if that much is free."""
 
 
 def chosen_device(runtime: Runtime) -> torch.device:
-    """CUDA where there is one, unless the run says otherwise; processes that train together take one each."""
+    """The device to use: CUDA if available, unless the runtime names another; parallel processes take one GPU each."""
     wanted = runtime.device
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "cpu"
@@ -24,13 +24,13 @@ def chosen_device(runtime: Runtime) -> torch.device:
         wanted = f"cuda:{os.environ.get('LOCAL_RANK', runtime.rank)}"
     device = torch.device(wanted)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        have = f"{torch.cuda.device_count()} here" if torch.cuda.is_available() else "none here"
-        raise ConfigError(f"there is no '{wanted}': {have}. Use device 'auto' or 'cpu'.")
+        have = f"CUDA devices found: {torch.cuda.device_count() if torch.cuda.is_available() else 0}"
+        raise ConfigError(f"device '{wanted}' is not available ({have}). Use device 'auto' or 'cpu'.")
     return device
 
 
 def arithmetic(runtime: Runtime, device: torch.device) -> torch.dtype:
-    """bfloat16 on CUDA, float32 elsewhere, unless the run says otherwise."""
+    """bfloat16 on CUDA, float32 elsewhere, unless the runtime specifies a precision."""
     if runtime.precision == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}[runtime.precision]
@@ -38,7 +38,7 @@ def arithmetic(runtime: Runtime, device: torch.device) -> torch.dtype:
 
 @contextmanager
 def cpu_threads(count: int) -> Iterator[None]:
-    """Let torch work on so many threads, and afterwards on as many as before."""
+    """Run torch with this many threads, and restore the previous number afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -48,9 +48,9 @@ def cpu_threads(count: int) -> Iterator[None]:
 
 
 def chunk_memory(device: torch.device) -> int:
-    """Bytes that a chunk of labels may take: on CUDA an eighth of what is free, in powers of two, up to a limit.
+    """Bytes available for one chunk of labels: on CUDA an eighth of the free memory, rounded down to a power of two.
 
-    On a CPU it is always the same, so that the same seed gives the same sums whatever else the machine does.
+    On a CPU it is constant, so that the same seed gives the same sums regardless of other load on the machine.
     """
     if device.type == "cpu":
         return CHUNK_BYTES["cpu"]
@@ -59,11 +59,11 @@ def chunk_memory(device: torch.device) -> int:
 
 
 @contextmanager
-def memory_told(remedy: str) -> Iterator[None]:
-    """Running out of memory as one line, with what would take less."""
+def memory_errors(remedy: str) -> Iterator[None]:
+    """Turn an out-of-memory error into a one-line message with a remedy."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "alloc" not in str(error).lower():
             raise
-        raise ConfigError(f"there is not enough memory for this network. {remedy}") from None
+        raise ConfigError(f"not enough memory for this network. {remedy}") from None

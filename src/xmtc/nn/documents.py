@@ -1,4 +1,4 @@
-"""How documents become tensors: what reads them, documents on the device, and batches of like length."""
+"""Documents as tensors: the reader protocol, documents on the device, and batches of similar length."""
 
 from __future__ import annotations
 
@@ -19,39 +19,40 @@ from xmtc.text.weighted_bags import Bags, Numbered, taken
 
 
 class DocumentReader(Protocol):
-    """Documents to numbers: words in order (`WordSequences`), weighted bags (`BagReader`) or subwords (`PieceReader`).
+    """Encodes documents: word sequences (`WordSequences`), weighted bags (`BagReader`) or subwords (`PieceReader`).
 
-    A reader is made by a class method `fit`, which also returns the training documents, or `from_state`.
+    Readers are created by the class method `fit`, which also returns the encoded training documents, or by
+    `from_state`.
     """
 
     @property
     def size(self) -> int:
-        """Rows of the word table: words, and the numbers below FIRST_WORD."""
+        """Rows of the word table: the words plus the reserved numbers below FIRST_WORD."""
 
     @property
     def words(self) -> list[str]:
-        """Names of the words in the order of their numbers; empty ones for what has no name."""
+        """Words in the order of their numbers; an empty string if an entry has no name."""
 
     def encode(self, dataset: Dataset, runtime: Runtime) -> Numbered:
-        """Documents as numbers of words."""
+        """Encode documents as word numbers."""
 
     def grown(self, dataset: Dataset, documents: int, runtime: Runtime) -> Self:
-        """This reader with the words that more documents bring, which come last; `documents` are known in all."""
+        """This reader extended by the words of more documents, numbered last; `documents` is the total number seen."""
 
     def state(self) -> State:
-        """What a model folder keeps of it."""
+        """The state to save in the model folder."""
 
 
 Labelled = tuple[Numbered, Csr]
-"""Documents as they are read, and their labels."""
+"""Encoded documents and their labels."""
 
 
 def split_validation(
     train: Dataset, numbered: Numbered, valid: Dataset | None, reader: DocumentReader, most: int, runtime: Runtime
 ) -> tuple[Labelled, Labelled | None]:
-    """Documents to learn from, and at most `most` for validation: of those given, or a tenth of the training documents.
+    """Split off at most `most` validation documents: from `valid` if given, else a tenth of the training set.
 
-    `numbered` are the training documents as they are read.
+    `numbered` has the encoded training documents.
     """
     assert train.labels is not None
     random = np.random.default_rng([runtime.seed, 2])
@@ -68,14 +69,14 @@ def split_validation(
 
 
 class Batch(NamedTuple):
-    """Rows of a batch and the length that they are padded to."""
+    """The rows of a batch and the length that they are padded to."""
 
     rows: NDArray[np.int64]
     length: int
 
 
 class Documents:
-    """Sequences of word numbers or weighed bags, one after the other, and the labels of each document."""
+    """Concatenated word sequences or weighted bags, and the labels of each document."""
 
     def __init__(self, sequences: Numbered, labels: Csr | None, device: torch.device) -> None:
         self.lengths = np.diff(sequences.indptr)
@@ -93,40 +94,41 @@ class Documents:
 
     @property
     def device(self) -> torch.device:
+        """The device of the tensors."""
         return self._ids.device
 
     def labelled(self, labels: Csr) -> Documents:
-        """The same texts with other labels."""
+        """The same documents with other labels."""
         other = copy.copy(self)
         other._label(labels)
         return other
 
     def _label(self, labels: Csr) -> None:
         starts = torch.from_numpy(labels.indptr.astype(np.int64)).to(self.device)
-        held = np.append(labels.indices, -1).astype(np.int64)  # with an end to look up where there is no label
+        held = np.append(labels.indices, -1).astype(np.int64)  # with a sentinel to look up for missing labels
         self._labels = starts, torch.from_numpy(held).to(self.device)
         self._most_labels = max(1, int(np.diff(labels.indptr).max(initial=0)))
 
     def tokens(self, rows: Tensor, length: int) -> Tensor:
-        """(B, length) word numbers; padding comes first, so that all texts end at the same place."""
+        """(B, length) word numbers; padding comes first, so that all texts end at the same position."""
         places, inside = self._places(rows, length)
         return self._ids[places] * inside  # padding is 0
 
     def weights(self, rows: Tensor, length: int) -> Tensor | None:
-        """(B, length) weights of these words, 0 at padding; None where all weigh the same."""
+        """(B, length) weights of these words, 0 at padding; None if documents have no weights."""
         if self._weights is None:
             return None
         places, inside = self._places(rows, length)
         return self._weights[places] * inside
 
     def _places(self, rows: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """(B, length) where the words of these documents are, and which of the places are theirs."""
+        """(B, length) positions of the words of these documents, and which of the positions are real."""
         back = torch.arange(length, 0, -1, device=rows.device)  # distance to the end
         ends = self._ends.index_select(0, rows)[:, None]
         return (ends - back).clamp_(min=0), back <= self._lengths.index_select(0, rows)[:, None]
 
     def positives(self, rows: Tensor) -> Tensor:
-        """(B, m) label numbers, −1 as pads; m is the same for every batch."""
+        """(B, m) label numbers, −1 as padding; m is the same for every batch."""
         assert self._labels is not None
         starts, held = self._labels
         places = starts.index_select(0, rows)[:, None] + torch.arange(self._most_labels, device=rows.device)
@@ -135,28 +137,28 @@ class Documents:
 
 
 def thinned(tokens: Tensor, share: float) -> Tensor:
-    """Texts (B, T) without a share of their words, drawn at random; the others move up, and padding comes first."""
+    """Drop a random fraction of the words of texts (B, T); the others move up, and padding stays on the left."""
     kept = ((torch.rand(tokens.shape, device=tokens.device) >= share) & (tokens != PADDING)).to(tokens.dtype)
-    behind = kept.flip(1).cumsum(1).flip(1)  # words from here to the end
+    behind = kept.flip(1).cumsum(1).flip(1)  # remaining words from here to the end
     places = (tokens.shape[1] - behind).clamp_(max=tokens.shape[1] - 1)
     return torch.zeros_like(tokens).scatter_add_(1, places, tokens * kept)
 
 
 def lightened(weights: Tensor, share: float) -> Tensor:
-    """Bags (B, T) without a share of their words, drawn at random; the others weigh as much more."""
+    """Drop a random fraction of the words of bags (B, T); the other weights are scaled up to compensate."""
     return weights * (torch.rand(weights.shape, device=weights.device) >= share) / (1.0 - share)
 
 
 def length_steps(lengths: NDArray[np.int64], most: int) -> list[int]:
-    """Up to `most` lengths to pad to, with the least padding in all; the last is the longest document's."""
+    """Up to `most` lengths to pad to, chosen for the least padding in total; the last is the maximum length."""
     grain = max(8, -(-int(lengths.max()) // 512) * 8)
     longest = int(lengths.max())
     edges = np.unique(np.append(np.arange(grain, longest, grain), longest))
-    below = np.searchsorted(np.sort(lengths), edges, side="right")  # documents that fit into each edge
-    cost = edges.astype(np.float64) * below  # one step: all padded to it
+    below = np.searchsorted(np.sort(lengths), edges, side="right")  # documents up to each length
+    cost = edges.astype(np.float64) * below  # with one step: all padded to it
     choice = [np.full(len(edges), -1)]
     for _ in range(min(most, len(edges)) - 1):
-        # the steps before end at edge j, and this one takes the documents between
+        # the earlier steps end at edge j, and this one takes the documents between
         options = cost[None, :] + edges[:, None] * (below[:, None] - below[None, :])
         options[np.triu_indices(len(edges))] = np.inf
         options[0] = np.inf if len(edges) > 1 else options[0]
@@ -172,9 +174,9 @@ def length_steps(lengths: NDArray[np.int64], most: int) -> list[int]:
 
 
 def epoch_batches(lengths: NDArray[np.int64], steps: list[int], size: int, random: np.random.Generator) -> list[Batch]:
-    """All documents once, in batches of like length and equal size, in random order.
+    """All documents once, in random batches of similar length and equal size.
 
-    What does not fill a batch goes on to the next longer one; the last is filled up with documents drawn again.
+    Documents that do not fill a batch move on to the next length; the last batch is filled up with repeated documents.
     """
     order = random.permutation(len(lengths))
     step_of = np.searchsorted(steps, lengths[order])
@@ -193,7 +195,7 @@ def epoch_batches(lengths: NDArray[np.int64], steps: list[int], size: int, rando
 
 
 def sorted_batches(lengths: NDArray[np.int64], tokens: int, most: int) -> Iterator[Batch]:
-    """All documents once, shortest first, at most `tokens` words with padding and `most` documents in a batch."""
+    """All documents once, shortest first; at most `tokens` words, including padding, and `most` documents per batch."""
     order = np.argsort(lengths, kind="stable")
     start = 0
     while start < len(order):
@@ -206,5 +208,5 @@ def sorted_batches(lengths: NDArray[np.int64], tokens: int, most: int) -> Iterat
 
 
 def rounded_length(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Lengths padded to: few different ones, so that a text is padded alike in most company."""
+    """Padded lengths: few distinct values, so that a text is padded the same way in most batches."""
     return -(-lengths // 8) * 8

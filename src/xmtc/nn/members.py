@@ -1,4 +1,4 @@
-"""Members of a neural model: what is trained from one seed, and can score, save, restore and update itself.
+"""Members of a neural model: trained from one seed each, they can score, save, restore and update themselves.
 
 A model averages the probabilities of its members. A member is one network over all labels (`FlatMember`), or a label
 tree with a network for each level (`xmtc.nn.trees.member`).
@@ -21,7 +21,7 @@ from xmtc.artifact.workspace import Workspace
 from xmtc.core.progress import Progress
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset
-from xmtc.nn.device import arithmetic, chosen_device, chunk_memory, cpu_threads, memory_told
+from xmtc.nn.device import arithmetic, chosen_device, chunk_memory, cpu_threads, memory_errors
 from xmtc.nn.documents import Documents
 from xmtc.nn.encoders.base import Encoder
 from xmtc.nn.heads.base import Head
@@ -37,30 +37,30 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class TrainingData(NamedTuple):
-    """What the members of a model are trained on."""
+    """The data that the members of a model are trained on."""
 
     dataset: Dataset | None
     """All training documents; None in an update."""
-    table: NDArray[np.float32]  # (V, e) words as training begins
+    table: NDArray[np.float32]  # (V, e) initial word vectors
     documents: Documents
-    """Those to learn from, and their labels."""
+    """The training documents, without the validation set."""
     labels: Csr
     validation: tuple[Documents, Csr] | None
-    frequencies: NDArray[np.float64]  # (L,) share of the training documents that have a label
+    frequencies: NDArray[np.float64]  # (L,) fraction of the training documents with each label
 
 
 class UpdateBatch(NamedTuple):
-    """What the members of a model learn in an update."""
+    """The data that the members of a model are updated with."""
 
-    kept: NDArray[np.int64]  # labels of before that stay; they come first
-    relatives: Csr  # (added, L before) labels of before that are near to each new one
-    carried: Csr  # (L, L before) labels of before that each label is made of
+    kept: NDArray[np.int64]  # old labels that remain; they come first
+    relatives: Csr  # (added, L before) old labels similar to each new one
+    carried: Csr  # (L, L before) old labels that each label is initialised from
     frequencies: NDArray[np.float64]  # (L,)
-    words: NDArray[np.float32]  # (new words, e) as the update begins
+    words: NDArray[np.float32]  # (new words, e) initial vectors
     documents: Documents | None
-    """New and replayed documents with their labels; None where the update brings none."""
+    """New and replayed documents with their labels; None if the update has none."""
     labels: Csr
-    """Of these documents."""
+    """The labels of these documents."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,14 @@ class MemberSpec:
     """How the networks of a model are built and trained."""
 
     encoder: Callable[[int], Encoder]
-    """A new encoder of words of this width."""
+    """Builds an encoder for word vectors of this width."""
     head: Callable[[int, int], Head]
-    """A new head for so many labels on states or vectors of this width."""
+    """Builds a head for this many labels on states or vectors of this width."""
     words: int
     """Rows of the word table."""
     training: TrainingSettings
     validate: Callable[[Network, TrainingData], float]
-    """Score of a network on the validation documents."""
+    """Validation score of a network."""
     runtime: Runtime
     trained_words: bool = True
     bag_to_head: bool = False
@@ -84,12 +84,14 @@ class MemberSpec:
 
     @property
     def device(self) -> torch.device:
+        """The device that the networks run on."""
         return chosen_device(self.runtime)
 
     def network(self, table: NDArray[Any], labels: int) -> Network:
-        """A new network with these word vectors and a head for so many labels."""
+        """A new network with these word vectors and a head for this many labels."""
         if table.ndim != 2 or len(table) != self.words:
-            raise ValueError(f"word vectors of {' × '.join(map(str, table.shape))} for {self.words:,} words")
+            shape = " × ".join(map(str, table.shape))
+            raise ValueError(f"word vectors have shape {shape}, but there are {self.words:,} words")
         encoder = self.encoder(table.shape[1])
         network = Network(
             torch.from_numpy(np.array(table)),
@@ -104,7 +106,7 @@ class MemberSpec:
 
 @dataclass(frozen=True)
 class MemberRun:
-    """The training of one member: its number, who trains together, and where finished parts go."""
+    """The training run of one member: its number, process group, progress display and workspace."""
 
     number: int
     runtime: Runtime
@@ -114,15 +116,16 @@ class MemberRun:
 
     @property
     def seed(self) -> int:
+        """The member's own random seed."""
         return self.runtime.seed + 104_729 * self.number
 
     @contextmanager
     def environment(self, less_memory: str) -> Iterator[None]:
-        """Its threads, its random numbers, and a remedy where memory does not suffice."""
+        """Set the number of threads, isolate the random state, and turn out-of-memory errors into a hint."""
         device = chosen_device(self.runtime)
         with (
             cpu_threads(self.runtime.threads),
-            memory_told(less_memory),
+            memory_errors(less_memory),
             torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
         ):
             yield
@@ -137,37 +140,37 @@ class NeuralMember(ABC, Generic[Spec]):
     @classmethod
     @abstractmethod
     def fit(cls, spec: Spec, data: TrainingData, run: MemberRun) -> tuple[Self, float]:
-        """A trained member, from its finished part, its checkpoint or its start, and its validation score."""
+        """Train a member, resuming from the workspace if possible; returns it with its validation score."""
 
     @abstractmethod
     def updated(self, spec: Spec, batch: UpdateBatch, run: MemberRun) -> Self:
-        """A member for the labels of now, which has learnt from new documents; this one stays as it is."""
+        """A member for the new label set, trained on the new documents; this one is not changed."""
 
     @abstractmethod
     def arrays(self) -> Arrays:
-        """What a model folder keeps."""
+        """The arrays to save in the model folder."""
 
     @classmethod
     @abstractmethod
     def restored(cls, spec: Spec, arrays: Arrays, labels: int) -> Self:
-        """A member from its arrays."""
+        """Restore a member from its arrays."""
 
     best_labels: Callable[..., tuple[NDArray[np.int64], NDArray[np.float32]]]
     """(members, documents, k, allowed=None) → (n, k) labels and mean probabilities of all members, best first."""
     candidate_scores: Callable[..., NDArray[np.float32]]
-    """(members, documents, candidates) → (n, c) mean probabilities of given labels; those below 0 mean nothing."""
+    """(members, documents, candidates) → (n, c) mean probabilities of given labels; negative candidates are ignored."""
 
     @property
     def word_table(self) -> Tensor:
-        """(V, e)"""
+        """The word vectors (V, e)."""
         return self.network_of(0)[0].table
 
     @abstractmethod
     def network_of(self, label: int) -> tuple[Network, int]:
-        """The network that scores a label, and the label's row there."""
+        """The network that scores a label, and the label's row in it."""
 
     def steps(self, documents: Documents, label: int) -> list[tuple[float, NDArray[np.int64]]]:
-        """For a single document, probabilities of the nodes on the way to a label, and the labels below each node."""
+        """For a single document: the probability of each node on the path to a label, and the labels below the node."""
         return []
 
 
@@ -213,12 +216,14 @@ class FlatMember(NeuralMember[MemberSpec]):
     def best_labels(
         members: Sequence[FlatMember], documents: Documents, k: int, allowed: NDArray[np.bool_] | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Rank the labels by the mean probability of all members."""
         return best_labels([member.network for member in members], documents, k, allowed)
 
     @staticmethod
     def candidate_scores(
         members: Sequence[FlatMember], documents: Documents, candidates: NDArray[np.int64]
     ) -> NDArray[np.float32]:
+        """Score given labels by the mean probability of all members."""
         return candidate_scores([member.network for member in members], documents, candidates)
 
     def network_of(self, label: int) -> tuple[Network, int]:
@@ -226,6 +231,7 @@ class FlatMember(NeuralMember[MemberSpec]):
 
 
 def network_arrays(network: Network) -> Arrays:
+    """The parameters of a network by name."""
     return {name: as_array(part) for name, part in network.named_parameters()}
 
 
@@ -237,7 +243,7 @@ def _train(
     spec: MemberSpec,
     run: MemberRun,
 ) -> float:
-    """Train a network, from its finished part, its checkpoint or as it is; its validation score."""
+    """Train a network, resuming from the workspace if possible; returns its validation score."""
     done, begun = f"member-{run.number}", f"checkpoint-{run.number}"
     if run.workspace.has(done):
         arrays, values = run.workspace.load(done)

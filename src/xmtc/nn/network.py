@@ -1,4 +1,4 @@
-"""A network: embedded words, an encoder and a head, with one step of learning and two ways of answering."""
+"""A network of word table, encoder and head: one training step and two ways of scoring labels."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from xmtc.nn.training.scatter_add import add_to_rows
 from xmtc.text.sequences import FIRST_WORD, PADDING
 
 TABLE = "table"
-"""The name of the word table among a network's parameters."""
+"""Name of the word table among a network's parameters."""
 
 
 class Network(nn.Module):
-    """Word table → encoder → head. Parameters are kept in float32; `compute` is the type of the arithmetic.
+    """Word table → encoder → head. Parameters are float32; `compute` is the type used for arithmetic.
 
-    With `bag_to_head`, the weights of a bag's words go to the head as well, beside what the encoder makes of them.
+    With `bag_to_head`, the head also receives the weights of a bag's words, next to the encoder's output.
     """
 
     def __init__(
@@ -41,18 +41,21 @@ class Network(nn.Module):
         self.bag_to_head = bag_to_head
 
     def encode(self, tokens: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """States or vectors of documents, and where their real words are; tokens and weights (B, T)."""
+        """Encode documents as states or vectors, with the mask of real words; tokens and weights (B, T)."""
         with torch.no_grad():
             words = self.embedded(tokens, weights)
             mask = tokens != PADDING
             return self._head_input(self.encoder(words, mask), tokens, weights), mask
 
     def learn(
-        self, tokens: Tensor, taught: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], weights: Tensor | None = None
+        self,
+        tokens: Tensor,
+        score: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+        weights: Tensor | None = None,
     ) -> Tensor:
         """Mean loss of a batch; gradients are added to every parameter's `.grad`.
 
-        `taught` takes what was encoded and its mask to the loss and its gradient in what was encoded.
+        `score` maps the encoded documents and their mask to the loss and its gradient with respect to the encoding.
         """
         mask = tokens != PADDING
         with torch.no_grad():
@@ -60,7 +63,7 @@ class Network(nn.Module):
         words.requires_grad_(self.trained_words)
         with torch.enable_grad():
             encoded = self.encoder(words, mask)
-        loss, d_encoded = taught(self._head_input(encoded.detach(), tokens, weights), mask)
+        loss, d_encoded = score(self._head_input(encoded.detach(), tokens, weights), mask)
         parameters = [part for part in self.encoder.parameters() if part.requires_grad]
         wanted = [*parameters, words] if self.trained_words else parameters
         gradients = torch.autograd.grad(encoded, wanted, d_encoded[..., : encoded.shape[-1]])
@@ -68,11 +71,11 @@ class Network(nn.Module):
             for parameter, gradient in zip(parameters, gradients, strict=False):
                 gradient_of(parameter).add_(gradient)
             if self.trained_words:
-                self._teach_words(tokens, weights, gradients[-1].to(self.table.dtype))
+                self._add_word_gradient(tokens, weights, gradients[-1].to(self.table.dtype))
         return loss
 
-    def _teach_words(self, tokens: Tensor, weights: Tensor | None, gradient: Tensor) -> None:
-        """Add to the rows of words the gradient of the words (T, B, e), or of their sums (B, e)."""
+    def _add_word_gradient(self, tokens: Tensor, weights: Tensor | None, gradient: Tensor) -> None:
+        """Add the gradient of the words (T, B, e), or of their sums (B, e), to the rows of the word table."""
         table = gradient_of(self.table)
         if self.encoder.sums:
             add_to_rows(table, tokens, weights, gradient)
@@ -83,14 +86,14 @@ class Network(nn.Module):
         table[PADDING] = 0.0
 
     def _head_input(self, encoded: Tensor, tokens: Tensor, weights: Tensor | None) -> Tensor:
-        """What the head gets: with `bag_to_head`, (B, width + V) the encoded document and its bag."""
+        """The input of the head: with `bag_to_head`, (B, width + V) the encoded document and its bag."""
         if not self.bag_to_head or weights is None:
             return encoded
         bag = weights.new_zeros(len(tokens), len(self.table)).scatter_add_(1, tokens.long(), weights)
         return torch.cat([encoded, bag[:, FIRST_WORD:].to(encoded.dtype)], dim=1)
 
     def embedded(self, tokens: Tensor, weights: Tensor | None = None) -> Tensor:
-        """(T, B, e) words, times their weights; (B, e) their sum, where the encoder takes that."""
+        """(T, B, e) word vectors times their weights, or (B, e) their sum if the encoder takes sums."""
         if self.encoder.sums:
             return nn.functional.embedding_bag(tokens, self.table, mode="sum", per_sample_weights=weights)
         words = nn.functional.embedding(tokens.t(), self.table)

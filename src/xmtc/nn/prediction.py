@@ -1,4 +1,4 @@
-"""Answers of trained networks, one or several whose probabilities are averaged: the best labels, or given ones."""
+"""Predictions of one or several networks, whose probabilities are averaged: the best labels, or given ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xmtc.nn.network import Network
 
 TOKENS = {"cpu": 1 << 13, "cuda": 1 << 18}
 DOCUMENTS = {"cpu": 64, "cuda": 1024}
-"""Words, with padding, and documents that are read at once."""
+"""Words, including padding, and documents that are encoded at once."""
 
 Encoded = list[tuple[Tensor, Tensor]]
 
@@ -26,14 +26,14 @@ def best_labels(
     k: int,
     allowed: NDArray[np.bool_] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """(n, k) labels and probabilities, best first; `allowed` (L,) tells the labels that may be returned."""
+    """(n, k) labels and probabilities, best first; `allowed` (L,) masks the labels that may be returned."""
     found = np.full((len(documents), k), -1, dtype=np.int64)
     given = np.full((len(documents), k), -np.inf, dtype=np.float32)
     device = networks[0].table.device
     barred = None if allowed is None else torch.from_numpy(~allowed).to(device)
     for rows, encoded, chunk in _encoded(networks, documents):
         labels, scores = _best(networks, encoded, k, chunk, barred)
-        width = labels.shape[1]  # k, or as many labels as there are
+        width = labels.shape[1]  # k, or the number of labels if smaller
         found[rows, :width], given[rows, :width] = labels.cpu().numpy(), scores.cpu().numpy()
     found[np.isneginf(given)] = -1
     return found, given
@@ -42,7 +42,7 @@ def best_labels(
 def candidate_scores(
     networks: Sequence[Network], documents: Documents, candidates: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    """(n, c) probabilities of given labels; those below 0 mean nothing."""
+    """(n, c) probabilities of given labels; negative candidates are ignored."""
     scores = np.empty(candidates.shape, dtype=np.float32)
     device = networks[0].table.device
     for rows, encoded, chunk in _encoded(networks, documents):
@@ -56,16 +56,16 @@ def candidate_scores(
 
 
 def embeddings(networks: Sequence[Network], documents: Documents) -> NDArray[np.float32]:
-    """(n, d) vectors of documents as all networks have them, side by side; a product of two is the networks' mean."""
+    """(n, d) concatenated document vectors of all networks, scaled so that inner products are the networks' mean."""
     vectors = np.empty((len(documents), sum(network.encoder.width for network in networks)), dtype=np.float32)
     for rows, encoded, _ in _encoded(networks, documents):
-        beside = torch.cat([part.float() for part, _ in encoded], dim=1) / len(networks) ** 0.5
-        vectors[rows] = beside.cpu().numpy()
+        joined = torch.cat([part.float() for part, _ in encoded], dim=1) / len(networks) ** 0.5
+        vectors[rows] = joined.cpu().numpy()
     return vectors
 
 
 def _encoded(networks: Sequence[Network], documents: Documents) -> Iterator[tuple[NDArray[np.int64], Encoded, int]]:
-    """Documents a batch at a time, shortest first: their rows, what each network makes of them, and a chunk's size."""
+    """Encode documents in batches, shortest first: yields rows, the encodings by all networks, and the chunk size."""
     device = networks[0].table.device
     free = chunk_memory(device)
     for network in networks:
@@ -80,7 +80,7 @@ def _encoded(networks: Sequence[Network], documents: Documents) -> Iterator[tupl
 def _best(
     networks: Sequence[Network], encoded: Encoded, k: int, chunk: int, barred: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """(B, k) labels and probabilities: the best of each chunk against the best so far."""
+    """(B, k) labels and probabilities: the best of each chunk are merged with the best so far."""
     labels: Tensor | None = None
     scores: Tensor | None = None
     count = networks[0].head.labels
@@ -104,9 +104,9 @@ def _best(
 
 
 def sortable(scores: Tensor, labels: Tensor) -> Tensor:
-    """One integer a score, larger for better ones, and of equal scores for the label of the smaller number.
+    """One integer per score that sorts by score, ties by the smaller label number.
 
-    The bits of probabilities, read as integers, are in the order of the probabilities; −∞ comes last.
+    The bits of non-negative floats, read as integers, sort like the floats; −∞ comes last.
     """
     bits = scores.float().clamp(min=-1.0).view(torch.int32).long()
     return (torch.where(scores < 0, -1, bits) << 32) - labels

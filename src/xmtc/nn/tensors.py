@@ -1,4 +1,4 @@
-"""Tensors and weights as arrays of a file and back. NumPy has no bfloat16: its bits are kept, as uint16."""
+"""Conversion between tensors and arrays. NumPy has no bfloat16, so its bits are stored as uint16."""
 
 from __future__ import annotations
 
@@ -14,36 +14,37 @@ from xmtc.artifact.arrays import Later
 
 
 def as_array(tensor: Tensor) -> NDArray[Any]:
+    """A tensor as an array; bfloat16 becomes uint16."""
     here = tensor.detach().cpu()
     return (here.view(torch.uint16) if here.dtype == torch.bfloat16 else here).numpy()
 
 
 def read_tensor(array: NDArray[Any]) -> Tensor:
-    """A copy, as arrays of a file must not be written to."""
+    """An array as a tensor; copied, because arrays of a file are read-only."""
     read = torch.from_numpy(np.array(array))
     return read.view(torch.bfloat16) if read.dtype == torch.uint16 else read
 
 
 def written_later(tensor: Tensor) -> Later:
-    """A tensor that is brought from its device when its turn to be written comes."""
+    """A tensor that is copied from its device only when it is written."""
     return Later(tuple(tensor.shape), as_array(tensor.flatten()[:0]).dtype, lambda: as_array(tensor))
 
 
 def checked_tensor(
     arrays: Mapping[str, NDArray[Any]], name: str, shape: tuple[int, ...], *kinds: torch.dtype
 ) -> Tensor:
-    """The tensor of a name; ValueError unless it has this shape and one of these types."""
+    """Read a tensor by name; ValueError unless it has this shape and one of these types."""
     given = read_tensor(arrays[name])
     if given.dtype not in kinds:
-        raise ValueError(f"{name} is of {given.dtype} and not {' or '.join(map(str, kinds))}")
+        raise ValueError(f"{name} has type {given.dtype}, expected {' or '.join(map(str, kinds))}")
     if given.shape != shape:
-        raise ValueError(f"{name} is {tuple(given.shape)} and not {tuple(shape)}")
+        raise ValueError(f"{name} has shape {tuple(given.shape)}, expected {tuple(shape)}")
     return given
 
 
 @torch.no_grad()
 def load_weights(module: nn.Module, arrays: Mapping[str, NDArray[Any]], *, but: str = "") -> None:
-    """All weights by their names, but for one."""
+    """Load all weights by name, except `but`."""
     for name, part in module.named_parameters():
         if name != but:
             part.copy_(checked_tensor(arrays, name, part.shape, part.dtype))

@@ -1,4 +1,4 @@
-"""Word tables to start from: vectors of a file, vectors trained on the corpus, or random ones."""
+"""Initial word tables: vectors from a file, trained on the corpus, or random."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from xmtc.text.word_vectors import read_vectors
 Table = NDArray[np.float32]
 
 STANDARD_DEVIATION = 0.3
-"""Of the numbers in vectors that are trained or drawn here; those of GloVe have about the same."""
+"""Standard deviation of vectors that are trained or drawn here; about that of GloVe."""
 
 
 def initial_table(
@@ -31,9 +31,9 @@ def initial_table(
     seed: int,
     progress: Progress,
 ) -> tuple[Table, dict[str, Any]]:
-    """(V, e) the table and facts about it; words without a vector are drawn at random, padding is zero.
+    """(V, e) word table and statistics about it; words without a vector are drawn at random, padding is zero.
 
-    `vectors` is 'corpus', 'random' or a file; `numbered` are the training documents.
+    `vectors` is 'corpus', 'random' or a file; `numbered` has the encoded training documents.
     """
     count = reader.size - FIRST_WORD
     facts: dict[str, Any] = {}
@@ -44,7 +44,7 @@ def initial_table(
         found, known = np.zeros((count, corpus.width), dtype=np.float32), np.zeros(count, dtype=bool)
     else:
         found, known, facts = _vectors_of_file(Path(vectors), reader, numbered, progress)
-    bound = np.sqrt(3) * (found[known].std() if known.any() else STANDARD_DEVIATION)  # drawn ones as the others are
+    bound = np.sqrt(3) * (found[known].std() if known.any() else STANDARD_DEVIATION)  # same deviation as the others
     table = _uniform(np.random.default_rng([seed, 1]), bound, (count + FIRST_WORD, found.shape[1]))
     table[FIRST_WORD:][known] = found[known]
     table[PADDING] = 0.0
@@ -54,7 +54,7 @@ def initial_table(
 def corpus_vectors(
     sequences: TokenBlock, count: int, settings: CorpusVectorSettings, seed: int, progress: Progress
 ) -> Table:
-    """(count, e) vectors trained on the texts, less their mean: few texts leave them much in common."""
+    """(count, e) vectors trained on the texts, centred: with few texts they have a large common component."""
     ids = sequences.ids - np.int32(FIRST_WORD)
     frequencies = np.bincount(ids[ids >= 0], minlength=count).astype(np.int64)
     trained = train_vectors(sequences.indptr, ids, frequencies, settings, seed, progress)
@@ -63,7 +63,7 @@ def corpus_vectors(
 
 
 def rows_of_new_words(table: Table, count: int, seed: int) -> Table:
-    """(count, e) random vectors of words that an update adds, with the standard deviation of the others."""
+    """(count, e) random vectors for words added by an update, with the standard deviation of the others."""
     words = table[FIRST_WORD:]
     bound = np.sqrt(3) * words.std()
     return _uniform(np.random.default_rng([seed, 4, len(words)]), bound, (count, words.shape[1]))
@@ -76,10 +76,10 @@ def _uniform(random: np.random.Generator, bound: float, shape: tuple[int, int]) 
 def _vectors_of_file(
     path: Path, reader: DocumentReader, numbered: Numbered, progress: Progress
 ) -> tuple[Table, NDArray[np.bool_], dict[str, Any]]:
-    """(words, e) vectors, which words have one, and how many that are."""
+    """(words, e) vectors, which words have one, and their coverage."""
     words = reader.words
     read = read_vectors(path, [word for word in words if word], progress)
-    named = np.array([bool(word) for word in words])  # parts of words have no name, and no vector
+    named = np.array([bool(word) for word in words])  # subwords have neither name nor vector
     found, known = read.matrix, read.found
     if not named.all():
         known = np.zeros(len(words), dtype=bool)

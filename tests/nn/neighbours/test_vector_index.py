@@ -269,5 +269,5 @@ def test_settings_that_cannot_be():
     rows = unit(5, 3, seed=0)
     with pytest.raises(ConfigError, match="'search' must be 'exact' or 'faiss'"):
         VectorIndex(rows, search="fast")
-    with pytest.raises(ConfigError, match="FAISS searches all documents"):
+    with pytest.raises(ConfigError, match="search 'faiss' does not support clusters"):
         VectorIndex(rows, search="faiss", partition=Partition.fit(rows, 2))

@@ -980,12 +980,16 @@ class TestFolder:
     @pytest.mark.parametrize(
         ("name", "damage", "message"),
         [
-            ("0.2.head.rows", lambda rows: rows[:-1], r"head\.rows is \(12, 8\) and not \(13, 8\)"),
-            ("0.1.head.rows", lambda rows: rows[:, :5], r"head\.rows is \(8, 5\) and not \(8, 8\)"),
-            ("0.1.head.rows", lambda rows: rows.astype(np.float64), r"head\.rows is of torch\.float64 and not"),
+            ("0.2.head.rows", lambda rows: rows[:-1], r"head\.rows has shape \(12, 8\), expected \(13, 8\)"),
+            ("0.1.head.rows", lambda rows: rows[:, :5], r"head\.rows has shape \(8, 5\), expected \(8, 8\)"),
+            ("0.1.head.rows", lambda rows: rows.astype(np.float64), r"head\.rows has type torch\.float64, expected"),
             ("0.1.head.rows", lambda rows: None, r"'head\.rows' is missing"),
-            ("0.0.head.layers.0.weight", lambda weight: weight[:2], r"head\.layers\.0\.weight is \(2, 8\)"),
-            ("0.table", lambda table: table[:-2], "word vectors of"),
+            (
+                "0.0.head.layers.0.weight",
+                lambda weight: weight[:2],
+                r"head\.layers\.0\.weight has shape \(2, 8\), expected",
+            ),
+            ("0.table", lambda table: table[:-2], "word vectors have shape"),
             ("0.table", lambda table: None, "is missing"),
             ("0.tree.order", lambda order: order[:-1], "the label tree is damaged"),
             (
@@ -1012,7 +1016,7 @@ class TestFolder:
         manifest, state = store.read_folder(saved)
         state.arrays = {**state.arrays, "label_counts": state.arrays["label_counts"][:-1]}
         store.write_folder(tmp_path / "damaged", manifest, state)
-        with pytest.raises(ModelFormatError, match="a label tree over 13 labels and not 12"):
+        with pytest.raises(ModelFormatError, match="the label tree has 13 labels, expected 12"):
             Model.load(tmp_path / "damaged", RUNTIME)
 
     @pytest.mark.parametrize("kind", [np.uint16, np.int32, np.uint64])
@@ -1030,7 +1034,7 @@ class TestFolder:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB.")
 
         monkeypatch.setattr(tree_member, "load_level", full)
-        with pytest.raises(ConfigError, match=r"^there is not enough memory for this network\. Use device 'cpu'"):
+        with pytest.raises(ConfigError, match=r"^not enough memory for this network\. Use device 'cpu'"):
             Model.load(saved, RUNTIME)
 
     def test_the_path_of_the_tree_that_finds_a_label_most_likely(self) -> None:

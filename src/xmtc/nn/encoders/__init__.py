@@ -1,1 +1,1 @@
-"""Encoders: embedded words to a state for each word or a vector for each document."""
+"""Encoders: map embedded words to a state for each word or a vector for each document."""

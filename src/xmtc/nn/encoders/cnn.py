@@ -15,20 +15,20 @@ from xmtc.nn.encoders.base import Encoder, EncoderSettings, initialise, linear
 
 @dataclass(frozen=True)
 class ConvolutionSettings(EncoderSettings):
-    """Convolutions over windows of words with dynamic max-pooling, then a narrow layer."""
+    """Convolutions over windows of words with dynamic max-pooling, then a bottleneck layer."""
 
     windows: tuple[int, ...] = (2, 4, 8)
-    """Words that a filter sees; each width has filters of its own."""
+    """Window sizes of the convolution filters, in words."""
     filters: Annotated[int, Range(64, 512, log=True)] = 128
-    """Filters of each width."""
+    """Number of filters for each window size."""
     pools: Annotated[int, Range(2, 32, log=True)] = 8
-    """Parts of the text of which each filter keeps its largest value."""
+    """Number of segments of the text for dynamic max-pooling."""
     hidden: Annotated[int, Range(256, 1024, log=True)] = 512
-    """Units of the narrow layer."""
+    """Units of the bottleneck layer."""
     word_dropout: Annotated[float, Range(0, 0.5)] = 0.25
-    """Share of the embedding's numbers that are left out in training."""
+    """Dropout rate of the word embeddings."""
     dropout: Annotated[float, Range(0.2, 0.7)] = 0.5
-    """Share of the narrow layer's numbers that are left out in training."""
+    """Dropout rate of the bottleneck layer."""
 
     def check(self) -> None:
         self.require("windows", bool(self.windows) and min(self.windows) >= 1, "a list of integers ≥ 1")
@@ -41,10 +41,10 @@ class ConvolutionSettings(EncoderSettings):
 
 
 class Convolution(Encoder):
-    """Document vectors (B, hidden) of convolutions with dynamic pooling: each part of a text keeps its largest values.
+    """Document vectors (B, hidden) by convolutions with dynamic max-pooling: one maximum per filter and segment.
 
-    Parts are shares of the text's own words, so that an answer does not depend on the padding. The narrow layer is
-    normalised before its ReLU: pooled values are all positive, and Adam's first steps would shut every unit for good.
+    Segments divide the real words of a text, so that the result does not depend on padding. The bottleneck layer is
+    normalised before its ReLU: pooled values are all positive, and Adam's first steps would otherwise kill every unit.
     """
 
     def __init__(self, width: int, settings: ConvolutionSettings) -> None:
@@ -77,7 +77,7 @@ class Convolution(Encoder):
         return cast("list[nn.Conv1d]", list(self.convolutions))
 
     def _parts(self, mask: Tensor) -> Tensor:
-        """(B, T) the part of its text that a word is in; −1 at padding."""
+        """(B, T) the segment of each word; −1 at padding."""
         length = mask.sum(1, keepdim=True)
         place = torch.arange(mask.shape[1], device=mask.device)[None] - (mask.shape[1] - length)
         return torch.where(mask, place * self.pools // length.clamp(min=1), -1)

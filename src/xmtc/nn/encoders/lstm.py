@@ -22,11 +22,11 @@ class LstmSettings(EncoderSettings):
     """A bidirectional LSTM over the words."""
 
     units: Annotated[int, Range(128, 512, log=True)] = 256
-    """Units in each direction."""
+    """LSTM units in each direction."""
     word_dropout: Annotated[float, Range(0, 0.5)] = 0.2
-    """Share of the embedding's numbers that are left out in training."""
+    """Dropout rate of the word embeddings."""
     dropout: Annotated[float, Range(0.2, 0.7)] = 0.5
-    """Share of the states' numbers that are left out in training."""
+    """Dropout rate of the LSTM states."""
 
     def check(self) -> None:
         self.require_range("units", 1, 1 << 16)
@@ -38,7 +38,7 @@ class LstmSettings(EncoderSettings):
 
 @dataclass(frozen=True)
 class PooledLstmSettings(LstmSettings):
-    """A bidirectional LSTM whose states are pooled: the largest value of each unit."""
+    """A bidirectional LSTM with max-pooling over its states."""
 
     hidden: Annotated[int, Range(128, 1024, log=True)] = 256
     """Units of the layer after pooling."""
@@ -53,14 +53,14 @@ class PooledLstmSettings(LstmSettings):
 
 @dataclass(frozen=True)
 class AttentionLstmSettings(LstmSettings):
-    """A bidirectional LSTM whose states are averaged by attention, then a layer."""
+    """A bidirectional LSTM with attention pooling, then a linear layer."""
 
     units: Annotated[int, Range(64, 512, log=True)] = 128
-    """Units in each direction."""
+    """LSTM units in each direction."""
     hidden: Annotated[int, Range(128, 1024, log=True)] = 256
     """Units of the layer after attention."""
     dropout: Annotated[float, Range(0, 0.7)] = 0.5
-    """Share of the layer's numbers that are left out in training."""
+    """Dropout rate of the layer after attention."""
 
     def check(self) -> None:
         super().check()
@@ -73,10 +73,10 @@ class AttentionLstmSettings(LstmSettings):
 class BiLstm(Encoder):
     """States (B, T, 2n) of a one-layer bidirectional LSTM.
 
-    One call over left-padded words, which suits captured graphs: a flag beside the words shuts the input gate at
-    padding, so the forward direction enters the text with a state of zeros, and the backward direction meets padding
-    only when it has read everything. States and gradients equal those of a packed LSTM. The bias is the weight of a
-    further column of ones, so that there is one for each gate and not two.
+    One call over left-padded words, which suits CUDA graphs: an extra input column closes the input gate at padding, so
+    the forward direction enters the text with a zero state, and the backward direction reaches padding only after it
+    has read the whole text. States and gradients equal those of a packed LSTM. The bias is the weight of another column
+    of ones, so that each gate has one bias instead of two.
     """
 
     flag: Tensor
@@ -86,7 +86,7 @@ class BiLstm(Encoder):
         self.width = 2 * settings.units
         self.units = settings.units
         self.word_dropout, self.dropout = settings.word_dropout, settings.dropout
-        self.beside = -(-(width + 2) // 8) * 8 - width  # columns of the flag, of ones, and what aligns rows
+        self.beside = -(-(width + 2) // 8) * 8 - width  # columns of the flag, of ones, and alignment
         bound = settings.units**-0.5
         for direction in ("forward", "backward"):
             for name, shape in (("input", (width,)), ("state", (settings.units,)), ("bias", ())):
@@ -105,7 +105,7 @@ class BiLstm(Encoder):
         return F.dropout(states, self.dropout, self.training).transpose(0, 1).contiguous()
 
     def _run(self, inputs: Tensor) -> Tensor:
-        """The LSTM of torch, on CUDA that of cuDNN, with weights in the type of its inputs."""
+        """Run torch's LSTM (cuDNN on CUDA) with weights cast to the type of the inputs."""
         weights = []
         for direction in ("forward", "backward"):
             words, state, bias = (getattr(self, f"{direction}_{name}") for name in ("input", "state", "bias"))
@@ -119,7 +119,7 @@ class BiLstm(Encoder):
 
 
 class PooledLstm(Encoder):
-    """Document vectors (B, hidden): the largest value of each unit of a bidirectional LSTM, then a layer."""
+    """Document vectors (B, hidden): a bidirectional LSTM, max-pooling, then a layer."""
 
     def __init__(self, width: int, settings: PooledLstmSettings) -> None:
         super().__init__()
@@ -136,10 +136,10 @@ class PooledLstm(Encoder):
 
 
 class AttentionLstm(Encoder):
-    """Document vectors (B, hidden): states of a bidirectional LSTM, averaged by attention, then a layer.
+    """Document vectors (B, hidden): a bidirectional LSTM, attention pooling, then a linear layer.
 
-    The layer is linear: a head that takes products of these vectors with those of labels needs both signs. Dropout
-    comes after it alone, since what is left out of single states evens out in their mean.
+    The layer is linear because a head that multiplies these vectors with label vectors needs both signs. Dropout is
+    applied only after it, since dropout on single states averages out in their mean.
     """
 
     def __init__(self, width: int, settings: AttentionLstmSettings) -> None:
@@ -155,5 +155,5 @@ class AttentionLstm(Encoder):
         return F.dropout(vector, self.dropout, self.training)
 
     def attention(self, words: Tensor, mask: Tensor) -> Tensor:
-        """(B, T) what each word has of the attention."""
+        """(B, T) attention weight of each word."""
         return self.pooling.shares(self.states(words, mask), mask)

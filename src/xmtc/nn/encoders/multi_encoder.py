@@ -1,4 +1,4 @@
-"""Aspects: several encoders of one kind, each with weights of its own, whose vectors stand side by side."""
+"""Aspects: several encoders of one kind with separate weights, whose vectors are concatenated."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from xmtc.nn.encoders.transformer import TransformerSettings
 
 @dataclass(frozen=True)
 class AspectConvolutionSettings(ConvolutionSettings):
-    """Convolutions over windows of words with dynamic max-pooling, then a narrow layer."""
+    """Convolutions over windows of words with dynamic max-pooling, then a bottleneck layer."""
 
     hidden: int = 256
-    """Units of the narrow layer, and numbers of a label's embedding."""
+    """Units of the bottleneck layer; also the size of a label embedding."""
 
     of = "encoder.cnn"
     searched = False
@@ -29,7 +29,7 @@ class AspectConvolutionSettings(ConvolutionSettings):
 
 @dataclass(frozen=True)
 class AspectLstmSettings(AttentionLstmSettings):
-    """A bidirectional LSTM whose states are averaged by attention."""
+    """A bidirectional LSTM with attention pooling."""
 
     of = "encoder.attention_lstm"
     searched = False
@@ -37,7 +37,7 @@ class AspectLstmSettings(AttentionLstmSettings):
 
 @dataclass(frozen=True)
 class AspectTransformerSettings(TransformerSettings):
-    """A pretrained transformer whose states are averaged by attention."""
+    """A pretrained transformer with attention pooling."""
 
     of = "encoder.transformer"
     searched = False
@@ -45,24 +45,24 @@ class AspectTransformerSettings(TransformerSettings):
 
 @dataclass(frozen=True)
 class AspectSettings(Settings):
-    """The encoders of a document: so many, of one kind."""
+    """The document encoders: their number and kind."""
 
     kind: Literal["cnn", "attention_lstm", "transformer"] = "cnn"
-    """Convolutions, an LSTM with attention, or a pretrained transformer."""
+    """Kind of encoder: convolutions, an LSTM with attention, or a pretrained transformer."""
     aspects: Annotated[int, Choices(1, 2, 3, 4)] = 3
-    """Encoders, each with weights of its own."""
+    """Number of encoders, each with its own weights."""
     cnn: AspectConvolutionSettings = field(default_factory=AspectConvolutionSettings)
-    """Convolutions, where these are the encoders."""
+    """Settings of the convolutional encoders."""
     attention_lstm: AspectLstmSettings = field(default_factory=AspectLstmSettings)
-    """LSTMs, where these are the encoders."""
+    """Settings of the LSTM encoders."""
     transformer: AspectTransformerSettings = field(default_factory=AspectTransformerSettings)
-    """Transformers, where these are the encoders."""
+    """Settings of the transformer encoders."""
 
     of = "encoder"
 
     @property
     def chosen(self) -> EncoderSettings:
-        """Settings of the kind that is asked for; a transformer is built from its folder instead."""
+        """Settings of the selected kind; transformers are built from their folder instead."""
         settings: EncoderSettings = getattr(self, self.kind)
         return settings
 
@@ -71,7 +71,7 @@ class AspectSettings(Settings):
 
 
 class Aspects(Encoder):
-    """Vectors (B, n · D): what each of n encoders makes of a document."""
+    """Concatenated vectors (B, n · D) of n encoders."""
 
     def __init__(self, encoders: Sequence[Encoder]) -> None:
         super().__init__()

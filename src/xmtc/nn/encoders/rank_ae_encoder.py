@@ -1,4 +1,4 @@
-"""The feature branch of Rank-AE: weighed words or states of an LSTM, channel attention, pooling, and a code."""
+"""The feature branch of Rank-AE: weighted words or LSTM states, channel attention, pooling, and a code."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ class ChannelSettings(Settings):
     """Channel attention over the words, pooling, and the projection to a code."""
 
     attention: bool = True
-    """Let each word choose which of its vector's numbers count, by an excitation network."""
+    """Weight the channels of each word vector by a squeeze-and-excitation network."""
     reduction: int = 4
-    """The excitation network's hidden layer is narrower than a word by this factor."""
+    """Reduction factor of the excitation network's hidden layer."""
     residual: Annotated[bool, Choices()] = False
-    """Put a hidden layer, twice as wide as a word, beside what is pooled."""
+    """Add a residual hidden layer, twice as wide as a word vector, after pooling."""
     code: Annotated[int, Range(64, 512, log=True)] = 200
-    """Numbers of a code, by which documents and label sets meet."""
+    """Size of the common codes of documents and label sets."""
     activation: Annotated[Activation, Choices()] = "relu"
-    """What codes go through, those of label sets too."""
+    """Activation function of the codes of documents and label sets."""
     dropout: Annotated[float, Range(0, 0.6)] = 0.2
-    """Share of the pooled numbers that are left out in training."""
+    """Dropout rate of the pooled vector."""
 
     of = "encoder"
 
     def check(self) -> None:
         self.require_range("reduction", 1, 1 << 16)
         self.require_range("code", 1, 1 << 16)
-        self.require("dropout", 0 <= self.dropout < 1, "a number from 0 to below 1")
+        self.require("dropout", 0 <= self.dropout < 1, "a number ≥ 0 and < 1")
 
 
 def activated(kind: Activation, values: Tensor) -> Tensor:
+    """Apply an activation function."""
     if kind == "sigmoid":
         return torch.sigmoid(values)
     if kind == "relu":
@@ -52,9 +53,9 @@ def activated(kind: Activation, values: Tensor) -> Tensor:
 class FeatureBranch(Encoder):
     """Codes (B, code) of documents.
 
-    The words come multiplied by their weights, which is the spatial attention, or are read in order by an LSTM first.
-    The mean of a bag of unit length is tiny: words are summed up and the sum is normalised, which is the same for a
-    mean. Only words that are there are ever touched.
+    Words are multiplied by their weights (the spatial attention) or read in order by an LSTM first. The mean of a bag
+    of unit length is tiny, so words are summed and the sum is normalised, which gives the same result as for a mean.
+    Only words that occur are ever read.
     """
 
     def __init__(self, width: int, settings: ChannelSettings, lstm: LstmSettings | None = None) -> None:
@@ -89,7 +90,7 @@ class FeatureBranch(Encoder):
         return activated(self.settings.activation, self.project(vector)).to(words.dtype)
 
     def attention(self, words: Tensor, mask: Tensor) -> Tensor:
-        """(B, T) sum of each word's channel weights; without attention, every word weighs the same."""
+        """(B, T) sum of each word's channel weights; constant without attention."""
         weights = self._attended(words, mask)[1]
         if weights is None:
             return mask.float()
@@ -102,8 +103,8 @@ class FeatureBranch(Encoder):
             return states, None
         if self.states is not None:
             return states, torch.sigmoid(linear(self.excite, F.relu(linear(self.squeeze, states))))
-        # Of a bag of unit length, weights are brought to one on average, whatever the number of its words; here, where
-        # there are fewer numbers.
+        # Scale the words of a bag of unit length to length one on average, whatever their number. Done here, where the
+        # tensor is smaller.
         counts = mask.sum(1, dtype=self.norm.weight.dtype).clamp(min=1)
         seen = F.linear(states, self.squeeze.weight.to(states.dtype)) * counts.sqrt()[:, None, None].to(states.dtype)
         narrow = F.relu(seen + self.squeeze.bias.to(states.dtype))

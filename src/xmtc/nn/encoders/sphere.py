@@ -1,4 +1,4 @@
-"""DXML's encoder: a bag of words becomes a point on the unit sphere of the label vectors."""
+"""DXML's encoder: maps a bag of words to a point on the unit sphere of the label vectors."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from xmtc.nn.encoders.base import Encoder
 
 @dataclass(frozen=True)
 class EmbeddingSettings(Settings):
-    """From a bag of words to a point on the sphere of the label vectors."""
+    """Maps a bag of words to a point on the unit sphere of the label vectors."""
 
     hidden: Annotated[int, Range(128, 1024, log=True)] = 512
     """Units of the hidden layer."""
     linear: bool = False
-    """Leave the non-linearity of the hidden layer out."""
+    """Omit the non-linearity of the hidden layer."""
     skip: Annotated[bool, Choices()] = True
-    """Add a linear map of the document to what comes out of the hidden layer."""
+    """Add a linear skip connection from the document to the embedding."""
     dropout: Annotated[float, Range(0.2, 0.8)] = 0.6
-    """Share of the hidden layer's numbers that are left out in training."""
+    """Dropout rate of the hidden layer."""
     spread: Annotated[float, Range(0.05, 0.5, log=True)] = 0.3
-    """Standard deviation of the numbers by which a word adds to the hidden layer, as training begins."""
+    """Standard deviation of the initial word weights of the hidden layer."""
     output_dropout: float = 0.0
-    """Share of the embedding's numbers that are left out in training, before it gets its length."""
+    """Dropout rate of the embedding, before it is normalised."""
 
     of = "encoder"
 
@@ -36,14 +36,14 @@ class EmbeddingSettings(Settings):
         self.require_range("hidden", 1, 1 << 16)
         self.require_range("spread", 0, open_low=True)
         for name in ("dropout", "output_dropout"):
-            self.require(name, 0 <= getattr(self, name) < 1, "a number from 0 to below 1")
+            self.require(name, 0 <= getattr(self, name) < 1, "a number ≥ 0 and < 1")
 
 
 class SphereEncoder(Encoder):
     """Unit vectors (B, width) of documents.
 
-    A word's row is what it adds to the hidden layer and, with `skip`, what it adds to the embedding itself, so that the
-    first layer is a sum over the words that are there and nothing else of the vocabulary is touched.
+    The row of a word is its contribution to the hidden layer and, with `skip`, to the embedding itself. The first layer
+    is therefore a sum over the words of the document; no other rows of the vocabulary are read.
     """
 
     sums = True
@@ -58,7 +58,7 @@ class SphereEncoder(Encoder):
 
     @staticmethod
     def row_width(width: int, settings: EmbeddingSettings) -> int:
-        """Numbers of a word's row where embeddings have `width`."""
+        """Width of a word's row for embeddings of this width."""
         return settings.hidden + (width if settings.skip else 0)
 
     def forward(self, summed: Tensor, mask: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""A pretrained transformer as an encoder: a folder in the form that Hugging Face writes, read without running its code.
+"""A pretrained transformer as an encoder, read from a Hugging Face folder without executing its code.
 
-The vectors of its word pieces leave it: they are the network's table, which several encoders share.
+The embeddings of its subwords are moved out of it: they become the network's word table, which several encoders share.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from xmtc.nn.encoders.base import AttentionPooling, Encoder, initialise, linear
 from xmtc.text.sequences import FIRST_WORD
 
 PRETRAINED = "pretrained"
-"""What the name of every weight that comes from the folder has in it, between dots."""
+"""Part of the name, between dots, of every weight that comes from the folder."""
 FORGOTTEN = ("_name_or_path", "auto_map", "dtype", "torch_dtype", "transformers_version")
-"""What a configuration says that is not kept: where it lay, code to run, and the type of its file."""
+"""Configuration entries that are not saved: the original path, code to run, and the data type of the file."""
 
 
 @dataclass(frozen=True)
 class TransformerSettings(Settings):
-    """A pretrained transformer, whose states are averaged by attention, and a layer."""
+    """A pretrained transformer with attention pooling, then a linear layer."""
 
     path: str = ""
-    """Folder of the pretrained encoder: config.json, tokenizer.json and weights as safetensors."""
+    """Folder of the pretrained encoder: config.json, tokenizer.json and safetensors weights."""
     hidden: Annotated[int, Range(128, 512, log=True)] = 256
-    """Numbers of the vector, which is what a layer makes of the averaged states."""
+    """Units of the layer after attention; the size of the document vector."""
     dropout: Annotated[float, Range(0, 0.5)] = 0.1
-    """Share of the vector's numbers that are left out in training; inside it is as the folder says."""
+    """Dropout rate of the document vector; inside the encoder, the rates in its config.json apply."""
     freeze: int = 0
-    """Layers, the lowest ones, that stay as they are, and with them what lies below."""
+    """Number of lowest layers to freeze, together with the embeddings."""
     checkpointing: bool = False
-    """Keep less of each layer in training and compute it again: less memory, more time."""
+    """Use gradient checkpointing: less memory, more time."""
     rate: Annotated[float, Range(0.01, 0.2, log=True)] = 0.05
-    """Learning rate of the pretrained weights as a share of `training.learning_rate`; 0 keeps them as they are."""
+    """Learning rate of the pretrained weights relative to `training.learning_rate`; 0 freezes them."""
 
     of = "encoder"
 
@@ -53,11 +53,11 @@ class TransformerSettings(Settings):
         self.require_range("hidden", 1, 1 << 16)
         self.require_range("freeze", 0)
         self.require_range("rate", 0)
-        self.require("dropout", 0 <= self.dropout < 1, "a number from 0 to below 1")
+        self.require("dropout", 0 <= self.dropout < 1, "a number ≥ 0 and < 1")
 
 
 class Backbone:
-    """What is read of a folder: its configuration, and its weights, which a saved model has elsewhere."""
+    """The configuration of a pretrained encoder and, before training, its weights."""
 
     def __init__(self, config: dict[str, Any], module: nn.Module | None = None, words: Tensor | None = None) -> None:
         self.config = config
@@ -65,7 +65,7 @@ class Backbone:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Everything that a folder says of an encoder, checked."""
+        """Read and check the encoder in a folder."""
         config = _read_config(folder)
         module = _read_module(folder)
         words = module.get_input_embeddings().weight.detach()
@@ -77,50 +77,50 @@ class Backbone:
             embedded = words[ids]
             states = _called(folder, module, inputs_embeds=embedded)
             if not torch.allclose(states, expected, atol=1e-4):
-                raise DataError(f"{folder}: this kind of encoder does not take vectors of words. Use another, as BERT.")
-            embedded[:, 1] = 0.0  # what the first word must see, even through a narrow window
+                raise DataError(f"{folder}: this encoder does not accept input embeddings. Use another, such as BERT.")
+            embedded[:, 1] = 0.0  # the first word must see this one, even through a narrow attention window
             if torch.equal(_called(folder, module, inputs_embeds=embedded)[:, 0], states[:, 0]):
-                raise DataError(f"{folder}: a decoder, which reads from left to right alone. Use an encoder, as BERT.")
+                raise DataError(f"{folder}: this is a decoder (left-to-right attention). Use an encoder, such as BERT.")
         return cls(config, module, words)
 
     def table(self) -> NDArray[np.float32]:
-        """(V + FIRST_WORD, e) vectors of word pieces, after those of padding and the unknown word, which are zero."""
+        """(V + FIRST_WORD, e) subword embeddings, after zero rows for padding and the unknown word."""
         assert self._words is not None
         return np.concatenate([np.zeros((FIRST_WORD, self._words.shape[1]), np.float32), self._words.numpy()])
 
     @property
     def pieces(self) -> int:
-        """Pieces of words that it has vectors for."""
+        """Number of subwords with an embedding."""
         assert self._words is not None
         return len(self._words)
 
     def module(self) -> nn.Module:
-        """A new module with the pretrained weights; with weights that mean nothing where only the rest is known."""
+        """A new module with the pretrained weights; with random weights if only the configuration is available."""
         return _from_config(self.config) if self._module is None else copy.deepcopy(self._module)
 
     @property
     def positions(self) -> int | None:
-        """Pieces of a text that it has places for; None where there is no limit."""
+        """Maximum number of subwords of a text; None if there is no limit."""
         return positions_of(self.module() if self._module is None else self._module)
 
     def check(self, settings: TransformerSettings) -> None:
-        """Refuse settings that this encoder cannot have."""
+        """Raise ConfigError for settings that this encoder does not support."""
         _layers(self._module, settings)
 
     def without_weights(self) -> Backbone:
-        """What is left to know when networks have the weights."""
+        """The configuration only, for when the networks have the weights."""
         return Backbone(self.config)
 
     def words(self) -> str:
-        """What it is, in a few words."""
+        """A short description of the encoder."""
         settings = _settings(self.config)
         return f"{settings.model_type}, {settings.num_hidden_layers} layers, {settings.hidden_size} wide"
 
 
 class Transformer(Encoder):
-    """Document vectors (B, hidden): states of a pretrained transformer, averaged by attention, then a layer."""
+    """Document vectors (B, hidden): a pretrained transformer, attention pooling, then a linear layer."""
 
-    captures = False  # its code asks the device what the mask is like
+    captures = False  # its code reads the mask back from the device
 
     def __init__(self, module: Any, settings: TransformerSettings) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class Transformer(Encoder):
         self.width = settings.hidden
         _freeze(self.pretrained, settings)
         if settings.checkpointing:
-            self.pretrained.config.use_cache = False  # which decoders have, and which would be warned of
+            self.pretrained.config.use_cache = False  # would only cause a warning
             self.pretrained.gradient_checkpointing_enable({"use_reentrant": False})
 
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:
@@ -141,10 +141,11 @@ class Transformer(Encoder):
         return F.dropout(linear(self.layer, self.pooling(states, inside)), self.dropout, self.training)
 
     def states(self, words: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(B, S, d) states from a text's start on, which of them are (B, S) its own, and where (B, S) they stand in it.
+        """(B, S, d) states from the start of a text, which of them are real (B, S), and their source positions (B, S).
 
-        Padding goes behind the text, as every kind of encoder then gives the places that it was trained with. S is T,
-        or as many places as there are: no text is longer. A text without words has one, which is padding.
+        Padding is moved behind the text, since every kind of encoder then uses the positions that it was trained with.
+        S is T or the maximum number of positions, if smaller; no text is longer. An empty text has one position, which
+        is padding.
         """
         length = mask.sum(1, keepdim=True)
         place = torch.arange(mask.shape[1], device=mask.device)[None, : self.positions]
@@ -156,14 +157,14 @@ class Transformer(Encoder):
         return states.to(words.dtype), inside, source
 
     def attention(self, words: Tensor, mask: Tensor) -> Tensor:
-        """(B, T) each piece's share of the attention, 0 at padding."""
+        """(B, T) attention weight of each subword, 0 at padding."""
         states, inside, source = self.states(words, mask)
         shares = self.pooling.shares(states, inside) * inside
         return shares.new_zeros(mask.shape).scatter_(1, source, shares)
 
 
 def positions_of(module: Any) -> int | None:
-    """Places that a module has; some kinds leave the first ones out, up to that of padding."""
+    """Maximum number of positions; some kinds reserve the first ones, up to the padding index."""
     for name, part in module.named_modules():
         if name.rpartition(".")[2] == "position_embeddings" and isinstance(part, nn.Embedding):
             return part.num_embeddings - (0 if part.padding_idx is None else part.padding_idx + 1)
@@ -172,7 +173,7 @@ def positions_of(module: Any) -> int | None:
 
 
 def _freeze(module: Any, settings: TransformerSettings) -> None:
-    """Take gradients from the lowest layers and what lies below them, or from everything."""
+    """Disable gradients of the lowest layers and the embeddings below them, or of everything."""
     frozen = tuple(f"{_layers(module, settings)}.{number}." for number in range(settings.freeze))
     for name, weight in module.named_parameters():
         if settings.rate == 0 or (settings.freeze and name.startswith(("embeddings", *frozen))):
@@ -180,15 +181,16 @@ def _freeze(module: Any, settings: TransformerSettings) -> None:
 
 
 def _layers(module: Any, settings: TransformerSettings) -> str:
-    """Where the layers stand in a module; refuses settings that do not suit them."""
+    """Name of the module list with the layers; raises ConfigError for settings that do not fit."""
     if settings.checkpointing and not module.supports_gradient_checkpointing:
-        raise ConfigError(f"this encoder has no checkpointing. Use {settings.of}.checkpointing = false.")
+        remedy = f"Use {settings.of}.checkpointing = false."
+        raise ConfigError(f"this encoder does not support gradient checkpointing. {remedy}")
     count = int(module.config.num_hidden_layers)
     lists = {name: len(part) for name, part in module.named_modules() if isinstance(part, nn.ModuleList)}
     found = next((name for name, length in lists.items() if length == count), None)
     if settings.freeze > (count if found is not None else 0):
-        have = f"{count} layers" if found is not None else "one layer that is gone through again and again"
-        raise ConfigError(f"'freeze' of {settings.of} is {settings.freeze}; the encoder has {have}. Lower it.")
+        have = f"{count} layers" if found is not None else "a single layer that is applied repeatedly"
+        raise ConfigError(f"'freeze' of {settings.of} is {settings.freeze}, but the encoder has {have}. Lower it.")
     return found or ""
 
 
@@ -196,29 +198,29 @@ def _layers(module: Any, settings: TransformerSettings) -> str:
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
-    """config.json, when all that an encoder consists of is there."""
+    """Read config.json, after checking that the folder is complete."""
     if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder. Give that of a pretrained encoder.")
+        raise DataError(f"{folder}: no such folder. Pass the folder of a pretrained encoder.")
     for name in ("config.json", "tokenizer.json"):
         if not (folder / name).is_file():
-            raise DataError(f"{folder}: no {name} in it, so not the folder of a pretrained encoder.")
+            raise DataError(f"{folder}: {name} is missing. Pass the folder of a pretrained encoder.")
     if not any(folder.glob("*.safetensors")):
         if any(folder.glob("*.bin")):
-            raise DataError(f"{folder}: weights as a pickle, which could run code. Convert them to safetensors.")
-        raise DataError(f"{folder}: no *.safetensors in it, which hold the weights.")
+            raise DataError(f"{folder}: the weights are pickled, which is unsafe to load. Convert them to safetensors.")
+        raise DataError(f"{folder}: the weights (*.safetensors) are missing. Copy the folder again.")
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         kind = config["model_type"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{folder / 'config.json'}: not the configuration of an encoder ({shown(error)}).") from None
+        raise DataError(f"{folder / 'config.json'}: not a valid encoder configuration ({shown(error)}).") from None
     if config.get("is_encoder_decoder") or config.get("is_decoder"):
-        what = "an encoder with a decoder" if config.get("is_encoder_decoder") else "a decoder"
-        raise DataError(f"{folder}: {what} ({shown(kind)}). Use an encoder, as BERT.")
+        what = "an encoder-decoder" if config.get("is_encoder_decoder") else "a decoder"
+        raise DataError(f"{folder}: this is {what} ({shown(kind)}). Use an encoder, such as BERT.")
     return {name: value for name, value in config.items() if name not in FORGOTTEN}
 
 
 def _read_module(folder: Path) -> Any:
-    """The module of a folder in float32; weights that are missing would be drawn at random, and are refused."""
+    """Load the module of a folder in float32; missing weights are an error, as they would be drawn at random."""
     transformers = _transformers()
     with _quiet():
         try:
@@ -229,17 +231,17 @@ def _read_module(folder: Path) -> Any:
                 trust_remote_code=False,
                 output_loading_info=True,
             )
-        except Exception as error:  # of many kinds, and all mean that it cannot be read
+        except Exception as error:  # of many kinds; all mean that it cannot be read
             raise DataError(f"{folder}: cannot be read as an encoder ({_first_line(error)}).") from None
     missing = sorted(name for name in loading_info["missing_keys"] if "pooler" not in name)
     if missing or loading_info["mismatched_keys"]:
         lacking = missing or [str(loading_info["mismatched_keys"])]
-        raise DataError(f"{folder}: weights are missing, or of another shape: {shown(', '.join(lacking))}.")
+        raise DataError(f"{folder}: weights are missing or have the wrong shape: {shown(', '.join(lacking))}.")
     return module.float().eval()
 
 
 def _from_config(config: dict[str, Any]) -> nn.Module:
-    """A module with drawn weights."""
+    """A module with random weights."""
     with _quiet():
         module = _transformers().AutoModel.from_config(_settings(config), trust_remote_code=False)
     _strip(module)
@@ -252,18 +254,18 @@ def _settings(config: dict[str, Any]) -> Any:
 
 
 def _strip(module: Any) -> None:
-    """Take out the words, which the network has, and what is made of the first state, which nobody asks for."""
+    """Remove the word embeddings, which the network has, and the pooler, which is not used."""
     module.set_input_embeddings(nn.Identity())
     if getattr(module, "pooler", None) is not None:
         module.pooler = None
 
 
 def _called(folder: Path, module: Any, **given: Tensor) -> Tensor:
-    """The states that a module gives."""
+    """Run a module and return its states."""
     try:
         states: Tensor = module(**given, attention_mask=torch.ones(1, next(iter(given.values())).shape[1]))[0]
-    except Exception as error:  # whatever its code comes to
-        raise DataError(f"{folder}: does not work as an encoder of text ({_first_line(error)}).") from None
+    except Exception as error:  # any error of third-party code
+        raise DataError(f"{folder}: cannot be used as a text encoder ({_first_line(error)}).") from None
     return states
 
 
@@ -279,7 +281,7 @@ def _transformers() -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Neither bars nor warnings of the library."""
+    """Silence the library's progress bars and warnings."""
     logging = _transformers().utils.logging
     before, had_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

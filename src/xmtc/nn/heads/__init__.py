@@ -1,1 +1,1 @@
-"""Heads: encoded documents to label logits, and how these are learnt."""
+"""Heads: map encoded documents to label logits, and compute their gradients."""

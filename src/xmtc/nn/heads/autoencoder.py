@@ -1,4 +1,4 @@
-"""The label side of Rank-AE: label sets are encoded into the space of the documents' codes and decoded from there."""
+"""The label side of Rank-AE: label sets are encoded into the code space of the documents and decoded from it."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from xmtc.nn.training.ranking_loss import RankingLoss
 
 LossName = Literal["ranking", "bce"]
 ROWS_AT_ONCE = 1 << 24
-"""Numbers of label rows that are handed their gradient at a time."""
+"""Values of label rows whose gradient is written at a time."""
 
 
 @dataclass(frozen=True)
 class AutoencoderSettings(Settings):
-    """How label sets are encoded and decoded, and what is learnt from."""
+    """Encoding and decoding of label sets, and the loss."""
 
     hidden: Annotated[int, Range(128, 1024, log=True)] = 256
-    """Units of the hidden layers of the label encoder and of the decoder."""
+    """Units of the hidden layers of the label encoder and the decoder."""
     decode_from: Literal["label", "feature", "both"] = "both"
-    """Codes that are decoded in training: those of label sets alone, as published, those of documents, or both."""
+    """Codes to decode in training: those of label sets ('label', as published), of documents ('feature'), or both."""
     loss: LossName = "ranking"
-    """What decoded label sets are learnt by: the margin ranking loss, or binary cross-entropy summed over labels."""
+    """Loss of labels decoded from label sets: margin ranking, or binary cross-entropy summed over labels."""
     feature_loss: LossName = "bce"
-    """What labels decoded from documents are learnt by, where they are."""
+    """Loss of labels decoded from documents."""
     balance: Annotated[float, Range(0.03, 10, log=True)] = 1.0
-    """Weight of the loss of decoded label sets; that of the codes' mean squared distance is 1."""
+    """Weight of the loss of decoded label sets, relative to the mean squared distance of the codes."""
     feature_balance: Annotated[float, Range(0.03, 10, log=True)] = 6.0
     """Weight of the loss of labels decoded from documents."""
     dropout: Annotated[float, Range(0, 0.6)] = 0.0
-    """Share of the decoder's hidden numbers that are left out in training."""
+    """Dropout rate of the decoder's hidden layer."""
     label_dropout: Annotated[float, Range(0, 0.5)] = 0.0
-    """Share of a document's labels that its label set is encoded without, and has to be decoded with."""
+    """Fraction of a document's labels to hide from the label encoder; they must still be decoded."""
     straight: bool = False
-    """Score labels by a linear function of the bag as well; takes a weight for each label and feature."""
+    """Also score labels by a linear function of the bag; adds one weight for each pair of label and feature."""
     follow: Annotated[bool, Choices()] = True
-    """Let the codes of label sets move towards those of documents as well, and not only the other way round."""
+    """Also move the codes of label sets towards those of documents, instead of only the reverse."""
     ranking: RankingLoss = field(default_factory=RankingLoss)
-    """The margin ranking loss."""
+    """Settings of the margin ranking loss."""
 
     of = "head"
 
@@ -55,19 +55,19 @@ class AutoencoderSettings(Settings):
         self.require_range("balance", 0)
         self.require_range("feature_balance", 0)
         for name in ("dropout", "label_dropout"):
-            self.require(name, 0 <= getattr(self, name) < 1, "a number from 0 to below 1")
+            self.require(name, 0 <= getattr(self, name) < 1, "a number ≥ 0 and < 1")
 
 
 class LabelAutoencoder(Head):
-    """Decodes codes (B, h) of documents; in training, label sets are encoded beside them.
+    """Decodes the codes (B, h) of documents; in training, label sets are encoded as well.
 
-    The loss is the mean squared distance between the codes of a document and of its label set, and what is wrong with
-    the labels decoded from either. Codes and hidden layers are small and go through autograd in float32; of all labels,
-    a chunk is scored at a time and its gradient taken back at once. The first layer of the label encoder is a sum of
+    The loss is the mean squared distance between the codes of a document and of its label set, plus the losses of the
+    labels decoded from either. Codes and hidden layers are small and use autograd in float32; the output layer scores
+    labels in chunks and propagates the gradient of each chunk at once. The first layer of the label encoder is a sum of
     rows, one for each label of the document.
 
-    With `straight`, documents come as codes followed by their bags (B, h + V), and labels decoded from documents are
-    scored by both.
+    With `straight`, documents are codes followed by their bags (B, h + V), and labels decoded from documents are scored
+    by both.
     """
 
     def __init__(
@@ -107,17 +107,17 @@ class LabelAutoencoder(Head):
         return self.output.candidate_logits(self._read(documents), mask, candidates, chunk)
 
     def _read(self, documents: Tensor) -> Tensor:
-        """What the output layer reads of documents."""
+        """The input of the output layer for documents."""
         hidden = self._hidden(documents[:, : self.width]).to(documents.dtype)
         return torch.cat([hidden, documents[:, self.width :]], dim=1)
 
     def learn(self, documents: Tensor, mask: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-        """Mean loss of these documents, and its gradient in their codes; own gradients are added up."""
+        """Mean loss of a batch, and its gradient with respect to the codes; parameter gradients are accumulated."""
         settings, compute = self.settings, documents.dtype
         codes = documents[:, : self.width].detach().to(wide_type(documents)).requires_grad_()
         bag = documents[:, self.width :]
         loss = codes.new_zeros(())
-        ends: list[tuple[Tensor, Tensor]] = []  # what was computed, and the gradient that it is taken back with
+        ends: list[tuple[Tensor, Tensor]] = []  # tensors to differentiate, with their incoming gradients
         if self.encodes:
             kept = self._kept(positives, codes.dtype)
             summed = self._summed(positives, kept)
@@ -136,13 +136,13 @@ class LabelAutoencoder(Head):
             ends.append(end)
         self._take_back([codes, *([summed] if self.encodes else [])], ends)
         if self.encodes:
-            self._teach_rows(positives, kept, gradient_of(summed))
+            self._add_row_gradient(positives, kept, gradient_of(summed))
         return loss, gradient_of(codes).to(compute)
 
     def _decoded(
         self, codes: Tensor, bag: Tensor, positives: Tensor, chunk: int, loss: LossName, weight: float
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Weighed mean loss of the labels decoded from codes; the hidden layer, and the loss' gradient there."""
+        """Weighted mean loss of the labels decoded from codes; the hidden layer, and the gradient of the loss in it."""
         with torch.enable_grad():
             hidden = F.dropout(self._hidden(codes), self.settings.dropout, self.training)
         objective: LabelLoss = self.settings.ranking if loss == "ranking" else CrossEntropy()
@@ -155,7 +155,7 @@ class LabelAutoencoder(Head):
         return F.relu(self.decode_norm(self.decode(codes.to(wide_type(codes)))))
 
     def _kept(self, positives: Tensor, kind: torch.dtype) -> Tensor:
-        """(B, m) which labels a label set is encoded with."""
+        """(B, m) mask of the labels that a label set is encoded with."""
         kept = positives >= 0
         if self.settings.label_dropout and self.training:
             kept = kept & (torch.rand(positives.shape, device=positives.device) >= self.settings.label_dropout)
@@ -163,7 +163,7 @@ class LabelAutoencoder(Head):
 
     @torch.no_grad()
     def _summed(self, positives: Tensor, kept: Tensor) -> Tensor:
-        """(B, hidden) sum of the rows of a document's labels, where gradients end."""
+        """(B, hidden) sum of the rows of a document's labels, as a leaf of autograd."""
         numbers = positives.clamp(min=0)
         rows = F.embedding_bag(numbers, self.label_rows, mode="sum", per_sample_weights=kept)
         return rows.requires_grad_()
@@ -173,7 +173,7 @@ class LabelAutoencoder(Head):
         return activated(self.activation, self.encode(hidden))
 
     def _take_back(self, leaves: list[Tensor], ends: list[tuple[Tensor, Tensor]]) -> None:
-        """Add gradients to the small layers and to the leaves, which are no parameters."""
+        """Accumulate gradients in the small layers and in the leaves, which are not parameters."""
         wanted = [*leaves, *self._small()]
         computed, gradients = [end for end, _ in ends], [gradient for _, gradient in ends]
         found = torch.autograd.grad(computed, wanted, gradients, allow_unused=True)
@@ -190,11 +190,11 @@ class LabelAutoencoder(Head):
         return [self.label_bias, *(part for layer in layers for part in layer.parameters())]
 
     @torch.no_grad()
-    def _teach_rows(self, positives: Tensor, kept: Tensor, gradient: Tensor) -> None:
-        """The gradient of a sum is that of each of its rows."""
+    def _add_row_gradient(self, positives: Tensor, kept: Tensor, gradient: Tensor) -> None:
+        """Add the gradient of each sum to the rows that it consists of."""
         most = max(1, ROWS_AT_ONCE // gradient.numel())
         spread_out = torch.arange(positives.numel(), device=positives.device).view_as(positives) % self.labels
-        places = torch.where(positives < 0, spread_out, positives)  # pads add nothing, and not all to one row
+        places = torch.where(positives < 0, spread_out, positives)  # padding adds zero; spread over rows
         for numbers, parts in zip(places.split(most, 1), kept.split(most, 1), strict=True):
             spread = gradient[:, None, :] * parts[..., None]  # (B, labels of a document, hidden)
             gradient_of(self.label_rows).index_add_(0, numbers.flatten(), spread.flatten(0, 1))

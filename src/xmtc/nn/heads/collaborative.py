@@ -1,18 +1,18 @@
-"""MAACF+'s scores of pairs: the aspects of a document, and a label with the labels around it.
+"""MAACF+'s scores of document–label pairs: the aspects of a document, and a label with its group of related labels.
 
-For a document with aspects s_1 … s_n, and a label with the embedding e and the group g_1 … g_k:
+For a document with aspects s_1 … s_n, and a label with embedding e and group g_1 … g_k:
 
-    α_aj = softmax over j of (g_j · s_a)      each aspect asks the labels of the group,
-    h_a  = Σ_j α_aj g_j                        which gives one vector for each aspect;
-    β_a  = softmax over a of (w_a · h_a + b_a) these are weighed,
-    H    = A e + B Σ_a β_a h_a + b_f           and fused with the label's own;
-    γ_a  = softmax over a of (e · s_a)         the label asks the aspects,
-    S    = Σ_a γ_a s_a                         which gives the document as the label sees it;
-    logit = v · relu(U_s S + U_h H + b_u) + c, the label's own number, and, where it is asked for, e · S.
+    α_aj = softmax over j of (g_j · s_a)      each aspect attends to the labels of the group,
+    h_a  = Σ_j α_aj g_j                        which gives one vector per aspect;
+    β_a  = softmax over a of (w_a · h_a + b_a) these are weighted
+    H    = A e + B Σ_a β_a h_a + b_f           and fused with the label's own embedding;
+    γ_a  = softmax over a of (e · s_a)         the label attends to the aspects,
+    S    = Σ_a γ_a s_a                         which gives a label-specific document vector;
+    logit = v · relu(U_s S + U_h H + b_u) + c + the label's bias + (optionally) e · S.
 
-Nothing of this is worked out pair by pair. All that a pair has of its own are the weights α, β, γ: U_s s_a is the
-document's, U_h A e and U_h B g_j are the labels', and what comes before the ReLU is a sum of these few vectors. That is
-exact, for one and for two layers; the third layer has to go through every pair.
+Only the weights α, β, γ are computed for every pair: U_s s_a depends on the document only, U_h A e and U_h B g_j on the
+labels only, and the input of the ReLU is a sum of these few vectors. This is exact for one and two layers; a third
+layer has to be computed for every pair.
 """
 
 from __future__ import annotations
@@ -29,45 +29,45 @@ from xmtc.nn.heads.base import Head, even_chunk, gradient_of, wide_type
 from xmtc.nn.training.losses import dense_error
 
 TILE_BYTES = {"cpu": 4 << 20, "cuda": 256 << 20}
-"""Of hidden numbers that are worked out at once: few enough for the cache of a CPU, and enough for CUDA to be busy."""
+"""Memory for hidden values computed at once: small enough for a CPU cache, large enough to keep a GPU busy."""
 BESIDE = 40
-"""Numbers that a pair takes beside its hidden ones: weights of attention, and what they come from."""
+"""Values per pair besides the hidden ones: attention weights and their inputs."""
 FEW, DRAWN = 10_000, 128
-"""Labels that are all learnt from in every step, and how many of more are drawn, where nobody says it."""
+"""Defaults of `negatives`: up to 10,000 labels, every step uses all; above, this many are sampled."""
 PASSED = 6
-"""Times that hidden numbers are held while they are learnt from."""
+"""Copies of the hidden values in memory during training."""
 
 
 @dataclass(frozen=True)
 class CollaborativeSettings(Settings):
-    """How pairs of a document and a label are scored, and what is learnt from."""
+    """Scoring of document–label pairs, and the loss."""
 
     attention: Literal["cross", "self"] = "cross"
-    """Who asks: the aspects ask the group and the label asks the aspects; or each side weighs its own by itself."""
+    """Attention: 'cross' between aspects and labels in both directions, or 'self' within each side."""
     layers: Annotated[int, Choices(1, 2)] = 2
-    """Linear layers of the perceptron; a third one has to go through every pair, which takes far longer."""
+    """Linear layers of the perceptron; a third one is computed for every pair and is much slower."""
     product: Annotated[bool, Choices()] = True
-    """Add the product of the label and the document as the label sees it, which a perceptron is slow to learn."""
+    """Add the inner product of label and document vector to the score; a perceptron learns it slowly."""
     hidden: Annotated[int, Range(128, 1024, log=True)] = 256
     """Units of the perceptron's hidden layers."""
     dropout: Annotated[float, Range(0, 0.6)] = 0.2
-    """Share of the hidden numbers that are left out in training."""
+    """Dropout rate of the perceptron's hidden layers."""
     loss: Literal["bce", "bpr"] = "bce"
-    """Every label is there or not, by itself; or, as published, a document's labels are to be above others."""
+    """Loss: binary cross-entropy per label, or Bayesian personalised ranking (as published)."""
     negatives: int | Literal["auto"] = "auto"
-    """Labels that a document does not have, drawn for it in a step; 0 takes all of them, which bpr cannot.
+    """Number of negative labels sampled per document and step; 0 uses all, which 'bpr' does not support.
 
-    'auto' takes all with bce where there are at most 10,000 labels, and else 128.
+    'auto' uses all with 'bce' and at most 10,000 labels, otherwise 128.
     """
     hard: Annotated[float, Range(0, 1)] = 0.5
-    """Share of these that are not drawn but are those, of a pool, that score highest."""
+    """Fraction of hard negatives: the highest-scoring labels of a random pool."""
     pool: int = 4096
-    """Labels of the pool, drawn for each step."""
+    """Size of the pool, drawn again in each step."""
 
     of = "head"
 
     def drawn(self, labels: int) -> int:
-        """Labels that are drawn for a document out of so many; 0 where all are learnt from."""
+        """Number of negatives sampled per document; 0 if all labels are used."""
         if self.negatives == "auto":
             return 0 if self.loss == "bce" and labels <= FEW else min(DRAWN, labels)
         return min(self.negatives, labels)
@@ -75,50 +75,50 @@ class CollaborativeSettings(Settings):
     def check(self) -> None:
         self.require_range("layers", 1, 3)
         self.require_range("hidden", 1, 1 << 16)
-        self.require("dropout", 0 <= self.dropout < 1, "a number from 0 to below 1")
+        self.require("dropout", 0 <= self.dropout < 1, "a number ≥ 0 and < 1")
         if self.negatives != "auto":
             self.require("negatives", self.negatives >= 0, "an integer ≥ 0, or auto")
-            self.require("negatives", self.negatives > 0 or self.loss == "bce", "1 or more with head.loss = 'bpr'")
+            self.require("negatives", self.negatives > 0 or self.loss == "bce", "≥ 1 with head.loss = 'bpr'")
         self.require_range("hard", 0, 1)
         self.require_range("pool", 1)
 
 
 class Tables(NamedTuple):
-    """What is the labels' own, however many documents they meet."""
+    """Label-side values, which do not depend on the documents."""
 
     rows: Tensor  # (L, D) embeddings
     base: Tensor  # (L, h) U_h (A e + b_f) + b_u
-    around: Tensor  # (L, h) U_h B g, where it is in another label's group
+    around: Tensor  # (L, h) U_h B g, for use in another label's group
     weighed: Tensor  # (L, n) w_a · g
     query_logits: Tensor  # (L, n) of the labels themselves; empty with cross attention
 
 
 class Attention(NamedTuple):
-    """What a pair has of its own."""
+    """Attention weights of the pairs."""
 
     aspects: Tensor  # (B, n, C) γ
     products: Tensor  # (B, n, C) γ_a e · s_a
     group: Tensor  # (B, C, k) Σ_a β_a α_aj
 
     def part(self, documents: slice, labels: slice) -> Attention:
-        """Of some documents and labels."""
+        """The weights of some documents and labels."""
         aspects, products = self.aspects[documents, :, labels], self.products[documents, :, labels]
         return Attention(aspects, products, self.group[documents, labels])
 
 
 class Added(NamedTuple):
-    """What carried one score: attention, and what the score would be lower without."""
+    """Contributions to one score: attention weights, and how much the score drops without each part."""
 
     aspects: list[tuple[float, float]]
     group: list[tuple[int, float, float]]
-    """Label, attention, what it added."""
+    """Label, attention, contribution."""
 
 
 class CollaborativeHead(Head):
-    """Scores aspects of documents, (B, n·D) side by side, with labels; `groups` (L, k) are the labels around each, −1
-    where there are fewer.
+    """Scores concatenated aspects of documents (B, n·D) against labels.
 
-    Parameters and sums are in float32, whatever the aspects come in.
+    `groups` (L, k) has the related labels of each label, −1 as padding. Parameters and sums are in float32, whatever
+    the type of the aspects.
     """
 
     groups: Tensor
@@ -154,7 +154,7 @@ class CollaborativeHead(Head):
         self.bias.copy_(torch.logit(shares, eps=1e-6))
 
     def train(self, mode: bool = True) -> CollaborativeHead:
-        """Weights change in training alone: what was worked out from them is forgotten then."""
+        """Discard the cached tables on entering training, since weights only change there."""
         if mode:
             self._kept = None
         super().train(mode)
@@ -164,7 +164,7 @@ class CollaborativeHead(Head):
         held = BESIDE + (PASSED * self.first.out_features if self.training else 0)
         return even_chunk(self.labels, free // (batch * held * 4))
 
-    # ---- answering
+    # ---- scoring
 
     @torch.no_grad()
     def logits(self, encoded: Tensor, mask: Tensor, low: int, high: int) -> Tensor:
@@ -181,7 +181,7 @@ class CollaborativeHead(Head):
         return torch.cat(parts, dim=1) if parts else aspects.new_empty(candidates.shape)
 
     def _worked_out(self) -> Tables:
-        """The labels' tables; in evaluation they are kept."""
+        """The label-side tables; cached in evaluation mode."""
         if self.training:
             return self._tables()
         if self._kept is None or self._kept.rows.device != self.rows.device:
@@ -189,7 +189,7 @@ class CollaborativeHead(Head):
         return self._kept
 
     def _aspects(self, encoded: Tensor) -> Tensor:
-        """(B, n, D)"""
+        """The aspects (B, n, D), at least in float32."""
         return encoded.view(len(encoded), self.aspects, self.width).to(wide_type(encoded))
 
     def _tables(self) -> Tables:
@@ -235,12 +235,12 @@ class CollaborativeHead(Head):
         return self._predicted(self._hidden(base, around, attention, queries)) + self._beside(attention, numbers)
 
     def _beside(self, attention: Attention, numbers: Tensor) -> Tensor:
-        """(B, C) what is added to what the perceptron says."""
+        """(B, C) terms added to the output of the perceptron."""
         own = _of_each(self.bias, numbers).expand(len(attention.aspects), -1)
         return own + attention.products.sum(1) if self.settings.product else own
 
     def _met(self, aspects: Tensor, tables: Tables, numbers: Tensor) -> tuple[Tensor, Tensor, Attention, Tensor]:
-        """What the hidden numbers of given labels (B, K) are made of."""
+        """The inputs of the hidden layer for given labels (B, K)."""
         groups = self.groups[numbers]  # (B, K, k)
         picked = groups.clamp(min=0).flatten(1)
         turned = aspects.transpose(1, 2)
@@ -258,7 +258,7 @@ class CollaborativeHead(Head):
     def _attention(
         self, aspects: Tensor, own: Tensor, query_logits: Tensor, weighed: Tensor, held: Tensor
     ) -> Attention:
-        """own (B, n, C), query_logits and weighed (B or 1, n, C, k), held (…, C, k) where there is a label."""
+        """own (B, n, C), query_logits and weighed (B or 1, n, C, k), held (…, C, k) mask of real labels."""
         if self.settings.attention == "cross":
             gamma = own.softmax(1)
         else:
@@ -270,11 +270,11 @@ class CollaborativeHead(Head):
         return Attention(gamma, gamma * own, (alpha * beta[..., None]).sum(1).expand(len(own), -1, -1))
 
     def _queries(self, aspects: Tensor) -> Tensor:
-        """(B, n, h) U_s s_a"""
+        """(B, n, h) U_s s_a."""
         return F.linear(aspects, self.first.weight[:, : self.width])
 
     def _hidden(self, base: Tensor, around: Tensor, attention: Attention, queries: Tensor) -> Tensor:
-        """(B, C, h) before the first ReLU; base (B or 1, C, h), around (B or 1, C, k, h)."""
+        """(B, C, h) input of the first ReLU; base (B or 1, C, h), around (B or 1, C, k, h)."""
         gamma = attention.aspects.transpose(1, 2)
         hidden = torch.baddbmm(base.expand(len(gamma), -1, -1), gamma, queries)
         for place in range(around.shape[2]):
@@ -282,7 +282,7 @@ class CollaborativeHead(Head):
         return hidden
 
     def _predicted(self, hidden: Tensor) -> Tensor:
-        """(B, C) what the perceptron makes of its first layer, which it overwrites."""
+        """(B, C) output of the perceptron, given its first layer, which is overwritten."""
         if self.last is None:
             return hidden[..., 0]
         hidden = self._thinned(hidden.relu_())
@@ -292,11 +292,11 @@ class CollaborativeHead(Head):
         return last[..., 0]
 
     def _thinned(self, hidden: Tensor) -> Tensor:
-        """Without a share of its numbers, where it is learnt from."""
+        """Apply dropout in training."""
         return F.dropout(hidden, self.settings.dropout, self.training and torch.is_grad_enabled())
 
     def _tiles(self, documents: int, labels: int, kind: str) -> list[tuple[slice, slice]]:
-        """Parts of documents and labels whose hidden numbers are few enough."""
+        """Split documents and labels into tiles whose hidden values fit into memory."""
         most = max(1, TILE_BYTES[kind] // (4 * self.first.out_features))  # pairs
         across = min(documents, max(1, int(most**0.5) // 4))
         along = max(1, most // across)
@@ -306,17 +306,17 @@ class CollaborativeHead(Head):
             for top in range(0, documents, across)
         ]
 
-    # ---- learning
+    # ---- training
 
     def learn(self, encoded: Tensor, mask: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-        """Mean loss of these documents, and its gradient in their aspects; own gradients are added up."""
+        """Mean loss of a batch, and its gradient in the aspects; parameter gradients are accumulated."""
         aspects = self._aspects(encoded.detach()).clone().requires_grad_()
         learn = self._learn_drawn if self.settings.drawn(self.labels) else self._learn_all
         loss, gradient = learn(aspects, positives, chunk)
         return loss, gradient.flatten(1).to(encoded.dtype)
 
     def _learn_drawn(self, aspects: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-        """Labels of each document and others that are drawn for it."""
+        """Train on the labels of each document and sampled negatives."""
         with torch.enable_grad():
             tables = self._tables()
             negatives = self._drawn(aspects, tables, positives, chunk)
@@ -328,7 +328,7 @@ class CollaborativeHead(Head):
         return found.detach(), self._take_back([(found, torch.ones_like(found))], aspects)
 
     def _learn_all(self, aspects: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-        """Every label is there or not; gradients of a chunk are taken back at once, those of the tables at the end."""
+        """Train on all labels; the gradients of a chunk are propagated at once, those of the tables at the end."""
         scale = 1.0 / (len(aspects) * self.labels)
         with torch.enable_grad():
             tables = self._tables()
@@ -347,7 +347,7 @@ class CollaborativeHead(Head):
         return loss * scale, gradient
 
     def _take_back(self, ends: list[tuple[Tensor, Tensor]], aspects: Tensor, leaves: Tables | None = None) -> Tensor:
-        """Add gradients to the parameters and leaves; the gradient in the aspects."""
+        """Accumulate gradients in the parameters and leaves; returns the gradient in the aspects."""
         more = [] if leaves is None else [leaf for leaf in leaves if leaf.numel()]
         wanted = [aspects, *self.parameters(), *more]
         found = torch.autograd.grad(
@@ -361,8 +361,7 @@ class CollaborativeHead(Head):
 
     @torch.no_grad()
     def _drawn(self, aspects: Tensor, tables: Tables, positives: Tensor, chunk: int) -> Tensor:
-        """(B, N) labels that a document does not have, −1 where one was drawn that it has: some of a pool that score
-        highest, and some at random."""
+        """(B, N) negative labels, −1 if a positive one was drawn: hard ones from a pool, and random ones."""
         settings, device = self.settings, aspects.device
         most = settings.drawn(self.labels)
         hard = min(round(settings.hard * most), settings.pool)
@@ -378,11 +377,11 @@ class CollaborativeHead(Head):
             numbers = torch.cat([pool[scores.topk(hard, dim=1).indices], numbers], dim=1)
         return numbers.masked_fill(among(numbers, positives, self.labels), -1)
 
-    # ---- explaining
+    # ---- explanation
 
     @torch.no_grad()
     def added(self, encoded: Tensor, label: int) -> Added:
-        """What carried the score of a label for one document (1, n·D)."""
+        """Contributions to the score of a label for one document (1, n·D)."""
         number = torch.tensor([[label]], device=encoded.device)
         base, around, attention, queries = self._met(self._aspects(encoded), self._worked_out(), number)
 
@@ -406,22 +405,22 @@ class CollaborativeHead(Head):
 
 
 def _of_each(table: Tensor, numbers: Tensor) -> Tensor:
-    """(…, d) rows of a table; their gradients are added up where they came from."""
+    """(…, d) rows of a table; gradients are accumulated in the table."""
     picked: Tensor = table.index_select(0, numbers.flatten()).unflatten(0, numbers.shape)
     return picked
 
 
 def among(numbers: Tensor, positives: Tensor, labels: int) -> Tensor:
-    """(B, K) whether a label is one of the document's; positives (B, m), −1 as pads."""
+    """(B, K) whether each label is one of the document's; positives (B, m), −1 as padding."""
     is_there = torch.zeros(len(numbers), labels + 1, dtype=torch.bool, device=numbers.device)
     is_there.scatter_(1, positives.masked_fill(positives < 0, labels), True)
     return is_there.gather(1, numbers)
 
 
 def pair_loss(above: Tensor, below: Tensor, are_above: Tensor, are_below: Tensor) -> Tensor:
-    """Bayesian personalised ranking: softplus(below − above), mean over the pairs of a document, then documents.
+    """Bayesian personalised ranking: softplus(below − above), averaged over pairs of a document, then over documents.
 
-    The equation that was published has the sign the other way round, which would rank a document's labels last.
+    The published equation has the opposite sign, which would rank a document's labels last.
     """
     pairs = F.softplus(below[:, None, :] - above[:, :, None]) * (are_above[:, :, None] & are_below[:, None, :])
     count = are_above.sum(1) * are_below.sum(1)
@@ -429,6 +428,6 @@ def pair_loss(above: Tensor, below: Tensor, are_above: Tensor, are_below: Tensor
 
 
 def single_loss(above: Tensor, below: Tensor, are_above: Tensor, are_below: Tensor) -> Tensor:
-    """Binary cross-entropy of each label by itself, mean over the labels of a document, then documents."""
+    """Binary cross-entropy per label, averaged over the labels of a document, then over documents."""
     summed = (F.softplus(-above) * are_above).sum(1) + (F.softplus(below) * are_below).sum(1)
     return (summed / (are_above.sum(1) + are_below.sum(1)).clamp(min=1)).mean()

@@ -1,9 +1,9 @@
 """Label-wise attention and a shared perceptron: one head for all labels and for candidates of each document.
 
-The mixture of label j is m_j = Σ_t α_tj h_t with α = softmax over the real tokens of h_t · w_j, its logit a perceptron
-of m_j. The first layer is linear before its ReLU, so it is applied to the tokens once (W₁h_t + b₁) and those values are
-mixed: fewer operations, and what is kept of a mixture is as wide as the layer. Labels are taken a chunk at a time; the
-chunk's loss gradient is formed from its logits and taken back at once, so that only B × T × chunk is ever held.
+The mixture of label j is m_j = Σ_t α_tj h_t with α = softmax over the real tokens of h_t · w_j; its logit is a
+perceptron of m_j. The first layer is linear before its ReLU, so it is applied to the tokens once (W₁h_t + b₁) and the
+results are mixed: fewer operations, and mixtures are only as wide as the layer. Labels are processed in chunks; the
+gradient of a chunk is computed from its logits and propagated at once, so that only B × T × chunk is ever in memory.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from xmtc.nn.heads.base import ALIGNED, CandidateHead, even_chunk, gradient_of, 
 from xmtc.nn.training.losses import candidate_error, dense_error
 
 ONES = 8
-"""Columns beside the values: two of ones, whose mixture is the softmax's denominator; the rest keeps rows aligned."""
+"""Extra columns of the values: two of ones, whose mixture is the softmax denominator; the others align rows."""
 ROW_BYTES = 4
-"""Of a number in the gradient of rows."""
+"""Bytes per number in the gradient of rows."""
 LARGEST_EXPONENT = 60.0
-"""Scores are cut here, both ways, where no maximum is subtracted: thousands of such exponentials add up in range."""
+"""Scores are clipped here where no maximum is subtracted: sums of thousands of such exponentials stay in range."""
 
 
 class _Forward(NamedTuple):
-    """What the backward pass of a chunk needs."""
+    """Intermediate results that the backward pass of a chunk needs."""
 
     weights: Tensor  # (B, T, C) exp of the scores, not normalised
     share: Tensor  # (B, C) 1 / their sum over the tokens
@@ -35,7 +35,7 @@ class _Forward(NamedTuple):
 
 
 class LabelAttention(CandidateHead):
-    """Attention rows of every label, and the perceptron that all labels share."""
+    """Attention rows of every label, and the perceptron shared by all labels."""
 
     def __init__(self, labels: int, width: int, hidden: tuple[int, ...]) -> None:
         super().__init__()
@@ -54,42 +54,42 @@ class LabelAttention(CandidateHead):
 
     @property
     def perceptron(self) -> list[nn.Linear]:
-        """The layers from the first to the one that gives the logit."""
+        """The layers, from the first to the output layer."""
         return cast("list[nn.Linear]", list(self.layers))
 
     @torch.no_grad()
     def start_from(self, shares: Tensor) -> None:
-        """Begin at the labels' mean share of the documents; `shares` (L,) are in use by heads with a bias a label."""
+        """Initialise the common bias with the mean label frequency; `shares` (L,) are fractions of the documents."""
         self.perceptron[-1].bias.fill_(torch.logit(shares.mean(), eps=1e-6))
 
     def hold(self, rows: Tensor) -> None:
-        """Rows (L, d) in place of those that are there, wherever and in whatever type they are kept."""
+        """Replace the rows (L, d), which may be on any device and of any type."""
         self.labels = len(rows)
         self.rows.data = rows
 
     def chunk(self, batch: int, length: int, size: int, free: int) -> int:
-        """Labels to take at once so that what is held of them, scores and their gradient above all, is `free` bytes."""
+        """Number of labels to process at once so that scores, gradients and activations fit into `free` bytes."""
         return even_chunk(self.labels, free // (batch * held_bytes(length, self._units, size)))
 
     def candidate_chunk(self, batch: int, length: int, size: int, free: int, count: int) -> int:
-        """The same of `count` candidates for each document, whose rows and their gradient are held as well."""
+        """Like `chunk`, for `count` candidates per document, whose rows and gradients take memory as well."""
         return even_chunk(count, free // (batch * held_bytes(length, self._units, size, self.rows.shape[1])))
 
     @property
     def _units(self) -> list[int]:
-        """Outputs of each layer."""
+        """Output units of each layer."""
         return [layer.out_features for layer in self.perceptron]
 
     @torch.no_grad()
     def logits(self, states: Tensor, mask: Tensor, low: int, high: int) -> Tensor:
-        """(B, high − low) logits of neighbouring labels; states (B, T, d), mask (B, T) true at real tokens."""
+        """(B, high − low) logits of consecutive labels; states (B, T, d), mask (B, T) true at real tokens."""
         states, mask, _ = _with_a_token(states, mask)
         values = self._values(states, mask)
         return self._forward(states, mask, values, self._rows(low, high, states)).logits[:, : high - low]
 
     @torch.no_grad()
     def candidate_logits(self, states: Tensor, mask: Tensor, candidates: Tensor, chunk: int) -> Tensor:
-        """(B, K) logits of labels given for each document; those below 0 mean nothing."""
+        """(B, K) logits of labels given for each document; negative candidates are ignored."""
         states, mask, _ = _with_a_token(states, mask)
         values = self._values(states, mask)
         parts = [
@@ -100,15 +100,15 @@ class LabelAttention(CandidateHead):
 
     @torch.no_grad()
     def weights(self, states: Tensor, mask: Tensor, label: int) -> Tensor:
-        """(B, T) the attention that a label pays to each token."""
+        """(B, T) attention weights of a label."""
         scores = (states @ self.rows[label].to(states)).float()
         return torch.softmax(scores.masked_fill(~mask, -torch.inf), dim=1)
 
     @torch.no_grad()
     def learn(self, states: Tensor, mask: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-        """Mean loss over documents and labels, and its gradient in the states; own gradients are added up in `.grad`.
+        """Mean loss over documents and labels, and its gradient in the states; parameter gradients are accumulated.
 
-        `positives` (B, m) are each document's labels, −1 as pads; `chunk` labels are taken at a time.
+        `positives` (B, m) are each document's labels, −1 as padding; `chunk` is the number of labels per chunk.
         """
         states, mask, has_token = _with_a_token(states, mask)
         values = self._values(states, mask)
@@ -133,7 +133,7 @@ class LabelAttention(CandidateHead):
     def learn_candidates(
         self, states: Tensor, mask: Tensor, candidates: Tensor, targets: Tensor, chunk: int
     ) -> tuple[Tensor, Tensor]:
-        """The same over labels given for each document: `candidates` (B, K), −1 as pads, `targets` (B, K) 1 or 0."""
+        """Like `learn`, for given labels: `candidates` (B, K), −1 as padding, `targets` (B, K) 1 or 0."""
         states, mask, has_token = _with_a_token(states, mask)
         values = self._values(states, mask)
         d_states, d_values = torch.zeros_like(states), torch.zeros_like(values)
@@ -156,16 +156,16 @@ class LabelAttention(CandidateHead):
         return loss * scale, d_states.mul_(has_token)
 
     def _rows(self, low: int, high: int, states: Tensor) -> Tensor:
-        """(C, d) the rows of neighbouring labels, and zeros up to a number that matrix units like."""
+        """(C, d) rows of consecutive labels, padded with zeros to an aligned number."""
         rows = self.rows[low:high].to(states.dtype)
         return nn.functional.pad(rows, (0, 0, 0, -len(rows) % ALIGNED))
 
     def _candidate_rows(self, numbers: Tensor) -> Tensor:
-        """(B, C, d) from where the rows are, which may be host memory."""
+        """(B, C, d) rows of candidates; the table may be in host memory."""
         return self.rows[numbers.to(self.rows.device)]
 
     def _values(self, states: Tensor, mask: Tensor) -> Tensor:
-        """(B, T, b + ONES) the first layer of every token, then ones; all zero at padding."""
+        """(B, T, b + ONES) first layer of every token, then ones; zero at padding."""
         first = self.perceptron[0]
         width = first.out_features
         values = states.new_zeros((*states.shape[:2], width + ONES))
@@ -181,20 +181,20 @@ class LabelAttention(CandidateHead):
         d_states.view(-1, states.shape[2]).addmm_(flat, first.weight.to(states.dtype))
 
     def _forward(self, states: Tensor, mask: Tensor, values: Tensor, rows: Tensor) -> _Forward:
-        """One chunk; rows (C, d) are shared by all documents, or (B, C, d) each document's own."""
+        """Forward pass of a chunk; rows are shared by all documents (C, d), or different for each (B, C, d)."""
         perceptron = self.perceptron
         scores = torch.matmul(states, rows.t()) if rows.dim() == 2 else torch.bmm(states, rows.transpose(1, 2))
         if scores.dtype in (torch.float32, torch.float64):
             scores = scores.masked_fill_(~mask[..., None], -torch.inf)
             weights = scores.sub_(scores.amax(1, keepdim=True)).exp_()
-        else:  # a pass over the scores less, and they are not precise enough to go far beyond
+        else:  # one pass over the scores less; their low precision rules out large values
             weights = scores.clamp_(-LARGEST_EXPONENT, LARGEST_EXPONENT).exp_()
         width = perceptron[0].out_features
         mixed = torch.bmm(weights.transpose(1, 2), values)  # (B, C, b + ONES)
         share = mixed[..., width].to(wide_type(states)).reciprocal_()
-        activation = mixed.relu_()[..., :width]  # ReLU and a positive factor may change places; sums are positive
+        activation = mixed.relu_()[..., :width]  # ReLU commutes with a positive factor; sums are positive
         last = perceptron[-1]
-        if len(perceptron) == 2:  # the factor is applied to the logit, not to all that it is made of
+        if len(perceptron) == 2:  # apply the factor to the logit, not to the whole activation
             logits = torch.matmul(activation, last.weight[0].to(mixed.dtype)).to(share.dtype) * share + last.bias
             return _Forward(weights, share, [activation], logits)
         layers = [activation * share[..., None].to(mixed.dtype)]
@@ -205,7 +205,7 @@ class LabelAttention(CandidateHead):
         return _Forward(weights, share, layers, logits)
 
     def _backward(self, done: _Forward, values: Tensor, error: Tensor, d_values: Tensor) -> Tensor:
-        """Gradient of the chunk's scores (B, T, C) from the error (B, C) of its logits; adds to `d_values`."""
+        """Gradient of the chunk's scores (B, T, C) from the error (B, C) of its logits; accumulates `d_values`."""
         perceptron = self.perceptron
         last, narrow = perceptron[-1], error.to(values.dtype)
         shared = (error * done.share).to(values.dtype)
@@ -214,8 +214,8 @@ class LabelAttention(CandidateHead):
         gradient_of(last.weight).add_(torch.bmm(pulled[:, None], done.layers[-1]).sum(0, dtype=error.dtype))
         gradient_of(last.bias).add_(error.sum())
         width = perceptron[0].out_features
-        d_mixed = values.new_empty((*error.shape, width + ONES))  # of the mixture before it is divided by its sum
-        if one_layer:  # what comes from the layer above is `shared` times its weight, and the weight can wait
+        d_mixed = values.new_empty((*error.shape, width + ONES))  # gradient of the unnormalised mixture
+        if one_layer:  # the gradient from above is `shared` times a weight, which is applied later
             inner = error * (done.logits - last.bias)
             outer, above = shared[..., None].expand(done.layers[0].shape), last.weight[0].to(values.dtype)
         else:
@@ -223,7 +223,7 @@ class LabelAttention(CandidateHead):
             inner = (d_first * done.layers[0]).sum(-1, dtype=error.dtype)
             outer, above = d_first * done.share[..., None].to(values.dtype), values.new_ones(width)
         torch.ops.aten.threshold_backward.grad_input(outer, done.layers[0], 0, grad_input=d_mixed[..., :width])
-        d_total = -inner * done.share  # in two numbers of the narrow type, for the two columns of ones
+        d_total = -inner * done.share  # split into two numbers of the narrow type, for the two columns of ones
         d_mixed[..., width] = d_total.to(values.dtype)
         d_mixed[..., width + 1] = (d_total - d_mixed[..., width].to(d_total.dtype)).to(values.dtype)
         d_mixed[..., width + 2 :] = 0.0
@@ -232,7 +232,7 @@ class LabelAttention(CandidateHead):
         return torch.bmm(values * above, d_mixed.transpose(1, 2)).mul_(done.weights)
 
     def _hidden_backward(self, layers: list[Tensor], gradient: Tensor) -> Tensor:
-        """From the gradient of the last hidden activation to that of the first."""
+        """Propagate the gradient of the last hidden activation to the first."""
         for place in range(len(layers) - 1, 0, -1):
             layer, before = self.perceptron[place], layers[place - 1]
             gradient = torch.ops.aten.threshold_backward(gradient, layers[place], 0)
@@ -244,9 +244,9 @@ class LabelAttention(CandidateHead):
 
 
 def _with_a_token(states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A document without a token is given one whose state is zero, so that its mixture is zero and not 0/0.
+    """Give empty documents one token with a zero state, so that their mixture is zero instead of 0/0.
 
-    Returns states, mask, and (B, T, 1) what of the states' gradient is real.
+    Returns states, mask, and (B, 1, 1) the factor for the gradient of the states.
     """
     none = ~mask.any(dim=1)
     mask = mask.clone()
@@ -256,10 +256,10 @@ def _with_a_token(states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]
 
 
 def held_bytes(length: int, units: Sequence[int], size: int, row: int = 0) -> int:
-    """Held of a label for each document, in numbers of `size` bytes; `row` is the width of rows that are its own."""
+    """Bytes per label and document, in numbers of `size` bytes; `row` is the width of rows specific to a document."""
     return (2 * length + 6 * sum(units)) * size + row * (2 * size + ROW_BYTES)
 
 
 def flops(documents: float, tokens: float, labels: int, width: int, hidden: int) -> float:
-    """Operations of the head's forward and backward passes: scores and mixtures, and twice that for the way back."""
+    """Operations of the forward and backward passes: scores and mixtures, and twice that for gradients."""
     return 3.0 * documents * (2.0 * labels * tokens * (width + hidden) + 2.0 * tokens * width * hidden)

@@ -1,4 +1,4 @@
-"""DXML's head: a document is embedded near to the mean of its labels' vectors."""
+"""DXML's head: documents are embedded close to the mean of their labels' vectors."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from xmtc.nn.heads.base import Head, LinearHead, even_chunk, gradient_of, wide_t
 from xmtc.nn.training.losses import CrossEntropy
 
 ALIKE = 0.999
-"""Cosine of two targets from which on they count as the same."""
+"""Targets with at least this cosine count as equal."""
 
 
 @dataclass(frozen=True)
 class TargetSettings(Settings):
-    """What embeddings are learnt by: weights of three losses, of which the published form has the first alone."""
+    """Weights of the three losses of the embeddings; the published form has the first only."""
 
     robust: Annotated[float, Choices(0.0, 1.0)] = 0.0
-    """Weight of the robust distance (smooth L1) from an embedding to its target, the mean of its labels' vectors."""
+    """Weight of the smooth L1 distance between an embedding and its target, the mean of its labels' vectors."""
     contrast: Annotated[float, Choices(0.3, 1.0)] = 1.0
-    """Weight of telling the target apart from those of the other documents of a batch."""
+    """Weight of the contrastive loss that separates a document's target from those of the rest of the batch."""
     temperature: Annotated[float, Range(0.03, 0.3, log=True)] = 0.15
-    """What cosines are divided by where targets are told apart."""
+    """Temperature of the contrastive loss."""
     decode: Annotated[float, Choices(0.0, 0.03, 0.1, 0.3)] = 0.03
-    """Weight of the binary cross-entropy, summed over labels, of labels decoded from embeddings by their own rows."""
+    """Weight of the binary cross-entropy, summed over labels, of a linear decoder from embeddings to labels."""
     scale: Annotated[float, Range(3, 30, log=True)] = 10.0
-    """What cosines are multiplied by, to begin with, where labels are decoded."""
+    """Initial scale of the cosines in the decoder."""
     sharpness: Annotated[float, Range(3, 30, log=True)] = 5.0
-    """A label's own score falls by e to this times the cosine that it is behind the nearest's, unless it is decoded."""
+    """Without a decoder, a label's direct score is exp(sharpness · (cosine − largest cosine))."""
     unit: bool = True
-    """Bring the mean of a document's label vectors to length one, as embeddings are; false is the published form."""
+    """Normalise the mean of a document's label vectors to unit length; false is the published form."""
 
     of = "head"
 
     def check(self) -> None:
         for name in ("robust", "contrast", "decode", "sharpness"):
             self.require_range(name, 0)
-        self.require("contrast", self.robust + self.contrast + self.decode > 0, "above 0 where robust and decode are 0")
+        self.require("contrast", self.robust + self.contrast + self.decode > 0, "> 0 if robust and decode are 0")
         for name in ("temperature", "scale"):
             self.require_range(name, 0, open_low=True)
 
 
 class TargetHead(Head):
-    """Learns from the mean of a document's label vectors, which stay as they are.
+    """Trains embeddings towards the mean of a document's label vectors, which are fixed.
 
-    With `decode`, labels have rows of their own beside, which start from their vectors, and are learnt as in any other
-    network; a logit is then theirs, and else the cosine between document and label.
+    With `decode`, labels also have trainable rows, initialised with their vectors, and logits come from these;
+    otherwise a logit is the cosine between document and label.
     """
 
     vectors: Tensor
@@ -89,7 +89,7 @@ class TargetHead(Head):
         return rows.gather(1, candidates.clamp(min=0))
 
     def nearness(self, encoded: Tensor) -> Tensor:
-        """(B, L) a score of each label by itself, from 0 to 1: its probability, or how near it is to the nearest."""
+        """(B, L) direct score of each label in [0, 1]: its probability, or its cosine relative to the nearest label."""
         logits = self.logits(encoded, encoded.new_empty(0), 0, self.labels)
         if self.output is not None:
             return torch.sigmoid(logits)
@@ -97,7 +97,7 @@ class TargetHead(Head):
 
     @torch.no_grad()
     def targets(self, positives: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
-        """(B, d) the mean of each document's label vectors, and (B, 1) whether it has any label."""
+        """(B, d) mean of each document's label vectors, and (B, 1) whether it has any label."""
         held = (positives >= 0).to(kind)
         summed = F.embedding_bag(positives.clamp(min=0), self.vectors.to(kind), mode="sum", per_sample_weights=held)
         count = held.sum(1, keepdim=True)
@@ -106,7 +106,7 @@ class TargetHead(Head):
 
     @torch.no_grad()
     def learn(self, encoded: Tensor, mask: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-        """Mean loss of these documents, and its gradient in their embeddings; own gradients are added up."""
+        """Mean loss of a batch, and its gradient in the embeddings; parameter gradients are accumulated."""
         settings, kind = self.settings, wide_type(encoded)
         wide = encoded.to(kind)
         targets, counts = self.targets(positives, kind)
@@ -131,7 +131,7 @@ class TargetHead(Head):
 
 
 def robust_error(encoded: Tensor, targets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Summed smooth-L1 distance, half the square up to 1 and linear from there on, and its gradient."""
+    """Summed smooth L1 distance (quadratic up to 1, then linear) and its gradient."""
     apart = (encoded - targets) * counts
     size = apart.abs()
     loss = torch.where(size <= 1, 0.5 * apart * apart, size - 0.5).sum()
@@ -139,9 +139,9 @@ def robust_error(encoded: Tensor, targets: Tensor, counts: Tensor) -> tuple[Tens
 
 
 def contrast_error(encoded: Tensor, targets: Tensor, counts: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Summed cross-entropy of each document's own target among those of the batch, and its gradient.
+    """Summed cross-entropy of each document's target among those of the batch, and its gradient.
 
-    Targets that are the same share what is asked for; a document without labels has none and is none.
+    Equal targets share the probability mass; documents without labels neither have nor serve as targets.
     """
     own = torch.eye(len(targets), device=targets.device, dtype=targets.dtype)
     unit = F.normalize(targets, dim=1)

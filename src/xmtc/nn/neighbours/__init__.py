@@ -1,1 +1,1 @@
-"""Nearest neighbours among dense vectors: exact, within clusters, or through FAISS."""
+"""Nearest neighbours among dense vectors: exact, within clusters, or with FAISS."""

@@ -1,4 +1,4 @@
-"""Rows in clusters by k-means, so that a query is searched in one of them only."""
+"""Clusters of rows by k-means, so that a query is searched in a single cluster."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from xmtc.core.progress import Progress, silent
 from xmtc.nn.neighbours.vector_index import Array, Numbers, VectorIndex, as_rows
 
 ROWS = 1 << 15
-"""Rows that are looked at at once."""
+"""Rows processed at once."""
 SAMPLE = 4096, 20
-"""Rows among which starts are drawn: so many, or so many a cluster where that is more."""
+"""Size of the sample for the initial centres: this many rows, or this many per cluster, whichever is larger."""
 
 
 class Partition:
-    """Rows in clusters, each of which has some: a query is searched in the one whose centre is nearest."""
+    """Rows in non-empty clusters: a query is searched in the cluster with the nearest centre."""
 
     def __init__(self, centres: Array, clusters: Numbers) -> None:
         self.centres = centres  # (m, d) float32
@@ -36,17 +36,17 @@ class Partition:
         iterations: int = 20,
         progress: Progress = silent,
     ) -> Partition:
-        """k-means: seeded starts far from each other, then centres and their rows in turn, until nothing moves.
+        """k-means with k-means++ initialisation, until the assignment is stable.
 
-        A cluster that runs empty starts anew from the row that is farthest from its centre. On a CPU the same seed
-        gives the same clusters.
+        An empty cluster restarts from the row that is farthest from its centre. On a CPU, the same seed gives the same
+        clusters.
         """
         rows = as_rows(vectors)
         random = np.random.default_rng(seed)
         count = max(1, min(count, len(rows)))
         centres = _starts(rows, count, random)
         clusters = np.full(len(rows), -1, dtype=np.int32)
-        with progress.task("clusters", iterations) as task:
+        with progress.task("clustering", iterations) as task:
             for _ in range(iterations):
                 before = clusters
                 clusters, nearness = _assign(vectors, centres, threads)
@@ -58,7 +58,7 @@ class Partition:
         return cls(centres[used], np.searchsorted(used, clusters).astype(np.int32))
 
     def moved(self, vectors: Array | Tensor, threads: int) -> Partition:
-        """The clusters after their rows have moved, and more have joined: each goes where the nearest centre is."""
+        """The partition after rows have moved and new rows were added: each row is assigned to the nearest centre."""
         rows = as_rows(vectors)
         known = len(self.clusters)
         centres = _means(rows[:known], self.clusters, np.zeros(known, np.float32), self.centres)
@@ -67,7 +67,7 @@ class Partition:
         return Partition(centres[used], np.searchsorted(used, clusters).astype(np.int32))
 
     def shares(self, queries: Array, numbers: Numbers, threads: int) -> Iterator[tuple[NDArray[np.int64], Numbers]]:
-        """For each cluster that queries go to: these queries, and its rows out of `numbers`, ascending."""
+        """For each cluster assigned to a query: these queries, and its rows out of `numbers`, ascending."""
         chosen, _ = _assign(queries, self.centres, threads)
         order = np.argsort(self.clusters[numbers], kind="stable")
         ends = np.searchsorted(self.clusters[numbers][order], np.arange(len(self.centres) + 1))
@@ -76,7 +76,7 @@ class Partition:
 
 
 def _starts(rows: Array, count: int, random: np.random.Generator) -> Array:
-    """k-means++ on a sample: each start is drawn by its squared distance from the starts before."""
+    """k-means++ on a sample: each centre is drawn with probability proportional to its squared distance."""
     sample = rows[np.sort(random.permutation(len(rows))[: max(SAMPLE[0], SAMPLE[1] * count)])].astype(np.float32)
     squares = np.einsum("nd,nd->n", sample, sample)
     chosen = [int(random.integers(len(sample)))]
@@ -88,13 +88,13 @@ def _starts(rows: Array, count: int, random: np.random.Generator) -> Array:
         total = distance.sum()
         if total > 0.0:
             chosen.append(int(np.searchsorted(np.cumsum(distance), random.random() * total, side="right")))
-        else:  # nothing but copies of the starts is left
+        else:  # only copies of the chosen centres are left
             chosen.append(int(random.choice(np.setdiff1d(np.arange(len(sample)), chosen))))
     return sample[chosen]
 
 
 def _assign(vectors: Array | Tensor, centres: Array, threads: int) -> tuple[Numbers, Array]:
-    """The nearest centre of each row, and x·c − |c|²/2, by which it is the nearest."""
+    """The nearest centre of each row, and x·c − |c|²/2, the criterion for it."""
     halves = np.einsum("md,md->m", centres, centres, dtype=np.float64) / 2
     longer = np.column_stack([centres, -halves]).astype(np.float32)
     device = vectors.device if isinstance(vectors, Tensor) else torch.device("cpu")

@@ -1,4 +1,4 @@
-"""Embedded training documents: the index that finds the nearest, and where they lie after an update."""
+"""Embedded training documents: the search index, and how embeddings move in an update."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from xmtc.nn.tensors import read_tensor
 
 EMBEDDINGS, CENTRES, CLUSTERS = "embeddings", "cluster_centres", "clusters"
 SAME = 0.98
-"""Cosine of a document's embedding and the row with its id from which on the row is that document's."""
+"""Minimum cosine between a document's embedding and the row with its id for both to count as the same document."""
 RIDGE = 100
-"""Documents that count as unmoved where a map from old to new embeddings is learnt."""
+"""Pseudo-count of unmoved documents in the regression from old to new embeddings."""
 
 
 @dataclass(frozen=True)
@@ -29,18 +29,18 @@ class SearchSettings(Settings):
     """How the nearest training documents are found."""
 
     kind: Literal["exact", "faiss"] = "exact"
-    """All are looked at, or FAISS looks at those that are likely near."""
+    """Exact search over all documents, or approximate search with FAISS."""
     probes: int = PROBES
-    """Lists that FAISS looks through; more find more and take longer."""
+    """Number of lists that FAISS probes; more are more accurate and slower."""
     clusters: int = 1
-    """Parts that the training documents are divided into, of which the nearest is searched; above 1 as published."""
+    """Number of clusters of the training documents, of which only the nearest is searched; more than 1 as published."""
 
     of = "search"
 
     def check(self) -> None:
         self.require_range("probes", 1)
         self.require_range("clusters", 1)
-        self.require("clusters", self.kind == "exact" or self.clusters == 1, "1 where search.kind = 'faiss'")
+        self.require("clusters", self.kind == "exact" or self.clusters == 1, "1 with search.kind = 'faiss'")
 
 
 class EmbeddedDocuments:
@@ -62,6 +62,7 @@ class EmbeddedDocuments:
 
     @classmethod
     def fit(cls, vectors: Array, search: SearchSettings, runtime: Runtime) -> EmbeddedDocuments:
+        """Index the embeddings of training documents."""
         return cls(vectors, search, runtime, partition_of(vectors, search.clusters, runtime))
 
     def __len__(self) -> int:
@@ -74,9 +75,9 @@ class EmbeddedDocuments:
     def rows_of(
         self, ids: list[str], row_ids: list[str], embedded: Array
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows of documents with these ids, and their places among `ids`; `row_ids` (N,) are those of the rows.
+        """Rows of documents with these ids, and their positions in `ids`; `row_ids` (N,) has the ids of the rows.
 
-        An id that two documents have says nothing, nor does one whose row is not where the document was `embedded`.
+        Duplicate ids are skipped, and so are rows that differ from the embedding of the document in `embedded`.
         """
         rows_by_id = unique_places(row_ids)
         found = np.array([place for name, place in unique_places(ids).items() if name in rows_by_id], dtype=np.int64)
@@ -85,12 +86,13 @@ class EmbeddedDocuments:
         return rows[near], found[near]
 
     def joined(self, moved: Array, added: Array, runtime: Runtime) -> EmbeddedDocuments:
-        """These documents where they are now, and more of them, in the clusters that are nearest."""
+        """These documents at their new positions plus more documents, assigned to the nearest clusters."""
         vectors = np.concatenate([moved, added])
         partition = None if self.partition is None else self.partition.moved(vectors, runtime.threads)
         return EmbeddedDocuments(vectors, self._search, runtime, partition)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays to save."""
         arrays: dict[str, NDArray[Any]] = {EMBEDDINGS: self.vectors}
         if self.partition is not None:
             arrays |= {CENTRES: self.partition.centres, CLUSTERS: self.partition.clusters}
@@ -100,19 +102,20 @@ class EmbeddedDocuments:
     def from_arrays(
         cls, arrays: Mapping[str, NDArray[Any]], search: SearchSettings, runtime: Runtime
     ) -> EmbeddedDocuments:
+        """Restore from `arrays`."""
         partition = Partition(arrays[CENTRES], arrays[CLUSTERS]) if CENTRES in arrays else None
         return cls(arrays[EMBEDDINGS], search, runtime, partition)
 
 
 def partition_of(vectors: Array, clusters: int, runtime: Runtime) -> Partition | None:
-    """Rows in so many clusters; None for a single one."""
+    """Partition the rows into clusters; None for a single cluster."""
     return None if clusters == 1 else Partition.fit(vectors, clusters, seed=runtime.seed, threads=runtime.threads)
 
 
 def moved_embeddings(vectors: Array, old: Array, now: Array, members: int) -> Array:
-    """Where documents that lay at `vectors` (N, d) lie now, judged by others that lay at `old` and lie at `now`.
+    """Predict the new embeddings of documents at `vectors` (N, d) from others that moved from `old` to `now`.
 
-    By a linear map for each member, from ridge regression towards the identity.
+    Uses one linear map per member, fitted by ridge regression towards the identity.
     """
     moved = np.empty(vectors.shape, dtype=np.float32)
     width = vectors.shape[1] // members
@@ -129,6 +132,6 @@ def moved_embeddings(vectors: Array, old: Array, now: Array, members: int) -> Ar
 
 
 def unique_places(ids: list[str]) -> dict[str, int]:
-    """The place of each id that occurs once."""
+    """The position of each id that occurs once."""
     counts = Counter(ids)
     return {name: place for place, name in enumerate(ids) if counts[name] == 1}

@@ -1,4 +1,4 @@
-"""Nearest neighbours among the rows of a tensor, where it is: what `nearest` does on CUDA."""
+"""Exact nearest-neighbour search on CUDA tensors."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 QUERIES, ROWS = 4096, 1 << 15
-"""A block: 512 MiB of products, and some gigabytes of keys while the best are chosen."""
+"""Block size: 512 MiB of products, and some gigabytes of keys during selection."""
 AGAIN = 256
-"""Queries whose products are computed again at once."""
+"""Queries whose products are recomputed at once."""
 EXTRA = 16
-"""Rows beyond the asked number whose products are computed again."""
+"""Additional rows whose products are recomputed."""
 NOTHING = -(1 << 63)
-"""A key behind all keys."""
+"""A key below all others."""
 
 Array = NDArray[np.float32]
 Numbers = NDArray[np.int32]
@@ -29,10 +29,10 @@ def search_tensor(
     found: Numbers,
     products: Array,
 ) -> None:
-    """As on a CPU, with torch's own selection.
+    """Like the search on a CPU, with torch's own selection.
 
-    The best `count` and a few more by rough products are computed again. Where the last of these few is so near that
-    others could have come before it, the query is asked again, all of it in double precision.
+    The best `count` rows by approximate products, plus some more, are recomputed exactly. If the last of them is so
+    close that other rows could rank before it, the query is repeated in double precision.
     """
     count = min(found.shape[1], len(numbers))
     if not count:
@@ -55,8 +55,8 @@ def search_tensor(
 
 
 def _keys(products: Tensor, numbers: Tensor) -> Tensor:
-    """One integer a product, larger for larger ones, and of equal products for the row of the lower number."""
-    bits = (products.float() + 0.0).view(torch.int32).long()  # −0 is 0
+    """One integer per product that sorts by product, ties by the lower row number."""
+    bits = (products.float() + 0.0).view(torch.int32).long()  # turns −0 into 0
     return (torch.where(bits < 0, -(bits & 0x7FFFFFFF), bits) << 32) + (0xFFFFFFFF - numbers)
 
 
@@ -71,7 +71,7 @@ def _products(keys: Tensor) -> Tensor:
 
 
 def _best_keys(vectors: Tensor, queries: Tensor, names: Tensor, barred: Tensor, count: int) -> Tensor:
-    """(n, count) keys of the best rows, best first, with products as precise as the queries."""
+    """(n, count) keys of the best rows, best first, with products in the precision of the queries."""
     best = torch.full((len(queries), 0), NOTHING, device=vectors.device)
     for low in range(0, len(names), ROWS):
         part = names[low : low + ROWS]
@@ -84,7 +84,7 @@ def _best_keys(vectors: Tensor, queries: Tensor, names: Tensor, barred: Tensor, 
 
 
 def _exact_keys(vectors: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
-    """Keys with products computed again, a few queries at a time."""
+    """Keys with recomputed products, a few queries at a time."""
     exact = keys.clone()
     for low in range(0, len(queries), AGAIN):
         part = slice(low, low + AGAIN)

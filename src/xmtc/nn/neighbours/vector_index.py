@@ -1,14 +1,14 @@
-"""Nearest neighbours among dense unit vectors: exact, within clusters, or through FAISS.
+"""Nearest neighbours among dense unit vectors: exact, within clusters, or with FAISS.
 
-The floor of exact search for n queries among N rows of d numbers: 2·n·N·d operations of a matrix product, which for
-26,168 × 90,452 × 300 are 1.4e12; 4·n·N bytes of products that go through the last-level cache a block at a time, 9.5e9
-of them, read once to pick the best; 4·d bytes a row from memory for each 2,048 queries, 1.4e9. So the matrix product
-decides, and memory for it is bounded: a block of products, and one of rows.
+Minimum cost of exact search for n queries among N rows of d numbers: 2·n·N·d operations of a matrix product, 1.4e12 for
+26,168 × 90,452 × 300; 4·n·N bytes of products that pass through the last-level cache block by block, 9.5e9 of them,
+read once to select the best; 4·d bytes per row from memory for each 2,048 queries, 1.4e9. So the matrix product
+dominates, and its memory is bounded: a block of products, and one of rows.
 
-A matrix product rounds as its shape would have it, so it only tells which rows may be among the best: their products
-are computed again, in double precision and in one order, and these decide. No row is lost by that, as what a product
-in single precision can be off by is known. So answers do not depend on how queries are cut into batches.
-Measured: 49 seconds of a processor for the above, 42 of them in the matrix product; FAISS takes 11 and 5 to build.
+The rounding of a matrix product depends on its shape, so it only preselects rows that may be among the best: their
+products are recomputed in double precision in a fixed order, and these decide. No row is missed, since the error of
+single precision is bounded. Results therefore do not depend on how queries are batched. Measured: 49 CPU seconds for
+the above, 42 of them in the matrix product; FAISS takes 11, plus 5 to build its index.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from xmtc.nn.device import cpu_threads
 from xmtc.nn.neighbours.tensor_search import search_tensor
 
 QUERIES, ROWS = 2048, 1024
-"""A block on a CPU: 8 MiB of products."""
+"""Block size on a CPU: 8 MiB of products."""
 RUN = 64
-"""Products that are passed over at once where none of them is among the best."""
+"""Products skipped at once if none of them is among the best."""
 EXTRA = 16
-"""Rows beyond the asked number that FAISS is asked for, as their products are computed again."""
+"""Additional rows requested from FAISS, since products are recomputed."""
 PART = 256
-"""Queries that a thread takes at once where the search is FAISS's."""
+"""Queries that a thread handles at once in a FAISS search."""
 FEW = 4096
-"""So few rows are searched exactly whatever was asked."""
+"""Up to this many rows, the search is always exact."""
 PROBES = 44
-"""Lists that FAISS looks into for each query: 0.98 of the nearest twenty among 90,000 embedded documents."""
+"""Lists that FAISS probes per query: recall 0.98 for the nearest twenty among 90,000 embedded documents."""
 LISTS, POINTS, ROUNDS = 3, 32, 5
-"""Lists of FAISS, as multiples of √N; rows for each from which its centre is learnt, and in how many rounds."""
+"""FAISS lists as a multiple of √N; training rows per list, and k-means iterations."""
 SEARCHES = ("exact", "faiss")
 
 Array = NDArray[np.float32]
@@ -56,15 +56,15 @@ Found = tuple[NDArray[np.int32], NDArray[np.float32]]
 
 
 class Clusters(Protocol):
-    """Rows divided into clusters, in one of which a query is searched."""
+    """Rows divided into clusters; a query is searched in one of them."""
 
     def shares(self, queries: Array, numbers: Numbers, threads: int) -> Iterator[tuple[NDArray[np.int64], Numbers]]:
-        """For each cluster that queries go to: these queries, and its rows out of `numbers`."""
+        """For each cluster assigned to a query: these queries, and its rows out of `numbers`."""
         ...
 
 
 class VectorIndex:
-    """Rows of one length, by inner product; for unit vectors that is the cosine."""
+    """Search by inner product among rows of equal length; for unit vectors this is the cosine."""
 
     def __init__(
         self,
@@ -75,11 +75,11 @@ class VectorIndex:
         probes: int = PROBES,
         partition: Clusters | None = None,
     ) -> None:
-        """Of an array, which is not copied and may be mapped, or of a tensor, which is searched where it is."""
+        """Index an array, which is not copied and may be memory-mapped, or a tensor, searched on its device."""
         if search not in SEARCHES:
             raise ConfigError(f"'search' must be 'exact' or 'faiss'. Got '{search}'.")
         if search == "faiss" and partition is not None:
-            raise ConfigError("FAISS searches all documents. Use search 'exact' for clusters, or no clusters.")
+            raise ConfigError("search 'faiss' does not support clusters. Use search 'exact', or no clusters.")
         if search == "faiss" and importlib.util.find_spec("faiss") is None:
             raise MissingExtraError("search 'faiss' needs FAISS. Install it with: pip install \"xmtc[ann]\".")
         self._vectors: Array | Tensor
@@ -103,10 +103,10 @@ class VectorIndex:
         without: NDArray[np.integer[Any]] | None = None,
         among: NDArray[np.bool_] | NDArray[np.integer[Any]] | None = None,
     ) -> Found:
-        """(n, count) rows with the largest products and these, best first; −1 and 0 where there are fewer.
+        """(n, count) rows with the largest products, and the products, best first; −1 and 0 as padding.
 
-        Of equal products the row of the lower number comes first. Query i never finds row `without[i]`; `among`, a
-        mask or row numbers, tells the rows that may be found, which FAISS leaves to exact search.
+        Ties are broken by the lower row number. Query i never returns row `without[i]`; `among`, a mask or row numbers,
+        restricts the rows, in which case FAISS is replaced by exact search.
         """
         given = as_rows(queries)
         found = np.full((len(given), count), -1, dtype=np.int32)
@@ -129,7 +129,7 @@ class VectorIndex:
         return found, products
 
     def _numbers(self, among: NDArray[Any] | None) -> Numbers:
-        """The rows that may be found, ascending."""
+        """The rows that may be returned, ascending."""
         if among is None:
             return np.arange(len(self), dtype=np.int32)
         among = np.asarray(among)
@@ -138,7 +138,7 @@ class VectorIndex:
     def _search(self, queries: Array, numbers: Numbers, barred: Numbers, found: Numbers, products: Array) -> None:
         if self._longest is None:
             self._longest = _longest(self._vectors)
-        # What a sum of d products in single precision can be off by, and one more rounding.
+        # Error bound of a sum of d products in single precision, plus one more rounding.
         relative = (queries.shape[1] + 2) * 2.0**-24 * self._longest
         slack = np.sqrt(np.einsum("nd,nd->n", queries, queries, dtype=np.float64)) * (1.01 * relative)
         with _full_precision(), torch.inference_mode():
@@ -150,14 +150,14 @@ class VectorIndex:
 
 
 def as_rows(given: Array | Tensor) -> Array:
-    """Rows as an array of float32, one after the other; what is one already is not copied."""
+    """Rows as a contiguous float32 array, without a copy if possible."""
     if isinstance(given, Tensor):
         given = given.detach().float().cpu().numpy()
     return np.ascontiguousarray(given, dtype=np.float32)
 
 
 def _longest(vectors: Array | Tensor) -> float:
-    """The largest length of a row."""
+    """The largest norm of a row."""
     squares = [0.0]
     for low in range(0, len(vectors), ROWS):
         part = vectors[low : low + ROWS]
@@ -170,7 +170,7 @@ def _longest(vectors: Array | Tensor) -> float:
 
 @contextmanager
 def _full_precision() -> Iterator[None]:
-    """Products in single precision proper, whatever was chosen for training."""
+    """Disable reduced-precision matrix products (TF32), which may be enabled for training."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
@@ -192,7 +192,7 @@ def _search_array(
     products: Array,
     threads: int,
 ) -> None:
-    """Fill `found` and `products` a block of queries × rows at a time."""
+    """Fill `found` and `products` in blocks of queries × rows."""
     space = torch.empty(min(QUERIES, len(queries)) * min(ROWS, len(numbers)))
     copied = torch.empty(min(ROWS, len(numbers)), vectors.shape[1])
     with ThreadPoolExecutor(threads) as pool:
@@ -214,7 +214,7 @@ def _search_array(
 
 
 def _keep_share(block: Array, rows: Array, numbers: Numbers, state: tuple[NDArray[Any], ...], here: slice) -> None:
-    """One thread's share of the queries of a block."""
+    """One thread's part of the queries of a block."""
     queries, barred, slack, found, products = (array[here] for array in state)
     _keep_best(block[here], rows, numbers, queries, barred, slack, found, products)
 
@@ -230,12 +230,12 @@ def _exact(one: Any, other: Any) -> Any:
 
 @kernel(outputs=("found", "products"), uses=(selection,))
 def _keep_best(
-    block: Array,  # (n, r) rough products
+    block: Array,  # (n, r) approximate products
     rows: Array,  # (r, d)
-    numbers: Numbers,  # (r,) ascending, and larger than those of blocks before
+    numbers: Numbers,  # (r,) ascending, and larger than those of earlier blocks
     queries: Array,  # (n, d)
     barred: Numbers,  # (n,)
-    slack: NDArray[np.float64],  # (n,) what rough products may be off by
+    slack: NDArray[np.float64],  # (n,) error bound of the approximate products
     found: Numbers,  # in and out: (n, count)
     products: Array,  # in and out: (n, count)
 ) -> None:
@@ -246,7 +246,7 @@ def _keep_best(
             held += 1
         if held == count:
             bar = np.float32(products[query, count - 1] - slack[query])
-        elif held == 0 and block.shape[1] > count:  # one more, as one may be barred
+        elif held == 0 and block.shape[1] > count:  # one more, as one may be excluded
             bar = np.float32(nth_largest(block[query], count + 1) - 2 * slack[query])
         else:
             bar = np.float32(-np.inf)
@@ -269,12 +269,12 @@ def _keep_best(
 def _rank(
     vectors: Array,  # (N, d)
     queries: Array,  # (n, d)
-    candidates: Numbers,  # (n, c) ascending, −1 pads
+    candidates: Numbers,  # (n, c) ascending, −1 as padding
     barred: Numbers,  # (n,)
     found: Numbers,  # out: (n, count)
     products: Array,  # out: (n, count)
 ) -> None:
-    """The best of each query's candidates."""
+    """Select the best candidates of each query."""
     for query in range(candidates.shape[0]):
         held = 0
         for i in range(candidates.shape[1]):
@@ -284,7 +284,7 @@ def _rank(
                 held = insert(found[query], products[query], held, number, product)
 
 
-# ---- through FAISS
+# ---- FAISS
 
 
 def _faiss() -> Any:
@@ -295,7 +295,7 @@ def _faiss() -> Any:
 
 
 class _InvertedLists:
-    """FAISS's lists of the rows nearest to each of many centres; a query is searched in the nearest few lists."""
+    """FAISS inverted lists of the rows nearest to each of many centres; a query is searched in the nearest lists."""
 
     def __init__(self, vectors: Array | Tensor, threads: int) -> None:
         faiss = _faiss()
@@ -313,9 +313,9 @@ class _InvertedLists:
         self._centres = VectorIndex(index.quantizer.reconstruct_n(0, count), threads=threads)
 
     def search(self, queries: Array, probes: int, barred: Numbers, found: Numbers, products: Array) -> None:
-        """Which lists to look into is decided here: FAISS would do so by how many queries there are at once.
+        """Choose the lists to probe here, because FAISS's choice would depend on the number of queries in a batch.
 
-        Of lists that are given, FAISS looks through those of one query after the other: threads are ours.
+        With given lists, FAISS processes queries sequentially, so threads are managed here, too.
         """
         self._index.nprobe = min(probes, len(self._centres))
         for first in range(0, len(queries), QUERIES):

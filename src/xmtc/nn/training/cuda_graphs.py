@@ -1,5 +1,7 @@
-"""Training steps captured in CUDA graphs, one for each length: a recurrent network is thousands of small kernels,
-and launching them one by one takes longer than running them."""
+"""Training steps captured in CUDA graphs, one per length.
+
+A recurrent network runs thousands of small kernels, and launching them one by one takes longer than running them.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,16 @@ import torch
 from torch import Tensor
 
 WARM_UP = 2
-"""Steps run before capture, in which libraries choose their kernels and set up their workspaces."""
+"""Steps run before capture, in which libraries choose kernels and allocate workspaces."""
 
 
 Step = Callable[[Tensor, int], None]
 
 
 class Captured:
-    """A step that is captured when a length first comes, then replayed.
+    """A step that is captured when a length first occurs, then replayed.
 
-    `state` are the tensors that `rehearsal` changes: the step itself, or what of it is to be run before capture.
+    `state` has the tensors that `rehearsal` changes: the step itself, or the part of it to run before capture.
     """
 
     def __init__(self, step: Step, state: Mapping[str, Tensor], rehearsal: Step | None = None) -> None:
@@ -39,10 +41,10 @@ class Captured:
         self._graphs[length].replay()
 
     def _capture(self, length: int) -> torch.cuda.CUDAGraph:
-        """A graph of one step; what the warm-up changes is put back, random numbers included."""
+        """Capture one step; the changes of the warm-up, including random numbers, are undone."""
         assert self._rows is not None
         device = self._rows.device
-        before = {name: part.detach().clone() for name, part in self._state.items()}  # no graph may stay alive
+        before = {name: part.detach().clone() for name, part in self._state.items()}  # no autograd graph may stay alive
         random = torch.cuda.get_rng_state(device)
         side = torch.cuda.Stream(device)
         side.wait_stream(torch.cuda.current_stream(device))
@@ -50,7 +52,7 @@ class Captured:
             for _ in range(WARM_UP):
                 self._rehearsal(self._rows, length)
         torch.cuda.current_stream(device).wait_stream(side)
-        torch.cuda.empty_cache()  # a graph has memory of its own
+        torch.cuda.empty_cache()  # a graph has its own memory pool
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
             self._step(self._rows, length)

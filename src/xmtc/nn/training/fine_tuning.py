@@ -1,4 +1,4 @@
-"""Going on with a trained network: more words, other labels, and a short training on new and replayed documents."""
+"""Fine-tuning of a trained network in an update: new words, changed labels, and a short training run."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from xmtc.nn.network import TABLE, Network
 from xmtc.nn.training.loop import TrainingSettings
 
 MOST_REPEATS = 4
-"""Times that a replayed document is seen where a new one is seen once, at most."""
+"""Maximum number of times that a replayed document occurs per epoch."""
 
 
 @dataclass(frozen=True)
 class UpdateSettings(Settings):
-    """How a network learns from new documents."""
+    """Training of a network on new documents in an update."""
 
     epochs: int = 8
-    """Times that every new document is seen."""
+    """Number of epochs over the new documents."""
     learning_rate: float = 2.0
-    """The rate to begin with, as a share of `training.learning_rate`; it falls, linearly, to nothing."""
+    """Initial learning rate relative to `training.learning_rate`; it decays linearly to zero."""
     retention: Annotated[float, Alias("kept")] = 0.5
-    """Share that weights keep of what they were before, against forgetting; new labels and words keep nothing."""
+    """Weight of the old parameters in a blend with the updated ones; new labels and words are not blended."""
     replay_ratio: Annotated[float, Alias("replayed")] = 1.0
-    """Documents seen again for each new one: of more some are drawn, and fewer come up to four times an epoch."""
+    """Replayed documents per new document; if there are too few, they repeat up to four times per epoch."""
 
     of = "update"
     searched = False
@@ -40,11 +40,11 @@ class UpdateSettings(Settings):
     def check(self) -> None:
         self.require_range("epochs", 1)
         self.require_range("learning_rate", 0, open_low=True)
-        self.require("retention", 0 <= self.retention < 1, "a number from 0 to below 1")
+        self.require("retention", 0 <= self.retention < 1, "a number ≥ 0 and < 1")
         self.require_range("replay_ratio", 0)
 
     def training(self, settings: TrainingSettings) -> TrainingSettings:
-        """A short training: weights are averaged over the same share of it, and every document is learnt from."""
+        """Settings of a short training: averaging starts at the same fraction of it, and the learning rate decays."""
         return dataclasses.replace(
             settings,
             epochs=self.epochs,
@@ -54,7 +54,7 @@ class UpdateSettings(Settings):
         )
 
     def mixture(self, new: int, replayed: int, seed: int) -> NDArray[np.int64]:
-        """Rows of documents that an epoch is made of, ascending: all new ones, which come first, and some others."""
+        """Rows of the documents of an epoch, ascending: all new ones, which come first, and replayed ones."""
         wanted = min(round(self.replay_ratio * new), MOST_REPEATS * replayed)
         whole, rest = divmod(wanted, replayed) if replayed else (0, 0)
         drawn = np.random.default_rng([seed, 14]).permutation(replayed)[:rest]
@@ -64,9 +64,10 @@ class UpdateSettings(Settings):
 
 @torch.no_grad()
 def carry_weights(network: Network, before: Network, carried: Csr, fresh: int, shares: NDArray[np.float64]) -> None:
-    """The weights of a network of before in one for other labels, made of those of before by `carried` (L, L before).
+    """Copy weights to a network with other labels, whose rows are mixtures of the old ones by `carried` (L, L before).
 
-    The word table stays as it is. The last `fresh` labels are new, and begin at their `shares` (L,) of the documents.
+    The word table is not touched. The last `fresh` labels are new; their biases start from their frequencies `shares`
+    (L,).
     """
     weights, of_labels = dict(before.named_parameters()), network.head.of_labels
     for name, part in network.named_parameters():
@@ -89,10 +90,10 @@ def settle(
     fresh: NDArray[np.int64],
     absent: NDArray[np.int64],
 ) -> None:
-    """Weights between those that training found and those that it started from, of which they keep this share.
+    """Blend the trained weights with those before training, which keep the fraction `kept`.
 
-    New words and `fresh` labels had nothing worth keeping; `absent` labels, which no document had, stay as they were:
-    all that is learnt of them is that they are rare.
+    New words and `fresh` labels keep nothing; `absent` labels, which no document has, keep everything: training would
+    only teach that they are rare.
     """
     for name, part in network.named_parameters():
         share = part.new_full(part.shape[:1], kept)
@@ -110,5 +111,5 @@ def absent_from(labels: Csr) -> NDArray[np.int64]:
 
 
 def carried_rows(rows: Tensor, carried: Csr) -> Tensor:
-    """(L, …) rows of the labels of now, combined from the rows before the update."""
+    """(L, …) rows of the new labels, combined from the rows before the update."""
     return torch.from_numpy(np.asarray(carried @ rows.detach().float().cpu().numpy()))

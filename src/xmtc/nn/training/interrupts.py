@@ -1,4 +1,4 @@
-"""Ctrl-C that waits for a moment at which a training can be left."""
+"""Delays Ctrl-C until training can be interrupted safely."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def interrupts_held_back() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C waits for the end of a step, where a checkpoint is exact; pressed again, it does not wait.
+    """Delay Ctrl-C until the end of a step, where a checkpoint is exact; pressed again, it takes effect at once.
 
-    Yields whether it was pressed. A caller's own handler, and threads that get no signals, are left alone.
+    Yields a function that returns whether it was pressed. Does nothing if the caller has its own handler, or outside
+    the main thread, which receives no signals.
     """
     pressed = False
 

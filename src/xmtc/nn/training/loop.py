@@ -1,4 +1,4 @@
-"""The one training loop: batches of like length, clipped gradients, averaged weights, validation, checkpoints."""
+"""The training loop: batches of similar length, gradient clipping, weight averaging, validation, checkpoints."""
 
 from __future__ import annotations
 
@@ -30,47 +30,47 @@ from xmtc.nn.training.process_group import Group
 from xmtc.nn.training.weight_averaging import Averages, share_of
 
 REPORT_SECONDS = 0.5
-"""Time between looks at the loss, each of which waits for the device."""
+"""Time between readings of the loss, each of which waits for the device."""
 FOLDS = 50
-"""Times that a table of rows is folded into its average, over as many steps as are averaged."""
+"""How many times a table of rows is added to its average within the averaging window."""
 
 
 @dataclass(frozen=True)
 class TrainingSettings(Settings):
-    """How a network is trained."""
+    """Training of a network: epochs, learning rate, averaging, validation and checkpoints."""
 
     epochs: int = 30
-    """Times that every document is seen, at most."""
+    """Maximum number of epochs."""
     batch_size: Annotated[int | Literal["auto"], Alias("batch")] = "auto"
-    """Documents in a step; 'auto' is a two-hundredth of them, from 16 to 128."""
+    """Documents per step; 'auto' is 1/200 of the training set, between 16 and 128."""
     learning_rate: Annotated[float, Range(3e-4, 3e-3, log=True)] = 1e-3
-    """The optimiser's rate."""
+    """Learning rate of the optimiser."""
     warmup_steps: Annotated[int, Alias("warm_up")] = 0
-    """Steps over which the rate rises to its full value."""
+    """Steps of linear learning rate warm-up."""
     decay_from: float = 1.0
-    """Share of the epochs after which the rate falls, linearly, to nothing; 1 keeps it."""
+    """Fraction of the epochs after which the learning rate decays linearly to zero; 1 keeps it constant."""
     averaging: Literal["window", "all", "none"] = "window"
-    """Which weights are averaged: those of the last epochs, all since `average_from`, or none."""
+    """Weight averaging: exponential over the last epochs ('window'), over all since `average_from`, or none."""
     average_from: float = 1.0
-    """Epochs before averaging begins."""
+    """Epochs before weight averaging starts."""
     average_window: float = 1.0
-    """Epochs that a window of weights looks back, falling off exponentially."""
+    """Length of the exponential averaging window, in epochs."""
     clip: float = 5.0
-    """Gradients are cut at this multiple of the largest of the last five norms; 0 never cuts."""
+    """Clip gradients at this multiple of the largest of the last five norms; 0 disables clipping."""
     validate_every: Annotated[int, Alias("check_every")] = 0
-    """Steps between looks at the validation documents; 0 looks after every epoch."""
+    """Steps between validations; 0 validates after every epoch."""
     patience: int = 10
-    """Looks without a better nDCG@5 after which training stops."""
+    """Stop after this many validations without a better nDCG@5."""
     validation_size: Annotated[int, Alias("held_out")] = 1000
-    """Validation documents, at most: of those given, or a tenth of the training documents."""
+    """Maximum number of validation documents, taken from the validation set or else a tenth of the training set."""
     minutes: float = 0.0
-    """Time after which the training of a network stops; 0 sets no limit."""
+    """Time limit for training one network, in minutes; 0 for none."""
     checkpoint_minutes: float = 10.0
-    """Time between checkpoints, from which a training that was killed goes on."""
+    """Minutes between checkpoints, from which interrupted training resumes."""
     lengths: int = 8
-    """Lengths that texts are padded to."""
+    """Number of distinct lengths that texts are padded to."""
     skipped_words: Annotated[float, Range(0, 0.5)] = 0.0
-    """Share of a text's words that are skipped, others each time it is seen, so that texts are not learnt by heart."""
+    """Fraction of words dropped at random from each text, as regularisation."""
 
     of = "training"
 
@@ -85,12 +85,12 @@ class TrainingSettings(Settings):
         self.require_range("learning_rate", 0, open_low=True)
         self.require_range("average_window", 0, open_low=True)
         self.require_range("decay_from", 0, 1)
-        self.require("skipped_words", 0 <= self.skipped_words < 1, "a number from 0 to below 1")
+        self.require("skipped_words", 0 <= self.skipped_words < 1, "a number ≥ 0 and < 1")
 
 
 @dataclass
 class Course:
-    """Where a training stands: everything that is not a tensor."""
+    """State of a training run: everything that is not a tensor."""
 
     step: int = 0
     averaged: int = 0
@@ -106,7 +106,7 @@ class Course:
 
 
 class Trainer:
-    """One run of one network. `validate` scores the network as it stands; None keeps the last averaged weights."""
+    """Trains one network. `validate` scores the current weights; with None, the last averages are the result."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Trainer:
         self.objective = objective or AllLabelsObjective(network.head, documents)
         self.objective.bind(self.optimiser)
         self.clipping = Clipping(settings.clip, device) if settings.clip else None
-        self.loss = torch.zeros((), device=device)  # of the steps that were not looked at yet
+        self.loss = torch.zeros((), device=device)  # of the steps since the last reading
         self.seen = 0
         self.averages = Averages({n: p for n, p in self.parameters.items() if n not in self.objective.table_parameters})
         self.size = batch_size(settings, len(documents), self.group)
@@ -142,13 +142,13 @@ class Trainer:
         self.total = settings.epochs * self.per_epoch
 
     def run(self, progress: Progress, workspace: Workspace, name: str, title: str = "training") -> None:
-        """Train to the end, from the checkpoint if there is one; the network is left with the best weights."""
+        """Train to the end, resuming from the checkpoint if there is one; the network ends up with the best weights."""
         if workspace.has(name):
             self._resume(workspace, name)
         self.group.wait()
         if self.group.rank:
             own = self.seed + self.course.step + 7919 * self.group.rank
-            torch.manual_seed(own)  # what is dropped is each one's own
+            torch.manual_seed(own)  # each process has its own dropout
         saved = time.perf_counter()
         started = saved - self.course.seconds
         captures = self.loss.is_cuda and self.group.size == 1 and self.network.encoder.captures
@@ -174,7 +174,7 @@ class Trainer:
                     at_check |= over
                     at_report = at_check or now - reported > REPORT_SECONDS
                     if at_report:
-                        self._take_loss()
+                        self._read_loss()
                         now = time.perf_counter()
                         speed = (self.course.step - reported_step) * self.size / max(now - reported, 1e-9)
                         self.course.seconds = now - started
@@ -186,7 +186,7 @@ class Trainer:
                         self.log(self.course.history[-1])
                     task.advance(self.size)
                     if at_report:
-                        task.note(self._words(speed))
+                        task.note(self._note(speed))
                         reported, reported_step = time.perf_counter(), self.course.step
                         self.course.seconds = reported - started
                         if reported - saved > 60 * self.settings.checkpoint_minutes:
@@ -195,13 +195,13 @@ class Trainer:
                     if interrupted():
                         raise KeyboardInterrupt
             except KeyboardInterrupt:
-                if whole:  # else the checkpoint before stands
+                if whole:  # otherwise the last checkpoint is used
                     self._save(workspace, name)
                 raise
         self._finish()
 
     def _is_over(self, seconds: float, at_check: bool) -> bool:
-        """Whether the time is up; processes that train together ask where all of them do, and believe the leader."""
+        """Whether the time limit is reached; parallel processes follow the leader, at points that all of them reach."""
         is_over = 0 < 60 * self.settings.minutes < seconds
         if self.group.size == 1:
             return is_over
@@ -210,7 +210,7 @@ class Trainer:
     # ---- one step
 
     def _captured(self) -> Callable[[Tensor, int], None]:
-        """Steps as graphs; rows that lie in host memory come and go outside of them."""
+        """Steps as CUDA graphs; rows in host memory are copied outside of them."""
         table = self.objective.table
         if table is None or not table.on_host:
             return Captured(self._step, self._tensors(), self._rehearse)
@@ -230,7 +230,7 @@ class Trainer:
         self.objective.put()
 
     def _rehearse(self, rows: Tensor, length: int) -> None:
-        """A step that returns nothing to the table, which is too large to be put back afterwards."""
+        """A step that does not write to the table, which is too large to be restored afterwards."""
         self.objective.take(rows)
         self._learn(rows, length)
 
@@ -243,7 +243,7 @@ class Trainer:
         touched = {}
         if TABLE in self.parameters:
             flat = self.group.gathered(tokens).reshape(-1).long()
-            touched[TABLE] = flat if flat.is_cuda else flat.unique()  # counting would not fit into a graph
+            touched[TABLE] = flat if flat.is_cuda else flat.unique()  # counting would break graph capture
         chunk = self.course.chunk
         self.loss += self.network.learn(
             tokens, lambda encoded, mask: self.objective.learn(rows, encoded, mask, chunk), weights
@@ -256,7 +256,7 @@ class Trainer:
         self.optimiser.zero(touched)
 
     def _rate(self) -> float:
-        """The rate of the step to come."""
+        """Learning rate of the next step."""
         done = self.course.step / self.total
         rise = min(1.0, (self.course.step + 1) / max(1, self.settings.warmup_steps))
         start = self.settings.decay_from
@@ -268,16 +268,16 @@ class Trainer:
         return epoch_batches(self.documents.lengths, self.steps, self.size, random)
 
     def _remaining(self) -> Iterator[tuple[Tensor, int]]:
-        """Rows and length of the batches from where the course stands to its end."""
+        """Rows and length of the remaining batches."""
         for epoch in range(self.course.step // self.per_epoch, self.settings.epochs):
             batches = self._batches(epoch)[self.course.step - epoch * self.per_epoch :]
             rows = torch.from_numpy(np.stack([batch.rows for batch in batches])).to(self.loss.device)
-            yield from zip(rows, [batch.length for batch in batches], strict=True)  # sent once, not step by step
+            yield from zip(rows, [batch.length for batch in batches], strict=True)  # copied once, not per step
 
     # ---- averaged weights
 
     def _average(self) -> None:
-        """Every step; of a table, which may be large, every fiftieth part of what is averaged over."""
+        """Average in every step; a table, which may be large, only at every fiftieth part of the window."""
         settings, course, table = self.settings, self.course, self.objective.table
         if settings.averaging == "none" or course.step < settings.average_from * self.per_epoch:
             return
@@ -290,14 +290,14 @@ class Trainer:
 
     @contextmanager
     def _shown(self) -> Iterator[None]:
-        """The network with averaged weights."""
+        """Use the averaged weights in the network, temporarily."""
         with self.averages.shown(), self.objective.averages_shown():
             yield
 
     # ---- validation
 
     def _check(self, speed: float) -> None:
-        """Score the averaged weights on the validation documents; keep the best."""
+        """Score the averaged weights on the validation set and keep the best."""
         course = self.course
         line = {
             "step": course.step,
@@ -323,20 +323,20 @@ class Trainer:
         course.history.append(line)
 
     def _finish(self) -> None:
-        """Leave the best weights in the network, or the averages where nothing was validated."""
-        self.network.train()  # what was worked out from the weights of the last look goes
+        """Leave the best weights in the network, or the averages without validation."""
+        self.network.train()  # discards caches from the last validation
         self.averages.finish()
         self.objective.finish()
         self.network.eval()
         for weight in self.parameters.values():
             weight.grad = None
 
-    def _take_loss(self) -> None:
-        """Fetch the loss of the steps since the last look, which waits until they are done."""
+    def _read_loss(self) -> None:
+        """Read the loss of the steps since the last reading, which waits for the device."""
         loss = float(self.loss)
         if not math.isfinite(loss):
             raise XmtcError(
-                f"training went astray: at step {self.course.step:,} the loss is no number any more. "
+                f"training diverged at step {self.course.step:,}: the loss is NaN or infinite. "
                 "Lower training.learning_rate, or set training.clip."
             )
         self.course.loss_sum += loss
@@ -344,7 +344,7 @@ class Trainer:
         self.loss.zero_()
         self.seen = self.course.step
 
-    def _words(self, speed: float) -> str:
+    def _note(self, speed: float) -> str:
         course = self.course
         loss = course.loss_sum / course.loss_steps if course.loss_steps else course.history[-1]["loss"]
         best = f"  nDCG@5 {100 * course.best_score:.2f}" if course.best_score >= 0 else ""
@@ -353,7 +353,7 @@ class Trainer:
     # ---- checkpoints
 
     def _tensors(self) -> dict[str, Tensor]:
-        """Everything on the device that a step changes, but for a table."""
+        """All tensors on the device that a step changes, except the table."""
         kept = {f"weight.{name}": weight for name, weight in self.parameters.items()}
         kept |= {f"optimiser.{name}": part for name, part in self.optimiser.state().items()}
         kept["loss"] = self.loss
@@ -362,16 +362,16 @@ class Trainer:
         return kept
 
     def _lasting(self) -> dict[str, Tensor]:
-        """Of these, what lasts from step to step: not the rows that a step takes from a table and returns."""
+        """Those that persist between steps: not the rows that a step takes from a table and returns."""
         names = self.objective.table_parameters
         passing = {f"{kind}.{name}" for kind in ("weight", "optimiser.first", "optimiser.second") for name in names}
         return {name: part for name, part in self._tensors().items() if name not in passing}
 
     def _save(self, workspace: Workspace, name: str) -> None:
-        """A checkpoint, whole or not at all; a run without a folder needs none."""
+        """Write a checkpoint, atomically; a run without a folder needs none."""
         if workspace.folder is None or not self.group.leads:
             return
-        self._take_loss()
+        self._read_loss()
         kept = self._lasting() | self.averages.state()
         if self.objective.table is not None:
             kept |= {f"table.{name}": part for name, part in self.objective.table.state().items()}
@@ -401,6 +401,6 @@ class Trainer:
 
 
 def batch_size(settings: TrainingSettings, documents: int, group: Group) -> int:
-    """Documents in a step, in equal shares for all processes."""
+    """Documents per step, divisible by the number of processes."""
     size = min(128, max(16, documents // 200)) if settings.batch_size == "auto" else settings.batch_size
     return max(min(size, documents) // group.size, 1) * group.size

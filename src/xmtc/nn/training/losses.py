@@ -1,6 +1,6 @@
-"""What logits are learnt by, a chunk of labels at a time; binary cross-entropy, whose gradient is σ(x) − y.
+"""Label losses computed in chunks of labels; binary cross-entropy, whose gradient is σ(x) − y.
 
-Gradients are taken straight from the logits; no loss tensor is kept.
+Gradients are computed directly from the logits; no loss tensor is stored.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from torch import Tensor
 
 
 class ScoredLabels(NamedTuple):
-    """All labels as a head scores them for a batch, without ever holding all logits."""
+    """Access to the logits of all labels for a batch, without storing them all."""
 
     labels: int
     chunk: int
-    """Labels to take at once."""
+    """Labels per chunk."""
     logits: Callable[[int, int], Tensor]
-    """(B, high − low) of the labels low … high − 1."""
+    """(B, high − low) logits of the labels low … high − 1."""
     given: Callable[[Tensor], Tensor]
-    """(B, m) of labels given for each document."""
+    """(B, m) logits of labels given for each document."""
 
     def chunks(self) -> Iterator[tuple[int, int]]:
-        """Neighbouring labels, from low to high."""
+        """Ranges (low, high) of consecutive labels."""
         for low in range(0, self.labels, self.chunk):
             yield low, min(low + self.chunk, self.labels)
 
@@ -40,24 +40,25 @@ class ChunkError(NamedTuple):
 
 
 class LabelLoss(Protocol):
-    """What logits of all labels are learnt by, a chunk of labels at a time."""
+    """A loss over the logits of all labels, computed in chunks of labels."""
 
     def errors(self, scored: ScoredLabels, positives: Tensor) -> Iterator[ChunkError]:
-        """The error of each chunk in turn; `positives` (B, m) are the labels of each document, −1 as pads."""
+        """The error of each chunk in turn; `positives` (B, m) has the labels of each document, −1 as padding."""
 
 
 class CrossEntropy:
-    """Every label by itself."""
+    """Binary cross-entropy of each label."""
 
     def errors(self, scored: ScoredLabels, positives: Tensor) -> Iterator[ChunkError]:
+        """The error of each chunk in turn."""
         for low, high in scored.chunks():
             yield ChunkError(low, high, *dense_error(scored.logits(low, high), positives, low))
 
 
 def dense_error(logits: Tensor, positives: Tensor, low: int) -> tuple[Tensor, Tensor]:
-    """Summed loss, and σ − y, of the labels low … low + C − 1.
+    """Summed loss, and its gradient σ − y, of the labels low … low + C − 1.
 
-    `logits` (B, C); `positives` (B, m) label numbers of each document among all labels, −1 as pads.
+    `logits` (B, C); `positives` (B, m) has the label numbers of each document, −1 as padding.
     """
     width = logits.shape[1]
     inside = ((positives >= low) & (positives < low + width)).to(logits.dtype)
@@ -68,6 +69,6 @@ def dense_error(logits: Tensor, positives: Tensor, low: int) -> tuple[Tensor, Te
 
 
 def candidate_error(logits: Tensor, targets: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:
-    """Summed loss, and σ − y, of labels given for each document: all (B, K), `given` 0 where there is none."""
+    """Summed loss, and its gradient σ − y, of labels given for each document: all (B, K), `given` 0 at padding."""
     loss = ((F.softplus(logits) - logits * targets) * given).sum()
     return loss, (torch.sigmoid(logits) - targets) * given

@@ -1,4 +1,4 @@
-"""Objectives: what the head of a network is trained on in a step, all labels or candidates of each document."""
+"""Objectives: which labels a step trains the head on, all of them or candidates of each document."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from xmtc.nn.trees.device_tree import Level
 from xmtc.nn.trees.row_table import RowTable
 
 ROWS = "head.rows"
-"""The parameter of a `CandidateHead` that a table holds."""
+"""The parameter of a `CandidateHead` that is stored in a table."""
 
 
 class Objective(ABC):
-    """A step is `take`, `learn`, the optimiser's part and `put`."""
+    """A step consists of `take`, `learn`, the optimiser step and `put`."""
 
     table: RowTable | None = None
-    """Rows that the head learns a few of at a time."""
+    """Rows of which the head trains a few at a time."""
     table_parameters: frozenset[str] = frozenset()
-    """Parameters of the network that hold rows of the table during a step."""
+    """Network parameters that have rows of the table during a step."""
 
     @abstractmethod
     def chunk(self, batch: int, length: int, size: int, free: int) -> int:
-        """Labels to take at once so that what is held of them is `free` bytes, in numbers of `size` bytes."""
+        """Number of labels to process at once within `free` bytes, in numbers of `size` bytes."""
 
     @abstractmethod
     def learn(self, rows: Tensor, encoded: Tensor, mask: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-        """Mean loss of these documents, and its gradient in what was encoded; the head's gradients are added up."""
+        """Mean loss of these documents, and its gradient in the encoding; the head's gradients are accumulated."""
 
     def bind(self, optimiser: Optimiser) -> None:
-        """The optimiser, whose moments go with the rows."""
+        """Register the optimiser, whose moments are stored with the rows."""
         return
 
     def take(self, rows: Tensor) -> None:
-        """Bring what the head needs for these documents."""
+        """Load the rows that the head needs for these documents."""
         return
 
     def put(self) -> None:
-        """Return what the head has learnt."""
+        """Store the updated rows."""
         return
 
     def averages_shown(self) -> AbstractContextManager[None]:
-        """Averaged rows of the table in the head, for a while."""
+        """Use the averaged rows of the table in the head, temporarily."""
         return nullcontext()
 
     def finish(self) -> None:
@@ -57,7 +57,7 @@ class Objective(ABC):
 
 
 class AllLabelsObjective(Objective):
-    """Every label is there or not."""
+    """Trains on all labels."""
 
     def __init__(self, head: Head, documents: Documents) -> None:
         self.head, self.documents = head, documents
@@ -70,9 +70,9 @@ class AllLabelsObjective(Objective):
 
 
 class CandidateObjective(Objective):
-    """The children of parents that are given for each document are there or not; nothing is said of other nodes.
+    """Trains on the children of parents that are given for each document; other nodes are ignored.
 
-    The head has `slots_for` rows, in which it finds those of the batch; they come from the table and go back there.
+    The head has `slots_for` rows, which are loaded from the table for each batch and written back.
     """
 
     table_parameters = frozenset({ROWS})
@@ -92,7 +92,7 @@ class CandidateObjective(Objective):
         self._group = group
         own, count = batch // group.size, parents.shape[1] * level.most
         device = parents.device
-        self._numbers = torch.zeros(head.labels, dtype=torch.int64, device=device)  # rows in the table
+        self._numbers = torch.zeros(head.labels, dtype=torch.int64, device=device)  # row numbers in the table
         self._slots = torch.zeros(own, count, dtype=torch.int64, device=device)
         self._targets = torch.zeros(own, count, device=device)
         self._working: list[Tensor] = []
@@ -133,14 +133,14 @@ class CandidateObjective(Objective):
 
 
 def slots_for(documents: int, followed: int, parents: int, most: int) -> int:
-    """Rows that a step of so many documents needs at most: `most` below each of the parents that are followed."""
+    """Maximum number of rows that a step needs: `most` below each of the parents in the beam."""
     return min(documents * followed, parents) * most
 
 
 def distinct(numbers: Tensor, most: int, rest: int) -> Tensor:
-    """(most,) the different ones of some numbers, ascending, then `rest`; there are no more than `most`.
+    """(most,) the distinct values, ascending, then `rest`; there must be at most `most` of them.
 
-    The device is not asked how many there are, so that it can be part of a captured step.
+    Nothing is read back from the device, so that it can be part of a captured step.
     """
     ordered = numbers.flatten().sort().values
     is_new = torch.ones_like(ordered)

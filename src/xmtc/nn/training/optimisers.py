@@ -1,5 +1,7 @@
-"""Adam, and gradient descent with momentum: every step can be captured in a graph; lazy updates for tables of which a
-batch touches few rows."""
+"""Adam, and SGD with momentum: every step can be captured in a CUDA graph.
+
+Tables of which a batch uses few rows are updated lazily.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ HISTORY = 5
 
 
 class Optimiser(ABC):
-    """`rows` names tables whose untouched rows, and what is remembered of them, stay as they are."""
+    """Base class; `rows` names tables of which a step changes only the rows with a gradient, and their moments."""
 
     def __init__(self, parameters: Mapping[str, Tensor], rows: frozenset[str] = frozenset()) -> None:
         self.parameters = parameters
@@ -28,7 +30,7 @@ class Optimiser(ABC):
 
     @torch.no_grad()
     def zero(self, touched: Mapping[str, Tensor]) -> None:
-        """Clear the gradients; of a table, those of the touched rows, which are all that are not zero."""
+        """Clear the gradients; in a table only those of the touched rows, since all others are zero."""
         dense = [gradient_of(parameter) for name, parameter in self.parameters.items() if name not in self.rows]
         torch._foreach_zero_(dense)
         for name in self.rows:
@@ -40,15 +42,15 @@ class Optimiser(ABC):
 
     @abstractmethod
     def step(self, touched: Mapping[str, Tensor]) -> None:
-        """One update; `touched` are the rows of each table that have a gradient. Repeated rows do no harm."""
+        """One update; `touched` has the rows of each table that have a gradient, possibly repeated."""
 
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
-        """Everything that a later step depends on, but for the parameters."""
+        """Everything that a later step depends on, except the parameters."""
 
 
 class Adam(Optimiser):
-    """Moments of every parameter; `shares` names parameters that learn at a share of the rate."""
+    """Adam; `shares` scales the learning rate of some parameters."""
 
     def __init__(
         self,
@@ -85,7 +87,7 @@ class Adam(Optimiser):
             self._step_rows(name, touched[name], scale * self.shares.get(name, 1.0), root)
 
     def _step_rows(self, name: str, rows: Tensor, scale: Tensor, root: Tensor) -> None:
-        """Repeated rows compute and write the same values; where they are more than the table has, all are computed."""
+        """Update some rows; repeated rows write equal values. With more rows than the table has, compute all."""
         parameter, gradient = self.parameters[name], gradient_of(self.parameters[name])
         first, second = self.first[name], self.second[name]
         if len(rows) < len(parameter):
@@ -110,7 +112,7 @@ class Adam(Optimiser):
 
 
 class Momentum(Optimiser):
-    """Gradient descent with momentum and weight decay; of a table, rows that are not touched do not decay either."""
+    """SGD with momentum and weight decay; untouched rows of a table do not decay."""
 
     def __init__(
         self,
@@ -144,9 +146,9 @@ class Momentum(Optimiser):
 
 
 class Clipping:
-    """Gradients are cut at a multiple of the largest of the last five norms.
+    """Clips gradients at a multiple of the largest of the last five norms.
 
-    A recorded norm is at most 1 and at most twice the largest before; the first five steps pass uncut.
+    A recorded norm is at most 1 and at most twice the largest before; the first five steps are not clipped.
     """
 
     def __init__(self, factor: float, device: torch.device) -> None:
@@ -156,6 +158,7 @@ class Clipping:
 
     @torch.no_grad()
     def apply(self, gradients: list[Tensor]) -> None:
+        """Scale the gradients down if their norm is too large."""
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
         largest = self.norms.max()
         scale = (self.factor * largest / (norm + 1e-6)).clamp(max=1.0)

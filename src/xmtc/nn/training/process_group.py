@@ -1,7 +1,7 @@
-"""Processes that train one network together, each on its share of every batch.
+"""Process group for data-parallel training: each process handles its part of every batch.
 
-The processes are there already: torchrun or the caller started them, and nothing here starts one. A process group that
-the caller initialised is used as it is; otherwise one is initialised from the environment that torchrun sets.
+Processes are started by torchrun or the caller, never here. A process group that the caller initialised is used as is;
+otherwise one is initialised from the environment variables set by torchrun.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from xmtc.core.runtime import Runtime
 
 
 class Group:
-    """This process's rank in the process group of a training, and its collectives; one process alone needs no group."""
+    """This process's rank in the group, and the collectives; a single process needs no group."""
 
     def __init__(self, runtime: Runtime, device: torch.device) -> None:
         self.rank, self.size = runtime.rank, runtime.world_size
@@ -28,11 +28,11 @@ class Group:
 
     @property
     def leads(self) -> bool:
-        """Whether this process writes what is saved."""
+        """Whether this process writes the files."""
         return self.rank == 0
 
     def wait(self) -> None:
-        """Until all are here."""
+        """Wait for all processes."""
         if self.size > 1:
             dist.barrier()
 
@@ -41,14 +41,14 @@ class Group:
         return rows if self.size == 1 else rows[self.rank :: self.size]
 
     def average(self, tensors: Iterable[Tensor]) -> None:
-        """Replace each by its mean over the processes."""
+        """Replace each tensor by its mean over the processes."""
         if self.size > 1:
             for tensor in tensors:
                 dist.all_reduce(tensor)
                 tensor /= self.size
 
     def gathered(self, tensor: Tensor) -> Tensor:
-        """Those of all processes, one after the other; all are of one shape."""
+        """Concatenate the tensors of all processes; all have the same shape."""
         if self.size == 1:
             return tensor
         parts = [torch.empty_like(tensor) for _ in range(self.size)]
@@ -56,7 +56,7 @@ class Group:
         return torch.cat(parts)
 
     def agreed(self, number: float, device: torch.device) -> float:
-        """The leader's number, so that all decide alike."""
+        """The leader's number, so that all processes decide alike."""
         if self.size == 1:
             return number
         shared = torch.tensor(number, dtype=torch.float64, device=device)
@@ -82,9 +82,9 @@ def _join(runtime: Runtime, device: torch.device) -> None:
 
 
 def _leave() -> None:
-    """End the threads that talk to the other processes, before the interpreter goes away under them.
+    """Shut down the communication threads before the interpreter exits.
 
-    A thread of gloo's that wants the interpreter while it closes down is killed, and the process aborts with it.
+    A gloo thread that needs the interpreter during shutdown is killed, and the process aborts with it.
     """
     if dist.is_initialized():
         dist.destroy_process_group()

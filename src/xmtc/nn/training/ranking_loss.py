@@ -1,10 +1,10 @@
-"""The margin ranking loss of Rank-AE, in time linear in the labels, with its gradient taken straight from the logits.
+"""The margin ranking loss of Rank-AE, in time linear in the labels, with its gradient computed from the logits.
 
-With p over a document's labels and q over all others, L_P = Σ_q max_p (m + s_q − s_p)₊ and L_N = Σ_p max_q
-(m + s_q − s_p)₊. A maximum is reached at the lowest positive score a, or at the highest negative one z, so that
-L_P = Σ_q (s_q − (a − m))₊ and L_N = Σ_p (m + z − s_p)₊: no pair is ever formed. Those two numbers belong to whole rows,
-and logits come a chunk of labels at a time; therefore all chunks are looked at first and then gone through again.
-A document without labels, or with all of them, has a = ∞ or z = −∞, and all of its terms are zero by themselves.
+With p over a document's labels and q over all others, L_P = Σ_q max_p (m + s_q − s_p)₊ and L_N = Σ_p max_q (m + s_q −
+s_p)₊. The maximum is attained at the lowest positive score a, or at the highest negative score z, so that L_P = Σ_q
+(s_q − (a − m))₊ and L_N = Σ_p (m + z − s_p)₊: pairs are never formed. These two numbers depend on whole rows, but
+logits are computed in chunks of labels; therefore there are two passes over the chunks. A document with no labels, or
+with all of them, has a = ∞ or z = −∞, and all of its terms vanish.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from xmtc.nn.training.losses import ChunkError, ScoredLabels
 
 @dataclass(frozen=True)
 class RankingLoss(Settings):
-    """Every label of a document is to score higher, by a margin, than every other label."""
+    """Every label of a document should score higher, by a margin, than every other label."""
 
     of: ClassVar[str] = "the ranking loss"
 
     margin: Annotated[float, Range(0.1, 2, log=True)] = 1.0
-    """By how much a label of the document is to score higher than any other label."""
+    """Margin by which a label of the document should score higher than any other label."""
     score: Literal["logit", "sigmoid"] = "logit"
-    """What is compared: the logit itself, or its sigmoid, for which margins beyond 1 mean nothing."""
+    """Compare logits, or their sigmoids, for which a margin above 1 has no effect."""
     reduction: Literal["violations", "sum"] = "violations"
-    """Divide L_P by the number of labels that come too near and L_N by that of the document's labels, or sum up."""
+    """Average the loss over violating labels and over the document's labels ('violations'), or sum it."""
 
     def check(self) -> None:
-        """Refuse values that no run could use."""
+        """Check the values."""
         self.require_range("margin", 0)
 
     def errors(self, scored: ScoredLabels, positives: Tensor) -> Iterator[ChunkError]:
-        """The error of each chunk of labels; where there are several, logits are computed twice."""
+        """The error of each chunk of labels; with several chunks, logits are computed twice."""
         if scored.chunk >= scored.labels:
             whole = scored.logits(0, scored.labels)
             survey = self.survey(positives, whole.gather(1, positives.clamp(min=0)))
@@ -54,31 +54,32 @@ class RankingLoss(Settings):
 
     @torch.no_grad()
     def survey(self, positives: Tensor, positive_logits: Tensor) -> Survey:
-        """Start on a batch: `positives` (B, m) label numbers, −1 as pads, and their logits (B, m), any at pads."""
+        """Start a batch: `positives` (B, m) label numbers, −1 as padding, and their logits (B, m)."""
         return Survey(self, positives, positive_logits)
 
     def scores(self, logits: Tensor) -> Tensor:
+        """The scores to compare."""
         return torch.sigmoid(logits) if self.score == "sigmoid" else logits
 
     def slopes(self, scores: Tensor) -> Tensor:
-        """Derivative of scores in their logits."""
+        """Derivative of scores with respect to logits."""
         return scores * (1.0 - scores) if self.score == "sigmoid" else torch.ones_like(scores)
 
 
 class _Pull(NamedTuple):
-    """What single labels of each document add to the loss, and to the gradient beyond their own excess."""
+    """Contributions of single labels to the loss, and to the gradient beyond their own excess."""
 
-    share: Tensor  # (B, 1) of the loss that a unit of L_P's sum is
-    labels: Tensor  # (B, m + 1) the document's, then the highest of the others
-    losses: Tensor  # (B, m + 1) terms of L_N, none for the last
+    share: Tensor  # (B, 1) normalisation of L_P
+    labels: Tensor  # (B, m + 1) the document's labels, then the highest of the others
+    losses: Tensor  # (B, m + 1) terms of L_N, 0 for the last
     gradients: Tensor  # (B, m + 1)
 
 
 class Survey:
-    """What must be known of whole rows before the error of a chunk can be formed.
+    """Statistics of whole rows that are needed before the error of a chunk can be computed.
 
-    Call `look` with every chunk of labels once, then `error` with every chunk. Nothing is read back from the device and
-    all shapes are known beforehand, so that both can be captured.
+    Call `look` once with every chunk of labels, then `error` with every chunk. Nothing is read back from the device and
+    all shapes are known in advance, so that both can be captured.
     """
 
     def __init__(self, loss: RankingLoss, positives: Tensor, positive_logits: Tensor) -> None:
@@ -95,7 +96,7 @@ class Survey:
 
     @torch.no_grad()
     def look(self, logits: Tensor, low: int) -> None:
-        """Take note of the labels low … low + C − 1: the highest negative, and how many negatives are violations."""
+        """First pass over labels low … low + C − 1: record the highest negative and the number of violations."""
         negatives = self._loss.scores(logits).scatter_add(1, *self._hidden(logits, low))
         highest, place = negatives.max(1, keepdim=True)
         self._highest_label = torch.where(highest > self._highest, place + low, self._highest_label)
@@ -115,21 +116,21 @@ class Survey:
         return loss, excess.scatter_add_(1, places, pull.gradients * inside)
 
     def _hidden(self, logits: Tensor, low: int) -> tuple[Tensor, Tensor]:
-        """Columns (B, m) of a chunk, and what to add there so that its positives are −∞ and nothing else changes."""
+        """Columns (B, m) of a chunk, and values to add so that its positives become −∞ and nothing else changes."""
         places, inside = _places(self._positives, low, logits.shape[1])
         return places, torch.zeros_like(places, dtype=logits.dtype).masked_fill_(inside, -torch.inf)
 
     @cached_property
     def _pull(self) -> _Pull:
-        """Known once all labels were looked at."""
+        """Available after the first pass."""
         share, positive_share = torch.ones_like(self._violations), torch.ones_like(self._violations)
         if self._loss.reduction == "violations":
             share = share / self._violations.clamp(min=1.0)
             positive_share = positive_share / (self._positives >= 0).sum(1, keepdim=True).clamp_(min=1)
-        short = (self._highest + self._loss.margin - self._scores).relu_()  # (B, m) 0 at pads
+        short = (self._highest + self._loss.margin - self._scores).relu_()  # (B, m) 0 at padding
         raised = torch.where(short > 0, positive_share, 0.0)
         pushed = raised.sum(1, keepdim=True)
-        slope = torch.where(pushed > 0, self._loss.slopes(self._highest), 0.0)  # −∞ where there is no negative
+        slope = torch.where(pushed > 0, self._loss.slopes(self._highest), 0.0)  # −∞ if there is no negative
         raised = raised.scatter_add(1, self._lowest_at, self._violations * share)
         return _Pull(
             share,
@@ -140,5 +141,5 @@ class Survey:
 
 
 def _places(labels: Tensor, low: int, width: int) -> tuple[Tensor, Tensor]:
-    """Columns of labels in a chunk, and which of them are in it; the others are given some column all the same."""
+    """Columns of labels in a chunk, and which of them are in it; the others get an arbitrary column."""
     return (labels - low).clamp(0, width - 1), (labels >= low) & (labels < low + width)

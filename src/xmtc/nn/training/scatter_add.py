@@ -1,8 +1,8 @@
-"""Gradients of weighed sums of rows, added to the rows; on CPUs without anything between that is as large as all words.
+"""Adds the gradients of weighted sums of rows to the rows; on CPUs without an intermediate tensor of all words.
 
-A batch costs one multiplication and addition for each word and column. Words are taken in the order of their numbers,
-so that a row is fetched once and the documents' gradients, which are few, stay in the cache. Threads share the columns,
-so that sums are taken in one order whatever their number.
+A batch costs one multiply-add for each word and column. Words are processed in the order of their numbers, so that each
+row is fetched once while the few document gradients stay in the cache. Threads split the columns, so that the order of
+summation does not depend on their number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from xmtc.core.jit import kernel
 from xmtc.core.parallel import run_parallel
 
 COLUMNS = 64
-"""Columns that a thread takes at least."""
+"""Minimum number of columns per thread."""
 
 
 @torch.no_grad()
@@ -43,7 +43,7 @@ def add_to_rows(gradient: Tensor, tokens: Tensor, weights: Tensor | None, change
 
 @kernel(outputs=("gradient",))
 def _add(
-    order: NDArray[np.int64],  # (B · T,) places of words, by their numbers
+    order: NDArray[np.int64],  # (B · T,) positions of words, sorted by word number
     tokens: NDArray[np.int32],
     weights: NDArray[np.float32],
     change: NDArray[np.float32],

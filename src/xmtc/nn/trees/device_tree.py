@@ -1,4 +1,4 @@
-"""A label tree on the device: what hangs below each node, and where nodes stand among candidates."""
+"""A label tree as tensors: the children of each node, and the positions of nodes among candidates."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from xmtc.labels.tree import LabelTree
 
 
 class Level:
-    """Nodes that one network tells apart, and how they hang below those of the level above.
+    """The nodes that one network scores, and their parents on the level above.
 
-    The children of a parent are neighbours. `most` is the largest number of them.
+    The children of a parent are consecutive. `most` is the maximum number of children.
     """
 
     def __init__(self, starts: NDArray[np.int64], device: torch.device) -> None:
-        starts = starts.astype(np.int64)  # a file may have them in another type
+        starts = starts.astype(np.int64)  # files may have another integer type
         self.parents, self.nodes = len(starts) - 1, int(starts[-1])
         counts = np.diff(starts)
         self.most = int(counts.max())
@@ -25,12 +25,12 @@ class Level:
         self._parent = torch.from_numpy(np.repeat(np.arange(self.parents), counts)).to(device)  # (nodes,)
 
     def children(self, parents: Tensor) -> Tensor:
-        """(…, most) the nodes below each parent, −1 where there are fewer; below number `parents` there are none."""
+        """(…, most) children of each parent, −1 as padding; the extra number `parents` has none."""
         nodes = self._starts[parents][..., None] + torch.arange(self.most, device=parents.device)
         return nodes.masked_fill_(nodes >= self._starts[parents + 1][..., None], -1)
 
     def places(self, parents: Tensor, nodes: Tensor) -> Tensor:
-        """(B, m) where nodes (B, m) stand among the children of parents (B, C), C × most of them; −1 for elsewhere."""
+        """(B, m) positions of nodes (B, m) among the C × most children of parents (B, C); −1 if not among them."""
         held = nodes.clamp(min=0)
         above = self._parent[held]
         same = parents[:, None, :] == above[..., None]  # (B, m, C)
@@ -39,12 +39,12 @@ class Level:
 
 
 class Levels:
-    """All levels of a tree, from the top; the nodes of the last are the labels, leaf after leaf."""
+    """All levels of a tree, from the top; the nodes of the last level are the labels, leaf by leaf."""
 
     def __init__(self, tree: LabelTree, device: torch.device) -> None:
         self.tree = tree
         self.levels = [Level(starts, device) for starts in tree.starts]
-        self.order = torch.from_numpy(tree.order.astype(np.int64)).to(device)  # (L,) labels by place
+        self.order = torch.from_numpy(tree.order.astype(np.int64)).to(device)  # (L,) the label at each position
         self._device = device
         self._above: dict[int, Tensor] = {}
 
@@ -52,13 +52,13 @@ class Levels:
         return len(self.levels)
 
     def nodes_of(self, level: int, labels: Tensor) -> Tensor:
-        """The nodes of a level above given labels; −1 stays."""
+        """The ancestors of given labels on a level; −1 is kept."""
         if level not in self._above:
             self._above[level] = torch.from_numpy(self.tree.node_of(level + 1)).to(self._device)  # (L,)
         return self._above[level][labels.clamp(min=0)].masked_fill_(labels < 0, -1)
 
     def allowed(self, level: int, labels: NDArray[np.bool_]) -> Tensor:
-        """(nodes,) whether any label below a node is allowed."""
+        """(nodes,) whether any label below each node is allowed."""
         nodes = np.zeros(self.levels[level].nodes, dtype=bool)
         nodes[self.tree.node_of(level + 1)[labels]] = True
         return torch.from_numpy(nodes).to(self._device)

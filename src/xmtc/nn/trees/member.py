@@ -1,4 +1,4 @@
-"""A label tree of networks as a member of a model: planned, trained level by level, updated, saved and restored."""
+"""A label tree of networks as a member of a model: planning, training level by level, updating, saving, restoring."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TreeMember(TreeNetwork, NeuralMember[TreeSpec]):
         networks, score = TreeTraining(spec, levels, data, plans, run).run()
         return cls(levels, networks, tree.beam_width), score
 
-    # ---- learning from new documents
+    # ---- updating
 
     def updated(self, spec: TreeSpec, batch: UpdateBatch, run: MemberRun) -> Self:
         tree = self.levels.tree
@@ -93,7 +93,7 @@ class TreeMember(TreeNetwork, NeuralMember[TreeSpec]):
         arrays: Arrays = {f"tree.{name}": array for name, array in self.levels.tree.state().items()}
         for level, network in enumerate(self.networks):
             arrays |= {f"{level}.{name}": array for name, array in network_arrays(network).items()}
-        if not self.networks[0].trained_words:  # all levels have the same table
+        if not self.networks[0].trained_words:  # all levels share the table
             arrays[TABLE] = arrays[f"0.{TABLE}"]
             arrays = {name: array for name, array in arrays.items() if not name.endswith(f".{TABLE}")}
         return arrays
@@ -102,7 +102,7 @@ class TreeMember(TreeNetwork, NeuralMember[TreeSpec]):
     def restored(cls, spec: TreeSpec, arrays: Arrays, labels: int) -> Self:
         tree = LabelTree.from_state(_named(arrays, "tree."))
         if len(tree) != labels:
-            raise ValueError(f"a label tree over {len(tree):,} labels and not {labels:,}")
+            raise ValueError(f"the label tree has {len(tree):,} labels, expected {labels:,}")
         levels = Levels(tree, spec.device)
         shared = {TABLE: arrays.get(TABLE, np.empty(0))}
         own = [shared | _named(arrays, f"{level}.") for level in range(len(levels))]
@@ -110,12 +110,12 @@ class TreeMember(TreeNetwork, NeuralMember[TreeSpec]):
 
 
 def _named(arrays: Arrays, prefix: str) -> Arrays:
-    """The arrays whose names begin with a prefix, without it."""
+    """The arrays whose names start with a prefix, without it."""
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def _restored_levels(spec: TreeSpec, levels: Levels, arrays: Sequence[Arrays]) -> list[Network]:
-    """The network of each level from its arrays; rows that the device has no room for stay in host memory."""
+    """The network of each level from its arrays; rows that do not fit on the device stay in host memory."""
     networks = []
     for level, own in zip(levels.levels, arrays, strict=True):
         network = spec.network(own[TABLE], 1)
@@ -128,7 +128,7 @@ def _restored_levels(spec: TreeSpec, levels: Levels, arrays: Sequence[Arrays]) -
 
 
 def label_tree(spec: TreeSpec, train: Dataset | None, run: MemberRun) -> LabelTree:
-    """The label tree of a member, by the words of the labels' documents; another seed gives another tree."""
+    """Build the label tree of a member from the words of the labels' documents; the tree depends on the seed."""
     name, settings, runtime = f"tree-{run.number}", spec.tree, spec.runtime
     if not run.workspace.has(name):
         assert train is not None
@@ -152,10 +152,10 @@ def label_tree(spec: TreeSpec, train: Dataset | None, run: MemberRun) -> LabelTr
 def _plans(
     spec: TreeSpec, data: TrainingData, levels: Sequence[tuple[int, int, int]], run: MemberRun
 ) -> list[LevelPlan]:
-    """What each level's training takes, and where its rows are to be kept; refused where it cannot fit.
+    """Memory and time that training takes on each level, and where its rows are stored; ConfigError if it cannot fit.
 
-    Of a level there are its nodes, their parents, and the most children of one. Members that are trained before the
-    last one stay on the device.
+    `levels` has the number of nodes, of parents, and the maximum number of children for each level. Trained members
+    stay on the device.
     """
     tree, training, documents = spec.tree, spec.training, data.documents
     compute, device = arithmetic(spec.runtime, documents.device), documents.device
@@ -196,7 +196,7 @@ def _trained_from(
     batch: UpdateBatch,
     run: MemberRun,
 ) -> list[Network]:
-    """The networks of all levels after a short training, from `starts`; labels at `fresh` places are new."""
+    """The networks of all levels after a short training from `starts`; labels at `fresh` positions are new."""
     assert batch.documents is not None
     tree, update = spec.tree, spec.update
     rate = tree.learning_rate if tree.learning_rate == "same" else update.learning_rate * tree.learning_rate
@@ -217,7 +217,7 @@ def _trained_from(
 
 
 def _revised_rows(network: Network, tree: LabelTree, revision: TreeRevision, level: int, carried: Csr) -> Tensor:
-    """Attention rows of a level's nodes after a tree was revised; labels are made of those of before by `carried`."""
+    """Attention rows of a level's nodes after the tree was revised; labels are mixtures of old ones by `carried`."""
     rows = network.get_parameter(ROWS).detach()
     if level + 1 < tree.depth:
         return rows[torch.from_numpy(revision.nodes[level + 1]).to(rows.device)]

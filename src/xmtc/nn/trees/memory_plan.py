@@ -1,6 +1,6 @@
-"""What training a label tree will take: memory of each part, where the rows of each level go, and minutes.
+"""Planning the training of a label tree: memory of each part, placement of each level's rows, and estimated time.
 
-It is worked out before a network is trained or the tree is grown, so that what cannot fit is refused early.
+The plan is made before the tree is built or any network is trained, so that configurations that cannot fit fail early.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from xmtc.nn.prediction import DOCUMENTS, TOKENS
 from xmtc.nn.training.objectives import slots_for
 
 COPIES = 7
-"""Of a weight that every step changes: itself, its gradient, two moments, an average, the best, and a spare."""
+"""Copies of a trainable weight: itself, its gradient, two moments, an average, the best, and a spare."""
 WORKING = 10
-"""Of the rows that a step works on: themselves, gradient, moments, what is put back after capture, and narrow ones."""
+"""Copies of the rows that a step works on: rows, gradient, moments, backups for capture, and low-precision ones."""
 SPARE = 0.9
-"""Share of the free memory that is counted on."""
+"""Fraction of the free memory to use."""
 SHARES = {"cpu": 0.8, "cuda": 0.3}
-"""Of what plain matrix products reach, what a step does."""
+"""Speed of a training step relative to plain matrix products."""
 TRAFFIC = {"cpu": 1e10, "cuda": 2e12}
-"""Bytes a second of passes over tables."""
+"""Memory bandwidth of passes over tables, in bytes per second."""
 LAUNCH = {"cpu": 0.0, "cuda": 3.4e-5}
-"""Seconds for a word of a batch, both ways through an LSTM, however few documents there are."""
+"""Seconds per word of a batch, forward and backward through an LSTM, regardless of the number of documents."""
 PASSES, ROW_PASSES = 6, 30
-"""Times that a step goes over the word table, for clipping and averaging, and over the rows that it works on."""
+"""Passes of a step over the word table, for clipping and averaging, and over the rows that it works on."""
 
 TABLE = "the table of rows"
 REMEDIES = {
@@ -43,42 +43,42 @@ REMEDIES = {
     "rows in use": "Lower training.batch_size or head.tree.beam_width",
     "candidates": "Lower head.tree.beam_width",
     "texts": "Lower text.max_tokens",
-    "answers": "Lower head.tree.beam_width, text.max_tokens or encoder.units",
+    "prediction": "Lower head.tree.beam_width, text.max_tokens or encoder.units",
     TABLE: "Set head.tree.rows=bfloat16, or lower encoder.units",
 }
 
 
 class Sizes(NamedTuple):
-    """What a plan is made from."""
+    """Input of a plan."""
 
     documents: int
     tokens: int
     labels: int
-    """All labels of all documents."""
+    """Total number of labels over all documents."""
     words: int
     word_width: int
     trained_words: bool
     width: int
-    """Of the encoder's states."""
+    """Width of the encoder's states."""
     hidden: tuple[int, ...]
     batch: int
-    """Documents of a step in this process."""
+    """Documents per step in this process."""
     processes: int
-    """Which train together, each with the rows of all."""
+    """Number of parallel processes, each with the rows of all."""
     length: int
-    """Words of the longest texts."""
+    """Words of the longest text."""
     kept: int
-    """Bytes of a number in the rows' table."""
+    """Bytes per number in the table of rows."""
     averaged: bool
     compute: int
-    """Bytes of a number in matrix products."""
+    """Bytes per number in matrix products."""
     chunk: int
-    """Bytes that a chunk of nodes may take."""
+    """Memory budget for a chunk of nodes, in bytes."""
 
 
 @dataclass(frozen=True)
 class LevelPlan:
-    """Bytes of one level's training by part, bytes of the table of its rows and of the best of them, and seconds."""
+    """Memory of one level's training by part, of its table of rows and of the best rows, in bytes, and time."""
 
     nodes: int
     parts: dict[str, int]
@@ -94,17 +94,17 @@ class LevelPlan:
 
     @property
     def host(self) -> int:
-        """Bytes in host memory, where that is not the device's."""
+        """Bytes in host memory, if that is separate from the device."""
         return self.best + (self.table if self.on_host else 0)
 
 
 def level_plan(
     sizes: Sizes, nodes: int, parents: int, most: int, followed: int, epochs: int, rate: float, kind: str
 ) -> LevelPlan:
-    """One level: `nodes` below `parents` of up to `most` children, of which `followed` are given for each document.
+    """Plan one level: `nodes` below `parents` with up to `most` children; each document has `followed` of the parents.
 
-    `rate` are the operations a second of plain matrix products on a device of this `kind`; the uppermost level has one
-    parent.
+    `rate` is the speed of plain matrix products, in operations per second, on a device of this `kind`; the top level
+    has one parent.
     """
     scored = nodes if parents == 1 else followed * most
     units = sizes.width // 2
@@ -123,7 +123,7 @@ def level_plan(
         "words": copies * words,
         "encoder": 4 * COPIES * (lstm_weights + perceptron),
         "steps": twice * (step + min(sizes.chunk, sizes.batch * scored * held)),
-        "answers": read + at_once * scored * 25 + min(sizes.chunk, at_once * scored * held),
+        "prediction": read + at_once * scored * 25 + min(sizes.chunk, at_once * scored * held),
     }
     slots = table = best = 0
     if parents == 1:
@@ -143,14 +143,14 @@ def level_plan(
 
 
 def member_size(sizes: Sizes, levels: Sequence[int]) -> int:
-    """Bytes of a trained tree: of each level the word table and the rows of its nodes."""
+    """Bytes of a trained tree: the word table of each level and the rows of its nodes."""
     return sum(4 * sizes.words * sizes.word_width + sizes.kept * nodes * sizes.width for nodes in levels)
 
 
 def placed(plans: Sequence[LevelPlan], free: int, host: int | None) -> list[LevelPlan]:
-    """Each level with its rows on the device where they fit, else in host memory; a level that fits nowhere is refused.
+    """Place the rows of each level on the device if they fit, else in host memory; ConfigError if neither is possible.
 
-    `free` bytes are free on the device, `host` bytes in host memory; None where the device is the host.
+    `free` is the free memory on the device and `host` that of the host, in bytes; None if the device is the host.
     """
     out = []
     for number, plan in enumerate(plans, start=1):
@@ -175,12 +175,12 @@ def placed(plans: Sequence[LevelPlan], free: int, host: int | None) -> list[Leve
 
 
 def place_of(size: int, device: torch.device) -> torch.device:
-    """Where trained rows of so many bytes are kept: on the device, or in host memory where less is free."""
+    """Where trained rows of this many bytes are stored: on the device, or in host memory if they do not fit."""
     return device if size <= SPARE * free_memory(device)[0] else torch.device("cpu")
 
 
 def described(plans: Sequence[LevelPlan], device: torch.device) -> list[str]:
-    """The plan in lines, for a person."""
+    """The plan as lines of text."""
     total_time = _time(sum(plan.seconds for plan in plans))
     lines = [f"plan for {device}: {_count(len(plans), 'level')}, {total_time} for each tree"]
     for number, plan in enumerate(plans, start=1):
@@ -194,14 +194,14 @@ def described(plans: Sequence[LevelPlan], device: torch.device) -> list[str]:
 
 
 def free_memory(device: torch.device) -> tuple[int, int | None]:
-    """Bytes free on the device, and in host memory where that is another."""
+    """Bytes free on the device, and in host memory if that is separate."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0]), _host_memory()
     return _host_memory(), None
 
 
 def product_rate(device: torch.device, compute: torch.dtype) -> float:
-    """Operations a second that matrix products reach here, by a short trial."""
+    """Speed of matrix products in operations per second, measured by a short trial."""
     size = 4096 if device.type == "cuda" else 512
     left = torch.ones(size, size, dtype=compute, device=device)
     best = math.inf
@@ -213,7 +213,7 @@ def product_rate(device: torch.device, compute: torch.dtype) -> float:
 
 
 def _host_memory() -> int:
-    """Bytes of host memory that can be had, also within a container's limit."""
+    """Available host memory in bytes, within the limit of a container."""
     pages = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     available = _number_in("/proc/meminfo", "MemAvailable:") * 1024 or pages
     limit, used = _number_in("/sys/fs/cgroup/memory.max"), _number_in("/sys/fs/cgroup/memory.current")
@@ -221,7 +221,7 @@ def _host_memory() -> int:
 
 
 def _number_in(path: str, field: str = "") -> int:
-    """The number that follows a field in a file, 0 where there is none."""
+    """The number after a field in a file; 0 if there is none."""
     try:
         words = Path(path).read_text(encoding="ascii").split()
         return int(words[words.index(field) + 1 if field else 0])

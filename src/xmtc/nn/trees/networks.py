@@ -1,7 +1,7 @@
-"""Networks of a label tree's levels: the beam that goes down them, and the way to given labels.
+"""Prediction with the networks of a label tree: beam search down the levels, and the path to given labels.
 
-The probability of a node is its network's answer times that of the node above. Scores below 0 stand for nodes that are
-not there, or may not be returned.
+The probability of a node is the output of its network times the probability of its parent. Negative scores mark nodes
+that do not exist or must not be returned.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from xmtc.nn.trees.device_tree import Level, Levels
 
 ABSENT = -1.0
 SHORTLIST = 20
-"""Labels that each of several trees puts forward, where fewer are asked for."""
+"""Minimum number of labels that each of several trees proposes."""
 
 
 class BeamNodes(NamedTuple):
@@ -41,10 +41,11 @@ class TreeNetwork:
 
     @property
     def device(self) -> torch.device:
+        """The device of the networks."""
         return self.networks[0].table.device
 
     def width(self, k: int, allowed: NDArray[np.bool_] | None = None) -> int:
-        """Nodes to follow so that k labels are reached: the beam, or more where its leaves hold fewer allowed ones."""
+        """Beam width to reach k labels: the configured one, or more if its leaves have too few allowed labels."""
         starts = self.levels.tree.starts[-1]
         held = np.diff(starts)
         if allowed is not None:
@@ -52,11 +53,11 @@ class TreeNetwork:
         return max(self.beam, -(-k // int(held[held > 0].min(initial=k))))
 
     def network_of(self, label: int) -> tuple[Network, int]:
-        """The network that scores a label, and the label's row there."""
+        """The network that scores a label, and the label's row in it."""
         return self.networks[-1], int(self.levels.tree.place_of()[label])
 
     def path(self, documents: Documents, label: int) -> list[float]:
-        """For a single document, the answer of each level's network on the way to a label."""
+        """For a single document, the probability given by each level's network on the path to a label."""
         labels = torch.tensor([[label]], device=self.device)
         tokens = documents.tokens(torch.zeros(1, dtype=torch.int64, device=self.device), int(documents.lengths[0]))
         answers = []
@@ -69,7 +70,7 @@ class TreeNetwork:
 def level_scores(
     network: Network, encoded: tuple[Tensor, Tensor], level: Level, above: BeamNodes | None, chunk: int
 ) -> BeamNodes:
-    """All nodes of the uppermost level, or the children of those above; scores are ABSENT where there is none."""
+    """Score all nodes of the top level, or the children of those above; ABSENT marks missing children."""
     head = network.head
     if above is None:
         parts = [head.logits(*encoded, low, min(low + chunk, level.nodes)) for low in range(0, level.nodes, chunk)]
@@ -82,7 +83,7 @@ def level_scores(
 
 
 def best_of(found: BeamNodes, count: int, favoured: Tensor | None = None) -> BeamNodes:
-    """The `count` best, best first, `favoured` ones (B, m) before others; of equal ones those of smaller numbers."""
+    """The `count` best nodes, best first, `favoured` ones (B, m) before others; ties by the smaller number."""
     keys = sortable(found.scores, found.nodes)
     if favoured is not None:
         keys = keys + (favoured.long() << 62)
@@ -91,7 +92,7 @@ def best_of(found: BeamNodes, count: int, favoured: Tensor | None = None) -> Bea
 
 
 def chunk_of(network: Network, level: Level, batch: int, length: int, parents: int, free: int) -> int:
-    """Nodes of a level that are scored at once; `parents` are followed for each document, none at the top."""
+    """Number of nodes to score at once; `parents` is the number per document, 0 at the top."""
     head, size = candidate_head(network.head), network.compute.itemsize
     if not parents:
         return head.chunk(batch, length, size, free)
@@ -101,9 +102,9 @@ def chunk_of(network: Network, level: Level, batch: int, length: int, parents: i
 def best_in_trees(
     trees: Sequence[TreeNetwork], documents: Documents, k: int, allowed: NDArray[np.bool_] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """(n, k) labels and probabilities, best first; `allowed` (L,) tells the labels that may be returned.
+    """(n, k) labels and probabilities, best first; `allowed` (L,) masks the labels that may be returned.
 
-    Several trees put their best labels forward, and each is asked about all of them.
+    With several trees, each proposes its best labels, and all trees score all of them.
     """
     found = np.full((len(documents), k), -1, dtype=np.int64)
     given = np.full((len(documents), k), -np.inf, dtype=np.float32)
@@ -122,7 +123,7 @@ def best_in_trees(
 def scores_in_trees(
     trees: Sequence[TreeNetwork], documents: Documents, candidates: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    """(n, c) probabilities of given labels; those below 0 mean nothing."""
+    """(n, c) probabilities of given labels; negative candidates are ignored."""
     scores = np.empty(candidates.shape, dtype=np.float32)
     for rows, length, encoded in _encoded(trees, documents):
         labels = torch.from_numpy(candidates[rows]).to(trees[0].device)
@@ -136,7 +137,7 @@ Encoded = list[tuple[Tensor, Tensor]]
 def _encoded(
     trees: Sequence[TreeNetwork], documents: Documents
 ) -> Iterator[tuple[NDArray[np.int64], int, list[Encoded]]]:
-    """Documents a batch at a time: their rows, the length they are padded to, and what each level makes of them."""
+    """Encode documents in batches: yields their rows, the padded length, and the encodings by all levels."""
     kind = trees[0].device.type
     for tree in trees:
         for network in tree.networks:
@@ -147,14 +148,14 @@ def _encoded(
 
 
 class _Way(NamedTuple):
-    """How a tree is searched: nodes that are followed, and which of each level (nodes,) may be."""
+    """How a tree is searched: the beam width, and the allowed nodes (nodes,) of each level."""
 
     beam: int
     masks: list[Tensor] | None
 
 
 def _masks(tree: TreeNetwork, allowed: NDArray[np.bool_] | None) -> list[Tensor] | None:
-    """For each level (nodes,), whether a node may be followed."""
+    """For each level, a mask (nodes,) of the nodes that may be followed."""
     return None if allowed is None else [tree.levels.allowed(level, allowed) for level in range(len(tree.levels))]
 
 
@@ -175,11 +176,11 @@ def _search(tree: TreeNetwork, encoded: Encoded, k: int, length: int, way: _Way)
             return best_of(BeamNodes(labels, found.scores), min(k, labels.shape[1]))
         above = best_of(found, min(way.beam, level.nodes, found.nodes.shape[1]))
         above = above._replace(nodes=above.nodes.clamp(min=0))
-    raise AssertionError("a tree has levels")
+    raise AssertionError("a tree has at least one level")
 
 
 def _path_scores(trees: Sequence[TreeNetwork], encoded: list[Encoded], labels: Tensor, length: int) -> Tensor:
-    """(B, c) probabilities of given labels: the product along the path, and the mean over the trees."""
+    """(B, c) probabilities of given labels: the product along the path, averaged over the trees."""
     free = chunk_memory(trees[0].device)
     total = torch.zeros(labels.shape, device=labels.device)
     for tree, parts in zip(trees, encoded, strict=True):
@@ -196,7 +197,7 @@ def _path_scores(trees: Sequence[TreeNetwork], encoded: list[Encoded], labels: T
 def _scored_by_all(
     trees: Sequence[TreeNetwork], encoded: list[Encoded], lists: list[BeamNodes], k: int, length: int
 ) -> BeamNodes:
-    """The best k of what any tree put forward, by the mean probability of all."""
+    """The best k labels that any tree proposes, by the mean probability over all trees."""
     labels = torch.cat([found.nodes.masked_fill(found.scores < 0, -1) for found in lists], dim=1).sort(dim=1).values
     again = torch.zeros_like(labels, dtype=torch.bool)
     again[:, 1:] = labels[:, 1:] == labels[:, :-1]

@@ -1,4 +1,4 @@
-"""The attention rows of very many nodes, kept apart from the network that learns a few of them at a time."""
+"""The attention rows of very many nodes, stored separately from the network that trains a few of them at a time."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SLICE = 1 << 16
 
 
 class RowTable:
-    """Rows (n, d) of all nodes of a level, their moments, their average and the best of them so far.
+    """Rows (n, d) of all nodes of a level, their moments, their average and the best so far.
 
-    A step works on the rows that its batch needs: `take` brings them and their moments, `put` returns them, so that a
-    step costs what its batch needs and not n. The table lies on the device, or in host memory where a card is too
-    small for it; in float32, or in half the room in bfloat16, rounded as if at random, so that changes smaller than its
-    steps are not lost. There is one row more than nodes, which is nobody's: it is taken where there is nothing to take.
+    A step works on the rows that its batch needs: `take` loads them and their moments, `put` writes them back, so that
+    the cost of a step depends on the batch and not on n. The table is on the device, or in host memory if the GPU is
+    too small. It is float32, or bfloat16 with stochastic rounding, so that changes below its resolution are not lost.
+    One extra row, which belongs to no node, serves as padding.
     """
 
     def __init__(self, count: int, width: int, *, place: torch.device, kind: torch.dtype, averaged: bool) -> None:
@@ -33,16 +33,17 @@ class RowTable:
         self.rows, self.first, self.second = table(), table(), table()
         self._average = table() if averaged else None
         self._has_average = False
-        self.best: Tensor | None = None  # (n + 1, d) in host memory: it is looked at once, at the end
+        self.best: Tensor | None = None  # (n + 1, d) in host memory: read only once, at the end
         self._passing: Tensor | None = None
 
     @property
     def on_host(self) -> bool:
+        """Whether the table is in host memory."""
         return self.rows.device.type == "cpu"
 
     @torch.no_grad()
     def draw(self, drawn: Callable[[int, int], Tensor]) -> None:
-        """Start from `drawn(low, high)`, the rows of neighbouring nodes."""
+        """Initialise with `drawn(low, high)`, the rows of consecutive nodes."""
         for low, high in _slices(self.count):
             self.rows[low:high] = drawn(low, high)
 
@@ -50,7 +51,7 @@ class RowTable:
 
     @torch.no_grad()
     def take(self, numbers: Tensor, working: Sequence[Tensor]) -> None:
-        """Rows and both moments of some nodes into three tensors of a step; number n is nobody's."""
+        """Copy rows and both moments of some nodes into three tensors; number n is padding."""
         used = self._used(numbers)
         for kept, wanted in zip((self.rows, self.first, self.second), working, strict=True):
             if kept.device != wanted.device:
@@ -64,7 +65,7 @@ class RowTable:
 
     @torch.no_grad()
     def put(self, numbers: Tensor, working: Sequence[Tensor], salt: Tensor) -> None:
-        """Return what `take` brought, as the step has left it; `salt` is another number each step."""
+        """Write back what `take` loaded, after the step; `salt` differs in each step."""
         used = self._used(numbers)
         for kept, changed in zip((self.rows, self.first, self.second), working, strict=True):
             if kept.device == changed.device:
@@ -75,23 +76,23 @@ class RowTable:
                 kept.index_copy_(0, used, passing)
 
     def _used(self, numbers: Tensor) -> Tensor:
-        """The numbers where the table is; between host and device, without those at the end that are nobody's."""
+        """The numbers on the table's device; between host and device, without padding at the end."""
         if numbers.device == self.rows.device:
             return numbers
         here = numbers.to(self.rows.device)
         return here[: int((here != self.count).nonzero()[-1]) + 1]
 
     def _buffer(self, like: Tensor) -> Tensor:
-        """Host memory that a card copies from and to by itself."""
+        """Pinned host memory for transfers."""
         if self._passing is None:
             self._passing = torch.empty(like.shape, dtype=self.rows.dtype, pin_memory=like.is_cuda)
         return self._passing
 
-    # ---- averages, as of all other weights
+    # ---- averages, like those of all other weights
 
     @torch.no_grad()
     def fold(self, share: float, salt: int) -> None:
-        """Move the average towards the rows by this share of the way; the first time it is the rows."""
+        """Move the average towards the rows by this fraction; the first call copies the rows."""
         assert self._average is not None
         if not self._has_average:
             self._average.copy_(self.rows)
@@ -108,7 +109,7 @@ class RowTable:
 
     @contextmanager
     def shown(self, parameter: Tensor) -> Iterator[None]:
-        """All rows, averaged, in place of those that a step works on, for a while."""
+        """Use all averaged rows in place of a step's working rows, temporarily."""
         working = parameter.data
         parameter.data = self._current()[: self.count]
         yield
@@ -116,12 +117,13 @@ class RowTable:
 
     @torch.no_grad()
     def keep_best(self) -> None:
+        """Store the averaged rows as the best so far."""
         if self.best is None:
             self.best = torch.empty(self.rows.shape, dtype=self.rows.dtype)
         self.best.copy_(self._current())
 
     def finished(self) -> Tensor:
-        """(n, d) the best rows, where the table is; the table is done with."""
+        """(n, d) the best rows; releases the rest of the table."""
         if self.best is not None:
             self.rows.copy_(self.best)
         else:
@@ -133,7 +135,7 @@ class RowTable:
     # ---- checkpoints
 
     def state(self) -> dict[str, Tensor]:
-        """What a later step depends on."""
+        """Tensors to save in a checkpoint."""
         kept = {"rows": self.rows, "first": self.first, "second": self.second}
         if self._average is not None and self._has_average:
             kept["average"] = self._average
@@ -143,7 +145,7 @@ class RowTable:
 
     @torch.no_grad()
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up what `state` gave, as arrays of a file: read one by one, as each may be large."""
+        """Restore from `state`, given as arrays of a file; they are read one by one, since each may be large."""
         self._has_average = "average" in state
         if "best" in state:
             self.best = torch.empty(self.rows.shape, dtype=self.rows.dtype)
@@ -152,16 +154,16 @@ class RowTable:
 
 
 def narrowed(numbers: Tensor, kind: torch.dtype, salt: Tensor | int) -> Tensor:
-    """Numbers in a type; in bfloat16 rounded up or down as if at random, so that on average they stay what they are.
+    """Convert to a type; bfloat16 uses stochastic rounding, so that values are unbiased.
 
-    What is drawn follows from the number, its place and the `salt`, another one each time: processes that train
-    together round alike, as do host and device, and a training that is resumed.
+    The random bits are a hash of the number, its position and the `salt`, which differs each time: parallel processes,
+    host and device, and resumed runs all round alike.
     """
     if kind != torch.bfloat16:
         return numbers.to(kind)
     bits = numbers.contiguous().view(torch.int32)
     places = torch.arange(bits.numel(), dtype=torch.int32, device=bits.device).view(bits.shape)
-    drawn = (bits ^ (places + salt * -1640531527)) * -2048144789  # a hash; products of 32 bits wrap
+    drawn = (bits ^ (places + salt * -1640531527)) * -2048144789  # a hash; 32-bit products wrap around
     drawn = (drawn ^ (drawn >> 13)) * -1028477387
     drawn = (drawn ^ (drawn >> 16)) & 0xFFFF
     return ((bits + drawn) & -(1 << 16)).view(torch.float32).to(kind)

@@ -1,9 +1,9 @@
 """Training of a label tree's networks, level by level.
 
-The first level is a network over all its nodes. Every other starts from the one above and learns, for each document,
-the children of a fixed number of parents: those that hold a label of the document, then those that the levels above
-think best. A trained level and the parents for the next are parts of the workspace: the parents are found in one pass
-and written as they are found, and a training goes on after any of them.
+The first level is a network over all its nodes. Every other level starts from the one above and is trained, for each
+document, on the children of a fixed number of parents: those above a label of the document, then the highest-scoring
+ones. Each trained level and the parents for the next one are parts of the workspace; parents are computed in one pass
+and written as a stream. Training can resume after any part.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ from xmtc.nn.trees.row_table import RowTable
 
 KINDS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 UPLOADED = 1 << 16
-"""Documents whose parents are sent to the device at once."""
+"""Documents whose parents are copied to the device at once."""
 
 
 @dataclass(frozen=True)
 class TreeSettings(Settings):
-    """A shallow and wide tree over the labels, for very many of them."""
+    """A shallow and wide label tree, for very many labels."""
 
     height: int = 0
-    """Levels of nodes between the root and the labels; 0 has no tree, and every label is scored."""
+    """Levels of nodes between the root and the labels; 0 for no tree: every label is scored."""
     arity: int = 8
-    """Children of a node, at most: a power of two. The first level has as many nodes as are left."""
+    """Maximum number of children of a node, a power of two; the first level has as many nodes as needed."""
     cluster_size: int = 8
-    """Labels below a node of the last level, at most."""
+    """Maximum number of labels below a node of the last level."""
     beam_width: Annotated[int, Alias("beam")] = 160
-    """Nodes of a level that are followed: in training those that hold a label of the document come first."""
+    """Beam width: nodes followed per level. In training, nodes above a label of the document come first."""
     epochs: int | Literal["same"] = "same"
-    """Epochs of each level but the first, which has those of `training`."""
+    """Epochs of each level after the first; 'same' as `training.epochs`."""
     average_from: float | Literal["same"] = "same"
-    """Epochs before averaging begins on each level but the first."""
+    """Epochs before weight averaging starts on each level after the first; 'same' as in `training`."""
     learning_rate: float | Literal["same"] = "same"
-    """Adam's rate on each level but the first."""
+    """Learning rate of each level after the first; 'same' as in `training`."""
     rows: Literal["float32", "bfloat16"] = "float32"
-    """How the attention of nodes and its moments are kept; bfloat16 takes half the memory."""
+    """Data type of the nodes' attention rows and their moments; 'bfloat16' halves the memory."""
     label_features: int = 256
-    """Features that describe a label where labels are clustered, its largest; 0 keeps all."""
+    """Number of features, the largest ones, that represent a label in clustering; 0 keeps all."""
 
     of = "head.tree"
 
@@ -77,7 +77,7 @@ class TreeSettings(Settings):
         self.require_range("label_features", 0)
 
     def training(self, settings: TrainingSettings, level: int) -> TrainingSettings:
-        """How a level is trained."""
+        """Training settings of a level."""
         if level == 0:
             return settings
         own = {name: getattr(self, name) for name in ("epochs", "average_from", "learning_rate")}
@@ -90,20 +90,20 @@ class TreeSpec(MemberSpec):
 
     tree: TreeSettings = field(default_factory=TreeSettings)
     members: int = 1
-    """Trees of the model, which stay on the device while others are trained."""
+    """Number of trees of the model; they stay on the device while others are trained."""
     width: int = 0
-    """Of the encoder's states."""
+    """Width of the encoder's states."""
     hidden: tuple[int, ...] = ()
     """Units of the head's hidden layers."""
     min_df: int = 1
-    """Documents that a word must be in to describe labels where they are clustered."""
+    """Minimum document frequency of words used for clustering labels."""
 
 
 class TreeTraining:
     """The training of one tree.
 
-    `plans` say where the rows of each level are kept. `starts` are weights that each level starts from; without them
-    the first level starts anew, and every other from the one above.
+    `plans` determines where the rows of each level are stored. `starts` has initial weights for each level; without
+    them, the first level starts from random weights, and every other from the level above.
     """
 
     def __init__(
@@ -123,11 +123,11 @@ class TreeTraining:
         self.workspace, self.progress = run.workspace, run.progress
 
     def new_network(self, rows: int) -> Network:
-        """A network as training begins, with a head of so many rows."""
+        """A new network with a head of this many rows."""
         return self._spec.network(self._table, rows)
 
     def run(self) -> tuple[list[Network], float]:
-        """The networks of all levels, and the last one's score on the validation documents."""
+        """Train all levels; returns their networks and the validation score of the last one."""
         score = -1.0
         for level in range(len(self.levels)):
             network = None
@@ -145,7 +145,7 @@ class TreeTraining:
         return networks, score
 
     def _let_go(self) -> None:
-        """Return memory that captured steps held, and that is not to be had otherwise."""
+        """Free memory that captured steps had reserved."""
         if self.documents.device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -155,7 +155,7 @@ class TreeTraining:
         return f"member-{self.member}-level-{level}"
 
     def _listed(self, level: int) -> str:
-        """Parents for each document, below which a level is learnt, and their scores."""
+        """Name of the part with the parents of each document, for training the level below, and their scores."""
         return f"parents-{self.member}-level-{level}"
 
     def _trained(self, level: int) -> tuple[Network, float]:
@@ -199,7 +199,7 @@ class TreeTraining:
         return network, AllLabelsObjective(network.head, documents)
 
     def _next(self, number: int, settings: TrainingSettings, documents: Documents) -> tuple[Network, Objective]:
-        """A network with the weights that it starts from, and a table of rows for all nodes."""
+        """A network with its initial weights, and a table of rows for all nodes."""
         level = self.levels.levels[number]
         batch = batch_size(settings, len(documents), self.group)
         parents = self._uploaded(number)
@@ -226,10 +226,10 @@ class TreeTraining:
             parents[low : low + UPLOADED] = torch.from_numpy(np.array(mapped[low : low + UPLOADED]))
         return parents
 
-    # ---- answers of a level
+    # ---- predictions of a level
 
     def _score(self, level: int, network: Network) -> float:
-        """nDCG@5 of a level's nodes on the validation documents."""
+        """nDCG@5 of a level's nodes on the validation set."""
         assert self.validation is not None
         documents, labels = self.validation
         truth = self.levels.tree.node_labels(labels, level + 1)
@@ -242,7 +242,7 @@ class TreeTraining:
     def _answers(
         self, number: int, network: Network, documents: Documents, listed: str
     ) -> Iterator[tuple[NDArray[np.int64], BeamNodes | None, BeamNodes]]:
-        """Documents a batch at a time: their rows, the listed parents, and what a level thinks of the nodes below."""
+        """Score documents in batches: yields their rows, the listed parents, and the scores of the nodes below."""
         network.eval()
         device, level = documents.device, self.levels.levels[number]
         free, above = chunk_memory(device), None
@@ -257,7 +257,7 @@ class TreeTraining:
             yield rows, above, level_scores(network, encoded, level, above, chunk)
 
     def _list_parents(self, number: int, network: Network) -> None:
-        """Write, for each document, the nodes of this level below which the next is learnt."""
+        """Write, for each document, the nodes of this level below which the next level is trained."""
         level = self.levels.levels[number]
         count = min(self.tree.beam_width, level.nodes)
         sets = [("parents", self.documents.labelled(self.levels.tree.node_labels(self.labels, number + 1)))]
@@ -282,7 +282,7 @@ class TreeTraining:
     def _favoured(
         self, number: int, documents: Documents, rows: NDArray[np.int64], above: BeamNodes | None, found: BeamNodes
     ) -> Tensor:
-        """(B, m) whether a node holds a label of the document, which puts it before all others."""
+        """(B, m) whether a node has a label of the document below it; such nodes come before all others."""
         positives = documents.positives(torch.from_numpy(rows).to(documents.device))
         places = positives if above is None else self.levels.levels[number].places(above.nodes, positives)
         held = torch.zeros(found.scores.shape, dtype=torch.int64, device=documents.device)
@@ -290,7 +290,7 @@ class TreeTraining:
 
 
 def load_level(network: Network, arrays: Mapping[str, NDArray[Any]], nodes: int, place: torch.device) -> None:
-    """Weights of a trained level; the rows of its nodes are put where they are to be kept."""
+    """Load the weights of a trained level, with the rows of its nodes on the given device."""
     head = candidate_head(network.head)
     load_weights(network, arrays, but=ROWS)
     head.hold(checked_tensor(arrays, ROWS, (nodes, head.rows.shape[1]), *KINDS.values()).to(place))
