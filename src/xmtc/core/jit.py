@@ -35,7 +35,10 @@ def kernel(
     settings = {"nogil": True, "cache": True, "error_model": "numpy", **options}
 
     def decorate(function: Function) -> Function:
-        compiled = numba.njit(**settings)(function)
+        try:
+            compiled = numba.njit(**settings)(function)
+        except RuntimeError:  # neither the package nor the user's cache folder is writable: compile in each process
+            compiled = numba.njit(**{**settings, "cache": False})(function)
         if uses:
             _watch(compiled, uses)
         names = list(inspect.signature(function).parameters)
@@ -52,7 +55,9 @@ def kernel(
 
 def _watch(compiled: Any, modules: tuple[ModuleType, ...]) -> None:
     """Let the cache of a kernel lapse when one of these modules changes."""
-    index = compiled._cache._cache_file  # numba has no public place for this
+    index = getattr(compiled._cache, "_cache_file", None)  # numba has no public interface for this
+    if index is None:
+        return
     sources = [Path(str(module.__file__)).stat() for module in modules]
     index._source_stamp = (index._source_stamp, *((source.st_mtime, source.st_size) for source in sources))
 
