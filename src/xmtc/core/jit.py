@@ -37,10 +37,12 @@ def kernel(
     def decorate(function: Function) -> Function:
         try:
             compiled = numba.njit(**settings)(function)
+            watched = uses
         except RuntimeError:  # neither the package nor the user's cache folder is writable: compile in each process
             compiled = numba.njit(**{**settings, "cache": False})(function)
-        if uses:
-            _watch(compiled, uses)
+            watched = ()
+        if watched:
+            _watch(compiled, watched)
         names = list(inspect.signature(function).parameters)
         writable = {names.index(name) for name in outputs}
 
@@ -55,9 +57,7 @@ def kernel(
 
 def _watch(compiled: Any, modules: tuple[ModuleType, ...]) -> None:
     """Let the cache of a kernel lapse when one of these modules changes."""
-    index = getattr(compiled._cache, "_cache_file", None)  # numba has no public interface for this
-    if index is None:
-        return
+    index = compiled._cache._cache_file  # numba has no public place for this
     sources = [Path(str(module.__file__)).stat() for module in modules]
     index._source_stamp = (index._source_stamp, *((source.st_mtime, source.st_size) for source in sources))
 
