@@ -9,6 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SUFFIXES = {".py", ".toml", ".html", ".js", ".css", ".md", ".json", ".svg"}
+EXAMPLES = ("demo_topics", "demo_grammar.toml")
+"""The texts of the demo corpus, which imitate what people write."""
 FILES = sorted(
     path
     for path in (
@@ -16,7 +18,7 @@ FILES = sorted(
         *(ROOT / "docs").rglob("*"),
         *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
     )
-    if path.suffix in SUFFIXES
+    if path.suffix in SUFFIXES and not set(path.parts) & set(EXAMPLES)
 )
 
 PHRASES = [
@@ -50,7 +52,11 @@ HABITS = {
     r"\bcan be had\b": "is available",
     r"\b(?:a|an|one) (?:text|document|object|label|name|record) a line\b": "one text per line",
     r"\bmade-up\b": "synthetic",
-    r"\b(?:go|goes|went) on (?:when|where|with)\b": "continue, resume",
+    r"\b(?:go|goes|went) on\b": "continue, resume",
+    r"\bso many\b": "this many, a number",
+    r"\ba share of\b": "a fraction of, a part of",
+    r"\bbut for\b": "except",
+    r"\bis asked\b": "who does what",
     r"\bwhere there (?:is|are) (?:one|none)\b": "if available, if there is none",
     r"\b(?:go|goes) with --": "requires --, can only be used with --",
     r"\b(?:is|are) named twice\b": "is given twice",
