@@ -53,7 +53,6 @@ HABITS = {
     r"\b(?:a|an|one) (?:text|document|object|label|name|record) a line\b": "one text per line",
     r"\bmade-up\b": "synthetic",
     r"\b(?:go|goes|went) on\b": "continue, resume",
-    r"\bso many\b": "this many, a number",
     r"\ba share of\b": "a fraction of, a part of",
     r"\bbut for\b": "except",
     r"\bis asked\b": "who does what",
