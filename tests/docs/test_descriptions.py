@@ -48,7 +48,7 @@ def function_of(member: Any) -> Any:
     """The function behind a property, cached property, class method, static method or compiled kernel; else None."""
     if isinstance(member, property):
         return member.fget
-    for attribute in ("func", "__func__", "py_func", "__wrapped__"):
+    for attribute in ("func", "__func__", "py_func"):
         if inspect.isfunction(inner := getattr(member, attribute, None)):
             return inner
     return member if inspect.isfunction(member) else None
