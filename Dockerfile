@@ -1,9 +1,9 @@
-# A service on models that are mounted at /models:
+# Serve models from the volume mounted at /models:
 #   docker build -t xmtc .
 #   docker run --rm -p 127.0.0.1:8000:8000 -v "$PWD/xmtc-demo:/models" -e XMTC_API_KEY=… xmtc /models/model
 FROM python:3.11-slim AS build
 WORKDIR /build
-COPY pyproject.toml constraints.txt README.md ./
+COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY src ./src
 RUN python -m venv /opt/xmtc \
     && /opt/xmtc/bin/pip install --no-cache-dir -c constraints.txt ".[server]"
@@ -11,7 +11,7 @@ RUN python -m venv /opt/xmtc \
 FROM python:3.11-slim
 RUN useradd --create-home --uid 10001 xmtc
 COPY --from=build /opt/xmtc /opt/xmtc
-# Compiled kernels are kept in the user's own folder: the installed package belongs to root.
+# Compiled kernels are cached in the user's home: the installed package is owned by root and read-only.
 ENV PATH=/opt/xmtc/bin:$PATH \
     NUMBA_CACHE_DIR=/home/xmtc/.cache/numba \
     PYTHONUNBUFFERED=1

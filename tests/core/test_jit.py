@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
+from numba.core import caching
 from numpy.typing import NDArray
 
+from xmtc.core import jit
 from xmtc.core.jit import frozen, kernel
 
 HELPERS = """
@@ -98,3 +101,15 @@ def test_outputs_are_written() -> None:
     target = np.zeros(3)
     doubled(np.arange(6.0)[::2], target)
     assert target.tolist() == [0, 4, 8]
+
+
+def test_a_kernel_runs_if_no_cache_folder_is_writable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caching.CompileResultCacheImpl, "_locator_classes", [])
+    with pytest.raises(RuntimeError, match="cannot cache"):
+        numba.njit(cache=True)(lambda values: values.sum())
+
+    @kernel(uses=(jit,))
+    def total(values: np.ndarray) -> float:
+        return values.sum()
+
+    assert total(np.array([1.0, 2.5])) == 3.5

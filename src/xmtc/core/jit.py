@@ -35,9 +35,14 @@ def kernel(
     settings = {"nogil": True, "cache": True, "error_model": "numpy", **options}
 
     def decorate(function: Function) -> Function:
-        compiled = numba.njit(**settings)(function)
-        if uses:
-            _watch(compiled, uses)
+        try:
+            compiled = numba.njit(**settings)(function)
+            watched = uses
+        except RuntimeError:  # neither the package nor the user's cache folder is writable: compile in each process
+            compiled = numba.njit(**{**settings, "cache": False})(function)
+            watched = ()
+        if watched:
+            _watch(compiled, watched)
         names = list(inspect.signature(function).parameters)
         writable = {names.index(name) for name in outputs}
 

@@ -260,7 +260,8 @@ def _environment() -> dict[str, str]:
 def _stop(child: subprocess.Popen[str]) -> None:
     """Let it finish the step it is in, as a training does that is interrupted; not for ever."""
     if child.poll() is None:
-        child.send_signal(signal.SIGINT)
+        with suppress(ValueError):  # on Windows, Ctrl+C has already reached the process
+            child.send_signal(signal.SIGINT)
     try:
         child.wait(timeout=30)
     except (subprocess.TimeoutExpired, KeyboardInterrupt):

@@ -279,6 +279,7 @@ def test_what_is_free_here() -> None:
     free, host = free_memory(CPU)
     assert host is None
     assert 10**6 < free < 10**14
+    assert free <= plan_module._physical_memory() < 10**14
     assert product_rate(CPU, torch.float32) > 1e6
 
 

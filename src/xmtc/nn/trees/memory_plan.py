@@ -5,9 +5,11 @@ The plan is made before the tree is built or any network is trained, so that con
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import math
 import os
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -214,10 +216,18 @@ def product_rate(device: torch.device, compute: torch.dtype) -> float:
 
 def _host_memory() -> int:
     """Available host memory in bytes, within the limit of a container."""
-    pages = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    available = _number_in("/proc/meminfo", "MemAvailable:") * 1024 or pages
+    available = _number_in("/proc/meminfo", "MemAvailable:") * 1024 or _physical_memory()
     limit, used = _number_in("/sys/fs/cgroup/memory.max"), _number_in("/sys/fs/cgroup/memory.current")
     return min(available, max(0, limit - used)) if limit else available
+
+
+def _physical_memory() -> int:
+    """Bytes of memory that a machine without /proc has (macOS), or has available (Windows)."""
+    if sys.platform == "win32":
+        status = (ctypes.c_uint64 * 8)(64)  # MEMORYSTATUSEX: its size and the load, then total and available bytes
+        ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status))
+        return int(status[2])
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _number_in(path: str, field: str = "") -> int:
