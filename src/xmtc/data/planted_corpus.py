@@ -1,11 +1,11 @@
-"""Made-up texts whose labels can be read off the text: the right answer is known before any model runs.
+"""Synthetic texts whose labels can be read off the text: the right answer is known before any model runs.
 
-Every label owns three words that no other label uses, every cluster of labels shares a few more, and the
-rest is English function words and filler. A model that cannot find these labels is broken.
+Every label has three words that no other label uses, every cluster of labels shares a few more, and the rest is
+English function words and filler. A model that cannot predict these labels is broken.
 
-No table grows with the number of labels: a word is spelled from its number, a label's rank is computed from
-its id, and documents come in blocks that each have their own random stream. A corpus of a million labels
-starts as fast as one of two hundred, and any part of it can be made alone.
+No table grows with the number of labels: a word is spelled from its number, a label's rank is computed from its id,
+and documents are generated in blocks, each from its own random stream. A corpus of a million labels starts as fast as
+one of two hundred, and any part of it can be generated alone.
 """
 
 from __future__ import annotations
@@ -140,6 +140,7 @@ class PlantedCorpus:
 
     @cached_property
     def cluster_count(self) -> int:
+        """Number of clusters of labels."""
         return self.clusters if self.clusters is not None else round(math.sqrt(self.labels))
 
     @cached_property
@@ -186,6 +187,7 @@ class PlantedCorpus:
         return list(prefixes + NOUNS[clusters % len(NOUNS)] + " of " + spell(labels, capital=True))
 
     def label_name(self, label: int) -> str:
+        """The name of a label."""
         return self._names(np.array([label]))[0]
 
     def label_names(self) -> list[str]:
@@ -197,6 +199,7 @@ class PlantedCorpus:
         return list(spell(np.array([label, *self._other_numbers(np.array([label]))[0]])))
 
     def cluster_of(self, label: int) -> int:
+        """The cluster that a label belongs to."""
         return int(self._clusters_of(np.array([label]))[0])
 
     def cluster_words(self, cluster: int) -> list[str]:

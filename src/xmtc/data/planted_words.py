@@ -1,4 +1,4 @@
-"""Words for made-up texts: English ones, and invented ones spelled from a number."""
+"""Words of the synthetic corpus: English words, and pseudo-words spelled from a number."""
 
 from __future__ import annotations
 
