@@ -70,7 +70,7 @@ def test_keys_that_are_none(model: Path, tmp_path: Path, monkeypatch: pytest.Mon
 def test_without_its_extra_it_says_how_to_get_it(model: Path) -> None:
     with mock.patch.dict(sys.modules, {"fastapi": None}):
         words = mistake("serve", model)
-    assert words == 'serve needs FastAPI. Install it with: pip install "xmtc[server]".'
+    assert words == 'serve needs FastAPI. Install it with: pip install "xmtc[server]"'
 
 
 def test_measures_are_kept_beside_the_model_and_shown(model: Path, tmp_path: Path) -> None:
