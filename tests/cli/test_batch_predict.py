@@ -413,7 +413,9 @@ def test_stopped_and_resumed(ova: Path, source: Path, out: Path, how: signal.Sig
     assert 3 <= done < 300
     if how == signal.SIGINT:
         assert process.returncode == 130
-        assert said == (f"xmtc: interrupted. Whole parts in {out}: {done}; go on with the same command and --resume.\n")
+        assert said == (
+            f"xmtc: interrupted. Complete parts in {out}: {done}. To resume, repeat the command with --resume.\n"
+        )
         assert names(out) == [ANSWERS, *(part_name(number) for number in range(done))]
     assert all(pq.read_metadata(out / part_name(number)).num_rows == 100 for number in range(done))
     assert not manifest(out)["complete"]

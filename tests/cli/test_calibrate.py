@@ -74,13 +74,11 @@ class TestWhatItSays:
         cells = dict(line.rsplit("  ", 1) for line in lines[2:-2])
         cells = {name.strip(): value for name, value in cells.items()}
         before, after = found["ECE@5 before"], found["ECE@5"]
-        assert (
-            cells.pop("expected calibration error of the first 5 labels") == f"{before:.4f} before, {after:.4f} after"
-        )
+        assert cells.pop("expected calibration error of the top 5 labels") == f"{before:.4f} before, {after:.4f} after"
         assert after < before
         assert found["threshold"]["kind"] == "global"
-        assert cells.pop("threshold") == f"global {found['threshold']['value']:.4f}, best for micro-F1"
-        assert cells.pop("labels a document") == f"{found['F1']['labels']:.2f}"
+        assert cells.pop("threshold") == f"global {found['threshold']['value']:.4f}, optimised for micro-F1"
+        assert cells.pop("labels per document") == f"{found['F1']['labels']:.2f}"
         assert cells == {f"{name}, %": f"{100 * found['F1'][key]:.2f}" for name, key in MEASURES.items()}
         sets = "predict gives probabilities, predict --threshold auto sets of labels"
         assert lines[-2:] == ["", f"saved in {folder}: {sets}"]
@@ -114,7 +112,7 @@ class TestWhatItSays:
         assert rule.by_label is not None
         own = int((rule.by_label != np.float32(rule.value)).sum())
         assert 0 < own < 40
-        assert f"its own for {own} of 40 labels, {rule.value:.4f} for the others, best for micro-F1" in said
+        assert f"its own for {own} of 40 labels, {rule.value:.4f} for the others, optimised for micro-F1" in said
 
 
 class TestWhatItDoes:
@@ -186,7 +184,7 @@ class TestWhatItDoes:
         assert known_files(folder) == before
         away = ("--method", "none", "--threshold", "none")
         done = call("calibrate", folder, files / "valid.jsonl", *away)
-        assert done.out.endswith(f"\n\n{folder}: gives its scores as they are, and has no threshold\n")
+        assert done.out.endswith(f"\n\n{folder}: not calibrated; predict returns raw scores\n")
         assert done.err == ""
         assert (folder / "model.json").read_bytes() == manifest
         assert known_files(folder) == before
@@ -194,7 +192,7 @@ class TestWhatItDoes:
         assert rows(folder, test) == answers
         call("calibrate", folder, files / "valid.jsonl")
         done = call("calibrate", folder, *away)  # which needs no documents
-        assert done.out == f"{folder}: gives its scores as they are, and has no threshold\n"
+        assert done.out == f"{folder}: not calibrated; predict returns raw scores\n"
         assert (folder / "model.json").read_bytes() == manifest
 
     def test_calibrating_again_starts_from_the_plain_scores(self, files: Path, folder: Path, tmp_path: Path) -> None:
@@ -319,7 +317,7 @@ class TestRefused:
         path.write_text(10 * (json.dumps({"text": "zzz", "labels": [key]}) + "\n"))
         said = mistake("calibrate", folder, path)
         assert said == "no validation document has a predicted label. Give documents like the training documents."
-        assert "is the file that is read" in mistake("calibrate", folder, valid, "--json", valid)
+        assert "is also an input file" in mistake("calibrate", folder, valid, f"--json={valid}")
         assert not list(folder.glob("decisions-*"))
 
     def test_too_few_documents(self, files: Path, folder: Path, tmp_path: Path) -> None:

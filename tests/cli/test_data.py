@@ -72,7 +72,7 @@ class TestDescribe:
         found = json.loads((tmp_path / "d.json").read_text())
         assert found["overlap"]["documents"] == 1
         assert found["overlap"]["unseen_labels"] == 1
-        assert "labels unseen in small.jsonl" in done.out
+        assert "labels not in small.jsonl" in done.out
 
     def test_a_picture_that_opens(self, small: Path, tmp_path: Path) -> None:
         done = call("data", "describe", small, "--picture", tmp_path / "p.svg")
@@ -88,11 +88,11 @@ class TestDescribe:
         assert "pictures are SVG, PNG or PDF" in mistake("data", "describe", small, "--picture", tmp_path / "p.jpg")
         assert "no such file" in mistake("data", "describe", tmp_path / "nowhere")
         assert "no such file" in mistake("data", "describe", small, tmp_path / "nowhere")
-        assert "is the file that is read" in mistake("data", "describe", small, "--json", small)
+        assert "is also an input file" in mistake("data", "describe", small, f"--json={small}")
         other = small.with_name("other.jsonl")
         other.write_bytes(small.read_bytes())
-        assert "is the file that is read" in mistake("data", "describe", small, other, "--json", other)
-        assert "there is no folder" in mistake("data", "describe", small, "--json", tmp_path / "no" / "d.json")
+        assert "is also an input file" in mistake("data", "describe", small, other, f"--json={other}")
+        assert "does not exist" in mistake("data", "describe", small, "--json", tmp_path / "no" / "d.json")
         assert other.read_bytes() == small.read_bytes()
         assert files(tmp_path) == ["other.jsonl", "small.jsonl"]
 
@@ -333,9 +333,9 @@ class TestConvert:
 
     def test_out_is_not_in(self, small: Path, tmp_path: Path) -> None:
         before = small.read_bytes()
-        assert "is the file that is read" in mistake("data", "convert", small, small, "--force")
+        assert "is also an input file" in mistake("data", "convert", small, small, "--force")
         (tmp_path / "link.jsonl").symlink_to(small)
-        assert "is the file that is read" in mistake("data", "convert", small, tmp_path / "link.jsonl", "--force")
+        assert "is also an input file" in mistake("data", "convert", small, tmp_path / "link.jsonl", "--force")
         assert small.read_bytes() == before
 
     @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ class TestEvaluate:
             name: pytest.approx(100 * found[name], abs=0.0051) for name in NAMES
         }
         assert "100 documents in" in done.out
-        assert "test labels unseen in training: 0" in done.out
+        assert "test labels not in the training set: 0" in done.out
 
     def test_a_model_that_reads_beats_one_that_does_not(self, models: Path, data: Path, tmp_path: Path) -> None:
         found = {name: scores(models / name, data / "test.jsonl", tmp_path) for name in ("knn", "popularity")}
@@ -62,9 +62,9 @@ class TestEvaluate:
         assert (counted["P@1"], dropped["P@1"]) == (0.5, 0.5)
         assert (counted["R@3"], dropped["R@3"]) == (0.75, 1.0)
         said = call("evaluate", folder, test).out
-        assert "test labels unseen in training: 1 (1 occurrences), counted as missed" in said
+        assert "test labels not in the training set: 1 (1 occurrences), counted as missed" in said
         said = call("evaluate", folder, test, "--unknown-labels", "drop").out
-        assert "test labels unseen in training: 1 (1 occurrences), left out" in said
+        assert "test labels not in the training set: 1 (1 occurrences), dropped" in said
 
     def test_propensity_constants_matter_to_psp_alone(self, ova: Path, data: Path, tmp_path: Path) -> None:
         usual = scores(ova, data / "test.jsonl", tmp_path)
@@ -92,7 +92,7 @@ class TestEvaluate:
         [
             (["--unknown-labels", "keep"], "--unknown-labels must be count or drop. Got 'keep'."),
             (["--json", "nowhere/s.json"], "nowhere/s.json: there is no folder nowhere"),
-            (["--json", "."], ".: is a folder. Name a file to write to."),
+            (["--json", "."], ".: is a folder. Choose a file name."),
             (["--propensity-b", "-5"], "B > 0"),
             (["--propensity-a", "x"], "Invalid value for '--propensity-a'"),
         ],
@@ -125,7 +125,7 @@ class TestCompare:
         folder, test = tiny
         assert f"{folder}: 2 documents" in call("compare", folder, test).out
         assert (
-            "unseen in training: 1 (1 occurrences), left out"
+            "unseen in training: 1 (1 occurrences), dropped"
             in call("compare", folder, test, "--unknown-labels", "drop").out
         )
 
@@ -165,12 +165,12 @@ class TestPredictions:
         assert reliability["bins"] == [pytest.approx(each) for each in others["bins"]]
         assert found == {**{key: pytest.approx(value) for key, value in expected.items()}, "seconds": 0.0}
         assert "\n100 documents\n" in done.out
-        assert "test labels unseen in training: 0" in done.out
+        assert "test labels not in the training set: 0" in done.out
 
     def test_without_training_documents(self, written: Path, data: Path) -> None:
         done = call("evaluate", "--predictions", written / "p.jsonl", data / "test.jsonl")
         assert "PSP@" not in done.out
-        assert "training labels are not known: --train FILE adds PSP" in done.out
+        assert "PSP is not available: pass the training set with --train FILE" in done.out
 
     def test_documents_without_a_prediction_are_counted(self, written: Path, data: Path, tmp_path: Path) -> None:
         lines = (written / "p.tsv").read_text().splitlines()
@@ -214,13 +214,15 @@ class TestPredictions:
         assert "Missing argument" in mistake("evaluate")
         assert "Missing argument" in mistake("evaluate", "--predictions", path)
         for option, value in (("--train", test), ("--predictions-format", "jsonl")):
-            assert f"{option} goes with --predictions FILE." in mistake("evaluate", ova, test, option, value)
+            assert f"{option} can only be used with --predictions FILE." in mistake(
+                "evaluate", ova, test, option, value
+            )
         said = mistake("evaluate", "--predictions", path, test, "--predictions-format", "jsnol")
         assert said.startswith(f"{path}: no such form of predictions: 'jsnol'. Did you mean 'jsonl'? Known: jsonl,")
         assert "--tail scores given labels" in mistake("evaluate", "--predictions", path, test, "--tail")
         assert "no such file" in mistake("evaluate", "--predictions", tmp_path / "no", test)
         assert "so not one of predictions" in mistake("evaluate", "--predictions", tmp_path, test)
-        assert "is the file that is read" in mistake("evaluate", "--predictions", path, test, "--json", path)
+        assert "is also an input file" in mistake("evaluate", "--predictions", path, test, f"--json={path}")
         assert path.read_text().startswith('{"id": ')
 
 
@@ -294,9 +296,9 @@ class TestCloserLooks:
         assert "'seed' must be" in mistake("evaluate", ova, test, "--bootstrap", 20, "--seed", -1)
         assert "no such file" in mistake("evaluate", ova, test, "--filter", tmp_path / "no")
         one = tmp_path / "one"
-        assert "is named for two things" in mistake("evaluate", ova, test, "--json", one, "--per-label", one)
-        assert "there is no folder" in mistake("evaluate", ova, test, "--per-label", tmp_path / "no" / "l.csv")
-        assert "is the file that is read" in mistake("evaluate", ova, test, "--per-label", test)
+        assert "is used for two outputs" in mistake("evaluate", ova, test, "--json", one, "--per-label", one)
+        assert "does not exist" in mistake("evaluate", ova, test, "--per-label", tmp_path / "no" / "l.csv")
+        assert "is also an input file" in mistake("evaluate", ova, test, "--per-label", test)
 
 
 class TestReliability:
@@ -316,7 +318,7 @@ class TestReliability:
         assert table.splitlines()[-1].startswith("coverage@5")
         told = json.loads((tmp_path / "s.json").read_text())["reliability"]
         error = told["ECE@5"]
-        assert line == f"expected calibration error of the first 5 labels: {error:.4f} (15 bins of equal mass)"
+        assert line == f"expected calibration error of the top 5 labels: {error:.4f} (15 bins of equal mass)"
         counts = [each["count"] for each in told["bins"]]
         assert max(counts) - min(counts) <= 1
         assert sum(each["count"] * abs(each["confidence"] - each["accuracy"]) for each in told["bins"]) / sum(
@@ -357,11 +359,11 @@ class TestReliability:
     def test_predictions_with_other_scores(self, beyond: tuple[Path, Path], tmp_path: Path) -> None:
         path, test = beyond
         done = call("evaluate", "--predictions", path, test)
-        assert done.out.split("\n\n")[1] == "scores are no probabilities: some lie outside 0 to 1"
+        assert done.out.split("\n\n")[1] == "scores are not probabilities (some are outside 0 to 1)"
         out, told = tmp_path / "r.svg", tmp_path / "s.json"
         asked = ("evaluate", "--predictions", path, test, "--reliability", out, "--json", told)
         said = mistake(*asked)
-        assert said == f"{out}: there is nothing to draw, scores are no probabilities: some lie outside 0 to 1."
+        assert said == f"{out}: no reliability diagram: scores are not probabilities (some are outside 0 to 1)."
         assert call(*asked, ok=False).out == done.out  # the metrics are not lost
         assert "reliability" not in json.loads(told.read_text())
         assert not out.exists()
@@ -376,7 +378,7 @@ class TestReliability:
         assert done.out.split("\n\n")[1] == remedy
         out = tmp_path / "r.svg"
         said = mistake("evaluate", tmp_path / "m", test, "--reliability", out)
-        assert said == f"{out}: there is nothing to draw, {remedy}."
+        assert said == f"{out}: no reliability diagram: {remedy}."
         assert not out.exists()
 
     def test_without_predictions(self, beyond: tuple[Path, Path], tmp_path: Path) -> None:
@@ -386,7 +388,7 @@ class TestReliability:
         assert "\n\nno document has a predicted label\n" in call(*asked).out
         out = tmp_path / "r.svg"
         said = mistake(*asked, "--reliability", out)
-        assert said == f"{out}: there is nothing to draw, no document has a predicted label."
+        assert said == f"{out}: no reliability diagram: no document has a predicted label."
 
     @pytest.mark.parametrize("name", ["r.jpg", "r", "svg", "r.svg.gz"])
     def test_other_formats_are_refused(self, ova: Path, data: Path, tmp_path: Path, name: str) -> None:
@@ -402,14 +404,14 @@ class TestReliability:
         asked = ("evaluate", ova, data / "test.jsonl", "--reliability")
         missing, folder, one = tmp_path / "no" / "r.svg", tmp_path / "f.svg", tmp_path / "one.svg"
         folder.mkdir()
-        assert mistake(*asked, missing) == f"{missing}: there is no folder {missing.parent}. Make it first."
-        assert mistake(*asked, folder) == f"{folder}: is a folder. Name a file to write to."
+        assert mistake(*asked, missing) == f"{missing}: the folder {missing.parent} does not exist. Create it first."
+        assert mistake(*asked, folder) == f"{folder}: is a folder. Choose a file name."
         same = os.path.join(tmp_path, "f.svg", "..", "one.svg")
         for option, other in (("--json", one), ("--per-label", one), ("--json", same)):
-            assert "is named for two things. Choose another name" in mistake(*asked, one, option, other)
+            assert "is used for two outputs. Choose another file" in mistake(*asked, one, option, other)
         precious = tmp_path / "t.svg"
         precious.write_text((data / "test.jsonl").read_text())
-        assert "is the file that is read" in mistake("evaluate", ova, precious, "--reliability", precious)
+        assert "is also an input file" in mistake("evaluate", ova, precious, "--reliability", precious)
         assert not one.exists()
 
 
@@ -429,7 +431,7 @@ class TestSets:
         assert (found["kind"], found["measure"]) == ("global", "micro")
         values = {name: f"{100 * value:.2f}" for name, value in found["scores"].items()}
         assert done.split("\n\n")[2] == (
-            f"at the tuned threshold (global {found['value']:.4f}, best for micro-F1): micro-F1 {values['micro']}, "
+            f"at the tuned threshold (global {found['value']:.4f}, optimised for micro-F1): micro-F1 {values['micro']}, "
             f"macro-F1 {values['macro']}, document-F1 {values['document']}, precision {values['precision']}, "
             f"recall {values['recall']}, {found['scores']['labels']:.2f} labels a document"
         )

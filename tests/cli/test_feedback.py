@@ -153,9 +153,9 @@ class TestExport:
         feedback_path(model).unlink()
         give(model, "a", [keys[0]])
         before = feedback_path(model).read_bytes()
-        assert "is the file that is read" in mistake("feedback", "export", model, "--output", feedback_path(model))
+        assert "is also an input file" in mistake("feedback", "export", model, "--output", feedback_path(model))
         assert feedback_path(model).read_bytes() == before
-        assert "there is no folder" in mistake("feedback", "export", model, "--output", tmp_path / "no" / "file")
+        assert "does not exist" in mistake("feedback", "export", model, "--output", tmp_path / "no" / "file")
 
     def test_a_model_that_was_moved_or_deleted(self, model: Path, keys: list[str]) -> None:
         """Its feedback is still there to be read."""

@@ -102,7 +102,7 @@ def test_a_model_without_label_vectors_says_so(folder: Path, arguments: tuple[st
 @pytest.mark.usefixtures("with_vectors")
 def test_a_map_holds_every_label(folder: Path, tmp_path: Path) -> None:
     page = tmp_path / "map.html"
-    assert call("labels", "map", folder, "--out", page).out.startswith(f"{page}: a map of 5 labels, ")
+    assert call("labels", "map", folder, "--out", page).out.startswith(f"{page}: map of 5 labels, ")
     text = page.read_text()
     assert "<h1>Labels of small model</h1>" in text
     assert "5 labels of a popularity model" in text

@@ -222,8 +222,8 @@ class TestMistakes:
             (["--text", "x", "--threads", "0"], "'threads' must be an integer ≥ 1. Got 0."),
             (["--text", "x", "--output-format", "csv"], "--output-format must be one of jsonl, tsv, parquet, table."),
             (["--text", "x", "--output-format", "parquet"], "--output-format parquet needs a file."),
-            (["--text", "x", "--output", "."], ".: is a folder. Name a file to write to."),
-            (["--text", "x", "--output", ""], ".: is a folder. Name a file to write to."),
+            (["--text", "x", "--output", "."], ".: is a folder. Choose a file name."),
+            (["--text", "x", "--output", ""], ".: is a folder. Choose a file name."),
             (["--text", "x", "--output", "nowhere/a.jsonl"], "nowhere/a.jsonl: there is no folder nowhere"),
             (["--text", "x", "--output", "/proc/a.jsonl"], "/proc/a.jsonl: cannot be written"),
             (["-"], "empty"),
@@ -275,8 +275,8 @@ class TestFilesThatAreSomethingElse:
     def test_output_is_not_the_input(self, ova: Path, tmp_path: Path) -> None:
         source = tmp_path / "texts.jsonl"
         source.write_text('{"text": "precious"}\n')
-        assert "is the file that is read" in mistake("predict", ova, source, "--output", source)
-        assert "is the file that is read" in mistake("evaluate", ova, source, "--json", source)
+        assert "is also an input file" in mistake("predict", ova, source, "--output", source)
+        assert "is also an input file" in mistake("evaluate", ova, source, f"--json={source}")
         assert source.read_text() == '{"text": "precious"}\n'
 
     def test_unknown_endings_are_not_guessed(self, ova: Path, tmp_path: Path) -> None:

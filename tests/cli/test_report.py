@@ -18,7 +18,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_page_and_its_tables(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     done = call("report", folder, "--out", out)
-    assert done.out.startswith(f"{out}: a page of 2 cells, 0.")
+    assert done.out.startswith(f"{out}: report on 2 runs, 0.")
     assert done.err == f"{tmp_path / 'report.md'}: its tables as Markdown\n"
     assert out.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert "### cooking" in (tmp_path / "report.md").read_text(encoding="utf-8")
@@ -69,11 +69,11 @@ def test_a_damaged_cell(folder: Path, tmp_path: Path, content: str) -> None:
 
 def test_places_that_cannot_be_written_to(folder: Path, tmp_path: Path) -> None:
     assert "pages are HTML" in mistake("report", folder, "--out", tmp_path / "r.pdf")
-    assert "there is no folder" in mistake("report", folder, "--out", tmp_path / "no" / "r.html")
-    assert "there is no folder" in mistake(
+    assert "does not exist" in mistake("report", folder, "--out", tmp_path / "no" / "r.html")
+    assert "does not exist" in mistake(
         "report", folder, "--out", tmp_path / "r.html", "--markdown", tmp_path / "no" / "r.md"
     )
-    assert "is named twice" in mistake(
+    assert "is used for two outputs" in mistake(
         "report", folder, "--out", tmp_path / "r.html", "--markdown", tmp_path / "r.html"
     )
     assert "Missing option '--out'" in mistake("report", folder)

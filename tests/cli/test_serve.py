@@ -89,4 +89,4 @@ def test_measures_are_kept_beside_the_model_and_shown(model: Path, tmp_path: Pat
     answers = tmp_path / "answers.jsonl"
     call("predict", model, test, "--output", answers)
     words = mistake("evaluate", "--predictions", answers, test, "--keep")
-    assert words == "--keep puts measures beside a model. Leave it out with --predictions."
+    assert words == "--save-metrics requires a model. Leave it out with --predictions."

@@ -147,7 +147,7 @@ def test_words_are_shaded_by_sign_and_strength() -> None:
     assert len({strong, weak, against}) == 3
     legend = shaded(found).split("\n\n")[2]
     assert len(COLOUR.findall(legend)) == 10
-    assert "speaks against it" in legend
+    assert "evidence against" in legend
 
 
 def test_attention_shares_have_no_side_against() -> None:
@@ -155,8 +155,8 @@ def test_attention_shares_have_no_side_against() -> None:
     assert "speaks" not in shaded(found) + page(found)
     assert "little" in shaded(found).split("\n\n")[2]
     assert "attention: little" in Page(page(found)).text + page(found)
-    assert "shares of attention" in explanation(found)
-    assert "shares of attention" not in explanation(replace(found, shares=False))
+    assert "attention weights" in explanation(found)
+    assert "attention weights" not in explanation(replace(found, shares=False))
     assert "against" not in shaded(found)
     assert "against" not in Page(page(found)).tags
     assert "speaks against" not in page(found)

@@ -59,8 +59,8 @@ class TestGood:
     def test_validation_documents_are_chosen_on(self, data: Path, out: Path) -> None:
         valid = ("--valid", data / "test.jsonl")
         done = call("train", data / "train.jsonl", "--model", "knn", *valid, "--out", out)
-        assert "found: neighbours = " in done.err
-        assert "found: power = " in done.err
+        assert "chosen automatically: neighbours = " in done.err
+        assert "chosen automatically: power = " in done.err
 
     def test_the_current_folder_may_be_the_model(
         self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

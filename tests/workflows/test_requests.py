@@ -63,7 +63,7 @@ def test_every_option_says_what_it_is(kind: type[BaseRequest]) -> None:
 
 BAD: list[tuple[type[BaseRequest], dict[str, Any], str]] = [
     (ReadingOptions, {"on_bad_line": "no"}, "--on-bad-line must be refuse or skip. Got 'no'."),
-    (ReadingOptions, {"text_field": "a,a"}, "a text field is named twice"),
+    (ReadingOptions, {"text_field": "a,a"}, "a text field is used for two outputs"),
     (VocabularyOptions, {"language": "en"}, "--language chooses among the names in --labels FILE."),
     (VocabularyOptions, {"unknown_labels": "count"}, "--unknown-labels must be refuse or drop."),
     (UpdateRequest, {"folder": DIR}, "there is nothing to learn from."),
@@ -78,7 +78,7 @@ BAD: list[tuple[type[BaseRequest], dict[str, Any], str]] = [
     (BatchOptions, {"parts": 5, "resume": True, "force": True}, "--resume goes on and --force starts over."),
     (EvaluateRequest, {"test": FILE}, "evaluate needs a model folder and a test file"),
     (EvaluateRequest, {"test": FILE, "folder": DIR, "train": FILE}, "--train goes with --predictions FILE."),
-    (EvaluateRequest, {"test": FILE, "predictions": FILE, "keep": True}, "--keep puts measures beside a model."),
+    (EvaluateRequest, {"test": FILE, "predictions": FILE, "keep": True}, "--save-metrics requires a model."),
     (
         EvaluateRequest,
         {"test": FILE, "predictions": FILE, "options": EvaluationOptions(tail=True)},

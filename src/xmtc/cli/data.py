@@ -137,7 +137,7 @@ def run_get(request: FetchRequest, progress: Progress, write: Callable[[str], No
 
     if request.name is None:
         write(catalogue_table())
-        write("\nmanual: requires a browser; xmtc data get NAME prints the instructions.")
+        write("\n[manual]: requires a browser; xmtc data get NAME prints the instructions.")
         write("Download a data set: xmtc data get NAME --out DIR")
         return catalogue_rows()
     entry = find_dataset(request.name)
@@ -184,13 +184,13 @@ def catalogue_table() -> str:
             f"{entry.train:,}",
             f"{entry.test:,}" if entry.test else "–",
             f"{entry.labels:,}",
-            entry.content,
-            "manual" if entry.by_hand else "",
-            entry.what,
+            entry.what
+            + (" (features)" if entry.content == "features" else "")
+            + (" [manual]" if entry.by_hand else ""),
         )
         for entry in CATALOGUE.values()
     ]
-    return table(["name", "train", "test", "labels", "content", "", "description"], rows, right=(1, 2, 3))
+    return table(["name", "train", "test", "labels", "description"], rows, right=(1, 2, 3))
 
 
 def fetch_report(done: Fetched) -> str:

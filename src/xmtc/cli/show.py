@@ -36,8 +36,9 @@ def metrics_table(
     def cell(model: str, name: str) -> str:
         if name not in named[model]:
             return "–"
-        found = (intervals or {}).get(model, {}).get(name)
-        return f"{100 * named[model][name]:.2f}{_span(found) if found else ''}"
+        spans = {key: _span(found) for key, found in (intervals or {}).get(model, {}).items()}
+        room = max(map(len, spans.values()), default=0)  # values without an interval stay aligned
+        return f"{100 * named[model][name]:.2f}{spans.get(name, '').ljust(room)}"
 
     rows = [[f"{kind}@{cut}", *(cell(model, f"{kind}@{cut}") for model in named)] for kind in kinds for cut in cuts]
     return table(["%", *named], rows, right=range(1, len(named) + 1))
@@ -151,7 +152,7 @@ def difference_table(named: Mapping[str, Mapping[str, Interval]], first: str) ->
     """Differences from the first model in percentage points; * marks intervals that exclude 0."""
 
     def cell(interval: Interval) -> str:
-        return f"{100 * interval.value:+.2f}{_span(interval)}{' *' if interval.low > 0 or interval.high < 0 else ''}"
+        return f"{100 * interval.value:+.2f}{_span(interval)}{' *' if interval.low > 0 or interval.high < 0 else '  '}"
 
     metrics = list(next(iter(named.values())))
     rows = [[metric, *(cell(found[metric]) for found in named.values())] for metric in metrics]

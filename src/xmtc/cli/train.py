@@ -10,7 +10,7 @@ import typer
 
 from xmtc.cli.common import check_writable
 from xmtc.cli.options import SeededMachine, takes_request
-from xmtc.cli.output import JsonOutput, echo, echo_error, note
+from xmtc.cli.output import JsonOutput, echo, echo_error, note, snake_keys
 from xmtc.workflows.requests import TrainRequest
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _result(trained: Model, request: TrainRequest, seed: int) -> dict[str, Any]:
         "seconds": trained.training["seconds"],
         "seed": seed,
         "settings": config.flat(config.to_mapping(trained.config)),
-        "chosen_automatically": trained.facts,
+        "chosen_automatically": snake_keys(trained.facts),
     }
 
 
