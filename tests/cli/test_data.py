@@ -304,7 +304,7 @@ class TestConvert:
         assert "which fasttext cannot carry" in said
         assert "--lossy" in said
         assert files(tmp_path) == ["t.jsonl"]
-        assert "2 texts or labels with characters replaced" in call(*command, "--lossy").out
+        assert "2 texts or labels with replaced characters" in call(*command, "--lossy").out
         assert (tmp_path / "t.ft").read_bytes() == b"__label__x_y a\tb\x0bc\n"
 
     def test_labels_that_are_no_list_are_not_lost(self, tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ class TestConvert:
             ("o.svm", [], "these documents are text, and libsvm holds features"),
             ("o.txt", ["--to", "text"], "'text' holds no labels"),
             ("o.txt", ["--to", "attentionxml"], "name it NAME_texts.txt"),
-            ("no/o.csv", [], "there is no folder"),
+            ("no/o.csv", [], "does not exist. Create it first."),
             ("o.csv", ["--unknown-labels", "keep"], "must be refuse or drop"),
             ("o.csv", ["--labels", "nowhere.tsv"], "nowhere.tsv: no such file"),
             ("o.csv", ["--format", "csv"], "no text"),
@@ -445,7 +445,8 @@ class TestGet:
         for command in commands:
             call(*command)
         assert (
-            "there already, and whole" in call("data", "get", "tiny", "--out", tmp_path / "sets", "--mirror", url).out
+            "already present, checksum matches"
+            in call("data", "get", "tiny", "--out", tmp_path / "sets", "--mirror", url).out
         )
 
     def test_a_mirror_without_the_file(

@@ -91,8 +91,9 @@ class TestEvaluate:
         ("arguments", "message"),
         [
             (["--unknown-labels", "keep"], "--unknown-labels must be count or drop. Got 'keep'."),
-            (["--json", "nowhere/s.json"], "nowhere/s.json: there is no folder nowhere"),
-            (["--json", "."], ".: is a folder. Choose a file name."),
+            (["--json", "nowhere/s.json"], "nowhere/s.json: the folder nowhere does not exist."),
+            (["--json=."], ".: is a folder. Choose a file name."),
+            (["--json", "."], "Put --json last to print JSON, or write --json=FILE."),
             (["--propensity-b", "-5"], "B > 0"),
             (["--propensity-a", "x"], "Invalid value for '--propensity-a'"),
         ],
@@ -107,12 +108,15 @@ class TestEvaluate:
         assert "is a folder, not a file" in mistake("evaluate", ova, data)
         assert "no such folder" in mistake("evaluate", "nowhere", data / "test.jsonl")
         assert "was trained on text" in mistake("evaluate", ova, data / "test.txt")
-        assert "needs a model folder and a test file" in mistake("evaluate", ova)
+        assert "requires a model folder and a test file" in mistake("evaluate", ova)
 
 
 class TestCompare:
-    def test_a_column_for_each_model(self, models: Path, data: Path, tmp_path: Path) -> None:
-        folders = [models / "one_vs_all", models / "popularity"]
+    def test_a_column_for_each_model(
+        self, models: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(models)
+        folders = [Path("one_vs_all"), Path("popularity")]
         done = call("compare", *folders, data / "test.jsonl")
         header, _, first, *_ = done.out.splitlines()
         assert header.split() == ["%", *map(str, folders)]
@@ -124,14 +128,12 @@ class TestCompare:
     def test_unseen_labels_are_counted_for_each(self, tiny: tuple[Path, Path]) -> None:
         folder, test = tiny
         assert f"{folder}: 2 documents" in call("compare", folder, test).out
-        assert (
-            "unseen in training: 1 (1 occurrences), dropped"
-            in call("compare", folder, test, "--unknown-labels", "drop").out
-        )
+        said = " ".join(call("compare", folder, test, "--unknown-labels", "drop").out.split())
+        assert "test labels not in the training set: 1 (1 occurrences), dropped" in said
 
     def test_mistakes(self, ova: Path, data: Path) -> None:
         test = data / "test.jsonl"
-        assert mistake("compare", ova) == "compare needs one or more model folders and then a test file."
+        assert mistake("compare", ova) == "compare requires one or more model folders, followed by a test file."
         assert "Missing argument" in mistake("compare")
         assert mistake("compare", test, ova) == f"{test}: is a file. The model folder comes first."
         assert "no such file" in mistake("compare", ova, "nowhere.jsonl")
@@ -208,7 +210,7 @@ class TestPredictions:
 
     def test_mistakes(self, written: Path, ova: Path, data: Path, tmp_path: Path) -> None:
         test, path = data / "test.jsonl", written / "p.jsonl"
-        needs = "evaluate needs a model folder and a test file, or --predictions FILE and a test file."
+        needs = "evaluate requires a model folder and a test file, or --predictions FILE and a test file."
         assert mistake("evaluate", ova, "--predictions", path, test) == needs
         assert mistake("evaluate", test) == needs
         assert "Missing argument" in mistake("evaluate")
@@ -219,7 +221,7 @@ class TestPredictions:
             )
         said = mistake("evaluate", "--predictions", path, test, "--predictions-format", "jsnol")
         assert said.startswith(f"{path}: no such form of predictions: 'jsnol'. Did you mean 'jsonl'? Known: jsonl,")
-        assert "--tail scores given labels" in mistake("evaluate", "--predictions", path, test, "--tail")
+        assert "--tail requires a model." in mistake("evaluate", "--predictions", path, test, "--tail")
         assert "no such file" in mistake("evaluate", "--predictions", tmp_path / "no", test)
         assert "so not one of predictions" in mistake("evaluate", "--predictions", tmp_path, test)
         assert "is also an input file" in mistake("evaluate", "--predictions", path, test, f"--json={path}")
@@ -252,7 +254,7 @@ class TestCloserLooks:
         )
         assert set(found["tail"]) == {"max", "min"}
         assert found["tail"]["min"]["P@10"] > 0.5
-        for words in ("head ", "middle ", "tail ", "AUC pessimistic", "Σ max(documents, k)"):
+        for words in ("head ", "middle ", "tail ", "AUPR", "pessimistic", "Σ max(documents, k)"):
             assert words in done.out
 
     def test_groups_of_a_small_test_file(self, tiny: tuple[Path, Path]) -> None:
@@ -283,13 +285,13 @@ class TestCloserLooks:
         (tmp_path / "f.txt").write_text("0 0\n2 0\n")
         assert f"{tmp_path / 'f.txt'}:2: no document 2 among 2" in mistake("evaluate", tmp_path / "m", test, *more)
         said = mistake("evaluate", tmp_path / "m", test, *more, "--on-bad-line", "skip")
-        assert said.startswith("--filter counts documents")
+        assert said.startswith("--filter refers to documents by number")
         assert mistake("compare", tmp_path / "m", test, *more, "--on-bad-line", "skip") == said
 
     @pytest.mark.parametrize("number", ["1", "-1", "9", "1000001"])
     def test_too_few_or_many_resamples(self, ova: Path, data: Path, number: str) -> None:
         said = mistake("evaluate", ova, data / "test.jsonl", "--bootstrap", number)
-        assert said == f"'bootstrap' must be 0, or between 10 and 1,000,000 resamples. Got {number}."
+        assert said == f"--bootstrap must be 0 or from 10 to 1,000,000. Got {number}."
 
     def test_other_mistakes(self, ova: Path, data: Path, tmp_path: Path) -> None:
         test = data / "test.jsonl"
@@ -318,7 +320,7 @@ class TestReliability:
         assert table.splitlines()[-1].startswith("coverage@5")
         told = json.loads((tmp_path / "s.json").read_text())["reliability"]
         error = told["ECE@5"]
-        assert line == f"expected calibration error of the top 5 labels: {error:.4f} (15 bins of equal mass)"
+        assert line == f"expected calibration error of the top 5 labels: {error:.4f} (15 equal-mass bins)"
         counts = [each["count"] for each in told["bins"]]
         assert max(counts) - min(counts) <= 1
         assert sum(each["count"] * abs(each["confidence"] - each["accuracy"]) for each in told["bins"]) / sum(
@@ -374,7 +376,7 @@ class TestReliability:
         (test := tmp_path / "t.jsonl").write_text(rows)
         call("train", test, "--model", "popularity", "--out", tmp_path / "m")
         done = call("evaluate", tmp_path / "m", test)
-        remedy = "scores are no probabilities: xmtc calibrate DIR VALID makes them so"
+        remedy = "scores are not probabilities (calibrate the model with xmtc calibrate DIR VALID)"
         assert done.out.split("\n\n")[1] == remedy
         out = tmp_path / "r.svg"
         said = mistake("evaluate", tmp_path / "m", test, "--reliability", out)
@@ -430,10 +432,10 @@ class TestSets:
         found = json.loads((tmp_path / "s.json").read_text())["threshold"]
         assert (found["kind"], found["measure"]) == ("global", "micro")
         values = {name: f"{100 * value:.2f}" for name, value in found["scores"].items()}
-        assert done.split("\n\n")[2] == (
-            f"at the tuned threshold (global {found['value']:.4f}, optimised for micro-F1): micro-F1 {values['micro']}, "
+        assert " ".join(done.split("\n\n")[2].split()) == (
+            f"tuned threshold (global {found['value']:.4f}, optimised for micro-F1), %: micro-F1 {values['micro']}, "
             f"macro-F1 {values['macro']}, document-F1 {values['document']}, precision {values['precision']}, "
-            f"recall {values['recall']}, {found['scores']['labels']:.2f} labels a document"
+            f"recall {values['recall']}, {found['scores']['labels']:.2f} labels per document"
         )
         assert (
             call("evaluate", tuned, data / "test.jsonl", "--threshold", "auto").out.split("\n\n")[:3]
@@ -446,7 +448,7 @@ class TestSets:
             found = json.loads((tmp_path / "s.json").read_text())["threshold"]
             assert set(found) == {"value", "scores"}
             assert found["value"] == 0.4
-            assert f"\nat the threshold 0.4: micro-F1 {100 * found['scores']['micro']:.2f}, " in done.out
+            assert f"\nthreshold 0.4, %: micro-F1 {100 * found['scores']['micro']:.2f}, " in done.out
 
     def test_other_measures_do_not_change(self, models: Path, tuned: Path, data: Path, tmp_path: Path) -> None:
         plain = scores(models / "knn", data / "test.jsonl", tmp_path)
@@ -514,11 +516,14 @@ class TestSets:
 
 
 class TestCompareClosely:
-    def test_differences_to_the_first(self, models: Path, data: Path, tmp_path: Path) -> None:
-        folders = [models / "one_vs_all", models / "popularity"]
+    def test_differences_to_the_first(
+        self, models: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(models)
+        folders = [Path("one_vs_all"), Path("popularity")]
         done = call("compare", *folders, data / "test.jsonl", "--bootstrap", 50)
         first, second = (scores(folder, data / "test.jsonl", tmp_path) for folder in folders)
-        at = done.out.index(f"against {folders[0]}")
+        at = done.out.index(f"difference from {folders[0]}")
         line = next(line for line in done.out[at:].splitlines() if line.startswith("P@1 "))
         assert line.split()[1] == f"{100 * (second['P@1'] - first['P@1']):+.2f}"
         assert line.endswith("*")

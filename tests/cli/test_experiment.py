@@ -136,7 +136,7 @@ def test_mistakes(files: tuple[Path, Path], tmp_path: Path) -> None:
         == f"{tmp_path / 'no'}: no such file. Check the path."
     )
     assert said(*noise, "--unknown-labels", "keep") == "--unknown-labels must be count or drop. Got 'keep'."
-    assert said(*noise, "--on-bad-line", "skip").startswith("a study reads its files many times.")
+    assert said(*noise, "--on-bad-line", "skip").startswith("--on-bad-line skip cannot be used with studies.")
     assert said(*noise, "--model", "knn").startswith("model 'knn' is used for two outputs.")
     assert said("ablation", *files, "--model", "popularity").startswith("popularity has no parts to take away.")
     assert "--set neighbours" in said(*noise, "--set", "neighbours")

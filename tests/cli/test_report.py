@@ -68,7 +68,7 @@ def test_a_damaged_cell(folder: Path, tmp_path: Path, content: str) -> None:
 
 
 def test_places_that_cannot_be_written_to(folder: Path, tmp_path: Path) -> None:
-    assert "pages are HTML" in mistake("report", folder, "--out", tmp_path / "r.pdf")
+    assert "is an HTML page" in mistake("report", folder, "--out", tmp_path / "r.pdf")
     assert "does not exist" in mistake("report", folder, "--out", tmp_path / "no" / "r.html")
     assert "does not exist" in mistake(
         "report", folder, "--out", tmp_path / "r.html", "--markdown", tmp_path / "no" / "r.md"

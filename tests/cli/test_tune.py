@@ -86,7 +86,7 @@ def test_interrupted_and_resumed(data: Path, tmp_path: Path) -> None:
         (["knn", "train.jsonl", "--search", "power=5..1"], "--search power=5..1: holds nothing."),
         (["knn", "train.jsonl", "--resume"], "there is no search to go on with. Leave out --resume."),
         (["knn", "train.jsonl", "--measure", "accuracy"], "no measure 'accuracy'."),
-        (["knn", "train.jsonl", "--language", "de"], "--language chooses among the names in --labels FILE."),
+        (["knn", "train.jsonl", "--language", "de"], "--language can only be used with --labels FILE."),
         (["knn", "train.txt"], "all that is searched of knn is how text is read, and these are features."),
         (["knn", "empty.jsonl"], "empty.jsonl: no document has a label. Check the label field."),
     ],

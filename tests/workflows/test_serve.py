@@ -51,9 +51,9 @@ def test_names_under_which_it_answers() -> None:
 
 
 def test_values_that_make_no_sense_are_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^'port' must be from 0 to 65535\. Got 65536\.$"):
+    with pytest.raises(ConfigError, match=r"^--port must be from 0 to 65535\. Got 65536\.$"):
         ServeRequest(folders=(), port=65536)
-    with pytest.raises(ConfigError, match=r"^--hostname a\*b: a wildcard is the first part of a name"):
+    with pytest.raises(ConfigError, match=r"^--hostname a\*b: use a wildcard only as the first part"):
         ServeRequest(folders=(), hostname=("a*b",))
     with pytest.raises(DataError, match=r"nowhere: no such folder\. Make it first\.$"):
         ServeRequest(folders=(), feedback=tmp_path / "nowhere")

@@ -118,7 +118,7 @@ def _json_file(word: str) -> str:
     path = Path(word)
     if word == "-" or path.suffix.lower() == ".json" or str(path).startswith("/dev/"):
         return word
-    if not path.exists() and path.suffix:
+    if not path.exists() and (path.suffix or path.name != word):
         return word
     why = "an existing path" if path.exists() else "not the name of a JSON file"
     raise ConfigError(

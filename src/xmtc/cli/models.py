@@ -29,7 +29,7 @@ def models(
         ),
     ] = None,
 ) -> None:
-    """List all models, or describe a model or a saved one."""
+    """List all models, or describe one by name or folder."""
     from xmtc.cli.text_table import paragraph, table
     from xmtc.workflows.models import describe_folder, describe_model, describe_models, is_model_name
 
@@ -170,4 +170,4 @@ def _history(entries: list[dict[str, Any]]) -> str:
         scores = _score(entry["nDCG@5 before"]), _score(entry["nDCG@5 after"]) + (" forced" if entry["forced"] else "")
         date = str(entry["date"])[:16].replace("T", " ")
         rows.append([date, *(f"{count:,}" for count in counts), *scores, source, f"{entry['seconds']:.1f}"])
-    return table([*header, "validation", "s"], rows, right=(1, 2, 3, 4, 5, 6, 9))
+    return table([*header, "validation", "s"], rows, right=(0, 1, 2, 3, 4, 5, 6, 9))  # dates are not wrapped

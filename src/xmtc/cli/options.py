@@ -72,6 +72,7 @@ def takes_request(command: Callable[..., None]) -> Callable[..., None]:
     """Replace each parameter of a command that is a request type with the options of the request, and add --quiet."""
     signature = inspect.signature(command, eval_str=True)
     parameters: list[inspect.Parameter] = []
+    last: list[inspect.Parameter] = []
     requests: dict[str, type[BaseRequest]] = {}
     partial: set[str] = set()
     for name, parameter in signature.parameters.items():
@@ -81,10 +82,11 @@ def takes_request(command: Callable[..., None]) -> Callable[..., None]:
             partial.add(name)
         if isinstance(kind, type) and issubclass(kind, BaseRequest):
             requests[name] = kind
-            parameters += option_parameters(kind)
+            (last if kind is JsonOutput else parameters).extend(option_parameters(kind))
         else:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-    parameters.append(inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Quiet))
+    last.append(inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Quiet))
+    parameters += last
 
     def run(*, quiet: bool, **given: Any) -> None:
         values = {name: _field_values(kind, given) for name, kind in requests.items()}

@@ -73,7 +73,7 @@ class JsonOutput(BaseRequest):
     """The --json option of all commands that print results."""
 
     json_target: Annotated[str | None, Option("[=FILE]", "--json")] = None
-    """Print the results as JSON; with =FILE, write them to FILE as well as printing text."""
+    """Print JSON instead of text; with =FILE, print text and write JSON to FILE."""
 
     @property
     def on_stdout(self) -> bool:

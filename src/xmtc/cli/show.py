@@ -130,7 +130,7 @@ def calibration_table(found: Decisions) -> str:
     """The metrics of a calibration on the validation set."""
     before, after = (f"{found.facts[name]:.4f}" if name in found.facts else "–" for name in ("ECE@5 before", "ECE@5"))
     changed = after if found.calibration is None else f"{before} before, {after} after"
-    rows = [[f"expected calibration error of the top {min(5, found.depth)} labels", changed]]
+    rows = [[f"expected calibration error, top {min(5, found.depth)}", changed]]
     if found.thresholds is not None:
         rows.append(["threshold", _rule(found.thresholds)])
         rows += [[f"{name}, %", f"{100 * found.facts['F1'][key]:.2f}"] for key, name in SET_METRICS.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
 
@@ -83,10 +84,18 @@ def _table(cells: list[list[str]], numbers: Sequence[int], right: Collection[int
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """A text in lines of at most `width` columns, broken between words if possible."""
+    """A text in lines of at most `width` columns, broken between words or after a slash if possible."""
     if len(text) <= width:
         return [text]
-    return textwrap.wrap(text, width, break_on_hyphens=False) or [""]
+    lines = [""]
+    for part in re.findall(r"\s+|[^\s/]*/|[^\s/]+", text):
+        if len(lines[-1]) + len(part) <= width:
+            lines[-1] += part
+        elif not part.isspace():
+            whole = lines.pop().rstrip() if not lines[-1].strip() else ""
+            pieces = [part[at : at + width] for at in range(0, len(part), width)]
+            lines += pieces if not whole else [whole, *pieces]
+    return [line.rstrip() for line in lines]
 
 
 def paragraph(text: str, indent: str = "") -> str:

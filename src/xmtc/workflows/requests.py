@@ -40,7 +40,7 @@ class ComparisonOptions(BaseRequest):
     """Options of the evaluation of each model in a comparison."""
 
     bootstrap: Annotated[int, Option("N")] = 0
-    """Number of bootstrap resamples for 95 % confidence intervals, such as 1000 (default: none)."""
+    """Number of bootstrap resamples for 95 % confidence intervals, such as 1000; 0 for none."""
     filter_file: Annotated[Path | None, Option("FILE", "--filter")] = None
     """Pairs 'document label' to exclude from predictions and true labels."""
     unknown_labels: Annotated[UnseenLabels, Option()] = "count"
@@ -162,7 +162,7 @@ class PredictRequest(BaseRequest):
     text: Annotated[str | None, Option("TEXT")] = None
     """Text to label, instead of INPUT."""
     k: Annotated[int | None, Option("N", "-k")] = None
-    """Number of labels per document (default: 5); with --threshold, the maximum."""
+    """Number of labels per document (default: 5; with --threshold, up to 50)."""
     threshold: Annotated[str | float | None, Option("auto|SCORE")] = None
     """Return the labels with at least this score; auto is the threshold tuned by xmtc calibrate."""
     allow: Annotated[Path | None, Option("FILE")] = None

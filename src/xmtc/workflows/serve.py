@@ -40,7 +40,7 @@ class ServeRequest(BaseRequest):
     hostname: Annotated[tuple[str, ...], Option("NAME")] = ()
     """Additional host name of the service, such as that of a proxy; can be repeated."""
     feedback: Annotated[Path | None, Option("FOLDER")] = None
-    """Folder for feedback (default: the folder that contains the model)."""
+    """Folder for feedback (default: next to each model)."""
     max_body: Annotated[int, Option("N")] = 32
     """Maximum size of a request in MiB."""
     max_texts: Annotated[int, Option("N")] = 1_000
