@@ -366,5 +366,5 @@ class TestPlot:
         before = log.read_bytes()
         assert "is also an input file" in mistake("plot", log, "--out", log)
         assert log.read_bytes() == before
-        assert mistake("plot", log).startswith("Missing option '--out'.")
+        assert mistake("plot", log).startswith("Missing option '--out' / '-o'.")
         assert not out.exists()

@@ -116,7 +116,7 @@ class TestExport:
         done = call("feedback", "export", model, ok=False)
         note, error = done.err.splitlines()
         assert note == "1 text left out: nothing was accepted or rejected"
-        assert error.startswith(f"xmtc: {feedback_path(model)}: nothing in it can be learnt from.")
+        assert error.startswith(f"xmtc: {feedback_path(model)}: contains no accepted labels.")
         assert (done.status, done.out) == (2, "")
         give(model, "c", [keys[0]])
         assert [row["text"] for row in call("feedback", "export", model).lines()] == ["b", "c"]
@@ -174,7 +174,7 @@ class TestShow:
         told = dict(line.rsplit(maxsplit=1) for line in first.splitlines()[2:])
         assert told == {
             "texts": "3",
-            "earlier words on them": "1",
+            "earlier feedback on them": "1",
             "labels accepted": "4",
             "labels rejected": "3",
             "first": "2026-01-31",

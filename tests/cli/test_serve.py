@@ -57,7 +57,7 @@ def test_keys_that_are_none(model: Path, tmp_path: Path, monkeypatch: pytest.Mon
     place = tmp_path / "key"
     assert "cannot read the API key (No such file or directory)" in mistake("serve", model, "--api-key-file", place)
     for content, words in (
-        ("", "there is no key in it"),
+        ("", "contains no API key"),
         ("short", "at least 8"),
         ("with a space in it", "at least 8"),
     ):

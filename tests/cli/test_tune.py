@@ -36,9 +36,9 @@ def test_what_is_told_and_written(data: Path, done: Any) -> None:
     assert lines[2].split() == ["neighbours", "auto", str(best["settings"]["neighbours"])]
     assert lines[3].split() == ["nDCG@5,", "%", *(f"{100 * trial['score']:.2f}" for trial in (trials[0], best))]
     assert f"best: trial {best['number']} of 3 (3 complete)" in lines
-    assert "measured on 200 documents split off TRAIN" in lines
-    assert f"saved knn in {out / 'model'}, trained on all 600" in lines
-    assert told.err.splitlines()[-1].endswith(f"xmtc evaluate {out / 'model'} TEST says how it does on others")
+    assert "validation set: 200 documents split off from TRAIN" in lines
+    assert f"saved knn in {out / 'model'}, trained on all 600 documents" in lines
+    assert told.err.splitlines()[-1].endswith(f"measure the model with: xmtc evaluate {out / 'model'} TEST")
     assert sum(line.startswith("trial ") for line in told.err.splitlines()) == 3
     assert read_manifest(out / "model")["settings"]["neighbours"] == best["settings"]["neighbours"]
     call("evaluate", out / "model", data / "test.jsonl")
@@ -66,7 +66,7 @@ def test_interrupted_and_resumed(data: Path, tmp_path: Path) -> None:
         stopped = call(*command, "--no-refit", ok=False)
     assert stopped.status == 130
     assert stopped.err.splitlines()[-1] == (
-        f"xmtc: interrupted. 1 finished trial is in {out}: go on with the same command and --resume."
+        f"xmtc: interrupted. 1 finished trial is in {out}. To resume, repeat the command with --resume."
     )
     assert "holds a search already" in mistake(*command)
     resumed = call(*command, "--no-refit", "--resume")
@@ -100,6 +100,6 @@ def test_mistakes(data: Path, tmp_path: Path, arguments: list[str], message: str
 
 
 def test_models_shows_what_is_tried() -> None:
-    told = call("models", "parabel").out
-    assert "[tune tries 0.05 to 10, by factors]" in told
-    assert "tune tries" not in call("models", "popularity").out
+    told = " ".join(call("models", "parabel").out.split())
+    assert "; tuned over 0.05 to 10, by factors]" in told
+    assert "tuned over" not in call("models", "popularity").out

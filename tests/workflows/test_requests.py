@@ -139,7 +139,7 @@ def test_batches_need_a_file_and_a_folder() -> None:
             {"predict": PredictRequest(folder=DIR, text="a"), "out": DIR, "batch": batch},
             "--parts cannot be used with --text",
         ),
-        ({"predict": documents, "out": None, "batch": batch}, "--parts needs a folder"),
+        ({"predict": documents, "out": None, "batch": batch}, "--parts requires an output folder"),
         ({"predict": documents, "out": DIR, "batch": BatchOptions(parts=5, resume=True)}, "standard input cannot be"),
     ):
         with pytest.raises(XmtcError, match=message):
