@@ -118,7 +118,7 @@ def test_the_next_run_does_the_rest_and_the_one_after_nothing(ran: Ran) -> None:
     assert f"{ran.out}: 1 run completed, 3 already complete, 0 failed" in ran.said[1].out
     assert "[4/4] broken/popularity/0" in ran.said[1].err
     assert f"{ran.out}: 0 runs completed, 4 already complete, 0 failed" in ran.said[2].out
-    assert f"Next: xmtc report {ran.out} --out report.html" in ran.said[2].out
+    assert f"Next: xmtc report {ran.out} --out report.html" in ran.said[2].err
     assert sorted(ran.cells[1]) == CELLS
     assert ran.cells[0].items() < ran.cells[1].items() == ran.cells[2].items()
 
@@ -294,8 +294,12 @@ def test_a_results_file_says_what_the_folder_says(ran: Ran, tmp_path: Path) -> N
 
 def test_exports_that_are_refused(ran: Ran, tmp_path: Path) -> None:
     file = tmp_path / "suite.jsonl"
-    assert mistake("bench", "export", "--out", file).startswith("export needs one folder of results. Write: xmtc bench")
-    assert "without models" in mistake("bench", "export", ran.out, "--out", file, "--list")
+    assert mistake("bench", "export", "--out", file).startswith(
+        "bench export requires one folder of results. Write: xmtc bench"
+    )
+    assert "--list and --keep-models cannot be used with bench export" in mistake(
+        "bench", "export", ran.out, "--out", file, "--list"
+    )
     assert mistake("bench", "export", tmp_path, "--out", file).startswith(f"{tmp_path / 'bench.json'}: cannot be read")
     line = mistake("bench", "export", ran.out, "--out", tmp_path / "suite.json")
     assert line == f"{tmp_path / 'suite.json'}: results files are JSON lines. Let the name end in .jsonl."
@@ -381,9 +385,22 @@ def test_lists(ran: Ran) -> None:
     assert call("bench", ran.suite, "--list", "--only", "small/knn").out == "to run    small/knn/0\n"
 
 
+def test_json(ran: Ran, tmp_path: Path) -> None:
+    done = bench(ran, "--json", "--quiet")
+    assert done.err == ""
+    found = json.loads(done.out)
+    assert (found["completed"], found["failed"]) == ([], {})
+    assert sorted(found["already_complete"]) == sorted(run["run"] for run in found["runs"]) == CELLS
+    assert all(0 <= run["P@1"] <= 1 for run in found["runs"])
+    copied = json.loads(call("bench", "import", ran.out, "--out", tmp_path / "copy", "--json").out)
+    assert len(copied["sources"][0]["imported"]) == 4
+    written = json.loads(call("bench", "export", ran.out, "--out", tmp_path / "x.jsonl", "--json").out)
+    assert written == {"file": str(tmp_path / "x.jsonl"), "runs": 4}
+
+
 def test_mistakes(ran: Ran, tmp_path: Path) -> None:
     assert mistake("bench", ran.suite) == "bench requires a folder for the results. Add --out DIR."
-    assert mistake("bench", ran.suite, "b", "--out", tmp_path / "x") == "one suite at a time. Got 'b' too."
+    assert mistake("bench", ran.suite, "b", "--out", tmp_path / "x") == "bench runs one suite at a time. Leave out 'b'."
     assert mistake("bench", "quik", "--out", tmp_path / "x").startswith("no suite 'quik'. Did you mean 'quick'?")
     said = mistake("bench", ran.suite, "--data", tmp_path, "--out", tmp_path / "x")
     assert said.startswith(f"{tmp_path / 'small/train.jsonl'}: no such file, and data set 'small' of the suite needs")

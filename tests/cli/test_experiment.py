@@ -111,7 +111,9 @@ def test_tail(files: tuple[Path, Path], tmp_path: Path) -> None:
     )
     out = tmp_path / "out"
     done = experiment("tail", files, out, *more[:-2], "--only", "*/knn")
-    assert "1 cell run" in done.out
+    assert "1 run completed" in done.out
+    result = json.loads(experiment("tail", files, out, *more[:-2], "--only", "*/knn", "--json").out)
+    assert (len(result["runs"]), result["figure"]) == (1, str(out / "figure.svg"))
     (row,) = (value for key, value in table(out).items() if key == "knn")
     (cell,) = read_results(out).cells
     assert row[0] == f"{100 * cell.tail['min']['P@1']:.2f}"
@@ -137,7 +139,7 @@ def test_mistakes(files: tuple[Path, Path], tmp_path: Path) -> None:
     )
     assert said(*noise, "--unknown-labels", "keep") == "--unknown-labels must be count or drop. Got 'keep'."
     assert said(*noise, "--on-bad-line", "skip").startswith("--on-bad-line skip cannot be used with studies.")
-    assert said(*noise, "--model", "knn").startswith("model 'knn' is used for two outputs.")
+    assert said(*noise, "--model", "knn").startswith("model 'knn' is named twice.")
     assert said("ablation", *files, "--model", "popularity").startswith("popularity has no parts to take away.")
     assert "--set neighbours" in said(*noise, "--set", "neighbours")
     (tmp_path / "mine").mkdir()

@@ -173,6 +173,8 @@ class TestPlot:
         done = call("plot", log, "--against", against, "--out", file)
         assert re.search(rf"my-model .*best nDCG@5 62\.50 .*{at}", done.out)
         assert done.err == f"{file}: training curves\n"
+        (curve,) = json.loads(call("plot", log, "--against", against, "--out", file, "--json").out)["curves"]
+        assert (curve["name"], curve["best"][1]) == ("my-model", 0.625)
         assert sum(axis in said for said in words(ElementTree.fromstring(file.read_text("utf-8")))) == 2
 
     def test_long_trainings_are_told_in_minutes_and_hours(self, tmp_path: Path) -> None:

@@ -171,6 +171,8 @@ class TestShow:
         give(model, "c", [keys[1]], ["gone"])
         set_time(model, give(model, "c", [keys[1]]), "2026-02-01T10:00:00.000+00:00")
         first, second = call("feedback", "show", model).out.split("\n\n")
+        result = json.loads(call("feedback", "show", model, "--json").out)
+        assert (result["texts"], result["earlier_feedback"], result["rejected_most"][0]["rejected"]) == (3, 1, 2)
         told = dict(line.rsplit(maxsplit=1) for line in first.splitlines()[2:])
         assert told == {
             "texts": "3",

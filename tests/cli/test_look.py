@@ -119,7 +119,8 @@ class TestDemo:
         for command in commands:
             words = command.removeprefix("xmtc ").replace('"Some text to tag"', "text").split()
             call(*words)
-        call("demo")  # once more over its own files
+        result = json.loads(call("demo", "--json", "--quiet").out)  # once more over its own files
+        assert result["metrics"]["popularity"]["P@1"] < result["metrics"]["parabel"]["P@1"]
         assert (tmp_path / "xmtc-demo" / "my-model").is_dir()
 
     def test_an_interrupted_demo_can_be_run_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

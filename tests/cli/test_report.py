@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ def test_a_page_and_its_tables(folder: Path, tmp_path: Path) -> None:
     assert out.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert "### cooking" in (tmp_path / "report.md").read_text(encoding="utf-8")
     before = out.read_bytes()
-    call("report", folder, "--out", out)
+    result = json.loads(call("report", folder, "--out", out, "--json").out)
+    assert result == {"page": str(out), "markdown": str(tmp_path / "report.md"), "runs": 2, "bytes": len(before)}
     assert out.read_bytes() == before
     call("report", folder, folder, "--out", tmp_path / "other.htm", "--markdown", tmp_path / "results.md")
     assert (tmp_path / "other.htm").read_bytes() == before

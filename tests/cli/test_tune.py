@@ -19,7 +19,8 @@ from xmtc.models.knn import Knn
 def done(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A search over knn, three trials."""
     out = tmp_path_factory.mktemp("tune") / "s"
-    told = call("tune", "knn", data / "train.jsonl", "--trials", 3, "--search", "neighbours=1..40", "--out", out)
+    more = ("--trials", 3, "--search", "neighbours=1..40", "--json", out.with_name("result.json"))
+    told = call("tune", "knn", data / "train.jsonl", "--out", out, *more)
     return out, told
 
 
@@ -36,6 +37,8 @@ def test_what_is_told_and_written(data: Path, done: Any) -> None:
     assert lines[2].split() == ["neighbours", "auto", str(best["settings"]["neighbours"])]
     assert lines[3].split() == ["nDCG@5,", "%", *(f"{100 * trial['score']:.2f}" for trial in (trials[0], best))]
     assert f"best: trial {best['number']} of 3 (3 complete)" in lines
+    result = json.loads(out.with_name("result.json").read_text())
+    assert (result["metric"], result["best"]["score"], len(result["trials"])) == ("nDCG@5", best["score"], 3)
     assert "validation set: 200 documents split off from TRAIN" in lines
     assert f"saved knn in {out / 'model'}, trained on all 600 documents" in lines
     assert told.err.splitlines()[-1].endswith(f"measure the model with: xmtc evaluate {out / 'model'} TEST")
@@ -70,8 +73,8 @@ def test_interrupted_and_resumed(data: Path, tmp_path: Path) -> None:
     )
     assert "holds a search already" in mistake(*command)
     resumed = call(*command, "--no-refit", "--resume")
-    assert "measured on 100 documents of --valid" in resumed.out
-    assert f"train with it: xmtc train TRAIN --config {out / 'recipe.toml'} --out DIR" in resumed.out
+    assert "validation set: 100 documents from --valid" in resumed.out
+    assert f"train with the best settings: xmtc train TRAIN --config {out / 'recipe.toml'} --out DIR" in resumed.out
     assert len((out / "trials.jsonl").read_text().splitlines()) == 3
     assert not (out / "model").exists()
 

@@ -140,7 +140,7 @@ def test_batches_need_a_file_and_a_folder() -> None:
             "--parts cannot be used with --text",
         ),
         ({"predict": documents, "out": None, "batch": batch}, "--parts requires an output folder"),
-        ({"predict": documents, "out": DIR, "batch": BatchOptions(parts=5, resume=True)}, "standard input cannot be"),
+        ({"predict": documents, "out": DIR, "batch": BatchOptions(parts=5, resume=True)}, "--resume cannot be used"),
     ):
         with pytest.raises(XmtcError, match=message):
             BatchPredictRequest(**given)  # type: ignore[arg-type]
