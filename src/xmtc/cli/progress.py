@@ -39,7 +39,7 @@ WIDE = 130
 """Columns of a terminal that is wide enough for the bar; a narrower one shows only numbers."""
 
 
-class Lines:
+class ErrorLines:
     """Single lines on standard error."""
 
     def say(self, line: str) -> None:
@@ -47,7 +47,7 @@ class Lines:
         print(line, file=sys.stderr, flush=True)
 
 
-class Bars(Lines):
+class Bars(ErrorLines):
     """One line per task: title, bar, count, time."""
 
     @contextmanager
@@ -94,7 +94,7 @@ class _LineTask:
         self._note = words
 
 
-class LogProgress(Lines):
+class LogProgress(ErrorLines):
     """One line per minute, which keeps logs short."""
 
     @contextmanager
