@@ -76,7 +76,7 @@ class TestWhole:
     @pytest.mark.parametrize(("size", "parts"), [(1, 100), (30, 4), (50, 2), (100, 1), (5000, 1)])
     def test_parts_say_what_one_file_says(self, ova: Path, source: Path, out: Path, size: int, parts: int) -> None:
         done = call("predict", ova, source, "-k", 4, "--output", out, "--parts", size)
-        assert (done.out, done.err) == ("", f"{out}: 100 documents in {parts} parts\n")
+        assert (done.out, done.err) == ("", f"{out}: 100 documents in {parts} part{'' if parts == 1 else 's'}\n")
         assert names(out) == [ANSWERS, *(part_name(number) for number in range(parts))]
         counts = [pq.read_metadata(out / part_name(number)).num_rows for number in range(parts)]
         assert counts == [min(size, 100 - number * size) for number in range(parts)]
@@ -260,7 +260,7 @@ class TestResume:
     ) -> None:
         unfinished(monkeypatch, 1, "predict", ova, source, "--output", out, "--parts", 30)
         said = mistake("predict", ova, "-", "--output", out, "--parts", 30, "--resume", stdin=source.read_bytes())
-        assert said == "standard input cannot be read again. Resume with a file, or start over with --force."
+        assert said == "--resume cannot be used with standard input. Pass a file, or start over with --force."
 
 
 class TestRefused:
@@ -348,14 +348,23 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["--parts", "10"], "--parts needs a folder to put them in. Add --output FOLDER."),
-            (["--output", "OUT", "--parts", "0"], "the size of parts must be an integer ≥ 1. Got 0."),
-            (["--output", "OUT", "--parts", "-3"], "the size of parts must be an integer ≥ 1. Got -3."),
+            (["--parts", "10"], "--parts requires an output folder. Add --out FOLDER."),
+            (["--output", "OUT", "--parts", "0"], "--parts must be an integer ≥ 1. Got 0."),
+            (["--output", "OUT", "--parts", "-3"], "--parts must be an integer ≥ 1. Got -3."),
             (["--output", "OUT", "--parts", "x"], "Invalid value for '--parts'"),
             (["--output", "OUT", "--parts", "9", "--output-format", "tsv"], "--parts writes Parquet, not tsv."),
-            (["--output", "OUT", "--parts", "9", "--resume", "--force"], "--resume goes on and --force starts over."),
-            (["--output", "OUT.jsonl", "--resume"], "--resume goes with --parts. Leave it out, or add --parts N."),
-            (["--output", "OUT.jsonl", "--force"], "--force goes with --parts. Leave it out, or add --parts N."),
+            (
+                ["--output", "OUT", "--parts", "9", "--resume", "--force"],
+                "--resume and --force cannot be used together.",
+            ),
+            (
+                ["--output", "OUT.jsonl", "--resume"],
+                "--resume can only be used with --parts. Add --parts N, or leave out --resume.",
+            ),
+            (
+                ["--output", "OUT.jsonl", "--force"],
+                "--force can only be used with --parts. Add --parts N, or leave out --force.",
+            ),
             (["--output", "INPUT", "--parts", "9"], "INPUT: is a file. Name a folder for the parts."),
             (["--output", "INPUT/a", "--parts", "9"], "INPUT/a: cannot be made (Not a directory)."),
             (["--output", "MODEL", "--parts", "9", "--force"], "MODEL: holds other files ("),
@@ -370,7 +379,7 @@ class TestRefused:
 
     def test_text(self, ova: Path, out: Path) -> None:
         said = mistake("predict", ova, "--text", "x", "--output", out, "--parts", 3)
-        assert said == "--parts is for many documents. Give an INPUT file in place of --text."
+        assert said == "--parts cannot be used with --text. Pass an INPUT file."
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
     def test_a_place_without_permission(self, ova: Path, source: Path, tmp_path: Path) -> None:
@@ -413,7 +422,9 @@ def test_stopped_and_resumed(ova: Path, source: Path, out: Path, how: signal.Sig
     assert 3 <= done < 300
     if how == signal.SIGINT:
         assert process.returncode == 130
-        assert said == (f"xmtc: interrupted. Whole parts in {out}: {done}; go on with the same command and --resume.\n")
+        assert said == (
+            f"xmtc: interrupted. Complete parts in {out}: {done}. To resume, repeat the command with --resume.\n"
+        )
         assert names(out) == [ANSWERS, *(part_name(number) for number in range(done))]
     assert all(pq.read_metadata(out / part_name(number)).num_rows == 100 for number in range(done))
     assert not manifest(out)["complete"]

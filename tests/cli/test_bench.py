@@ -103,22 +103,22 @@ def test_a_cell_that_fails_does_not_stop_the_others(ran: Ran) -> None:
     first = ran.said[0]
     assert first.status == 2
     assert sorted(ran.cells[0]) == CELLS[1:]
-    assert f"{ran.out}: 3 cells run, 0 there already, 1 failed" in first.out
+    assert f"{ran.out}: 3 runs completed, 0 already complete, 1 failed" in first.out
     *told, last = first.err.splitlines()
     assert told[0] == f"left out: elsewhere: its files are not in {ran.data}"
     broken = f"{ran.data / 'broken' / 'train.jsonl'}:2: not JSON"
     assert next(line for line in told if "failed" in line).startswith(f"broken/popularity/0: failed: {broken}")
     assert last.startswith(f"xmtc: broken/popularity/0: {broken}")
-    assert last.endswith(" Mend it and run the same command again: complete cells are kept.")
+    assert last.endswith(" Fix the cause and repeat the command: complete runs are kept.")
     assert "Next:" not in first.out
 
 
 def test_the_next_run_does_the_rest_and_the_one_after_nothing(ran: Ran) -> None:
     assert [done.status for done in ran.said] == [2, 0, 0]
-    assert f"{ran.out}: 1 cell run, 3 there already, 0 failed" in ran.said[1].out
+    assert f"{ran.out}: 1 run completed, 3 already complete, 0 failed" in ran.said[1].out
     assert "[4/4] broken/popularity/0" in ran.said[1].err
-    assert f"{ran.out}: 0 cells run, 4 there already, 0 failed" in ran.said[2].out
-    assert f"Next: xmtc report {ran.out} --out report.html" in ran.said[2].out
+    assert f"{ran.out}: 0 runs completed, 4 already complete, 0 failed" in ran.said[2].out
+    assert f"Next: xmtc report {ran.out} --out report.html" in ran.said[2].err
     assert sorted(ran.cells[1]) == CELLS
     assert ran.cells[0].items() < ran.cells[1].items() == ran.cells[2].items()
 
@@ -183,7 +183,7 @@ def test_what_changed_is_refused_and_run_anew_alone(ran: Ran, tmp_path: Path) ->
     path.write_text("".join(path.open().readlines()[:150]))
     assert "cells/broken/popularity/0: was run with different data. Run it anew with --force" in refused(ran)
     done = bench(ran, "--force")
-    assert f"{ran.out}: 1 cell run, 3 there already, 0 failed" in done.out
+    assert f"{ran.out}: 1 run completed, 3 already complete, 0 failed" in done.out
     after = contents(ran.out)
     assert {name for name in before if before[name] != after[name]} == {"broken/popularity/0"}
 
@@ -210,10 +210,10 @@ def test_damaged_records(ran: Ran, tmp_path: Path) -> None:
     assert refused(ran, out=out) == f"{path}: damaged. Copy or run it again."
     (path.with_name("begun.json")).write_text("[")
     path.unlink()
-    assert "1 cell run, 3 there already" in bench(ran, out=out).out  # what was only begun is no loss
+    assert "1 run completed, 3 already complete" in bench(ran, out=out).out  # what was only begun is no loss
     (out / "bench.json").unlink()
     path.write_text("{")
-    assert "1 cell run, 3 there already" in bench(ran, "--force", out=out).out
+    assert "1 run completed, 3 already complete" in bench(ran, "--force", out=out).out
 
 
 def test_a_model_of_which_nothing_is_known_is_not_taken(ran: Ran, tmp_path: Path) -> None:
@@ -255,15 +255,15 @@ def test_one_folder_holds_one_suite(ran: Ran, tmp_path: Path) -> None:
 
 def test_cells_from_elsewhere(ran: Ran, tmp_path: Path) -> None:
     here = tmp_path / "here"
-    assert call("bench", "import", ran.out, "--out", here).out == f"{ran.out}: 4 cells taken over, 0 there already\n"
+    assert call("bench", "import", ran.out, "--out", here).out == f"{ran.out}: 4 runs imported, 0 already present\n"
     assert contents(here) == contents(ran.out)
-    assert call("bench", "import", ran.out, "--out", here).out == f"{ran.out}: 0 cells taken over, 4 there already\n"
+    assert call("bench", "import", ran.out, "--out", here).out == f"{ran.out}: 0 runs imported, 4 already present\n"
     assert read_results(here).datasets == read_results(ran.out).datasets
 
     # What the consensus is made of are files now, in which each label has another number than in the other file.
     shutil.rmtree(here / "cells/small/both")
     done = bench(ran, out=here)
-    assert f"{here}: 1 cell run, 3 there already, 0 failed" in done.out
+    assert f"{here}: 1 run completed, 3 already complete, 0 failed" in done.out
     scores = {str(cell.name): cell.metrics["P@1"] for cell in read_results(here).cells}
     assert scores["small/both/0"] >= scores["small/knn/0"] - 0.05 > scores["small/popularity/0"] + 0.2
     assert scores["small/knn/0"] > 0.5
@@ -271,7 +271,7 @@ def test_cells_from_elsewhere(ran: Ran, tmp_path: Path) -> None:
 
 def test_a_results_file_says_what_the_folder_says(ran: Ran, tmp_path: Path) -> None:
     file, back = tmp_path / "suite.jsonl", tmp_path / "back"
-    assert call("bench", "export", ran.out, "--out", file).out == f"{file}: 4 cells\n"
+    assert call("bench", "export", ran.out, "--out", file).out == f"{file}: 4 runs\n"
     records = [json.loads(line)["record"] for line in file.read_text().splitlines()]
     assert records == ["suite", "dataset", "dataset", "run", "run", "run", "run"]
     folder, exported = read_results(ran.out), read_results(file)
@@ -282,8 +282,8 @@ def test_a_results_file_says_what_the_folder_says(ran: Ran, tmp_path: Path) -> N
     assert (tmp_path / "0.html").read_bytes() == (tmp_path / "1.html").read_bytes()
     assert (tmp_path / "0.md").read_bytes() == (tmp_path / "1.md").read_bytes()
 
-    assert call("bench", "import", file, "--out", back).out == f"{file}: 4 cells taken over, 0 there already\n"
-    assert call("bench", "import", file, "--out", back).out == f"{file}: 0 cells taken over, 4 there already\n"
+    assert call("bench", "import", file, "--out", back).out == f"{file}: 4 runs imported, 0 already present\n"
+    assert call("bench", "import", file, "--out", back).out == f"{file}: 0 runs imported, 4 already present\n"
     written = [
         {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*.json*") if "made" not in path.parts}
         for out in (back, ran.out)
@@ -294,8 +294,12 @@ def test_a_results_file_says_what_the_folder_says(ran: Ran, tmp_path: Path) -> N
 
 def test_exports_that_are_refused(ran: Ran, tmp_path: Path) -> None:
     file = tmp_path / "suite.jsonl"
-    assert mistake("bench", "export", "--out", file).startswith("export needs one folder of results. Write: xmtc bench")
-    assert "without models" in mistake("bench", "export", ran.out, "--out", file, "--list")
+    assert mistake("bench", "export", "--out", file).startswith(
+        "bench export requires one folder of results. Write: xmtc bench"
+    )
+    assert "--list and --keep-models cannot be used with bench export" in mistake(
+        "bench", "export", ran.out, "--out", file, "--list"
+    )
     assert mistake("bench", "export", tmp_path, "--out", file).startswith(f"{tmp_path / 'bench.json'}: cannot be read")
     line = mistake("bench", "export", ran.out, "--out", tmp_path / "suite.json")
     assert line == f"{tmp_path / 'suite.json'}: results files are JSON lines. Let the name end in .jsonl."
@@ -344,7 +348,7 @@ def test_imports_that_are_refused(ran: Ran, tmp_path: Path) -> None:
     place = here / "cells/small/popularity/0"
     assert said == f"{place}: is there already, with other results. Replace it with --force."
     assert contents(here) == before, "all or nothing"
-    assert "2 cells taken over, 2 there already" in call("bench", "import", theirs, "--out", here, "--force").out
+    assert "2 runs imported, 2 already present" in call("bench", "import", theirs, "--out", here, "--force").out
     assert json.loads(contents(here)["small/popularity/0"])["metrics"]["P@1"] == 0.99
 
     record = theirs / "datasets/small.json"
@@ -381,9 +385,22 @@ def test_lists(ran: Ran) -> None:
     assert call("bench", ran.suite, "--list", "--only", "small/knn").out == "to run    small/knn/0\n"
 
 
+def test_json(ran: Ran, tmp_path: Path) -> None:
+    done = bench(ran, "--json", "--quiet")
+    assert done.err == ""
+    found = json.loads(done.out)
+    assert (found["completed"], found["failed"]) == ([], {})
+    assert sorted(found["already_complete"]) == sorted(run["run"] for run in found["runs"]) == CELLS
+    assert all(0 <= run["P@1"] <= 1 for run in found["runs"])
+    copied = json.loads(call("bench", "import", ran.out, "--out", tmp_path / "copy", "--json").out)
+    assert len(copied["sources"][0]["imported"]) == 4
+    written = json.loads(call("bench", "export", ran.out, "--out", tmp_path / "x.jsonl", "--json").out)
+    assert written == {"file": str(tmp_path / "x.jsonl"), "runs": 4}
+
+
 def test_mistakes(ran: Ran, tmp_path: Path) -> None:
-    assert mistake("bench", ran.suite) == "bench needs a folder for the results. Add --out DIR."
-    assert mistake("bench", ran.suite, "b", "--out", tmp_path / "x") == "one suite at a time. Got 'b' too."
+    assert mistake("bench", ran.suite) == "bench requires a folder for the results. Add --out DIR."
+    assert mistake("bench", ran.suite, "b", "--out", tmp_path / "x") == "bench runs one suite at a time. Leave out 'b'."
     assert mistake("bench", "quik", "--out", tmp_path / "x").startswith("no suite 'quik'. Did you mean 'quick'?")
     said = mistake("bench", ran.suite, "--data", tmp_path, "--out", tmp_path / "x")
     assert said.startswith(f"{tmp_path / 'small/train.jsonl'}: no such file, and data set 'small' of the suite needs")
@@ -392,7 +409,7 @@ def test_mistakes(ran: Ran, tmp_path: Path) -> None:
     assert refused(ran, out=tmp_path / "file") == f"{tmp_path / 'file'}: is a file. Name a folder."
     assert refused(ran, out=tmp_path) == f"{tmp_path}: holds other files ('file'). Choose a new or empty folder."
     done = bench(ran, "--only", "elsewhere", out=tmp_path / "x", ok=False)
-    assert done.err.splitlines()[-1] == "xmtc: suite: no cell can be run here. The lines above say why."
+    assert done.err.splitlines()[-1] == "xmtc: suite: no run of the suite can start. See the reasons above."
     with locked(ran.out):
         said = refused(ran)
         assert said == f"{ran.out}: another process runs cells there. Wait for it, or choose another folder."
@@ -418,7 +435,7 @@ def test_only_the_data_that_is_asked_for_has_to_be_there(ran: Ran, tmp_path: Pat
     out = tmp_path / "out"
     shutil.copytree(ran.out, out)
     done = call("bench", ran.suite, "--data", data, "--out", out, "--only", "small")
-    assert "0 cells run, 3 there already" in done.out
+    assert "0 runs completed, 3 already complete" in done.out
     assert "broken/train.jsonl: no such file" in mistake("bench", ran.suite, "--data", data, "--out", out)
 
 
@@ -441,7 +458,7 @@ def test_an_interrupt_ends_both_processes_and_the_same_command_goes_on(tmp_path:
         process.send_signal(signal.SIGINT)  # to it alone
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
-    assert said.splitlines()[-1].startswith("xmtc: interrupted. Finished cells, and finished parts of the last one,")
+    assert said.splitlines()[-1].startswith("xmtc: interrupted. Finished runs, and finished parts of the last one,")
     assert "Traceback" not in said
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
@@ -449,6 +466,6 @@ def test_an_interrupt_ends_both_processes_and_the_same_command_goes_on(tmp_path:
     before = {path.name for path in work.glob("*.safetensors")}
     assert before
     done = subprocess.run(command, check=True, timeout=120, **how)
-    assert "out: 1 cell run, 1 there already, 0 failed" in done.stdout
+    assert "out: 1 run completed, 1 already complete, 0 failed" in done.stdout
     cell = {str(each.name): each for each in read_results(tmp_path / "out").cells}["made/one_vs_all/0"]
     assert cell.resumed

@@ -72,7 +72,7 @@ class TestDescribe:
         found = json.loads((tmp_path / "d.json").read_text())
         assert found["overlap"]["documents"] == 1
         assert found["overlap"]["unseen_labels"] == 1
-        assert "labels unseen in small.jsonl" in done.out
+        assert "labels not in small.jsonl" in done.out
 
     def test_a_picture_that_opens(self, small: Path, tmp_path: Path) -> None:
         done = call("data", "describe", small, "--picture", tmp_path / "p.svg")
@@ -88,11 +88,11 @@ class TestDescribe:
         assert "pictures are SVG, PNG or PDF" in mistake("data", "describe", small, "--picture", tmp_path / "p.jpg")
         assert "no such file" in mistake("data", "describe", tmp_path / "nowhere")
         assert "no such file" in mistake("data", "describe", small, tmp_path / "nowhere")
-        assert "is the file that is read" in mistake("data", "describe", small, "--json", small)
+        assert "is also an input file" in mistake("data", "describe", small, f"--json={small}")
         other = small.with_name("other.jsonl")
         other.write_bytes(small.read_bytes())
-        assert "is the file that is read" in mistake("data", "describe", small, other, "--json", other)
-        assert "there is no folder" in mistake("data", "describe", small, "--json", tmp_path / "no" / "d.json")
+        assert "is also an input file" in mistake("data", "describe", small, other, f"--json={other}")
+        assert "does not exist" in mistake("data", "describe", small, "--json", tmp_path / "no" / "d.json")
         assert other.read_bytes() == small.read_bytes()
         assert files(tmp_path) == ["other.jsonl", "small.jsonl"]
 
@@ -304,7 +304,7 @@ class TestConvert:
         assert "which fasttext cannot carry" in said
         assert "--lossy" in said
         assert files(tmp_path) == ["t.jsonl"]
-        assert "2 texts or labels with characters replaced" in call(*command, "--lossy").out
+        assert "2 texts or labels with replaced characters" in call(*command, "--lossy").out
         assert (tmp_path / "t.ft").read_bytes() == b"__label__x_y a\tb\x0bc\n"
 
     def test_labels_that_are_no_list_are_not_lost(self, tmp_path: Path) -> None:
@@ -333,9 +333,9 @@ class TestConvert:
 
     def test_out_is_not_in(self, small: Path, tmp_path: Path) -> None:
         before = small.read_bytes()
-        assert "is the file that is read" in mistake("data", "convert", small, small, "--force")
+        assert "is also an input file" in mistake("data", "convert", small, small, "--force")
         (tmp_path / "link.jsonl").symlink_to(small)
-        assert "is the file that is read" in mistake("data", "convert", small, tmp_path / "link.jsonl", "--force")
+        assert "is also an input file" in mistake("data", "convert", small, tmp_path / "link.jsonl", "--force")
         assert small.read_bytes() == before
 
     @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ class TestConvert:
             ("o.svm", [], "these documents are text, and libsvm holds features"),
             ("o.txt", ["--to", "text"], "'text' holds no labels"),
             ("o.txt", ["--to", "attentionxml"], "name it NAME_texts.txt"),
-            ("no/o.csv", [], "there is no folder"),
+            ("no/o.csv", [], "does not exist. Create it first."),
             ("o.csv", ["--unknown-labels", "keep"], "must be refuse or drop"),
             ("o.csv", ["--labels", "nowhere.tsv"], "nowhere.tsv: no such file"),
             ("o.csv", ["--format", "csv"], "no text"),
@@ -445,7 +445,8 @@ class TestGet:
         for command in commands:
             call(*command)
         assert (
-            "there already, and whole" in call("data", "get", "tiny", "--out", tmp_path / "sets", "--mirror", url).out
+            "already present, checksum matches"
+            in call("data", "get", "tiny", "--out", tmp_path / "sets", "--mirror", url).out
         )
 
     def test_a_mirror_without_the_file(

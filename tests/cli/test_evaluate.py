@@ -48,7 +48,7 @@ class TestEvaluate:
             name: pytest.approx(100 * found[name], abs=0.0051) for name in NAMES
         }
         assert "100 documents in" in done.out
-        assert "test labels unseen in training: 0" in done.out
+        assert "test labels not in the training set: 0" in done.out
 
     def test_a_model_that_reads_beats_one_that_does_not(self, models: Path, data: Path, tmp_path: Path) -> None:
         found = {name: scores(models / name, data / "test.jsonl", tmp_path) for name in ("knn", "popularity")}
@@ -62,9 +62,9 @@ class TestEvaluate:
         assert (counted["P@1"], dropped["P@1"]) == (0.5, 0.5)
         assert (counted["R@3"], dropped["R@3"]) == (0.75, 1.0)
         said = call("evaluate", folder, test).out
-        assert "test labels unseen in training: 1 (1 occurrences), counted as missed" in said
+        assert "test labels not in the training set: 1 (1 occurrences), counted as missed" in said
         said = call("evaluate", folder, test, "--unknown-labels", "drop").out
-        assert "test labels unseen in training: 1 (1 occurrences), left out" in said
+        assert "test labels not in the training set: 1 (1 occurrences), dropped" in said
 
     def test_propensity_constants_matter_to_psp_alone(self, ova: Path, data: Path, tmp_path: Path) -> None:
         usual = scores(ova, data / "test.jsonl", tmp_path)
@@ -91,8 +91,9 @@ class TestEvaluate:
         ("arguments", "message"),
         [
             (["--unknown-labels", "keep"], "--unknown-labels must be count or drop. Got 'keep'."),
-            (["--json", "nowhere/s.json"], "nowhere/s.json: there is no folder nowhere"),
-            (["--json", "."], ".: is a folder. Name a file to write to."),
+            (["--json", "nowhere/s.json"], "nowhere/s.json: the folder nowhere does not exist."),
+            (["--json=."], ".: is a folder. Choose a file name."),
+            (["--json", "."], "Put --json last to print JSON, or write --json=FILE."),
             (["--propensity-b", "-5"], "B > 0"),
             (["--propensity-a", "x"], "Invalid value for '--propensity-a'"),
         ],
@@ -107,12 +108,15 @@ class TestEvaluate:
         assert "is a folder, not a file" in mistake("evaluate", ova, data)
         assert "no such folder" in mistake("evaluate", "nowhere", data / "test.jsonl")
         assert "was trained on text" in mistake("evaluate", ova, data / "test.txt")
-        assert "needs a model folder and a test file" in mistake("evaluate", ova)
+        assert "requires a model folder and a test file" in mistake("evaluate", ova)
 
 
 class TestCompare:
-    def test_a_column_for_each_model(self, models: Path, data: Path, tmp_path: Path) -> None:
-        folders = [models / "one_vs_all", models / "popularity"]
+    def test_a_column_for_each_model(
+        self, models: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(models)
+        folders = [Path("one_vs_all"), Path("popularity")]
         done = call("compare", *folders, data / "test.jsonl")
         header, _, first, *_ = done.out.splitlines()
         assert header.split() == ["%", *map(str, folders)]
@@ -124,14 +128,12 @@ class TestCompare:
     def test_unseen_labels_are_counted_for_each(self, tiny: tuple[Path, Path]) -> None:
         folder, test = tiny
         assert f"{folder}: 2 documents" in call("compare", folder, test).out
-        assert (
-            "unseen in training: 1 (1 occurrences), left out"
-            in call("compare", folder, test, "--unknown-labels", "drop").out
-        )
+        said = " ".join(call("compare", folder, test, "--unknown-labels", "drop").out.split())
+        assert "test labels not in the training set: 1 (1 occurrences), dropped" in said
 
     def test_mistakes(self, ova: Path, data: Path) -> None:
         test = data / "test.jsonl"
-        assert mistake("compare", ova) == "compare needs one or more model folders and then a test file."
+        assert mistake("compare", ova) == "compare requires one or more model folders, followed by a test file."
         assert "Missing argument" in mistake("compare")
         assert mistake("compare", test, ova) == f"{test}: is a file. The model folder comes first."
         assert "no such file" in mistake("compare", ova, "nowhere.jsonl")
@@ -165,12 +167,12 @@ class TestPredictions:
         assert reliability["bins"] == [pytest.approx(each) for each in others["bins"]]
         assert found == {**{key: pytest.approx(value) for key, value in expected.items()}, "seconds": 0.0}
         assert "\n100 documents\n" in done.out
-        assert "test labels unseen in training: 0" in done.out
+        assert "test labels not in the training set: 0" in done.out
 
     def test_without_training_documents(self, written: Path, data: Path) -> None:
         done = call("evaluate", "--predictions", written / "p.jsonl", data / "test.jsonl")
         assert "PSP@" not in done.out
-        assert "training labels are not known: --train FILE adds PSP" in done.out
+        assert "PSP is not available: pass the training set with --train FILE" in done.out
 
     def test_documents_without_a_prediction_are_counted(self, written: Path, data: Path, tmp_path: Path) -> None:
         lines = (written / "p.tsv").read_text().splitlines()
@@ -208,19 +210,21 @@ class TestPredictions:
 
     def test_mistakes(self, written: Path, ova: Path, data: Path, tmp_path: Path) -> None:
         test, path = data / "test.jsonl", written / "p.jsonl"
-        needs = "evaluate needs a model folder and a test file, or --predictions FILE and a test file."
+        needs = "evaluate requires a model folder and a test file, or --predictions FILE and a test file."
         assert mistake("evaluate", ova, "--predictions", path, test) == needs
         assert mistake("evaluate", test) == needs
         assert "Missing argument" in mistake("evaluate")
         assert "Missing argument" in mistake("evaluate", "--predictions", path)
         for option, value in (("--train", test), ("--predictions-format", "jsonl")):
-            assert f"{option} goes with --predictions FILE." in mistake("evaluate", ova, test, option, value)
+            assert f"{option} can only be used with --predictions FILE." in mistake(
+                "evaluate", ova, test, option, value
+            )
         said = mistake("evaluate", "--predictions", path, test, "--predictions-format", "jsnol")
         assert said.startswith(f"{path}: no such form of predictions: 'jsnol'. Did you mean 'jsonl'? Known: jsonl,")
-        assert "--tail scores given labels" in mistake("evaluate", "--predictions", path, test, "--tail")
+        assert "--tail requires a model." in mistake("evaluate", "--predictions", path, test, "--tail")
         assert "no such file" in mistake("evaluate", "--predictions", tmp_path / "no", test)
         assert "so not one of predictions" in mistake("evaluate", "--predictions", tmp_path, test)
-        assert "is the file that is read" in mistake("evaluate", "--predictions", path, test, "--json", path)
+        assert "is also an input file" in mistake("evaluate", "--predictions", path, test, f"--json={path}")
         assert path.read_text().startswith('{"id": ')
 
 
@@ -250,7 +254,7 @@ class TestCloserLooks:
         )
         assert set(found["tail"]) == {"max", "min"}
         assert found["tail"]["min"]["P@10"] > 0.5
-        for words in ("head ", "middle ", "tail ", "AUC pessimistic", "Σ max(documents, k)"):
+        for words in ("head ", "middle ", "tail ", "AUPR", "pessimistic", "Σ max(documents, k)"):
             assert words in done.out
 
     def test_groups_of_a_small_test_file(self, tiny: tuple[Path, Path]) -> None:
@@ -281,22 +285,22 @@ class TestCloserLooks:
         (tmp_path / "f.txt").write_text("0 0\n2 0\n")
         assert f"{tmp_path / 'f.txt'}:2: no document 2 among 2" in mistake("evaluate", tmp_path / "m", test, *more)
         said = mistake("evaluate", tmp_path / "m", test, *more, "--on-bad-line", "skip")
-        assert said.startswith("--filter counts documents")
+        assert said.startswith("--filter refers to documents by number")
         assert mistake("compare", tmp_path / "m", test, *more, "--on-bad-line", "skip") == said
 
     @pytest.mark.parametrize("number", ["1", "-1", "9", "1000001"])
     def test_too_few_or_many_resamples(self, ova: Path, data: Path, number: str) -> None:
         said = mistake("evaluate", ova, data / "test.jsonl", "--bootstrap", number)
-        assert said == f"'bootstrap' must be 0, or between 10 and 1,000,000 resamples. Got {number}."
+        assert said == f"--bootstrap must be 0 or from 10 to 1,000,000. Got {number}."
 
     def test_other_mistakes(self, ova: Path, data: Path, tmp_path: Path) -> None:
         test = data / "test.jsonl"
         assert "'seed' must be" in mistake("evaluate", ova, test, "--bootstrap", 20, "--seed", -1)
         assert "no such file" in mistake("evaluate", ova, test, "--filter", tmp_path / "no")
         one = tmp_path / "one"
-        assert "is named for two things" in mistake("evaluate", ova, test, "--json", one, "--per-label", one)
-        assert "there is no folder" in mistake("evaluate", ova, test, "--per-label", tmp_path / "no" / "l.csv")
-        assert "is the file that is read" in mistake("evaluate", ova, test, "--per-label", test)
+        assert "is used for two outputs" in mistake("evaluate", ova, test, "--json", one, "--per-label", one)
+        assert "does not exist" in mistake("evaluate", ova, test, "--per-label", tmp_path / "no" / "l.csv")
+        assert "is also an input file" in mistake("evaluate", ova, test, "--per-label", test)
 
 
 class TestReliability:
@@ -316,7 +320,7 @@ class TestReliability:
         assert table.splitlines()[-1].startswith("coverage@5")
         told = json.loads((tmp_path / "s.json").read_text())["reliability"]
         error = told["ECE@5"]
-        assert line == f"expected calibration error of the first 5 labels: {error:.4f} (15 bins of equal mass)"
+        assert line == f"expected calibration error of the top 5 labels: {error:.4f} (15 equal-mass bins)"
         counts = [each["count"] for each in told["bins"]]
         assert max(counts) - min(counts) <= 1
         assert sum(each["count"] * abs(each["confidence"] - each["accuracy"]) for each in told["bins"]) / sum(
@@ -357,11 +361,11 @@ class TestReliability:
     def test_predictions_with_other_scores(self, beyond: tuple[Path, Path], tmp_path: Path) -> None:
         path, test = beyond
         done = call("evaluate", "--predictions", path, test)
-        assert done.out.split("\n\n")[1] == "scores are no probabilities: some lie outside 0 to 1"
+        assert done.out.split("\n\n")[1] == "scores are not probabilities (some are outside 0 to 1)"
         out, told = tmp_path / "r.svg", tmp_path / "s.json"
         asked = ("evaluate", "--predictions", path, test, "--reliability", out, "--json", told)
         said = mistake(*asked)
-        assert said == f"{out}: there is nothing to draw, scores are no probabilities: some lie outside 0 to 1."
+        assert said == f"{out}: no reliability diagram: scores are not probabilities (some are outside 0 to 1)."
         assert call(*asked, ok=False).out == done.out  # the metrics are not lost
         assert "reliability" not in json.loads(told.read_text())
         assert not out.exists()
@@ -372,11 +376,11 @@ class TestReliability:
         (test := tmp_path / "t.jsonl").write_text(rows)
         call("train", test, "--model", "popularity", "--out", tmp_path / "m")
         done = call("evaluate", tmp_path / "m", test)
-        remedy = "scores are no probabilities: xmtc calibrate DIR VALID makes them so"
+        remedy = "scores are not probabilities (calibrate the model with xmtc calibrate DIR VALID)"
         assert done.out.split("\n\n")[1] == remedy
         out = tmp_path / "r.svg"
         said = mistake("evaluate", tmp_path / "m", test, "--reliability", out)
-        assert said == f"{out}: there is nothing to draw, {remedy}."
+        assert said == f"{out}: no reliability diagram: {remedy}."
         assert not out.exists()
 
     def test_without_predictions(self, beyond: tuple[Path, Path], tmp_path: Path) -> None:
@@ -386,7 +390,7 @@ class TestReliability:
         assert "\n\nno document has a predicted label\n" in call(*asked).out
         out = tmp_path / "r.svg"
         said = mistake(*asked, "--reliability", out)
-        assert said == f"{out}: there is nothing to draw, no document has a predicted label."
+        assert said == f"{out}: no reliability diagram: no document has a predicted label."
 
     @pytest.mark.parametrize("name", ["r.jpg", "r", "svg", "r.svg.gz"])
     def test_other_formats_are_refused(self, ova: Path, data: Path, tmp_path: Path, name: str) -> None:
@@ -402,14 +406,14 @@ class TestReliability:
         asked = ("evaluate", ova, data / "test.jsonl", "--reliability")
         missing, folder, one = tmp_path / "no" / "r.svg", tmp_path / "f.svg", tmp_path / "one.svg"
         folder.mkdir()
-        assert mistake(*asked, missing) == f"{missing}: there is no folder {missing.parent}. Make it first."
-        assert mistake(*asked, folder) == f"{folder}: is a folder. Name a file to write to."
+        assert mistake(*asked, missing) == f"{missing}: the folder {missing.parent} does not exist. Create it first."
+        assert mistake(*asked, folder) == f"{folder}: is a folder. Choose a file name."
         same = os.path.join(tmp_path, "f.svg", "..", "one.svg")
         for option, other in (("--json", one), ("--per-label", one), ("--json", same)):
-            assert "is named for two things. Choose another name" in mistake(*asked, one, option, other)
+            assert "is used for two outputs. Choose another file" in mistake(*asked, one, option, other)
         precious = tmp_path / "t.svg"
         precious.write_text((data / "test.jsonl").read_text())
-        assert "is the file that is read" in mistake("evaluate", ova, precious, "--reliability", precious)
+        assert "is also an input file" in mistake("evaluate", ova, precious, "--reliability", precious)
         assert not one.exists()
 
 
@@ -428,10 +432,10 @@ class TestSets:
         found = json.loads((tmp_path / "s.json").read_text())["threshold"]
         assert (found["kind"], found["measure"]) == ("global", "micro")
         values = {name: f"{100 * value:.2f}" for name, value in found["scores"].items()}
-        assert done.split("\n\n")[2] == (
-            f"at the tuned threshold (global {found['value']:.4f}, best for micro-F1): micro-F1 {values['micro']}, "
+        assert " ".join(done.split("\n\n")[2].split()) == (
+            f"tuned threshold (global {found['value']:.4f}, optimised for micro-F1), %: micro-F1 {values['micro']}, "
             f"macro-F1 {values['macro']}, document-F1 {values['document']}, precision {values['precision']}, "
-            f"recall {values['recall']}, {found['scores']['labels']:.2f} labels a document"
+            f"recall {values['recall']}, {found['scores']['labels']:.2f} labels per document"
         )
         assert (
             call("evaluate", tuned, data / "test.jsonl", "--threshold", "auto").out.split("\n\n")[:3]
@@ -444,7 +448,7 @@ class TestSets:
             found = json.loads((tmp_path / "s.json").read_text())["threshold"]
             assert set(found) == {"value", "scores"}
             assert found["value"] == 0.4
-            assert f"\nat the threshold 0.4: micro-F1 {100 * found['scores']['micro']:.2f}, " in done.out
+            assert f"\nthreshold 0.4, %: micro-F1 {100 * found['scores']['micro']:.2f}, " in done.out
 
     def test_other_measures_do_not_change(self, models: Path, tuned: Path, data: Path, tmp_path: Path) -> None:
         plain = scores(models / "knn", data / "test.jsonl", tmp_path)
@@ -512,11 +516,14 @@ class TestSets:
 
 
 class TestCompareClosely:
-    def test_differences_to_the_first(self, models: Path, data: Path, tmp_path: Path) -> None:
-        folders = [models / "one_vs_all", models / "popularity"]
+    def test_differences_to_the_first(
+        self, models: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(models)
+        folders = [Path("one_vs_all"), Path("popularity")]
         done = call("compare", *folders, data / "test.jsonl", "--bootstrap", 50)
         first, second = (scores(folder, data / "test.jsonl", tmp_path) for folder in folders)
-        at = done.out.index(f"against {folders[0]}")
+        at = done.out.index(f"difference from {folders[0]}")
         line = next(line for line in done.out[at:].splitlines() if line.startswith("P@1 "))
         assert line.split()[1] == f"{100 * (second['P@1'] - first['P@1']):+.2f}"
         assert line.endswith("*")

@@ -53,7 +53,7 @@ def test_noise(files: tuple[Path, Path], out: Path) -> None:
     more = ("--model", "knn", "--set", "neighbours=5", "--rates", "0,0.6")
     done = experiment("noise", files, out, *more)
     name = files[0].parent.name
-    assert f"{out}: 3 cells run, 0 there already, 0 failed" in done.out
+    assert f"{out}: 3 runs completed, 0 already complete, 0 failed" in done.out
     found = cells(out)
     assert sorted(found) == sorted(f"{name}-{kind}/knn/0" for kind in ("clean", "missing-60", "flip-60"))
     scores = {kind: found[f"{name}-{kind}/knn/0"].metrics["P@1"] for kind in ("clean", "missing-60", "flip-60")}
@@ -77,7 +77,7 @@ def test_noise(files: tuple[Path, Path], out: Path) -> None:
     assert {each.made_of["data"]["hold_out"] for each in found.values()} == {0.2}
 
     again = experiment("noise", files, out, *more)
-    assert f"{out}: 0 cells run, 3 there already, 0 failed" in again.out
+    assert f"{out}: 0 runs completed, 3 already complete, 0 failed" in again.out
     assert "was run with different settings" in mistake(
         *("experiment", "noise", *files, "--text-field", "words", "--out", out, "--model", "knn", "--rates", "0")
     )
@@ -93,7 +93,7 @@ def test_noise(files: tuple[Path, Path], out: Path) -> None:
 @pytest.mark.long
 def test_ablation(files: tuple[Path, Path], out: Path) -> None:
     done = experiment("ablation", files, out, "--model", "knn", "--set", "neighbours=5", "--set", "power=2.0")
-    assert f"{out}: 3 cells run, 0 there already, 0 failed" in done.out
+    assert f"{out}: 3 runs completed, 0 already complete, 0 failed" in done.out
     rows = table(out)
     assert set(rows) == {"model", "whole", "one-neighbour", "equal-votes"}
     found, name = cells(out), files[0].parent.name
@@ -111,7 +111,9 @@ def test_tail(files: tuple[Path, Path], tmp_path: Path) -> None:
     )
     out = tmp_path / "out"
     done = experiment("tail", files, out, *more[:-2], "--only", "*/knn")
-    assert "1 cell run" in done.out
+    assert "1 run completed" in done.out
+    result = json.loads(experiment("tail", files, out, *more[:-2], "--only", "*/knn", "--json").out)
+    assert (len(result["runs"]), result["figure"]) == (1, str(out / "figure.svg"))
     (row,) = (value for key, value in table(out).items() if key == "knn")
     (cell,) = read_results(out).cells
     assert row[0] == f"{100 * cell.tail['min']['P@1']:.2f}"
@@ -136,7 +138,7 @@ def test_mistakes(files: tuple[Path, Path], tmp_path: Path) -> None:
         == f"{tmp_path / 'no'}: no such file. Check the path."
     )
     assert said(*noise, "--unknown-labels", "keep") == "--unknown-labels must be count or drop. Got 'keep'."
-    assert said(*noise, "--on-bad-line", "skip").startswith("a study reads its files many times.")
+    assert said(*noise, "--on-bad-line", "skip").startswith("--on-bad-line skip cannot be used with studies.")
     assert said(*noise, "--model", "knn").startswith("model 'knn' is named twice.")
     assert said("ablation", *files, "--model", "popularity").startswith("popularity has no parts to take away.")
     assert "--set neighbours" in said(*noise, "--set", "neighbours")

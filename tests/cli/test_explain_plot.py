@@ -67,7 +67,7 @@ class TestExplain:
         file.write_text("an older page")
         done = call(*asked, "--html", file)
         assert done.out == call(*asked).out
-        assert done.err == f"{file}: a page that shows why\n"
+        assert done.err == f"{file}: explanation\n"
         written = file.read_text(encoding="utf-8")
         assert f"<title>{name}: why this label</title>" in written
         assert "&lt;b&gt;&amp;" in written
@@ -84,11 +84,14 @@ class TestExplain:
         name, text = label_text
         asked = ("explain", ova, "--text", text, "--label", name, "--html")
         missing = tmp_path / "nowhere" / "why.html"
-        assert mistake(*asked, missing) == f"{missing}: there is no folder {missing.parent}. Make it first."
-        assert mistake(*asked, tmp_path) == f"{tmp_path}: is a folder. Name a file to write to."
+        assert mistake(*asked, missing) == f"{missing}: the folder {missing.parent} does not exist. Create it first."
+        assert mistake(*asked, tmp_path) == f"{tmp_path}: is a folder. Choose a file name."
         precious = tmp_path / "train.jsonl"
         precious.write_text("precious")
-        assert mistake(*asked, precious) == f"{precious}: pages are HTML. Let the name end in .html."
+        assert (
+            mistake(*asked, precious)
+            == f"{precious}: the explanation is an HTML page. Use a file name that ends in .html."
+        )
         assert precious.read_text() == "precious"
 
 
@@ -169,7 +172,9 @@ class TestPlot:
         file = tmp_path / "curves.svg"
         done = call("plot", log, "--against", against, "--out", file)
         assert re.search(rf"my-model .*best nDCG@5 62\.50 .*{at}", done.out)
-        assert done.err == f"{file}: curves\n"
+        assert done.err == f"{file}: training curves\n"
+        (curve,) = json.loads(call("plot", log, "--against", against, "--out", file, "--json").out)["curves"]
+        assert (curve["name"], curve["best"][1]) == ("my-model", 0.625)
         assert sum(axis in said for said in words(ElementTree.fromstring(file.read_text("utf-8")))) == 2
 
     def test_long_trainings_are_told_in_minutes_and_hours(self, tmp_path: Path) -> None:
@@ -359,9 +364,9 @@ class TestPlot:
         said = mistake("plot", log, "--out", tmp_path / "a.jpg")
         formats = "pictures are SVG, PNG or PDF. Let the name end in .svg, .png or .pdf."
         assert said == f"{tmp_path / 'a.jpg'}: {formats}"
-        assert "there is no folder" in mistake("plot", log, "--out", tmp_path / "nowhere" / "a.svg")
+        assert "does not exist" in mistake("plot", log, "--out", tmp_path / "nowhere" / "a.svg")
         before = log.read_bytes()
-        assert "is the file that is read" in mistake("plot", log, "--out", log)
+        assert "is also an input file" in mistake("plot", log, "--out", log)
         assert log.read_bytes() == before
-        assert mistake("plot", log).startswith("Missing option '--out'.")
+        assert mistake("plot", log).startswith("Missing option '--out' / '-o'.")
         assert not out.exists()

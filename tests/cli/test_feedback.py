@@ -116,7 +116,7 @@ class TestExport:
         done = call("feedback", "export", model, ok=False)
         note, error = done.err.splitlines()
         assert note == "1 text left out: nothing was accepted or rejected"
-        assert error.startswith(f"xmtc: {feedback_path(model)}: nothing in it can be learnt from.")
+        assert error.startswith(f"xmtc: {feedback_path(model)}: contains no accepted labels.")
         assert (done.status, done.out) == (2, "")
         give(model, "c", [keys[0]])
         assert [row["text"] for row in call("feedback", "export", model).lines()] == ["b", "c"]
@@ -153,9 +153,9 @@ class TestExport:
         feedback_path(model).unlink()
         give(model, "a", [keys[0]])
         before = feedback_path(model).read_bytes()
-        assert "is the file that is read" in mistake("feedback", "export", model, "--output", feedback_path(model))
+        assert "is also an input file" in mistake("feedback", "export", model, "--output", feedback_path(model))
         assert feedback_path(model).read_bytes() == before
-        assert "there is no folder" in mistake("feedback", "export", model, "--output", tmp_path / "no" / "file")
+        assert "does not exist" in mistake("feedback", "export", model, "--output", tmp_path / "no" / "file")
 
     def test_a_model_that_was_moved_or_deleted(self, model: Path, keys: list[str]) -> None:
         """Its feedback is still there to be read."""
@@ -171,10 +171,12 @@ class TestShow:
         give(model, "c", [keys[1]], ["gone"])
         set_time(model, give(model, "c", [keys[1]]), "2026-02-01T10:00:00.000+00:00")
         first, second = call("feedback", "show", model).out.split("\n\n")
+        result = json.loads(call("feedback", "show", model, "--json").out)
+        assert (result["texts"], result["earlier_feedback"], result["rejected_most"][0]["rejected"]) == (3, 1, 2)
         told = dict(line.rsplit(maxsplit=1) for line in first.splitlines()[2:])
         assert told == {
             "texts": "3",
-            "earlier words on them": "1",
+            "earlier feedback on them": "1",
             "labels accepted": "4",
             "labels rejected": "3",
             "first": "2026-01-31",

@@ -215,7 +215,7 @@ class TestCandidates:
 
     def test_other_mistakes(self, ova: Path, data: Path, tmp_path: Path) -> None:
         said = mistake("predict", ova, "--text", "x", "--candidates", "c.jsonl")
-        assert said == "--candidates knows documents by their ids. Leave it out with --text."
+        assert said == "--candidates requires document ids and cannot be used with --text. Pass an INPUT file."
         assert "no such file" in mistake("predict", ova, data / "test.jsonl", "--candidates", tmp_path / "nowhere")
         said = mistake("predict", ova, data / "test.jsonl", "--candidates", tmp_path)
         assert said.startswith(f"{tmp_path}: is a folder without _answers.json")

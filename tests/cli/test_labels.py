@@ -102,7 +102,7 @@ def test_a_model_without_label_vectors_says_so(folder: Path, arguments: tuple[st
 @pytest.mark.usefixtures("with_vectors")
 def test_a_map_holds_every_label(folder: Path, tmp_path: Path) -> None:
     page = tmp_path / "map.html"
-    assert call("labels", "map", folder, "--out", page).out.startswith(f"{page}: a map of 5 labels, ")
+    assert call("labels", "map", folder, "--out", page).out.startswith(f"{page}: map of 5 labels, ")
     text = page.read_text()
     assert "<h1>Labels of small model</h1>" in text
     assert "5 labels of a popularity model" in text
@@ -139,7 +139,7 @@ def test_the_page_has_a_name_of_its_own_and_is_not_overwritten(
     page = tmp_path / "small model-labels.html"
     before = page.read_bytes()
     page.write_text("mine")
-    assert mistake("labels", "map", folder).endswith("Choose another name, or replace it with --force.")
+    assert mistake("labels", "map", folder).endswith("Choose another file, or replace it with --force.")
     assert page.read_text() == "mine"
     call("labels", "map", folder, "--force")
     assert page.read_bytes() == before
@@ -165,8 +165,8 @@ def test_one_label_makes_a_map(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (lambda folder: ["--out", folder / "map.svg"], "pages are HTML"),
-        (lambda folder: ["--out", folder / "none" / "map.html"], "there is no folder"),
+        (lambda folder: ["--out", folder / "map.svg"], "is an HTML page"),
+        (lambda folder: ["--out", folder / "none" / "map.html"], "does not exist. Create it first."),
         (lambda folder: ["--out", folder / "map.html", "--most", 0], "'most' must be an integer ≥ 1. Got 0."),
     ],
 )

@@ -16,10 +16,11 @@ from tests.support.command_line import call, mistake
 from tests.support.models import QUICK
 from xmtc.artifact.store import read_manifest
 from xmtc.artifact.workspace import LOG, Workspace, log_beside
+from xmtc.core.errors import install_command
 from xmtc.models.registry import MODELS
 
 NEURAL = [name for name, entry in MODELS.entries.items() if entry.extra == "torch"]
-REMEDY = 'Install it with: pip install "xmtc[torch]".'
+REMEDY = f"Install it with: {install_command('torch')}"
 
 
 def quickly(model: str, **settings: object) -> list[str]:
@@ -177,12 +178,15 @@ class TestWithoutTorch:
         assert list(tmp_path.iterdir()) == []
 
     def test_the_rest_goes_on(self, data: Path, tmp_path: Path) -> None:
-        listed = self.run(tmp_path, "models")
+        listed = self.run(tmp_path, "models", "--json")
         assert listed.returncode == 0, listed.stderr
+        described = {row["name"]: row["description"] for row in json.loads(listed.stdout)}
         for model in NEURAL:
-            assert f"{model} needs PyTorch. {REMEDY}" in listed.stdout
+            assert f"{model} needs PyTorch. {REMEDY}" in described[model]
         doctor = self.run(tmp_path, "doctor")
-        assert 'neural models   need torch, which is missing; pip install "xmtc[torch]"' in doctor.stdout
+        assert f"not available: torch is missing; install with: {install_command('torch')}" in " ".join(
+            doctor.stdout.split()
+        )
         trained = self.run(tmp_path, "train", data / "train.jsonl", "--out", "m")
         assert trained.returncode == 0, trained.stderr
         assert self.run(tmp_path, "evaluate", "m", data / "test.jsonl").returncode == 0
@@ -190,4 +194,4 @@ class TestWithoutTorch:
     def test_a_torch_that_does_not_load(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "torch", None)
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-        assert "does not work here: import of torch halted" in call("doctor").out
+        assert "cannot be loaded: import of torch halted" in call("doctor").out

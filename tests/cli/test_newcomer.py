@@ -28,15 +28,15 @@ def here(tmp_path: Path) -> Path:
 class TestNothingThatIsReadIsOverwritten:
     def test_by_describe(self, here: Path) -> None:
         before = (here / "b.jsonl").read_bytes()
-        said = mistake("data", "describe", here / "a.jsonl", here / "b.jsonl", "--json", here / "b.jsonl")
-        assert "is the file that is read" in said
+        said = mistake("data", "describe", here / "a.jsonl", here / "b.jsonl", f"--json={here / 'b.jsonl'}")
+        assert "is also an input file" in said
         assert (here / "b.jsonl").read_bytes() == before
 
     @pytest.mark.parametrize("option", ["--allow", "--deny", "--candidates"])
     def test_by_predict(self, ova: Path, data: Path, tmp_path: Path, option: str) -> None:
         (tmp_path / "l.jsonl").write_text('{"key": "x", "id": "d0000600", "labels": []}\n')
         given = (option, tmp_path / "l.jsonl", "--output", tmp_path / "l.jsonl")
-        assert "is the file that is read" in mistake("predict", ova, data / "test.jsonl", *given)
+        assert "is also an input file" in mistake("predict", ova, data / "test.jsonl", *given)
         assert (tmp_path / "l.jsonl").read_text().startswith('{"key": "x"')
 
     def test_by_split(self, here: Path) -> None:

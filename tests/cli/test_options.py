@@ -16,29 +16,32 @@ from xmtc.workflows import data_requests as data
 from xmtc.workflows import requests as models
 
 VERBS: dict[str, tuple[tuple[type[BaseRequest], ...], set[str]]] = {
-    "train": ((models.TrainRequest,), {"seed", "threads", "device", "precision"}),
-    "update": ((models.UpdateRequest,), {"seed", "threads", "device", "precision"}),
-    "tune": ((TuneRequest,), {"seed", "threads", "device", "precision"}),
+    "train": ((models.TrainRequest,), {"seed", "threads", "device", "precision", "json_target"}),
+    "update": ((models.UpdateRequest,), {"seed", "threads", "device", "precision", "json_target"}),
+    "tune": ((TuneRequest,), {"seed", "threads", "device", "precision", "json_target"}),
     "predict": (
         (models.PredictRequest, models.BatchOptions),
-        {"output", "output_format", "threads", "device"},
+        {"output", "output_format", "json_target", "threads", "device"},
     ),
-    "evaluate": ((models.EvaluateRequest,), {"paths", "json_file", "per_label", "reliability", "threads", "device"}),
-    "compare": ((models.CompareRequest,), {"paths", "threads", "device"}),
-    "calibrate": ((models.CalibrateRequest,), {"json_file", "threads", "device"}),
-    "explain": ((models.ExplainRequest,), {"html", "as_json", "device"}),
-    "labels neighbours": ((models.LabelNeighboursRequest,), {"as_json"}),
-    "labels map": ((models.LabelMapRequest,), {"out", "seed", "force", "threads"}),
+    "evaluate": ((models.EvaluateRequest,), {"paths", "json_target", "per_label", "reliability", "threads", "device"}),
+    "compare": ((models.CompareRequest,), {"paths", "json_target", "threads", "device"}),
+    "calibrate": ((models.CalibrateRequest,), {"json_target", "threads", "device"}),
+    "explain": ((models.ExplainRequest,), {"html", "json_target", "device"}),
+    "labels neighbours": ((models.LabelNeighboursRequest,), {"json_target"}),
+    "labels map": ((models.LabelMapRequest,), {"out", "seed", "force", "threads", "json_target"}),
     "feedback export": ((models.FeedbackRequest,), {"output"}),
-    "feedback show": ((models.FeedbackRequest,), set()),
-    "data describe": ((data.DescribeRequest,), {"picture", "json_file"}),
-    "data head": ((data.HeadRequest,), set()),
-    "data split": ((data.SplitRequest,), set()),
-    "data convert": ((data.ConvertRequest,), set()),
-    "data get": ((data.FetchRequest,), set()),
-    "experiment noise": ((StudyRequest,), {"models", "rates", "kinds", "threads", "device", "precision"}),
-    "experiment ablation": ((StudyRequest,), {"model", "threads", "device", "precision"}),
-    "experiment tail": ((StudyRequest,), {"models", "threads", "device", "precision"}),
+    "feedback show": ((models.FeedbackRequest,), {"json_target"}),
+    "data describe": ((data.DescribeRequest,), {"plot", "json_target"}),
+    "data head": ((data.HeadRequest,), {"json_target"}),
+    "data split": ((data.SplitRequest,), {"json_target"}),
+    "data convert": ((data.ConvertRequest,), {"json_target"}),
+    "data get": ((data.FetchRequest,), {"json_target"}),
+    "experiment noise": (
+        (StudyRequest,),
+        {"models", "rates", "kinds", "json_target", "threads", "device", "precision"},
+    ),
+    "experiment ablation": ((StudyRequest,), {"model", "json_target", "threads", "device", "precision"}),
+    "experiment tail": ((StudyRequest,), {"models", "json_target", "threads", "device", "precision"}),
 }
 """Verb → its requests, and what the command adds: the machine it runs on, and where its output goes."""
 
@@ -60,7 +63,7 @@ def test_options_are_the_fields_of_the_request(verb: str) -> None:
     parameters = {parameter.name: parameter for parameter in command.params}
     requests, others = VERBS[verb]
     fields = {field.name: (owner, field) for request in requests for owner, field in marked(request)}
-    assert set(parameters) == set(fields) | others
+    assert set(parameters) == set(fields) | others | {"quiet"}
     for name, (owner, field) in fields.items():
         parameter, mark = parameters[name], field.mark
         assert getattr(parameter, "help", None) == " ".join(field_docs(owner)[name].split())

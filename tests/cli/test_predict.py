@@ -80,7 +80,7 @@ class TestOutput:
         for name in ("a.jsonl", "a.tsv", "a.parquet"):
             done = call("predict", ova, source, "-k", 2, "--output", tmp_path / name)
             assert done.out == ""
-            assert done.err == f"{tmp_path / name}: 100 documents\n"
+            assert done.err == f"{tmp_path / name}: predictions for 100 documents\n"
         assert [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()] == rows
         with (tmp_path / "a.tsv").open(newline="") as handle:
             cells = list(csv.DictReader(handle, delimiter="\t", quoting=csv.QUOTE_NONE))
@@ -212,8 +212,8 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ([], "predict needs either an INPUT file (or - for standard input) or --text TEXT."),
-            (["-", "--text", "x"], "predict needs either an INPUT file"),
+            ([], "predict requires either an INPUT file (or - for standard input) or --text TEXT."),
+            (["-", "--text", "x"], "predict requires either an INPUT file"),
             (["nowhere.jsonl"], "nowhere.jsonl: no such file. Check the path."),
             (["."], ".: is a folder, not a file. Name a file in it."),
             ([""], "is a folder, not a file."),
@@ -221,10 +221,13 @@ class TestMistakes:
             (["--text", "x", "-k", "many"], "Invalid value for '-k'"),
             (["--text", "x", "--threads", "0"], "'threads' must be an integer ≥ 1. Got 0."),
             (["--text", "x", "--output-format", "csv"], "--output-format must be one of jsonl, tsv, parquet, table."),
-            (["--text", "x", "--output-format", "parquet"], "--output-format parquet needs a file."),
-            (["--text", "x", "--output", "."], ".: is a folder. Name a file to write to."),
-            (["--text", "x", "--output", ""], ".: is a folder. Name a file to write to."),
-            (["--text", "x", "--output", "nowhere/a.jsonl"], "nowhere/a.jsonl: there is no folder nowhere"),
+            (["--text", "x", "--output-format", "parquet"], "--output-format parquet requires a file. Add --out FILE."),
+            (["--text", "x", "--output", "."], ".: is a folder. Choose a file name."),
+            (["--text", "x", "--output", ""], ".: is a folder. Choose a file name."),
+            (
+                ["--text", "x", "--output", "nowhere/a.jsonl"],
+                "nowhere/a.jsonl: the folder nowhere does not exist. Create it first.",
+            ),
             (["--text", "x", "--output", "/proc/a.jsonl"], "/proc/a.jsonl: cannot be written"),
             (["-"], "empty"),
         ],
@@ -275,12 +278,12 @@ class TestFilesThatAreSomethingElse:
     def test_output_is_not_the_input(self, ova: Path, tmp_path: Path) -> None:
         source = tmp_path / "texts.jsonl"
         source.write_text('{"text": "precious"}\n')
-        assert "is the file that is read" in mistake("predict", ova, source, "--output", source)
-        assert "is the file that is read" in mistake("evaluate", ova, source, "--json", source)
+        assert "is also an input file" in mistake("predict", ova, source, "--output", source)
+        assert "is also an input file" in mistake("evaluate", ova, source, f"--json={source}")
         assert source.read_text() == '{"text": "precious"}\n'
 
     def test_unknown_endings_are_not_guessed(self, ova: Path, tmp_path: Path) -> None:
         said = mistake("predict", ova, "--text", "x", "--output", tmp_path / "answers.csv")
-        assert "Use one of .jsonl, .ndjson, .tsv, .parquet, .txt, or --output-format." in said
+        assert "Use one of .jsonl, .ndjson, .tsv, .parquet, .txt, or set --output-format." in said
         call("predict", ova, "--text", "x", "--output", tmp_path / "answers.csv", "--output-format", "tsv")
         assert (tmp_path / "answers.csv").read_text().startswith("id\trank\tkey\tname\tscore\n")

@@ -148,7 +148,7 @@ def test_interrupted_training_goes_on_with_resume(tmp_path: Path, xmtc: Xmtc) ->
     assert process.returncode == 130, said
     assert "Traceback" not in said
     assert said.count("interrupted") == 1
-    assert said.endswith("interrupted. Finished parts are in m.work: go on with the same command and --resume.\n")
+    assert said.endswith("interrupted. Finished parts are in m.work. To resume, repeat the command with --resume.\n")
     assert not (tmp_path / "m").exists()
     done = xmtc("train", "train.jsonl", "--model", "one_vs_all", "--out", "m", "--resume", "--seed", 1)
     assert done.returncode == 2

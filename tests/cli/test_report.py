@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,13 @@ def folder(tmp_path: Path) -> Path:
 def test_a_page_and_its_tables(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     done = call("report", folder, "--out", out)
-    assert done.out.startswith(f"{out}: a page of 2 cells, 0.")
+    assert done.out.startswith(f"{out}: report on 2 runs, 0.")
     assert done.err == f"{tmp_path / 'report.md'}: its tables as Markdown\n"
     assert out.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert "### cooking" in (tmp_path / "report.md").read_text(encoding="utf-8")
     before = out.read_bytes()
-    call("report", folder, "--out", out)
+    result = json.loads(call("report", folder, "--out", out, "--json").out)
+    assert result == {"page": str(out), "markdown": str(tmp_path / "report.md"), "runs": 2, "bytes": len(before)}
     assert out.read_bytes() == before
     call("report", folder, folder, "--out", tmp_path / "other.htm", "--markdown", tmp_path / "results.md")
     assert (tmp_path / "other.htm").read_bytes() == before
@@ -68,12 +70,12 @@ def test_a_damaged_cell(folder: Path, tmp_path: Path, content: str) -> None:
 
 
 def test_places_that_cannot_be_written_to(folder: Path, tmp_path: Path) -> None:
-    assert "pages are HTML" in mistake("report", folder, "--out", tmp_path / "r.pdf")
-    assert "there is no folder" in mistake("report", folder, "--out", tmp_path / "no" / "r.html")
-    assert "there is no folder" in mistake(
+    assert "is an HTML page" in mistake("report", folder, "--out", tmp_path / "r.pdf")
+    assert "does not exist" in mistake("report", folder, "--out", tmp_path / "no" / "r.html")
+    assert "does not exist" in mistake(
         "report", folder, "--out", tmp_path / "r.html", "--markdown", tmp_path / "no" / "r.md"
     )
-    assert "is named twice" in mistake(
+    assert "is used for two outputs" in mistake(
         "report", folder, "--out", tmp_path / "r.html", "--markdown", tmp_path / "r.html"
     )
     assert "Missing option '--out'" in mistake("report", folder)

@@ -34,19 +34,19 @@ def test_addresses_that_cannot_be_had(model: Path) -> None:
         words = mistake("serve", model, "--port", port)
     assert words.startswith(f"port {port} of 127.0.0.1 is already in use")
     assert words.endswith("Choose another with --port, or 0 for any that is free.")
-    assert mistake("serve", model, "--port", 70000) == "'port' must be from 0 to 65535. Got 70000."
+    assert mistake("serve", model, "--port", 70000) == "--port must be from 0 to 65535. Got 70000."
 
 
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [
-        ("--workers", "0", "'workers' must be an integer ≥ 1. Got 0."),
+        ("--workers", "0", "--workers must be an integer ≥ 1. Got 0."),
         ("--max-texts", "0", "the limit on 'texts' must be an integer ≥ 1. Got 0."),
-        ("--timeout", "0", "the time of a request must be more than 0 seconds. Got 0."),
-        ("--window", "-1", "the window must be from 0 to 1,000 ms. Got -1."),
+        ("--timeout", "0", "--timeout must be a number of seconds > 0. Got 0."),
+        ("--window", "-1", "--window must be at least 0 and less than 1,000 ms. Got -1."),
         ("--threads", "0", "'threads' must be an integer ≥ 1. Got 0."),
         ("--device", "tpu", "'device' must be 'auto', 'cpu', 'cuda' or 'cuda:N'. Got 'tpu'."),
-        ("--feedback", "nowhere/at/all", "nowhere/at/all: no such folder. Make it first."),
+        ("--feedback", "nowhere/at/all", "nowhere/at/all: no such folder. Create it first."),
     ],
 )
 def test_settings_that_make_no_sense(model: Path, option: str, value: str, words: str) -> None:
@@ -55,22 +55,22 @@ def test_settings_that_make_no_sense(model: Path, option: str, value: str, words
 
 def test_keys_that_are_none(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "key"
-    assert "the key cannot be read (No such file or directory)" in mistake("serve", model, "--api-key-file", place)
+    assert "cannot read the API key (No such file or directory)" in mistake("serve", model, "--api-key-file", place)
     for content, words in (
-        ("", "there is no key in it"),
+        ("", "contains no API key"),
         ("short", "at least 8"),
         ("with a space in it", "at least 8"),
     ):
         place.write_text(content)
         assert words in mistake("serve", model, "--api-key-file", place)
     monkeypatch.setenv(API_KEY_VARIABLE, "short")
-    assert mistake("serve", model).startswith(f"{API_KEY_VARIABLE}: a key is at least 8 ASCII characters")
+    assert mistake("serve", model).startswith(f"{API_KEY_VARIABLE}: an API key has at least 8 ASCII characters")
 
 
 def test_without_its_extra_it_says_how_to_get_it(model: Path) -> None:
     with mock.patch.dict(sys.modules, {"fastapi": None}):
         words = mistake("serve", model)
-    assert words == 'serve needs FastAPI. Install it with: pip install "xmtc[server]".'
+    assert words == 'serve needs FastAPI. Install it with: pip install "xmtc[server]"'
 
 
 def test_measures_are_kept_beside_the_model_and_shown(model: Path, tmp_path: Path) -> None:
@@ -89,4 +89,4 @@ def test_measures_are_kept_beside_the_model_and_shown(model: Path, tmp_path: Pat
     answers = tmp_path / "answers.jsonl"
     call("predict", model, test, "--output", answers)
     words = mistake("evaluate", "--predictions", answers, test, "--keep")
-    assert words == "--keep puts measures beside a model. Leave it out with --predictions."
+    assert words == "--save-metrics requires a model. Leave it out with --predictions."

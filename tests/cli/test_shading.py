@@ -147,16 +147,16 @@ def test_words_are_shaded_by_sign_and_strength() -> None:
     assert len({strong, weak, against}) == 3
     legend = shaded(found).split("\n\n")[2]
     assert len(COLOUR.findall(legend)) == 10
-    assert "speaks against it" in legend
+    assert "evidence against" in legend
 
 
 def test_attention_shares_have_no_side_against() -> None:
     found = replace(told("iron and wood", ("iron", 0.7), ("wood", 0.3)), shares=True)
     assert "speaks" not in shaded(found) + page(found)
-    assert "little" in shaded(found).split("\n\n")[2]
+    assert "low" in shaded(found).split("\n\n")[2]
     assert "attention: little" in Page(page(found)).text + page(found)
-    assert "shares of attention" in explanation(found)
-    assert "shares of attention" not in explanation(replace(found, shares=False))
+    assert "attention weights" in explanation(found)
+    assert "attention weights" not in explanation(replace(found, shares=False))
     assert "against" not in shaded(found)
     assert "against" not in Page(page(found)).tags
     assert "speaks against" not in page(found)
@@ -323,10 +323,10 @@ def test_aspects_and_related_labels_in_words() -> None:
     lines = explanation(ASPECTS).splitlines()
     assert lines == [
         "pans   score 0.7500",
-        "  aspects of the text, with what each adds to the score before the sigmoid:",
+        "  aspects of the text and their contributions to the score before the sigmoid:",
         "   +2.0000  aspect 1  (62.5 % of the attention)",
         "   -0.5000  aspect 2  (37.5 % of the attention)",
-        "  related labels, with what each adds to the score before the sigmoid:",
+        "  related labels and their contributions to the score before the sigmoid:",
         "   +0.2500  pots <i>  (87.5 % of the attention)",
         "   +0.0000  lids  (12.5 % of the attention)",
     ]

@@ -30,8 +30,9 @@ class TestGood:
         done = call("train", data / "train.jsonl", "--out", out, *arguments)
         settings = [line.strip() for line in done.err.splitlines()]
         assert settings[0] == "model: knn"
-        for line in ("neighbours = 3", 'power = "auto"', "text.min_df = 1", 'text.idf = "plain"', "seed = 5"):
+        for line in ("neighbours = 3  (--set)", "text.min_df = 1  (--set)", "seed = 5  (--seed)"):
             assert line in settings
+        assert not any(line.startswith(("power =", "text.idf =")) for line in settings)  # the defaults
         assert f"saved knn in {out}: 600 documents, 40 labels" in done.out
         assert load(out).config.text.min_df == 1
         assert read_manifest(out)["training"]["seed"] == 5
@@ -39,7 +40,7 @@ class TestGood:
 
     def test_without_a_model_the_best_is_taken_and_named(self, data: Path, out: Path) -> None:
         done = call("train", data / "train.jsonl", "--out", out)
-        assert done.err.startswith("model: parabel  (the best that runs here; --model to choose)\n")
+        assert done.err.startswith("model: parabel (the default; choose another with --model NAME)\n")
         assert read_manifest(out)["model"] == "parabel"
 
     def test_command_line_goes_over_recipe_goes_over_default(self, data: Path, out: Path, tmp_path: Path) -> None:
@@ -59,8 +60,8 @@ class TestGood:
     def test_validation_documents_are_chosen_on(self, data: Path, out: Path) -> None:
         valid = ("--valid", data / "test.jsonl")
         done = call("train", data / "train.jsonl", "--model", "knn", *valid, "--out", out)
-        assert "found: neighbours = " in done.err
-        assert "found: power = " in done.err
+        assert "chosen automatically: neighbours = " in done.err
+        assert "chosen automatically: power = " in done.err
 
     def test_the_current_folder_may_be_the_model(
         self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -183,7 +184,7 @@ class TestMistakes:
         assert mistake("train", data, "--out", out) == f"{data}: is a folder, not a file. Name a file in it."
 
     def test_arguments_left_out(self, data: Path) -> None:
-        assert mistake("train", data / "train.jsonl") == "Missing option '--out'. See: xmtc train --help"
+        assert mistake("train", data / "train.jsonl") == "Missing option '--out' / '-o'. See: xmtc train --help"
         assert "Missing argument" in mistake("train", "--out", "x")
 
     @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from xmtc.models.knn import Knn
 def done(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A search over knn, three trials."""
     out = tmp_path_factory.mktemp("tune") / "s"
-    told = call("tune", "knn", data / "train.jsonl", "--trials", 3, "--search", "neighbours=1..40", "--out", out)
+    more = ("--trials", 3, "--search", "neighbours=1..40", "--json", out.with_name("result.json"))
+    told = call("tune", "knn", data / "train.jsonl", "--out", out, *more)
     return out, told
 
 
@@ -36,9 +37,11 @@ def test_what_is_told_and_written(data: Path, done: Any) -> None:
     assert lines[2].split() == ["neighbours", "auto", str(best["settings"]["neighbours"])]
     assert lines[3].split() == ["nDCG@5,", "%", *(f"{100 * trial['score']:.2f}" for trial in (trials[0], best))]
     assert f"best: trial {best['number']} of 3 (3 complete)" in lines
-    assert "measured on 200 documents split off TRAIN" in lines
-    assert f"saved knn in {out / 'model'}, trained on all 600" in lines
-    assert told.err.splitlines()[-1].endswith(f"xmtc evaluate {out / 'model'} TEST says how it does on others")
+    result = json.loads(out.with_name("result.json").read_text())
+    assert (result["metric"], result["best"]["score"], len(result["trials"])) == ("nDCG@5", best["score"], 3)
+    assert "validation set: 200 documents split off from TRAIN" in lines
+    assert f"saved knn in {out / 'model'}, trained on all 600 documents" in lines
+    assert told.err.splitlines()[-1].endswith(f"measure the model with: xmtc evaluate {out / 'model'} TEST")
     assert sum(line.startswith("trial ") for line in told.err.splitlines()) == 3
     assert read_manifest(out / "model")["settings"]["neighbours"] == best["settings"]["neighbours"]
     call("evaluate", out / "model", data / "test.jsonl")
@@ -66,12 +69,12 @@ def test_interrupted_and_resumed(data: Path, tmp_path: Path) -> None:
         stopped = call(*command, "--no-refit", ok=False)
     assert stopped.status == 130
     assert stopped.err.splitlines()[-1] == (
-        f"xmtc: interrupted. 1 finished trial is in {out}: go on with the same command and --resume."
+        f"xmtc: interrupted. 1 finished trial is in {out}. To resume, repeat the command with --resume."
     )
     assert "holds a search already" in mistake(*command)
     resumed = call(*command, "--no-refit", "--resume")
-    assert "measured on 100 documents of --valid" in resumed.out
-    assert f"train with it: xmtc train TRAIN --config {out / 'recipe.toml'} --out DIR" in resumed.out
+    assert "validation set: 100 documents from --valid" in resumed.out
+    assert f"train with the best settings: xmtc train TRAIN --config {out / 'recipe.toml'} --out DIR" in resumed.out
     assert len((out / "trials.jsonl").read_text().splitlines()) == 3
     assert not (out / "model").exists()
 
@@ -86,7 +89,7 @@ def test_interrupted_and_resumed(data: Path, tmp_path: Path) -> None:
         (["knn", "train.jsonl", "--search", "power=5..1"], "--search power=5..1: holds nothing."),
         (["knn", "train.jsonl", "--resume"], "there is no search to go on with. Leave out --resume."),
         (["knn", "train.jsonl", "--measure", "accuracy"], "no measure 'accuracy'."),
-        (["knn", "train.jsonl", "--language", "de"], "--language chooses among the names in --labels FILE."),
+        (["knn", "train.jsonl", "--language", "de"], "--language can only be used with --labels FILE."),
         (["knn", "train.txt"], "all that is searched of knn is how text is read, and these are features."),
         (["knn", "empty.jsonl"], "empty.jsonl: no document has a label. Check the label field."),
     ],
@@ -100,6 +103,6 @@ def test_mistakes(data: Path, tmp_path: Path, arguments: list[str], message: str
 
 
 def test_models_shows_what_is_tried() -> None:
-    told = call("models", "parabel").out
-    assert "[tune tries 0.05 to 10, by factors]" in told
-    assert "tune tries" not in call("models", "popularity").out
+    told = " ".join(call("models", "parabel").out.split())
+    assert "; tuned over 0.05 to 10, by factors]" in told
+    assert "tuned over" not in call("models", "popularity").out

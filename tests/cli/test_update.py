@@ -71,11 +71,10 @@ class TestInPlace:
     def test_new_labels(self, model: Path, files: Path) -> None:
         before = load(model).training["documents"]
         done = call("update", model, files / "new.jsonl")
-        seen = ", 100 documents seen again" if load(model).name == "parabel" else ""
+        seen = ", 100 earlier documents replayed" if load(model).name == "parabel" else ""
         assert done.out.startswith(f"saved {load(model).name} in {model}: 60 new documents, 1 new label{seen}, ")
         assert done.err == (
-            "nothing tells whether it is better: give --valid FILE, "
-            "or 500 new documents, of which a tenth is held out\n"
+            "the update was not checked: pass --valid FILE, or at least 500 new documents to hold out a tenth\n"
         )
         assert verify_folder(model)
         assert beside(model) == []
@@ -99,11 +98,11 @@ class TestInPlace:
         done = call(
             "update", model, files / "new.jsonl", "--retire", tmp_path / "retire.txt", "--merge", tmp_path / "merge.tsv"
         )
-        assert "1 new label, 2 labels retired, 2 labels merged" in done.out
+        assert "1 new label, 2 labels removed, 2 labels merged" in done.out
         assert load(model).labels.keys == [keys[3], "nobody knew", *keys[5:], "fresh"]
         (tmp_path / "one.txt").write_text(f"{keys[7]}\n")
         alone = call("update", model, "--retire", tmp_path / "one.txt")
-        assert f"saved {load(model).name} in {model}: 0 new documents, 1 label retired" in alone.out
+        assert f"saved {load(model).name} in {model}: 0 new documents, 1 label removed" in alone.out
         assert keys[7] not in load(model).labels.keys
         (tmp_path / "one.tsv").write_text(f"{keys[8]}\t{keys[9]}\n")
         call("update", model, "--merge", tmp_path / "one.tsv")
@@ -166,7 +165,7 @@ class TestJudged:
 
     def test_by_some_of_the_new_documents(self, knn: Path, data: Path) -> None:
         done = call("update", knn, data / "train.jsonl", "--replay", data / "test.jsonl")
-        assert "540 new documents, 100 documents seen again, nDCG@5 " in done.out
+        assert "540 new documents, 100 earlier documents replayed, nDCG@5 " in done.out
         entry = history(knn)[0]
         assert (entry["judged by"], entry["held out"], entry["replayed"]) == (60, True, 100)
 
@@ -196,7 +195,7 @@ def test_mistakes(knn: Path, files: Path, data: Path, tmp_path: Path) -> None:
     (tmp_path / "latin.tsv").write_bytes(b"caf\xe9\tb\n")
     new = files / "new.jsonl"
     cases: list[tuple[list[object], str]] = [
-        ([], "there is nothing to learn from. Name a file of new documents, --retire or --merge."),
+        ([], "nothing to update. Pass a file of new documents, --retire FILE or --merge FILE."),
         ([tmp_path / "none.jsonl"], "none.jsonl: no such file"),
         ([tmp_path / "broken.jsonl"], "broken.jsonl:2: "),
         ([tmp_path / "unlabelled.jsonl"], "unlabelled.jsonl: no document has a label. Check the label field."),
@@ -222,7 +221,7 @@ def test_mistakes(knn: Path, files: Path, data: Path, tmp_path: Path) -> None:
         ),
         ([new, "--margin", "-1"], "--margin must be a number ≥ 0. Got -1."),
         ([new, "--margin", "nan"], "--margin must be a number ≥ 0. Got nan."),
-        ([new, "--language", "en"], "--language chooses among the names in --labels FILE."),
+        ([new, "--language", "en"], "--language can only be used with --labels FILE."),
     ]
     for more, said in cases:
         assert said in mistake("update", knn, *more)
@@ -275,8 +274,8 @@ class TestInterrupted:
         for after, finished in ((2, 2), (0, 2), (1, 3)):
             said = self.interrupt(parabel, files / "new.jsonl", monkeypatch, after)
             assert said == (
-                f"xmtc: interrupted. {parabel} is as it was; "
-                f"finished parts are in {work}: go on with the same command.\n"
+                f"xmtc: interrupted. {parabel} is unchanged; "
+                f"finished parts are in {work}. To resume, repeat the command.\n"
             )
             assert content(parabel) == before
             assert len(list(work.glob("*.safetensors"))) == finished
@@ -325,7 +324,7 @@ def test_calibrated_models_keep_thresholds(knn: Path, files: Path, data: Path, k
     before = load(knn)
     done = call("update", knn, files / "new.jsonl")
     assert done.err.splitlines()[-1] == (
-        f"what scores mean was found before the update: xmtc calibrate {knn} VALID finds it anew"
+        f"the model was calibrated before the update; calibrate it again with: xmtc calibrate {knn} VALID"
     )
     after = load(knn)
     assert after.decisions.calibration is not None
@@ -348,7 +347,7 @@ class TestShown:
         name = load(model).name
         assert ["model", name] in [line.split() for line in shown.splitlines()]
         assert ["documents", "600"] in [line.split() for line in shown.splitlines()]
-        for fact in (str(model), "text", "Never updated. New documents and labels: xmtc update DIR NEW"):
+        for fact in (str(model), "text", "No updates. To add documents or labels: xmtc update "):
             assert fact in shown
         assert ("keep_replay" in shown) == (name == "parabel")
 
@@ -356,14 +355,14 @@ class TestShown:
         call("update", knn, files / "new.jsonl", "--valid", data / "test.jsonl")
         call("update", knn, files / "more.jsonl")
         shown = call("models", knn).out
-        assert "700, updates included" in shown
-        assert "Never updated" not in shown
+        assert "700, including updates" in shown
+        assert "No updates" not in shown
         lines = [line for line in shown.splitlines() if line.startswith(history(knn)[0]["date"][:10])]
-        assert len(lines) == 2
-        assert "100 given" in lines[0]
+        assert len(lines) == 4  # the table is continued below
+        assert "100 given" in lines[2]
         assert lines[0].split()[2:4] == ["60", "1"]
         assert lines[1].split()[2:4] == ["40", "0"]
-        assert "Before and after: nDCG@5. Times are UTC." in shown
+        assert "before, after: nDCG@5 in percent. Times are UTC." in shown
 
     def test_damaged(self, knn: Path, files: Path) -> None:
         call("update", knn, files / "new.jsonl")

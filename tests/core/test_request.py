@@ -70,7 +70,7 @@ def test_requests_are_frozen_and_keyword_only() -> None:
 def test_endings_of_output_files() -> None:
     require_suffix(None, ".svg", what="pictures are SVG")
     require_suffix(Path("a.SVG"), ".svg", what="pictures are SVG")
-    with pytest.raises(ConfigError, match=r"^a\.png: pictures are SVG\. Let the name end in \.svg\.$"):
+    with pytest.raises(ConfigError, match=r"^a\.png: pictures are SVG\. Use a file name that ends in \.svg\.$"):
         require_suffix(Path("a.png"), ".svg", what="pictures are SVG")
 
 

@@ -565,7 +565,7 @@ def test_an_interrupt_leaves_the_part(server, tmp_path, monkeypatch):
     part = tmp_path / "thing" / "thing.bin.part"
     assert 90_000 <= part.stat().st_size < 200_000
     assert CONTENT.startswith(part.read_bytes())
-    assert said[-1].endswith("bytes stay there. Go on with the same command.")
+    assert said[-1].endswith("bytes downloaded. To resume, repeat the command.")
     assert get(server, tmp_path).files[0].how == "resumed"
     assert (tmp_path / "thing" / "thing.bin").read_bytes() == CONTENT
 
@@ -737,7 +737,7 @@ def test_by_hand(server, tmp_path, monkeypatch):
     monkeypatch.setitem(CATALOGUE, "thing", entry)
     said: list[str] = []
     run_get(FetchRequest(name="thing", out=tmp_path, mirror=None), silent, said.append)
-    assert f"{tmp_path}/thing/thing.bin: there already (300,000 bytes" in said[-1]
+    assert f"{tmp_path}/thing/thing.bin: already present (300,000 bytes" in said[-1]
     assert said[-1].endswith(f"xmtc train {tmp_path}/thing/thing.bin --out thing-model")
     assert fetch(entry, tmp_path).files[0].how == "there"
     (tmp_path / "thing" / "thing.bin").write_bytes(b"another")
@@ -778,7 +778,7 @@ def test_names_of_the_repository_vary(tmp_path):
 
 def test_the_list_of_data_sets(tmp_path):
     said: list[str] = []
-    run_get(FetchRequest(name=None, out=tmp_path, mirror=None), silent, said.append, 100)
+    run_get(FetchRequest(name=None, out=tmp_path, mirror=None), silent, said.append)
     listed = "\n".join(said).splitlines()
     assert all(any(line.startswith(f"{name} ") for line in listed) for name in CATALOGUE)
     assert names(tmp_path) == []

@@ -495,7 +495,7 @@ class TestOfTheLibrary:
         monkeypatch.delitem(sys.modules, "xmtc.data.skos", raising=False)
         with pytest.raises(MissingExtraError) as caught:
             read_vocabulary(kitchen)
-        assert str(caught.value) == 'reading SKOS needs rdflib. Install it with: pip install "xmtc[skos]".'
+        assert str(caught.value) == 'reading SKOS needs rdflib. Install it with: pip install "xmtc[skos]"'
 
     def test_quiet(self, tmp_path, capfd, caplog):
         import rdflib

@@ -69,7 +69,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """suite.toml, and `reference`, what an uninterrupted run of it leaves."""
     folder = tmp_path_factory.mktemp("kill")
     (folder / "suite.toml").write_text(SUITE)
-    assert f"reference: {CELLS} cells run, 0 there already, 0 failed" in finish(folder, "reference")
+    assert f"reference: {CELLS} runs completed, 0 already complete, 0 failed" in finish(folder, "reference")
     return folder
 
 
@@ -193,7 +193,7 @@ def test_a_child_that_is_killed_fails_alone(place: Path) -> None:
     assert said.splitlines()[-1].startswith("xmtc: made/parabel/0: its process was ended by SIGKILL.")
     before = complete(place / out)
     assert sorted(before) == ["made/both/1", "made/knn/0", "made/knn/1", "made/parabel/1"], "one needs what failed"
-    assert "child: 2 cells run, 4 there already, 0 failed" in finish(place, out)
+    assert "child: 2 runs completed, 4 already complete, 0 failed" in finish(place, out)
     assert before.items() <= complete(place / out).items()
     assert_equals_reference(place, out)
 
@@ -211,6 +211,6 @@ def test_a_training_that_cannot_go_on_starts_over_when_forced(place: Path) -> No
     assert done.status == 2
     assert f"{work}: was started with different precision." in done.err
     assert before <= {path.name for path in work.glob("*.safetensors")}, "nothing is lost"
-    assert "1 cell run" in call(*command, "--precision", "float32", "--force").out
+    assert "1 run completed" in call(*command, "--precision", "float32", "--force").out
     mine, theirs = (json.loads(complete(place / name)["made/parabel/0"]) for name in (out, "reference"))
     assert {key: mine[key] for key in SAME} == {key: theirs[key] for key in SAME}

@@ -246,7 +246,7 @@ def test_interrupted_refused_and_resumed(place: Path) -> None:
         said = stop(process, signal.SIGINT, lambda count=count: finished(work) >= count)  # type: ignore[misc]
         assert process.returncode == 130, said
         last = said.splitlines()[-1]
-        assert last.startswith("xmtc: interrupted. Finished parts are in interrupted.work:")
+        assert last.startswith("xmtc: interrupted. Finished parts are in interrupted.work.")
         assert said.count("interrupted. ") == 1
         assert "Traceback" not in said
 

@@ -50,9 +50,10 @@ def xmtc(site: Path, folder: Path, *arguments: str, status: int = 0) -> subproce
 def test_from_the_command_line(site: Path, tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("\n".join(LINES) + "\n")
     (tmp_path / "new.txt").write_text("pepper\nsteel\n")
-    listed = xmtc(site, tmp_path, "models").stdout.splitlines()
-    assert any(line.startswith("rocchio") and "[xmtc-examples]" in line for line in listed)
-    assert any(line.startswith("broken") and "cannot be used" in line for line in listed)
+    listed = json.loads(xmtc(site, tmp_path, "models", "--json").stdout)
+    described = {row["name"]: row["description"] for row in listed}
+    assert "[xmtc-examples]" in described["rocchio"]
+    assert "cannot be used" in described["broken"]
     xmtc(site, tmp_path, "train", "train.txt", "--model", "rocchio", "--out", "model", "--set", "text.min_df=1")
     answers = xmtc(site, tmp_path, "predict", "model", "new.txt", "--format", "text", "-k", "1").stdout.splitlines()
     assert [json.loads(line)["labels"][0]["key"] for line in answers] == ["spice", "metal"]

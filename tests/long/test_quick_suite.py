@@ -46,7 +46,7 @@ def test_quick(tmp_path: Path, xmtc: Xmtc) -> None:
             assert cell.threshold is not None
 
     again = xmtc("bench", "quick", "--data", data, "--out", "out")
-    assert f"out: 0 cells run, {len(expected)} there already, 0 failed" in again.stdout
+    assert f"out: 0 runs completed, {len(expected)} already complete, 0 failed" in again.stdout
 
     call("report", tmp_path / "out", "--out", tmp_path / "report.html")
     page, tables = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()

@@ -161,7 +161,7 @@ def test_interrupted_and_at_the_same_time(place: Path) -> None:
     assert said.count("\n") == 1
     assert process.returncode == 130
     assert first.splitlines()[-1] == (
-        "xmtc: interrupted. stopped is as it was; finished parts are in stopped.update: go on with the same command."
+        "xmtc: interrupted. stopped is unchanged; finished parts are in stopped.update. To resume, repeat the command."
     )
     assert "Traceback" not in first
     assert answers(place / "stopped", place) == answers(place / "parabel", place)

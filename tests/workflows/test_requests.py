@@ -64,29 +64,37 @@ def test_every_option_says_what_it_is(kind: type[BaseRequest]) -> None:
 BAD: list[tuple[type[BaseRequest], dict[str, Any], str]] = [
     (ReadingOptions, {"on_bad_line": "no"}, "--on-bad-line must be refuse or skip. Got 'no'."),
     (ReadingOptions, {"text_field": "a,a"}, "a text field is named twice"),
-    (VocabularyOptions, {"language": "en"}, "--language chooses among the names in --labels FILE."),
+    (VocabularyOptions, {"language": "en"}, "--language can only be used with --labels FILE."),
     (VocabularyOptions, {"unknown_labels": "count"}, "--unknown-labels must be refuse or drop."),
-    (UpdateRequest, {"folder": DIR}, "there is nothing to learn from."),
+    (UpdateRequest, {"folder": DIR}, "nothing to update. Pass a file of new documents"),
     (UpdateRequest, {"folder": DIR, "new": FILE, "margin": -1}, "--margin must be a number ≥ 0. Got -1."),
-    (PredictRequest, {"folder": DIR}, "predict needs either an INPUT file"),
-    (PredictRequest, {"folder": DIR, "source": "-", "text": "a"}, "predict needs either an INPUT file"),
+    (PredictRequest, {"folder": DIR}, "predict requires either an INPUT file"),
+    (PredictRequest, {"folder": DIR, "source": "-", "text": "a"}, "predict requires either an INPUT file"),
     (PredictRequest, {"folder": DIR, "source": "-", "k": 0}, "'k' must be an integer ≥ 1. Got 0."),
     (PredictRequest, {"folder": DIR, "source": "-", "threshold": "x"}, "--threshold must be a number such as 0.3"),
-    (PredictRequest, {"folder": DIR, "text": "a", "candidates": FILE}, "--candidates knows documents by their ids."),
-    (BatchOptions, {"resume": True}, "--resume goes with --parts."),
-    (BatchOptions, {"parts": 0}, "the size of parts must be an integer ≥ 1. Got 0."),
-    (BatchOptions, {"parts": 5, "resume": True, "force": True}, "--resume goes on and --force starts over."),
-    (EvaluateRequest, {"test": FILE}, "evaluate needs a model folder and a test file"),
-    (EvaluateRequest, {"test": FILE, "folder": DIR, "train": FILE}, "--train goes with --predictions FILE."),
-    (EvaluateRequest, {"test": FILE, "predictions": FILE, "keep": True}, "--keep puts measures beside a model."),
+    (
+        PredictRequest,
+        {"folder": DIR, "text": "a", "candidates": FILE},
+        "--candidates requires document ids and cannot be used with --text.",
+    ),
+    (BatchOptions, {"resume": True}, "--resume can only be used with --parts."),
+    (BatchOptions, {"parts": 0}, "--parts must be an integer ≥ 1. Got 0."),
+    (BatchOptions, {"parts": 5, "resume": True, "force": True}, "--resume and --force cannot be used together."),
+    (EvaluateRequest, {"test": FILE}, "evaluate requires a model folder and a test file"),
+    (
+        EvaluateRequest,
+        {"test": FILE, "folder": DIR, "train": FILE},
+        "--train can only be used with --predictions FILE.",
+    ),
+    (EvaluateRequest, {"test": FILE, "predictions": FILE, "keep": True}, "--save-metrics requires a model."),
     (
         EvaluateRequest,
         {"test": FILE, "predictions": FILE, "options": EvaluationOptions(tail=True)},
-        "--tail scores given labels",
+        "--tail requires a model.",
     ),
-    (EvaluationOptions, {"bootstrap": 3}, "'bootstrap' must be 0, or between 10 and 1,000,000"),
+    (EvaluationOptions, {"bootstrap": 3}, "--bootstrap must be 0 or from 10 to 1,000,000"),
     (EvaluationOptions, {"unknown_labels": "refuse"}, "--unknown-labels must be count or drop."),
-    (CompareRequest, {"folders": (), "test": FILE}, "compare needs one or more model folders"),
+    (CompareRequest, {"folders": (), "test": FILE}, "compare requires one or more model folders"),
     (
         CompareRequest,
         {
@@ -95,7 +103,7 @@ BAD: list[tuple[type[BaseRequest], dict[str, Any], str]] = [
             "options": ComparisonOptions(filter_file=FILE),
             "reading": ReadingOptions(on_bad_line="skip"),
         },
-        "--filter counts documents",
+        "--filter refers to documents by number",
     ),
     (CalibrateRequest, {"folder": DIR}, "VALID is missing."),
     (CalibrateRequest, {"folder": DIR, "valid": FILE, "k": 0}, "'k' must be an integer ≥ 1."),
@@ -105,7 +113,11 @@ BAD: list[tuple[type[BaseRequest], dict[str, Any], str]] = [
     (LabelMapRequest, {"folder": DIR, "most": 0}, "'most' must be an integer ≥ 1."),
     (FeedbackRequest, {"folder": DIR, "since": "soon"}, "--since must be a date such as 2026-11-30. Got 'soon'."),
     (HeadRequest, {"source": FILE, "count": 0}, "'n' must be an integer ≥ 1."),
-    (ConvertRequest, {"source": FILE, "target": FILE, "language": "en"}, "--language chooses among the names of a"),
+    (
+        ConvertRequest,
+        {"source": FILE, "target": FILE, "language": "en"},
+        "--language can only be used with --labels FILE or --vocabulary.",
+    ),
     (StudyRequest, {"train": FILE, "test": FILE, "out": DIR, "seeds": "x"}, "--seeds must be integers ≥ 0"),
     (StudyRequest, {"train": FILE, "test": FILE, "out": DIR}, "file.jsonl: no such file."),
 ]
@@ -125,10 +137,10 @@ def test_batches_need_a_file_and_a_folder() -> None:
     for given, message in (
         (
             {"predict": PredictRequest(folder=DIR, text="a"), "out": DIR, "batch": batch},
-            "--parts is for many documents",
+            "--parts cannot be used with --text",
         ),
-        ({"predict": documents, "out": None, "batch": batch}, "--parts needs a folder"),
-        ({"predict": documents, "out": DIR, "batch": BatchOptions(parts=5, resume=True)}, "standard input cannot be"),
+        ({"predict": documents, "out": None, "batch": batch}, "--parts requires an output folder"),
+        ({"predict": documents, "out": DIR, "batch": BatchOptions(parts=5, resume=True)}, "--resume cannot be used"),
     ):
         with pytest.raises(XmtcError, match=message):
             BatchPredictRequest(**given)  # type: ignore[arg-type]

@@ -1,11 +1,10 @@
-"""What the commands share: output, checks, and the machine they run on."""
+"""Shared by the commands: common arguments, checks of output files, and the runtime."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,30 +20,8 @@ ModelFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Model folder."
 Threads = Annotated[int | None, typer.Option(help="CPU threads (default: all).", metavar="N")]
 Device = Annotated[
     str,
-    typer.Option(help="Where neural models run; auto takes CUDA where there is one.", metavar="auto|cpu|cuda|cuda:N"),
+    typer.Option(help="Device for neural models; auto uses CUDA if available.", metavar="auto|cpu|cuda|cuda:N"),
 ]
-
-
-def echo(text: str) -> None:
-    """To standard output."""
-    print(text, flush=True)
-
-
-def echo_error(text: str) -> None:
-    """To standard error: what a person wants to know and a pipe does not."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def command_group(name: str, sentence: str) -> typer.Typer:
-    """A group of commands, such as `xmtc data …`; without a command it prints its help."""
-    group = typer.Typer(name=name, help=sentence, add_completion=False, rich_markup_mode=None)
-
-    @group.callback(invoke_without_command=True)
-    def show_help(context: typer.Context) -> None:
-        if context.invoked_subcommand is None:
-            echo(context.get_help())
-
-    return group
 
 
 def counted(count: object, noun: str) -> str:
@@ -52,21 +29,16 @@ def counted(count: object, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def terminal_width() -> int | None:
-    """Columns of the terminal; None where standard output is none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
 def make_runtime(
     threads: int | None = None, seed: int = 0, *, device: str = "auto", precision: str = "auto"
 ) -> Runtime:
-    """The machine as the command line sees it: all cores, and a cache for tokens unless XMTC_CACHE is 'off'.
+    """The runtime of a command: all cores, and a token cache unless XMTC_CACHE is 'off'.
 
-    Under torchrun, which says so in RANK and WORLD_SIZE, it is one of the processes of a run.
+    Under torchrun, rank and world size come from RANK and WORLD_SIZE.
     """
     from xmtc.core.runtime import Runtime, available_threads
 
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # else torch's threads wait for each other by spinning
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # otherwise idle torch threads spin
     _load_numba()
     place = os.environ.get("XMTC_CACHE") or str(Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "xmtc")
     cache = None if place == "off" else Path(place).expanduser()
@@ -84,7 +56,7 @@ def make_runtime(
 
 
 def _load_numba() -> None:
-    """Load numba, but not scipy.linalg, where it looks for BLAS: no kernel uses it, and it takes its time."""
+    """Load numba without scipy.linalg, which it imports for BLAS: no kernel uses it, and importing it is slow."""
     blocked = "scipy.linalg" not in sys.modules
     if blocked:
         sys.modules["scipy.linalg"] = None  # type: ignore[assignment]
@@ -97,23 +69,23 @@ def _load_numba() -> None:
 
 
 def check_choice(option: str, given: str, choices: tuple[str, ...]) -> None:
-    """One of a few words, or a line that names them."""
+    """Raise an error unless the value is one of the choices."""
     if given not in choices:
         raise ConfigError(f"{option} must be {' or '.join(choices)}. Got '{given}'.")
 
 
 def check_writable(path: Path | None, *sources: str | Path | None) -> None:
-    """Refuse a place that cannot be written to, or that is read, before the work is done, not after it."""
+    """Raise an error before any work is done if an output file cannot be written or is one of the input files."""
     if path is None:
         return
     for source in sources:
         if source is not None and path.exists() and Path(source).exists() and path.samefile(source):
-            raise DataError(f"{path}: is the file that is read. Choose another name for what is written.")
+            raise DataError(f"{path}: is also an input file. Choose another output file.")
     if (path.parent / "model.json").is_file() and path.suffix in (".json", ".safetensors", ".arrow") and path.exists():
-        raise DataError(f"{path}: is part of a model. Choose another name for what is written.")
+        raise DataError(f"{path}: is part of a model. Choose another output file.")
     if path.is_dir():
-        raise DataError(f"{path}: is a folder. Name a file to write to.")
+        raise DataError(f"{path}: is a folder. Choose a file name.")
     if not path.parent.is_dir():
-        raise DataError(f"{path}: there is no folder {path.parent}. Make it first.")
+        raise DataError(f"{path}: the folder {path.parent} does not exist. Create it first.")
     if not os.access(path.parent, os.W_OK):
-        raise DataError(f"{path}: cannot be written there. Choose another place.")
+        raise DataError(f"{path}: no permission to write to {path.parent}. Choose another folder.")

@@ -1,139 +1,181 @@
-"""`xmtc data …`: describe, split, convert and fetch files of documents."""
+"""`xmtc data …`: describe, split, convert and download files of documents."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xmtc.cli.common import check_writable, command_group, echo, echo_error, terminal_width
+from xmtc.cli.command import Command, command_group
+from xmtc.cli.common import check_writable, counted
 from xmtc.cli.options import takes_request
+from xmtc.cli.output import JsonOutput, echo, note
 from xmtc.workflows.data_requests import ConvertRequest, DescribeRequest, FetchRequest, HeadRequest, SplitRequest
 
 if TYPE_CHECKING:
     from xmtc.core.progress import Progress
     from xmtc.workflows.fetch import Fetched
 
-app = command_group("data", "Look at files of documents, split, convert and fetch them.")
+app = command_group("data", "Describe, split, convert and download data sets.")
 
 _HOW = {
-    "fetched": "fetched",
-    "resumed": "fetched, going on with what was there",
-    "there": "there already, and whole",
-    "placed": "there already",
-    "used": "not needed any more",
+    "fetched": "downloaded",
+    "resumed": "download resumed and completed",
+    "there": "already present, checksum matches",
+    "placed": "already present",
+    "used": "no longer needed",
 }
 
 
-@app.command()
+@app.command(cls=Command)
 @takes_request
 def describe(
     request: DescribeRequest,
-    picture: Annotated[
-        Path | None, typer.Option(help="Draw histograms into this file (SVG, PNG or PDF).", metavar="FILE")
+    output: JsonOutput,
+    plot: Annotated[
+        Path | None, typer.Option(help="Write histograms to FILE (SVG, PNG or PDF).", metavar="FILE")
     ] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.", metavar="FILE")] = None,
 ) -> None:
-    """Count documents, labels, lengths and duplicates; with two files, what they share."""
+    """Print statistics of one or two files of documents.
+
+    Counts documents, labels, lengths and duplicates; with two files, also what they have in common.
+    """
     from xmtc.cli.describe import description_text
     from xmtc.cli.progress import terminal_progress
-    from xmtc.core.files import write_json
     from xmtc.workflows import describe as workflow
 
-    for written in (picture, json_file):
+    for written in (plot, output.path):
         check_writable(written, request.source, request.other)
-    if picture is not None:
+    if plot is not None:
         from xmtc.views.histograms import histograms
         from xmtc.views.plot import check_plot_file
 
-        check_plot_file(picture)
+        check_plot_file(plot)
     found = workflow.describe(request, progress=terminal_progress())
     files = [request.source] if request.other is None else [request.source, request.other]
     short = [file.name for file in files]
     names = short if len(set(short)) == len(files) else [str(file) for file in files]
-    if picture is not None:
-        histograms(names[0], found, *names[1:]).save(picture)
-    if json_file is not None:
-        write_json(json_file, found.to_json())
+    if plot is not None:
+        histograms(names[0], found, *names[1:]).save(plot)
     echo(description_text(names[0], found, *names[1:]))
-    if picture is not None:
-        echo_error(f"{picture}: histograms")
+    output.write(found.to_json())
+    if plot is not None:
+        note(f"{plot}: histograms")
 
 
-@app.command()
+@app.command(cls=Command)
 @takes_request
-def head(request: HeadRequest) -> None:
-    """Show the first documents with their labels."""
-    from xmtc.cli.describe import head_text
+def head(request: HeadRequest, output: JsonOutput) -> None:
+    """Print the first documents with their labels."""
+    from xmtc.cli.describe import head_rows, head_text
     from xmtc.workflows.describe import first_documents
 
-    echo(head_text(first_documents(request), request.count))
+    check_writable(output.path, request.source)
+    documents = first_documents(request)
+    echo(head_text(documents, request.count))
+    output.write(head_rows(documents, request.count))
 
 
-@app.command()
+@app.command(cls=Command)
 @takes_request
-def split(request: SplitRequest) -> None:
-    """Split documents into train and test, each label kept in train where it can be."""
+def split(request: SplitRequest, output: JsonOutput) -> None:
+    """Split documents into a training and a test set.
+
+    The labels of the test set also occur in the training set, if possible.
+    """
     from xmtc.cli.progress import terminal_progress
     from xmtc.workflows import convert as workflow
 
-    for path, written in workflow.split(request, progress=terminal_progress()).items():
-        echo(f"{path}: {written.count:,} documents{_lost(written.changed)}")
+    check_writable(output.path, request.source)
+    parts = workflow.split(request, progress=terminal_progress())
+    for path, written in parts.items():
+        echo(f"{path}: {counted(written.count, 'document')}{_lost(written.changed)}")
+    output.write(
+        [{"file": path, "documents": part.count, "texts_changed": part.changed} for path, part in parts.items()]
+    )
 
 
-@app.command()
+@app.command(cls=Command)
 @takes_request
-def convert(request: ConvertRequest) -> None:
-    """Write documents in another format, or a vocabulary as JSONL or TSV."""
+def convert(request: ConvertRequest, output: JsonOutput) -> None:
+    """Convert documents or a label vocabulary to another format."""
     from xmtc.cli.progress import terminal_progress
     from xmtc.workflows import convert as workflow
 
     target = request.target
     check_writable(None if target.is_dir() else target, request.source, request.labels)
+    check_writable(output.path, request.source, request.labels, target)
     written = workflow.convert(request, progress=terminal_progress())
-    what = "labels" if request.vocabulary else "documents"
-    echo(f"{target}: {written.count:,} {what}{_lost(written.changed)}")
+    what = "label" if request.vocabulary else "document"
+    echo(f"{target}: {counted(written.count, what)}{_lost(written.changed)}")
+    output.write({"file": target, f"{what}s": written.count, "texts_changed": written.changed})
 
 
 def _lost(changed: int) -> str:
-    return f", {changed:,} texts or labels with characters replaced" if changed else ""
+    return f", {changed:,} texts or labels with replaced characters" if changed else ""
 
 
-@app.command()
+@app.command(cls=Command)
 @takes_request
-def get(request: FetchRequest) -> None:
-    """Fetch a public data set, checked and unpacked, or say where to get it."""
+def get(request: FetchRequest, output: JsonOutput) -> None:
+    """Download a public data set, or list all.
+
+    Checks and unpacks the files. For data sets that cannot be downloaded automatically, prints instructions.
+    """
     from xmtc.cli.progress import terminal_progress
 
-    run_get(request, terminal_progress(), echo, terminal_width())
+    check_writable(output.path)
+    output.write(run_get(request, terminal_progress(), echo))
 
 
-def run_get(request: FetchRequest, progress: Progress, write: Callable[[str], None], width: int | None = None) -> None:
-    """Fetch a data set into `out`/NAME and print the next commands; without a name, list those there are."""
+def run_get(request: FetchRequest, progress: Progress, write: Callable[[str], None]) -> Any:
+    """Download a data set into `out`/NAME and print the next commands; without a name, list all."""
     from xmtc.workflows.fetch import fetch_dataset, find_dataset, unfinished_downloads
 
     if request.name is None:
-        write(catalogue_table(width))
-        write("\nby hand: needs a browser; get says what to click and where to save it.")
-        write("Fetch one of them with: xmtc data get NAME --out DIR")
-        return
+        write(catalogue_table())
+        write("\n[manual]: requires a browser; xmtc data get NAME prints the instructions.")
+        write("Download a data set: xmtc data get NAME --out DIR")
+        return catalogue_rows()
     entry = find_dataset(request.name)
     write(f"{entry.name}: {entry.what}. Licence: {entry.licence or 'see ' + entry.home}.")
     try:
         done = fetch_dataset(request, progress=progress)
     except KeyboardInterrupt:
         for part in unfinished_downloads(request):
-            write(f"{part}: {part.stat().st_size:,} bytes stay there. Go on with the same command.")
+            write(f"{part}: {part.stat().st_size:,} bytes downloaded. To resume, repeat the command.")
         raise
     write(fetch_report(done))
+    files = [{"file": each.path, "bytes": each.size, "sha256": each.sha256, "status": each.how} for each in done.files]
+    return {"name": entry.name, "folder": done.folder, "files": files, "parts": done.parts, "notes": done.notes}
 
 
-def catalogue_table(width: int | None = None) -> str:
-    """All data sets, a line each."""
-    from xmtc.cli.show import table
+def catalogue_rows() -> list[dict[str, Any]]:
+    """All data sets, for JSON."""
+    from xmtc.workflows.fetch import CATALOGUE
+
+    return [
+        {
+            "name": entry.name,
+            "description": entry.what,
+            "train": entry.train,
+            "test": entry.test,
+            "labels": entry.labels,
+            "content": entry.content,
+            "manual": entry.by_hand,
+            "licence": entry.licence,
+            "home": entry.home,
+        }
+        for entry in CATALOGUE.values()
+    ]
+
+
+def catalogue_table() -> str:
+    """A table of all data sets."""
+    from xmtc.cli.text_table import table
     from xmtc.workflows.fetch import CATALOGUE
 
     rows = [
@@ -142,17 +184,17 @@ def catalogue_table(width: int | None = None) -> str:
             f"{entry.train:,}",
             f"{entry.test:,}" if entry.test else "–",
             f"{entry.labels:,}",
-            entry.content,
-            "by hand" if entry.by_hand else "",
-            entry.what,
+            entry.what
+            + (" (features)" if entry.content == "features" else "")
+            + (" [manual]" if entry.by_hand else ""),
         )
         for entry in CATALOGUE.values()
     ]
-    return table(["name", "train", "test", "labels", "of", "", "what"], rows, right=(1, 2, 3), width=width)
+    return table(["name", "train", "test", "labels", "description"], rows, right=(1, 2, 3))
 
 
 def fetch_report(done: Fetched) -> str:
-    """What was fetched, what to know about it, and the commands to type next."""
+    """The downloaded files, notes on them, and the next commands."""
     lines = [f"{file.path}: {_HOW[file.how]} ({file.size:,} bytes, sha256 {file.sha256})" for file in done.files]
     if done.unpacked is not None:
         count = f"{done.unpacked.files:,} file{'s' if done.unpacked.files > 1 else ''}"
@@ -164,7 +206,7 @@ def fetch_report(done: Fetched) -> str:
 
 
 def next_commands(done: Fetched) -> list[str]:
-    """What to type next: train, and measure if there is a test file."""
+    """The next commands: train, and evaluate if there is a test set."""
     model = f"{done.dataset.name}-model"
     words = ["xmtc", "train", str(done.parts["train"])]
     for use, option in (("valid", "--valid"), ("labels", "--labels")):

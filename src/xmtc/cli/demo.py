@@ -7,21 +7,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xmtc.cli.common import echo, make_runtime
+from xmtc.cli.common import check_writable, make_runtime
+from xmtc.cli.options import takes_request
+from xmtc.cli.output import JsonOutput, echo
 
 if TYPE_CHECKING:
     from xmtc.workflows.demo import Demo
 
 
+@takes_request
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the corpus and the model.", metavar="DIR")] = Path("xmtc-demo"),
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the corpus.")] = 0,
+    output: JsonOutput,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for the corpus and the model.", metavar="DIR")
+    ] = Path("xmtc-demo"),
+    seed: Annotated[int, typer.Option(metavar="N", help="Random seed of the corpus.")] = 0,
 ) -> None:
     """Train, evaluate and try a model on a built-in corpus."""
     from xmtc.cli.progress import terminal_progress
     from xmtc.cli.show import metrics_table, ranking
     from xmtc.workflows import demo as workflow
 
+    check_writable(output.path)
     run = workflow.Demo(out, make_runtime(seed=seed), terminal_progress())
     run.write_corpus()
     echo(
@@ -37,6 +44,7 @@ def demo(
     echo("\nTry next:\n")
     echo(commands(run))
     echo('\nThen use your own file, with a "text" and a list of "labels" on every line.')
+    output.write({"folder": out, "model": run.out, "seconds": model.training["seconds"], "metrics": metrics})
 
 
 def commands(run: Demo) -> str:

@@ -1,57 +1,97 @@
-"""`xmtc doctor`: what this machine has, in a form that fits into a bug report."""
+"""`xmtc doctor`: versions and hardware, for bug reports."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
+import sys
+from typing import Any
 
 from xmtc import __version__
-from xmtc.cli.common import echo
-from xmtc.core.errors import shown
+from xmtc.cli.common import check_writable
+from xmtc.cli.options import takes_request
+from xmtc.cli.output import JsonOutput, echo
+from xmtc.core.errors import install_command, shown
 
-PACKAGES = ("numpy", "scipy", "numba", "pyarrow", "safetensors", "typer", "rich")
-EXTRAS = {"skos": ("rdflib",), "torch": ("torch",)}
-
-
-def doctor() -> None:
-    """Print what this machine has: versions, memory, GPU."""
-    for what, found in report():
-        echo(f"{what:<16}{found}")
+NOT_FOR_USERS = frozenset({"dev", "all"})
+"""Extras that are not listed: tools of developers, and all others together."""
 
 
-def report() -> list[tuple[str, str]]:
-    """(what, found) pairs."""
+@takes_request
+def doctor(output: JsonOutput) -> None:
+    """Show versions, hardware and optional packages."""
+    from xmtc.cli.text_table import table
+
+    check_writable(output.path)
+    rows, result = report()
+    text = table(["xmtc doctor", ""], rows)
+    echo("\n".join(text.splitlines()[2:]))
+    output.write(result)
+
+
+def report() -> tuple[list[tuple[str, str]], dict[str, Any]]:
+    """(name, value) pairs to print, and the same for JSON."""
     from xmtc.core.runtime import available_threads
 
-    rows = [
-        ("xmtc", __version__),
-        ("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
-        ("cores", f"{available_threads()} of {os.cpu_count()} usable"),
-        ("memory", _memory()),
-        ("GPU", _gpu()),
-        ("neural models", _neural()),
-    ]
-    rows += [(name, _version(name)) for name in PACKAGES]
-    for extra, modules in EXTRAS.items():
-        missing = [module for module in modules if importlib.util.find_spec(module) is None]
-        rows.append((f"extra [{extra}]", f'missing; pip install "xmtc[{extra}]"' if missing else _versions(modules)))
-    return rows
+    required, extras = requirements()
+    machine = {
+        "xmtc": __version__,
+        "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
+        "cores": f"{available_threads()} of {os.cpu_count()} usable",
+        "memory": _memory(),
+        "GPU": _gpu(),
+        "neural models": _neural(),
+    }
+    packages = {name: _version(name) for name in required}
+    rows = [*machine.items(), *((name, version or "missing") for name, version in packages.items())]
+    found: dict[str, Any] = {}
+    for extra, names in extras.items():
+        versions = {name: _version(name) for name in names}
+        missing = [name for name, version in versions.items() if version is None]
+        installed = [f"{name} {version}" for name, version in versions.items() if version is not None]
+        hint = f"missing {', '.join(missing)}; install with: {install_command(extra)}" if missing else ""
+        rows.append((f"extra [{extra}]", hint or ", ".join(installed)))
+        found[extra] = {"installed": not missing, "packages": versions, "install": install_command(extra)}
+    result = {name.replace(" ", "_").lower(): value for name, value in machine.items()}
+    return rows, {**result, "packages": packages, "extras": found}
 
 
-def _versions(modules: tuple[str, ...]) -> str:
-    return ", ".join(f"{module} {_version(module)}" for module in modules)
+def requirements() -> tuple[list[str], dict[str, list[str]]]:
+    """The packages that xmtc requires, and those of each extra, from the metadata of the installed package."""
+    from importlib import metadata  # slow to import
+
+    required: list[str] = []
+    extras: dict[str, list[str]] = {}
+    try:
+        lines = metadata.requires("xmtc") or []
+    except metadata.PackageNotFoundError:
+        return required, extras
+    for line in lines:
+        requirement, _, marker = line.partition(";")
+        platform_marker = re.search(r"sys_platform\s*(==|!=)\s*[\"'](\w+)[\"']", marker)
+        if platform_marker and (platform_marker[1] == "==") != (platform_marker[2] == sys.platform):
+            continue
+        name = re.split(r"[\s<>=!~\[(;]", requirement.strip(), maxsplit=1)[0]
+        extra = re.search(r"extra\s*==\s*[\"']([\w-]+)[\"']", marker)
+        if extra is None:
+            required.append(name)
+        elif extra[1] not in NOT_FOR_USERS:
+            extras.setdefault(extra[1], []).append(name)
+    return required, extras
 
 
-def _version(name: str) -> str:
-    from importlib import metadata  # takes its time
+def _version(name: str) -> str | None:
+    """The version of an installed package; None if it is missing."""
+    from importlib import metadata
 
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
-        return "missing"
+        return None
 
 
 def _memory() -> str:
@@ -63,26 +103,26 @@ def _memory() -> str:
 
 
 def _gpu() -> str:
-    """Asks the driver's own tool, so that no GPU library has to be loaded."""
+    """The GPUs that nvidia-smi reports, so that no GPU library has to be loaded."""
     if shutil.which("nvidia-smi") is None:
         return "none found"
     query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
     except (OSError, subprocess.SubprocessError):
-        return "none that answers"
+        return "nvidia-smi does not respond"
     return "; ".join(line.strip() for line in answer.splitlines() if line.strip()) or "none found"
 
 
 def _neural() -> str:
-    """What they would run on; torch is loaded to ask it, and one that does not load is told, too."""
+    """The device that neural models use; torch is imported to query it."""
     if importlib.util.find_spec("torch") is None:
-        return 'need torch, which is missing; pip install "xmtc[torch]"'
+        return f"not available: torch is missing; install with: {install_command('torch')}"
     try:
         import torch
 
         devices = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     except (ImportError, OSError, RuntimeError) as error:
-        return f"torch {_version('torch')} does not work here: {shown(' '.join(str(error).split()), 120)}"
-    found = ", ".join(f"cuda:{number} {name}" for number, name in enumerate(devices)) or "the CPU: torch sees no CUDA"
+        return f"torch {_version('torch')} cannot be loaded: {shown(' '.join(str(error).split()), 120)}"
+    found = ", ".join(f"cuda:{number} {name}" for number, name in enumerate(devices)) or "the CPU (no CUDA device)"
     return f"torch {torch.__version__} on {found}"

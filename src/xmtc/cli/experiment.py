@@ -1,4 +1,4 @@
-"""`xmtc experiment noise|ablation|tail`: the papers' studies on any files. Everything heavy is imported inside."""
+"""`xmtc experiment noise|ablation|tail`: studies from the literature on your own files."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xmtc.cli.bench import CellFailed, run_suite
-from xmtc.cli.common import echo, echo_error
+from xmtc.cli.command import Command, command_group
+from xmtc.cli.common import check_writable
+from xmtc.cli.completion import completer
 from xmtc.cli.options import TrainingMachine, takes_request
+from xmtc.cli.output import JsonOutput, echo, note
 from xmtc.core.errors import ConfigError, XmtcError, shown
 from xmtc.experiments.requests import StudyRequest
 from xmtc.views.theme import check_matplotlib
@@ -21,84 +24,93 @@ if TYPE_CHECKING:
     from xmtc.experiments.studies import StudyFiles
     from xmtc.experiments.suites import Suite
 
-app = typer.Typer(
-    name="experiment",
-    help="Studies: noisy labels, ablations, the rarest labels.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
-
+app = command_group("experiment", "Run studies: noisy labels, ablations, rare labels.")
 
 Models = Annotated[
-    list[str], typer.Option("--model", help="A model, or a recipe for one; may be repeated.", metavar="NAME")
+    list[str],
+    typer.Option(
+        "--model",
+        help="Model or recipe to include; can be repeated.",
+        metavar="NAME",
+        autocompletion=completer("models"),
+    ),
 ]
 
 
-@app.command()
+@app.command(cls=Command)
 @takes_request
 def noise(
     request: StudyRequest,
     machine: TrainingMachine,
     models: Models,
-    rates: Annotated[str, typer.Option(help="Chances that a label goes.", metavar="R,…")] = "0,0.1,0.2,0.3,0.4,0.5,0.6",
+    output: JsonOutput,
+    rates: Annotated[
+        str, typer.Option(help="Probabilities that a label is corrupted.", metavar="R,…")
+    ] = "0,0.1,0.2,0.3,0.4,0.5,0.6",
     kinds: Annotated[
-        str, typer.Option(help="Labels are left out, or left out and replaced by wrong ones.", metavar="missing,flip")
+        str,
+        typer.Option(help="Kinds of noise: remove labels, or replace them with wrong ones.", metavar="missing,flip"),
     ] = "missing,flip",
 ) -> None:
-    """How well models learn from wrong labels.
+    """Measure robustness to noisy training labels.
 
-    Labels of 80 % of the training documents are made wrong at rising rates; the other 20 % stay as they are, to make
-    choices on, and so does the test. Ends in a figure and the table behind it.
+    Corrupts the labels of 80 % of the training documents at increasing rates. The other 20 % are the validation set;
+    they and the test set are not changed. Writes a figure and a table.
     """
     from xmtc.experiments.studies import noise_suite
 
     numbers = [_number(rate, "--rates") for rate in rates.split(",")]
     named = [kind.strip() for kind in kinds.split(",")]
     suite = noise_suite(_files(request), models, rates=numbers, kinds=named, **_settings(request))
-    _run(suite, request, machine, _command("noise", request, models, ["--rates", rates, "--kinds", kinds]))
+    _run(suite, request, machine, _command("noise", request, models, ["--rates", rates, "--kinds", kinds]), output)
 
 
-@app.command()
+@app.command(cls=Command)
 @takes_request
 def ablation(
     request: StudyRequest,
     machine: TrainingMachine,
-    model: Annotated[str, typer.Option(help="A model, or a recipe for one.", metavar="NAME")],
+    output: JsonOutput,
+    model: Annotated[
+        str,
+        typer.Option(help="Model or recipe to study.", metavar="NAME", autocompletion=completer("models")),
+    ],
 ) -> None:
-    """What the parts of a model are worth.
+    """Measure the contribution of each part of a model.
 
-    The model is trained as it is, and with each of its parts taken away or put back to what is published. Ends in a
-    figure and the table behind it.
+    Trains the model as configured, and with each part removed or set to its published form. Writes a figure and a
+    table.
     """
     from xmtc.experiments.studies import ablation_suite
 
     suite = ablation_suite(_files(request), model, **_settings(request))
-    _run(suite, request, machine, _command("ablation", request, [model]))
+    _run(suite, request, machine, _command("ablation", request, [model]), output)
 
 
-@app.command()
+@app.command(cls=Command)
 @takes_request
 def tail(
     request: StudyRequest,
     machine: TrainingMachine,
     models: Models,
+    output: JsonOutput,
 ) -> None:
-    """How well the rarest labels find their documents.
+    """Measure the accuracy on the rarest labels.
 
-    Each of the ten rarest labels ranks all test documents: P@1, P@10 and P@20. Ends in a figure and the table behind
-    it.
+    Ranks all test documents for each of the ten rarest labels and reports P@1, P@10 and P@20. Writes a figure and a
+    table.
     """
     from xmtc.experiments.studies import tail_suite
 
     suite = tail_suite(_files(request), models, **_settings(request))
-    _run(suite, request, machine, _command("tail", request, models))
+    _run(suite, request, machine, _command("tail", request, models), output)
 
 
-def _run(suite: Suite, request: StudyRequest, machine: TrainingMachine, command: str) -> None:
-    check_matplotlib()  # a study ends in a figure
+def _run(suite: Suite, request: StudyRequest, machine: TrainingMachine, command: str, output: JsonOutput) -> None:
+    check_matplotlib()  # a study ends with a figure
+    check_writable(output.path, request.train, request.test, request.valid, request.labels)
     try:
-        run_suite(
+        result = run_suite(
             suite,
             request.out,
             Path(),
@@ -108,11 +120,11 @@ def _run(suite: Suite, request: StudyRequest, machine: TrainingMachine, command:
             force=request.force,
             keep_models=request.keep_models,
         )
-    except CellFailed:  # the results of the other cells are shown all the same
+    except CellFailed as failed:  # the results of the other runs are shown nevertheless
         with suppress(XmtcError):
-            _write_figure(request.out)
+            output.write({**failed.result, **_write_figure(request.out)})
         raise
-    _write_figure(request.out)
+    output.write({**result, **_write_figure(request.out)})
 
 
 def _files(request: StudyRequest) -> StudyFiles:
@@ -122,7 +134,7 @@ def _files(request: StudyRequest) -> StudyFiles:
 
 
 def _settings(request: StudyRequest) -> dict[str, Any]:
-    """Settings and seeds, as suites take them."""
+    """Settings and seeds, as arguments of a suite."""
     from xmtc.core import config
 
     return {"settings": config.parse_assignments(request.assignments), "seeds": request.seed_numbers}
@@ -136,7 +148,7 @@ def _number(words: str, option: str) -> float:
 
 
 def _command(kind: str, request: StudyRequest, models: list[str], more: Sequence[str] = ()) -> str:
-    """The command line, with file names in place of the paths of this machine."""
+    """The command, with file names instead of paths on this machine."""
     options = request.reading.options
     words = ["xmtc", "experiment", kind, request.train.name, request.test.name]
     words += [word for model in models for word in ("--model", model)]
@@ -155,7 +167,8 @@ def _command(kind: str, request: StudyRequest, models: list[str], more: Sequence
     return shlex.join([*words, *more, *(word for key, value in named.items() if value for word in (key, value))])
 
 
-def _write_figure(out: Path) -> None:
+def _write_figure(out: Path) -> dict[str, Any]:
+    """Write and show the figure and the table of a study."""
     from xmtc.core.files import replace_file
     from xmtc.experiments.records import read_results
     from xmtc.experiments.report_markdown import markdown_table
@@ -167,4 +180,5 @@ def _write_figure(out: Path) -> None:
         with replace_file(out / name) as stream:
             stream.write(content.encode())
     echo("\n" + written)
-    echo_error(f"{out / 'figure.svg'}: the figure; {out / 'table.md'}: the table behind it")
+    note(f"{out / 'figure.svg'}: figure; {out / 'table.md'}: table")
+    return {"figure": out / "figure.svg", "table": out / "table.md"}

@@ -1,4 +1,4 @@
-"""`xmtc feedback …`: feedback on a model's labels, to look at and to train on."""
+"""`xmtc feedback …`: show and export feedback on predicted labels."""
 
 from __future__ import annotations
 
@@ -7,23 +7,28 @@ from typing import Annotated
 
 import typer
 
-from xmtc.cli.common import check_writable, command_group, counted, echo, echo_error
+from xmtc.cli.command import Command, command_group
+from xmtc.cli.common import check_writable, counted
 from xmtc.cli.options import takes_request
+from xmtc.cli.output import JsonOutput, echo, note
 from xmtc.core.errors import DataError, shown
 from xmtc.workflows.requests import FeedbackRequest
 
-app = command_group("feedback", "What people accepted and rejected, to learn from.")
+app = command_group("feedback", "Show or export feedback on predicted labels.")
 
 
-@app.command()
+@app.command(cls=Command)
 @takes_request
 def export(
     request: FeedbackRequest,
-    output: Annotated[Path | None, typer.Option(help="Write here (default: standard output).", metavar="FILE")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Write the feedback to FILE (default: standard output).", metavar="FILE"),
+    ] = None,
 ) -> None:
-    """Write what people said as JSONL for `xmtc update`.
+    """Export feedback as JSONL for `xmtc update`.
 
-    The last word on a text counts. Its labels are those that were accepted; what was rejected stands beside them.
+    Uses the latest feedback on each text. `labels` are the accepted labels; rejected ones are in a separate field.
     """
     from xmtc.core.files import replace_file
     from xmtc.workflows.feedback import export_feedback, feedback_file
@@ -31,29 +36,30 @@ def export(
     place = feedback_file(request.folder)
     check_writable(output, place)
     exported = export_feedback(request)
-    for note in exported.notes:
-        echo_error(note)
+    for line in exported.notes:
+        note(line)
     if not exported.lines:
-        raise DataError(f"{place}: nothing in it can be learnt from. Accept labels of some texts first.")
+        raise DataError(f"{place}: contains no accepted labels. Accept labels of some texts first.")
     if output is None:
         echo("\n".join(exported.lines))
         return
     with replace_file(output) as stream:
         stream.write("".join(f"{line}\n" for line in exported.lines).encode())
-    echo_error(f"{output}: {counted(len(exported.lines), 'text')}")
+    note(f"{output}: {counted(len(exported.lines), 'text')}")
 
 
-@app.command()
+@app.command(cls=Command)
 @takes_request
-def show(request: FeedbackRequest) -> None:
-    """Count what people said, and what they rejected most."""
-    from xmtc.cli.show import shortened, table
+def show(request: FeedbackRequest, output: JsonOutput) -> None:
+    """Summarise feedback, with the labels rejected most often."""
+    from xmtc.cli.text_table import table
     from xmtc.workflows.feedback import summarise_feedback
 
+    check_writable(output.path)
     found = summarise_feedback(request)
     rows = [
         ["texts", f"{found.texts:,}"],
-        ["earlier words on them", f"{found.superseded:,}"],
+        ["earlier feedback on them", f"{found.superseded:,}"],
         ["labels accepted", f"{found.accepted.total():,}"],
         ["labels rejected", f"{found.rejected.total():,}"],
         ["first", found.first],
@@ -61,10 +67,24 @@ def show(request: FeedbackRequest) -> None:
     ]
     echo(table([shown(found.path.name, 90), ""], rows))
     often = sorted(found.rejected.items(), key=lambda pair: (-pair[1], pair[0]))[:10]
+    output.write(
+        {
+            "file": found.path,
+            "texts": found.texts,
+            "earlier_feedback": found.superseded,
+            "labels_accepted": found.accepted.total(),
+            "labels_rejected": found.rejected.total(),
+            "first": found.first,
+            "last": found.last,
+            "rejected_most": [
+                {"key": key, "name": found.names[key], "rejected": count, "accepted": found.accepted[key]}
+                for key, count in often
+            ],
+        }
+    )
     if not often:
         return
     cells = [
-        [f"{count:,}", f"{found.accepted[key]:,}", shown(key), shown(shortened(found.names[key], 90), 90)]
-        for key, count in often
+        [f"{count:,}", f"{found.accepted[key]:,}", shown(key), shown(found.names[key], 90)] for key, count in often
     ]
     echo("\nRejected most often\n" + table(["rejected", "accepted", "key", "label"], cells, right=(0, 1)))

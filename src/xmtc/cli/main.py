@@ -1,4 +1,4 @@
-"""`xmtc …`: the commands, and what becomes of errors. Everything heavy is imported inside the commands."""
+"""The `xmtc` command: its subcommands and how errors are reported. Heavy imports are inside the subcommands."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from xmtc.cli import data, experiment, feedback
 from xmtc.cli import labels as label_commands
 from xmtc.cli.bench import bench
 from xmtc.cli.calibrate import calibrate
-from xmtc.cli.common import echo, echo_error
+from xmtc.cli.command import HELP_NAMES, Command, RootGroup
+from xmtc.cli.completion import VARIABLE, install_completion, run_completion, show_completion
 from xmtc.cli.demo import demo
 from xmtc.cli.doctor import doctor
 from xmtc.cli.evaluate import compare, evaluate
 from xmtc.cli.explain import explain
 from xmtc.cli.models import models, verify
+from xmtc.cli.output import echo_error
 from xmtc.cli.plot import plot
 from xmtc.cli.predict import predict
 from xmtc.cli.report import report
@@ -33,7 +35,9 @@ from xmtc.core.errors import XmtcError, XmtcWarning
 
 app = typer.Typer(
     name="xmtc",
-    help="Tag texts with the right few labels out of hundreds to millions.",
+    help="Extreme multi-label text classification: choose from up to millions of labels.",
+    cls=RootGroup,
+    context_settings=HELP_NAMES,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -42,17 +46,35 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        echo(f"xmtc {__version__}")
+        print(f"xmtc {__version__}", flush=True)
         raise typer.Exit
 
 
 @app.callback()
 def root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
+    install: Annotated[
+        str | None,
+        typer.Option(
+            "--install-completion",
+            metavar="[SHELL]",
+            callback=install_completion,
+            help="Install completion for bash, zsh, fish or powershell (default: the current shell).",
+        ),
+    ] = None,
+    show: Annotated[
+        str | None,
+        typer.Option(
+            "--show-completion",
+            metavar="[SHELL]",
+            callback=show_completion,
+            help="Print the completion script instead of installing it.",
+        ),
+    ] = None,
 ) -> None:
-    """Tag texts with the right few labels out of hundreds to millions."""
+    """Extreme multi-label text classification: choose from up to millions of labels."""
 
 
 for command in (
@@ -73,13 +95,13 @@ for command in (
     doctor,
     demo,
 ):
-    app.command()(command)
+    app.command(cls=Command)(command)
 for group in (data.app, label_commands.app, feedback.app, experiment.app):
     app.add_typer(group)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-    """Our own warnings are one line, as errors are."""
+    """Print warnings of xmtc on one line, like errors."""
     if issubclass(category, XmtcWarning):
         echo_error(f"xmtc: {message}")
     else:
@@ -90,19 +112,21 @@ _python_warning = warnings.showwarning
 
 
 def _usage_errors() -> type[Exception]:
-    """The base of typer's own complaints, whichever package it keeps them in."""
+    """The base class of usage errors, which is in another package in each version of typer."""
     return next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 
 def main() -> NoReturn:
-    """Exit status 0; 2 with one line on standard error for a user's mistake; 130 when interrupted."""
-    gc.set_threshold(100_000)  # loading libraries makes many objects and no garbage: a tenth of a short command's time
+    """Run a command. Exit status: 0; 2 for a user error, with one line on standard error; 130 if interrupted."""
+    gc.set_threshold(100_000)  # imports create no garbage; collecting it takes a tenth of a short command
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that lacks a character is no reason to stop
+        sys.stdout.reconfigure(errors="replace")  # characters that the terminal does not support
     warnings.showwarning = _show_warning
     status = 0
+    if VARIABLE in os.environ:
+        run_completion(app)
     try:
-        # Not `app()`, which has answers of its own to interrupts and closed pipes.
+        # Not `app()`, which handles interrupts and closed pipes differently.
         command = typer.main.get_command(app)
         with command.make_context("xmtc", sys.argv[1:] or ["--help"]) as context:
             command.invoke(context)
@@ -116,14 +140,14 @@ def main() -> NoReturn:
     except (KeyboardInterrupt, typer.Abort):
         echo_error("xmtc: interrupted.")
         sys.exit(130)
-    except BrokenPipeError:  # whoever read our output has gone
+    except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except MemoryError:
-        _fail("out of memory. Use fewer features (--set text.max_features=N) or a larger machine.")
+        _fail("out of memory. Use fewer features (--set text.max_features=N) or a machine with more memory.")
     except OSError as error:
         place = error.filename or "standard output"
-        _fail(f"{place}: {error.strerror or error}. Check place, permissions and free space.")
+        _fail(f"{place}: {error.strerror or error}. Check the path, permissions and free disk space.")
     sys.exit(status)
 
 

@@ -1,65 +1,107 @@
-"""`xmtc models` and `xmtc verify`: registered models, and saved ones with what they have learnt since training."""
+"""`xmtc models` and `xmtc verify`: registered models, and saved ones with their training and updates."""
 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from xmtc.cli.common import ModelFolder, echo, terminal_width
+from xmtc.cli.common import ModelFolder, check_writable, counted
+from xmtc.cli.completion import completer
+from xmtc.cli.options import takes_request
+from xmtc.cli.output import JsonOutput, echo, snake_keys
 from xmtc.core.errors import shown
 
 
+@takes_request
 def models(
+    output: JsonOutput,
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME|DIR", help="Show its settings, or what a model folder holds.")
+        str | None,
+        typer.Argument(
+            metavar="NAME|DIR",
+            help="Model to describe, by name or folder (default: list all models).",
+            autocompletion=completer("models"),
+        ),
     ] = None,
 ) -> None:
-    """List the models, or show one: its settings, or its folder."""
-    from xmtc.cli.show import table
+    """List all models, or describe one by name or folder."""
+    from xmtc.cli.text_table import paragraph, table
     from xmtc.workflows.models import describe_folder, describe_model, describe_models, is_model_name
 
-    width = terminal_width()
+    check_writable(output.path)
     if name is None:
-        echo(table(["model", "can", "what it is"], describe_models(), width=width))
-        echo("\nSettings of one of them: xmtc models NAME")
+        rows = describe_models()
+        echo(table(["model", "capabilities", "description"], rows))
+        echo("\nSettings of a model: xmtc models NAME")
+        output.write([{"name": row[0], "capabilities": _listed(row[1]), "description": row[2]} for row in rows])
         return
     if not is_model_name(name) and Path(name).is_dir():
-        echo(model_folder(describe_folder(name), width))
+        found = describe_folder(name)
+        echo(model_folder(found))
+        output.write({**found, "history": [snake_keys(entry) for entry in found["history"]]})
         return
     model = describe_model(name)
-    echo(f"{name}: {model.description}\ncan: {', '.join(model.capabilities)}\n")
-    rows = []
-    for row in model.settings:
-        tried = "" if row.space is None else f" [tune tries {row.space}]"
-        rows.append((row.name, json.dumps(row.default), row.kind, row.sentence + tried))
-    if not rows:
-        echo("It has no settings.")
+    echo(paragraph(f"{name}: {model.description}"))
+    echo(f"capabilities: {', '.join(model.capabilities)}\n")
+    output.write(
+        {
+            "name": name,
+            "description": model.description,
+            "capabilities": model.capabilities,
+            "settings": [
+                {
+                    "name": row.name,
+                    "default": row.default,
+                    "type": row.kind,
+                    "description": row.sentence,
+                    "tuned_over": None if row.space is None else str(row.space),
+                }
+                for row in model.settings
+            ],
+        }
+    )
+    if not model.settings:
+        echo("The model has no settings.")
         return
-    echo(table(["setting", "default", "kind", "meaning"], rows, width=width))
-    echo(f"\nSet one with: xmtc train TRAIN --model {name} --out DIR --set {rows[0][0]}=VALUE")
+    table_rows = []
+    for row in model.settings:
+        kind = row.kind if row.space is None else f"{row.kind}; tuned over {row.space}"
+        sentence = " ".join(row.sentence.split())
+        table_rows.append((row.name, json.dumps(row.default, ensure_ascii=False), f"{sentence} [{kind}]"))
+    echo(table(["setting", "default", "description [type]"], table_rows))
+    echo(f"\nChange a setting: xmtc train TRAIN --model {name} --out DIR --set {table_rows[0][0]}=VALUE")
 
 
-def verify(folder: ModelFolder) -> None:
-    """Check a model folder, every byte of it, against its hashes."""
+def _listed(capabilities: str) -> list[str]:
+    return [] if capabilities == "–" else capabilities.split(", ")
+
+
+@takes_request
+def verify(folder: ModelFolder, output: JsonOutput) -> None:
+    """Check all files of a model folder against their hashes."""
     from xmtc.workflows import models as workflow
 
-    for name, size in workflow.verify(folder):
+    check_writable(output.path)
+    files = workflow.verify(folder)
+    for name, size in files:
         echo(f"ok  {size:>14,}  {name}")
-    echo(f"{folder}: whole, every file matches its hash")
+    echo(f"{folder}: valid, all files match their hashes")
+    output.write({"folder": folder, "valid": True, "files": [{"name": name, "bytes": size} for name, size in files]})
 
 
 def update_line(entry: Mapping[str, Any]) -> str:
-    """What an update brought."""
+    """The counts and scores of an update in one line."""
     counts = {
         "new document": entry["documents"],
         "new label": entry["labels added"],
-        "label retired": entry["labels retired"],
+        "label removed": entry["labels retired"],
         "label merged": len(entry["merged"]),
-        "document seen again": entry["replayed"],
+        "earlier document replayed": entry["replayed"],
     }
     parts = [_counted(count, what) for what, count in counts.items() if count or what == "new document"]
     if entry["nDCG@5 after"] is not None:
@@ -68,56 +110,56 @@ def update_line(entry: Mapping[str, Any]) -> str:
 
 
 def _counted(count: int, what: str) -> str:
-    noun, _, rest = what.partition(" ")
-    if noun == "new":
-        return f"{count:,} {what}{'' if count == 1 else 's'}"
-    return f"{count:,} {noun}{'' if count == 1 else 's'} {rest}"
+    noun, _, rest = what.rpartition(" ")
+    if what.startswith("new "):
+        return counted(count, what)
+    return f"{counted(count, noun)} {rest}"
 
 
 def _score(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.2f}"
 
 
-def model_folder(found: Mapping[str, Any], width: int | None = None) -> str:
-    """A saved model: what it is, how it was trained, and each update since."""
-    from xmtc.cli.show import table
+def model_folder(found: Mapping[str, Any]) -> str:
+    """A saved model: training, settings that are not the defaults, and updates."""
+    from xmtc.cli.text_table import table
 
     training = found["training"]
     facts = [
         ("model", found["model"]),
         ("labels", f"{found['labels']:,}"),
-        ("documents", f"{training.get('documents', 0):,}" + (", updates included" if found["history"] else "")),
+        ("documents", f"{training.get('documents', 0):,}" + (", including updates" if found["history"] else "")),
         ("trained on", str(training.get("input", "–"))),
-        ("trained in", f"{training.get('seconds', 0.0):.1f} s, seed {training.get('seed', 0)}"),
+        ("training time", f"{training.get('seconds', 0.0):.1f} s, seed {training.get('seed', 0)}"),
         ("size", f"{found['bytes'] / 2**20:,.1f} MiB"),
-        *((f"found: {name}", shown(value)) for name, value in training.get("found", {}).items()),
+        *((f"{name} (automatic)", shown(value)) for name, value in training.get("found", {}).items()),
     ]
     if (metrics := found["metrics"]) is not None:
-        measured = ", ".join(f"{name} {_score(metrics[name])}" for name in ("P@1", "P@5", "nDCG@5") if name in metrics)
-        facts.append(("measured", f"{measured} on {metrics['measured'].get('file')}"))
-    lines = [table(["", found["folder"]], facts, width=width)]
+        values = ", ".join(f"{name} {_score(metrics[name])}" for name in ("P@1", "P@5", "nDCG@5") if name in metrics)
+        facts.append(("metrics, %", f"{values} on {metrics['measured'].get('file')}"))
+    lines = [table(["", found["folder"]], facts)]
     settings = [(name, json.dumps(value, ensure_ascii=False)) for name, value in found["settings"].items()]
     if settings:
-        lines.append(table(["setting", "value, where it is not the default"], settings, width=width))
+        lines.append(table(["setting", "value, if not the default"], settings))
+    else:
+        lines.append("All settings have their defaults.")
+    lines.append(f"Default settings: xmtc models {found['model']}")
     if not found["history"]:
-        lines.append("Never updated. New documents and labels: xmtc update DIR NEW")
+        folder = shlex.quote(str(found["folder"]))
+        lines.append(f"No updates. To add documents or labels: xmtc update {folder} NEW")
         return "\n\n".join(lines)
-    header = [
-        "updated",
-        "documents",
-        "new labels",
-        "retired",
-        "merged",
-        "seen again",
-        "before",
-        "after",
-        "judged by",
-        "s",
-    ]
+    return "\n\n".join([*lines, _history(found["history"]), "before, after: nDCG@5 in percent. Times are UTC."])
+
+
+def _history(entries: list[dict[str, Any]]) -> str:
+    """A table of updates."""
+    from xmtc.cli.text_table import table
+
+    header = ["updated", "documents", "new labels", "removed", "merged", "replayed", "before", "after"]
     rows = []
-    for entry in found["history"]:
-        judged = entry["judged by"]
-        source = "–" if not judged else f"{judged:,} {'held out' if entry['held out'] else 'given'}"
+    for entry in entries:
+        checked = entry["judged by"]
+        source = "–" if not checked else f"{checked:,} {'held out' if entry['held out'] else 'given'}"
         counts = (
             entry["documents"],
             entry["labels added"],
@@ -128,6 +170,4 @@ def model_folder(found: Mapping[str, Any], width: int | None = None) -> str:
         scores = _score(entry["nDCG@5 before"]), _score(entry["nDCG@5 after"]) + (" forced" if entry["forced"] else "")
         date = str(entry["date"])[:16].replace("T", " ")
         rows.append([date, *(f"{count:,}" for count in counts), *scores, source, f"{entry['seconds']:.1f}"])
-    lines.append(table(header, rows, right=(1, 2, 3, 4, 5, 6, 7, 9)))
-    lines.append("Before and after: nDCG@5. Times are UTC.")
-    return "\n\n".join(lines)
+    return table([*header, "validation", "s"], rows, right=(0, 1, 2, 3, 4, 5, 6, 9))  # dates are not wrapped

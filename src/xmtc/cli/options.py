@@ -1,4 +1,4 @@
-"""Command-line options from request types: a command takes a request, and its fields become the options."""
+"""Derive command-line options from request types: the fields of a request become the options of a command."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 import typer
 
-from xmtc.cli.common import echo_error, make_runtime
+from xmtc.cli.common import make_runtime
+from xmtc.cli.completion import completer, metavar_choices
+from xmtc.cli.output import JsonOutput, echo_error, note, output_mode
 from xmtc.core.config import field_docs
 from xmtc.core.errors import DataError
 from xmtc.core.request import Argument, BaseRequest, Option, RequestField, request_fields
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 10
 """Skipped lines that are listed."""
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no notes to standard error.")]
 
 AnyRequest = TypeVar("AnyRequest", bound=BaseRequest)
 
@@ -32,9 +35,10 @@ class Machine(BaseRequest):
     threads: Annotated[int | None, Option("N")] = None
     """CPU threads (default: all)."""
     device: Annotated[str, Option("auto|cpu|cuda|cuda:N")] = "auto"
-    """Where neural models run; auto takes CUDA where there is one."""
+    """Device for neural models; auto uses CUDA if available."""
 
     def runtime(self) -> Runtime:
+        """The runtime for these options."""
         return make_runtime(**vars(self))
 
 
@@ -43,19 +47,19 @@ class TrainingMachine(Machine):
     """The machine that models are trained on."""
 
     precision: Annotated[str, Option("auto|float32|bfloat16")] = "auto"
-    """Arithmetic of neural models; auto takes bfloat16 on CUDA."""
+    """Floating-point precision of neural models; auto uses bfloat16 on CUDA."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeededMachine(TrainingMachine):
-    """The machine that one model is trained on, and its random numbers."""
+    """The machine that one model is trained on, and the random seed."""
 
     seed: Annotated[int, Option("N")] = 0
-    """Seed of all randomness."""
+    """Random seed."""
 
 
 class Partial(Generic[AnyRequest]):
-    """A request of which the command itself gives the fields that are no options: `request(test=…)`."""
+    """A request that the command completes with the fields that are not options: `request(test=…)`."""
 
     def __init__(self, kind: type[AnyRequest], given: dict[str, Any]) -> None:
         self._kind, self.given = kind, given
@@ -65,9 +69,10 @@ class Partial(Generic[AnyRequest]):
 
 
 def takes_request(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace each parameter of a command that is a request type by the options that the request is made of."""
+    """Replace each parameter of a command that is a request type with the options of the request, and add --quiet."""
     signature = inspect.signature(command, eval_str=True)
     parameters: list[inspect.Parameter] = []
+    last: list[inspect.Parameter] = []
     requests: dict[str, type[BaseRequest]] = {}
     partial: set[str] = set()
     for name, parameter in signature.parameters.items():
@@ -77,25 +82,29 @@ def takes_request(command: Callable[..., None]) -> Callable[..., None]:
             partial.add(name)
         if isinstance(kind, type) and issubclass(kind, BaseRequest):
             requests[name] = kind
-            parameters += option_parameters(kind)
+            (last if kind is JsonOutput else parameters).extend(option_parameters(kind))
         else:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+    last.append(inspect.Parameter("quiet", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Quiet))
+    parameters += last
 
-    def run(**given: Any) -> None:
+    def run(*, quiet: bool, **given: Any) -> None:
         values = {name: _field_values(kind, given) for name, kind in requests.items()}
         made = {
             name: Partial(kind, values[name]) if name in partial else kind(**values[name])
             for name, kind in requests.items()
         }
-        try:
-            command(**given, **made)
-        except DataError as error:
-            if not str(error).startswith("-:"):
-                raise
-            raise DataError(f"standard input{str(error).removeprefix('-')}") from None
-        for fields in values.values():
-            if isinstance(reading := fields.get("reading"), ReadingOptions):
-                _show_notes(reading)  # a mistake gets one line, and nothing before it
+        json_on_stdout = any(isinstance(each, JsonOutput) and each.on_stdout for each in made.values())
+        with output_mode(quiet=quiet, json_on_stdout=json_on_stdout):
+            try:
+                command(**given, **made)
+            except DataError as error:
+                if not str(error).startswith("-:"):
+                    raise
+                raise DataError(f"standard input{str(error).removeprefix('-')}") from None
+            for fields in values.values():
+                if isinstance(reading := fields.get("reading"), ReadingOptions):
+                    _show_notes(reading)  # after the command, so that an error is the only line printed
 
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, command.__module__
@@ -103,7 +112,7 @@ def takes_request(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def option_parameters(request: type[BaseRequest]) -> list[inspect.Parameter]:
-    """The options and arguments that the fields of a request, and of its groups, stand for."""
+    """The options and arguments for the fields of a request and of its groups."""
     docs, defaults = field_docs(request), {each.name: each.default for each in dataclasses.fields(request)}  # type: ignore[arg-type]
     found = []
     for field in request_fields(request):
@@ -121,19 +130,26 @@ def _is_request(kind: Any) -> bool:
 def _parameter(field: RequestField, default: Any, sentence: str) -> inspect.Parameter:
     kind, optional = field.kind, field.optional
     if field.choices:
-        kind = str  # the request itself refuses other words, in one line
+        kind = str  # the request itself rejects other values
     elif typing.get_origin(kind) is tuple:
         kind = list[typing.get_args(kind)[0]]  # type: ignore[misc]
         if default is not dataclasses.MISSING:
             optional, default = True, None
     if isinstance(field.mark, Argument):
-        info: Any = typer.Argument(metavar=field.mark.metavar, help=sentence)
+        complete = completer(field.mark.complete) if field.mark.complete else None
+        info: Any = typer.Argument(metavar=field.mark.metavar, help=sentence, autocompletion=complete)
     else:
         assert isinstance(field.mark, Option)
         names = [field.mark.names] if field.mark.names else []
-        if kind is bool and default is False:
-            names = [f"--{field.name.replace('_', '-')}"]  # a flag without its opposite
-        info = typer.Option(*names, metavar=field.mark.metavar or "|".join(field.choices) or None, help=sentence)
+        if not names and (field.mark.short or (kind is bool and default is False)):  # a flag without --no-…
+            names = [f"--{field.name.replace('_', '-')}"]
+        if field.mark.short:
+            names.append(field.mark.short)
+        metavar = field.mark.metavar or "|".join(field.choices) or None
+        offered = field.mark.complete or field.choices or metavar_choices(metavar)
+        info = typer.Option(
+            *names, metavar=metavar, help=sentence, autocompletion=completer(offered) if offered else None
+        )
     return inspect.Parameter(
         field.name,
         inspect.Parameter.KEYWORD_ONLY,
@@ -143,7 +159,7 @@ def _parameter(field: RequestField, default: Any, sentence: str) -> inspect.Para
 
 
 def _field_values(request: type[BaseRequest], given: dict[str, Any]) -> dict[str, Any]:
-    """Values for the fields of a request, taken out of what was given on the command line."""
+    """The values for the fields of a request, removed from the command-line values `given`."""
     values: dict[str, Any] = {}
     for field in request_fields(request):
         if _is_request(field.kind):
@@ -155,10 +171,10 @@ def _field_values(request: type[BaseRequest], given: dict[str, Any]) -> dict[str
 
 
 def _show_notes(reading: ReadingOptions) -> None:
-    """Notes on what was read, and the first of the lines that were skipped, to standard error."""
+    """Print notes on the files that were read, and the first skipped lines."""
     messages = reading.options.bad_lines.messages
-    for note in dict.fromkeys(reading.options.notes):
-        echo_error(f"note: {note}")
+    for line in dict.fromkeys(reading.options.notes):
+        note(f"note: {line}")
     if not messages:
         return
     echo_error(f"skipped {len(messages):,} bad {'line' if len(messages) == 1 else 'lines'}:")

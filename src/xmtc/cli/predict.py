@@ -1,4 +1,4 @@
-"""`xmtc predict`: labels for documents as JSONL, TSV, Parquet or a table; a file appears whole or not at all."""
+"""`xmtc predict`: labels for documents as JSONL, TSV, Parquet or a table. Files are written atomically."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from xmtc.cli.common import check_writable, echo_error
+from xmtc.cli.common import check_writable, counted
+from xmtc.cli.completion import completer
 from xmtc.cli.options import Machine, takes_request
+from xmtc.cli.output import STDOUT, echo_error, note, output_width
 from xmtc.core.errors import ConfigError, nearest
 from xmtc.workflows.requests import BatchOptions, BatchPredictRequest, PredictRequest
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from xmtc.workflows.predict import TopK
 
 FORMATS = ("jsonl", "tsv", "parquet", "table")
+OUTPUT_ONLY = ("table",)
+"""Output formats that are not input formats."""
 ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".tsv": "tsv", ".parquet": "parquet", ".txt": "table", "": "jsonl"}
 
 
@@ -29,20 +33,31 @@ def predict(
     request: PredictRequest,
     batch: BatchOptions,
     machine: Machine,
-    output: Annotated[Path | None, typer.Option(help="Write here instead of to the screen.", metavar="FILE")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Write the predictions to FILE (default: standard output).", metavar="FILE"),
+    ] = None,
     output_format: Annotated[
         str | None,
         typer.Option(
-            metavar="FORMAT",
-            help="jsonl, tsv, parquet or table (default: as FILE ends; a table on a terminal, jsonl in a pipe).",
+            metavar="|".join(FORMATS),
+            help="Output format (default: from the extension of FILE; table on a terminal, jsonl in a pipe).",
+            autocompletion=completer(FORMATS),
         ),
     ] = None,
+    json_target: Annotated[
+        str | None,
+        typer.Option("--json", metavar="[=FILE]", help="Print JSON Lines; with =FILE, write them to FILE."),
+    ] = None,
 ) -> None:
-    """Give documents their best labels, with scores."""
+    """Predict labels for documents."""
     from xmtc.cli.progress import terminal_progress
     from xmtc.cli.show import shortened
     from xmtc.workflows import predict as workflow
 
+    _check_input_format(request)
+    if json_target is not None:
+        output, output_format = _json_lines(json_target, output, output_format, batch)
     if batch.parts is not None:
         if output_format not in (None, "parquet"):
             raise ConfigError(f"--parts writes Parquet, not {output_format}. Leave out --output-format.")
@@ -53,13 +68,30 @@ def predict(
     check_writable(output, request.source, request.allow, request.deny, request.candidates)
     runtime = machine.runtime()
     answers = workflow.predict(request, runtime=runtime, progress=terminal_progress())
-    if request.text is not None and form == "table":  # a person knows the text by its words, not by its number
+    if request.text is not None and form == "table":  # headed by the text, not by a number
         (answer,) = answers
-        answer.ids = [shortened(request.text, 90)]
+        answer.ids = [shortened(request.text, output_width())]
         answers = iter([answer])
     count = write_answers(answers, output, form)
     if output is not None:
-        echo_error(f"{output}: {count:,} documents")
+        note(f"{output}: predictions for {counted(count, 'document')}")
+
+
+def _check_input_format(request: PredictRequest) -> None:
+    """Reject an output format as --format, which is the format of the input."""
+    given = request.reading.file_format
+    if given in OUTPUT_ONLY or (given in FORMATS and request.text is not None):
+        raise ConfigError(f"--format is the format of the input. For the output, use --output-format {given}.")
+
+
+def _json_lines(
+    target: str, output: Path | None, output_format: str | None, batch: BatchOptions
+) -> tuple[Path | None, str]:
+    """The output file and format that --json stands for."""
+    if batch.parts is not None or output_format not in (None, "jsonl") or output is not None:
+        other = "--parts" if batch.parts is not None else "--out" if output is not None else "--output-format"
+        raise ConfigError(f"--json cannot be used with {other}. Leave out one of them.")
+    return (None if target == STDOUT else Path(target)), "jsonl"
 
 
 def _write_parts(request: BatchPredictRequest, runtime: Runtime) -> None:
@@ -68,12 +100,12 @@ def _write_parts(request: BatchPredictRequest, runtime: Runtime) -> None:
 
     with _resume_hint(request):
         written = batch_predict(request, runtime=runtime, progress=terminal_progress())
-    echo_error(f"{request.out}: {written.documents:,} documents in {written.parts:,} parts")
+    note(f"{request.out}: {counted(written.documents, 'document')} in {counted(written.parts, 'part')}")
 
 
 @contextmanager
 def _resume_hint(request: BatchPredictRequest) -> Iterator[None]:
-    """Say how to go on after an interruption."""
+    """Print how to resume after an interruption."""
     from xmtc.workflows.batch_predict import finished_parts, is_begun
 
     try:
@@ -82,14 +114,16 @@ def _resume_hint(request: BatchPredictRequest) -> Iterator[None]:
         if request.out is None or not is_begun(request.out):
             raise
         remedy = (
-            "start over with --force" if request.predict.source == "-" else "go on with the same command and --resume"
+            "Start over with --force"
+            if request.predict.source == "-"
+            else "To resume, repeat the command with --resume"
         )
-        echo_error(f"xmtc: interrupted. Whole parts in {request.out}: {finished_parts(request.out):,}; {remedy}.")
+        echo_error(f"xmtc: interrupted. Complete parts in {request.out}: {finished_parts(request.out):,}. {remedy}.")
         raise typer.Exit(130) from None
 
 
 def chosen_format(given: str | None, output: Path | None) -> str:
-    """What was asked for; else what the file's name says; else a table for a person and JSONL for a pipe."""
+    """The given format, or that of the file extension, or a table on a terminal and JSONL in a pipe."""
     from xmtc.core.files import plain_name
 
     if given is not None:
@@ -98,19 +132,19 @@ def chosen_format(given: str | None, output: Path | None) -> str:
                 f"--output-format must be one of {', '.join(FORMATS)}. Got '{given}'.{nearest(given, FORMATS)}"
             )
         if given == "parquet" and output is None:
-            raise ConfigError("--output-format parquet needs a file. Add --output FILE.")
+            raise ConfigError("--output-format parquet requires a file. Add --out FILE.")
         return given
     if output is not None:
         suffix = Path(plain_name(output)).suffix
         if suffix not in ENDINGS:
             known = ", ".join(ending for ending in ENDINGS if ending)
-            raise ConfigError(f"{output}: the ending says no known form. Use one of {known}, or --output-format.")
+            raise ConfigError(f"{output}: unknown extension. Use one of {known}, or set --output-format.")
         return ENDINGS[suffix]
     return "table" if sys.stdout.isatty() else "jsonl"
 
 
 def write_answers(answers: Iterable[TopK], output: Path | None, form: str) -> int:
-    """Write batches as they come; returns the number of documents."""
+    """Write predictions batch by batch; returns the number of documents."""
     from xmtc.core.files import replace_file
     from xmtc.workflows.predict import write_parquet
 
@@ -145,5 +179,5 @@ def _text(answer: TopK, form: str, first: bool) -> str:
 
 
 def _cell(text: str) -> str:
-    """A TSV cell: tabs and line ends inside become blanks."""
+    """A TSV cell: tabs and line breaks become blanks."""
     return " ".join(text.split("\t")).replace("\n", " ").replace("\r", " ")

@@ -1,4 +1,4 @@
-"""Progress bars on the terminal, and now and then a line where standard error is not one."""
+"""Progress bars on a terminal, or a line per minute in a log."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from xmtc.core.progress import Progress, Task
+from xmtc.cli.output import is_quiet
+from xmtc.core.progress import Progress, Task, silent
 
 
 def terminal_progress() -> Progress:
-    """Bars, and a word about what takes time, when a person is watching; else lines, for a log."""
+    """Progress bars if standard error is a terminal, otherwise lines for a log; nothing with --quiet."""
+    if is_quiet():
+        return silent
     if not sys.stderr.isatty():
         return LogProgress()
     from xmtc.core.jit import on_first_compilation
 
-    words = "compiling kernels for this machine: once per install, takes some seconds"
+    words = "compiling kernels for this machine (once per installation, takes a few seconds)"
     on_first_compilation(lambda: print(words, file=sys.stderr, flush=True))
     return Bars()
 
@@ -33,21 +36,23 @@ class _BarTask:
 
 
 WIDE = 130
-"""Columns of a terminal that a whole line fits into; in a narrower one the bar goes first."""
+"""Columns of a terminal that is wide enough for the bar; a narrower one shows only numbers."""
 
 
-class Said:
-    """What is worth a line, on standard error."""
+class ErrorLines:
+    """Single lines on standard error."""
 
     def say(self, line: str) -> None:
+        """Print a line."""
         print(line, file=sys.stderr, flush=True)
 
 
-class Bars(Said):
-    """One line a task: title, bar, count, time."""
+class Bars(ErrorLines):
+    """One line per task: title, bar, count, time."""
 
     @contextmanager
     def task(self, title: str, total: int | None = None) -> Iterator[Task]:
+        """Show a bar while the task runs."""
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
@@ -67,20 +72,20 @@ class Bars(Said):
 
 
 EVERY = 60.0
-"""Seconds between two lines of a log."""
+"""Seconds between two lines in a log."""
 
 
 class _LineTask:
     def __init__(self, title: str, total: int | None) -> None:
         self._title, self._total = title, total
         self._done, self._note = 0, ""
-        self._said = time.monotonic()
+        self._printed = time.monotonic()
 
     def advance(self, steps: int = 1) -> None:
         self._done += steps
         now = time.monotonic()
-        if now - self._said >= EVERY:
-            self._said = now
+        if now - self._printed >= EVERY:
+            self._printed = now
             of = "" if self._total is None else f" of {self._total:,}"
             rest = f", {self._note}" if self._note else ""
             print(f"{self._title}: {self._done:,}{of}{rest}", file=sys.stderr, flush=True)
@@ -89,9 +94,10 @@ class _LineTask:
         self._note = words
 
 
-class LogProgress(Said):
-    """A line a minute for what takes longer than that: a log stays short and still tells how far it is."""
+class LogProgress(ErrorLines):
+    """One line per minute, which keeps logs short."""
 
     @contextmanager
     def task(self, title: str, total: int | None = None) -> Iterator[Task]:
+        """Print a line per minute while the task runs."""
         yield _LineTask(title, total)

@@ -1,4 +1,4 @@
-"""`xmtc report`: the results of suites as a page, and as Markdown beside it."""
+"""`xmtc report`: results of suites as an HTML page and as Markdown."""
 
 from __future__ import annotations
 
@@ -7,37 +7,48 @@ from typing import Annotated
 
 import typer
 
-from xmtc.cli.common import check_writable, echo, echo_error
+from xmtc.cli.common import check_writable, counted
+from xmtc.cli.options import takes_request
+from xmtc.cli.output import JsonOutput, echo, note
 from xmtc.core.errors import ConfigError
+from xmtc.core.request import require_suffix
 from xmtc.views.theme import check_matplotlib
 
 
+@takes_request
 def report(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Folders of xmtc bench, or exported files.")],
-    out: Annotated[Path, typer.Option(help="Write the page here.", metavar="FILE.html")],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR…", help="Results of xmtc bench: folders or exported files.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="HTML page to write.", metavar="FILE.html")],
+    output: JsonOutput,
     markdown: Annotated[
-        Path | None, typer.Option(help="Write the tables here (default: beside the page).", metavar="FILE.md")
+        Path | None,
+        typer.Option(help="Markdown file to write (default: FILE.md, next to the page).", metavar="FILE.md"),
     ] = None,
 ) -> None:
-    """Show results of suites as one page, beside published figures."""
+    """Write a report on benchmark results.
+
+    The report compares the results with published figures. It is an HTML page and a Markdown file with its tables.
+    """
     check_matplotlib()
     from xmtc.core.files import replace_file
     from xmtc.experiments import report_markdown as text
     from xmtc.experiments.report import collected
     from xmtc.experiments.report_page import page
 
-    if out.suffix.lower() not in (".html", ".htm"):
-        raise ConfigError(f"{out}: pages are HTML. Let the name end in .html.")
-    beside = out.with_suffix(".md") if markdown is None else markdown
-    if beside.resolve() == out.resolve():
-        raise ConfigError(f"{out}: is named twice. Choose another name for --markdown.")
-    check_writable(out)
-    check_writable(beside)
+    require_suffix(out, ".html", ".htm", what="the report is an HTML page")
+    tables = out.with_suffix(".md") if markdown is None else markdown
+    if tables.resolve() == out.resolve():
+        raise ConfigError(f"{out}: is used for two outputs. Choose another file for --markdown.")
+    for path in (out, tables, output.path):
+        check_writable(path)
     found = collected(folders)
     written = page(found).encode()
-    for path, content in ((out, written), (beside, text.markdown(found).encode())):
+    for path, content in ((out, written), (tables, text.markdown(found).encode())):
         with replace_file(path) as stream:
             stream.write(content)
-    cells = sum(len(suite.results.cells) for suite in found.suites)
-    echo(f"{out}: a page of {cells:,} cell{'' if cells == 1 else 's'}, {len(written) / 1e6:.2f} MB")
-    echo_error(f"{beside}: its tables as Markdown")
+    runs = sum(len(suite.results.cells) for suite in found.suites)
+    echo(f"{out}: report on {counted(runs, 'run')}, {len(written) / 1e6:.2f} MB")
+    output.write({"page": out, "markdown": tables, "runs": runs, "bytes": len(written)})
+    note(f"{tables}: its tables as Markdown")

@@ -1,4 +1,4 @@
-"""`python -m xmtc.cli.run_worker`: the process in which `xmtc bench` runs one cell. It is not for people to call."""
+"""`python -m xmtc.cli.run_worker`: the process in which `xmtc bench` executes one run. Internal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Run the cell that standard input names; an interrupt ends it without a word, as its caller has them."""
+    """Execute the run described on standard input; exit silently on an interrupt, which the parent reports."""
     sys.excepthook, sys.unraisablehook = _ended, _ended_within
     try:
         _serve()
@@ -19,14 +19,14 @@ def main() -> None:
 
 
 def _ended(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """What nobody caught."""
+    """Handle uncaught exceptions."""
     if issubclass(kind, KeyboardInterrupt):
         os._exit(130)
     sys.__excepthook__(kind, error, trace)
 
 
 def _ended_within(found: Any) -> None:
-    """What cannot be raised, as where a library that compiles kernels calls back."""
+    """Handle exceptions that cannot be raised, such as in callbacks of a library that compiles kernels."""
     if issubclass(found.exc_type, KeyboardInterrupt):
         os._exit(130)
     sys.__unraisablehook__(found)
@@ -34,12 +34,14 @@ def _ended_within(found: Any) -> None:
 
 def _serve() -> None:
     from xmtc.cli.common import make_runtime
+    from xmtc.cli.output import output_mode
     from xmtc.cli.progress import terminal_progress
     from xmtc.experiments.runs import serve
 
     gc.set_threshold(100_000)
-    make_runtime()  # what the command line asks of the environment before torch and numba are loaded
-    serve(terminal_progress())
+    make_runtime()  # sets up the environment before torch and numba are imported
+    with output_mode(quiet="--quiet" in sys.argv, json_on_stdout=False):
+        serve(terminal_progress())
 
 
 if __name__ == "__main__":

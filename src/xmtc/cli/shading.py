@@ -1,4 +1,4 @@
-"""An explanation as a text whose words are shaded by their weight, in a terminal."""
+"""An explanation in a terminal: the text with words shaded by their weight."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xmtc.core.explanation import Explanation
 from xmtc.views.shading import STEPS, Stretch, levels, stretches
 
 _FOR, _AGAINST = (109, 110, 74, 75, 33), (138, 174, 173, 209, 202)
-"""Of the 256 colours, pale to full: black reads well on each, and each stands out from black and from white."""
+"""Colours out of 256, pale to full, on which black text is readable and which differ from black and white."""
 _AROUND = (240, 120, 60, 30)  # characters kept on both sides of a word when a text is cut
 _MOST_WIDTH = 100
 _INDENT = "  "
@@ -22,7 +22,7 @@ Cell = tuple[str, int]  # a character and its level
 
 
 def shaded(found: Explanation, width: int = 80, most_lines: int = 15) -> str:
-    """The plain view with the shaded text on top of it; of a long text, the parts around the strongest words."""
+    """The plain explanation below the shaded text; of a long text, the parts around the strongest words."""
     plain = explanation(found)
     if found.kind != "tokens" or not found.text.strip():
         return plain
@@ -35,7 +35,7 @@ def shaded(found: Explanation, width: int = 80, most_lines: int = 15) -> str:
 
 
 def _cells(found: Explanation, room: int) -> list[Cell]:
-    """What is shown, a character each: blanks are run together, what is left out leaves '…'."""
+    """The characters to show: blanks are merged, and '…' replaces omitted parts."""
     cut = stretches(found)
     shade = [level for stretch, level in zip(cut, levels(cut), strict=True) for _ in range(stretch.end - stretch.start)]
     cells: list[Cell] = []
@@ -56,20 +56,20 @@ def _cells(found: Explanation, room: int) -> list[Cell]:
 
 
 def _printable(char: str) -> str:
-    """A character that cannot steer the terminal; invisible marks are left out, but for those that join letters."""
+    """A character without effect on the terminal; invisible marks are omitted, except those that join letters."""
     if char.isprintable() or char in "\u200c\u200d":
         return char
     return "" if unicodedata.category(char) == "Cf" else "\N{REPLACEMENT CHARACTER}"
 
 
 def _kept(text: str, cut: Sequence[Stretch], shades: Sequence[int], room: int) -> list[tuple[int, int]]:
-    """The ranges to show: all, or as much around every shaded word as there is room for, or the strongest alone."""
+    """The ranges to show: all, or as much as fits around every shaded word, or only the strongest words."""
     if cell_len(" ".join(text.split())) <= room:
         return [(0, len(text))]
     strong = [stretch for stretch, shade in zip(cut, shades, strict=True) if shade]
     strong.sort(key=lambda stretch: (-abs(stretch.weight), stretch.start))
     if not strong:
-        return [_window(text, 0, 0, room // 2)]  # of a wide script, half as many characters fit
+        return [_window(text, 0, 0, room // 2)]  # characters of a wide script take two columns
     for around in _AROUND:
         kept = _joined(_window(text, stretch.start, stretch.end, around) for stretch in strong)
         if _room_of(text, kept) <= room:
@@ -88,7 +88,7 @@ def _room_of(text: str, ranges: Sequence[tuple[int, int]]) -> int:
 
 
 def _window(text: str, start: int, end: int, around: int) -> tuple[int, int]:
-    """A word with what is around it, cut between words where there are blanks."""
+    """A word and its context, cut between words if there are blanks."""
     low, high = max(start - around, 0), min(end + around, len(text))
     if low and not text[low - 1].isspace():
         low = next((place + 1 for place in range(low, start) if text[place].isspace()), low)
@@ -98,7 +98,7 @@ def _window(text: str, start: int, end: int, around: int) -> tuple[int, int]:
 
 
 def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges in order, those that touch made one."""
+    """The ranges in order, with adjacent ones merged."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if joined and start <= joined[-1][1] + 1:
@@ -109,7 +109,7 @@ def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _wrapped(cells: list[Cell], width: int) -> list[list[Cell]]:
-    """Lines no wider than `width`, broken at blanks or beside a wide character; anywhere, if there is neither."""
+    """Lines of at most `width` columns, broken at blanks or next to a wide character, otherwise anywhere."""
     lines: list[list[Cell]] = []
     line: list[Cell] = []
     used = 0  # columns
@@ -141,7 +141,7 @@ def _painted(line: Iterable[Cell]) -> str:
 
 
 def _on(level: int, words: str) -> str:
-    """Words on the colour of their level."""
+    """Words on the background colour of their level."""
     if level == 0:
         return words
     colour = (_FOR if level > 0 else _AGAINST)[abs(level) - 1]
@@ -155,5 +155,5 @@ def _terminal_legend(cut: Sequence[Stretch], shares: bool) -> list[str]:
     ramp = "".join(_on(level, "   ") for level in range(1, STEPS + 1))
     if min(shades) < 0:
         other = "".join(_on(-level, "   ") for level in range(STEPS, 0, -1))
-        return [f"{_INDENT}speaks against it {other} {ramp} speaks for it", ""]
-    return [f"{_INDENT}little {ramp} much attention" if shares else f"{_INDENT}weak {ramp} strong", ""]
+        return [f"{_INDENT}evidence against {other} {ramp} evidence for", ""]
+    return [f"{_INDENT}low {ramp} high attention" if shares else f"{_INDENT}weak {ramp} strong", ""]

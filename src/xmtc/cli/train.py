@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import shlex
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from xmtc.cli.common import echo, echo_error
+from xmtc.cli.common import check_writable
 from xmtc.cli.options import SeededMachine, takes_request
+from xmtc.cli.output import JsonOutput, echo, echo_error, note, snake_keys
 from xmtc.workflows.requests import TrainRequest
 
 if TYPE_CHECKING:
@@ -19,37 +21,84 @@ if TYPE_CHECKING:
 def train(
     request: TrainRequest,
     machine: SeededMachine,
+    output: JsonOutput,
 ) -> None:
     """Train a model on labelled texts and save it."""
     from xmtc.cli.progress import terminal_progress
-    from xmtc.core import config
     from xmtc.core.progress import silent
     from xmtc.workflows import train as workflow
 
+    check_writable(output.path, request.train_file, request.valid)
     runtime = machine.runtime()
+    leads = runtime.rank == 0  # of several processes, one prints
 
     def show_settings(model: Model) -> None:
-        if runtime.rank > 0:  # of several processes one speaks
-            return
-        hint = "" if request.model or request.recipe else "  (the best that runs here; --model to choose)"
-        settings = {**config.to_mapping(model.config), "seed": machine.seed}
-        lines = [f"  {name} = {json.dumps(value)}" for name, value in config.flat(settings).items()]
-        echo_error("\n".join([f"model: {model.name}{hint}", *lines]))
+        if leads:
+            note(settings_text(model, request, machine.seed))
 
-    progress = terminal_progress() if runtime.rank == 0 else silent
+    progress = terminal_progress() if leads else silent
     try:
         trained = workflow.train(request, runtime=runtime, progress=progress, started=show_settings)
     except KeyboardInterrupt:
         work, finished = workflow.unfinished_training(request.out)
-        parts = f"Finished parts are in {work}" if finished else "Nothing was finished yet"
-        echo_error(f"xmtc: interrupted. {parts}: go on with the same command and --resume.")
+        parts = f"Finished parts are in {work}" if finished else "No part is finished yet"
+        echo_error(f"xmtc: interrupted. {parts}. To resume, repeat the command with --resume.")
         raise typer.Exit(130) from None
-    if runtime.rank > 0:
+    if not leads:
         return
     for name, value in trained.facts.items():
-        echo_error(f"found: {name} = {value}")
+        note(f"chosen automatically: {name} = {value}")
     facts = trained.training
     echo(
         f"saved {trained.name} in {request.out}: {facts['documents']:,} documents, {len(trained.labels):,} labels, "
         f"trained in {facts['seconds']:.1f} s"
     )
+    output.write(_result(trained, request, machine.seed))
+    note(next_steps(trained, request))
+
+
+def _result(trained: Model, request: TrainRequest, seed: int) -> dict[str, Any]:
+    from xmtc.core import config
+
+    return {
+        "model": trained.name,
+        "folder": request.out,
+        "documents": trained.training["documents"],
+        "labels": len(trained.labels),
+        "seconds": trained.training["seconds"],
+        "seed": seed,
+        "settings": config.flat(config.to_mapping(trained.config)),
+        "chosen_automatically": snake_keys(trained.facts),
+    }
+
+
+def settings_text(model: Model, request: TrainRequest, seed: int) -> str:
+    """The model, and the settings that differ from its defaults, with their source."""
+    from xmtc.core import config
+
+    default = config.flat(config.to_mapping(type(model).Config()))
+    settings = config.flat(config.to_mapping(model.config))
+    given = config.flat(config.nested(config.parse_assignments(request.assignments)))
+    given_names = {name for name in settings if any(name == key or name.startswith(f"{key}.") for key in given)}
+    chosen = "" if request.model or request.recipe else " (the default; choose another with --model NAME)"
+    lines = [f"model: {model.name}{chosen}"]
+    for name, value in settings.items():
+        if value != default[name]:
+            source = "--set" if name in given_names or request.recipe is None else f"recipe {request.recipe}"
+            lines.append(f"  {name} = {json.dumps(value, ensure_ascii=False)}  ({source})")
+    if seed:
+        lines.append(f"  seed = {seed}  (--seed)")
+    others = "all other settings have their defaults" if len(lines) > 1 else "all settings have their defaults"
+    return "\n".join([*lines, f"{others}; list them with: xmtc models {model.name}"])
+
+
+def next_steps(model: Model, request: TrainRequest) -> str:
+    """Commands to run after training."""
+    folder = shlex.quote(str(request.out))
+    commands = [f"xmtc evaluate {folder} TEST"]
+    if model.feature_count is None:
+        commands.append(f'xmtc predict {folder} --text "Some text"')
+        commands.append(f"xmtc serve {folder}")
+    else:
+        commands.append(f"xmtc predict {folder} INPUT")
+    return "\n".join(["Next:", *(f"  {command}" for command in commands)])

@@ -1,5 +1,10 @@
-"""Numbers that several packages agree on; without imports, so that the command line starts fast."""
+"""Constants shared by several packages. No imports, so that the command line starts fast."""
 
 PROPENSITY_A = 0.55
 PROPENSITY_B = 1.5
-"""Constants of the propensity model that most data sets use (Jain, Prabhu and Varma, 2016)."""
+"""Parameters of the propensity model that most data sets use (Jain, Prabhu and Varma, 2016)."""
+
+TORCH_VERSION = "2.13.0"
+"""The PyTorch release that xmtc is tested with, as pinned in constraints.txt."""
+TORCH_EXTRAS = frozenset({"torch", "transformers", "all"})
+"""Extras of xmtc that install PyTorch."""

@@ -11,7 +11,7 @@ from functools import cached_property
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
-from xmtc.core.errors import ConfigError, MissingExtraError, XmtcError, XmtcWarning, nearest, shown
+from xmtc.core.errors import ConfigError, XmtcError, XmtcWarning, missing_extra, nearest, shown
 
 Item = TypeVar("Item")
 
@@ -105,7 +105,7 @@ class Registry(Collection[str], Generic[Item]):
             )
         if entry.extra is not None and not entry.available:
             title = EXTRAS[entry.extra][0]
-            raise MissingExtraError(f'{name} needs {title}. Install it with: pip install "xmtc[{entry.extra}]".')
+            raise missing_extra(f"{name} needs {title}", entry.extra)
         return self._load_builtin(entry) if name in self.builtin else self._load_plugin(name, entry)
 
     def loadable(self) -> Iterator[tuple[str, Item]]:

@@ -1,7 +1,7 @@
-"""Request types: what a verb takes, as a frozen dataclass from which command-line options are derived.
+"""Request types: the parameters of a command as a frozen dataclass, from which command-line options are derived.
 
-A field with an `Option` or `Argument` beside its type is one of the command, too; the sentence under it is the help.
-A field whose type is a request is a group of options. Other fields are not on the command line.
+A field annotated with `Option` or `Argument` is on the command line; the docstring under it is the help text. A field
+whose type is a request is a group of options. Other fields are not on the command line.
 """
 
 from __future__ import annotations
@@ -15,24 +15,34 @@ from typing import Any, Literal
 
 from xmtc.core.errors import ConfigError
 
+Completion = Literal["models", "recipes", "suites", "datasets"]
+"""Sets of names that shell completion can offer."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Argument:
     """A positional argument of a command."""
 
     metavar: str
+    complete: Completion | None = None
+    """Names offered by shell completion."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """An option of a command; `names` where it is not called as the field is."""
+    """An option of a command."""
 
     metavar: str | None = None
     names: str | None = None
+    """Its name, unless it is that of the field."""
+    short: str | None = None
+    """Its short form, such as -o."""
+    complete: Completion | None = None
+    """Names offered by shell completion."""
 
 
 class BaseRequest:
-    """Base of all requests: values of `Literal` fields are checked here, everything else in `check`."""
+    """Base of all requests: checks the values of `Literal` fields; subclasses check everything else in `check`."""
 
     def __post_init__(self) -> None:
         for name, choices in choices_of(type(self)).items():
@@ -42,12 +52,12 @@ class BaseRequest:
         self.check()
 
     def check(self) -> None:
-        """Refuse values that do not go together, in one line with the remedy."""
+        """Raise an error for invalid or incompatible values."""
 
 
 @dataclasses.dataclass(frozen=True)
 class RequestField:
-    """A field of a request with what its declaration says."""
+    """A field of a request and its declaration."""
 
     name: str
     kind: Any
@@ -58,6 +68,7 @@ class RequestField:
 
     @property
     def choices(self) -> tuple[str, ...]:
+        """The values a `Literal` field can have; empty for other types."""
         return typing.get_args(self.kind) if typing.get_origin(self.kind) is Literal else ()
 
 
@@ -81,12 +92,12 @@ def _request_fields(request: Any) -> tuple[RequestField, ...]:
 
 
 def choices_of(request: type[BaseRequest]) -> dict[str, tuple[str, ...]]:
-    """Field → the words it may be, of the fields that are one of a few words."""
+    """Field → allowed values, for all `Literal` fields."""
     return {each.name: each.choices for each in request_fields(request) if each.choices}
 
 
 def option_name(request: type[BaseRequest], name: str) -> str:
-    """What a field is called on the command line, for messages."""
+    """The name of a field on the command line, for messages."""
     field = next(each for each in request_fields(request) if each.name == name)
     if isinstance(field.mark, Option):
         return (field.mark.names or f"--{name.replace('_', '-')}").partition("/")[0]
@@ -94,6 +105,6 @@ def option_name(request: type[BaseRequest], name: str) -> str:
 
 
 def require_suffix(path: Path | None, *suffixes: str, what: str) -> None:
-    """Refuse an output file whose name does not end as its content demands; `what` such as "pictures are SVG"."""
+    """Raise an error if an output file has the wrong extension; `what` such as "the map is an HTML page"."""
     if path is not None and path.suffix.lower() not in suffixes:
-        raise ConfigError(f"{path}: {what}. Let the name end in {suffixes[0]}.")
+        raise ConfigError(f"{path}: {what}. Use a file name that ends in {suffixes[0]}.")

@@ -16,13 +16,13 @@ from urllib.parse import unquote
 from xml.parsers import expat
 from xml.sax import SAXParseException
 
-from xmtc.core.errors import DataError, MissingExtraError, shown
+from xmtc.core.errors import DataError, missing_extra, shown
 from xmtc.core.files import decode_line, read_blocks
 
 try:
     import rdflib
 except ImportError:
-    raise MissingExtraError('reading SKOS needs rdflib. Install it with: pip install "xmtc[skos]".') from None
+    raise missing_extra("reading SKOS needs rdflib", "skos") from None
 
 from rdflib import Graph, Literal, URIRef
 from rdflib.exceptions import ParserError

@@ -1,4 +1,4 @@
-"""What tuning and the studies take; command-line options are derived from these types. Nothing heavy is imported."""
+"""The parameters of tuning and of the studies, from which options are derived. Nothing heavy is imported."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from xmtc.workflows.requests import UnseenLabels
 
 @dataclass(frozen=True, kw_only=True)
 class TuneRequest(BaseRequest):
-    """A search for the settings that suit a corpus best."""
+    """A search for the best settings of a model."""
 
-    model: Annotated[str, Argument("NAME")]
-    """Which model."""
+    model: Annotated[str, Argument("NAME", complete="models")]
+    """Model to tune."""
     train_file: Annotated[Path, Argument("TRAIN")]
-    """Documents with labels, in any known format."""
-    out: Annotated[Path, Option("DIR")]
-    """Folder for trials, recipe and model."""
+    """Training set in any supported format."""
+    out: Annotated[Path, Option("DIR", short="-o")]
+    """Folder for the trials, the recipe and the model."""
     valid: Annotated[Path | None, Option("FILE")] = None
     """Validation set (default: a tenth of TRAIN)."""
     trials: Annotated[int, Option("N")] = 30
-    """Settings to try, at most."""
+    """Maximum number of trials."""
     minutes: Annotated[float | None, Option("M")] = None
-    """Begin no trial after this time (default: no limit)."""
+    """Start no new trial after this many minutes (default: no limit)."""
     assignments: Annotated[tuple[str, ...], Option("KEY=VALUE", "--set")] = ()
-    """One setting that all trials have; may be repeated."""
-    search: Annotated[tuple[str, ...], Option("KEY")] = ()
-    """Search only this; KEY=LOW..HIGH or KEY=[a, b] say what to try."""
-    recipe: Annotated[str | None, Option("RECIPE", "--config")] = None
-    """Settings to start from, a TOML recipe."""
-    measure: Annotated[str, Option("NAME")] = "nDCG@5"
+    """Fix a setting for all trials; can be repeated."""
+    search: Annotated[tuple[str, ...], Option("KEY[=VALUES]")] = ()
+    """Search only this setting, optionally in KEY=LOW..HIGH or KEY=[a, b]; can be repeated."""
+    recipe: Annotated[str | None, Option("RECIPE", "--config", complete="recipes")] = None
+    """Recipe with the settings to start from: a TOML file, or the name of a shipped one."""
+    measure: Annotated[str, Option("NAME", "--metric")] = "nDCG@5"
     """Metric to optimise."""
     force: Annotated[bool, Option()] = False
-    """Replace an earlier search."""
+    """Replace an earlier search in the folder."""
     resume: Annotated[bool, Option()] = False
-    """Go on with an unfinished search."""
+    """Resume an interrupted search."""
     refit: Annotated[bool, Option()] = True
-    """Train on all of TRAIN with the best."""
+    """Train on all of TRAIN with the best settings at the end."""
     vocabulary: VocabularyOptions = field(default_factory=VocabularyOptions)
     reading: ReadingOptions = field(default_factory=ReadingOptions)
 
@@ -54,30 +54,30 @@ class StudyRequest(BaseRequest):
     """Training set."""
     test: Annotated[Path, Argument("TEST")]
     """Test set."""
-    out: Annotated[Path, Option("DIR")]
-    """Folder for cells, figure and table."""
+    out: Annotated[Path, Option("DIR", short="-o")]
+    """Folder for the runs, the figure and the table."""
     valid: Annotated[Path | None, Option("FILE")] = None
     """Validation set."""
     assignments: Annotated[tuple[str, ...], Option("KEY=VALUE", "--set")] = ()
-    """One setting of the models; may be repeated."""
+    """Change a setting of all models; can be repeated."""
     seeds: Annotated[str, Option("N,…")] = "0"
-    """Seeds, such as 0,1,2."""
+    """Random seeds, such as 0,1,2; each model is trained once per seed."""
     labels: Annotated[Path | None, Option("FILE")] = None
-    """Label names: JSONL, TSV, SKOS or a list."""
+    """Label vocabulary: JSONL, TSV, SKOS or a list."""
     unknown_labels: Annotated[UnseenLabels, Option()] = "count"
-    """Test labels unseen in training: missed, or left out."""
+    """Test labels that do not occur in training: count them as missed, or drop them."""
     only: Annotated[tuple[str, ...], Option("PATTERN")] = ()
-    """Cells to run, such as 'cooking/parabel/*'; may be repeated."""
+    """Runs to include, such as 'cooking/parabel/*'; can be repeated."""
     force: Annotated[bool, Option()] = False
-    """Run cells anew whose settings or data changed."""
+    """Repeat runs whose settings or data have changed."""
     keep_models: Annotated[bool, Option()] = False
-    """Keep the trained models too."""
+    """Keep the trained models."""
     reading: ReadingOptions = field(default_factory=ReadingOptions)
 
     def check(self) -> None:
         if self.reading.on_bad_line == "skip":
             raise ConfigError(
-                "a study reads its files many times. Mend the bad lines first: xmtc data convert skips them."
+                "--on-bad-line skip cannot be used with studies. Remove the bad lines first with xmtc data convert."
             )
         if not all(each.strip().isdecimal() and len(each) < 20 for each in self.seeds.split(",")):
             raise ConfigError(f"--seeds must be integers ≥ 0, such as 0,1,2. Got '{shown(self.seeds)}'.")
@@ -87,10 +87,11 @@ class StudyRequest(BaseRequest):
 
     @property
     def seed_numbers(self) -> list[int]:
+        """The seeds as numbers."""
         return [int(each) for each in self.seeds.split(",")]
 
     def dataset_settings(self) -> dict[str, Any]:
-        """How its files are read, as a suite says it."""
+        """The reading options as settings of a suite."""
         options = self.reading.options
         given = {
             "format": options.file_format,

@@ -20,7 +20,7 @@ import numpy as np
 
 from xmtc.artifact.workspace import Workspace
 from xmtc.core.config import Choices, Range
-from xmtc.core.errors import DataError, MissingExtraError
+from xmtc.core.errors import DataError, missing_extra
 from xmtc.core.files import parse_lines, replace_file, writing
 from xmtc.views.theme import check_matplotlib
 
@@ -114,7 +114,7 @@ def read_trials(path: Path) -> list[Trial]:
 def check_installed() -> None:
     """Refuse before anything is read, not after."""
     if importlib.util.find_spec("optuna") is None:
-        raise MissingExtraError('tune needs Optuna. Install it with: pip install "xmtc[tune]".')
+        raise missing_extra("tune needs Optuna", "tune")
     check_matplotlib()
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from xmtc.artifact.store import State
 from xmtc.core.config import Settings
-from xmtc.core.errors import ConfigError, DataError, MissingExtraError, UnsupportedError
+from xmtc.core.errors import ConfigError, DataError, UnsupportedError, missing_extra
 from xmtc.core.mapped_text import cut_texts
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
@@ -132,9 +132,7 @@ def _tokeniser(content: str, max_tokens: int) -> Any:
     try:
         from tokenizers import Tokenizer
     except ImportError:
-        raise MissingExtraError(
-            'pieces of words need tokenizers. Install it with: pip install "xmtc[transformers]".'
-        ) from None
+        raise missing_extra("subword tokens need tokenizers", "transformers") from None
     try:
         made = Tokenizer.from_str(content)
     except Exception as error:  # the library raises nothing more special

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Any
 
-from xmtc.core.errors import MissingExtraError
+from xmtc.core.errors import missing_extra
 
 Scheme = dict[str, str | tuple[str, ...]]
 """CSS variables of a page: a colour each, or a series of colours that is numbered."""
@@ -96,7 +96,7 @@ PLOT_STYLE: dict[Any, Any] = {
 def check_matplotlib() -> None:
     """Refuse before any work is done, not after it."""
     if find_spec("matplotlib") is None:
-        raise MissingExtraError('plots need matplotlib. Install it with: pip install "xmtc[plots]".')
+        raise missing_extra("plots need matplotlib", "plots")
 
 
 def colour(number: int) -> str:

@@ -1,4 +1,4 @@
-"""What the verbs on files of documents take, and the options of every verb that reads documents."""
+"""The parameters of the `xmtc data` commands, and the options of all commands that read documents."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ NotInLabels = Literal["refuse", "drop"]
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingOptions(BaseRequest):
-    """How a file of documents is read."""
+    """Options for reading a file of documents."""
 
     file_format: Annotated[str | None, Option("NAME", "--format")] = None
-    """Format of the documents (default: detected from name and content)."""
+    """Format of the input documents (default: detected from name and content)."""
     text_field: Annotated[str | None, Option("NAME,…")] = None
-    """Fields that hold the text, such as title,body."""
+    """Fields with the text, such as title,body."""
     label_field: Annotated[str | None, Option("NAME")] = None
-    """Field that holds the labels."""
+    """Field with the labels."""
     id_field: Annotated[str | None, Option("NAME")] = None
-    """Field that holds the document id."""
+    """Field with the document id."""
     label_separator: Annotated[str, Option("S")] = ";"
-    """Separator between labels in a cell of a table; also: tab, space, comma."""
+    """Separator between labels in a cell: a character, or tab, space, comma or semicolon."""
     on_bad_line: Annotated[Literal["refuse", "skip"], Option()] = "refuse"
-    """Lines that cannot be read: stop there, or skip and list them."""
+    """Lines that cannot be read: stop with an error, or skip and list them."""
 
     def check(self) -> None:
         _ = self.options
 
     @cached_property
     def options(self) -> ReadOptions:
-        """The options as readers take them; skipped lines and notes are collected there."""
+        """The options for the readers, which also collect skipped lines and notes there."""
         from xmtc.data.records import BadLines, ReadOptions
 
         fields = [name.strip() for name in (self.text_field or "").split(",") if name.strip()]
@@ -56,18 +56,18 @@ class ReadingOptions(BaseRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyOptions(BaseRequest):
-    """The vocabulary that labels of documents come from."""
+    """The label vocabulary of the documents."""
 
     labels: Annotated[Path | None, Option("FILE")] = None
-    """Label names: JSONL, TSV, SKOS or a list."""
+    """Label vocabulary: JSONL, TSV, SKOS or a list."""
     language: Annotated[str | None, Option("CODE")] = None
-    """Language of the names in a SKOS file."""
+    """Language of the label names in a SKOS file, such as en."""
     unknown_labels: Annotated[NotInLabels, Option()] = "refuse"
-    """Labels that are not in --labels."""
+    """Labels that are not in --labels: stop with an error, or drop them."""
 
     def check(self) -> None:
         if self.language is not None and self.labels is None:
-            raise ConfigError("--language chooses among the names in --labels FILE. Name that file too.")
+            raise ConfigError("--language can only be used with --labels FILE. Add --labels.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +75,9 @@ class DescribeRequest(BaseRequest):
     """One or two files of documents to describe."""
 
     source: Annotated[Path, Argument("FILE")]
-    """Documents in any known format."""
-    other: Annotated[Path | None, Argument("[OTHER]")] = None
-    """A second file, such as the test file of the first."""
+    """Documents in any supported format."""
+    other: Annotated[Path | None, Argument("OTHER")] = None
+    """Second file to compare with, such as the test set."""
     reading: ReadingOptions = field(default_factory=ReadingOptions)
 
 
@@ -86,9 +86,9 @@ class HeadRequest(BaseRequest):
     """The first documents of a file."""
 
     source: Annotated[Path, Argument("FILE")]
-    """Documents in any known format."""
+    """Documents in any supported format."""
     count: Annotated[int, Option("N", "-n")] = 5
-    """How many documents."""
+    """Number of documents."""
     reading: ReadingOptions = field(default_factory=ReadingOptions)
 
     def check(self) -> None:
@@ -100,23 +100,23 @@ class SplitRequest(BaseRequest):
     """A file of documents to split into parts."""
 
     source: Annotated[Path, Argument("FILE")]
-    """Documents in any known format."""
-    out: Annotated[Path, Option("DIR")]
-    """Folder for the parts."""
-    test: Annotated[float, Option("SHARE")] = 0.2
-    """Share of documents for testing."""
-    valid: Annotated[float, Option("SHARE")] = 0.0
-    """Share of documents for validation."""
+    """Documents in any supported format."""
+    out: Annotated[Path, Option("DIR", short="-o")]
+    """Folder to write the parts to."""
+    test: Annotated[float, Option("FRACTION")] = 0.2
+    """Fraction of documents for the test set."""
+    valid: Annotated[float, Option("FRACTION")] = 0.0
+    """Fraction of documents for the validation set."""
     seed: Annotated[int, Option("N")] = 0
-    """Seed of the choice."""
-    apart: Annotated[bool, Option()] = False
-    """Let documents with the same text go to different parts."""
+    """Random seed."""
+    apart: Annotated[bool, Option(names="--split-duplicates")] = False
+    """Allow documents with the same text in different parts."""
     to: Annotated[str | None, Option("NAME")] = None
-    """Format of the parts (default: that of FILE)."""
+    """Format of the parts (default: the format of FILE)."""
     lossy: Annotated[bool, Option()] = False
-    """Replace characters that a format cannot hold."""
+    """Replace characters that the format cannot represent."""
     force: Annotated[bool, Option()] = False
-    """Replace files that are there."""
+    """Replace existing files."""
     reading: ReadingOptions = field(default_factory=ReadingOptions)
 
 
@@ -125,37 +125,37 @@ class ConvertRequest(BaseRequest):
     """A file of documents, or a vocabulary, to write in another format."""
 
     source: Annotated[Path, Argument("IN")]
-    """Documents, or a label vocabulary."""
+    """Documents, or with --vocabulary a label vocabulary."""
     target: Annotated[Path, Argument("OUT")]
-    """The file to write; its name tells the format."""
+    """File to write; its extension determines the format."""
     to: Annotated[str | None, Option("NAME")] = None
-    """Format of OUT (default: by its name)."""
+    """Format of OUT (default: from its extension)."""
     lossy: Annotated[bool, Option()] = False
-    """Replace characters that OUT's format cannot hold."""
+    """Replace characters that the format of OUT cannot represent."""
     vocabulary: Annotated[bool, Option()] = False
-    """IN is a label vocabulary, such as SKOS."""
+    """Convert a label vocabulary, such as SKOS, instead of documents."""
     labels: Annotated[Path | None, Option("FILE")] = None
-    """Label names: JSONL, TSV, SKOS or a list."""
+    """Label vocabulary: JSONL, TSV, SKOS or a list."""
     language: Annotated[str | None, Option("CODE")] = None
-    """Language of the names in a SKOS file."""
+    """Language of the label names in a SKOS file, such as en."""
     unknown_labels: Annotated[NotInLabels, Option()] = "refuse"
-    """Labels that are not in --labels."""
+    """Labels that are not in --labels: stop with an error, or drop them."""
     force: Annotated[bool, Option()] = False
-    """Replace OUT if it is there."""
+    """Replace OUT if it exists."""
     reading: ReadingOptions = field(default_factory=ReadingOptions)
 
     def check(self) -> None:
         if self.language is not None and self.labels is None and not self.vocabulary:
-            raise ConfigError("--language chooses among the names of a vocabulary. Add --labels FILE or --vocabulary.")
+            raise ConfigError("--language can only be used with --labels FILE or --vocabulary. Add one of them.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class FetchRequest(BaseRequest):
-    """A public data set to fetch."""
+    """A public data set to download."""
 
-    name: Annotated[str | None, Argument("[NAME]")] = None
-    """Which data set (default: list them)."""
-    out: Annotated[Path, Option("DIR")] = Path("data")
+    name: Annotated[str | None, Argument("NAME", complete="datasets")] = None
+    """Data set to download (default: list all)."""
+    out: Annotated[Path, Option("DIR", short="-o")] = Path("data")
     """Folder for data sets."""
     mirror: Annotated[str | None, Option("URL")] = None
-    """Fetch from this address instead of the public one."""
+    """Download from this address instead of the public one."""

@@ -1,6 +1,6 @@
-"""What each verb takes: one frozen request type per verb. Command-line options are derived from them.
+"""The parameters of each command: one frozen request type per command, from which its options are derived.
 
-Nothing heavy is imported here, so that a command line that only prints its help starts at once.
+Nothing heavy is imported here, so that `xmtc --help` starts fast.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UnseenLabels = Literal["count", "drop"]
 
 
 def parse_threshold(given: float | str | None) -> float | str | None:
-    """A score, or 'auto' for what was tuned with a model; None where no sets are wanted."""
+    """A score, 'auto' for the threshold tuned by `xmtc calibrate`, or None for no threshold."""
     if not isinstance(given, str) or given == "auto":
         return given
     try:
@@ -37,36 +37,36 @@ def parse_threshold(given: float | str | None) -> float | str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonOptions(BaseRequest):
-    """What is measured of every system of a comparison."""
+    """Options of the evaluation of each model in a comparison."""
 
     bootstrap: Annotated[int, Option("N")] = 0
-    """Resamples for 95 % confidence intervals, such as 1000."""
+    """Number of bootstrap resamples for 95 % confidence intervals, such as 1000; 0 for none."""
     filter_file: Annotated[Path | None, Option("FILE", "--filter")] = None
-    """Pairs 'document label' to leave out of predictions and truth."""
+    """Pairs 'document label' to exclude from predictions and true labels."""
     unknown_labels: Annotated[UnseenLabels, Option()] = "count"
-    """Test labels that training never saw: count them as missed, or drop them."""
+    """Test labels that do not occur in training: count them as missed, or drop them."""
     seed: Annotated[int, Option("N")] = 0
-    """Seed of the resamples."""
+    """Random seed of the resamples."""
 
     def check(self) -> None:
         if self.bootstrap and not 10 <= self.bootstrap <= 1_000_000:
-            raise ConfigError(f"'bootstrap' must be 0, or between 10 and 1,000,000 resamples. Got {self.bootstrap}.")
+            raise ConfigError(f"--bootstrap must be 0 or from 10 to 1,000,000. Got {self.bootstrap}.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationOptions(ComparisonOptions):
-    """What is measured of one system."""
+    """Options of the evaluation of one model or file of predictions."""
 
     threshold: Annotated[str | float | None, Option("auto|SCORE")] = None
-    """F1 of the sets of labels with at least this score (default: auto, if tuned by xmtc calibrate)."""
+    """Also compute F1 of the label sets with at least this score (default: auto if the model is calibrated)."""
     groups: Annotated[bool, Option()] = False
-    """AUC and AUPR of frequent and rare labels apart."""
+    """Also report AUC and AUPR by label frequency."""
     tail: Annotated[bool, Option()] = False
-    """P@k of the ten rarest labels over all documents."""
+    """Also report P@k of the ten rarest labels over all documents."""
     propensity_a: Annotated[float, Option("A")] = PROPENSITY_A
-    """A of the propensity model."""
+    """Parameter A of the propensity model."""
     propensity_b: Annotated[float, Option("B")] = PROPENSITY_B
-    """B of the propensity model."""
+    """Parameter B of the propensity model."""
 
     def check(self) -> None:
         super().check()
@@ -74,7 +74,7 @@ class EvaluationOptions(ComparisonOptions):
 
 
 def _clean(request: BaseRequest, *names: str) -> None:
-    """Bytes of an argument that were not UTF-8 become question marks."""
+    """Replace bytes that are not UTF-8 with question marks."""
     for name in names:
         value = getattr(request, name)
         if value is not None:
@@ -84,58 +84,58 @@ def _clean(request: BaseRequest, *names: str) -> None:
 def _check_filter(options: ComparisonOptions, reading: ReadingOptions) -> None:
     if options.filter_file is not None and reading.on_bad_line == "skip":
         raise ConfigError(
-            "--filter counts documents, of which --on-bad-line skip may leave some out. Give one of them."
+            "--filter refers to documents by number and cannot be used with --on-bad-line skip. Leave out one of them."
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRequest(BaseRequest):
-    """A model to train and the files to train it on."""
+    """A model to train, its settings and the training files."""
 
     train_file: Annotated[Path, Argument("TRAIN")]
-    """Documents with labels, in any known format."""
-    out: Annotated[Path, Option("DIR")]
-    """Folder for the model."""
-    model: Annotated[str | None, Option("NAME")] = None
-    """Which model (default: the best here)."""
+    """Training set in any supported format."""
+    out: Annotated[Path, Option("DIR", short="-o")]
+    """Folder to write the model to."""
+    model: Annotated[str | None, Option("NAME", complete="models")] = None
+    """Model to train (default: parabel). `xmtc models` lists them."""
     valid: Annotated[Path | None, Option("FILE")] = None
     """Validation set."""
-    recipe: Annotated[str | None, Option("RECIPE", "--config")] = None
-    """Settings from a TOML recipe."""
+    recipe: Annotated[str | None, Option("RECIPE", "--config", complete="recipes")] = None
+    """Recipe with settings: a TOML file, or the name of a shipped one."""
     assignments: Annotated[tuple[str, ...], Option("KEY=VALUE", "--set")] = ()
-    """One setting; may be repeated."""
+    """Change a setting, such as text.min_df=3; can be repeated."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings as a mapping, which `assignments` override."""
+    """Settings as a mapping; `assignments` take precedence."""
     force: Annotated[bool, Option()] = False
-    """Replace a model or an unfinished training."""
+    """Replace an existing model or an interrupted training run."""
     resume: Annotated[bool, Option()] = False
-    """Go on with an unfinished training."""
+    """Resume an interrupted training run."""
     vocabulary: VocabularyOptions = field(default_factory=VocabularyOptions)
     reading: ReadingOptions = field(default_factory=ReadingOptions)
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateRequest(BaseRequest):
-    """A saved model and what it has to learn."""
+    """A saved model, and new documents and label changes to update it with."""
 
     folder: ModelFolder
     """Model folder."""
     new: Annotated[Path | None, Argument("NEW")] = None
-    """New documents with labels, in any known format."""
-    out: Annotated[Path | None, Option("DIR2")] = None
-    """Put the updated model here (default: in its place)."""
+    """New documents with labels, in any supported format."""
+    out: Annotated[Path | None, Option("DIR2", short="-o")] = None
+    """Folder to write the updated model to (default: replace the model in DIR)."""
     valid: Annotated[Path | None, Option("FILE")] = None
-    """Validation set to judge the update by (default: some of NEW)."""
+    """Validation set to check the update with (default: a tenth of NEW)."""
     replay: Annotated[Path | None, Option("FILE")] = None
-    """Earlier training documents to train on again (default: those stored with the model)."""
+    """Earlier training documents to train on again (default: the sample stored with the model)."""
     retire: Annotated[Path | None, Option("FILE")] = None
-    """Labels to remove."""
+    """Labels to remove, one key per line."""
     merge: Annotated[Path | None, Option("FILE")] = None
-    """Labels that become another: old key, a tab, new key."""
+    """Labels to merge: old key, tab and new key on each line."""
     margin: Annotated[float, Option("POINTS")] = 2.0
-    """Refuse an update that lowers nDCG@5 by more points than this."""
+    """Reject the update if nDCG@5 drops by more than this many points."""
     force: Annotated[bool, Option()] = False
-    """Keep an update that is worse; replace a model in --out."""
+    """Keep the update even if it is rejected; replace a model in --out."""
     vocabulary: VocabularyOptions = field(default_factory=VocabularyOptions)
     reading: ReadingOptions = field(default_factory=ReadingOptions)
 
@@ -143,72 +143,72 @@ class UpdateRequest(BaseRequest):
         if not self.margin >= 0:
             raise ConfigError(f"--margin must be a number ≥ 0. Got {self.margin:g}.")
         if self.new is None and self.retire is None and self.merge is None:
-            raise ConfigError("there is nothing to learn from. Name a file of new documents, --retire or --merge.")
+            raise ConfigError("nothing to update. Pass a file of new documents, --retire FILE or --merge FILE.")
 
     @property
     def target(self) -> Path:
-        """The folder that the updated model goes to."""
+        """The folder of the updated model."""
         return self.folder if self.out is None else self.out
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictRequest(BaseRequest):
-    """Documents and which of their labels to return."""
+    """Documents, and the selection of labels to return."""
 
     folder: ModelFolder
     """Model folder."""
     source: Annotated[str | None, Argument("INPUT|-")] = None
-    """Documents in any known format, or a text a line; - is standard input."""
-    text: Annotated[str | None, Option()] = None
-    """One text, instead of a file."""
+    """Documents in any supported format, or one text per line; - is standard input."""
+    text: Annotated[str | None, Option("TEXT")] = None
+    """Text to label, instead of INPUT."""
     k: Annotated[int | None, Option("N", "-k")] = None
-    """Labels for each document (default: 5), at most N of a set."""
+    """Number of labels per document (default: 5; with --threshold, up to 50)."""
     threshold: Annotated[str | float | None, Option("auto|SCORE")] = None
-    """Sets: of the 50 best labels those with at least this score, or auto, as xmtc calibrate tuned it."""
+    """Return the labels with at least this score; auto is the threshold tuned by xmtc calibrate."""
     allow: Annotated[Path | None, Option("FILE")] = None
-    """Return only the labels of this list or vocabulary."""
+    """Return only the labels in this list or vocabulary."""
     deny: Annotated[Path | None, Option("FILE")] = None
-    """Never return the labels of this one."""
+    """Never return the labels in this list or vocabulary."""
     candidates: Annotated[Path | None, Option("FILE")] = None
-    """Choose among labels given for each document: JSONL with id and labels."""
+    """Candidate labels for each document: JSONL with id and labels."""
     reading: ReadingOptions = field(default_factory=ReadingOptions)
 
     def check(self) -> None:
         if (self.source is None) == (self.text is None):
             both = "" if self.text is None else ", not both"
-            raise ConfigError(f"predict needs either an INPUT file (or - for standard input) or --text TEXT{both}.")
+            raise ConfigError(f"predict requires either an INPUT file (or - for standard input) or --text TEXT{both}.")
         object.__setattr__(self, "threshold", parse_threshold(self.threshold))
         _clean(self, "text")
         if self.k is not None:
             check_positive("k", self.k)
         if self.text is not None and self.candidates is not None:
-            raise ConfigError("--candidates knows documents by their ids. Leave it out with --text.")
+            raise ConfigError("--candidates requires document ids and cannot be used with --text. Pass an INPUT file.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOptions(BaseRequest):
-    """Predictions as a folder of Parquet parts."""
+    """Options for predictions as a folder of Parquet parts."""
 
     parts: Annotated[int | None, Option("N")] = None
-    """Make --output a folder of Parquet parts of N documents each."""
+    """Write a folder of Parquet files with N documents each to --out."""
     resume: Annotated[bool, Option()] = False
-    """Go on with unfinished parts."""
+    """With --parts: resume an interrupted run."""
     force: Annotated[bool, Option()] = False
-    """Replace parts that are there."""
+    """With --parts: replace existing parts."""
 
     def check(self) -> None:
         if self.parts is None and (self.resume or self.force):
             option = "--resume" if self.resume else "--force"
-            raise ConfigError(f"{option} goes with --parts. Leave it out, or add --parts N.")
+            raise ConfigError(f"{option} can only be used with --parts. Add --parts N, or leave out {option}.")
         if self.parts is not None and self.parts < 1:
-            raise ConfigError(f"the size of parts must be an integer ≥ 1. Got {self.parts}.")
+            raise ConfigError(f"--parts must be an integer ≥ 1. Got {self.parts}.")
         if self.resume and self.force:
-            raise ConfigError("--resume goes on and --force starts over. Give one of them.")
+            raise ConfigError("--resume and --force cannot be used together. Leave out one of them.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPredictRequest(BaseRequest):
-    """Predictions for many documents, and the folder for their parts."""
+    """Predictions for many documents, and the folder to write the parts to."""
 
     predict: PredictRequest
     out: Path | None
@@ -217,113 +217,113 @@ class BatchPredictRequest(BaseRequest):
 
     def check(self) -> None:
         if self.predict.source is None:
-            raise ConfigError("--parts is for many documents. Give an INPUT file in place of --text.")
+            raise ConfigError("--parts cannot be used with --text. Pass an INPUT file.")
         if self.out is None:
-            raise ConfigError("--parts needs a folder to put them in. Add --output FOLDER.")
+            raise ConfigError("--parts requires an output folder. Add --out FOLDER.")
         if self.batch.resume and self.predict.source == "-":
-            raise ConfigError("standard input cannot be read again. Resume with a file, or start over with --force.")
+            raise ConfigError("--resume cannot be used with standard input. Pass a file, or start over with --force.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateRequest(BaseRequest):
-    """A model or a file of predictions, and the test documents to measure it on."""
+    """A model or a file of predictions, and the test set to evaluate it on."""
 
     test: Path
-    """Documents with labels."""
+    """Test set: documents with labels."""
     folder: Path | None = None
     """Model folder."""
     predictions: Annotated[Path | None, Option("FILE")] = None
-    """Score this file of predictions instead of a model."""
+    """Evaluate the predictions in FILE instead of a model."""
     predictions_format: Annotated[str | None, Option("NAME")] = None
-    """jsonl, parquet, tsv, csv, fasttext, npz or xc (default: detected from the content)."""
+    """Format of the predictions: jsonl, parquet, tsv, csv, fasttext, npz or xc (default: detected)."""
     train: Annotated[Path | None, Option("FILE")] = None
-    """With --predictions: training documents, for PSP."""
+    """With --predictions: the training set, needed for PSP and PSnDCG."""
     labels: Annotated[Path | None, Option("FILE")] = None
-    """Label names: JSONL, TSV, SKOS or a list."""
-    keep: Annotated[bool, Option()] = False
-    """Save the metrics beside the model, where xmtc serve shows them."""
+    """Label vocabulary: JSONL, TSV, SKOS or a list."""
+    keep: Annotated[bool, Option(names="--save-metrics")] = False
+    """Save the metrics alongside the model; xmtc models and xmtc serve show them."""
     options: EvaluationOptions = field(default_factory=EvaluationOptions)
     reading: ReadingOptions = field(default_factory=ReadingOptions)
 
     def check(self) -> None:
         if (self.folder is None) == (self.predictions is None):
-            raise ConfigError("evaluate needs a model folder and a test file, or --predictions FILE and a test file.")
+            raise ConfigError(
+                "evaluate requires a model folder and a test file, or --predictions FILE and a test file."
+            )
         if self.options.tail and self.predictions is not None:
-            raise ConfigError("--tail scores given labels, which takes a model. Leave it out with --predictions.")
+            raise ConfigError("--tail requires a model. Leave it out with --predictions.")
         if self.keep and self.predictions is not None:
-            raise ConfigError("--keep puts measures beside a model. Leave it out with --predictions.")
+            raise ConfigError("--save-metrics requires a model. Leave it out with --predictions.")
         _check_filter(self.options, self.reading)
         for option, given in (("--train", self.train), ("--predictions-format", self.predictions_format)):
             if given is not None and self.predictions is None:
-                raise ConfigError(f"{option} goes with --predictions FILE. Leave it out, or name the predictions.")
+                raise ConfigError(f"{option} can only be used with --predictions FILE. Leave it out.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareRequest(BaseRequest):
-    """Models to measure on the same test documents."""
+    """Models to evaluate on the same test set."""
 
     folders: tuple[Path, ...]
-    """Model folders; differences are to the first."""
+    """Model folders; differences are relative to the first."""
     test: Path
-    """Documents with labels."""
+    """Test set: documents with labels."""
     options: ComparisonOptions = field(default_factory=ComparisonOptions)
     reading: ReadingOptions = field(default_factory=ReadingOptions)
 
     def check(self) -> None:
         if not self.folders:
-            raise ConfigError("compare needs one or more model folders and then a test file.")
+            raise ConfigError("compare requires one or more model folders, followed by a test file.")
         _check_filter(self.options, self.reading)
 
     @property
     def evaluation(self) -> EvaluationOptions:
-        """What is measured of each model."""
+        """The options of the evaluation of each model."""
         return EvaluationOptions(**dataclasses.asdict(self.options))
 
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateRequest(BaseRequest):
-    """How a model's scores become probabilities, and how its sets of labels are chosen."""
+    """Calibration of a model's scores and tuning of its threshold."""
 
     folder: ModelFolder
     """Model folder."""
     valid: Annotated[Path | None, Argument("VALID")] = None
-    """Documents with labels that the model was not trained on."""
+    """Validation set: documents with labels that the model was not trained on."""
     method: Annotated[Literal["isotonic", "platt", "none"], Option()] = "isotonic"
-    """How scores become probabilities."""
+    """Calibration method; none returns the scores unchanged."""
     threshold: Annotated[Literal["global", "document", "label", "none"], Option()] = "global"
-    """Sets of labels: one threshold for all, the best set of each document, or one for each label."""
+    """Threshold to tune: one for all labels, one per label, or the best label set of each document."""
     measure: Annotated[Literal["micro", "macro", "document"] | None, Option(names="--f1")] = None
-    """The F1 that the threshold is the best for (default: micro; document for --threshold document)."""
+    """F1 average to optimise (default: micro; document with --threshold document)."""
     k: Annotated[int, Option("N", "-k")] = 50
-    """Labels of each document to look at."""
+    """Number of labels per document to consider."""
     labels: Annotated[Path | None, Option("FILE")] = None
-    """Label names: JSONL, TSV, SKOS or a list."""
+    """Label vocabulary: JSONL, TSV, SKOS or a list."""
     unknown_labels: Annotated[NotInLabels, Option()] = "refuse"
-    """Labels that are not in --labels."""
+    """Labels that are not in --labels: stop with an error, or drop them."""
     reading: ReadingOptions = field(default_factory=ReadingOptions)
 
     def check(self) -> None:
         check_positive("k", self.k)
         if self.measure is not None and self.threshold == "none":
-            raise ConfigError("--f1 says what the threshold is the best for, and there is none. Leave out one of them.")
+            raise ConfigError("--f1 cannot be used with --threshold none. Leave out one of them.")
         if self.threshold == "document" and self.measure not in (None, "document"):
-            raise ConfigError(
-                f"--threshold document gives the best document-F1, not {self.measure}-F1. Leave out --f1."
-            )
+            raise ConfigError(f"--threshold document optimises document-F1, not {self.measure}-F1. Leave out --f1.")
         if self.valid is None and not (self.method == "none" and self.threshold == "none"):
-            raise ConfigError("VALID is missing. Name documents with labels that the model was not trained on.")
+            raise ConfigError("VALID is missing. Pass documents with labels that the model was not trained on.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainRequest(BaseRequest):
-    """A text and one of its labels."""
+    """A text and the label to explain."""
 
     folder: ModelFolder
     """Model folder."""
-    text: Annotated[str, Option()]
-    """The text."""
+    text: Annotated[str, Option("TEXT")]
+    """Text to explain."""
     label: Annotated[str, Option("NAME")]
-    """A label by name or key."""
+    """Label to explain, by name or key."""
 
     def check(self) -> None:
         _clean(self, "text", "label")
@@ -331,14 +331,14 @@ class ExplainRequest(BaseRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class LabelNeighboursRequest(BaseRequest):
-    """A label whose nearest labels are wanted."""
+    """A label whose nearest neighbours to list."""
 
     folder: ModelFolder
     """Model folder."""
     label: Annotated[str, Argument("LABEL")]
-    """A label by name, alternative name or key."""
+    """Label, by name, alternative name or key."""
     k: Annotated[int, Option("N", "-k")] = 10
-    """How many."""
+    """Number of neighbours."""
 
     def check(self) -> None:
         _clean(self, "label")
@@ -347,12 +347,12 @@ class LabelNeighboursRequest(BaseRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class LabelMapRequest(BaseRequest):
-    """A model whose labels are drawn on a map."""
+    """A model whose labels to draw on a map."""
 
     folder: ModelFolder
     """Model folder."""
     most: Annotated[int, Option("N")] = 50_000
-    """Draw at most so many labels, the most frequent ones."""
+    """Maximum number of labels; the most frequent ones are drawn."""
 
     def check(self) -> None:
         check_positive("most", self.most)
@@ -365,14 +365,14 @@ class FeedbackRequest(BaseRequest):
     folder: Annotated[Path, Argument("DIR")]
     """Model folder, or a .feedback.sqlite file."""
     since: Annotated[str | None, Option("DATE")] = None
-    """Only feedback from then on (UTC unless it says otherwise)."""
+    """Use only feedback from this date on, such as 2026-11-30 (UTC unless it has a time zone)."""
 
     def check(self) -> None:
         _ = self.start
 
     @property
     def start(self) -> datetime | None:
-        """The date of `since`."""
+        """`since` as a date."""
         if self.since is None:
             return None
         try:

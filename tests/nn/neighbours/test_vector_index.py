@@ -261,7 +261,7 @@ class TestFaiss:
 
     def test_without_faiss_the_remedy_is_told(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "faiss", None)
-        with pytest.raises(MissingExtraError, match=r'needs FAISS\. Install it with: pip install "xmtc\[ann\]"\.'):
+        with pytest.raises(MissingExtraError, match=r'needs FAISS\. Install it with: pip install "xmtc\[ann\]"$'):
             VectorIndex(unit(5, 3, seed=0), search="faiss")
 
 

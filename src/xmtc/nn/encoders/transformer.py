@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from xmtc.core.config import Range, Settings
-from xmtc.core.errors import ConfigError, DataError, MissingExtraError, shown
+from xmtc.core.errors import ConfigError, DataError, missing_extra, shown
 from xmtc.nn.encoders.base import AttentionPooling, Encoder, initialise, linear
 from xmtc.text.sequences import FIRST_WORD
 
@@ -273,9 +273,7 @@ def _transformers() -> Any:
     try:
         import transformers
     except ImportError:
-        raise MissingExtraError(
-            'a pretrained encoder needs transformers. Install it with: pip install "xmtc[transformers]".'
-        ) from None
+        raise missing_extra("a pretrained encoder needs transformers", "transformers") from None
     return transformers
 
 

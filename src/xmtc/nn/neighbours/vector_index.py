@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from xmtc.core import selection
-from xmtc.core.errors import ConfigError, MissingExtraError
+from xmtc.core.errors import ConfigError, missing_extra
 from xmtc.core.jit import inlined, kernel
 from xmtc.core.parallel import run_parallel
 from xmtc.core.selection import insert, nth_largest
@@ -81,7 +81,7 @@ class VectorIndex:
         if search == "faiss" and partition is not None:
             raise ConfigError("search 'faiss' does not support clusters. Use search 'exact', or no clusters.")
         if search == "faiss" and importlib.util.find_spec("faiss") is None:
-            raise MissingExtraError("search 'faiss' needs FAISS. Install it with: pip install \"xmtc[ann]\".")
+            raise missing_extra("search 'faiss' needs FAISS", "ann")
         self._vectors: Array | Tensor
         if isinstance(vectors, Tensor) and vectors.device.type != "cpu" and search == "exact":
             self._vectors = vectors.detach().float()
@@ -291,7 +291,7 @@ def _faiss() -> Any:
     try:
         return importlib.import_module("faiss")
     except ImportError:
-        raise MissingExtraError("search 'faiss' needs FAISS. Install it with: pip install \"xmtc[ann]\".") from None
+        raise missing_extra("search 'faiss' needs FAISS", "ann") from None
 
 
 class _InvertedLists:
