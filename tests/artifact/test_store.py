@@ -161,7 +161,7 @@ class TestFolder:
 
     def test_unwritable_place(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
-        with pytest.raises(DataError, match="cannot be made"):
+        with pytest.raises(DataError, match="cannot be created"):
             write_folder(tmp_path / "file" / "m", manifest(), state())
 
     @pytest.mark.long

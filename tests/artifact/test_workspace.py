@@ -200,7 +200,7 @@ def test_a_disk_without_room_is_told_before_anything_is_written(tmp_path: Path) 
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
     try:
         with (
-            pytest.raises(DataError, match=r"part.safetensors: cannot be written \(File too large\). Free space"),
+            pytest.raises(DataError, match=r"part.safetensors: cannot be written \(File too large\). Free disk space"),
             work.stream("part", {"a": ((1 << 21,), np.uint8)}),
         ):
             pytest.fail("the block was entered")

@@ -288,13 +288,13 @@ class TestRefused:
         for name in ("notes.txt", "part-0.parquet", part_name(0)):  # parts without the word about them are not ours
             (out / name).write_bytes(b"precious")
             said = mistake("predict", ova, source, "--output", out, "--parts", 30, *force)
-            assert said == f"{out}: holds other files ('{name}'). Choose a new or empty folder."
+            assert said == f"{out}: contains other files ('{name}'). Choose a new or empty folder."
             assert (out / name).read_bytes() == b"precious"
             (out / name).unlink()
         call("predict", ova, source, "--output", out, "--parts", 30, *force)
         (out / "notes.txt").write_bytes(b"precious")
         said = mistake("predict", ova, source, "--output", out, "--parts", 30, "--force")
-        assert "holds other files ('notes.txt')" in said
+        assert "contains other files ('notes.txt')" in said
         assert len(TopK.read(out)) == 100
 
     def test_killed_while_starting_over(
@@ -332,11 +332,11 @@ class TestRefused:
         command = ("predict", ova, source, "--output", out, "--parts", 30)
         lines = source.read_text().splitlines()
         source.write_text("\n".join([*lines[:10], "{", *lines[10:]]))
-        assert ":11: not JSON" in mistake(*command)
+        assert ":11: invalid JSON" in mistake(*command)
         assert not out.exists()
         source.write_text("\n".join([*lines, "{"]))
         out.mkdir()
-        assert ":101: not JSON" in mistake("predict", ova, source, "--output", out, "--parts", 3000)
+        assert ":101: invalid JSON" in mistake("predict", ova, source, "--output", out, "--parts", 3000)
         assert names(out) == []
 
     def test_two_at_once(self, ova: Path, source: Path, out: Path) -> None:
@@ -356,9 +356,9 @@ class TestRefused:
             (["--output", "OUT", "--parts", "9", "--resume", "--force"], "--resume goes on and --force starts over."),
             (["--output", "OUT.jsonl", "--resume"], "--resume goes with --parts. Leave it out, or add --parts N."),
             (["--output", "OUT.jsonl", "--force"], "--force goes with --parts. Leave it out, or add --parts N."),
-            (["--output", "INPUT", "--parts", "9"], "INPUT: is a file. Name a folder for the parts."),
-            (["--output", "INPUT/a", "--parts", "9"], "INPUT/a: cannot be made (Not a directory)."),
-            (["--output", "MODEL", "--parts", "9", "--force"], "MODEL: holds other files ("),
+            (["--output", "INPUT", "--parts", "9"], "INPUT: is a file. Pass a folder for the parts."),
+            (["--output", "INPUT/a", "--parts", "9"], "INPUT/a: cannot be created (Not a directory)."),
+            (["--output", "MODEL", "--parts", "9", "--force"], "MODEL: contains other files ("),
         ],
     )
     def test_arguments(self, ova: Path, source: Path, out: Path, arguments: list[str], message: str) -> None:
@@ -375,7 +375,7 @@ class TestRefused:
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
     def test_a_place_without_permission(self, ova: Path, source: Path, tmp_path: Path) -> None:
         (tmp_path / "closed").mkdir(mode=0o500)
-        assert "cannot be made" in mistake("predict", ova, source, "--output", tmp_path / "closed" / "a", "--parts", 9)
+        assert "cannot be created" in mistake("predict", ova, source, "--output", tmp_path / "closed" / "a", "--parts", 9)
 
 
 class TestRead:

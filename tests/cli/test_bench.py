@@ -106,7 +106,7 @@ def test_a_cell_that_fails_does_not_stop_the_others(ran: Ran) -> None:
     assert f"{ran.out}: 3 cells run, 0 there already, 1 failed" in first.out
     *told, last = first.err.splitlines()
     assert told[0] == f"left out: elsewhere: its files are not in {ran.data}"
-    broken = f"{ran.data / 'broken' / 'train.jsonl'}:2: not JSON"
+    broken = f"{ran.data / 'broken' / 'train.jsonl'}:2: invalid JSON"
     assert next(line for line in told if "failed" in line).startswith(f"broken/popularity/0: failed: {broken}")
     assert last.startswith(f"xmtc: broken/popularity/0: {broken}")
     assert last.endswith(" Mend it and run the same command again: complete cells are kept.")
@@ -359,7 +359,7 @@ def test_imports_that_are_refused(ran: Ran, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").touch()
     said = mistake("bench", "import", here, "--out", tmp_path / "mine")
-    assert said == f"{tmp_path / 'mine'}: holds other files ('letter.txt'). Choose a new or empty folder."
+    assert said == f"{tmp_path / 'mine'}: contains other files ('letter.txt'). Choose a new or empty folder."
     shutil.rmtree(theirs / "cells")
     assert mistake("bench", "import", theirs, "--out", here) == f"{theirs}: no cell of it is complete. Run it first."
 
@@ -389,8 +389,8 @@ def test_mistakes(ran: Ran, tmp_path: Path) -> None:
     assert said.startswith(f"{tmp_path / 'small/train.jsonl'}: no such file, and data set 'small' of the suite needs")
     assert refused(ran, "--only", "small/kn").startswith("--only small/kn: names no cell.")
     (tmp_path / "file").touch()
-    assert refused(ran, out=tmp_path / "file") == f"{tmp_path / 'file'}: is a file. Name a folder."
-    assert refused(ran, out=tmp_path) == f"{tmp_path}: holds other files ('file'). Choose a new or empty folder."
+    assert refused(ran, out=tmp_path / "file") == f"{tmp_path / 'file'}: is a file. Pass a folder."
+    assert refused(ran, out=tmp_path) == f"{tmp_path}: contains other files ('file'). Choose a new or empty folder."
     done = bench(ran, "--only", "elsewhere", out=tmp_path / "x", ok=False)
     assert done.err.splitlines()[-1] == "xmtc: suite: no cell can be run here. The lines above say why."
     with locked(ran.out):

@@ -70,7 +70,7 @@ BROKEN: list[tuple[str, str, Callable[[Path], None], str]] = [
     ("not a number", "t.txt", bytes_of(b"2 3 4\n0 0:1\n1 1:nan\n"), ":3: "),
     ("infinity", "t.txt", bytes_of(b"2 3 4\n0 0:1\n1 1:inf\n"), ":3: "),
     ("beyond all numbers", "t.txt", bytes_of(b"2 3 4\n0 0:1\n1 1:1e999\n"), ":3: "),
-    ("half an archive", "t.jsonl.xz", packed_half, ": damaged or cut short"),
+    ("half an archive", "t.jsonl.xz", packed_half, ": damaged or truncated"),
     (
         "bytes of Latin 1",
         "t.jsonl",
@@ -87,7 +87,7 @@ BROKEN: list[tuple[str, str, Callable[[Path], None], str]] = [
     ("a row too short", "t.csv", bytes_of(b"id,text,labels\n1,a,b\n2,a\n"), ":3: 2 cells where the header has 3"),
     ("a quote that is not closed", "t.csv", bytes_of(b'text,labels\na,b\n"a,b\n'), ":3: "),
     ("a row too long", "t.tsv", bytes_of(b"text\tlabels\na\tb\na\tb\tc\n"), ":3: 3 cells where the header has 2"),
-    ("broken JSON", "t.jsonl", bytes_of(GOOD + b'{"text": "a", "labels": [\n'), ":3: not JSON"),
+    ("broken JSON", "t.jsonl", bytes_of(GOOD + b'{"text": "a", "labels": [\n'), ":3: invalid JSON"),
     ("another row count", "X.t.npz", unequal_rows, ": 2 rows, 3 in"),
     ("a broken matrix", "X.t.npz", bytes_of(b"PK\x03\x04 words"), ": not a sparse matrix"),
     ("unequal lines", "t_texts.txt", unequal_lines, ": ends before line 2"),
@@ -180,7 +180,7 @@ def test_a_file_that_grows_while_it_is_read(ova: Path, data: Path, tmp_path: Pat
     with mock.patch.object(files, "_read", growing):
         said = mistake(*arguments[command])
     assert grown.is_set()
-    assert said == f"{path}: changed while it was read. Read it again when nobody writes to it."
+    assert said == f"{path}: changed while it was being read. Try again when no other process is writing to it."
     assert sorted(everything(tmp_path)) == before
 
 
@@ -320,7 +320,7 @@ class TestSkip:
             *("--out", tmp_path / "m", "--on-bad-line", "skip"),
         )
         assert "skipped 2 bad lines:" in done.err
-        assert f"  {tmp_path / 'v.jsonl'}:3: not JSON" in done.err
+        assert f"  {tmp_path / 'v.jsonl'}:3: invalid JSON" in done.err
 
     @pytest.mark.parametrize(
         ("name", "content"),

@@ -242,7 +242,7 @@ class TestSplit:
         assert not (tmp_path / "out").exists() or files(tmp_path / "out") == []
 
     def test_a_file_in_place_of_the_folder(self, small: Path) -> None:
-        assert "is a file. Name a folder." in mistake("data", "split", small, "--out", small, "--test", 0.4)
+        assert "is a file. Pass a folder." in mistake("data", "split", small, "--out", small, "--test", 0.4)
         assert small.read_text().startswith('{"id": "a"')
 
 
@@ -285,7 +285,7 @@ class TestConvert:
         call("data", "convert", "-", tmp_path / "o.csv", stdin=small.read_bytes())
         assert len(read(tmp_path / "o.csv")) == 5
         said = mistake("data", "convert", "-", tmp_path / "p.csv", stdin="{\n")
-        assert said.startswith("standard input:1: not JSON")
+        assert said.startswith("standard input:1: invalid JSON")
         assert mistake("train", "-", "--out", tmp_path / "m", stdin=" ").startswith("standard input: empty.")
         assert files(tmp_path) == ["o.csv", "small.jsonl"]
 

@@ -77,7 +77,7 @@ class TestEvaluate:
         [
             ('{"text": "a", "labels": []}\n', "no document has a label"),
             ('{"text": "a"}\n', ":1: no 'labels'."),
-            ('{"text": "a", "labels": ["b"]}\n{"text"\n', ":2: not JSON"),
+            ('{"text": "a", "labels": ["b"]}\n{"text"\n', ":2: invalid JSON"),
             ("words\n", ":1: lines of text without labels."),
         ],
     )

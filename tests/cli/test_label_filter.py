@@ -204,7 +204,7 @@ class TestCandidates:
             ('{"id": "a", "labels": ["\\ud800"]}\n', ": none of its candidates is a label of the model ('?')."),
             ('{"id": "a", "labels": []}\n', ": no candidates in it. Write"),
             ("", ": no candidates in it. Write"),
-            ("KEY\n", ":1: not JSON"),
+            ("KEY\n", ":1: invalid JSON"),
         ],
     )
     def test_bad_files(self, ova: Path, model: Model, data: Path, tmp_path: Path, content: str, message: str) -> None:

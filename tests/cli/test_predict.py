@@ -110,7 +110,7 @@ class TestOutput:
     def test_a_mistake_half_way_leaves_the_old_file(self, ova: Path, tmp_path: Path) -> None:
         (tmp_path / "in.jsonl").write_text('{"text": "a"}\n{"text": \n')
         (tmp_path / "out.jsonl").write_text("old")
-        assert ":2: not JSON" in mistake("predict", ova, tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl")
+        assert ":2: invalid JSON" in mistake("predict", ova, tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl")
         assert (tmp_path / "out.jsonl").read_text() == "old"
         assert len(list(tmp_path.iterdir())) == 2
 
@@ -215,7 +215,7 @@ class TestMistakes:
             ([], "predict needs either an INPUT file (or - for standard input) or --text TEXT."),
             (["-", "--text", "x"], "predict needs either an INPUT file"),
             (["nowhere.jsonl"], "nowhere.jsonl: no such file. Check the path."),
-            (["."], ".: is a folder, not a file. Name a file in it."),
+            (["."], ".: is a folder, not a file. Pass a file in it."),
             ([""], "is a folder, not a file."),
             (["--text", "x", "-k", "0"], "'k' must be an integer ≥ 1. Got 0."),
             (["--text", "x", "-k", "many"], "Invalid value for '-k'"),

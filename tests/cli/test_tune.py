@@ -101,5 +101,5 @@ def test_mistakes(data: Path, tmp_path: Path, arguments: list[str], message: str
 
 def test_models_shows_what_is_tried() -> None:
     told = call("models", "parabel").out
-    assert "[tune tries 0.05 to 10, by factors]" in told
+    assert "[tune tries 0.05 to 10, log scale]" in told
     assert "tune tries" not in call("models", "popularity").out

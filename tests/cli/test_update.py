@@ -133,8 +133,8 @@ class TestElsewhere:
         (tmp_path / "full").mkdir()
         (tmp_path / "full" / "notes.txt").write_text("a")
         for place, what in (
-            ("file", "is a file. Name a folder"),
-            ("full", "holds other files ('notes.txt'). Choose a new"),
+            ("file", "is a file. Pass a folder"),
+            ("full", "contains other files ('notes.txt'). Choose a new"),
         ):
             said = mistake("update", knn, files / "new.jsonl", "--out", tmp_path / place, "--force")
             assert said.startswith(f"{tmp_path / place}: {what}")

@@ -293,7 +293,7 @@ class TestAnnif:
         packed = pack(tmp_path / "x.gz", random.Random(0).randbytes(3000).hex().encode()).read_bytes()
         put(tmp_path / "a.txt", packed[: len(packed) // 2])
         put(tmp_path / "a.tsv", "<a>\n")
-        with pytest.raises(DataError, match="damaged or cut short"):
+        with pytest.raises(DataError, match="damaged or truncated"):
             read(tmp_path)
 
     def test_subjects_are_found_in_linear_time(self, tmp_path):
@@ -800,7 +800,7 @@ class TestUnsteadyFiles:
             put(path, whole[: int(len(whole) * part)])
             for named in (None, file_format):
                 for bad_lines in (BadLines(), BadLines(skip=True)):
-                    assert "damaged or cut short" in check_refusal(path, file_format=named, bad_lines=bad_lines)
+                    assert "damaged or truncated" in check_refusal(path, file_format=named, bad_lines=bad_lines)
 
     @pytest.mark.parametrize("name", ["a_labels.txt", "lbl.json"])
     def test_a_file_beside_that_is_cut_short(self, tmp_path, name):
@@ -810,7 +810,7 @@ class TestUnsteadyFiles:
         packed = pack(tmp_path / f"{name}.gz", beside.read_bytes()).read_bytes()
         beside.unlink()
         put(tmp_path / f"{name}.gz", packed[: len(packed) // 2])
-        with pytest.raises(DataError, match="damaged or cut short"):
+        with pytest.raises(DataError, match="damaged or truncated"):
             read(path)
 
     @pytest.mark.parametrize("name", ["a.parquet", "X.npz"])

@@ -70,9 +70,9 @@ class TestJsonl:
         ("line", "words"),
         [
             (b"{bad", "not JSON"),
-            (b'{"text": "a', "not JSON (Unterminated string"),
-            (b'{"text": "a\tb", "labels": []}', "not JSON (Invalid control character at column 12)"),
-            (b'{"text": "a", "labels": []} x', "not JSON (Extra data"),
+            (b'{"text": "a', "invalid JSON (Unterminated string"),
+            (b'{"text": "a\tb", "labels": []}', "invalid JSON (Invalid control character at column 12)"),
+            (b'{"text": "a", "labels": []} x', "invalid JSON (Extra data"),
             (b"[1]", "not a JSON object"),
             (b"null", "not a JSON object"),
             (b'"text"', "not a JSON object"),
@@ -397,8 +397,8 @@ class TestNoDocuments:
         path = pack(tmp_path / f"a.jsonl{suffix}", content)
         packed = path.read_bytes()
         path.write_bytes(packed[: int(len(packed) * part)])
-        assert "damaged or cut short" in check_refusal(path)
-        with pytest.raises(DataError, match="damaged or cut short"):
+        assert "damaged or truncated" in check_refusal(path)
+        with pytest.raises(DataError, match="damaged or truncated"):
             list(stream(path))
 
 

@@ -185,7 +185,7 @@ class TestBadFiles:
     def test_damaged_archive(self, tmp_path: Path) -> None:
         path = tmp_path / "glove.txt.gz"
         path.write_bytes(gzip.compress(as_text(WORDS, MATRIX))[:-20])
-        with pytest.raises(DataError, match="damaged or cut short"):
+        with pytest.raises(DataError, match="damaged or truncated"):
             read_vectors(path, WORDS)
 
     @pytest.mark.parametrize(("left_out", "whole"), [(1, 5), (31, 5), (32, 5), (33, 4), (100, 2)])
