@@ -271,7 +271,7 @@ class TestRefused:
         unfinished(monkeypatch, 2, *command)
         said = mistake(*command)
         assert said == f"{out}: holds unfinished predictions. Go on with --resume, or start over with --force."
-        with pytest.raises(DataError, match=r"is not complete. End it with the command that began it"):
+        with pytest.raises(DataError, match=r"the predictions are incomplete. Run the same command again"):
             TopK.read(out)
         call(*command, "--resume")
         for more in ([], ["--resume"]):
@@ -375,7 +375,9 @@ class TestRefused:
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
     def test_a_place_without_permission(self, ova: Path, source: Path, tmp_path: Path) -> None:
         (tmp_path / "closed").mkdir(mode=0o500)
-        assert "cannot be created" in mistake("predict", ova, source, "--output", tmp_path / "closed" / "a", "--parts", 9)
+        assert "cannot be created" in mistake(
+            "predict", ova, source, "--output", tmp_path / "closed" / "a", "--parts", 9
+        )
 
 
 class TestRead:
@@ -383,7 +385,7 @@ class TestRead:
         call("predict", ova, source, "--output", out, "--parts", 30)
         part = out / part_name(2)
         pq.write_table(pq.read_table(part).slice(0, 29), part)
-        with pytest.raises(DataError, match=r"99 documents in place of 100. Copy it or predict again."):
+        with pytest.raises(DataError, match=r"99 documents, expected 100. Copy the folder or predict again."):
             TopK.read(out)
         part.unlink()
         with pytest.raises(DataError, match=r"part-00002.parquet: missing. The folder is damaged"):

@@ -311,7 +311,7 @@ class TestRefused:
             "": ": empty",
             '{"text": "a", "labels": []}\n': "no document has a label",
             '{"text": "a"}\n': ":1: no 'labels'",
-            '{"text": "a", "labels": ["new"]}\n': "no label of the documents is one of the model",
+            '{"text": "a", "labels": ["new"]}\n': "the documents and the model have no label in common",
         }.items():
             path.write_text(content)
             assert message in mistake("calibrate", folder, path)

@@ -226,14 +226,14 @@ class TestSplit:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["--test", "0"], "'test' of a split must be a share between 0 and 1"),
-            (["--test", "1.5"], "'test' of a split must be a share between 0 and 1"),
-            (["--test", "nan"], "'test' of a split must be a share between 0 and 1"),
-            (["--valid", "-1"], "'valid' of a split must be 0 or a share"),
-            (["--test", "0.6", "--valid", "0.5"], "leave something to train on"),
+            (["--test", "0"], "'test' of a split must be a fraction between 0 and 1"),
+            (["--test", "1.5"], "'test' of a split must be a fraction between 0 and 1"),
+            (["--test", "nan"], "'test' of a split must be a fraction between 0 and 1"),
+            (["--valid", "-1"], "'valid' of a split must be 0 or a fraction"),
+            (["--test", "0.6", "--valid", "0.5"], "of a split must be less than 1"),
             (["--seed", "-1"], "'seed'"),
             (["--to", "jsnl"], "no format 'jsnl'. Did you mean 'jsonl'?"),
-            (["--to", "text"], "'text' holds no labels and is not written"),
+            (["--to", "text"], "the format 'text' has no labels and cannot be written"),
             (["--to", "npz"], "npz holds features"),
         ],
     )
@@ -341,15 +341,15 @@ class TestConvert:
     @pytest.mark.parametrize(
         ("out", "more", "message"),
         [
-            ("o.xyz", [], "the name does not tell a format. Say which with --to: annif, annif-folder,"),
+            ("o.xyz", [], "the file ending does not determine a format. Pass --to FORMAT: annif, annif-folder,"),
             ("o.xyz", ["--to", "cvs"], "no format 'cvs'. Did you mean 'csv'?"),
             ("o.svm", [], "these documents are text, and libsvm holds features"),
-            ("o.txt", ["--to", "text"], "'text' holds no labels"),
-            ("o.txt", ["--to", "attentionxml"], "name it NAME_texts.txt"),
+            ("o.txt", ["--to", "text"], "the format 'text' has no labels"),
+            ("o.txt", ["--to", "attentionxml"], "the file name is not NAME_texts.txt"),
             ("no/o.csv", [], "there is no folder"),
             ("o.csv", ["--unknown-labels", "keep"], "must be refuse or drop"),
             ("o.csv", ["--labels", "nowhere.tsv"], "nowhere.tsv: no such file"),
-            ("o.csv", ["--format", "csv"], "no text"),
+            ("o.csv", ["--format", "csv"], 'no "text" field'),
         ],
     )
     def test_mistakes(self, small: Path, tmp_path: Path, out: str, more: list[str], message: str) -> None:
@@ -384,10 +384,10 @@ class TestConvertVocabulary:
 
     def test_mistakes(self, tmp_path: Path) -> None:
         (tmp_path / "v.tsv").write_text("a\tAy\nb\tBee\n")
-        assert "Leave 'language' out" in mistake(
+        assert "Omit 'language'" in mistake(
             "data", "convert", tmp_path / "v.tsv", tmp_path / "v.jsonl", "--vocabulary", "--language", "de"
         )
-        assert "SKOS is read and not written" in mistake(
+        assert "writing SKOS is not supported" in mistake(
             "data", "convert", tmp_path / "v.tsv", tmp_path / "v.ttl", "--vocabulary"
         )
         assert files(tmp_path) == ["v.tsv"]

@@ -78,7 +78,7 @@ class TestEvaluate:
             ('{"text": "a", "labels": []}\n', "no document has a label"),
             ('{"text": "a"}\n', ":1: no 'labels'."),
             ('{"text": "a", "labels": ["b"]}\n{"text"\n', ":2: invalid JSON"),
-            ("words\n", ":1: lines of text without labels."),
+            ("words\n", ":1: plain text without labels."),
         ],
     )
     def test_bad_test_file(self, ova: Path, tmp_path: Path, content: str, message: str) -> None:
@@ -192,11 +192,11 @@ class TestPredictions:
         ("content", "message"),
         [
             ('{"id": "x", "labels": [["a", NaN]]}\n', ":1: a score is not a number"),
-            ('{"id": "x", "labels": ["a", "a"]}\n', ":1: a label is there twice"),
+            ('{"id": "x", "labels": ["a", "a"]}\n', ":1: a label occurs twice"),
             ('{"labels": ["a"]}\n', ": 1 predictions for 100 test documents"),
             ('{"labels": ["a"]}\n' * 100, ": no predicted label is one of the test file: 'a' there,"),
             ("", ": empty."),
-            ("words\n", ":1: not a known form of predictions"),
+            ("words\n", ":1: not a supported prediction format"),
         ],
     )
     def test_bad_files(self, data: Path, tmp_path: Path, content: str, message: str) -> None:
@@ -216,10 +216,10 @@ class TestPredictions:
         for option, value in (("--train", test), ("--predictions-format", "jsonl")):
             assert f"{option} goes with --predictions FILE." in mistake("evaluate", ova, test, option, value)
         said = mistake("evaluate", "--predictions", path, test, "--predictions-format", "jsnol")
-        assert said.startswith(f"{path}: no such form of predictions: 'jsnol'. Did you mean 'jsonl'? Known: jsonl,")
+        assert said.startswith(f"{path}: no prediction format 'jsnol'. Did you mean 'jsonl'? Available: jsonl,")
         assert "--tail scores given labels" in mistake("evaluate", "--predictions", path, test, "--tail")
         assert "no such file" in mistake("evaluate", "--predictions", tmp_path / "no", test)
-        assert "so not one of predictions" in mistake("evaluate", "--predictions", tmp_path, test)
+        assert "not a folder of predictions" in mistake("evaluate", "--predictions", tmp_path, test)
         assert "is the file that is read" in mistake("evaluate", "--predictions", path, test, "--json", path)
         assert path.read_text().startswith('{"id": ')
 
@@ -544,4 +544,4 @@ class TestCompareClosely:
         how = ("--text-field", "body of it", "--label-field", "subjects here", "--label-separator", "|")
         expected = call("compare", models / "knn", data / "test.jsonl").out.splitlines()[2:8]
         assert call("compare", models / "knn", tmp_path / "t.tab", *how).out.splitlines()[2:8] == expected
-        assert "no text" in mistake("compare", models / "knn", tmp_path / "t.tab")
+        assert 'no "text" field' in mistake("compare", models / "knn", tmp_path / "t.tab")

@@ -108,7 +108,7 @@ class TestAllowAndDeny:
             assert said.startswith(f"{strange}: none of its 2 labels is one of the model (")
             assert said.endswith(f"Did you mean '{model.labels.keys[3]}'?")
             assert "no such file" in mistake("predict", ova, "--text", "x", flag, tmp_path / "nowhere.txt")
-            assert "no labels in it" in mistake("predict", ova, "--text", "x", flag, lines(tmp_path / "e.txt", ""))
+            assert "contains no labels" in mistake("predict", ova, "--text", "x", flag, lines(tmp_path / "e.txt", ""))
         everything = lines(tmp_path / "all.txt", *model.labels.keys)
         said = mistake("predict", ova, "--text", "x", "--deny", everything)
         assert said == f"{everything}: leave none of the model's 40 labels. Allow more, or deny fewer."

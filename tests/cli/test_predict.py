@@ -263,9 +263,9 @@ class TestFilesThatAreSomethingElse:
     @pytest.mark.parametrize(
         ("name", "content", "message"),
         [
-            ("d.json", '[\n{"text": "a"}\n]\n', "is one JSON array. Write JSONL"),
-            ("d.xlsx", "PK\x03\x04rest", "is not a text file. Write JSONL"),
-            ("d.txt", "PK\x03\x04rest", "is not a text file. Write JSONL"),
+            ("d.json", '[\n{"text": "a"}\n]\n', "is a single JSON array. Write CSV, or JSONL"),
+            ("d.xlsx", "PK\x03\x04rest", "is not a text file. Write CSV, or JSONL"),
+            ("d.txt", "PK\x03\x04rest", "is not a text file. Write CSV, or JSONL"),
         ],
     )
     def test_refused(self, ova: Path, tmp_path: Path, name: str, content: str, message: str) -> None:

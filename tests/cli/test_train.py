@@ -152,7 +152,7 @@ class TestMistakes:
         ("content", "message"),
         [
             (None, "no such file. Check the path."),
-            ("", "empty. Write one document a line."),
+            ("", "empty. Write one document per line."),
             ('{"text": "a", "labels": ["b"]}\n{"text": "a", "labels":\n', ":2: invalid JSON ("),
             ('{"text": "a", "labels": ["b"]}\n["a"]\n', ":2: not a JSON object."),
             ('{"text": "a", "labels": "b"}\n', ":1: 'labels' must be a list"),
@@ -160,10 +160,10 @@ class TestMistakes:
             ('{"text": "a"}\n', ":1: no 'labels'."),
             ('{"text": "a", "labels": []}\n', ": no document has a label. Check the label field."),
             ('{"text": "\\u0000 ?", "labels": ["b"]}\n', "Check the text field"),
-            ("just words\n", ":1: lines of text without labels."),
+            ("just words\n", ":1: plain text without labels."),
             (b'{"text": "\xff", "labels": ["b"]}\n', ":1: not UTF-8 (byte 0xff"),
-            ("2 5 5\n0 0:1\n", "the header announces 2 documents, the file has 1."),
-            ("1 5 5\n7 0:1\n", ":2: label 7 is not below the 5 of the header."),
+            ("2 5 5\n0 0:1\n", "2 documents in the header, but 1 in the file."),
+            ("1 5 5\n7 0:1\n", ":2: label 7 is not below 5, the limit set by the header."),
         ],
     )
     def test_training_file(self, tmp_path: Path, out: Path, content: str | bytes | None, message: str) -> None:

@@ -68,7 +68,9 @@ def test_a_plugin_is_imported_when_it_is_used(site: Path) -> None:
 def test_a_plugin_does_not_replace_what_is_built_in(site: Path) -> None:
     install(site, "greedy", {"join": "greedy:join"}, "def join(*parts): return 'mine'\n")
     things = registry()
-    with pytest.warns(XmtcWarning, match=r"the thing 'join' of the package greedy is ignored: xmtc has a built-in thing"):
+    with pytest.warns(
+        XmtcWarning, match=r"the thing 'join' of the package greedy is ignored: xmtc has a built-in thing"
+    ):
         assert list(things) == ["join", "far"]
     with warnings.catch_warnings(action="error"):  # said once
         assert things["join"]("a", "b") == "a/b"

@@ -117,7 +117,8 @@ class TestFiles:
 
     def test_labels_in_other_words(self, two_files: list[str]) -> None:
         with pytest.raises(
-            DataError, match=r"first.jsonl: no label of the documents is one of the model: 'Q1' there, 'a' here"
+            DataError,
+            match=r"first.jsonl: the documents and the model have no label in common: 'Q1' .*, 'a' in the model",
         ):
             Consensus(members=two_files, combine="noisy-or", calibrate="none").fit(named(["x", "y"], [["Q1"], ["Q2"]]))
 

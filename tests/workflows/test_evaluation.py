@@ -427,11 +427,11 @@ class TestFilter:
     @pytest.mark.parametrize(
         ("content", "line", "words"),
         [
-            ("0 1\n0\n", 2, "not two whole numbers. Write: document label."),
-            ("0 1 2\n", 1, "not two whole numbers"),
-            ("0 x\n", 1, "not two whole numbers"),
-            ("-1 0\n", 1, "not two whole numbers"),
-            (f"0 {'1' * 5000}\n", 1, "not two whole numbers"),
+            ("0 1\n0\n", 2, "not two integers. Write: document label."),
+            ("0 1 2\n", 1, "not two integers"),
+            ("0 x\n", 1, "not two integers"),
+            ("-1 0\n", 1, "not two integers"),
+            (f"0 {'1' * 5000}\n", 1, "not two integers"),
             ("0 1\n\n100 0\n", 3, "no document 100 among 100"),
             (b"\xff\n", 1, "not UTF-8"),
             (None, None, "no such file"),
