@@ -388,7 +388,7 @@ class TestRead:
         with pytest.raises(DataError, match=r"99 documents, expected 100. Copy the folder or predict again."):
             TopK.read(out)
         part.unlink()
-        with pytest.raises(DataError, match=r"part-00002.parquet: missing. The folder is damaged"):
+        with pytest.raises(DataError, match=r"part-00002.parquet: missing, so the folder is damaged"):
             TopK.read(out)
 
     def test_under_the_numbers_of_a_model(self, ova: Path, source: Path, out: Path) -> None:

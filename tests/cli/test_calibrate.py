@@ -304,7 +304,10 @@ class TestRefused:
         assert mistake("calibrate", folder, *away, "--json", tmp_path / "c.json").startswith("--json tells")
         assert mistake("calibrate", folder, "nowhere.jsonl") == "nowhere.jsonl: no such file. Check the path."
         valid = files / "valid.jsonl"
-        assert mistake("calibrate", valid, folder) == f"{valid}: is a file. The model folder comes first."
+        assert (
+            mistake("calibrate", valid, folder)
+            == f"{valid}: is a file, not a model folder. Pass the model folder first."
+        )
         assert "no such folder" in mistake("calibrate", tmp_path / "no", valid)
         path = tmp_path / "v.jsonl"
         for content, message in {
@@ -353,7 +356,7 @@ class TestRefused:
 
         monkeypatch.setattr(Model, "calibrate", slow)
         said = mistake("calibrate", folder, files / "valid.jsonl")
-        assert said == f"{folder}: something else was saved there meanwhile. Run the command again."
+        assert said == f"{folder}: another model was saved there in the meantime. Run the command again."
         assert read_manifest(folder)["model"] == "popularity"
         assert "parts" not in read_manifest(folder)
 
@@ -366,7 +369,7 @@ class TestRefused:
             return mistake("predict", folder, "--text", "x")
 
         path.write_bytes(whole[:-4])
-        assert said().startswith(f"{path}: {len(whole) - 4:,} bytes in place of {len(whole):,}.")
+        assert said().startswith(f"{path}: {len(whole) - 4:,} bytes, expected {len(whole):,}.")
         path.write_bytes(whole[:-4] + b"\xff\xff\xff\x7f")
         assert said().startswith(f"{folder}: its parts do not fit together: ")
         path.write_bytes(whole)
@@ -380,4 +383,4 @@ class TestRefused:
             assert said().startswith(f"{folder}: its parts do not fit together: ")
         path.unlink()
         (folder / "model.json").write_text(manifest)
-        assert said().startswith(f"{path}: missing. The folder is damaged")
+        assert said().startswith(f"{path}: missing, so the folder is damaged")

@@ -133,7 +133,7 @@ class TestCompare:
         test = data / "test.jsonl"
         assert mistake("compare", ova) == "compare needs one or more model folders and then a test file."
         assert "Missing argument" in mistake("compare")
-        assert mistake("compare", test, ova) == f"{test}: is a file. The model folder comes first."
+        assert mistake("compare", test, ova) == f"{test}: is a file, not a model folder. Pass the model folder first."
         assert "no such file" in mistake("compare", ova, "nowhere.jsonl")
         assert "must be count or drop" in mistake("compare", ova, test, "--unknown-labels", "x")
 

@@ -235,7 +235,7 @@ class TestMistakes:
         with Workspace(work).claimed():  # as another process would
             (work / "labels-0.safetensors").write_bytes(b"precious")
             said = mistake("train", data / "train.jsonl", "--model", "popularity", "--out", out, how)
-            assert said == f"{work}: another process is at work there. Wait for it, or choose another folder."
+            assert said == f"{work}: in use by another process. Wait for it to finish, or choose another folder."
             assert (work / "labels-0.safetensors").read_bytes() == b"precious"
         call("train", data / "train.jsonl", "--model", "popularity", "--out", out, "--force")
         assert not work.exists()

@@ -385,5 +385,5 @@ class TestShown:
             assert said.startswith(f"{knn / 'model.json'}: damaged"), (wrong, said)
 
     def test_no_model(self, tmp_path: Path) -> None:
-        assert mistake("models", tmp_path).startswith(f"{tmp_path}: no model.json in it, so not a model folder.")
+        assert mistake("models", tmp_path).startswith(f"{tmp_path}: not a model folder: model.json is missing.")
         assert "nowhere" in mistake("models", "nowhere")
