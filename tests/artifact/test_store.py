@@ -423,7 +423,7 @@ class TestLinks:
         linked(tmp_path / "c", True, tmp_path / "m" / "model.json")
         (copy,) = (tmp_path / "c").glob("linked-*")
         shutil.rmtree(copy)
-        with pytest.raises(ModelFormatError, match="missing, but .* depends on it"):
+        with pytest.raises(ModelFormatError, match=r"missing, but .* depends on it"):
             read_folder(tmp_path / "c")
 
     def test_changed_before_it_is_copied(self, tmp_path: Path, file: Path) -> None:

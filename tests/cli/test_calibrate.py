@@ -321,7 +321,7 @@ class TestRefused:
         key = load(folder).labels.key(0)
         path.write_text(10 * (json.dumps({"text": "zzz", "labels": [key]}) + "\n"))
         said = mistake("calibrate", folder, path)
-        assert said == "no validation document has a predicted label. Give documents like the training documents."
+        assert said == "no validation document has a predicted label. Use documents like the training documents."
         assert "is the file that is read" in mistake("calibrate", folder, valid, "--json", valid)
         assert not list(folder.glob("decisions-*"))
 
@@ -329,7 +329,7 @@ class TestRefused:
         lines = (files / "valid.jsonl").read_text().splitlines()
         (tmp_path / "v.jsonl").write_text(lines[0] + "\n")
         said = mistake("calibrate", folder, tmp_path / "v.jsonl", "-k", 3)
-        assert said == "1 validation document: too few to say what scores mean, 10 the least. Give more of them."
+        assert said == "1 validation document: too few to calibrate the model. Provide at least 10."
 
     def test_scores_that_are_no_probabilities(self, files: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         real = Model._ranked
@@ -342,7 +342,7 @@ class TestRefused:
         monkeypatch.setattr(Model, "_ranked", doubled)
         asked = ("calibrate", folder, files / "valid.jsonl", "--threshold", "document")
         said = mistake(*asked, "--method", "none")
-        assert said.startswith("document thresholds need probabilities, and scores lie outside [0, 1].")
+        assert said.startswith("document thresholds need probabilities, but scores are outside [0, 1].")
         assert "– before, 0.0" in call(*asked).out
 
     def test_a_model_replaced_meanwhile(

@@ -349,7 +349,7 @@ class TestConvert:
             ("no/o.csv", [], "there is no folder"),
             ("o.csv", ["--unknown-labels", "keep"], "must be refuse or drop"),
             ("o.csv", ["--labels", "nowhere.tsv"], "nowhere.tsv: no such file"),
-            ("o.csv", ["--format", "csv"], 'no "text" field'),
+            ("o.csv", ["--format", "csv"], "no text field"),
         ],
     )
     def test_mistakes(self, small: Path, tmp_path: Path, out: str, more: list[str], message: str) -> None:

@@ -544,4 +544,4 @@ class TestCompareClosely:
         how = ("--text-field", "body of it", "--label-field", "subjects here", "--label-separator", "|")
         expected = call("compare", models / "knn", data / "test.jsonl").out.splitlines()[2:8]
         assert call("compare", models / "knn", tmp_path / "t.tab", *how).out.splitlines()[2:8] == expected
-        assert 'no "text" field' in mistake("compare", models / "knn", tmp_path / "t.tab")
+        assert "no text field" in mistake("compare", models / "knn", tmp_path / "t.tab")

@@ -254,9 +254,7 @@ class TestMistakes:
     def test_features_of_another_width(self, models: Path, tmp_path: Path) -> None:
         (tmp_path / "wide.txt").write_text("1 61 40\n0 60:1\n")
         said = mistake("predict", models / "features", tmp_path / "wide.txt")
-        assert said == (
-            "the model knows 60 features. Got a matrix with 61 columns. Give it the features that it was trained on."
-        )
+        assert said == ("the model has 60 features. Got a matrix with 61 columns. Pass the features it was trained on.")
 
 
 class TestFilesThatAreSomethingElse:

@@ -840,7 +840,7 @@ class TestUpdate:
         rows, labels = as_features(train), train.labels
         assert labels is not None
         model = built(kind, **briefly(kind)).fit(rows[:200], labels[:200])
-        with pytest.raises(DataError, match=r"the model knows 3,000 features. Got a matrix with 7 columns."):
+        with pytest.raises(DataError, match=r"the model has 3,000 features. Got a matrix with 7 columns."):
             model.update(np.ones((2, 7)), [["1"], ["2"]])
         with pytest.raises(UnsupportedError, match=r"this model was trained on features. Got text in an update."):
             model.update(["a text"], [["1"]])

@@ -609,7 +609,7 @@ def bad_file(folder: Path, file_format: str) -> tuple[Path, dict[int, str], list
             b'{"title": "\\ud800", "%s": []}' % key.encode(),
             json.dumps({"title": "three", key: ["b", "a"]}).encode(),
         ]
-        words = {1: 'no "text" field', 3: "invalid JSON", 4: "not UTF-8", 7: f"no '{key}'", 8: "surrogate"}
+        words = {1: "no text", 3: "invalid JSON", 4: "not UTF-8", 7: f"no '{key}'", 8: "surrogate"}
         return put(path, b"\n".join(lines)), words, good
     if file_format == "csv":
         content = (

@@ -168,7 +168,7 @@ class TestSettings:
             Consensus(members=[member], combine="noisy-or", calibrate="none").fit(VALID)
 
     def test_too_few_documents_to_learn_from(self, two_files: list[str]) -> None:
-        with pytest.raises(DataError, match=r"labels among the best are too few .* or set combine=noisy-or"):
+        with pytest.raises(DataError, match=r"labels among the top predictions are too few .* or set combine=noisy-or"):
             Consensus(members=two_files, calibrate="none").fit(VALID)
 
     def test_a_folder_that_is_no_member(self, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def choose_columns(names: Collection[str], texts: Collection[str], options: Read
         return Columns(("text",), labels, identifier)
     if not any(name in names and name in texts for name in TEXT_FIELDS):
         found = ", ".join(shown(name) for name in list(names)[:8]) or "none"
-        raise DataError(f'{place}: no "text" field (found: {found}). Rename the field, or pass --text-field NAME.')
+        raise DataError(f'{place}: no text field (found: {found}). Rename it to "text", or pass --text-field NAME.')
     return Columns(tuple(name for name in TEXT_FIELDS if name in texts or name not in names), labels, identifier)
 
 
