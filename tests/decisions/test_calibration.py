@@ -193,7 +193,7 @@ def test_pads_stay_and_shapes_too(method: Any) -> None:
     assert ((chances == -np.inf) == (scores == -np.inf)).all()
     assert (chances[scores > -np.inf] > 0.5).all()
     assert calibration.apply(np.zeros((0, 3))).shape == (0, 3)
-    with pytest.raises(DataError, match="not a number"):
+    with pytest.raises(DataError, match="is NaN"):
         calibration.apply([np.nan])
 
 

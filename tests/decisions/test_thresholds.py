@@ -355,7 +355,7 @@ def test_parts_that_do_not_fit_are_refused(values: dict[str, Any], arrays: dict[
 def test_what_cannot_be_tuned_on_is_refused() -> None:
     labels, scores, truth = random_answer(0)
     pads = np.full_like(labels, -1)
-    with pytest.raises(DataError, match="hold no labels"):
+    with pytest.raises(DataError, match="contain no labels"):
         tune("global", "micro", pads, scores, truth, label_count=6)
     with pytest.raises(DataError, match="No documents"):
         tune("global", "micro", labels[:0], scores[:0], truth[:0], label_count=6)

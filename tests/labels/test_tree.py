@@ -490,7 +490,7 @@ class TestBuilders:
             balanced_tree(features, fan_out=1)
         with pytest.raises(ConfigError, match=r"'clusters' .* ≥ 2. Got 1"):
             unbalanced_tree(features, clusters=1)
-        with pytest.raises(DataError, match="needs labels"):
+        with pytest.raises(DataError, match="needs at least one label"):
             binary_tree(features[:0], 0)
         monkeypatch.setattr(tree, "MOST_CHILDREN", 9)
         with pytest.raises(ConfigError, match="a smaller 'leaf_size'"):
