@@ -232,7 +232,7 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], State]:
         again = read_manifest(folder)
         if again == manifest:
             raise
-        return again, _read_state(folder, again)  # another process has just saved a new model here
+        return again, _read_state(folder, again)  # another process saved a new model in the meantime
 
 
 def _read_state(folder: Path, manifest: Mapping[str, Any]) -> State:

@@ -152,7 +152,7 @@ class Learnt:
         return np.stack(added)
 
     def values(self) -> dict[str, Any]:
-        """What to keep in JSON."""
+        """Return the values to save as JSON."""
         return {"weights": self.weights.tolist()}
 
     @classmethod
