@@ -57,7 +57,7 @@ def a_folder(path: Path) -> None:
 
 
 BROKEN: list[tuple[str, str, Callable[[Path], None], str]] = [
-    ("too many documents", "t.txt", bytes_of(b"1 3 4\n0 0:1\n1 1:1\n"), ":3: more documents than the 1 of the header"),
+    ("too many documents", "t.txt", bytes_of(b"1 3 4\n0 0:1\n1 1:1\n"), ":3: more documents than the 1 in the header"),
     (
         "too few documents",
         "t.txt",
@@ -88,7 +88,7 @@ BROKEN: list[tuple[str, str, Callable[[Path], None], str]] = [
     ("a quote that is not closed", "t.csv", bytes_of(b'text,labels\na,b\n"a,b\n'), ":3: "),
     ("a row too long", "t.tsv", bytes_of(b"text\tlabels\na\tb\na\tb\tc\n"), ":3: 3 cells, but 2 in the header"),
     ("broken JSON", "t.jsonl", bytes_of(GOOD + b'{"text": "a", "labels": [\n'), ":3: invalid JSON"),
-    ("another row count", "X.t.npz", unequal_rows, ": 2 rows, 3 in"),
+    ("another row count", "X.t.npz", unequal_rows, ": 2 rows, but 3 in"),
     ("a broken matrix", "X.t.npz", bytes_of(b"PK\x03\x04 words"), ": not a sparse matrix"),
     ("unequal lines", "t_texts.txt", unequal_lines, ": no labels for line 2"),
     ("broken Parquet", "t.parquet", broken_parquet, ": not a readable Parquet file"),

@@ -125,7 +125,7 @@ class TestHead:
         assert "no format 'jsnl'. Did you mean 'jsonl'?" in mistake("data", "head", small, "--format", "jsnl")
         assert "must be refuse or skip" in mistake("data", "head", small, "--on-bad-line", "ignore")
         assert "at least one character" in mistake("data", "head", small, "--label-separator", "")
-        assert "named twice" in mistake("data", "head", small, "--text-field", "a,a")
+        assert "given twice" in mistake("data", "head", small, "--text-field", "a,a")
         (tmp_path / "t.jsonl").write_text('{"text": "a", "labels": "x;y"}\n')
         assert "'labels' must be a list" in mistake("data", "head", tmp_path / "t.jsonl")
 
@@ -204,11 +204,11 @@ class TestSplit:
         for bad in range(8):
             rows = [{"text": f"text {n}" + "\r" * (n == bad), "labels": ["a"]} for n in range(8)]
             (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-            assert "cannot carry" in mistake(*command, "--to", "attentionxml")
+            assert "cannot store" in mistake(*command, "--to", "attentionxml")
             assert files(tmp_path) == ["t.jsonl"]
         (tmp_path / "out").mkdir()
         (tmp_path / "out" / "mine").write_text("precious")
-        assert "cannot carry" in mistake(*command, "--to", "tsv")
+        assert "cannot store" in mistake(*command, "--to", "tsv")
         assert files(tmp_path / "out") == ["mine"]
 
     def test_equal_documents_stay_together_unless_told(self, tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ class TestSplit:
             (["--seed", "-1"], "'seed'"),
             (["--to", "jsnl"], "no format 'jsnl'. Did you mean 'jsonl'?"),
             (["--to", "text"], "the format 'text' has no labels and cannot be written"),
-            (["--to", "npz"], "npz holds features"),
+            (["--to", "npz"], "npz is for features"),
         ],
     )
     def test_mistakes(self, small: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
@@ -301,7 +301,7 @@ class TestConvert:
         (tmp_path / "t.jsonl").write_text(json.dumps({"text": "a\tb\rc", "labels": ["x y"]}) + "\n")
         command = ("data", "convert", tmp_path / "t.jsonl", tmp_path / "t.ft")
         said = mistake(*command)
-        assert "which fasttext cannot carry" in said
+        assert "which fasttext cannot store" in said
         assert "--lossy" in said
         assert files(tmp_path) == ["t.jsonl"]
         assert "2 texts or labels with characters replaced" in call(*command, "--lossy").out
@@ -343,7 +343,7 @@ class TestConvert:
         [
             ("o.xyz", [], "the file ending does not determine a format. Pass --to FORMAT: annif, annif-folder,"),
             ("o.xyz", ["--to", "cvs"], "no format 'cvs'. Did you mean 'csv'?"),
-            ("o.svm", [], "these documents are text, and libsvm holds features"),
+            ("o.svm", [], "these documents are text, but libsvm is for features"),
             ("o.txt", ["--to", "text"], "the format 'text' has no labels"),
             ("o.txt", ["--to", "attentionxml"], "the file name is not NAME_texts.txt"),
             ("no/o.csv", [], "there is no folder"),

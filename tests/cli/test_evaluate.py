@@ -279,7 +279,9 @@ class TestCloserLooks:
         assert scores(tmp_path / "m", test, tmp_path, *more)["R@1"] == 1
         assert "100.00" in call("compare", tmp_path / "m", test, *more).out
         (tmp_path / "f.txt").write_text("0 0\n2 0\n")
-        assert f"{tmp_path / 'f.txt'}:2: no document 2 among 2" in mistake("evaluate", tmp_path / "m", test, *more)
+        assert f"{tmp_path / 'f.txt'}:2: document 2 is out of range: 2 documents" in mistake(
+            "evaluate", tmp_path / "m", test, *more
+        )
         said = mistake("evaluate", tmp_path / "m", test, *more, "--on-bad-line", "skip")
         assert said.startswith("--filter counts documents")
         assert mistake("compare", tmp_path / "m", test, *more, "--on-bad-line", "skip") == said

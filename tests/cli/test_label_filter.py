@@ -218,7 +218,7 @@ class TestCandidates:
         assert said == "--candidates knows documents by their ids. Leave it out with --text."
         assert "no such file" in mistake("predict", ova, data / "test.jsonl", "--candidates", tmp_path / "nowhere")
         said = mistake("predict", ova, data / "test.jsonl", "--candidates", tmp_path)
-        assert said.startswith(f"{tmp_path}: is a folder without _answers.json")
+        assert said.startswith(f"{tmp_path}: not a folder of predictions: _answers.json is missing")
         (tmp_path / "c.parquet").write_bytes(b"PAR1")
         said = mistake("predict", ova, data / "test.jsonl", "--candidates", tmp_path / "c.parquet")
         assert "not a readable Parquet file" in said

@@ -63,7 +63,7 @@ class TestNothingThatIsReadIsOverwritten:
         assert sorted(path.name for path in (here / "texts").iterdir()) == ["a.tsv", "a.txt", "b.tsv", "b.txt"]
         (here / "texts" / "thesis.odt").write_text("mine")
         said = mistake("data", "convert", here / "a.jsonl", here / "texts", "--to", "annif-folder", "--force")
-        assert "contains other files" in said
+        assert "holds other files" in said
         assert sorted(path.name for path in here.iterdir()) == ["a.jsonl", "b.jsonl", "texts"]
 
 

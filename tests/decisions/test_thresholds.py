@@ -276,7 +276,7 @@ def test_the_document_rule_needs_probabilities() -> None:
     with pytest.raises(DataError, match="Calibrate the model first"):
         tune("document", "document", labels, np.array([[2.0, 1.0]]), truth, label_count=2)
     for measure in ("micro", "macro"):
-        with pytest.raises(ConfigError, match=f"not for {measure}"):
+        with pytest.raises(ConfigError, match=f"not {measure}-F1"):
             tune("document", measure, labels, np.array([[0.2, 0.1]]), truth, label_count=2)  # type: ignore[arg-type]
 
 

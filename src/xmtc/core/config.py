@@ -170,7 +170,7 @@ def current_names(cls: type[Settings], values: Mapping[str, Any]) -> dict[str, A
 
 
 def field_docs(cls: type) -> dict[str, str]:
-    """Return the docstring under each field, read from the source of the class and its bases."""
+    """Return the docstring under each field on one line, read from the source of the class and its bases."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if not dataclasses.is_dataclass(base):
@@ -182,7 +182,7 @@ def field_docs(cls: type) -> dict[str, str]:
                 and isinstance(following, ast.Expr)
                 and isinstance(following.value, ast.Constant)
             ):
-                docs[statement.target.id] = inspect.cleandoc(str(following.value.value))
+                docs[statement.target.id] = " ".join(str(following.value.value).split())
     return docs
 
 
