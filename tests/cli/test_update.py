@@ -231,7 +231,7 @@ def test_mistakes(knn: Path, files: Path, data: Path, tmp_path: Path) -> None:
 
 
 def test_not_a_model(files: Path, tmp_path: Path) -> None:
-    for name, what in (("nowhere", "no such folder"), ("empty", "no model.json in it")):
+    for name, what in (("nowhere", "no such folder"), ("empty", "not a model folder: model.json is missing")):
         (tmp_path / "empty").mkdir(exist_ok=True)
         assert mistake("update", tmp_path / name, files / "new.jsonl").startswith(f"{tmp_path / name}: {what}")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty"]
@@ -311,7 +311,7 @@ def test_two_at_once(knn: Path, files: Path) -> None:
     before, work = content(knn), Workspace(Workspace.beside(knn, ".update"))
     with work.claimed():
         said = mistake("update", knn, files / "new.jsonl")
-        assert said.startswith(f"{work.folder}: another process is ")
+        assert said.startswith(f"{work.folder}: in use by another process. Wait")
         assert work.folder is not None
         assert work.folder.is_dir()  # it is the other's
     assert content(knn) == before

@@ -306,7 +306,7 @@ class TestPieces:
             PieceReader(content, 8, 20)
         with pytest.raises(DataError, match=r"tokenizer\.json cannot be read"):
             PieceReader("{}", 8, 80)
-        with pytest.raises(UnsupportedError, match="reads text"):
+        with pytest.raises(UnsupportedError, match="requires text"):
             PieceReader(content, 8, 80).encode(as_dataset(np.ones((2, 3))), Runtime())
 
 
