@@ -305,7 +305,7 @@ def test_exports_that_are_refused(ran: Ran, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "line", "words"),
     [
-        (lambda lines: lines[:1] + lines[2:] + ["{"], 7, "not JSON"),
+        (lambda lines: lines[:1] + lines[2:] + ["{"], 7, "invalid JSON"),
         (lambda lines: lines[1:], 1, "not of the form that this version of xmtc writes. Export it again."),
         (lambda lines: [lines[0], lines[0]], 2, "not of the form that this version of xmtc writes. Export it again."),
         (lambda lines: [*lines, lines[-1]], 8, "'small/popularity/0' is there twice. Export it again."),
