@@ -134,11 +134,11 @@ class TestFolder:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            (lambda m: m.update(format=99), "format 99; this xmtc reads format 1"),
+            (lambda m: m.update(format=99), "format 99; this version of xmtc reads format 1"),
             (lambda m: m.pop("files"), "damaged"),
-            (lambda m: m["files"]["arrays"].update(name="../../etc/passwd"), "strange file entry"),
-            (lambda m: m["files"]["arrays"].update(name="./../../secret.part"), "strange file entry"),
-            (lambda m: m["files"]["arrays"].update(bytes="many"), "strange file entry"),
+            (lambda m: m["files"]["arrays"].update(name="../../etc/passwd"), "invalid file entry"),
+            (lambda m: m["files"]["arrays"].update(name="./../../secret.part"), "invalid file entry"),
+            (lambda m: m["files"]["arrays"].update(bytes="many"), "invalid file entry"),
             (lambda m: m.update(model=3), "no model name"),
         ],
     )
@@ -153,7 +153,7 @@ class TestFolder:
     def test_not_a_folder_of_ours(self, tmp_path: Path) -> None:
         with pytest.raises(ModelFormatError, match="no such folder"):
             read_folder(tmp_path / "nowhere")
-        with pytest.raises(ModelFormatError, match=r"no model\.json in it"):
+        with pytest.raises(ModelFormatError, match=r"not a model folder: model\.json is missing"):
             read_folder(tmp_path)
         (tmp_path / "model.json").write_text("{")
         with pytest.raises(ModelFormatError, match="damaged"):
@@ -161,7 +161,7 @@ class TestFolder:
 
     def test_unwritable_place(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
-        with pytest.raises(DataError, match="cannot be made"):
+        with pytest.raises(DataError, match="cannot be created"):
             write_folder(tmp_path / "file" / "m", manifest(), state())
 
     @pytest.mark.long
@@ -252,7 +252,7 @@ class TestParts:
     def test_another_model_meanwhile(self, folder: Path) -> None:
         before = read_manifest(folder)
         write_folder(folder, manifest(training={"seed": 1}), state())
-        with pytest.raises(DataError, match=r"something else was saved there meanwhile. Run the command again."):
+        with pytest.raises(DataError, match=r"another model was saved there in the meantime. Run the command again."):
             replace_part(folder, "decisions", part(), before)
         assert not read_folder(folder)[1].parts
         assert len(list(folder.iterdir())) == 3
@@ -296,7 +296,7 @@ class TestParts:
         with pytest.raises(ModelFormatError, match="content does not match its hash"):
             verify_folder(folder)
         path.write_bytes(whole[:-1])
-        with pytest.raises(ModelFormatError, match=r"decisions-\w+.safetensors: \d+ bytes in place of \d+"):
+        with pytest.raises(ModelFormatError, match=r"decisions-\w+.safetensors: \d+ bytes, expected \d+"):
             read_folder(folder)
         path.unlink()
         with pytest.raises(ModelFormatError, match=r"decisions-\w+.safetensors: missing"):
@@ -399,7 +399,7 @@ class TestLinks:
         with pytest.raises(ModelFormatError) as caught:
             read_folder(tmp_path / "m")
         assert "has changed since" in str(caught.value)
-        assert "was made of it, perhaps by calibrating. Put it back, or train again" in str(caught.value)
+        assert "calibration counts as a change. Restore it, or train again" in str(caught.value)
         with pytest.raises(ModelFormatError, match="has changed since"):
             verify_folder(tmp_path / "m")
 
@@ -419,11 +419,11 @@ class TestLinks:
         shutil.rmtree(member)
         with pytest.raises(ModelFormatError) as caught:
             read_folder(tmp_path / "m")
-        assert str(caught.value).startswith(f"{member}: is not there, and {tmp_path / 'm'} is made of it. Put it back")
+        assert str(caught.value).startswith(f"{member}: missing, but {tmp_path / 'm'} depends on it. Restore it")
         linked(tmp_path / "c", True, tmp_path / "m" / "model.json")
         (copy,) = (tmp_path / "c").glob("linked-*")
         shutil.rmtree(copy)
-        with pytest.raises(ModelFormatError, match="is not there"):
+        with pytest.raises(ModelFormatError, match=r"missing, but .* depends on it"):
             read_folder(tmp_path / "c")
 
     def test_changed_before_it_is_copied(self, tmp_path: Path, file: Path) -> None:
@@ -434,7 +434,7 @@ class TestLinks:
         assert not list((tmp_path / "m").iterdir())
 
     def test_a_model_is_not_made_of_itself(self, tmp_path: Path, member: Path) -> None:
-        with pytest.raises(DataError, match="would replace what it is made of"):
+        with pytest.raises(DataError, match="would overwrite a folder that the model depends on"):
             linked(member, False, member)
         assert read_folder(member)[1].values == {"number": 1}
 

@@ -98,7 +98,7 @@ def test_a_resumed_training_without_its_description_is_refused(tmp_path: Path) -
     workspace.begin({"seed": 1}, resume=False)
     workspace.save("part", {"numbers": np.arange(3)})
     (tmp_path / "model.work" / "training.json").unlink()
-    with pytest.raises(DataError, match=r"training.json: missing, so nothing tells what was trained"):
+    with pytest.raises(DataError, match=r"training.json: missing, so the training cannot be resumed"):
         workspace.begin({"seed": 1}, resume=True)
     assert workspace.has("part")
 
@@ -200,7 +200,7 @@ def test_a_disk_without_room_is_told_before_anything_is_written(tmp_path: Path) 
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
     try:
         with (
-            pytest.raises(DataError, match=r"part.safetensors: cannot be written \(File too large\). Free space"),
+            pytest.raises(DataError, match=r"part.safetensors: cannot be written \(File too large\). Free disk space"),
             work.stream("part", {"a": ((1 << 21,), np.uint8)}),
         ):
             pytest.fail("the block was entered")
@@ -276,6 +276,6 @@ def test_arrays_made_later_are_copied_to_memory(work: Workspace) -> None:
 @pytest.mark.parametrize("array", [np.zeros(4), np.zeros(3, dtype=np.float32)])
 def test_an_array_of_another_form_than_promised(tmp_path: Path, kind: int, array: NDArray[Any]) -> None:
     work = workspaces(tmp_path)[kind]
-    with pytest.raises(ValueError, match=r"made in place of float64\[3\]"):
+    with pytest.raises(ValueError, match=r"expected float64\[3\]"):
         work.save("part", {"a": Later((3,), "float64", lambda: array)})
     assert not work.has("part")

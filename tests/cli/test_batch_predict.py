@@ -271,7 +271,7 @@ class TestRefused:
         unfinished(monkeypatch, 2, *command)
         said = mistake(*command)
         assert said == f"{out}: holds unfinished predictions. Go on with --resume, or start over with --force."
-        with pytest.raises(DataError, match=r"is not complete. End it with the command that began it"):
+        with pytest.raises(DataError, match=r"the predictions are incomplete. Run the same command again"):
             TopK.read(out)
         call(*command, "--resume")
         for more in ([], ["--resume"]):
@@ -288,13 +288,13 @@ class TestRefused:
         for name in ("notes.txt", "part-0.parquet", part_name(0)):  # parts without the word about them are not ours
             (out / name).write_bytes(b"precious")
             said = mistake("predict", ova, source, "--output", out, "--parts", 30, *force)
-            assert said == f"{out}: holds other files ('{name}'). Choose a new or empty folder."
+            assert said == f"{out}: contains other files ('{name}'). Choose a new or empty folder."
             assert (out / name).read_bytes() == b"precious"
             (out / name).unlink()
         call("predict", ova, source, "--output", out, "--parts", 30, *force)
         (out / "notes.txt").write_bytes(b"precious")
         said = mistake("predict", ova, source, "--output", out, "--parts", 30, "--force")
-        assert "holds other files ('notes.txt')" in said
+        assert "contains other files ('notes.txt')" in said
         assert len(TopK.read(out)) == 100
 
     def test_killed_while_starting_over(
@@ -332,11 +332,11 @@ class TestRefused:
         command = ("predict", ova, source, "--output", out, "--parts", 30)
         lines = source.read_text().splitlines()
         source.write_text("\n".join([*lines[:10], "{", *lines[10:]]))
-        assert ":11: not JSON" in mistake(*command)
+        assert ":11: invalid JSON" in mistake(*command)
         assert not out.exists()
         source.write_text("\n".join([*lines, "{"]))
         out.mkdir()
-        assert ":101: not JSON" in mistake("predict", ova, source, "--output", out, "--parts", 3000)
+        assert ":101: invalid JSON" in mistake("predict", ova, source, "--output", out, "--parts", 3000)
         assert names(out) == []
 
     def test_two_at_once(self, ova: Path, source: Path, out: Path) -> None:
@@ -365,9 +365,9 @@ class TestRefused:
                 ["--output", "OUT.jsonl", "--force"],
                 "--force can only be used with --parts. Add --parts N, or leave out --force.",
             ),
-            (["--output", "INPUT", "--parts", "9"], "INPUT: is a file. Name a folder for the parts."),
-            (["--output", "INPUT/a", "--parts", "9"], "INPUT/a: cannot be made (Not a directory)."),
-            (["--output", "MODEL", "--parts", "9", "--force"], "MODEL: holds other files ("),
+            (["--output", "INPUT", "--parts", "9"], "INPUT: is a file. Pass a folder for the parts."),
+            (["--output", "INPUT/a", "--parts", "9"], "INPUT/a: cannot be created (Not a directory)."),
+            (["--output", "MODEL", "--parts", "9", "--force"], "MODEL: contains other files ("),
         ],
     )
     def test_arguments(self, ova: Path, source: Path, out: Path, arguments: list[str], message: str) -> None:
@@ -384,7 +384,9 @@ class TestRefused:
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
     def test_a_place_without_permission(self, ova: Path, source: Path, tmp_path: Path) -> None:
         (tmp_path / "closed").mkdir(mode=0o500)
-        assert "cannot be made" in mistake("predict", ova, source, "--output", tmp_path / "closed" / "a", "--parts", 9)
+        assert "cannot be created" in mistake(
+            "predict", ova, source, "--output", tmp_path / "closed" / "a", "--parts", 9
+        )
 
 
 class TestRead:
@@ -392,10 +394,10 @@ class TestRead:
         call("predict", ova, source, "--output", out, "--parts", 30)
         part = out / part_name(2)
         pq.write_table(pq.read_table(part).slice(0, 29), part)
-        with pytest.raises(DataError, match=r"99 documents in place of 100. Copy it or predict again."):
+        with pytest.raises(DataError, match=r"99 documents, expected 100. Copy the folder or predict again."):
             TopK.read(out)
         part.unlink()
-        with pytest.raises(DataError, match=r"part-00002.parquet: missing. The folder is damaged"):
+        with pytest.raises(DataError, match=r"part-00002.parquet: missing, so the folder is damaged"):
             TopK.read(out)
 
     def test_under_the_numbers_of_a_model(self, ova: Path, source: Path, out: Path) -> None:

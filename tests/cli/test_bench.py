@@ -106,7 +106,7 @@ def test_a_cell_that_fails_does_not_stop_the_others(ran: Ran) -> None:
     assert f"{ran.out}: 3 runs completed, 0 already complete, 1 failed" in first.out
     *told, last = first.err.splitlines()
     assert told[0] == f"left out: elsewhere: its files are not in {ran.data}"
-    broken = f"{ran.data / 'broken' / 'train.jsonl'}:2: not JSON"
+    broken = f"{ran.data / 'broken' / 'train.jsonl'}:2: invalid JSON"
     assert next(line for line in told if "failed" in line).startswith(f"broken/popularity/0: failed: {broken}")
     assert last.startswith(f"xmtc: broken/popularity/0: {broken}")
     assert last.endswith(" Fix the cause and repeat the command: complete runs are kept.")
@@ -309,7 +309,7 @@ def test_exports_that_are_refused(ran: Ran, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "line", "words"),
     [
-        (lambda lines: lines[:1] + lines[2:] + ["{"], 7, "not JSON"),
+        (lambda lines: lines[:1] + lines[2:] + ["{"], 7, "invalid JSON"),
         (lambda lines: lines[1:], 1, "not of the form that this version of xmtc writes. Export it again."),
         (lambda lines: [lines[0], lines[0]], 2, "not of the form that this version of xmtc writes. Export it again."),
         (lambda lines: [*lines, lines[-1]], 8, "'small/popularity/0' is there twice. Export it again."),
@@ -363,7 +363,7 @@ def test_imports_that_are_refused(ran: Ran, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").touch()
     said = mistake("bench", "import", here, "--out", tmp_path / "mine")
-    assert said == f"{tmp_path / 'mine'}: holds other files ('letter.txt'). Choose a new or empty folder."
+    assert said == f"{tmp_path / 'mine'}: contains other files ('letter.txt'). Choose a new or empty folder."
     shutil.rmtree(theirs / "cells")
     assert mistake("bench", "import", theirs, "--out", here) == f"{theirs}: no cell of it is complete. Run it first."
 
@@ -406,8 +406,8 @@ def test_mistakes(ran: Ran, tmp_path: Path) -> None:
     assert said.startswith(f"{tmp_path / 'small/train.jsonl'}: no such file, and data set 'small' of the suite needs")
     assert refused(ran, "--only", "small/kn").startswith("--only small/kn: names no cell.")
     (tmp_path / "file").touch()
-    assert refused(ran, out=tmp_path / "file") == f"{tmp_path / 'file'}: is a file. Name a folder."
-    assert refused(ran, out=tmp_path) == f"{tmp_path}: holds other files ('file'). Choose a new or empty folder."
+    assert refused(ran, out=tmp_path / "file") == f"{tmp_path / 'file'}: is a file. Pass a folder."
+    assert refused(ran, out=tmp_path) == f"{tmp_path}: contains other files ('file'). Choose a new or empty folder."
     done = bench(ran, "--only", "elsewhere", out=tmp_path / "x", ok=False)
     assert done.err.splitlines()[-1] == "xmtc: suite: no run of the suite can start. See the reasons above."
     with locked(ran.out):

@@ -57,12 +57,12 @@ def a_folder(path: Path) -> None:
 
 
 BROKEN: list[tuple[str, str, Callable[[Path], None], str]] = [
-    ("too many documents", "t.txt", bytes_of(b"1 3 4\n0 0:1\n1 1:1\n"), ":3: more documents than the 1 of the header"),
+    ("too many documents", "t.txt", bytes_of(b"1 3 4\n0 0:1\n1 1:1\n"), ":3: more documents than the 1 in the header"),
     (
         "too few documents",
         "t.txt",
         bytes_of(b"3 60 40\n0 0:1\n1 1:1\n"),
-        ": the header announces 3 documents, the file has 2",
+        ": 3 documents in the header, but 2 in the file",
     ),
     ("a feature beyond", "t.txt", bytes_of(b"2 3 4\n0 0:1\n1 3:1\n"), ":3: "),
     ("a label beyond", "t.txt", bytes_of(b"2 3 4\n0 0:1\n4 1:1\n"), ":3: "),
@@ -70,7 +70,7 @@ BROKEN: list[tuple[str, str, Callable[[Path], None], str]] = [
     ("not a number", "t.txt", bytes_of(b"2 3 4\n0 0:1\n1 1:nan\n"), ":3: "),
     ("infinity", "t.txt", bytes_of(b"2 3 4\n0 0:1\n1 1:inf\n"), ":3: "),
     ("beyond all numbers", "t.txt", bytes_of(b"2 3 4\n0 0:1\n1 1:1e999\n"), ":3: "),
-    ("half an archive", "t.jsonl.xz", packed_half, ": damaged or cut short"),
+    ("half an archive", "t.jsonl.xz", packed_half, ": damaged or truncated"),
     (
         "bytes of Latin 1",
         "t.jsonl",
@@ -78,19 +78,19 @@ BROKEN: list[tuple[str, str, Callable[[Path], None], str]] = [
         ":3: not UTF-8",
     ),
     ("Latin 1 in CSV", "t.csv", bytes_of("text,labels\na,b\ngrößer,b\n".encode("latin-1")), ":3: not UTF-8"),
-    ("UTF-16", "t.jsonl", bytes_of(GOOD.decode().encode("utf-16")), ":1: not UTF-8 but UTF-16"),
-    ("UTF-16 CSV", "t.csv", bytes_of("text,labels\na,b\n".encode("utf-16")), ":1: not UTF-8 but UTF-16"),
+    ("UTF-16", "t.jsonl", bytes_of(GOOD.decode().encode("utf-16")), ":1: UTF-16, not UTF-8"),
+    ("UTF-16 CSV", "t.csv", bytes_of("text,labels\na,b\n".encode("utf-16")), ":1: UTF-16, not UTF-8"),
     ("empty", "t.jsonl", bytes_of(b""), ": empty."),
     ("an empty CSV", "t.csv", bytes_of(b"\n\n"), ": empty."),
-    ("a header alone", "t.csv", bytes_of(b"id,text,labels\n"), ": no documents in it"),
+    ("a header alone", "t.csv", bytes_of(b"id,text,labels\n"), ": contains no documents"),
     ("a folder", "t.jsonl", a_folder, ": is a folder, not a file"),
-    ("a row too short", "t.csv", bytes_of(b"id,text,labels\n1,a,b\n2,a\n"), ":3: 2 cells where the header has 3"),
+    ("a row too short", "t.csv", bytes_of(b"id,text,labels\n1,a,b\n2,a\n"), ":3: 2 cells, but 3 in the header"),
     ("a quote that is not closed", "t.csv", bytes_of(b'text,labels\na,b\n"a,b\n'), ":3: "),
-    ("a row too long", "t.tsv", bytes_of(b"text\tlabels\na\tb\na\tb\tc\n"), ":3: 3 cells where the header has 2"),
-    ("broken JSON", "t.jsonl", bytes_of(GOOD + b'{"text": "a", "labels": [\n'), ":3: not JSON"),
-    ("another row count", "X.t.npz", unequal_rows, ": 2 rows, 3 in"),
+    ("a row too long", "t.tsv", bytes_of(b"text\tlabels\na\tb\na\tb\tc\n"), ":3: 3 cells, but 2 in the header"),
+    ("broken JSON", "t.jsonl", bytes_of(GOOD + b'{"text": "a", "labels": [\n'), ":3: invalid JSON"),
+    ("another row count", "X.t.npz", unequal_rows, ": 2 rows, but 3 in"),
     ("a broken matrix", "X.t.npz", bytes_of(b"PK\x03\x04 words"), ": not a sparse matrix"),
-    ("unequal lines", "t_texts.txt", unequal_lines, ": ends before line 2"),
+    ("unequal lines", "t_texts.txt", unequal_lines, ": no labels for line 2"),
     ("broken Parquet", "t.parquet", broken_parquet, ": not a readable Parquet file"),
 ]
 
@@ -125,7 +125,7 @@ def test_one_line_and_nothing_left(
     for command in commands(path, tmp_path, models):
         said = mistake(*command)
         blamed = path.with_name({"X.t.npz": "Y.t.npz", "t_texts.txt": "t_labels.txt"}.get(name, name))
-        place, what = (blamed, message) if "rows," in message or "ends before" in message else (path, message)
+        place, what = (blamed, message) if "rows," in message or "no labels for" in message else (path, message)
         assert said.startswith(f"{place}{what}"), (command[0], said)
         assert said.endswith((".", "?", '"]}')), said  # the remedy
         assert ". " in said, said
@@ -180,7 +180,7 @@ def test_a_file_that_grows_while_it_is_read(ova: Path, data: Path, tmp_path: Pat
     with mock.patch.object(files, "_read", growing):
         said = mistake(*arguments[command])
     assert grown.is_set()
-    assert said == f"{path}: changed while it was read. Read it again when nobody writes to it."
+    assert said == f"{path}: changed while it was being read. Try again when no other process is writing to it."
     assert sorted(everything(tmp_path)) == before
 
 
@@ -320,7 +320,7 @@ class TestSkip:
             *("--out", tmp_path / "m", "--on-bad-line", "skip"),
         )
         assert "skipped 2 bad lines:" in done.err
-        assert f"  {tmp_path / 'v.jsonl'}:3: not JSON" in done.err
+        assert f"  {tmp_path / 'v.jsonl'}:3: invalid JSON" in done.err
 
     @pytest.mark.parametrize(
         ("name", "content"),

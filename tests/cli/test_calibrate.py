@@ -312,21 +312,24 @@ class TestRefused:
         )
         assert mistake("calibrate", folder, "nowhere.jsonl") == "nowhere.jsonl: no such file. Check the path."
         valid = files / "valid.jsonl"
-        assert mistake("calibrate", valid, folder) == f"{valid}: is a file. The model folder comes first."
+        assert (
+            mistake("calibrate", valid, folder)
+            == f"{valid}: is a file, not a model folder. Pass the model folder first."
+        )
         assert "no such folder" in mistake("calibrate", tmp_path / "no", valid)
         path = tmp_path / "v.jsonl"
         for content, message in {
             "": ": empty",
             '{"text": "a", "labels": []}\n': "no document has a label",
             '{"text": "a"}\n': ":1: no 'labels'",
-            '{"text": "a", "labels": ["new"]}\n': "no label of the documents is one of the model",
+            '{"text": "a", "labels": ["new"]}\n': "the documents and the model have no label in common",
         }.items():
             path.write_text(content)
             assert message in mistake("calibrate", folder, path)
         key = load(folder).labels.key(0)
         path.write_text(10 * (json.dumps({"text": "zzz", "labels": [key]}) + "\n"))
         said = mistake("calibrate", folder, path)
-        assert said == "no validation document has a predicted label. Give documents like the training documents."
+        assert said == "no validation document has a predicted label. Use documents like the training documents."
         assert "is also an input file" in mistake("calibrate", folder, valid, f"--json={valid}")
         assert not list(folder.glob("decisions-*"))
 
@@ -334,7 +337,7 @@ class TestRefused:
         lines = (files / "valid.jsonl").read_text().splitlines()
         (tmp_path / "v.jsonl").write_text(lines[0] + "\n")
         said = mistake("calibrate", folder, tmp_path / "v.jsonl", "-k", 3)
-        assert said == "1 validation document: too few to say what scores mean, 10 the least. Give more of them."
+        assert said == "1 validation document: too few to calibrate the model. Provide at least 10."
 
     def test_scores_that_are_no_probabilities(self, files: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         real = Model._ranked
@@ -347,7 +350,7 @@ class TestRefused:
         monkeypatch.setattr(Model, "_ranked", doubled)
         asked = ("calibrate", folder, files / "valid.jsonl", "--threshold", "document")
         said = mistake(*asked, "--method", "none")
-        assert said.startswith("document thresholds need probabilities, and scores lie outside [0, 1].")
+        assert said.startswith("document thresholds need probabilities, but scores are outside [0, 1].")
         assert "– before, 0.0" in call(*asked).out
 
     def test_a_model_replaced_meanwhile(
@@ -361,7 +364,7 @@ class TestRefused:
 
         monkeypatch.setattr(Model, "calibrate", slow)
         said = mistake("calibrate", folder, files / "valid.jsonl")
-        assert said == f"{folder}: something else was saved there meanwhile. Run the command again."
+        assert said == f"{folder}: another model was saved there in the meantime. Run the command again."
         assert read_manifest(folder)["model"] == "popularity"
         assert "parts" not in read_manifest(folder)
 
@@ -374,7 +377,7 @@ class TestRefused:
             return mistake("predict", folder, "--text", "x")
 
         path.write_bytes(whole[:-4])
-        assert said().startswith(f"{path}: {len(whole) - 4:,} bytes in place of {len(whole):,}.")
+        assert said().startswith(f"{path}: {len(whole) - 4:,} bytes, expected {len(whole):,}.")
         path.write_bytes(whole[:-4] + b"\xff\xff\xff\x7f")
         assert said().startswith(f"{folder}: inconsistent model folder: ")
         path.write_bytes(whole)
@@ -388,4 +391,4 @@ class TestRefused:
             assert said().startswith(f"{folder}: inconsistent model folder: ")
         path.unlink()
         (folder / "model.json").write_text(manifest)
-        assert said().startswith(f"{path}: missing. The folder is damaged")
+        assert said().startswith(f"{path}: missing, so the folder is damaged")

@@ -46,12 +46,12 @@ class TestFiles:
         size = path.stat().st_size
         path.write_bytes(path.read_bytes()[: size // 2])
         said = said_by_all(folder, data)
-        assert said == f"{path}: {size // 2:,} bytes in place of {size:,}. Copy or train the model again."
+        assert said == f"{path}: {size // 2:,} bytes, expected {size:,}. Copy or train the model again."
 
     def test_missing(self, folder: Path, data: Path, number: int) -> None:
         path = parts(folder)[number]
         path.unlink()
-        assert said_by_all(folder, data).startswith(f"{path}: missing.")
+        assert said_by_all(folder, data).startswith(f"{path}: missing, so the folder is damaged.")
 
     def test_one_byte_changed(self, folder: Path, number: int) -> None:
         path = parts(folder)[number]
@@ -72,14 +72,17 @@ class TestFiles:
 CHANGES: dict[str, tuple[Change, str]] = {
     "another format": (
         lambda m: m.update(format=99),
-        "format 99; this xmtc reads format 1. Use the xmtc that wrote it.",
+        "format 99; this version of xmtc reads format 1. Use the version that wrote it.",
     ),
-    "another format of another shape": (lambda m: (m.clear(), m.update(format=2)), "format 2; this xmtc reads"),
+    "another format of another shape": (
+        lambda m: (m.clear(), m.update(format=2)),
+        "format 2; this version of xmtc reads",
+    ),
     "no format": (lambda m: m.pop("format"), "damaged ('format' is missing). Copy or train the model again."),
     "no files": (lambda m: m.pop("files"), "damaged ('files' is missing)."),
     "no state": (lambda m: m.pop("state"), "damaged ('state' is missing)."),
     "state without its values": (lambda m: m["state"].clear(), "is missing. Copy or train the model again."),
-    "a file elsewhere": (lambda m: m["files"]["arrays"].update(name="../x"), "damaged (strange file entry"),
+    "a file elsewhere": (lambda m: m["files"]["arrays"].update(name="../x"), "damaged (invalid file entry"),
     "an unknown model": (lambda m: m.update(model="oracle"), "no model 'oracle'."),
     "an unknown setting": (lambda m: m["settings"].update(wisdom=3), "knn has no setting 'wisdom'."),
     "a bad setting": (lambda m: m["settings"].update(neighbours=-3), "'neighbours' of knn must be"),

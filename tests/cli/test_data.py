@@ -125,7 +125,7 @@ class TestHead:
         assert "no format 'jsnl'. Did you mean 'jsonl'?" in mistake("data", "head", small, "--format", "jsnl")
         assert "must be refuse or skip" in mistake("data", "head", small, "--on-bad-line", "ignore")
         assert "at least one character" in mistake("data", "head", small, "--label-separator", "")
-        assert "named twice" in mistake("data", "head", small, "--text-field", "a,a")
+        assert "given twice" in mistake("data", "head", small, "--text-field", "a,a")
         (tmp_path / "t.jsonl").write_text('{"text": "a", "labels": "x;y"}\n')
         assert "'labels' must be a list" in mistake("data", "head", tmp_path / "t.jsonl")
 
@@ -204,11 +204,11 @@ class TestSplit:
         for bad in range(8):
             rows = [{"text": f"text {n}" + "\r" * (n == bad), "labels": ["a"]} for n in range(8)]
             (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-            assert "cannot carry" in mistake(*command, "--to", "attentionxml")
+            assert "cannot store" in mistake(*command, "--to", "attentionxml")
             assert files(tmp_path) == ["t.jsonl"]
         (tmp_path / "out").mkdir()
         (tmp_path / "out" / "mine").write_text("precious")
-        assert "cannot carry" in mistake(*command, "--to", "tsv")
+        assert "cannot store" in mistake(*command, "--to", "tsv")
         assert files(tmp_path / "out") == ["mine"]
 
     def test_equal_documents_stay_together_unless_told(self, tmp_path: Path) -> None:
@@ -226,15 +226,15 @@ class TestSplit:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["--test", "0"], "'test' of a split must be a share between 0 and 1"),
-            (["--test", "1.5"], "'test' of a split must be a share between 0 and 1"),
-            (["--test", "nan"], "'test' of a split must be a share between 0 and 1"),
-            (["--valid", "-1"], "'valid' of a split must be 0 or a share"),
-            (["--test", "0.6", "--valid", "0.5"], "leave something to train on"),
+            (["--test", "0"], "'test' of a split must be a fraction between 0 and 1"),
+            (["--test", "1.5"], "'test' of a split must be a fraction between 0 and 1"),
+            (["--test", "nan"], "'test' of a split must be a fraction between 0 and 1"),
+            (["--valid", "-1"], "'valid' of a split must be 0 or a fraction"),
+            (["--test", "0.6", "--valid", "0.5"], "of a split must be less than 1"),
             (["--seed", "-1"], "'seed'"),
             (["--to", "jsnl"], "no format 'jsnl'. Did you mean 'jsonl'?"),
-            (["--to", "text"], "'text' holds no labels and is not written"),
-            (["--to", "npz"], "npz holds features"),
+            (["--to", "text"], "the format 'text' has no labels and cannot be written"),
+            (["--to", "npz"], "npz is for features"),
         ],
     )
     def test_mistakes(self, small: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
@@ -242,7 +242,7 @@ class TestSplit:
         assert not (tmp_path / "out").exists() or files(tmp_path / "out") == []
 
     def test_a_file_in_place_of_the_folder(self, small: Path) -> None:
-        assert "is a file. Name a folder." in mistake("data", "split", small, "--out", small, "--test", 0.4)
+        assert "is a file. Pass a folder." in mistake("data", "split", small, "--out", small, "--test", 0.4)
         assert small.read_text().startswith('{"id": "a"')
 
 
@@ -285,7 +285,7 @@ class TestConvert:
         call("data", "convert", "-", tmp_path / "o.csv", stdin=small.read_bytes())
         assert len(read(tmp_path / "o.csv")) == 5
         said = mistake("data", "convert", "-", tmp_path / "p.csv", stdin="{\n")
-        assert said.startswith("standard input:1: not JSON")
+        assert said.startswith("standard input:1: invalid JSON")
         assert mistake("train", "-", "--out", tmp_path / "m", stdin=" ").startswith("standard input: empty.")
         assert files(tmp_path) == ["o.csv", "small.jsonl"]
 
@@ -301,7 +301,7 @@ class TestConvert:
         (tmp_path / "t.jsonl").write_text(json.dumps({"text": "a\tb\rc", "labels": ["x y"]}) + "\n")
         command = ("data", "convert", tmp_path / "t.jsonl", tmp_path / "t.ft")
         said = mistake(*command)
-        assert "which fasttext cannot carry" in said
+        assert "which fasttext cannot store" in said
         assert "--lossy" in said
         assert files(tmp_path) == ["t.jsonl"]
         assert "2 texts or labels with replaced characters" in call(*command, "--lossy").out
@@ -341,15 +341,15 @@ class TestConvert:
     @pytest.mark.parametrize(
         ("out", "more", "message"),
         [
-            ("o.xyz", [], "the name does not tell a format. Say which with --to: annif, annif-folder,"),
+            ("o.xyz", [], "the file ending does not determine a format. Pass --to FORMAT: annif, annif-folder,"),
             ("o.xyz", ["--to", "cvs"], "no format 'cvs'. Did you mean 'csv'?"),
-            ("o.svm", [], "these documents are text, and libsvm holds features"),
-            ("o.txt", ["--to", "text"], "'text' holds no labels"),
-            ("o.txt", ["--to", "attentionxml"], "name it NAME_texts.txt"),
+            ("o.svm", [], "these documents are text, but libsvm is for features"),
+            ("o.txt", ["--to", "text"], "the format 'text' has no labels"),
+            ("o.txt", ["--to", "attentionxml"], "the file name is not NAME_texts.txt"),
             ("no/o.csv", [], "does not exist. Create it first."),
             ("o.csv", ["--unknown-labels", "keep"], "must be refuse or drop"),
             ("o.csv", ["--labels", "nowhere.tsv"], "nowhere.tsv: no such file"),
-            ("o.csv", ["--format", "csv"], "no text"),
+            ("o.csv", ["--format", "csv"], "no text field"),
         ],
     )
     def test_mistakes(self, small: Path, tmp_path: Path, out: str, more: list[str], message: str) -> None:
@@ -384,10 +384,10 @@ class TestConvertVocabulary:
 
     def test_mistakes(self, tmp_path: Path) -> None:
         (tmp_path / "v.tsv").write_text("a\tAy\nb\tBee\n")
-        assert "Leave 'language' out" in mistake(
+        assert "Omit 'language'" in mistake(
             "data", "convert", tmp_path / "v.tsv", tmp_path / "v.jsonl", "--vocabulary", "--language", "de"
         )
-        assert "SKOS is read and not written" in mistake(
+        assert "writing SKOS is not supported" in mistake(
             "data", "convert", tmp_path / "v.tsv", tmp_path / "v.ttl", "--vocabulary"
         )
         assert files(tmp_path) == ["v.tsv"]

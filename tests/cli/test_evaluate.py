@@ -77,8 +77,8 @@ class TestEvaluate:
         [
             ('{"text": "a", "labels": []}\n', "no document has a label"),
             ('{"text": "a"}\n', ":1: no 'labels'."),
-            ('{"text": "a", "labels": ["b"]}\n{"text"\n', ":2: not JSON"),
-            ("words\n", ":1: lines of text without labels."),
+            ('{"text": "a", "labels": ["b"]}\n{"text"\n', ":2: invalid JSON"),
+            ("words\n", ":1: plain text without labels."),
         ],
     )
     def test_bad_test_file(self, ova: Path, tmp_path: Path, content: str, message: str) -> None:
@@ -135,7 +135,7 @@ class TestCompare:
         test = data / "test.jsonl"
         assert mistake("compare", ova) == "compare requires one or more model folders, followed by a test file."
         assert "Missing argument" in mistake("compare")
-        assert mistake("compare", test, ova) == f"{test}: is a file. The model folder comes first."
+        assert mistake("compare", test, ova) == f"{test}: is a file, not a model folder. Pass the model folder first."
         assert "no such file" in mistake("compare", ova, "nowhere.jsonl")
         assert "must be count or drop" in mistake("compare", ova, test, "--unknown-labels", "x")
 
@@ -194,11 +194,11 @@ class TestPredictions:
         ("content", "message"),
         [
             ('{"id": "x", "labels": [["a", NaN]]}\n', ":1: a score is not a number"),
-            ('{"id": "x", "labels": ["a", "a"]}\n', ":1: a label is there twice"),
+            ('{"id": "x", "labels": ["a", "a"]}\n', ":1: a label occurs twice"),
             ('{"labels": ["a"]}\n', ": 1 predictions for 100 test documents"),
             ('{"labels": ["a"]}\n' * 100, ": no predicted label is one of the test file: 'a' there,"),
             ("", ": empty."),
-            ("words\n", ":1: not a known form of predictions"),
+            ("words\n", ":1: not a supported prediction format"),
         ],
     )
     def test_bad_files(self, data: Path, tmp_path: Path, content: str, message: str) -> None:
@@ -220,10 +220,10 @@ class TestPredictions:
                 "evaluate", ova, test, option, value
             )
         said = mistake("evaluate", "--predictions", path, test, "--predictions-format", "jsnol")
-        assert said.startswith(f"{path}: no such form of predictions: 'jsnol'. Did you mean 'jsonl'? Known: jsonl,")
+        assert said.startswith(f"{path}: no prediction format 'jsnol'. Did you mean 'jsonl'? Available: jsonl,")
         assert "--tail requires a model." in mistake("evaluate", "--predictions", path, test, "--tail")
         assert "no such file" in mistake("evaluate", "--predictions", tmp_path / "no", test)
-        assert "so not one of predictions" in mistake("evaluate", "--predictions", tmp_path, test)
+        assert "not a folder of predictions" in mistake("evaluate", "--predictions", tmp_path, test)
         assert "is also an input file" in mistake("evaluate", "--predictions", path, test, f"--json={path}")
         assert path.read_text().startswith('{"id": ')
 
@@ -283,7 +283,9 @@ class TestCloserLooks:
         assert scores(tmp_path / "m", test, tmp_path, *more)["R@1"] == 1
         assert "100.00" in call("compare", tmp_path / "m", test, *more).out
         (tmp_path / "f.txt").write_text("0 0\n2 0\n")
-        assert f"{tmp_path / 'f.txt'}:2: no document 2 among 2" in mistake("evaluate", tmp_path / "m", test, *more)
+        assert f"{tmp_path / 'f.txt'}:2: document 2 is out of range: 2 documents" in mistake(
+            "evaluate", tmp_path / "m", test, *more
+        )
         said = mistake("evaluate", tmp_path / "m", test, *more, "--on-bad-line", "skip")
         assert said.startswith("--filter refers to documents by number")
         assert mistake("compare", tmp_path / "m", test, *more, "--on-bad-line", "skip") == said
@@ -551,4 +553,4 @@ class TestCompareClosely:
         how = ("--text-field", "body of it", "--label-field", "subjects here", "--label-separator", "|")
         expected = call("compare", models / "knn", data / "test.jsonl").out.splitlines()[2:8]
         assert call("compare", models / "knn", tmp_path / "t.tab", *how).out.splitlines()[2:8] == expected
-        assert "no text" in mistake("compare", models / "knn", tmp_path / "t.tab")
+        assert "no text field" in mistake("compare", models / "knn", tmp_path / "t.tab")

@@ -144,5 +144,5 @@ def test_mistakes(files: tuple[Path, Path], tmp_path: Path) -> None:
     assert "--set neighbours" in said(*noise, "--set", "neighbours")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter").touch()
-    assert "holds other files" in mistake("experiment", *noise, "--out", tmp_path / "mine")
+    assert "contains other files" in mistake("experiment", *noise, "--out", tmp_path / "mine")
     assert not (tmp_path / "out").exists()

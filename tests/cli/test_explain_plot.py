@@ -328,8 +328,8 @@ class TestPlot:
     @pytest.mark.parametrize(
         ("line", "said"),
         [
-            ("{step: 1}", ":2: not JSON ("),
-            ("[1, 2]", ":2: not a JSON object. Write one object a line: "),
+            ("{step: 1}", ":2: invalid JSON ("),
+            ("[1, 2]", ":2: not a JSON object. Write one object per line: "),
             ('{"epoch": 1, "seconds": 1, "loss": 1}', ":2: has no 'step'. Write one object a line: "),
             ('{"step": 1.5, "epoch": 1}', ":2: 'step' must be an integer ≥ 0. Got 1.5."),
             ('{"step": true, "epoch": 1}', ":2: 'step' must be an integer ≥ 0. Got True."),

@@ -108,7 +108,7 @@ class TestAllowAndDeny:
             assert said.startswith(f"{strange}: none of its 2 labels is one of the model (")
             assert said.endswith(f"Did you mean '{model.labels.keys[3]}'?")
             assert "no such file" in mistake("predict", ova, "--text", "x", flag, tmp_path / "nowhere.txt")
-            assert "no labels in it" in mistake("predict", ova, "--text", "x", flag, lines(tmp_path / "e.txt", ""))
+            assert "contains no labels" in mistake("predict", ova, "--text", "x", flag, lines(tmp_path / "e.txt", ""))
         everything = lines(tmp_path / "all.txt", *model.labels.keys)
         said = mistake("predict", ova, "--text", "x", "--deny", everything)
         assert said == f"{everything}: leave none of the model's 40 labels. Allow more, or deny fewer."
@@ -204,7 +204,7 @@ class TestCandidates:
             ('{"id": "a", "labels": ["\\ud800"]}\n', ": none of its candidates is a label of the model ('?')."),
             ('{"id": "a", "labels": []}\n', ": no candidates in it. Write"),
             ("", ": no candidates in it. Write"),
-            ("KEY\n", ":1: not JSON"),
+            ("KEY\n", ":1: invalid JSON"),
         ],
     )
     def test_bad_files(self, ova: Path, model: Model, data: Path, tmp_path: Path, content: str, message: str) -> None:
@@ -218,7 +218,7 @@ class TestCandidates:
         assert said == "--candidates requires document ids and cannot be used with --text. Pass an INPUT file."
         assert "no such file" in mistake("predict", ova, data / "test.jsonl", "--candidates", tmp_path / "nowhere")
         said = mistake("predict", ova, data / "test.jsonl", "--candidates", tmp_path)
-        assert said.startswith(f"{tmp_path}: is a folder without _answers.json")
+        assert said.startswith(f"{tmp_path}: not a folder of predictions: _answers.json is missing")
         (tmp_path / "c.parquet").write_bytes(b"PAR1")
         said = mistake("predict", ova, data / "test.jsonl", "--candidates", tmp_path / "c.parquet")
         assert "not a readable Parquet file" in said

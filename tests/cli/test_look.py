@@ -137,10 +137,10 @@ class TestDemo:
     def test_never_writes_over_other_files(self, tmp_path: Path) -> None:
         (tmp_path / "mine").mkdir()
         (tmp_path / "mine" / "train.jsonl").write_text("precious")
-        assert "holds other files" in mistake("demo", "--out", "mine")
+        assert "contains other files" in mistake("demo", "--out", "mine")
         assert (tmp_path / "mine" / "train.jsonl").read_text() == "precious"
         assert "is a file" in mistake("demo", "--out", "mine/train.jsonl")
-        assert "cannot be made" in mistake("demo", "--out", "mine/train.jsonl/x")
+        assert "cannot be created" in mistake("demo", "--out", "mine/train.jsonl/x")
         assert "'seed' must be" in mistake("demo", "--seed", "-1", "--out", "new")
         assert not (tmp_path / "new").exists()
 

@@ -66,7 +66,7 @@ class TestWithTorch:
         call("train", data / "train.txt", "--out", tmp_path / "features", *quickly("rank_ae", columns="idf", **brief))
         assert "P@1" in call("compare", tmp_path / "features", data / "test.txt").out
         said = mistake("explain", tmp_path / "features", "--text", text, "--label", "0")
-        assert said == "this model was trained on a feature matrix. Got text: give it features."
+        assert said == "this model was trained on a feature matrix. Got text: pass features."
         train = ("train", data / "train.txt", "--model", "rank_ae", "--out", tmp_path / "none")
         done = call(*train, "--set", 'reads="sequence"', ok=False)
         assert done.status == 2

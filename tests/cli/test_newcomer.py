@@ -72,7 +72,7 @@ class TestNothingGoesInSilence:
         (here / "v.txt").write_text("sauce\nstarch\n")
         given = ("--labels", here / "v.txt", "--unknown-labels", "drop")
         done = call("data", "convert", here / "a.jsonl", here / "out.csv", *given)
-        assert done.err == f"note: {here / 'a.jsonl'}: 2 of 6 labels of documents are not in v.txt, or there twice\n"
+        assert done.err == f"note: {here / 'a.jsonl'}: dropped 2 of 6 labels that are repeated or not in v.txt\n"
 
     def test_no_labels_at_all(self, here: Path) -> None:
         (here / "n.jsonl").write_text('{"text": "a", "topics": ["x"]}\n')
@@ -82,14 +82,14 @@ class TestNothingGoesInSilence:
     def test_another_separator(self, here: Path) -> None:
         (here / "s.csv").write_text('text,labels\nx,"a, b"\ny,"b, c"\nz,d\n')
         done = call("data", "convert", here / "s.csv", here / "s.jsonl")
-        assert "each document has one label at most, and 2 hold a ','" in done.err
+        assert "no document has more than one label, but 2 contain a ','" in done.err
         given = ("--label-separator", ",")
         assert call("data", "convert", here / "s.csv", here / "t.jsonl", *given).err == ""
         assert read(here / "t.jsonl").label_index.keys == ["a", "b", "c", "d"]
 
     def test_a_test_file_in_other_words(self, ova: Path, here: Path) -> None:
         said = mistake("evaluate", ova, here / "a.jsonl")
-        assert said.startswith("no label of the documents is one of the model: 'cheese' there, ")
+        assert said.startswith("the documents and the model have no label in common: 'cheese' in the documents, ")
 
     def test_a_language_of_nothing(self, here: Path) -> None:
         assert "--language" in mistake("train", here / "a.jsonl", "--out", here / "m", "--language", "de")
@@ -107,7 +107,7 @@ class TestFilesAsPeopleHaveThem:
         assert dataset.text().to_pylist() == ["a; b"]
         assert dataset.label_index.keys == ["x", "y"]
         (tmp_path / "b.csv").write_text("text,labels\na\n")
-        with pytest.raises(DataError, match=r"b\.csv:2: 1 cells where the header has 2"):
+        with pytest.raises(DataError, match=r"b\.csv:2: 1 cells, but 2 in the header"):
             read(tmp_path / "b.csv")
 
     def test_labels_as_objects(self, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ class TestOutput:
     def test_a_mistake_half_way_leaves_the_old_file(self, ova: Path, tmp_path: Path) -> None:
         (tmp_path / "in.jsonl").write_text('{"text": "a"}\n{"text": \n')
         (tmp_path / "out.jsonl").write_text("old")
-        assert ":2: not JSON" in mistake("predict", ova, tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl")
+        assert ":2: invalid JSON" in mistake("predict", ova, tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl")
         assert (tmp_path / "out.jsonl").read_text() == "old"
         assert len(list(tmp_path.iterdir())) == 2
 
@@ -215,7 +215,7 @@ class TestMistakes:
             ([], "predict requires either an INPUT file (or - for standard input) or --text TEXT."),
             (["-", "--text", "x"], "predict requires either an INPUT file"),
             (["nowhere.jsonl"], "nowhere.jsonl: no such file. Check the path."),
-            (["."], ".: is a folder, not a file. Name a file in it."),
+            (["."], ".: is a folder, not a file. Pass a file in it."),
             ([""], "is a folder, not a file."),
             (["--text", "x", "-k", "0"], "'k' must be an integer ≥ 1. Got 0."),
             (["--text", "x", "-k", "many"], "Invalid value for '-k'"),
@@ -244,9 +244,9 @@ class TestMistakes:
     def test_no_model_there(self, data: Path, tmp_path: Path) -> None:
         said = mistake("predict", tmp_path / "nowhere", "--text", "x")
         assert said.startswith(f"{tmp_path / 'nowhere'}: no such folder. Train one with: xmtc train")
-        assert "no model.json in it, so not a model folder" in mistake("predict", data, "--text", "x")
+        assert "not a model folder: model.json is missing" in mistake("predict", data, "--text", "x")
         said = mistake("predict", data / "train.jsonl", "--text", "x")
-        assert said == f"{data / 'train.jsonl'}: is a file. The model folder comes first."
+        assert said == f"{data / 'train.jsonl'}: is a file, not a model folder. Pass the model folder first."
 
     def test_features_for_a_text_model_and_text_for_a_features_model(self, models: Path, data: Path) -> None:
         said = mistake("predict", models / "one_vs_all", data / "test.txt")
@@ -257,18 +257,16 @@ class TestMistakes:
     def test_features_of_another_width(self, models: Path, tmp_path: Path) -> None:
         (tmp_path / "wide.txt").write_text("1 61 40\n0 60:1\n")
         said = mistake("predict", models / "features", tmp_path / "wide.txt")
-        assert said == (
-            "the model knows 60 features. Got a matrix with 61 columns. Give it the features that it was trained on."
-        )
+        assert said == ("the model has 60 features. Got a matrix with 61 columns. Pass the features it was trained on.")
 
 
 class TestFilesThatAreSomethingElse:
     @pytest.mark.parametrize(
         ("name", "content", "message"),
         [
-            ("d.json", '[\n{"text": "a"}\n]\n', "is one JSON array. Write JSONL"),
-            ("d.xlsx", "PK\x03\x04rest", "is not a text file. Write JSONL"),
-            ("d.txt", "PK\x03\x04rest", "is not a text file. Write JSONL"),
+            ("d.json", '[\n{"text": "a"}\n]\n', "is a single JSON array. Write CSV, or JSONL"),
+            ("d.xlsx", "PK\x03\x04rest", "is not a text file. Write CSV, or JSONL"),
+            ("d.txt", "PK\x03\x04rest", "is not a text file. Write CSV, or JSONL"),
         ],
     )
     def test_refused(self, ova: Path, tmp_path: Path, name: str, content: str, message: str) -> None:

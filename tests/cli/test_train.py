@@ -126,7 +126,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["--set", "cost=inf"], "'cost' of parabel must be a number. Got inf."),
     (["--set", "passes=0.5"], "'passes' of parabel must be an integer. Got 0.5."),
     (["--set", "passes=99999999999999999999"], "'passes' of parabel must be an integer."),
-    (["--set", "cost"], "--set cost: not of the form key=value."),
+    (["--set", "cost"], "--set cost: expected key=value"),
     (["--set", "text=3"], "'text' of parabel must be"),
     (["--model", "one_vs_al"], "no model 'one_vs_al'. Did you mean 'one_vs_all'?"),
     (["--model", "cooking/parabel"], "no model 'cooking/parabel'. Pass a recipe with --config."),
@@ -153,18 +153,18 @@ class TestMistakes:
         ("content", "message"),
         [
             (None, "no such file. Check the path."),
-            ("", "empty. Write one document a line."),
-            ('{"text": "a", "labels": ["b"]}\n{"text": "a", "labels":\n', ":2: not JSON ("),
+            ("", "empty. Write one document per line."),
+            ('{"text": "a", "labels": ["b"]}\n{"text": "a", "labels":\n', ":2: invalid JSON ("),
             ('{"text": "a", "labels": ["b"]}\n["a"]\n', ":2: not a JSON object."),
             ('{"text": "a", "labels": "b"}\n', ":1: 'labels' must be a list"),
             ('{"text": 3, "labels": ["b"]}\n', ":1: 'text' must be a string. Got a number."),
             ('{"text": "a"}\n', ":1: no 'labels'."),
             ('{"text": "a", "labels": []}\n', ": no document has a label. Check the label field."),
             ('{"text": "\\u0000 ?", "labels": ["b"]}\n', "Check the text field"),
-            ("just words\n", ":1: lines of text without labels."),
+            ("just words\n", ":1: plain text without labels."),
             (b'{"text": "\xff", "labels": ["b"]}\n', ":1: not UTF-8 (byte 0xff"),
-            ("2 5 5\n0 0:1\n", "the header announces 2 documents, the file has 1."),
-            ("1 5 5\n7 0:1\n", ":2: label 7 is not below the 5 of the header."),
+            ("2 5 5\n0 0:1\n", "2 documents in the header, but 1 in the file."),
+            ("1 5 5\n7 0:1\n", ":2: label 7 is not below 5, the limit set by the header."),
         ],
     )
     def test_training_file(self, tmp_path: Path, out: Path, content: str | bytes | None, message: str) -> None:
@@ -181,7 +181,7 @@ class TestMistakes:
         assert_nothing_left(out)
 
     def test_a_folder_in_place_of_a_file(self, data: Path, out: Path) -> None:
-        assert mistake("train", data, "--out", out) == f"{data}: is a folder, not a file. Name a file in it."
+        assert mistake("train", data, "--out", out) == f"{data}: is a folder, not a file. Pass a file in it."
 
     def test_arguments_left_out(self, data: Path) -> None:
         assert mistake("train", data / "train.jsonl") == "Missing option '--out' / '-o'. See: xmtc train --help"
@@ -190,7 +190,7 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            ("a = [", "r.toml: not valid TOML"),
+            ("a = [", "r.toml: invalid TOML"),
             ('mode = "knn"', "r.toml: unknown key 'mode'."),
             ('model = "knn"\n[settings]\nneighbors = 3', "knn has no setting 'neighbors'. Did you mean 'neighbours'?"),
             ('model = "kn"', "no model 'kn'. Did you mean 'knn'?"),
@@ -212,12 +212,12 @@ class TestMistakes:
 
     def test_a_folder_with_other_files_is_left_alone_even_with_force(self, data: Path) -> None:
         for force in ([], ["--force"]):
-            assert f"{data}: holds other files (" in mistake("train", data / "train.jsonl", "--out", data, *force)
+            assert f"{data}: contains other files (" in mistake("train", data / "train.jsonl", "--out", data, *force)
 
     def test_a_file_is_no_place_for_a_model(self, data: Path) -> None:
         train = data / "train.jsonl"
-        assert mistake("train", train, "--out", train) == f"{train}: is a file. Name a folder to put the model in."
-        assert "cannot be made" in mistake("train", train, "--out", train / "model")
+        assert mistake("train", train, "--out", train) == f"{train}: is a file. Pass a folder to put the model in."
+        assert "cannot be created" in mistake("train", train, "--out", train / "model")
 
     def test_an_unfinished_training_is_not_swept_away(self, data: Path, out: Path) -> None:
         work = Workspace.beside(out)
@@ -236,7 +236,7 @@ class TestMistakes:
         with Workspace(work).claimed():  # as another process would
             (work / "labels-0.safetensors").write_bytes(b"precious")
             said = mistake("train", data / "train.jsonl", "--model", "popularity", "--out", out, how)
-            assert said == f"{work}: another process is at work there. Wait for it, or choose another folder."
+            assert said == f"{work}: in use by another process. Wait for it to finish, or choose another folder."
             assert (work / "labels-0.safetensors").read_bytes() == b"precious"
         call("train", data / "train.jsonl", "--model", "popularity", "--out", out, "--force")
         assert not work.exists()
@@ -244,4 +244,4 @@ class TestMistakes:
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
     def test_a_place_without_permission(self, data: Path, tmp_path: Path) -> None:
         (tmp_path / "closed").mkdir(mode=0o500)
-        assert "cannot be made" in mistake("train", data / "train.jsonl", "--out", tmp_path / "closed" / "m")
+        assert "cannot be created" in mistake("train", data / "train.jsonl", "--out", tmp_path / "closed" / "m")

@@ -104,5 +104,5 @@ def test_mistakes(data: Path, tmp_path: Path, arguments: list[str], message: str
 
 def test_models_shows_what_is_tried() -> None:
     told = " ".join(call("models", "parabel").out.split())
-    assert "; tuned over 0.05 to 10, by factors]" in told
+    assert "; tuned over 0.05 to 10, log scale]" in told
     assert "tuned over" not in call("models", "popularity").out

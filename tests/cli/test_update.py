@@ -132,8 +132,8 @@ class TestElsewhere:
         (tmp_path / "full").mkdir()
         (tmp_path / "full" / "notes.txt").write_text("a")
         for place, what in (
-            ("file", "is a file. Name a folder"),
-            ("full", "holds other files ('notes.txt'). Choose a new"),
+            ("file", "is a file. Pass a folder"),
+            ("full", "contains other files ('notes.txt'). Choose a new"),
         ):
             said = mistake("update", knn, files / "new.jsonl", "--out", tmp_path / place, "--force")
             assert said.startswith(f"{tmp_path / place}: {what}")
@@ -230,7 +230,7 @@ def test_mistakes(knn: Path, files: Path, data: Path, tmp_path: Path) -> None:
 
 
 def test_not_a_model(files: Path, tmp_path: Path) -> None:
-    for name, what in (("nowhere", "no such folder"), ("empty", "no model.json in it")):
+    for name, what in (("nowhere", "no such folder"), ("empty", "not a model folder: model.json is missing")):
         (tmp_path / "empty").mkdir(exist_ok=True)
         assert mistake("update", tmp_path / name, files / "new.jsonl").startswith(f"{tmp_path / name}: {what}")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty"]
@@ -310,7 +310,7 @@ def test_two_at_once(knn: Path, files: Path) -> None:
     before, work = content(knn), Workspace(Workspace.beside(knn, ".update"))
     with work.claimed():
         said = mistake("update", knn, files / "new.jsonl")
-        assert said.startswith(f"{work.folder}: another process is ")
+        assert said.startswith(f"{work.folder}: in use by another process. Wait")
         assert work.folder is not None
         assert work.folder.is_dir()  # it is the other's
     assert content(knn) == before
@@ -384,5 +384,5 @@ class TestShown:
             assert said.startswith(f"{knn / 'model.json'}: damaged"), (wrong, said)
 
     def test_no_model(self, tmp_path: Path) -> None:
-        assert mistake("models", tmp_path).startswith(f"{tmp_path}: no model.json in it, so not a model folder.")
+        assert mistake("models", tmp_path).startswith(f"{tmp_path}: not a model folder: model.json is missing.")
         assert "nowhere" in mistake("models", "nowhere")

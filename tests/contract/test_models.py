@@ -263,7 +263,7 @@ class TestTag:
                 model.tag(wrong)
         beyond = sp.csr_array((np.ones(1, np.float32), np.array([1]), np.array([0, 1])), shape=(1, 3000))
         beyond.indices[0] = 3000
-        with pytest.raises(DataError, match="a column beyond"):
+        with pytest.raises(DataError, match="a column index is out of range"):
             model.tag(beyond)
 
 
@@ -508,7 +508,7 @@ class TestFit:
         for labels, message in [
             (None, "training requires labels"),
             ([[], []], "no document has a label"),
-            ([["a"]], "2 documents and 1 label rows"),
+            ([["a"]], "2 documents but 1 label rows"),
             (["a", "b"], "must be a list"),
             ([["a"], [None]], "must be a string or an integer"),
         ]:
@@ -536,14 +536,14 @@ class TestFit:
         if {"text", "features"} <= kind.capabilities and kind is not Popularity:
             with pytest.raises(UnsupportedError, match="trained on a feature matrix"):
                 model.predict(["a text"])
-            with pytest.raises(DataError, match=r"knows 3,000 features. Got a matrix with 7 columns"):
+            with pytest.raises(DataError, match=r"(has|knows) 3,000 features. Got a matrix with 7 columns"):
                 model.predict(np.ones((1, 7)))
 
     def test_matrix_with_impossible_numbers(self, kind: type[Model]) -> None:
         if "features" not in kind.capabilities:
             pytest.skip("takes text")
         for bad in (np.nan, np.inf):
-            with pytest.raises(DataError, match="features of document 1 hold a value that is not finite"):
+            with pytest.raises(DataError, match="features of document 1 contain NaN or infinity"):
                 built(kind).fit(np.array([[1.0, 0.0], [bad, 1.0]]), [["a"], ["b"]])
 
     def test_not_trained(self, kind: type[Model], tmp_path: Path) -> None:
@@ -661,7 +661,7 @@ class TestFolder:
         arrays = next(folder.glob("*.safetensors"))
         content = arrays.read_bytes()
         arrays.write_bytes(content[:-3])
-        with pytest.raises(ModelFormatError, match="bytes in place of"):
+        with pytest.raises(ModelFormatError, match="bytes, expected"):
             xmtc.load(folder)
         arrays.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
         with pytest.raises(ModelFormatError, match="does not match its hash"):
@@ -822,7 +822,7 @@ class TestUpdate:
             (DataError, "^validation documents require labels", lambda: fitted.update(["a"], [["a"]], valid=["a"])),
             (DataError, "^replayed documents require labels", lambda: fitted.update(["a"], [["a"]], replay=["a"])),
             (DataError, "^nothing to update: pass new documents", lambda: fitted.update()),
-            (DataError, "1 documents and 2 label rows", lambda: fitted.update(["a"], [["a"], ["b"]])),
+            (DataError, "1 documents but 2 label rows", lambda: fitted.update(["a"], [["a"], ["b"]])),
             (DataError, "'nobody' cannot be retired: it is not among", lambda: fitted.update(retire=["nobody"])),
             (DataError, "'nobody' cannot be merged: it is not among", lambda: fitted.update(merge={"nobody": key})),
             (UnsupportedError, "text.*features", lambda: fitted.update(np.ones((2, 3)), [["a"], ["b"]])),

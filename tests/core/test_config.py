@@ -114,7 +114,7 @@ def test_assignments_read_values_as_toml() -> None:
     expected = {"a": 1, "b.c": [1, 2], "d": "word", "e": "3", "f": True, "g": 1.5, "h": "a=b"}
     assert parse_assignments(given) == expected
     for bad in ("novalue", "=3"):
-        with pytest.raises(ConfigError, match="not of the form key=value"):
+        with pytest.raises(ConfigError, match="expected key=value"):
             parse_assignments([bad])
 
 
@@ -166,7 +166,7 @@ class TestSpaces:
         assert rows["inner.count"].sentence == "How many."
         assert rows["inner.plain"].space is None
         assert [str(rows[name].space) for name in ("inner.rate", "inner.sizes", "kind")] == [
-            "1 to 10, by factors",
+            "1 to 10, log scale",
             "[], [3, 5]",
             "a, c",
         ]
@@ -205,7 +205,7 @@ class TestRecipes:
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            ("model = ", "not valid TOML"),
+            ("model = ", "invalid TOML"),
             ("neighbours = 3", "unknown key 'neighbours'"),
             ("model = 3", "must be a string"),
         ],
@@ -267,7 +267,7 @@ def warn_again() -> None:
 class TestFormerNames:
     @pytest.mark.parametrize("values", [{"count": 5}, {"size": 4, "count": 5}])
     def test_honoured_with_one_warning(self, values: dict[str, int]) -> None:
-        with pytest.warns(XmtcWarning, match="'count' of renamed is now called 'size'"):
+        with pytest.warns(XmtcWarning, match="'count' of renamed was renamed to 'size'"):
             assert from_mapping(Renamed, values).size == 5
         with warnings.catch_warnings(action="error"):
             assert from_mapping(Renamed, {"count": 6}).size == 6
@@ -277,7 +277,7 @@ class TestFormerNames:
             assert from_mapping(Whole, {"old_group": {"count": 5}}).group.size == 5
         assert from_mapping(Whole, {"old_group.count": 6}).group.size == 6
         assert changed(Whole(), {"group.count": 7}).group.size == 7
-        assert [str(each.message).split(" is")[0] for each in caught] == ["'old_group' of whole", "'count' of renamed"]
+        assert [str(each.message).split(" was")[0] for each in caught] == ["'old_group' of whole", "'count' of renamed"]
 
     def test_later_layers_win_whatever_they_write(self) -> None:
         with pytest.warns(XmtcWarning):
@@ -316,7 +316,7 @@ class TestFormerNames:
         ]
         for settings in given:
             _warn_renamed.cache_clear()
-            with pytest.warns(XmtcWarning, match=f"is now called '{name.rpartition('.')[2]}'"):
+            with pytest.warns(XmtcWarning, match=f"was renamed to '{name.rpartition('.')[2]}'"):
                 made = model_class(model)(**settings)
             assert flat(to_mapping(made.config))[name] == value
             assert former not in flat(to_mapping(made.config))

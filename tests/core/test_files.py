@@ -63,7 +63,7 @@ def test_a_line_without_end(tmp_path, suffix, monkeypatch):
     path = pack(tmp_path / f"a{suffix}", b"short\n" + bytes(3 << 20))
     assert sum(map(len, read_blocks(path, 1000))) == 6 + (3 << 20)
     monkeypatch.setattr("xmtc.core.files.MOST_LINE", 1 << 20)
-    with pytest.raises(DataError, match="a line of more than 1,048,576 bytes"):
+    with pytest.raises(DataError, match="a line has more than 1,048,576 bytes"):
         list(read_blocks(path, 1000))
     monkeypatch.setattr("xmtc.core.files._MOST_LOOKED_AT", 1 << 10)
     assert first_bytes(path, 100) == b"short\n"
@@ -100,8 +100,8 @@ def test_damaged_archive(tmp_path, suffix, damage):
     with pytest.raises(DataError) as caught:
         list(read_blocks(path))
     message = str(caught.value)
-    assert message.startswith(f"{path}: damaged or cut short (")
-    assert message.endswith("Fetch or write the file again.")
+    assert message.startswith(f"{path}: damaged or truncated (")
+    assert message.endswith("Download or create the file again.")
     assert len(message.splitlines()) == 1
 
 

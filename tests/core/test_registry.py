@@ -41,7 +41,7 @@ def test_builtin() -> None:
     things = registry()
     assert list(things) == ["join", "far"]
     assert things["join"]("a", "b") == "a/b"
-    with pytest.raises(ConfigError, match=r"^no thing 'joni'\. Did you mean 'join'\? Known: join, far\.$"):
+    with pytest.raises(ConfigError, match=r"^no thing 'joni'\. Did you mean 'join'\? Available: join, far\.$"):
         things["joni"]
 
 
@@ -70,7 +70,9 @@ def test_a_plugin_is_imported_when_it_is_used(site: Path) -> None:
 def test_a_plugin_does_not_replace_what_is_built_in(site: Path) -> None:
     install(site, "greedy", {"join": "greedy:join"}, "def join(*parts): return 'mine'\n")
     things = registry()
-    with pytest.warns(XmtcWarning, match=r"the thing 'join' of the package greedy is ignored: xmtc has one"):
+    with pytest.warns(
+        XmtcWarning, match=r"the thing 'join' of the package greedy is ignored: xmtc has a built-in thing"
+    ):
         assert list(things) == ["join", "far"]
     with warnings.catch_warnings(action="error"):  # said once
         assert things["join"]("a", "b") == "a/b"
@@ -94,7 +96,7 @@ def test_two_plugins_of_one_name(site: Path) -> None:
         ("x = \n", "SyntaxError"),
         ("raise RuntimeError('one\\ntwo')\n", "RuntimeError: one"),
         ("", "AttributeError"),
-        ("class x: name = 'another'\n", "it calls itself 'another'"),
+        ("class x: name = 'another'\n", "its 'name' is 'another'"),
         ("x = 3\n", "has no 'name'"),
     ],
 )

@@ -86,9 +86,9 @@ def test_output_folders(tmp_path: Path) -> None:
     check_output_folder(tmp_path)
     (tmp_path / "own.txt").touch()
     check_output_folder(tmp_path, lambda path: path.name == "own.txt")
-    with pytest.raises(DataError, match=r"holds other files \('own\.txt'\)\. Choose a new or empty folder\.$"):
+    with pytest.raises(DataError, match=r"contains other files \('own\.txt'\)\. Choose a new or empty folder\.$"):
         check_output_folder(tmp_path)
-    with pytest.raises(DataError, match=r"is a file\. Name a folder for the parts\.$"):
+    with pytest.raises(DataError, match=r"is a file\. Pass a folder for the parts\.$"):
         check_output_folder(tmp_path / "own.txt", use="for the parts")
-    with pytest.raises(DataError, match=r"is a file\. Name a folder\.$"):
+    with pytest.raises(DataError, match=r"is a file\. Pass a folder\.$"):
         check_output_folder(tmp_path / "own.txt")

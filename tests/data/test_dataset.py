@@ -90,11 +90,11 @@ class TestParts:
     def test_lengths_that_differ(self):
         with pytest.raises(DataError, match="field 'text' 2, ids 3"):
             Dataset(fields={"text": text_column(["a", "b"])}, ids=text_column(["1", "2", "3"]))
-        with pytest.raises(DataError, match="2 documents and 1 label rows"):
+        with pytest.raises(DataError, match="2 documents but 1 label rows"):
             as_dataset(["a", "b"], [["x"]])
 
     def test_label_names_that_do_not_fit(self):
-        with pytest.raises(DataError, match="2 label columns and 1 labels"):
+        with pytest.raises(DataError, match="2 label columns but 1 labels"):
             Dataset(
                 fields={"text": text_column(["a"])},
                 labels=sp.csr_array(np.ones((1, 2), np.float32)),
@@ -167,10 +167,10 @@ class TestTexts:
         [
             ("one text", "put it in a list"),
             (b"one text", "put it in a list"),
-            (5, "must be a list of texts"),
-            (None, "must be a list of texts"),
-            ({"text": ["a"]}, "must be a list of texts"),
-            (np.array("text"), "must be a list of texts"),
+            (5, "must be a list of strings"),
+            (None, "must be a list of strings"),
+            ({"text": ["a"]}, "must be a list of strings"),
+            (np.array("text"), "must be a list of strings"),
             (["a", None], "document 1 must be a string. Got NoneType"),
             (["a", float("nan")], "document 1 must be a string. Got float"),
             (["a", b"b"], "document 1 must be a string. Got bytes"),
@@ -183,9 +183,9 @@ class TestTexts:
             (np.ones((2, 2), dtype=complex), "features must be a 2-d matrix of numbers"),
             (sp.csr_array(np.ones((2, 2), dtype=complex)), "features must be a 2-d matrix of numbers"),
             (sp.coo_array(np.ones(3)), "features must be a 2-d matrix of numbers. Got 1-d"),
-            (np.array([[1.0, 2.0], [3.0, np.nan]]), "features of document 1 hold a value that is not finite"),
-            (np.array([[1e300, 2.0]]), "features of document 0 hold a value that is not finite"),
-            (sp.csr_matrix([[0, 1.0], [0, 0], [np.inf, 0]]), "features of document 2 hold"),
+            (np.array([[1.0, 2.0], [3.0, np.nan]]), "features of document 1 contain NaN or infinity"),
+            (np.array([[1e300, 2.0]]), "features of document 0 contain NaN or infinity"),
+            (sp.csr_matrix([[0, 1.0], [0, 0], [np.inf, 0]]), "features of document 2 contain"),
         ],
     )
     def test_refused(self, documents, words):
@@ -231,7 +231,7 @@ class TestMatrices:
         assert matrix.indices.tolist() == [2, 0, 2]  # the user's matrix is untouched
 
     def test_sums_beyond_float32(self):
-        with pytest.raises(DataError, match="not finite"):
+        with pytest.raises(DataError, match="contain NaN or infinity"):
             as_csr(sp.csr_array(([3e38, 3e38], [0, 0], [0, 2]), shape=(1, 1), dtype=np.float32), "features")
 
 
@@ -294,10 +294,10 @@ class TestLabels:
     @pytest.mark.parametrize(
         ("labels", "words"),
         [
-            ("x", "labels must be one list a document"),
-            (b"x", "labels must be one list a document"),
-            (5, "labels must be one list a document"),
-            ({"a": ["x"]}, "labels must be one list a document"),
+            ("x", "labels must be one list per document"),
+            (b"x", "labels must be one list per document"),
+            (5, "labels must be one list per document"),
+            ({"a": ["x"]}, "labels must be one list per document"),
             (["x"], "the labels of document 0 must be a list such as ['a', 'b']. Got str"),
             ([["x"], None], "the labels of document 1 must be a list such as ['a', 'b']. Got NoneType"),
             (np.array(["x"]), "the labels of document 0 must be a list"),
@@ -307,10 +307,10 @@ class TestLabels:
             ([[True]], "a label of document 0 must be a string or an integer. Got True"),
             ([[np.ones((30, 30))]], "a label of document 0 must be a string or an integer"),
             ([["x", ""]], "a label of document 0 is empty"),
-            ([["a\ud800"]], r"label 'a\ud800' holds half of a surrogate pair"),
-            (np.array([[1, -1]]), "holds 1 or 0. Got -1"),
+            ([["a\ud800"]], r"label 'a\ud800' contains an unpaired surrogate"),
+            (np.array([[1, -1]]), "must be 0 or 1. Got -1"),
             (np.array([["a", "b"]]), "labels must be a 2-d matrix of numbers"),
-            (np.array([[np.nan, 1.0]]), "labels of document 0 hold a value that is not finite"),
+            (np.array([[np.nan, 1.0]]), "labels of document 0 contain NaN or infinity"),
         ],
     )
     def test_refused(self, labels, words):
@@ -343,11 +343,11 @@ class TestLabelIndex:
     @pytest.mark.parametrize(
         ("keys", "more", "words"),
         [
-            (["a", "b", "a"], {}, "label 'a' is there twice"),
+            (["a", "b", "a"], {}, "label 'a' occurs twice"),
             (["a", 5], {}, "a label must be a string. Got 5"),
-            (["\ud800"], {}, r"label '\ud800' holds half of a surrogate pair"),
-            (["a", "b"], {"names": ["A"]}, "2 labels and 1 of their 'name'"),
-            (["a"], {"parents": [[], []]}, "1 labels and 2 of their 'parents'"),
+            (["\ud800"], {}, r"label '\ud800' contains an unpaired surrogate"),
+            (["a", "b"], {"names": ["A"]}, "2 labels but 1 values for 'name'"),
+            (["a"], {"parents": [[], []]}, "1 labels but 2 values for 'parents'"),
         ],
     )
     def test_refused(self, keys, more, words):

@@ -237,7 +237,7 @@ def test_cooking_from_the_wire_to_the_next_command(server, tmp_path, monkeypatch
     assert record["url"] == f"{server.url}/cooking.stackexchange.tar.gz"
     assert record["size"] == len(server.content)
     output = "\n".join(said)
-    assert "no published checksum to hold it against" in output
+    assert "there is no published checksum to verify" in output
     assert "unpacked: 2 files" in output
     assert output.splitlines()[-2:] == [
         f"  xmtc train {place}/train.txt --out cooking-model",
@@ -271,7 +271,7 @@ def test_cooking_from_the_wire_to_the_next_command(server, tmp_path, monkeypatch
 def test_an_archive_that_lacks_what_it_should_hold(server, tmp_path):
     server.content, _ = cooking_archive(5_000)
     message = refused(server, tmp_path, find("cooking"))
-    assert "cooking.stackexchange.txt: 5,000 lines, 12,404 are needed" in message
+    assert "cooking.stackexchange.txt: 5,000 lines, expected 12,404" in message
     assert "train.txt" not in names(tmp_path / "cooking")
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
@@ -279,7 +279,7 @@ def test_an_archive_that_lacks_what_it_should_hold(server, tmp_path):
     server.content = packed.getvalue()
     (tmp_path / "cooking" / "download.json").unlink()
     (tmp_path / "cooking" / "cooking.stackexchange.tar.gz").unlink()
-    assert "no cooking.stackexchange.txt in what was fetched" in refused(server, tmp_path, find("cooking"))
+    assert "the download contains no cooking.stackexchange.txt" in refused(server, tmp_path, find("cooking"))
 
 
 def test_eurlex57k_becomes_documents_with_labels_and_names(server, tmp_path, monkeypatch):
@@ -351,8 +351,8 @@ def test_a_made_file_that_changed_since_is_told(tmp_path):
         done = fetch("rcv1", tmp_path, mirror=server.url)
         done.parts["test"].write_bytes(b"")
         (note,) = fetch("rcv1", tmp_path, mirror=server.url).notes
-        assert note.startswith(f"{done.parts['test']} has 0 bytes and had ")
-        assert note.endswith("delete it to make it again")
+        assert note.startswith(f"{done.parts['test']} has 0 bytes but had ")
+        assert note.endswith("delete it to create it again")
         done.parts["test"].unlink()
         assert not [note for note in fetch("rcv1", tmp_path, mirror=server.url).notes if "bytes" in note]
 
@@ -399,7 +399,7 @@ def test_texts_labels_and_names_of_pecos(server, tmp_path):
     assert (tmp_path / "eurlex-4k" / "files" / "tfidf-attnxml" / "X.trn.npz").is_file()
     server.content = pecos_archive(texts=2)
     message = refused(server, tmp_path / "other", find("eurlex-4k"))
-    assert "X.trn.txt: 2 lines for the 3 rows of Y.trn.npz" in message
+    assert "X.trn.txt: 2 lines for 3 rows of Y.trn.npz" in message
 
 
 # ---- breaking off and going on
@@ -421,8 +421,8 @@ def test_a_later_call_goes_on_too(server, tmp_path, monkeypatch):
     message = refused(server, tmp_path)
     place = tmp_path / "thing"
     assert message == (
-        f"{server.url}/thing.bin: the connection breaks off. 100,000 bytes stay in {place}/thing.bin.part: "
-        "run the same command again."
+        f"{server.url}/thing.bin: the connection was lost. Run the same command again to resume: "
+        f"{place}/thing.bin.part has 100,000 bytes."
     )
     assert names(place) == ["thing.bin.part", "thing.bin.part.json"]
     done = get(server, tmp_path)
@@ -446,7 +446,8 @@ def test_a_part_that_was_whole_needs_no_request(server, tmp_path, monkeypatch):
 def test_gives_up_when_nothing_more_comes(server, tmp_path):
     server.breaks_after = [100_000] + [0] * 20
     message = refused(server, tmp_path)
-    assert "the connection breaks off, 4 times over. 100,000 bytes stay in" in message
+    assert "the connection was lost (4 attempts). Run the same command again to resume: " in message
+    assert message.endswith("thing.bin.part has 100,000 bytes.")
     assert len(server.asked) == 4
 
 
@@ -460,7 +461,7 @@ def test_a_server_that_knows_no_ranges_starts_over(server, tmp_path, headers):
 
 def test_a_server_that_knows_no_ranges_and_always_breaks_off(server, tmp_path):
     server.ranges, server.breaks_after = False, [100_000] * 20
-    assert "4 times over" in refused(server, tmp_path)
+    assert "(4 attempts)" in refused(server, tmp_path)
     assert len(server.asked) == 4
 
 
@@ -525,7 +526,7 @@ def test_a_server_that_never_answers(tmp_path, monkeypatch):
     monkeypatch.setattr(http_download, "PAUSES", ())
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         address = f"http://127.0.0.1:{deaf.getsockname()[1]}"
-        with pytest.raises(DataError, match=r"thing.bin: no answer within 0.1 s. Run the same command again.$"):
+        with pytest.raises(DataError, match=r"thing.bin: no response within 0.1 s. Run the same command again.$"):
             fetch(plain(), tmp_path, mirror=address)
     with pytest.raises(DataError, match=r"cannot be reached \(Connection refused\)"):
         fetch(plain(), tmp_path, mirror=address)
@@ -533,7 +534,7 @@ def test_a_server_that_never_answers(tmp_path, monkeypatch):
 
 def test_no_network_is_told_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(http_download, "PAUSES", (60.0,))
-    with pytest.raises(DataError, match="no such host, or no network"):
+    with pytest.raises(DataError, match="host not found, or no network"):
         fetch(plain("http://no-such-host.invalid/thing.bin"), tmp_path)
 
 
@@ -582,18 +583,18 @@ def test_a_published_sum_is_held(server, tmp_path):
 def test_a_wrong_sum_removes_what_arrived(server, tmp_path):
     message = refused(server, tmp_path, plain(sha=sha256(b"other")))
     assert message == (
-        f"{server.url}/thing.bin: sha256 {sha256(CONTENT)} in place of {sha256(b'other')}. "
-        "What arrived was removed: run the same command again."
+        f"{server.url}/thing.bin: sha256 {sha256(CONTENT)}, expected {sha256(b'other')}. "
+        "The download was deleted: run the same command again."
     )
     assert names(tmp_path / "thing") == []
 
 
 def test_a_wrong_size_is_told_before_anything_is_fetched(server, tmp_path):
     message = refused(server, tmp_path, plain(size=5))
-    assert f"thing.bin: {len(CONTENT):,} bytes in place of 5. The file there has changed" in message
+    assert f"thing.bin: {len(CONTENT):,} bytes, expected 5. The file has changed" in message
     assert names(tmp_path / "thing") == []
     server.says_length = False
-    assert "300,000 bytes in place of 5. What arrived was removed" in refused(server, tmp_path, plain(size=5))
+    assert "300,000 bytes, expected 5. The download was deleted" in refused(server, tmp_path, plain(size=5))
     assert names(tmp_path / "thing") == []
 
 
@@ -605,8 +606,8 @@ def test_without_a_published_sum_the_first_one_counts(server, tmp_path):
     server.content = b"replaced at its source"
     message = refused(server, tmp_path)
     assert message == (
-        f"{server.url}/thing.bin: not the file of {date}: sha256 {sha256(server.content)} in place of "
-        f"{sha256(CONTENT)}. Delete {tmp_path}/thing/download.json to take the new one."
+        f"{server.url}/thing.bin: differs from the file of {date}: sha256 {sha256(server.content)}, expected "
+        f"{sha256(CONTENT)}. Delete {tmp_path}/thing/download.json to accept the new file."
     )
     assert names(tmp_path / "thing") == ["download.json"]
     (tmp_path / "thing" / "download.json").unlink()
@@ -620,7 +621,7 @@ def test_a_file_that_was_damaged_here_is_fetched_again(server, tmp_path, publish
     path.write_bytes(CONTENT[:-1])
     done = get(server, tmp_path, entry)
     assert path.read_bytes() == CONTENT
-    assert "was not what it should be" in done.notes[0]
+    assert "unexpected sha256" in done.notes[0]
     assert len(server.asked) == 2
 
 
@@ -634,10 +635,10 @@ def test_a_damaged_record_is_told(server, tmp_path):
 def test_a_page_in_place_of_the_file(server, tmp_path):
     server.content = b"<!DOCTYPE html><p>Sorry, we have moved"
     message = refused(server, tmp_path, find("cooking"))
-    assert "not what its name says, as it begins with '<!DOCTYPE html>" in message
+    assert "the content does not match the file name: it starts with '<!DOCTYPE html>" in message
     assert "supervised-tutorial" in message
     assert names(tmp_path / "cooking") == [], "and is not remembered as the file that it should be"
-    assert "not what its name says" in refused(server, tmp_path)
+    assert "the content does not match the file name" in refused(server, tmp_path)
 
 
 # ---- answers without a file
@@ -647,8 +648,8 @@ def test_not_found_is_final(server, tmp_path):
     server.answers = [(404, {})]
     message = refused(server, tmp_path)
     assert message == (
-        f"{server.url}/thing.bin: the server answers 404 (Not Found). "
-        "Look at https://example.org/home, or use --mirror."
+        f"{server.url}/thing.bin: the server responded with 404 (Not Found). "
+        "See https://example.org/home, or use --mirror."
     )
     assert len(server.asked) == 1
 
@@ -658,7 +659,7 @@ def test_a_busy_server_is_asked_again(server, tmp_path, status):
     server.answers = [(status, {})] * 2
     assert get(server, tmp_path).parts["train"].read_bytes() == CONTENT
     server.answers = [(status, {})] * 9
-    assert f"the server answers {status} (" in refused(server, tmp_path / "other")
+    assert f"the server responded with {status} (" in refused(server, tmp_path / "other")
 
 
 def test_a_redirect_is_followed(server, tmp_path):
@@ -672,18 +673,18 @@ def test_a_redirect_is_followed(server, tmp_path):
 def test_a_redirect_to_anything_but_the_web_is_refused(server, tmp_path, target):
     server.answers = [(302, {"Location": target})]
     message = refused(server, tmp_path)
-    assert f"sends on to '{target}'" in message or "302" in message
+    assert f"redirects to '{target}'" in message or "302" in message
     assert names(tmp_path / "thing") == []
 
 
 def test_a_redirect_in_circles_ends(server, tmp_path):
     server.answers = [(302, {"Location": "/data/thing.bin"})] * 50
-    assert "the server answers 302" in refused(server, tmp_path)
+    assert "the server responded with 302" in refused(server, tmp_path)
 
 
 @pytest.mark.parametrize("mirror", ["ftp://example.org", "example.org", "/some/folder", "file:///tmp", "http://"])
 def test_a_mirror_must_be_an_address(tmp_path, mirror):
-    with pytest.raises(ConfigError, match="--mirror must be an address"):
+    with pytest.raises(ConfigError, match="--mirror must be a URL"):
         fetch("cooking", tmp_path, mirror=mirror)
 
 
@@ -692,33 +693,35 @@ def test_a_mirror_must_be_an_address(tmp_path, mirror):
 
 def test_no_room(server, tmp_path, monkeypatch):
     monkeypatch.setattr(http_download.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 200_000})())
-    assert "0 MB to come, 0 MB free. Free space or choose another place with --out." in refused(server, tmp_path)
+    assert "0 MB needed, 0 MB free. Free disk space or choose another folder with --out." in refused(server, tmp_path)
 
 
 def test_a_disk_that_fills_up(server, tmp_path):
     place = tmp_path / "thing"
     place.mkdir()
     (place / "thing.bin.part").symlink_to("/dev/full")
-    assert "thing.bin.part: cannot be written (No space left on device). Free space" in refused(server, tmp_path)
+    assert "thing.bin.part: cannot be written (No space left on device). Free disk space" in refused(server, tmp_path)
 
 
 def test_places_that_cannot_be_used(server, tmp_path):
     (tmp_path / "file").write_text("")
-    assert "cannot be made (Not a directory). Choose another place with --out." in refused(server, tmp_path / "file")
+    assert "cannot be created (Not a directory). Choose another folder with --out." in refused(
+        server, tmp_path / "file"
+    )
     (tmp_path / "thing" / "thing.bin").mkdir(parents=True)
-    assert "thing.bin: is in the way" in refused(server, tmp_path)
+    assert "thing.bin: exists and is not a file" in refused(server, tmp_path)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_permission(server, tmp_path):
     tmp_path.chmod(0o500)
-    assert "cannot be made (Permission denied)" in refused(server, tmp_path)
+    assert "cannot be created (Permission denied)" in refused(server, tmp_path)
 
 
 def test_one_call_at_a_time(server, tmp_path):
     (tmp_path / "thing").mkdir()
     with locked(tmp_path / "thing"):
-        assert "another xmtc is fetching into it" in refused(server, tmp_path)
+        assert "another xmtc process is downloading to it" in refused(server, tmp_path)
     assert get(server, tmp_path).files[0].how == "fetched"
 
 
@@ -730,7 +733,7 @@ def test_by_hand(server, tmp_path, monkeypatch):
     with pytest.raises(DataError) as caught:
         fetch(entry, tmp_path)
     assert str(caught.value) == (
-        "thing: cannot be fetched by a plain request. Open https://example.org/page in a browser, choose 'Raw text', "
+        "thing: cannot be downloaded automatically. Open https://example.org/page in a browser, choose 'Raw text', "
         f"save the file as {tmp_path}/thing/thing.bin, and run the same command again."
     )
     (tmp_path / "thing" / "thing.bin").write_bytes(CONTENT)  # the folder is there to save it in
@@ -741,7 +744,7 @@ def test_by_hand(server, tmp_path, monkeypatch):
     assert said[-1].endswith(f"xmtc train {tmp_path}/thing/thing.bin --out thing-model")
     assert fetch(entry, tmp_path).files[0].how == "there"
     (tmp_path / "thing" / "thing.bin").write_bytes(b"another")
-    with pytest.raises(DataError, match=r"not the file of .* Delete .*download.json to take the new one"):
+    with pytest.raises(DataError, match=r"differs from the file of .* Delete .*download.json to accept the new file"):
         fetch(entry, tmp_path)
     done = get(server, tmp_path / "mirrored", entry)
     assert done.parts["train"].read_bytes() == CONTENT, "a mirror serves what needs a browser elsewhere"
@@ -751,7 +754,7 @@ def test_by_hand_and_saved_a_page_instead(tmp_path):
     place = tmp_path / "lf-wikiseealso-320k"
     place.mkdir()
     (place / "lf-wikiseealso-320k.zip").write_bytes(b"<html>Google Drive cannot scan this file for viruses")
-    with pytest.raises(DataError, match=r"begins with '<html>Google Drive.*Delete it and look at http"):
+    with pytest.raises(DataError, match=r"starts with '<html>Google Drive.*Delete it and see http"):
         fetch("lf-wikiseealso-320k", tmp_path)
     assert names(place) == ["lf-wikiseealso-320k.zip"]
     with zipfile.ZipFile(place / "lf-wikiseealso-320k.zip", "w") as archive:
@@ -842,7 +845,7 @@ def test_unpack_takes_the_place_of_an_older_folder_or_leaves_it(tmp_path):
 def test_ways_out_of_the_folder_are_refused(tmp_path, kind, name):
     (tmp_path / "inner").mkdir()
     archive = packed(tmp_path / "inner" / kind, ("fine.txt", b"1"), (name, b"evil"))
-    with pytest.raises(DataError, match=r"a place outside its folder. Not unpacked: do not trust this file") as caught:
+    with pytest.raises(DataError, match=r"a path outside the target folder. Do not trust this file") as caught:
         unpack(archive, tmp_path / "inner" / "files")
     assert len(str(caught.value).splitlines()) == 1
     assert names(tmp_path / "inner") == [kind]
@@ -890,7 +893,9 @@ def test_a_link_in_a_zip_is_never_made(tmp_path):
 def test_bombs(tmp_path, monkeypatch, kind):
     monkeypatch.setattr("xmtc.data.archives.SPARE", 100_000)
     archive = packed(tmp_path / kind, *((f"{number}.txt", bytes(1_000_000)) for number in range(4)))
-    with pytest.raises(DataError, match=r"unpacks to more than 100 times its size. Not unpacked"):
+    with pytest.raises(
+        DataError, match=r"unpacks to more than 100 times its size. If you trust the file, unpack it manually"
+    ):
         unpack(archive, tmp_path / "files")
     assert names(tmp_path) == [kind]
 
@@ -906,7 +911,7 @@ def test_a_header_that_swells(tmp_path, monkeypatch):
 def test_too_many_files(tmp_path, monkeypatch):
     monkeypatch.setattr("xmtc.data.archives.MOST_FILES", 10)
     archive = packed(tmp_path / "a.zip", *((f"{number}", b"") for number in range(11)))
-    with pytest.raises(DataError, match="more than 10 files in it"):
+    with pytest.raises(DataError, match="contains more than 10 files"):
         unpack(archive, tmp_path / "files")
     assert names(tmp_path) == ["a.zip"]
 
@@ -915,7 +920,7 @@ def test_too_many_files(tmp_path, monkeypatch):
 @pytest.mark.parametrize("kind", ["a.tar", "a.zip"])
 @pytest.mark.parametrize("second", ["one", "one/two"])
 def test_two_files_in_one_place(tmp_path, kind, second):
-    with pytest.raises(DataError, match="two files in it are called"):
+    with pytest.raises(DataError, match="contains two files named"):
         unpack(packed(tmp_path / kind, ("one", b"1"), (second, b"2")), tmp_path / "files")
     assert names(tmp_path) == [kind]
 
@@ -938,14 +943,14 @@ def test_damaged_archives(tmp_path, kind, damage):
     archive.write_bytes(damage(archive.read_bytes()))
     with pytest.raises(DataError) as caught:
         unpack(archive, tmp_path / "files")
-    assert str(caught.value).startswith(f"{archive}: damaged, or no tar or zip (")
+    assert str(caught.value).startswith(f"{archive}: damaged, or not a tar or zip (")
     assert len(str(caught.value).splitlines()) == 1
     assert names(tmp_path) == [kind]
 
 
 @pytest.mark.parametrize("kind", ["a.tar", "a.zip"])
 def test_an_empty_archive(tmp_path, kind):
-    with pytest.raises(DataError, match="no files in it"):
+    with pytest.raises(DataError, match="contains no files"):
         unpack(packed(tmp_path / kind), tmp_path / "files")
 
 
@@ -976,14 +981,14 @@ def test_texts_after_their_labels(tmp_path):
         {"text": "größer", "labels": ["C24"]},
     ]
     source.write_bytes(b"2286\tE11 M12\trecov\r\n2287\tC24\tb\xff\n")
-    assert prepare(source, Tabbed(), target)[0].startswith(f"{target}: 1 lines were not UTF-8")
+    assert prepare(source, Tabbed(), target)[0].startswith(f"{target}: 1 lines were not valid UTF-8")
     assert rows(target) == [
         {"id": "2286", "text": "recov", "labels": ["E11", "M12"]},
         {"id": "2287", "text": "b\ufffd", "labels": ["C24"]},
     ]
     for content in (b"no tab\n", b"a\tb\nno tab\n", b"a\tb\tc\td\n"):
         source.write_bytes(content)
-        with pytest.raises(DataError, match=r"in.txt.gz:\d: not labels, a tab and a text"):
+        with pytest.raises(DataError, match=r"in.txt.gz:\d: expected labels, a tab and a text"):
             prepare(source, Tabbed(), target)
     assert len(rows(target)) == 2, "the older file stays"
 
@@ -1006,7 +1011,7 @@ def test_texts_beside_a_matrix_of_labels(tmp_path):
     notes = prepare(tmp_path / "names.txt", Numbered("Y.npz"), tmp_path / "labels.jsonl")
     assert "4 names for 3 labels" in notes[0]
     assert [row["name"] for row in rows(tmp_path / "labels.jsonl")] == ["0", "1", "2"]
-    for text, words in (("one\n", "1 lines for the 3 rows"), ("a\nb\nc\nd\n", "more lines for the 3 rows")):
+    for text, words in (("one\n", "1 lines for 3 rows"), ("a\nb\nc\nd\n", "more lines for 3 rows")):
         (tmp_path / "X.txt").write_text(text)
         with pytest.raises(DataError, match=words):
             prepare(tmp_path / "X.txt", Matched("Y.npz"), tmp_path / "out.jsonl")
@@ -1024,7 +1029,7 @@ def test_fields_of_other_names(tmp_path):
     prepare(tmp_path / "in.jsonl", making, tmp_path / "out.jsonl")
     assert rows(tmp_path / "out.jsonl") == [{"id": "5", "text": "half ?\n", "labels": []}]
     (tmp_path / "in.jsonl").write_text('{"a": "x", "b": null}\n')
-    with pytest.raises(DataError, match=r"in.jsonl:1: no 'd'. The file is not what it should be"):
+    with pytest.raises(DataError, match=r"in.jsonl:1: no 'd'. Download the data set again"):
         prepare(tmp_path / "in.jsonl", making, tmp_path / "out.jsonl")
 
 

@@ -85,7 +85,9 @@ class TestForms:
 
     def test_ids_that_nobody_knows_are_those_of_other_documents(self, tmp_path: Path) -> None:
         found = read_predictions(our_jsonl(tmp_path))
-        with pytest.raises(DataError, match=r"^p: none of its ids is that of a test document: 'a' there, 'w' here\."):
+        with pytest.raises(
+            DataError, match=r"^p: no id matches a test document: 'a' in the predictions, 'w' in the test set\."
+        ):
             match_to(found, documents(["w", "x", "y", "z"]), "p")
 
     @pytest.mark.parametrize("suffix", SUFFIXES[1:])
@@ -154,7 +156,7 @@ class TestForms:
         rows = [{"id": "a", "labels": [str(number)]} for number in range(3)]
         path = write_objects(tmp_path / "p.jsonl", *rows)
         assert match_to(read_predictions(path), documents(["a", "a", "a"]), path).keys() == [["0"], ["1"], ["2"]]
-        with pytest.raises(DataError, match="document 'a' is there twice"):
+        with pytest.raises(DataError, match="document 'a' occurs twice"):
             match_to(read_predictions(path), documents(["a", "b", "c"]), path)
 
     def test_a_document_without_a_line_has_no_labels_where_a_line_is_a_label(self, tmp_path: Path) -> None:
@@ -174,45 +176,45 @@ class TestMistakes:
             ("p.jsonl", [PAIRS % ("a", "true")], 1, "a score is not a number"),
             ("p.jsonl", [PAIRS % ("a", "1" + "0" * 400)], 1, "a score is not a number"),
             ("p.jsonl", ['{"labels": [{"key": "x", "score": 1}, {"key": "y"}]}'], 1, "a score is not a number"),
-            ("p.jsonl", ["", '{"id": "a", "labels": ["x", "y", "x"]}'], 2, "a label is there twice"),
-            ("p.jsonl", ['{"id": "a", "labels": [1, "1"]}'], 1, "a label is there twice"),
-            ("p.jsonl", ['{"id": "a", "labels": ["x"], "scores": [1, 2]}'], 1, "as long as that of the labels"),
-            ("p.jsonl", ['{"id": "a", "labels": ["x"], "scores": 1}'], 1, "as long as that of the labels"),
+            ("p.jsonl", ["", '{"id": "a", "labels": ["x", "y", "x"]}'], 2, "a label occurs twice"),
+            ("p.jsonl", ['{"id": "a", "labels": [1, "1"]}'], 1, "a label occurs twice"),
+            ("p.jsonl", ['{"id": "a", "labels": ["x"], "scores": [1, 2]}'], 1, "as long as the list of labels"),
+            ("p.jsonl", ['{"id": "a", "labels": ["x"], "scores": 1}'], 1, "as long as the list of labels"),
             ("p.jsonl", ['{"id": "a", "labels": "x"}'], 1, "no list of labels"),
             ("p.jsonl", ['{"id": "a", "text": "x"}'], 1, "no list of labels"),
             ("p.jsonl", ['{"id": "a", "labels": [""]}'], 1, "a label has no key"),
             ("p.jsonl", ['{"id": "a", "labels": [{"name": "x"}]}'], 1, "a label has no key"),
             ("p.jsonl", ['{"id": 1.5, "labels": []}'], 1, "'id' must be a string or an integer"),
-            ("p.jsonl", ['{"id": "a", "labels": ["x"]}', '{"id"'], 2, "not JSON"),
-            ("p.jsonl", ["x"], 1, "not JSON"),
+            ("p.jsonl", ['{"id": "a", "labels": ["x"]}', '{"id"'], 2, "invalid JSON"),
+            ("p.jsonl", ["x"], 1, "invalid JSON"),
             ("p.csv", ["id,key,score", "a,x,1", "a,y,nan"], 2, "a score is not a number"),
-            ("p.csv", ["id,key,score", "a,x,1", "b,x,1", "b,x,0"], 3, "a label is there twice"),
-            ("p.csv", ["id,key,score", "a,x,1", "a,y"], 3, "2 cells where the header has 3"),
-            ("p.csv", ["id,key,score", 'a,"x,1'], 2, "not CSV"),
-            ("p.csv", ["id,labels", "a,x", "a,y"], 3, "document 'a' is there twice"),
-            ("p.csv", ["id,labels,scores", "a,x;y,1"], 2, "2 labels and 1 scores"),
-            ("p.csv", ["document,label", "a,x"], 1, "columns id and key (or labels) are wanted"),
-            ("p.tsv", ["id\tscore", "a\t1"], 1, "columns id and key (or labels) are wanted"),
-            ("p.tsv", ["id\tkey\tscore", "a\tx\t1\t2"], 2, "4 cells where the header has 3"),
+            ("p.csv", ["id,key,score", "a,x,1", "b,x,1", "b,x,0"], 3, "a label occurs twice"),
+            ("p.csv", ["id,key,score", "a,x,1", "a,y"], 3, "2 cells, but 3 in the header"),
+            ("p.csv", ["id,key,score", 'a,"x,1'], 2, "invalid CSV"),
+            ("p.csv", ["id,labels", "a,x", "a,y"], 3, "document 'a' occurs twice"),
+            ("p.csv", ["id,labels,scores", "a,x;y,1"], 2, "2 labels but 1 scores"),
+            ("p.csv", ["document,label", "a,x"], 1, "columns id and key (or labels) are required"),
+            ("p.tsv", ["id\tscore", "a\t1"], 1, "columns id and key (or labels) are required"),
+            ("p.tsv", ["id\tkey\tscore", "a\tx\t1\t2"], 2, "4 cells, but 3 in the header"),
             ("p.txt", ["__label__x 1", "__label__x nan"], 2, "a score is not a number"),
             ("p.txt", ["__label__x 1 __label__y"], 1, "a score is not a number"),
-            ("p.txt", ["__label__x 1 __label__x 0.5"], 1, "a label is there twice"),
-            ("p.txt", ["__label__x 1", "a text __label__x 1"], 2, "'a' is out of place"),
-            ("p.txt", ["__label__x 0.9 0.8"], 1, "'0.8' is out of place"),
-            ("p.txt", ["__label__x 1 __label__ 2"], 1, "'__label__' is out of place"),
+            ("p.txt", ["__label__x 1 __label__x 0.5"], 1, "a label occurs twice"),
+            ("p.txt", ["__label__x 1", "a text __label__x 1"], 2, "unexpected 'a'"),
+            ("p.txt", ["__label__x 0.9 0.8"], 1, "unexpected '0.8'"),
+            ("p.txt", ["__label__x 1 __label__ 2"], 1, "unexpected '__label__'"),
             ("p.txt", ["1 2", "0:1 2:1"], 2, "'2' is not a label below 2"),
             ("p.txt", ["1 2", "0"], 2, "'0' is not a label below 2"),
             ("p.txt", ["1 2", "-1:1"], 2, "'-1' is not a label below 2"),
             ("p.txt", ["1 2", "0:x"], 2, "a score is not a number"),
-            ("p.txt", ["1 2", "0:1 00:1"], 2, "a label is there twice"),
+            ("p.txt", ["1 2", "0:1 00:1"], 2, "a label occurs twice"),
             ("p.txt", ["1 2", "0" * 5000 + "9:1"], 2, "is not a label below 2"),
-            ("p.txt", ["3 2", "0:1", "1:1"], None, "announces 3 documents, the file has 2"),
-            ("p.txt", ["1 2", "0:1", "1:1"], None, "announces 1 documents, the file has 2"),
-            ("p.txt", ["words"], 1, "not a known form of predictions"),
+            ("p.txt", ["3 2", "0:1", "1:1"], None, "3 documents in the header, but 2 in the file"),
+            ("p.txt", ["1 2", "0:1", "1:1"], None, "1 documents in the header, but 2 in the file"),
+            ("p.txt", ["words"], 1, "not a supported prediction format"),
             ("p.txt", [], None, "empty"),
-            ("p.jsonl", [""], None, "no predictions in it"),
+            ("p.jsonl", [""], None, "contains no predictions"),
             ("p.tsv", [], None, "empty"),
-            ("p.csv", ["id,key,score"], None, "no predictions in it"),
+            ("p.csv", ["id,key,score"], None, "contains no predictions"),
             ("p.npz", ["words"], None, "not a sparse matrix"),
             ("p.parquet", ["words"], None, "not a readable Parquet file"),
             ("p.jsonl", ['{"id": "a", "labels": []}'], None, "no prediction for 3 of 4 test documents, such as 'b'"),
@@ -238,7 +240,7 @@ class TestMistakes:
         assert (found.ids, found.keys(), found.names()) == (["?"], [["x?"]], [["?"]])
 
     def test_folders(self, tmp_path: Path) -> None:
-        assert "so not one of predictions" in refusal(tmp_path)
+        assert "not a folder of predictions" in refusal(tmp_path)
         assert "is a folder, not a file" in refusal(tmp_path, file_format="fasttext")
         parts = our_parts(tmp_path)
         (parts / part_name(1)).unlink()
@@ -246,19 +248,19 @@ class TestMistakes:
             read_predictions(parts)
         said = json.loads((parts / ANSWERS).read_text())
         (parts / ANSWERS).write_text(json.dumps({**said, "complete": False}))
-        assert "is not complete" in refusal(parts)
+        assert "the predictions are incomplete" in refusal(parts)
 
     def test_missing_file_and_unknown_form(self, tmp_path: Path) -> None:
         assert "no such file" in refusal(tmp_path / "nowhere.jsonl")
         said = refusal(our_jsonl(tmp_path), file_format="jsnl")
-        assert "no such form of predictions: 'jsnl'. Did you mean 'jsonl'?" in said
+        assert "no prediction format 'jsnl'. Did you mean 'jsonl'?" in said
         assert all(form in said for form in FORMATS)
 
     def test_parquet_goes_by_its_name(self, tmp_path: Path) -> None:
         path = our_parquet(tmp_path)
-        assert "ends in .parquet. Rename it" in refusal(path, file_format="jsonl")
+        assert "the name ends in .parquet, but the format is jsonl. Rename it" in refusal(path, file_format="jsonl")
         path = path.rename(tmp_path / "p.bin")
-        assert "Let its name end in .parquet" in refusal(path)
+        assert "Rename it to end in .parquet" in refusal(path)
 
     @pytest.mark.parametrize("form", [our_parquet, csr_npz], ids=lambda form: form.__name__)
     def test_cut_short(self, tmp_path: Path, form: Callable[[Path], Path]) -> None:

@@ -57,7 +57,7 @@ class TestJsonl:
         assert len(read(both)) == 2
 
     def test_a_bad_line_after_blank_ones_keeps_its_number(self, tmp_path):
-        assert "not JSON" in check_refusal(write(tmp_path / "a.jsonl", b"", ROWS[0], b"", b"  ", b"{bad"), 5)
+        assert "invalid JSON" in check_refusal(write(tmp_path / "a.jsonl", b"", ROWS[0], b"", b"  ", b"{bad"), 5)
 
     def test_line_numbers_go_on_from_block_to_block(self, tmp_path, monkeypatch):
         monkeypatch.setattr("xmtc.core.files.read_blocks.__defaults__", (64,))
@@ -69,10 +69,10 @@ class TestJsonl:
     @pytest.mark.parametrize(
         ("line", "words"),
         [
-            (b"{bad", "not JSON"),
-            (b'{"text": "a', "not JSON (Unterminated string"),
-            (b'{"text": "a\tb", "labels": []}', "not JSON (Invalid control character at column 12)"),
-            (b'{"text": "a", "labels": []} x', "not JSON (Extra data"),
+            (b"{bad", "invalid JSON"),
+            (b'{"text": "a', "invalid JSON (Unterminated string"),
+            (b'{"text": "a\tb", "labels": []}', "invalid JSON (Invalid control character at column 12)"),
+            (b'{"text": "a", "labels": []} x', "invalid JSON (Extra data"),
             (b"[1]", "not a JSON object"),
             (b"null", "not a JSON object"),
             (b'"text"', "not a JSON object"),
@@ -84,7 +84,7 @@ class TestJsonl:
             (b'{"text": 5, "labels": []}', "'text' must be a string. Got a number"),
             (b'{"text": {"a": 1}, "labels": []}', "'text' must be a string. Got an object"),
             (b'{"text": ["a"], "labels": []}', "'text' must be a string. Got a list"),
-            (b'{"text": true, "labels": []}', "'text' must be a string. Got a truth value"),
+            (b'{"text": true, "labels": []}', "'text' must be a string. Got a boolean"),
             (b'{"text": "a"}', "no 'labels'"),
             (b'{"text": "a", "labels": "x"}', "'labels' must be a list"),
             (b'{"text": "a", "labels": null}', "'labels' must be a list"),
@@ -94,11 +94,11 @@ class TestJsonl:
             (b'{"text": "a", "labels": [null]}', "a label must be a string or an integer. Got null"),
             (b'{"text": "a", "labels": [1.5]}', "a label must be a string or an integer. Got a number"),
             (b'{"text": "a", "labels": [NaN]}', "a label must be a string or an integer. Got a number"),
-            (b'{"text": "a", "labels": [true]}', "a label must be a string or an integer. Got a truth value"),
+            (b'{"text": "a", "labels": [true]}', "a label must be a string or an integer. Got a boolean"),
             (b'{"text": "a", "labels": [], "id": [1]}', "'id' must be a string or an integer. Got a list"),
-            (b'{"text": "a", "labels": [], "id": true}', "'id' must be a string or an integer. Got a truth value"),
-            (b'{"text": "a \\ud83d b", "labels": []}', "'text' holds half of a surrogate pair"),
-            (b'{"text": "a", "labels": ["ok", "\\udc00"]}', "'labels' holds half of a surrogate pair"),
+            (b'{"text": "a", "labels": [], "id": true}', "'id' must be a string or an integer. Got a boolean"),
+            (b'{"text": "a \\ud83d b", "labels": []}', "'text' contains an unpaired surrogate"),
+            (b'{"text": "a", "labels": ["ok", "\\udc00"]}', "'labels' contains an unpaired surrogate"),
             (b'{"text": "a\xff", "labels": []}', "not UTF-8 (byte 0xff at column 12)"),
             (b'{"text": "\xed\xa0\x80", "labels": []}', "not UTF-8 (byte 0xed"),
         ],
@@ -220,7 +220,9 @@ class TestPrediction:
 
     @pytest.mark.parametrize("file_format", [None, "text"])
     def test_lines_of_text_cannot_be_trained_on(self, tmp_path, file_format):
-        assert "lines of text" in check_refusal(write(tmp_path / "a.txt", b"words"), 1, file_format=file_format)
+        assert "plain text without labels" in check_refusal(
+            write(tmp_path / "a.txt", b"words"), 1, file_format=file_format
+        )
 
     def test_a_format_by_name(self, tmp_path):
         path = write(tmp_path / "a.txt", b"1 2 3", b"words")
@@ -310,8 +312,8 @@ class TestXmlRepository:
         ("header", "words"),
         [
             (b"1 4 5", "more documents than the 1"),
-            (b"3 4", "lines of text"),
-            (b"3 4 5 6", "lines of text"),
+            (b"3 4", "plain text without labels"),
+            (b"3 4 5 6", "plain text without labels"),
             (b"99999999999 4 5", "too large"),
             (b"2 4 99999999999999999999", "too large"),
             (b"2 4 " + b"9" * 5000, "too large"),
@@ -323,7 +325,7 @@ class TestXmlRepository:
 
     def test_a_header_that_promises_too_much(self, tmp_path):
         message = check_refusal(write(tmp_path / "a", b"1000 4 5", b"0 0:1", b"1 1:1"))
-        assert "1,000 documents, the file has 2" in message
+        assert "1,000 documents in the header, but 2 in the file" in message
 
     def test_no_header(self, tmp_path):
         assert "not a header" in check_refusal(write(tmp_path / "a", b"0 0:1"), 1, file_format="xmlrepo")
@@ -331,13 +333,13 @@ class TestXmlRepository:
     @pytest.mark.parametrize(
         ("row", "words"),
         [
-            (b"5 0:1", "label 5 is not below the 5"),
-            (b"9999999999999999999999 0:1", "is not below the 5"),
-            (b"7" * 5000 + b" 0:1", "is not below the 5"),
-            (b"-1 0:1", "label '-1' is not a whole number"),
-            (b"1, 0:1", "label '' is not a whole number"),
-            (b"1;2 0:1", "label '1;2' is not a whole number"),
-            (b"\xff\x85 0:1", "is not a whole number"),
+            (b"5 0:1", "label 5 is not below 5, the limit set by the header"),
+            (b"9999999999999999999999 0:1", "is not below 5"),
+            (b"7" * 5000 + b" 0:1", "is not below 5"),
+            (b"-1 0:1", "label '-1' is not an integer"),
+            (b"1, 0:1", "label '' is not an integer"),
+            (b"1;2 0:1", "label '1;2' is not an integer"),
+            (b"\xff\x85 0:1", "is not an integer"),
             (b"1 4:1", "feature 4 is not"),
             (b"1 -1:1", "feature -1 is not"),
             (b"1 0.5:1", "feature 0.5 is not"),
@@ -347,7 +349,7 @@ class TestXmlRepository:
             (b"1 0:inf", "not finite"),
             (b"1 0:-Infinity", "not finite"),
             (b"1 0:1e39", "not finite"),
-            (b"1 0:3e38 0:3e38", "add up to infinity"),
+            (b"1 0:3e38 0:3e38", "sum to infinity"),
             (b"1 0:", "not a number"),
             (b"1 :1", "not a number"),
             (b"1 0:x", "not a number"),
@@ -360,7 +362,7 @@ class TestXmlRepository:
 
     def test_no_features_at_all(self, tmp_path):
         assert read(write(tmp_path / "a", b"2 0 1", b"0", b"")).features.shape == (2, 0)
-        assert "below the 0 of the header" in check_refusal(write(tmp_path / "b", b"1 0 1", b"0 0:1"), 2)
+        assert "< 0, the limit set by the header" in check_refusal(write(tmp_path / "b", b"1 0 1", b"0 0:1"), 2)
 
     def test_no_labels_at_all(self, tmp_path):
         assert read(write(tmp_path / "a", b"1 1 0", b" 0:1")).labels.shape == (1, 0)
@@ -397,14 +399,14 @@ class TestNoDocuments:
         path = pack(tmp_path / f"a.jsonl{suffix}", content)
         packed = path.read_bytes()
         path.write_bytes(packed[: int(len(packed) * part)])
-        assert "damaged or cut short" in check_refusal(path)
-        with pytest.raises(DataError, match="damaged or cut short"):
+        assert "damaged or truncated" in check_refusal(path)
+        with pytest.raises(DataError, match="damaged or truncated"):
             list(stream(path))
 
 
 def test_what_to_do_with_unknown_labels_has_two_answers(tmp_path):
     path = write(tmp_path / "a.jsonl", *ROWS)
-    with pytest.raises(ConfigError, match="must be refuse or drop"):
+    with pytest.raises(ConfigError, match="must be 'refuse' or 'drop'"):
         read(path, unknown_labels="count")
 
 

@@ -161,13 +161,13 @@ def test_without_labels_or_text() -> None:
 @pytest.mark.parametrize(
     ("shares", "message"),
     [
-        ((0.0,), "'test' of a split must be a share between 0 and 1, such as 0.1. Got 0."),
+        ((0.0,), "'test' of a split must be a fraction between 0 and 1, such as 0.1. Got 0."),
         ((1.0,), "'test' of a split"),
         ((float("nan"),), "'test' of a split"),
         ((-0.1,), "'test' of a split"),
         ((0.1, 1.0), "'valid' of a split"),
         ((0.1, -0.1), "'valid' of a split"),
-        ((0.5, 0.5), "must leave something to train on"),
+        ((0.5, 0.5), "must be less than 1"),
         ((0.1, 0.1, -1), "'seed' of a split must be an integer ≥ 0. Got -1."),
         ((0.1, 0.1, 1.5), "'seed' of a split"),
     ],
@@ -179,11 +179,11 @@ def test_wrong_shares(shares: Any, message: str) -> None:
 
 def test_too_few_documents() -> None:
     three = as_dataset(["a", "b", "c"], [["x"]] * 3)
-    with pytest.raises(DataError, match=r"3 documents are too few: 0\.1 of them is none for 'test'"):
+    with pytest.raises(DataError, match=r"3 documents are too few: a fraction of 0\.1 leaves none for 'test'"):
         split(three, 0.1)
     with pytest.raises(DataError, match="none for 'valid'"):
         split(three, 0.4, 0.1)
-    with pytest.raises(DataError, match="none is left to train on"):
+    with pytest.raises(DataError, match="none is left for training"):
         split(as_dataset(["a"], [["x"]]), 0.9)
     with pytest.raises(DataError, match="no document can be held out for 'test'"):
         split(as_dataset(["a", "b", "c"], [["x"], ["y"], ["z"]]), 0.4)

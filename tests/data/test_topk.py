@@ -64,18 +64,18 @@ class TestMemory:
         assert both.keys() == top.keys() * 2
         assert both.ids == top.ids * 2
         for parts in ([], [top, top.first(1)]):
-            with pytest.raises(DataError, match="need one k"):
+            with pytest.raises(DataError, match="must have the same k"):
                 TopK.concatenate(parts)
 
     @pytest.mark.parametrize(
         ("labels", "scores", "ids", "words"),
         [
-            ([0], [1.0], None, "must be two (n, k) arrays"),
-            ([[0]], [[1.0, 2.0]], None, "must be two (n, k) arrays"),
-            ([[0], [1, 2]], [[1.0], [2.0]], None, "must be two (n, k) arrays"),
-            ([["x"]], [[1.0]], None, "must be two (n, k) arrays"),
+            ([0], [1.0], None, "must be (n, k) arrays"),
+            ([[0]], [[1.0, 2.0]], None, "must be (n, k) arrays"),
+            ([[0], [1, 2]], [[1.0], [2.0]], None, "must be (n, k) arrays"),
+            ([["x"]], [[1.0]], None, "must be (n, k) arrays"),
             ([[0]], [[1.0]], ["a", "b"], "2 document ids for 1 rows"),
-            ([[0, 4]], [[1.0, 0.5]], None, "no label 4 among 4"),
+            ([[0, 4]], [[1.0, 0.5]], None, "label 4 is out of range for 4 labels"),
         ],
     )
     def test_refused(self, labels, scores, ids, words):
@@ -179,14 +179,14 @@ class TestFolder:
     @pytest.mark.parametrize(
         ("words", "message"),
         [
-            ({"complete": False}, "is not complete. End it with the command that began it and --resume."),
-            ({"complete": True, "documents": 7, "parts": 2}, "6 documents in place of 7. "),
-            ({"complete": True, "documents": 6, "parts": 3}, "part-00002.parquet: missing. "),
+            ({"complete": False}, "the predictions are incomplete. Run the same command again with --resume."),
+            ({"complete": True, "documents": 7, "parts": 2}, "6 documents, expected 7. "),
+            ({"complete": True, "documents": 6, "parts": 3}, "part-00002.parquet: missing, so the folder is damaged. "),
             ({"complete": True, "documents": 6}, "_answers.json: damaged. "),
             ({"complete": True, "documents": 6, "parts": "2"}, "_answers.json: damaged. "),
             ({"complete": True, "documents": 6, "parts": 1.5}, "_answers.json: damaged. "),
             ({"complete": False, "made_of": 3}, "_answers.json: damaged. "),
-            ({"format": 2}, "_answers.json: format 2; this xmtc reads format 1. "),
+            ({"format": 2}, "_answers.json: format 2; this version of xmtc reads format 1. "),
         ],
     )
     def test_refused(self, folder, words, message):
@@ -198,7 +198,7 @@ class TestFolder:
 
     def test_not_such_a_folder(self, folder):
         (folder / ANSWERS).unlink()
-        with pytest.raises(DataError, match=r"is a folder without _answers.json, so not one of predictions."):
+        with pytest.raises(DataError, match=r"not a folder of predictions: _answers.json is missing."):
             TopK.read(folder)
 
 
@@ -232,7 +232,7 @@ class TestFilesOfOthers:
     @pytest.mark.parametrize(
         ("line", "words"),
         [
-            (b"{", "not JSON"),
+            (b"{", "invalid JSON"),
             (b"[]", "not a JSON object"),
             (b"[" * 100_000, "nested"),
             (b"\xff", "not UTF-8"),
@@ -241,18 +241,18 @@ class TestFilesOfOthers:
             (b'{"id": null, "labels": []}', "not a prediction"),
             (b'{"id": [], "labels": []}', "not a prediction"),
             (b'{"id": "1", "labels": {}}', "not a prediction"),
-            (b'{"id": "1", "labels": ["a"]}', "lacks its key or its score"),
-            (b'{"id": "1", "labels": [{"key": "a"}]}', "lacks its key or its score"),
-            (b'{"id": "1", "labels": [{"score": 1}]}', "lacks its key or its score"),
-            (b'{"id": "1", "labels": [{"key": 5, "score": 1}]}', "lacks its key or its score"),
-            (b'{"id": "1", "labels": [{"key": "a", "score": "1"}]}', "lacks its key or its score"),
-            (b'{"id": "1", "labels": [{"key": "a", "score": true}]}', "lacks its key or its score"),
-            (b'{"id": "1", "labels": [{"key": "a", "score": NaN}]}', "lacks its key or its score"),
-            (b'{"id": "1", "labels": [{"key": "a", "score": 1' + b"0" * 400 + b"}]}", "lacks its key or its score"),
-            (b'{"id": "1", "labels": [{"key": "a", "score": 1, "name": []}]}', "lacks its key or its score"),
-            (b'{"id": "1", "labels": [{"key": "\\ud800", "score": 1}]}', "half of a surrogate pair"),
-            (b'{"id": "\\ud800", "labels": []}', "half of a surrogate pair"),
-            (b'{"id": "1", "labels": [{"key": "a", "score": 1}, {"key": "a", "score": 0}]}', "there twice"),
+            (b'{"id": "1", "labels": ["a"]}', "has no valid key or score"),
+            (b'{"id": "1", "labels": [{"key": "a"}]}', "has no valid key or score"),
+            (b'{"id": "1", "labels": [{"score": 1}]}', "has no valid key or score"),
+            (b'{"id": "1", "labels": [{"key": 5, "score": 1}]}', "has no valid key or score"),
+            (b'{"id": "1", "labels": [{"key": "a", "score": "1"}]}', "has no valid key or score"),
+            (b'{"id": "1", "labels": [{"key": "a", "score": true}]}', "has no valid key or score"),
+            (b'{"id": "1", "labels": [{"key": "a", "score": NaN}]}', "has no valid key or score"),
+            (b'{"id": "1", "labels": [{"key": "a", "score": 1' + b"0" * 400 + b"}]}", "has no valid key or score"),
+            (b'{"id": "1", "labels": [{"key": "a", "score": 1, "name": []}]}', "has no valid key or score"),
+            (b'{"id": "1", "labels": [{"key": "\\ud800", "score": 1}]}', "unpaired surrogate"),
+            (b'{"id": "\\ud800", "labels": []}', "unpaired surrogate"),
+            (b'{"id": "1", "labels": [{"key": "a", "score": 1}, {"key": "a", "score": 0}]}', "occurs twice"),
         ],
     )
     def test_a_bad_line_is_named(self, tmp_path, line, words):
@@ -291,7 +291,7 @@ class TestFilesOfOthers:
     def test_no_file(self, tmp_path, name):
         self.check_refused(tmp_path / name, f"{tmp_path / name}: no such file. ")
         (tmp_path / name).mkdir()
-        self.check_refused(tmp_path / name, f"{tmp_path / name}: is a folder")
+        self.check_refused(tmp_path / name, f"{tmp_path / name}: not a folder of predictions")
 
     @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.parquet.gz"])
     def test_an_archive_cut_short(self, tmp_path, name):

@@ -76,10 +76,10 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("name", "line", "words"),
         [
-            ("l.txt", b"b", "label 'b' was on line 2 before"),
-            ("l.txt", b" b ", "label 'b' was on line 2 before"),
-            ("l.tsv", b"b\tother name", "label 'b' was on line 2 before"),
-            ("l.tsv", b"\tname without key", "a label without a key"),
+            ("l.txt", b"b", "label 'b' is already on line 2"),
+            ("l.txt", b" b ", "label 'b' is already on line 2"),
+            ("l.tsv", b"b\tother name", "label 'b' is already on line 2"),
+            ("l.tsv", b"\tname without key", "a label has no key"),
             ("l.txt", b"\xff", "not UTF-8 (byte 0xff at column 1)"),
         ],
     )
@@ -89,8 +89,8 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("line", "words"),
         [
-            (b'{"key": "b"}', "label 'b' was on line 2 before"),
-            (b'{"key": ""}', "a label without a key"),
+            (b'{"key": "b"}', "label 'b' is already on line 2"),
+            (b'{"key": ""}', "a label has no key"),
             (b'{"name": "x"}', 'no "key" or "id"'),
             (b'{"key": true}', 'no "key" or "id"'),
             (b'{"key": ["x"]}', 'no "key" or "id"'),
@@ -99,14 +99,14 @@ class TestRefused:
             (b'{"key": "x", "description": {}}', "'description' must be a string. Got {}"),
             (b'{"key": "x", "alt": "y"}', "'alt' must be a list of strings. Got y"),
             (b'{"key": "x", "parents": [null]}', "'parents' must be a list of strings"),
-            (b'{"key": "\\ud800"}', "'key' holds half of a surrogate pair"),
-            (b'{"key": "x", "name": "\\ud800"}', "'name' holds half of a surrogate pair"),
-            (b'{"key": "x", "alternatives": ["\\udfff"]}', "'alternatives' holds half of a surrogate pair"),
+            (b'{"key": "\\ud800"}', "'key' contains an unpaired surrogate"),
+            (b'{"key": "x", "name": "\\ud800"}', "'name' contains an unpaired surrogate"),
+            (b'{"key": "x", "alternatives": ["\\udfff"]}', "'alternatives' contains an unpaired surrogate"),
             (b'{"key": "x", "deprecated": "yes"}', "'deprecated' must be true or false. Got yes"),
             (b'{"key": "x", "replaced_by": true}', "'replaced_by' must be a list of strings. Got True"),
             (b'{"key": "x", "replaced_by": [["a"]]}', "'replaced_by' must be a list of strings"),
-            (b'{"key": "x", "replaced_by": "\\ud800"}', "'replaced_by' holds half of a surrogate pair"),
-            (b"x", "not JSON"),
+            (b'{"key": "x", "replaced_by": "\\ud800"}', "'replaced_by' contains an unpaired surrogate"),
+            (b"x", "invalid JSON"),
             (b'["x"]', "not a JSON object"),
         ],
     )
@@ -119,7 +119,7 @@ class TestRefused:
     @pytest.mark.parametrize("name", ["l.txt", "l.jsonl", "l.tsv.gz"])
     @pytest.mark.parametrize("content", [b"", b"\n \n"])
     def test_nothing_in_it(self, tmp_path, name, content):
-        assert "no labels in it" in refusal(pack(tmp_path / name, content))
+        assert "contains no labels" in refusal(pack(tmp_path / name, content))
 
     def test_no_file(self, tmp_path):
         assert "no such file" in refusal(tmp_path / "missing.txt")
@@ -188,7 +188,7 @@ class TestNumbers:
         labels = write(tmp_path / "Y.txt", b"zero", b"one")
         with pytest.raises(DataError) as caught:
             read(train, vocabulary=labels)
-        assert str(caught.value) == f"{labels}: 2 names for the 3 labels of {train}. Add the rest."
+        assert str(caught.value) == f"{labels}: 2 names for the 3 labels of {train}. Add the missing names."
 
     @pytest.mark.parametrize("name", ["Y.tsv", "Y.jsonl"])
     def test_keys_are_looked_up(self, tmp_path, train, name):
@@ -206,7 +206,7 @@ class TestNumbers:
         assert str(caught.value).startswith(f"{train}:3: label '1' is not in Y.tsv. Add it")
 
     def test_an_empty_list(self, tmp_path, train):
-        with pytest.raises(DataError, match="no labels in it"):
+        with pytest.raises(DataError, match="contains no labels"):
             read(train, vocabulary=write(tmp_path / "Y.txt"))
 
 
@@ -274,11 +274,11 @@ class TestDeprecated:
 
     def test_nothing_in_use(self, tmp_path):
         path = write(tmp_path / "l.jsonl", {"key": "a", "replaced_by": "b"}, {"key": "b", "deprecated": True})
-        assert "all of its labels are deprecated" in refusal(path)
+        assert "all labels are deprecated" in refusal(path)
 
     def test_a_deprecated_label_is_there_once(self, tmp_path):
         path = write(tmp_path / "l.jsonl", {"key": "a", "deprecated": True}, {"key": "a"})
-        assert "label 'a' was on line 1 before" in refusal(path, 2)
+        assert "label 'a' is already on line 1" in refusal(path, 2)
 
 
 class TestApply:
@@ -357,7 +357,7 @@ class TestWritten:
     @pytest.mark.parametrize("key", ["<>", "<http://x/1>"])
     def test_a_key_in_angle_brackets_is_refused_in_tsv(self, tmp_path, key):
         vocabulary = LabelVocabulary(LabelIndex.from_keys([key]))
-        with pytest.raises(DataError, match=rf"TSV cannot hold the angle brackets of '{key}'\. Write JSONL\."):
+        with pytest.raises(DataError, match=rf"TSV cannot store the angle brackets of '{key}'\. Write JSONL\."):
             write_vocabulary(vocabulary, tmp_path / "l.tsv")
         assert not (tmp_path / "l.tsv").exists()
         write_vocabulary(vocabulary, tmp_path / "l.jsonl")
@@ -393,17 +393,17 @@ class TestWritten:
             (
                 LabelVocabulary(LabelIndex.from_keys(["a"], alternatives=[["x"]])),
                 "l.tsv",
-                "no column for 'alternatives', as of 'a'",
+                "no column for 'alternatives' of 'a'",
             ),
             (
                 LabelVocabulary(LabelIndex.from_keys(["a"], parents=[["x"]])),
                 "l.tsv.gz",
-                "no column for 'parents', as of 'a'",
+                "no column for 'parents' of 'a'",
             ),
             (
                 LabelVocabulary(LabelIndex.from_keys(["a"]), replaced={"b": "a"}),
                 "l.tsv",
-                "no column for 'deprecated', as of 'b'",
+                "no column for 'deprecated' of 'b'",
             ),
             (
                 LabelVocabulary(LabelIndex.from_keys(["a"]), deprecated=frozenset("b")),
@@ -413,19 +413,19 @@ class TestWritten:
             (
                 LabelVocabulary(LabelIndex.from_keys(["a\tb"])),
                 "l.tsv",
-                r"TSV cannot hold the tab, line end or outer blanks of 'a\tb'",
+                r"TSV cannot store the tab, line end or outer spaces of 'a\tb'",
             ),
             (LabelVocabulary(LabelIndex.from_keys(["a"], ["b\n"])), "l.tsv", r"of 'b\n'"),
             (LabelVocabulary(LabelIndex.from_keys(["a"], descriptions=[" d"])), "l.tsv", "of ' d'"),
-            (LabelVocabulary(LabelIndex.from_keys([""])), "l.tsv", "a label without a key"),
-            (LabelVocabulary(LabelIndex.from_keys([""])), "l.jsonl", "a label without a key"),
+            (LabelVocabulary(LabelIndex.from_keys([""])), "l.tsv", "a label has no key"),
+            (LabelVocabulary(LabelIndex.from_keys([""])), "l.jsonl", "a label has no key"),
             (
                 LabelVocabulary(LabelIndex.from_keys(["a"]), deprecated=frozenset(["\ud800"])),
                 "l.jsonl",
-                "half of a surrogate pair",
+                "unpaired surrogate",
             ),
             (LabelVocabulary(LabelIndex.from_keys([])), "l.jsonl", "no labels to write"),
-            (LabelVocabulary(LabelIndex.from_keys(["a"])), "l.ttl", "SKOS is read and not written"),
+            (LabelVocabulary(LabelIndex.from_keys(["a"])), "l.ttl", "writing SKOS is not supported"),
         ],
     )
     def test_refused(self, tmp_path, vocabulary, name, words):

@@ -193,7 +193,7 @@ def test_pads_stay_and_shapes_too(method: Any) -> None:
     assert ((chances == -np.inf) == (scores == -np.inf)).all()
     assert (chances[scores > -np.inf] > 0.5).all()
     assert calibration.apply(np.zeros((0, 3))).shape == (0, 3)
-    with pytest.raises(DataError, match="not a number"):
+    with pytest.raises(DataError, match="is NaN"):
         calibration.apply([np.nan])
 
 
@@ -242,7 +242,7 @@ def test_too_little_to_fit_on_is_refused() -> None:
         with pytest.raises(DataError, match=f"{which} of the 20 scored labels.*more validation documents"):
             fit_calibration("isotonic", scores, same)
     for bad in (np.inf, -np.inf, np.nan, 1e39):
-        with pytest.raises(DataError, match="infinite or not a number"):
+        with pytest.raises(DataError, match="infinite or NaN"):
             fit_calibration("isotonic", np.append(scores, bad), np.append(hits, True))
     with pytest.raises(DataError, match=r"\(20,\) and \(19,\)"):
         fit_calibration("isotonic", scores, hits[1:])

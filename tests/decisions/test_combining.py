@@ -145,13 +145,13 @@ class TestLearnt:
     def test_round_trip(self) -> None:
         learnt = Learnt(np.arange(7.0))
         assert (Learnt.restored(learnt.values(), 2).weights == learnt.weights).all()
-        with pytest.raises(ValueError, match="damaged"):
+        with pytest.raises(ValueError, match="learnt weights are invalid"):
             Learnt.restored(learnt.values(), 3)
-        with pytest.raises(ValueError, match="damaged"):
+        with pytest.raises(ValueError, match="learnt weights are invalid"):
             Learnt.restored({"weights": [np.nan] * 7}, 2)
 
     def test_nothing_to_learn_from(self) -> None:
         rows = combining.design_matrix(gathered(answer({0: 0.5}), answer({0: 0.5})), np.zeros((1, 1)))
         for hits in (np.array([True]), np.array([False])):
-            with pytest.raises(DataError, match="too few to learn weights from"):
+            with pytest.raises(DataError, match="too few to learn weights"):
                 combining.learn(rows, hits)

@@ -121,7 +121,7 @@ class TestDecide:
         assert measure(threshold="global") == "micro"
         assert measure(threshold="document") == "document"
         assert measure(threshold="label", measure="macro") == "macro"
-        with pytest.raises(ConfigError, match="document thresholds are the best for F1 of documents"):
+        with pytest.raises(ConfigError, match="document thresholds optimise document-F1"):
             measure(threshold="document", measure="micro")
 
     def test_refused(self) -> None:
@@ -285,7 +285,7 @@ class TestModel:
 
     def test_a_mistake_changes_nothing(self, model: Model, sets: tuple[Dataset, Dataset, Dataset]) -> None:
         before = model.calibrate(sets[1]).decisions
-        with pytest.raises(DataError, match="1 validation document: too few to say"):
+        with pytest.raises(DataError, match="1 validation document: too few to calibrate"):
             model.calibrate(sets[1].slice(0, 1), k=2)
         assert model.decisions is before
 

@@ -279,7 +279,7 @@ def test_files_that_are_no_suites(tmp_path: Path) -> None:
     broken.write_text("seeds = [")
     latin.write_bytes(b'about = "\xe9"')
     for path in (broken, latin):
-        with pytest.raises(ConfigError, match=rf"^{path}: not valid TOML"):
+        with pytest.raises(ConfigError, match=rf"^{path}: invalid TOML"):
             read_suite(path)
     with pytest.raises(ConfigError, match=r"^no suite 'quik'\. Did you mean 'quick'\? Give a TOML file, or classic, "):
         read_suite("quik")

@@ -264,7 +264,7 @@ class TestFolder:
             search(tmp_path / "s", resume=True)
         (tmp_path / "mine.txt").write_text("x")
         for force in (False, True):
-            with pytest.raises(DataError, match="holds other files"):
+            with pytest.raises(DataError, match="contains other files"):
                 search(tmp_path, force=force)
         assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 

@@ -83,7 +83,7 @@ class TestOccurrences:
         assert graph.weights is not None
         assert graph.weights.tolist() == [2, 1, 2, 1, 1, 1]
         assert graph.connected().tolist() == [0, 1, 2]
-        assert str(graph) == "3 edges between labels of a document"
+        assert str(graph) == "3 edges between labels of the same document"
         assert occurrence_graph(held([[0, 1], [0, 1, 2]], 3), weighted=False).weights is None
 
     @pytest.mark.parametrize("threads", [1, 2])
@@ -126,7 +126,7 @@ class TestSizes:
         monkeypatch.setattr(module, "EXACT_PAIRS", 7)
         found = build_graph(labels, index, GraphSettings())
         assert isinstance(found, DocumentGraph)
-        assert str(found) == "walks through 2 documents, no edges held"
+        assert str(found) == "implicit edges through 2 documents"
         assert isinstance(build_graph(labels, index, GraphSettings(edges="exact")), LabelGraph)
 
     def test_one_huge_document(self) -> None:
@@ -146,7 +146,7 @@ class TestSizes:
         assert found.shape == (size, 5)
         assert (found[:, 1:] != found[:, :-1]).all()
         assert peak < 200 * size  # bytes: a few numbers for each label of a document and the walks
-        with pytest.raises(ConfigError, match=r"3,599,940,002 pairs of labels, too many to hold as edges. Use vectors"):
+        with pytest.raises(ConfigError, match=r"3,599,940,002 label pairs, too many for explicit edges. Use vectors"):
             build_graph(labels, index, GraphSettings(edges="exact"))
 
     def test_a_large_document_may_have_edges(self) -> None:
@@ -242,14 +242,15 @@ class TestHierarchy:
         assert isinstance(found, LabelGraph)
         assert found.hierarchy
         assert (
-            str(build_graph(labels, half, GraphSettings(source="documents"))) == "2 edges between labels of a document"
+            str(build_graph(labels, half, GraphSettings(source="documents")))
+            == "2 edges between labels of the same document"
         )
         few = LabelIndex.from_keys(list("abcd"), parents=[["b"], [], [], []])
         assert "document" in str(build_graph(labels, few, GraphSettings()))
         assert "parents" in str(build_graph(labels, few, GraphSettings(source="hierarchy")))
 
     def test_without_parents(self) -> None:
-        message = "none of 4 labels has a parent. Give label names with parents (--labels FILE), or use"
+        message = "none of 4 labels has a parent. Pass a vocabulary with parents (--labels FILE), or use"
         with pytest.raises(DataError, match=re.escape(message)):
             build_graph(held([[0, 1]], 4), LabelIndex.numbered(4), GraphSettings(source="hierarchy"))
 

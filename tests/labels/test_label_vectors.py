@@ -194,7 +194,7 @@ def test_vectors_as_walks_left_them() -> None:
     np.testing.assert_array_equal(found[:200], expected[:200])
     usual = np.sqrt((np.linalg.norm(expected[:200], axis=1) ** 2).mean())
     np.testing.assert_allclose(np.linalg.norm(found[200:], axis=1), usual, rtol=1e-5)
-    assert re.fullmatch(r"[\d,]+ edges between labels of a document, 10 isolated labels", facts["label graph"])
+    assert re.fullmatch(r"[\d,]+ edges between labels of the same document, 10 isolated labels", facts["label graph"])
     assert json.loads(json.dumps(facts)) == facts
 
 

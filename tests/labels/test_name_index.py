@@ -168,7 +168,7 @@ def test_what_no_name_holds() -> None:
 
 def test_mistakes() -> None:
     labels = LabelIndex.from_keys(["a", "b"])
-    with pytest.raises(DataError, match="2 labels and 1 counts of them"):
+    with pytest.raises(DataError, match="2 labels but 1 counts"):
         LabelSearch(labels, np.array([1]))
     with pytest.raises(ConfigError, match="'limit' must be an integer ≥ 1"):
         LabelSearch(labels).find("a", 0)

@@ -118,7 +118,7 @@ class TestFeatures:
         np.testing.assert_allclose(joined(left, right).toarray(), expected, atol=1e-6)
 
     def test_unequal_row_counts_are_named(self) -> None:
-        with pytest.raises(DataError, match="3 rows of features and 4 of labels"):
+        with pytest.raises(DataError, match="3 rows of features but 4 of labels"):
             positive_features(random_rows(3, 5, 0.5, 0), random_labels(4, 2, 0.5, 0))
         with pytest.raises(DataError, match="3 and 4"):
             joined(random_rows(3, 5, 0.5, 0), random_rows(4, 5, 0.5, 0))
@@ -274,7 +274,7 @@ class TestLabelTree:
 
     @pytest.mark.parametrize("levels", [[], [1], [0, 5]])
     def test_compressed_needs_the_root_and_known_levels(self, grown: LabelTree, levels: list[int]) -> None:
-        with pytest.raises(ValueError, match="levels kept"):
+        with pytest.raises(ValueError, match="the levels must include 0"):
             grown.compressed(levels)
 
     def test_state_comes_back(self, grown: LabelTree) -> None:
@@ -490,12 +490,14 @@ class TestBuilders:
             balanced_tree(features, fan_out=1)
         with pytest.raises(ConfigError, match=r"'clusters' .* ≥ 2. Got 1"):
             unbalanced_tree(features, clusters=1)
-        with pytest.raises(DataError, match="needs labels"):
+        with pytest.raises(DataError, match="needs at least one label"):
             binary_tree(features[:0], 0)
         monkeypatch.setattr(tree, "MOST_CHILDREN", 9)
         with pytest.raises(ConfigError, match="a smaller 'leaf_size'"):
             balanced_tree(features, leaf_size=40)
-        with pytest.raises(ConfigError, match=r"20 children; 9 may be. Set a smaller 'leaf_size', or a larger 'depth'"):
+        with pytest.raises(
+            ConfigError, match=r"20 children; the maximum is 9. Set a smaller 'leaf_size', or a larger 'depth'"
+        ):
             binary_tree(features, 1)
         with pytest.raises(ConfigError, match="or a larger 'depth'"):
             unbalanced_tree(features, depth=1)

@@ -135,6 +135,6 @@ def test_a_model_that_cannot_be_loaded_ends_a_start_with_its_line(folder: Path, 
     shutil.copytree(folder, broken)
     next(broken.glob("arrays-*")).write_bytes(b"")
     for more in ((), ("--workers", 2)):
-        with pytest.raises(AssertionError, match=r"xmtc: .*0 bytes in place of") as failed:
+        with pytest.raises(AssertionError, match=r"xmtc: .*0 bytes, expected") as failed:
             (Service if more else ForkedService)(broken, *more)
         assert "Traceback" not in str(failed.value)

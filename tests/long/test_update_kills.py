@@ -157,7 +157,7 @@ def test_interrupted_and_at_the_same_time(place: Path) -> None:
     process.send_signal(signal.SIGCONT)
     _, first = process.communicate(timeout=60)
     assert second.returncode == 2
-    assert said.startswith("xmtc: stopped.update: another process is ")
+    assert said.startswith("xmtc: stopped.update: in use by another process. Wait")
     assert said.count("\n") == 1
     assert process.returncode == 130
     assert first.splitlines()[-1] == (

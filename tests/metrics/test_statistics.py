@@ -181,7 +181,7 @@ PARTS = document_parts(PREDICTED, TRUTH, (1,))
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"parts": {}}, "No measures"),
+        ({"parts": {}}, "No metrics"),
         ({"parts": {"P@1": Parts(np.empty(0), np.empty(0))}}, "No documents"),
         ({"parts": PARTS | {"x": Parts(np.ones(2), np.ones(2))}}, "2 to 3 documents"),
         ({"samples": 0}, "'samples' must be an integer ≥ 1. Got 0"),
@@ -201,7 +201,7 @@ def test_bad_resampling_is_named(arguments: dict[str, Any], words: str) -> None:
 def test_systems_that_do_not_pair_are_refused() -> None:
     with pytest.raises(DataError, match=r"Only one of the two systems has P@3"):
         bootstrap_difference(PARTS, document_parts(PREDICTED, TRUTH, (1, 3)))
-    with pytest.raises(DataError, match="answered 3 and 2 documents"):
+    with pytest.raises(DataError, match="predictions for 3 and 2 documents"):
         bootstrap_difference(PARTS, document_parts(PREDICTED[:2], TRUTH[:2], (1,)))
 
 
@@ -314,7 +314,7 @@ def test_overlap_counts_repeats_once() -> None:
 
 def test_overlap_refuses_other_documents() -> None:
     two = answer([[0], [1]], "ab")
-    with pytest.raises(DataError, match="hold 2 and 1 documents"):
+    with pytest.raises(DataError, match="have 2 and 1 documents"):
         overlap(two, answer([[0]], "ab"), 1)
     with pytest.raises(DataError, match="'k' must be an integer ≥ 1"):
         overlap(two, two, 0)
@@ -433,9 +433,9 @@ def test_groups_agree_with_the_reference(seed: int, ties: Any, monkeypatch: pyte
     ("predicted", "options", "words"),
     [
         (PREDICTED, {}, "need scores"),
-        (scored(PREDICTED, np.ones((3, 2))), {}, "two (n, k) arrays"),
-        (scored(PREDICTED, np.full((3, 3), np.nan)), {}, "not a number"),
-        (scored(PREDICTED, np.ones((3, 3))), {}, "No label has 5 test documents, the most is 2. Lower 'at_least'"),
+        (scored(PREDICTED, np.ones((3, 2))), {}, "must be (n, k) arrays"),
+        (scored(PREDICTED, np.full((3, 3), np.nan)), {}, "is NaN"),
+        (scored(PREDICTED, np.ones((3, 3))), {}, "No label has 5 test documents; the maximum is 2. Lower 'at_least'"),
         (scored(PREDICTED, np.ones((3, 3))), {"ties": "best"}, "'ties' must be"),
         (scored(PREDICTED, np.ones((3, 3))), {"groups": 0}, "'groups' must be an integer ≥ 1"),
         (scored(PREDICTED, np.ones((3, 3))), {"at_least": 0}, "'at_least' must be an integer ≥ 1"),
@@ -490,10 +490,10 @@ def test_rarest_labels_have_training_and_test_documents() -> None:
     [
         (np.ones(3), TRUTH, (1,), "Scores must be numbers (n, t)"),
         (np.ones((3, 0)), TRUTH[:, :0], (1,), "Scores must be numbers (n, t)"),
-        (np.ones((3, 3)), TRUTH, (1,), "3 columns of scores and 4"),
+        (np.ones((3, 3)), TRUTH, (1,), "3 columns of scores but 4"),
         (np.ones((2, 4)), TRUTH, (1,), "Scores have 2 rows"),
         (np.ones((0, 4)), TRUTH[:0], (1,), "No documents"),
-        (np.full((3, 4), np.nan), TRUTH, (1,), "not a number"),
+        (np.full((3, 4), np.nan), TRUTH, (1,), "is NaN"),
         (np.ones((3, 4)), TRUTH, (), "'ks' is empty"),
         (np.ones((3, 4)), TRUTH, (0,), "'k' must be an integer ≥ 1"),
         (np.ones((3, 4)), TRUTH.toarray(), (1,), "scipy CSR matrix"),
@@ -510,7 +510,7 @@ def test_bad_tail_is_named(scores: Array, truth: Any, ks: Any, words: str) -> No
     [
         ([0, 0, 0, 0], {}, "No label has both"),
         ([], {}, "No label has both"),
-        ([[1, 2, 3, 4]], {}, "one number for each label"),
+        ([[1, 2, 3, 4]], {}, "one number per label"),
         ([1, 1, 1, 1], {"count": 0}, "'count' must be an integer ≥ 1"),
         ([1, 1, 1, 1], {"at_least": -1}, "'at_least' must be an integer ≥ 0"),
     ],
@@ -580,11 +580,11 @@ def test_wilcoxon_of_many_pairs_nears_the_normal_distribution() -> None:
 @pytest.mark.parametrize(
     ("first", "second", "words"),
     [
-        ([], [], "one at least"),
+        ([], [], "non-empty"),
         ([1, 2], [1], "Got 2 and 1 results"),
         ([1, math.nan], [1, 2], "finite"),
         ([[1, 2]], [[1, 2]], "shape (1, 2)"),
-        (np.arange(1.0, 1002), np.zeros(1001), "1,001 differences, the exact test takes 1,000"),
+        (np.arange(1.0, 1002), np.zeros(1001), "1,001 differences are too many for the exact test (maximum 1,000)"),
     ],
 )
 def test_bad_pairs_are_named(first: Any, second: Any, words: str) -> None:

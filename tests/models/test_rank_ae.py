@@ -180,7 +180,7 @@ def test_parts_that_do_not_fit_are_refused() -> None:
     model = trained(MATRIX, columns="idf")
     state = model._state()
     state.arrays["columns"] = state.arrays["columns"][1:]
-    with pytest.raises(ValueError, match="columns and not 9"):
+    with pytest.raises(ValueError, match="expected 9 columns"):
         copy.copy(model)._restore(state)
 
 

@@ -302,11 +302,11 @@ class TestPieces:
     def test_mistakes_get_one_line(self, content: str) -> None:
         with pytest.raises(ConfigError, match=r"'max_tokens' of text must be an integer > 2"):
             PieceReader(content, 2, 80)
-        with pytest.raises(DataError, match=r"of which the encoder knows 20"):
+        with pytest.raises(DataError, match=r"but the encoder has embeddings for 20"):
             PieceReader(content, 8, 20)
         with pytest.raises(DataError, match=r"tokenizer\.json cannot be read"):
             PieceReader("{}", 8, 80)
-        with pytest.raises(UnsupportedError, match="reads text"):
+        with pytest.raises(UnsupportedError, match="requires text"):
             PieceReader(content, 8, 80).encode(as_dataset(np.ones((2, 3))), Runtime())
 
 

@@ -329,8 +329,8 @@ class TestTfidf:
         ("bad", "message"),
         [
             ({"min_df": 0}, "'min_df' of text must be an integer ≥ 1. Got 0."),
-            ({"char_ngrams": (3,)}, "'char_ngrams' of text must be empty or two rising integers"),
-            ({"char_ngrams": (5, 3)}, "'char_ngrams' of text must be empty or two rising integers"),
+            ({"char_ngrams": (3,)}, "'char_ngrams' of text must be empty or two ascending integers"),
+            ({"char_ngrams": (5, 3)}, "'char_ngrams' of text must be empty or two ascending integers"),
             ({"word_ngrams": 9}, "'word_ngrams' of text must be an integer from 1 to 5. Got 9."),
             ({"idf": "odd"}, "'idf' of text must be one of smooth, plain. Got 'odd'."),
         ],

@@ -179,7 +179,7 @@ def test_the_other_kind_of_document_is_refused() -> None:
         fitted()[0].encode(as_dataset(MATRIX), RUNTIME)
     with pytest.raises(UnsupportedError, match="trained on a feature matrix"):
         fitted(MATRIX)[0].encode(as_dataset(TEXTS), RUNTIME)
-    with pytest.raises(DataError, match="knows 4 features"):
+    with pytest.raises(DataError, match="the model has 4 features"):
         fitted(MATRIX)[0].encode(as_dataset(MATRIX[:, :3]), RUNTIME)
     with pytest.raises(DataError, match=r"lower text\.min_df"):
         fitted(["…", ""])

@@ -150,24 +150,24 @@ class TestBadFiles:
         [
             (
                 "fox 1 2 3\ndog 1 2\n",
-                ":2: 2 values, where the file's vectors have 3. Write one word and 3 numbers a line",
+                ":2: 2 values, but the other vectors have 3. Write one word and 3 numbers per line",
             ),
-            ("fox 1 2 3\ndog 1 2 3 4\n", ":2: 4 values, where the file's vectors have 3."),
-            ("fox 1 2 3\ndog 1 2 3\nrow\n", ":3: 0 values, where the file's vectors have 3."),
-            ("2 4\nfox 1 2 3\ndog 1 2 3\n", ":2: 3 values, where the file's vectors have 4."),
+            ("fox 1 2 3\ndog 1 2 3 4\n", ":2: 4 values, but the other vectors have 3."),
+            ("fox 1 2 3\ndog 1 2 3\nrow\n", ":3: 0 values, but the other vectors have 3."),
+            ("2 4\nfox 1 2 3\ndog 1 2 3\n", ":2: 3 values, but the other vectors have 4."),
             ("fox 1 2 3\ndog 1 x 3\n", ":2: 'x' is not a number."),
             ("hello to you\ndog 1 2\n", ":1: 'to' is not a number."),
-            ("fox 1 2 3\ndog 1 nan 3\n", ":2: a value that is infinite or not a number. Leave the word out"),
-            ("fox 1 2 3\ndog 1 1e99 3\n", ":2: a value that is infinite or not a number."),
-            ("fox\ndog\n", ":1: vectors of 0 values; from 1 to 65,536 can be read."),
-            ("2 0\nfox\ndog\n", ":1: vectors of 0 values"),
-            ("2 -3\nfox 1\ndog 1\n", ":1: vectors of -3 values"),
-            ("2 9999999\nfox 1\ndog 1\n", ":1: vectors of 9,999,999 values"),
-            ("3 2\nfox 1 2\ndog 1 2\n", ": cut short: 2 vectors, where the header promises 3. Fetch the file again."),
-            ("le 1 2\nchien 1 2\n", ": has none of the 2 words, such as 'dog'. Check language and case."),
-            ("", ": is empty. Fetch the file again."),
+            ("fox 1 2 3\ndog 1 nan 3\n", ":2: a value is infinite or NaN. Remove the word"),
+            ("fox 1 2 3\ndog 1 1e99 3\n", ":2: a value is infinite or NaN."),
+            ("fox\ndog\n", ":1: vectors have 0 values; the supported range is 1 to 65,536."),
+            ("2 0\nfox\ndog\n", ":1: vectors have 0 values"),
+            ("2 -3\nfox 1\ndog 1\n", ":1: vectors have -3 values"),
+            ("2 9999999\nfox 1\ndog 1\n", ":1: vectors have 9,999,999 values"),
+            ("3 2\nfox 1 2\ndog 1 2\n", ": truncated: 2 vectors, but 3 in the header. Download the file again."),
+            ("le 1 2\nchien 1 2\n", ": contains none of the 2 words, such as 'dog'. Check language and case."),
+            ("", ": empty. Download the file again."),
             ("PK\x03\x04 and so on", ": is a ZIP archive. Unpack it"),
-            ("\x00\x01\x02 1 2 3\n", ": holds no word vectors. Give GloVe or word2vec text"),
+            ("\x00\x01\x02 1 2 3\n", ": contains no word vectors. Pass GloVe or word2vec text"),
         ],
     )
     def test_text(self, tmp_path: Path, content: str, message: str) -> None:
@@ -185,16 +185,14 @@ class TestBadFiles:
     def test_damaged_archive(self, tmp_path: Path) -> None:
         path = tmp_path / "glove.txt.gz"
         path.write_bytes(gzip.compress(as_text(WORDS, MATRIX))[:-20])
-        with pytest.raises(DataError, match="damaged or cut short"):
+        with pytest.raises(DataError, match="damaged or truncated"):
             read_vectors(path, WORDS)
 
     @pytest.mark.parametrize(("left_out", "whole"), [(1, 5), (31, 5), (32, 5), (33, 4), (100, 2)])
     def test_binary_cut_short(self, tmp_path: Path, left_out: int, whole: int) -> None:
         path = tmp_path / "word2vec.bin"
         path.write_bytes(as_binary(WORDS, MATRIX, b"")[:-left_out])
-        with pytest.raises(
-            DataError, match=re.escape(f"{path}: cut short: {whole} vectors, where the header promises 6.")
-        ):
+        with pytest.raises(DataError, match=re.escape(f"{path}: truncated: {whole} vectors, but 6 in the header.")):
             read_vectors(path, WORDS)
 
     def test_binary_not_finite(self, tmp_path: Path) -> None:
@@ -202,14 +200,14 @@ class TestBadFiles:
         damaged = MATRIX.copy()
         damaged[2, 3] = np.inf
         path.write_bytes(as_binary(WORDS, damaged))
-        with pytest.raises(DataError, match=re.escape(f"{path}: the vector of 'fox': a value that is infinite")):
+        with pytest.raises(DataError, match=re.escape(f"{path}: the vector of 'fox': a value is infinite")):
             read_vectors(path, WORDS)
         assert read_vectors(path, ["dog"]).coverage == 1.0
 
     def test_binary_without_words(self, tmp_path: Path) -> None:
         path = tmp_path / "word2vec.bin"
         path.write_bytes(b"5 7\n" + b"\xff" * (1 << 17))
-        with pytest.raises(DataError, match=re.escape(f"{path}: no word before vector 1. Fetch the file again.")):
+        with pytest.raises(DataError, match=re.escape(f"{path}: no word before vector 1. Download the file again.")):
             read_vectors(path, WORDS)
 
     @pytest.mark.parametrize(
@@ -220,15 +218,23 @@ class TestBadFiles:
                 ["dog"],
                 "v.npy: cannot be read as .npy (Array can't be memory-mapped",
             ),
-            (np.array([["a", "b"]]), ["dog"], "v.npy: must hold real numbers. Got <U1."),
-            (np.ones(3), ["dog"], "v.npy: must be of shape (words, width). Got (3,). Save one row for each word."),
-            (np.ones((1, 2, 3)), ["dog"], "v.npy: must be of shape (words, width). Got (1, 2, 3)."),
-            (np.ones((2, 3)), ["dog"], "v.txt: 1 words for the 2 rows of v.npy. Write one word for each row."),
+            (np.array([["a", "b"]]), ["dog"], "v.npy: must contain real numbers. Got <U1."),
+            (np.ones(3), ["dog"], "v.npy: must have the shape (words, width). Got (3,). Save one row per word."),
+            (np.ones((1, 2, 3)), ["dog"], "v.npy: must have the shape (words, width). Got (1, 2, 3)."),
+            (np.ones((2, 3)), ["dog"], "v.txt: 1 words for the 2 rows of v.npy. Write one word per row."),
             (np.ones((1, 3)), ["dog", "fox"], "v.txt: 2 words for the 1 rows of v.npy."),
-            (np.ones((1, 3)), None, "v.npy: no words beside it. Write v.txt with one word a line"),
-            (np.array([[1.0, 2], [3, np.nan]]), ["fox", "dog"], "v.npy: row 2: a value that is infinite"),
-            (np.array([[1e200, 2]]), ["dog"], "v.npy: row 1: a value that is infinite"),
-            (np.ones((1, 3)), ["chien"], "v.npy: has none of the 1 words, such as 'dog'. Check language and case."),
+            (
+                np.ones((1, 3)),
+                None,
+                "v.npy: no vocabulary file in the same folder. Write v.txt with one word per line",
+            ),
+            (np.array([[1.0, 2], [3, np.nan]]), ["fox", "dog"], "v.npy: row 2: a value is infinite"),
+            (np.array([[1e200, 2]]), ["dog"], "v.npy: row 1: a value is infinite"),
+            (
+                np.ones((1, 3)),
+                ["chien"],
+                "v.npy: contains none of the 1 words, such as 'dog'. Check language and case.",
+            ),
         ],
     )
     def test_array(self, tmp_path: Path, array: Any, words: list[str] | None, message: str) -> None:

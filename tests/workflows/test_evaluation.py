@@ -427,12 +427,12 @@ class TestFilter:
     @pytest.mark.parametrize(
         ("content", "line", "words"),
         [
-            ("0 1\n0\n", 2, "not two whole numbers. Write: document label."),
-            ("0 1 2\n", 1, "not two whole numbers"),
-            ("0 x\n", 1, "not two whole numbers"),
-            ("-1 0\n", 1, "not two whole numbers"),
-            (f"0 {'1' * 5000}\n", 1, "not two whole numbers"),
-            ("0 1\n\n100 0\n", 3, "no document 100 among 100"),
+            ("0 1\n0\n", 2, "not two integers. Write: document label."),
+            ("0 1 2\n", 1, "not two integers"),
+            ("0 x\n", 1, "not two integers"),
+            ("-1 0\n", 1, "not two integers"),
+            (f"0 {'1' * 5000}\n", 1, "not two integers"),
+            ("0 1\n\n100 0\n", 3, "document 100 is out of range: 100 documents"),
             (b"\xff\n", 1, "not UTF-8"),
             (None, None, "no such file"),
         ],
@@ -457,7 +457,7 @@ class TestFilter:
     def test_a_label_beyond_lbl_json(self, sets: tuple[Dataset, Dataset], model: Model, tmp_path: Path) -> None:
         (tmp_path / "lbl.json").write_text('{"uid": "0", "title": "t"}\n')
         (tmp_path / "f.txt").write_text("0 1\n")
-        with pytest.raises(DataError, match=r"f\.txt:1: label 1 is not among the 1 of lbl\.json"):
+        with pytest.raises(DataError, match=r"f\.txt:1: label 1 is out of range: lbl\.json has 1 labels"):
             evaluate_model(model, sets[1], filter_file=tmp_path / "f.txt")
 
     def test_an_empty_filter_changes_nothing(self, sets: tuple[Dataset, Dataset], model: Model, tmp_path: Path) -> None:

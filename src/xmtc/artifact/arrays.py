@@ -1,4 +1,4 @@
-"""Arrays in safetensors files: written one by one, mapped and not read."""
+"""Arrays in safetensors files: written one by one, read by memory mapping."""
 
 from __future__ import annotations
 
@@ -32,30 +32,29 @@ _TYPES = {
 }
 _CODES = {np.dtype(kind): code for code, kind in _TYPES.items()}
 Shapes = Mapping[str, tuple[tuple[int, ...], DTypeLike]]
-"""The shape and the type of each array, by its name."""
+"""Shape and data type of each array, by name."""
 
 
 @dataclass(frozen=True)
 class Later:
-    """An array that is made when its turn to be written comes, and let go after that."""
+    """An array that is created only when it is written, and released afterwards."""
 
     shape: tuple[int, ...]
     dtype: DTypeLike
     make: Callable[[], NDArray[Any]]
 
     def materialise(self) -> NDArray[Any]:
+        """Create the array; raise `ValueError` if its shape or data type is not as announced."""
         array = self.make()
         if array.shape != tuple(self.shape) or array.dtype != np.dtype(self.dtype):
-            raise ValueError(
-                f"{array.dtype}{list(array.shape)} made in place of {np.dtype(self.dtype)}{list(self.shape)}"
-            )
+            raise ValueError(f"got {array.dtype}{list(array.shape)}, expected {np.dtype(self.dtype)}{list(self.shape)}")
         return array
 
 
 def write_arrays(
     stream: IO[bytes], arrays: Mapping[str, NDArray[Any] | Later], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Arrays in the safetensors format, written one by one so that nothing is held twice."""
+    """Write arrays in the safetensors format, one by one, without a second copy in memory."""
     start, entries = _header({name: (array.shape, array.dtype) for name, array in arrays.items()}, metadata)
     stream.write(start)
     for name in entries:
@@ -71,9 +70,9 @@ def _write_array(stream: IO[bytes], array: NDArray[Any] | Later) -> None:
 def new_arrays(
     stream: IO[bytes], shapes: Shapes, metadata: Mapping[str, str] | None = None
 ) -> Iterator[dict[str, NDArray[Any]]]:
-    """Zeros of these shapes and types in the safetensors format, mapped to be written to until the block ends.
+    """Create zero arrays of these shapes and types in a safetensors file, writable through a mapping within the block.
 
-    `stream` is a new file with a name. The arrays leave the dictionary at the end: a mapping holds the file open.
+    `stream` is a new named file. The dictionary is emptied at the end, since mappings keep the file open.
     """
     start, entries = _header(shapes, metadata)
     stream.write(start)
@@ -88,7 +87,7 @@ def new_arrays(
 
 
 def _allocate(stream: IO[bytes], size: int) -> None:
-    """Add zeros, and take the room for them now: a disk that is full when a mapping is written to kills the process."""
+    """Append zeros and allocate disk space now: writing to a mapping on a full disk would kill the process."""
     stream.flush()
     if size and hasattr(os, "posix_fallocate"):
         os.posix_fallocate(stream.fileno(), stream.tell(), size)
@@ -100,7 +99,7 @@ def _allocate(stream: IO[bytes], size: int) -> None:
 
 
 def _header(shapes: Shapes, metadata: Mapping[str, str] | None) -> tuple[bytes, dict[str, dict[str, Any]]]:
-    """What a safetensors file begins with, and the entry of each array in the order in which they follow."""
+    """Return the header of a safetensors file, and the entries of the arrays in file order."""
     kinds: dict[str, np.dtype[Any]] = {name: np.dtype(kind) for name, (_, kind) in shapes.items()}
     entries: dict[str, dict[str, Any]] = {}
     end = 0
@@ -116,7 +115,7 @@ def _header(shapes: Shapes, metadata: Mapping[str, str] | None) -> tuple[bytes, 
 
 
 def map_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """The arrays of a safetensors file, mapped and not read, and its metadata."""
+    """Memory-map the arrays of a safetensors file; return them with the metadata."""
     try:
         size = path.stat().st_size
         with path.open("rb") as stream:
@@ -129,9 +128,11 @@ def map_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
         mapped = np.memmap(path, dtype=np.uint8, mode="r", offset=0) if size > start else np.empty(size, np.uint8)
         arrays = {name: _view(mapped, start, entry) for name, entry in header.items()}
     except FileNotFoundError:
-        raise ModelFormatError(f"{path}: missing. The folder is damaged: copy or train it again.") from None
+        raise ModelFormatError(f"{path}: missing, so the folder is damaged. Copy or train the model again.") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelFormatError(f"{path}: not a readable safetensors file ({error}).") from None
+        raise ModelFormatError(
+            f"{path}: not a readable safetensors file ({error}). Copy or train the model again."
+        ) from None
     return arrays, metadata
 
 
@@ -140,5 +141,5 @@ def _view(mapped: NDArray[np.uint8], start: int, entry: Mapping[str, Any]) -> ND
     kind = np.dtype(_TYPES[entry["dtype"]])
     shape = tuple(int(count) for count in entry["shape"])
     if not 0 <= first <= last <= len(mapped) - start or last - first != kind.itemsize * int(np.prod(shape)):
-        raise ValueError("an array lies outside the file")
+        raise ValueError("an array extends beyond the file")
     return mapped[start + first : start + last].view(kind).reshape(shape).view(np.ndarray)

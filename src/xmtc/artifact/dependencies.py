@@ -1,4 +1,4 @@
-"""What a model is made of and what lies elsewhere: other models and files, known again by content, or copied."""
+"""Dependencies of a model on other models and files, identified by content hash or copied into its folder."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ _COPY = re.compile(r"^linked-[0-9a-f]{16}/(?!\.\.?$)[^/\\]+$")
 
 @dataclass(frozen=True)
 class Link:
-    """A model folder, a file or a folder of predictions that a model needs."""
+    """A model folder, a file or a folder of predictions that a model depends on."""
 
     path: Path
     content: str
-    """A hash. That of a model is of its model.json, which holds the hashes of its files."""
+    """Content hash; for a model, that of model.json, which contains the hashes of all other files."""
     copied: bool = False
-    """Whether a saved model holds a copy of it."""
+    """Whether the model folder contains a copy."""
 
     @classmethod
     def to(cls, path: Path, *, copied: bool = False) -> Link:
-        """A link to what lies there now."""
+        """Create a link to the current content of a path."""
         link = cls(path.resolve(), content_of(path), copied)
         if copied and (path / MANIFEST).is_file():
             inner = json.loads((path / MANIFEST).read_text(encoding="utf-8")).get("links", {})
             if any("copied" not in entry for entry in inner.values()):
-                raise DataError(f"{path}: is itself made of what lies elsewhere. Train it with --set copy=true first.")
+                raise DataError(f"{path}: depends on other folders itself. Train it with --set copy=true first.")
         return link
 
 
 def content_of(path: Path) -> str:
-    """The hash that a link knows something by; how long a model was trained is no part of it."""
+    """Return the content hash used by links; facts about the training of a model are excluded."""
     if not (path / MANIFEST).is_file():
         return content_hash(path)
     text = (path / MANIFEST).read_bytes()
@@ -55,19 +55,21 @@ def content_of(path: Path) -> str:
 
 
 def write_links(folder: Path, links: Mapping[str, Link]) -> dict[str, dict[str, Any]]:
-    """The entries of a model's links; what is to be copied lies in the folder afterwards."""
+    """Return the manifest entries of a model's links; copy the linked content into the folder if requested."""
     entries: dict[str, dict[str, Any]] = {}
     whole = folder.resolve()
     for name, link in links.items():
         if link.path == whole or (whole in link.path.parents and not link.copied):
-            raise DataError(f"{folder}: would replace what it is made of. Choose another folder.")
+            raise DataError(f"{folder}: would overwrite a folder that the model depends on. Choose another folder.")
         if content_of(link.path) != link.content:
-            raise DataError(f"{link.path}: has changed since it was read. Train again when nobody writes to it.")
+            raise DataError(
+                f"{link.path}: has changed since it was read. Train again when no other process is writing to it."
+            )
         if link.copied:
             entries[name] = {"copied": _copied(folder, link), "content": link.content}
             continue
         entries[name] = {"path": str(link.path), "content": link.content}
-        with suppress(ValueError):  # there is no way from one drive to another
+        with suppress(ValueError):  # no relative path between two drives
             entries[name]["relative"] = os.path.relpath(link.path, folder.resolve())
     return entries
 
@@ -75,9 +77,9 @@ def write_links(folder: Path, links: Mapping[str, Link]) -> dict[str, dict[str, 
 def _copied(folder: Path, link: Link) -> str:
     place = f"linked-{link.content[:16]}"
     for there in (folder / place).glob("*"):
-        if content_of(there) == link.content:  # perhaps under another name
+        if content_of(there) == link.content:  # the name may differ
             return f"{place}/{there.name}"
-        shutil.rmtree(folder / place)  # a copy that was harmed
+        shutil.rmtree(folder / place)  # a damaged copy
         break
     name = re.sub(r"[/\\]", "_", link.path.name)
     temporary = folder / f".linked.{secrets.token_hex(4)}.part"
@@ -92,29 +94,33 @@ def _copied(folder: Path, link: Link) -> str:
                 with path.open("rb") as stream:
                     os.fsync(stream.fileno())
         if content_of(temporary / name) != link.content:
-            raise DataError(f"{link.path}: changed while it was copied. Train again when nobody writes to it.")
+            raise DataError(
+                f"{link.path}: changed while it was being copied. Train again when no other process is writing to it."
+            )
         os.replace(temporary, folder / place)
         sync_folder(folder)
     except OSError as error:
-        raise DataError(f"{link.path}: cannot be copied to {folder} ({error.strerror or error}).") from None
+        raise DataError(
+            f"{link.path}: cannot be copied to {folder} ({error.strerror or error}). Check disk space and permissions."
+        ) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return f"{place}/{name}"
 
 
 def check_entries(entries: Any) -> None:
-    """Refuse what no save writes, with a ValueError, a TypeError or a KeyError."""
+    """Raise ValueError, TypeError or KeyError for invalid entries."""
     for entry in dict(entries).values():
         if not isinstance(entry["content"], str) or not isinstance(entry.get("relative", ""), str):
-            raise ValueError("strange link")
+            raise ValueError("invalid link")
         if "copied" in entry and not _COPY.match(entry["copied"]):
-            raise ValueError(f"strange link {entry['copied']!r}")
+            raise ValueError(f"invalid link {entry['copied']!r}")
         if "copied" not in entry and not isinstance(entry["path"], str):
-            raise ValueError(f"strange link {entry['path']!r}")
+            raise ValueError(f"invalid link {entry['path']!r}")
 
 
 def read_links(folder: Path, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Link]:
-    """The links of a model. What they lead to is looked for beside the folder first, then where it once was."""
+    """Resolve the links of a model: by path relative to the folder first, then by absolute path."""
     return {name: _found(folder, entry) for name, entry in entries.items()}
 
 
@@ -127,17 +133,17 @@ def _found(folder: Path, entry: Mapping[str, Any]) -> Link:
     there = [place for place in places if place.exists()]
     if not there:
         raise ModelFormatError(
-            f"{places[-1]}: is not there, and {folder} is made of it. Put it back, or train again with --set copy=true."
+            f"{places[-1]}: missing, but {folder} depends on it. Restore it, or train again with --set copy=true."
         )
     for place in there:
         if content_of(place) == entry["content"]:
             return Link(place.resolve(), entry["content"], "copied" in entry)
     raise ModelFormatError(
-        f"{there[0]}: has changed since {folder} was made of it, perhaps by calibrating. Put it back, or train again; "
-        "--set copy=true keeps copies."
+        f"{there[0]}: has changed since {folder}, which depends on it, was trained; calibration counts as a change. "
+        "Restore it, or train again with --set copy=true."
     )
 
 
 def copies(entries: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """The names of the folders that hold copies."""
+    """Return the names of the folders with copies."""
     return {entry["copied"].partition("/")[0] for entry in entries.values() if "copied" in entry}

@@ -1,7 +1,7 @@
-"""A model folder: JSON, safetensors and Arrow. Nothing here runs code from a file.
+"""The model folder: JSON, safetensors and Arrow files. Loading never executes code from a file.
 
-`model.json` names content-hashed files beside it and is replaced last, in one step: it alone decides what the model
-is, so a save that dies half-way leaves the old model whole.
+`model.json` lists content-hashed files in the same folder and is replaced last, in one step, so an interrupted save
+leaves the old model intact.
 """
 
 from __future__ import annotations
@@ -31,28 +31,29 @@ _OWN_FILE = re.compile(r"^(?:[a-z_]+-[0-9a-f]{16}\.(?:safetensors|arrow)|linked-
 
 @dataclass
 class State:
-    """What a model hands over to be kept."""
+    """The state of a model to save."""
 
     values: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     tables: dict[str, pa.Table] = field(default_factory=dict)
     parts: dict[str, State] = field(default_factory=dict)
-    """Values and arrays that can be replaced by themselves."""
+    """Values and arrays that can be replaced separately."""
     links: dict[str, Link] = field(default_factory=dict)
-    """Other models and files that the model needs."""
+    """Other models and files that the model depends on."""
 
 
 def is_model(folder: Path) -> bool:
+    """Whether a folder contains a saved model."""
     return (folder / MANIFEST).is_file()
 
 
 def is_own(path: Path) -> bool:
-    """Whether a file's name is one that a save gives: what a killed first save leaves is no stranger's file."""
+    """Whether a file name is one that saving creates, such as the remains of an interrupted first save."""
     return _OWN_FILE.match(path.name) is not None
 
 
 def write_folder(folder: Path, manifest: Mapping[str, Any], state: State) -> None:
-    """Write or replace a model. Until the last rename, the folder holds the old model."""
+    """Write or replace a model. Until the final rename, the folder contains the old model."""
     make_folder(folder)
     with locked(folder):
         links = write_links(folder, state.links)
@@ -68,14 +69,14 @@ def write_folder(folder: Path, manifest: Mapping[str, Any], state: State) -> Non
 
 
 def replace_part(folder: Path, name: str, part: State | None, before: Mapping[str, Any]) -> None:
-    """Put one part of a model in place of the one that is there, or take it away, and leave all else alone.
+    """Replace one part of a model, or remove it if `part` is None; everything else stays unchanged.
 
-    `before` is the manifest of the model that the part was made for: another one that is there by now is refused.
+    `before` is the manifest of the model that the part belongs to; raise `DataError` if another model was saved since.
     """
     with locked(folder):
         manifest = read_manifest(folder)
         if manifest != before:
-            raise DataError(f"{folder}: something else was saved there meanwhile. Run the command again.")
+            raise DataError(f"{folder}: another model was saved there in the meantime. Run the command again.")
         files, parts = dict(manifest["files"]), dict(manifest.get("parts", {}))
         files.pop(name, None)
         parts.pop(name, None)
@@ -83,14 +84,14 @@ def replace_part(folder: Path, name: str, part: State | None, before: Mapping[st
             files[name], parts[name] = _write_arrays(folder, name, part), part.values
         manifest = {**manifest, "files": files, "parts": parts}
         if not parts:
-            del manifest["parts"]  # as if there had never been one
+            del manifest["parts"]  # as in a model without parts
         sync_folder(folder)
         write_json(folder / MANIFEST, manifest)
         _clear(folder, {entry["name"] for entry in files.values()} | copies(manifest.get("links", {})))
 
 
 def _clear(folder: Path, kept: Collection[str]) -> None:
-    """Remove the model before, and what a save that died has left."""
+    """Delete files of the previous model and of interrupted saves."""
     for path in folder.iterdir():
         if is_own(path) and path.name not in kept:
             if path.is_dir() and not path.is_symlink():
@@ -112,7 +113,7 @@ def _arrow_writer(content: pa.Table) -> Callable[[IO[bytes]], None]:
 
 
 class _HashingFile:
-    """A binary file that hashes what passes through."""
+    """A binary file that hashes everything written to it."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -146,7 +147,7 @@ class _HashingFile:
 
 
 def _write_part(folder: Path, name: str, suffix: str, write: Callable[[IO[bytes]], None]) -> dict[str, Any]:
-    """Write one file under the name of its content; an equal file that is there already is left alone."""
+    """Write one file under a name derived from its content hash; return its manifest entry."""
     temporary = folder / f".{name}.{secrets.token_hex(4)}.part"
     try:
         with temporary.open("wb") as stream:
@@ -159,7 +160,7 @@ def _write_part(folder: Path, name: str, suffix: str, write: Callable[[IO[bytes]
         os.replace(temporary, folder / final)
     except OSError as error:
         raise DataError(
-            f"{folder}: cannot be written ({error.strerror}). Free space or choose another place."
+            f"{folder}: cannot be written ({error.strerror}). Free disk space or choose another path."
         ) from None
     finally:
         temporary.unlink(missing_ok=True)
@@ -167,17 +168,17 @@ def _write_part(folder: Path, name: str, suffix: str, write: Callable[[IO[bytes]
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """model.json, checked as far as its own form goes."""
+    """Read model.json and check its structure."""
     path = folder / MANIFEST
     if not path.is_file():
         if folder.exists() and not folder.is_dir():
-            raise ModelFormatError(f"{folder}: is a file. The model folder comes first.")
-        what = "no such folder" if not folder.exists() else f"no {MANIFEST} in it, so not a model folder"
+            raise ModelFormatError(f"{folder}: is a file, not a model folder. Pass the model folder first.")
+        what = "no such folder" if not folder.exists() else f"not a model folder: {MANIFEST} is missing"
         raise ModelFormatError(f"{folder}: {what}. Train one with: xmtc train TRAIN --out {folder}")
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         version = manifest["format"]
-        if version == FORMAT:  # what another format looks like is not known here
+        if version == FORMAT:  # the layout of other versions is unknown
             _check_manifest(manifest)
     except KeyError as error:
         raise ModelFormatError(f"{path}: damaged ({error} is missing). Copy or train the model again.") from None
@@ -185,7 +186,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise ModelFormatError(f"{path}: damaged ({error}). Copy or train the model again.") from None
     if version != FORMAT:
         raise ModelFormatError(
-            f"{path}: format {version}; this xmtc reads format {FORMAT}. Use the xmtc that wrote it."
+            f"{path}: format {version}; this version of xmtc reads format {FORMAT}. Use the version that wrote it."
         )
     return cast("dict[str, Any]", manifest)
 
@@ -193,7 +194,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def _check_manifest(manifest: Mapping[str, Any]) -> None:
     for entry in manifest["files"].values():
         if not _OWN_FILE.match(entry["name"]) or not isinstance(entry["bytes"], int):
-            raise ValueError(f"strange file entry {entry['name']!r}")
+            raise ValueError(f"invalid file entry {entry['name']!r}")
     if not isinstance(manifest["model"], str) or not isinstance(manifest["settings"], dict):
         raise ValueError("no model name or settings")
     if not isinstance(manifest["state"], dict) or not isinstance(manifest.get("training", {}), dict):
@@ -205,24 +206,24 @@ def _check_manifest(manifest: Mapping[str, Any]) -> None:
     check_entries(manifest.get("links", {}))
     for name, values in manifest.get("parts", {}).items():
         if not isinstance(values, dict) or name not in manifest["files"]:
-            raise ValueError(f"strange part {name!r}")
+            raise ValueError(f"invalid part {name!r}")
 
 
 def _check_update(entry: Mapping[str, Any]) -> None:
-    """One entry of the history."""
+    """Check one entry of the history."""
     counts = [entry[name] for name in ("documents", "replayed", "labels added", "labels retired", "judged by")]
     scores = [entry[name] for name in ("nDCG@5 before", "nDCG@5 after") if entry[name] is not None]
     merged = entry["merged"]
     names = [entry["date"], *merged, *merged.values()]
     kinds = ((int, counts), (float | int, [*scores, entry["seconds"]]), (str, names))
     if not all(isinstance(value, kind) for kind, values in kinds for value in values):
-        raise ValueError("strange history")
+        raise ValueError("invalid history")
 
 
 def read_folder(folder: Path) -> tuple[dict[str, Any], State]:
-    """A model's manifest and state; arrays and tables are mapped. Sizes and headers are checked, contents are not.
+    """Read a model's manifest and state; arrays and tables are memory-mapped. Only sizes and headers are checked.
 
-    What a model links to is hashed: model.json of another model, the whole of anything else.
+    Dependencies are verified by hash: model.json of another model, all bytes of anything else.
     """
     manifest = read_manifest(folder)
     try:
@@ -231,7 +232,7 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], State]:
         again = read_manifest(folder)
         if again == manifest:
             raise
-        return again, _read_state(folder, again)  # another process has just saved a new model here
+        return again, _read_state(folder, again)  # another process saved a new model in the meantime
 
 
 def _read_state(folder: Path, manifest: Mapping[str, Any]) -> State:
@@ -240,10 +241,10 @@ def _read_state(folder: Path, manifest: Mapping[str, Any]) -> State:
     for name, entry in manifest["files"].items():
         path = folder / entry["name"]
         if not path.is_file():
-            raise ModelFormatError(f"{path}: missing. The folder is damaged: copy or train the model again.")
+            raise ModelFormatError(f"{path}: missing, so the folder is damaged. Copy or train the model again.")
         if path.stat().st_size != entry["bytes"]:
             raise ModelFormatError(
-                f"{path}: {path.stat().st_size:,} bytes in place of {entry['bytes']:,}. Copy or train the model again."
+                f"{path}: {path.stat().st_size:,} bytes, expected {entry['bytes']:,}. Copy or train the model again."
             )
         if path.suffix == ".safetensors":
             (parts.get(name) or state).arrays, _ = map_arrays(path)
@@ -254,14 +255,17 @@ def _read_state(folder: Path, manifest: Mapping[str, Any]) -> State:
 
 
 def map_table(path: Path) -> pa.Table:
+    """Memory-map an Arrow file."""
     try:
         return pa.ipc.open_file(pa.memory_map(os.fsencode(path))).read_all()
     except (pa.ArrowException, OSError) as error:
-        raise ModelFormatError(f"{path}: not a readable Arrow file ({str(error).splitlines()[0]}).") from None
+        raise ModelFormatError(
+            f"{path}: not a readable Arrow file ({str(error).splitlines()[0]}). Copy or train the model again."
+        ) from None
 
 
 def verify_folder(folder: Path) -> list[tuple[str, int]]:
-    """Hash every file of a model against model.json; returns their names and sizes."""
+    """Verify the hash of every file of a model against model.json; return their names and sizes."""
     manifest = read_manifest(folder)
     checked = []
     for entry in manifest["files"].values():

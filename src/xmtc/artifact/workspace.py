@@ -1,4 +1,4 @@
-"""A training workspace: the finished parts and the log of a training that is not complete, beside its model folder."""
+"""Training workspace: finished parts and the log of an incomplete training, in a folder next to the model folder."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ WORK_SUFFIX = ".work"
 
 
 def log_beside(folder: Path) -> Path:
-    """Where the log of a complete training lies: beside the model folder, which holds what answers are made of."""
+    """Return the path of a model's training log, next to the model folder."""
     return _beside(folder, LOG_SUFFIX)
 
 
 def _beside(folder: Path, suffix: str) -> Path:
-    named = folder if folder.name not in ("", "..") else folder.resolve()  # '.' has no name of its own
+    named = folder if folder.name not in ("", "..") else folder.resolve()  # '.' has no name
     return named.with_name(named.name + suffix)
 
 
 class Workspace:
-    """Finished parts of an unfinished training, so that it can go on where it stopped.
+    """Finished parts of an incomplete training, from which it can be resumed.
 
-    Without a folder the parts stay in memory. Each part is one safetensors file that appears whole or not at all.
+    Without a folder the parts stay in memory. Each part is one safetensors file, written atomically.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -44,23 +44,23 @@ class Workspace:
 
     @classmethod
     def beside(cls, folder: Path, suffix: str = WORK_SUFFIX) -> Path:
-        """Where the workspace of a model folder lies."""
+        """Return the path of the workspace of a model folder."""
         return _beside(folder, suffix)
 
     def go_on_or_begin(self, fingerprint: Mapping[str, Any]) -> None:
-        """Go on with what was started by the same fingerprint, or start, whatever was there."""
+        """Resume a training started with the same fingerprint; otherwise start a new one."""
         try:
             self.begin(fingerprint, resume=True)
         except (ConfigError, DataError):
             self.begin(fingerprint, resume=False)
 
     def begin(self, fingerprint: Mapping[str, Any], resume: bool) -> None:
-        """Start a training in this folder, or go on with the one that was started by the same fingerprint."""
+        """Start a training in this folder, or resume the one started with the same fingerprint."""
         if self.folder is None:
             return
         path = self.folder / "training.json"
         if resume and not path.is_file() and any(self.folder.glob("*.safetensors")):
-            raise DataError(f"{path}: missing, so nothing tells what was trained. Start over with --force.")
+            raise DataError(f"{path}: missing, so the training cannot be resumed. Start over with --force.")
         if resume and path.is_file():
             try:
                 before = dict(json.loads(path.read_text(encoding="utf-8")))
@@ -70,9 +70,9 @@ class Workspace:
                 if before.get(name) != value:
                     raise ConfigError(
                         f"{self.folder}: was started with different {name}. "
-                        "Give the same files and settings, or start over with --force."
+                        "Use the same files and settings, or start over with --force."
                     )
-            for left in self.folder.glob(".*.part"):  # of a write that was killed
+            for left in self.folder.glob(".*.part"):  # remains of an interrupted write
                 left.unlink(missing_ok=True)
             return
         self._empty()
@@ -80,15 +80,15 @@ class Workspace:
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
-        """Make the folder before anything is read, so that a training killed at any moment can be resumed.
+        """Create and lock the folder before reading any data, so that a training killed at any time can be resumed.
 
-        It is this process's alone: another that trains there is refused.
+        Another process that trains in the same folder gets an error.
         """
         if self.folder is None:
             yield
             return
         self._make()
-        with locked(self.folder, "another process is at work there. Wait for it, or choose another folder."):
+        with locked(self.folder, "in use by another process. Wait for it to finish, or choose another folder."):
             yield
 
     def _make(self) -> None:
@@ -96,7 +96,7 @@ class Workspace:
         make_folder(self.folder)
 
     def _empty(self) -> None:
-        """An empty folder; one that is there stays the same, as it is locked."""
+        """Empty the folder without replacing it, since it is locked."""
         self._make()
         assert self.folder is not None
         for path in self.folder.iterdir():
@@ -106,12 +106,12 @@ class Workspace:
                 path.unlink(missing_ok=True)
 
     def remove_if_nothing_finished(self) -> None:
-        """After a mistake in the input: once it is mended, no unfinished training should be in the way."""
+        """Delete a workspace without finished parts, as after an input error, so that it does not block a new run."""
         if self.folder is not None and not any(self.folder.glob("*.safetensors")):
             self.remove()
 
     def inner(self, name: str) -> Workspace:
-        """A workspace inside this one, for a training that is a part of this."""
+        """Create a workspace inside this one, for a sub-training."""
         if self.folder is None:
             return Workspace()
         made = Workspace(self.folder / name)
@@ -119,6 +119,7 @@ class Workspace:
         return made
 
     def has(self, name: str) -> bool:
+        """Whether a part is finished."""
         if self.folder is None:
             return name in self._memory
         return (self.folder / f"{name}.safetensors").is_file()
@@ -126,7 +127,7 @@ class Workspace:
     def save(
         self, name: str, arrays: Mapping[str, NDArray[Any] | Later], values: Mapping[str, Any] | None = None
     ) -> None:
-        """Keep one finished part."""
+        """Save one finished part."""
         if self.folder is None:
             self._remember(name, arrays, values)
             return
@@ -136,17 +137,17 @@ class Workspace:
     def _remember(
         self, name: str, arrays: Mapping[str, NDArray[Any] | Later], values: Mapping[str, Any] | None
     ) -> None:
-        # What is made may be a view of something that changes or that is large.
-        kept = {key: array.materialise().copy() if isinstance(array, Later) else array for key, array in arrays.items()}
-        self._memory[name] = (kept, dict(values or {}))
+        # Copied: the array may be a view of a larger array, or of one that changes later.
+        held = {key: array.materialise().copy() if isinstance(array, Later) else array for key, array in arrays.items()}
+        self._memory[name] = (held, dict(values or {}))
 
     def stream(
         self, name: str, arrays: Shapes, values: Mapping[str, Any] | None = None
     ) -> AbstractContextManager[dict[str, NDArray[Any]]]:
-        """Zeros of these shapes and types to be written to in a block; they are a finished part if it ends well.
+        """Create zero arrays to fill within the block; they become a finished part if the block succeeds.
 
-        With a folder they lie in a file, and may be larger than memory. Afterwards they are read with `map` or `load`:
-        the dictionary is empty then.
+        With a folder they are in a file and may exceed memory. The dictionary is emptied at the end; use `map` or
+        `load` to read the arrays.
         """
         if self.folder is None:
             return self._stream_to_memory(name, arrays, values)
@@ -156,13 +157,13 @@ class Workspace:
     def _stream_to_memory(
         self, name: str, arrays: Shapes, values: Mapping[str, Any] | None
     ) -> Iterator[dict[str, NDArray[Any]]]:
-        kept = {key: np.zeros(shape, kind) for key, (shape, kind) in arrays.items()}
-        given = dict(kept)
+        created = {key: np.zeros(shape, kind) for key, (shape, kind) in arrays.items()}
+        given = dict(created)
         try:
             yield given
         finally:
             given.clear()
-        self._remember(name, kept, values)
+        self._remember(name, created, values)
 
     @contextmanager
     def _stream_to_file(
@@ -177,33 +178,33 @@ class Workspace:
                     failed = error
                     raise
         except DataError:
-            if failed is not None:  # it came from the block, and does not say that this file cannot be written
+            if failed is not None:  # raised in the block, so not about writing this file
                 raise failed from None
             raise
 
     def drop(self, name: str) -> None:
-        """Remove a part that something finished has taken the place of."""
+        """Delete a part that is no longer needed."""
         if self.folder is None:
             self._memory.pop(name, None)
         else:
             (self.folder / f"{name}.safetensors").unlink(missing_ok=True)
 
     def log(self, line: Mapping[str, Any]) -> None:
-        """Add a line to the training's log; a run without a folder keeps none."""
+        """Append a line to the training log; without a folder there is no log."""
         if self.folder is not None:
             with (self.folder / LOG).open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(line) + "\n")
 
     def load(self, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """A finished part."""
+        """Load a finished part into memory."""
         arrays, values = self.map(name)
         if self.folder is None:
             return arrays, values
-        # Copied: a mapping holds a file open, and there may be more parts than a process may have open files.
+        # Copied: mappings keep files open, and there may be more parts than the limit of open files.
         return {key: array.copy() for key, array in arrays.items()}, values
 
     def map(self, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """A finished part whose arrays stay in their file, which is open as long as one of them is held."""
+        """Memory-map a finished part; its file stays open as long as one of the arrays is in use."""
         if self.folder is None:
             return self._memory[name]
         try:
@@ -213,21 +214,21 @@ class Workspace:
         return arrays, json.loads(metadata.get("values", "{}"))
 
     def keep_log(self, place: Path, replaces: bool) -> None:
-        """Move the log of a complete training here; that of a model that it `replaces` goes, if there is none now."""
+        """Move the log of a complete training to `place`; if there is none, delete the log of a replaced model."""
         if self.folder is not None and (self.folder / LOG).is_file():
             os.replace(self.folder / LOG, place)
         elif replaces:
             place.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """The training is complete."""
+        """Delete the workspace after training is complete."""
         self._memory.clear()
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class FollowerWorkspace(Workspace):
-    """The workspace of a process that follows another: it reads what the leader has finished, and writes nothing."""
+    """Workspace of a follower process: reads the parts finished by the leader process, and writes nothing."""
 
     def begin(self, fingerprint: Mapping[str, Any], resume: bool) -> None:
         return

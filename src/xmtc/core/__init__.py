@@ -1,1 +1,1 @@
-"""Base of all packages: errors, settings, requests, registry and entry points, files and locks, kernels, progress."""
+"""Foundation of all packages: errors, settings, requests, registry, files and locks, kernels, progress."""

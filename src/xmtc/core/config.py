@@ -1,4 +1,4 @@
-"""Settings: one frozen dataclass per model is the one truth for command line, TOML, model folder and docs."""
+"""Settings: one frozen dataclass per model is the single source for command line, TOML, model folder and docs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AnySettings = TypeVar("AnySettings", bound="Settings")
 
 
 class _SettingsType(ABCMeta):
-    """Settings are made with their fields' names, or with former ones."""
+    """Metaclass that accepts former field names as keyword arguments."""
 
     def __call__(cls, *args: Any, **values: Any) -> Any:
         former = former_names(typing.cast("type[Settings]", cls))
@@ -38,12 +38,12 @@ class _SettingsType(ABCMeta):
 
 @dataclasses.dataclass(frozen=True)
 class Settings(metaclass=_SettingsType):
-    """Base of all settings: every field is checked against its type, then `check` looks at the values."""
+    """Base of all settings: every field is checked against its type, then `check` validates the values."""
 
     of: ClassVar[str] = "settings"
-    """Whose settings these are, for messages."""
+    """Owner of the settings, as error messages name it."""
     searched: ClassVar[bool] = True
-    """Whether a search tries what the fields say beside their types."""
+    """Whether a search uses the search spaces annotated on the fields."""
 
     def __post_init__(self) -> None:
         for name, kind in field_types(type(self)).items():
@@ -51,21 +51,21 @@ class Settings(metaclass=_SettingsType):
         self.check()
 
     def __getattr__(self, name: str) -> Any:
-        """A setting by its former name."""
+        """Look up a setting by its former name."""
         if name.startswith("_") or name not in (former := former_names(type(self))):
             raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
         return getattr(self, former[name])
 
     def check(self) -> None:
-        """Refuse values that no run could use; `require` writes the message."""
+        """Reject invalid values; subclasses override this and call `require`."""
 
     def require(self, name: str, holds: bool, what: str) -> None:
-        """`what` completes: 'name' of knn must be …"""
+        """Raise `ConfigError` unless `holds`; `what` completes the message "'name' of knn must be …"."""
         if not holds:
             raise ConfigError(f"'{name}' of {self.of} must be {what}. Got {as_written(getattr(self, name))}.")
 
     def require_range(self, name: str, low: float, high: float | None = None, *, open_low: bool = False) -> None:
-        """A number within bounds; `open_low` leaves the lower bound itself out."""
+        """Require a number within bounds; `open_low` excludes the lower bound itself."""
         value = getattr(self, name)
         kind = "an integer" if field_types(type(self))[name] is int else "a number"
         bounds = f"{'>' if open_low else '≥'} {low:g}" if high is None else f"from {low:g} to {high:g}"
@@ -75,23 +75,23 @@ class Settings(metaclass=_SettingsType):
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """Numbers that a search may try for a setting, both ends among them; stands beside its type: Annotated[int, …]."""
+    """Search space of a numeric setting, both ends included; written as Annotated[int, Range(1, 10)]."""
 
     low: float
     high: float
     log: bool = False
-    """Whether a step is a factor, and not a difference."""
+    """Whether to search on a logarithmic scale."""
 
     def __contains__(self, value: Any) -> bool:
         return isinstance(value, (int, float)) and not isinstance(value, bool) and self.low <= value <= self.high
 
     def __str__(self) -> str:
-        return f"{self.low:g} to {self.high:g}{', by factors' if self.log else ''}"
+        return f"{self.low:g} to {self.high:g}{', log scale' if self.log else ''}"
 
 
 @dataclasses.dataclass(frozen=True, init=False)
 class Choices:
-    """Values that a search may try for a setting; Choices() are all that its type names."""
+    """Search space of a setting as a list of values; Choices() means all values of its bool or Literal type."""
 
     values: tuple[Any, ...]
 
@@ -107,26 +107,26 @@ class Choices:
 
 @dataclasses.dataclass(frozen=True)
 class Alias:
-    """A former name of a setting, which still works; stands beside its type: Annotated[int, Alias("held_out")]."""
+    """A former name of a setting, which still works; written as Annotated[int, Alias("held_out")]."""
 
     name: str
 
 
 def as_written(value: Any) -> str:
-    """A value as a user would have written it."""
+    """Format a value as a user would write it."""
     return f"'{shown(value)}'" if isinstance(value, str) else shown(value)
 
 
 @cache
 def field_types(cls: type[Settings]) -> dict[str, Any]:
-    """Field → type of a settings class."""
+    """Return the type of each field of a settings class, by field name."""
     hints = typing.get_type_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
 @functools.cache
 def _module_classes(module: str) -> dict[str, ast.ClassDef]:
-    """The classes of a module as they are written, so that its source is parsed once."""
+    """Parse the class definitions of a module; cached, so that its source is parsed once."""
     tree = ast.parse(inspect.getsource(sys.modules[module]))
     return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
@@ -139,7 +139,7 @@ def _definition(cls: type) -> ast.ClassDef:
 
 @cache
 def former_names(cls: type[Settings]) -> dict[str, str]:
-    """Former name → name of the fields of a settings class that were renamed."""
+    """Return a mapping from former to current name for the renamed fields of a settings class."""
     hints = typing.get_type_hints(cls, include_extras=True)
     marks = ((name, mark) for name in field_types(cls) for mark in getattr(hints[name], "__metadata__", ()))
     return {mark.name: name for name, mark in marks if isinstance(mark, Alias)}
@@ -147,13 +147,13 @@ def former_names(cls: type[Settings]) -> dict[str, str]:
 
 @cache
 def _warn_renamed(owner: str, former: str, name: str) -> None:
-    """Once in a process."""
-    words = f"'{former}' of {owner} is now called '{name}'. The former name still works; please write the new one."
-    warnings.warn(words, XmtcWarning, stacklevel=4)
+    """Warn about a former name, once per process."""
+    message = f"'{former}' of {owner} was renamed to '{name}'. The old name still works; please use the new one."
+    warnings.warn(message, XmtcWarning, stacklevel=4)
 
 
 def current_names(cls: type[Settings], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same settings, nested or dotted, under the names of now: what was saved before a rename."""
+    """Translate former setting names, nested or dotted, to the current ones, as in models saved before a rename."""
     kinds, former = field_types(cls), former_names(cls)
     out: dict[str, Any] = {}
     for key, value in values.items():
@@ -170,7 +170,7 @@ def current_names(cls: type[Settings], values: Mapping[str, Any]) -> dict[str, A
 
 
 def field_docs(cls: type) -> dict[str, str]:
-    """The sentence under each field, read from the source of the class and its bases."""
+    """Return the docstring under each field on one line, read from the source of the class and its bases."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if not dataclasses.is_dataclass(base):
@@ -182,31 +182,31 @@ def field_docs(cls: type) -> dict[str, str]:
                 and isinstance(following, ast.Expr)
                 and isinstance(following.value, ast.Constant)
             ):
-                docs[statement.target.id] = inspect.cleandoc(str(following.value.value))
+                docs[statement.target.id] = " ".join(str(following.value.value).split())
     return docs
 
 
 def field_spaces(cls: type[Settings]) -> dict[str, Range | Choices]:
-    """Field → what a search tries for it, of the fields that say so beside their type."""
-    found: dict[str, Range | Choices] = {}
+    """Return the search space of each field annotated with one, by field name."""
+    spaces: dict[str, Range | Choices] = {}
     kinds = field_types(cls) if cls.searched else {}
     for name, hint in typing.get_type_hints(cls, include_extras=True).items():
         for mark in getattr(hint, "__metadata__", ()) if name in kinds else ():
             if isinstance(mark, Range):
-                found[name] = fitted(mark, kinds[name])
+                spaces[name] = fitted(mark, kinds[name])
             elif isinstance(mark, Choices):
-                found[name] = mark if mark.values else Choices(*named_values(kinds[name]))
-    return found
+                spaces[name] = mark if mark.values else Choices(*named_values(kinds[name]))
+    return spaces
 
 
 def fitted(given: Range, kind: Any) -> Range:
-    """A range with ends of the field's type: a field that takes any number takes those between whole ones."""
+    """Convert the ends of a range to the field's type; a float field also takes values between integer ends."""
     number = float if float in (kind, *typing.get_args(kind)) else int
     return Range(number(given.low), number(given.high), given.log)
 
 
 def named_values(kind: Any) -> tuple[Any, ...]:
-    """All values of a type that names them, else none."""
+    """Return all values of a bool or Literal type; empty for other types."""
     if kind is bool:
         return (False, True)
     return typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
@@ -214,18 +214,18 @@ def named_values(kind: Any) -> tuple[Any, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class SettingRow:
-    """One line of a settings table."""
+    """One row of a settings table."""
 
     name: str
     kind: str
     default: Any
     sentence: str
     space: Range | Choices | None = None
-    """What `xmtc tune` tries for it; None where it leaves the setting alone."""
+    """Search space that `xmtc tune` uses; None if the setting is not tuned."""
 
 
 def table(defaults: Settings, prefix: str = "") -> list[SettingRow]:
-    """All settings with dotted names, for `xmtc models NAME` and the docs."""
+    """List all settings with dotted names, for `xmtc models NAME` and the docs."""
     rows: list[SettingRow] = []
     docs, spaces = field_docs(type(defaults)), field_spaces(type(defaults))
     for name, kind in field_types(type(defaults)).items():
@@ -238,12 +238,12 @@ def table(defaults: Settings, prefix: str = "") -> list[SettingRow]:
 
 
 def space(settings: Settings) -> dict[str, Range | Choices]:
-    """What a search tries, by dotted name, groups included."""
+    """Return the search space of each tunable setting by dotted name, including nested groups."""
     return {row.name: row.space for row in table(settings) if row.space is not None}
 
 
 def field_type(settings: Settings, name: str) -> Any:
-    """The type of a setting by dotted name."""
+    """Return the type of a setting given by dotted name."""
     *groups, last = name.split(".")
     for group in groups:
         settings = getattr(settings, group)
@@ -251,7 +251,7 @@ def field_type(settings: Settings, name: str) -> Any:
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{'text': {'min_df': 3}} → {'text.min_df': 3}"""
+    """Flatten nested settings: {'text': {'min_df': 3}} → {'text.min_df': 3}."""
     out: dict[str, Any] = {}
     for name, value in settings.items():
         out |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {prefix + name: value}
@@ -259,7 +259,7 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def kind_name(kind: Any) -> str:
-    """A type in words: 'integer', 'one of a, b'."""
+    """Describe a type in words: 'integer', 'one of a, b'."""
     if typing.get_origin(kind) is typing.Literal:
         return "one of " + ", ".join(typing.get_args(kind))
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
@@ -273,7 +273,7 @@ def kind_name(kind: Any) -> str:
 
 
 def _coerced(owner: Settings, name: str, value: Any, kind: Any) -> Any:
-    """The value in the field's type; lists become tuples and integers numbers, nothing else is bent."""
+    """Check a value against its field's type; lists become tuples and integers floats, nothing else is converted."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Literal:
         if value in parts:
@@ -294,7 +294,7 @@ def _coerced(owner: Settings, name: str, value: Any, kind: Any) -> Any:
         if isinstance(value, kind):
             return value
     elif kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-        if abs(value) < 1e308:  # neither infinite nor not-a-number, which JSON cannot hold
+        if abs(value) < 1e308:  # JSON cannot represent infinity and NaN
             return value if isinstance(value, float) else float(value)
     elif (kind is int and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63) or (
         kind in (bool, str, type(None)) and isinstance(value, kind)
@@ -306,13 +306,13 @@ def _coerced(owner: Settings, name: str, value: Any, kind: Any) -> Any:
 
 
 def _default(cls: type[Settings], name: str) -> Any:
-    """A field's default; a group that is set in part keeps the rest of its owner's defaults."""
+    """Return a field's default; a partly set group keeps its owner's defaults for the rest."""
     field = next(field for field in dataclasses.fields(cls) if field.name == name)
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def from_mapping(cls: type[AnySettings], values: Mapping[str, Any]) -> AnySettings:
-    """Settings from nested or dotted keys; an unknown key is refused with the nearest known one."""
+    """Create settings from nested or dotted keys; an unknown key is an error that suggests the closest known one."""
     known, former = field_types(cls), former_names(cls)
     plain: dict[str, Any] = {}
     for key, value in values.items():
@@ -334,7 +334,7 @@ def from_mapping(cls: type[AnySettings], values: Mapping[str, Any]) -> AnySettin
 
 
 def to_mapping(settings: Settings) -> dict[str, Any]:
-    """Nested plain values, ready for JSON and TOML."""
+    """Convert settings to nested plain values, ready for JSON and TOML."""
     out: dict[str, Any] = {}
     for name in field_types(type(settings)):
         value = getattr(settings, name)
@@ -345,7 +345,7 @@ def to_mapping(settings: Settings) -> dict[str, Any]:
 
 
 def changed(settings: Settings, updates: Mapping[str, Any]) -> Any:
-    """The same settings with some of them, by dotted name, set anew."""
+    """Return a copy of the settings with `updates`, given by dotted name, applied."""
     return from_mapping(type(settings), _merged(_shallow(settings), nested(updates)))
 
 
@@ -367,7 +367,7 @@ def _merged(base: Mapping[str, Any], updates: Mapping[str, Any]) -> dict[str, An
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """{'text.min_df': 3} → {'text': {'min_df': 3}}"""
+    """Nest dotted settings: {'text.min_df': 3} → {'text': {'min_df': 3}}."""
     out: dict[str, Any] = {}
     for key, value in flat.items():
         *path, last = key.split(".")
@@ -381,7 +381,7 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Layers of settings, later ones first in rank: default < recipe < command line."""
+    """Merge layers of settings; later layers take precedence: default < recipe < command line."""
     out: dict[str, Any] = {}
     for layer in layers:
         out = _merged(out, nested(layer))
@@ -389,12 +389,12 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_assignments(assignments: Sequence[str]) -> dict[str, Any]:
-    """['text.min_df=3', 'weighting=cosine'] → values as TOML would read them, bare words as strings."""
+    """Parse key=value pairs such as 'text.min_df=3'; values are TOML, bare words strings."""
     values: dict[str, Any] = {}
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
         if not equals or not key.strip():
-            raise ConfigError(f"--set {assignment}: not of the form key=value. Write for example --set text.min_df=3.")
+            raise ConfigError(f"--set {assignment}: expected key=value, for example --set text.min_df=3.")
         try:
             values[key.strip()] = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
@@ -403,22 +403,22 @@ def parse_assignments(assignments: Sequence[str]) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file that a user wrote."""
+    """Read a TOML file written by a user."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}). Check the path.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid TOML ({error}).") from None
+        raise ConfigError(f"{path}: invalid TOML ({error}). Correct the file.") from None
 
 
 def read_recipe(path: Path) -> tuple[str | None, dict[str, Any]]:
-    """A recipe's model name, if it has one, and its settings."""
+    """Read a recipe: its model name, if given, and its settings."""
     content = read_toml(path)
     unknown = set(content) - {"model", "settings", "about"}
     if unknown:
         raise ConfigError(
-            f"{path}: unknown key '{min(unknown)}'. A recipe holds model = \"NAME\" and a [settings] table."
+            f"{path}: unknown key '{min(unknown)}'. A recipe contains model = \"NAME\" and a [settings] table."
         )
     model, settings = content.get("model"), content.get("settings", {})
     if not isinstance(settings, dict) or not (model is None or isinstance(model, str)):

@@ -1,4 +1,4 @@
-"""Explanation: why a model gave a label, as one tagged type that every front end can show."""
+"""Explanation: why a model assigned a label, as one tagged type that every front end can display."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class TokenEvidence:
-    """A stretch of the text and what it added to the label's score, or its share of the attention."""
+    """A text span and its contribution to the label's score, or its attention weight."""
 
     text: str
     start: int
@@ -18,7 +18,7 @@ class TokenEvidence:
 
 @dataclass(frozen=True)
 class PathStep:
-    """An edge on the way down the label tree: its probability, and a few of the labels below where it leads."""
+    """An edge on the path down the label tree: its probability, and some of the labels below its child node."""
 
     depth: int
     probability: float
@@ -27,7 +27,7 @@ class PathStep:
 
 @dataclass(frozen=True)
 class NeighbourEvidence:
-    """A training document near the text; `holds` says whether it has the label, `share` its part of the whole vote."""
+    """A training document similar to the text; `holds`: whether it has the label, `share`: fraction of all votes."""
 
     id: str
     snippet: str
@@ -39,7 +39,7 @@ class NeighbourEvidence:
 
 @dataclass(frozen=True)
 class AspectEvidence:
-    """One of the sides that a document is seen from: what it added to the label's score, and its attention."""
+    """One aspect of a document: its contribution to the label's score, and its attention weight."""
 
     aspect: int
     weight: float
@@ -48,7 +48,7 @@ class AspectEvidence:
 
 @dataclass(frozen=True)
 class GroupEvidence:
-    """A label that the model sees as related: what it added to the label's score, and its attention."""
+    """A label the model treats as related: its contribution to the label's score, and its attention weight."""
 
     label: str
     weight: float
@@ -57,7 +57,7 @@ class GroupEvidence:
 
 @dataclass(frozen=True)
 class MemberEvidence:
-    """One model of several, its own score and its share of the answer."""
+    """One member of an ensemble: its own score and its contribution to the combined score."""
 
     model: str
     score: float
@@ -70,7 +70,7 @@ Kind = Literal["tokens", "path", "neighbours", "groups", "members"]
 
 @dataclass(frozen=True)
 class Explanation:
-    """Evidence of one kind for one label on one text, the strongest first (tokens in order of weight too)."""
+    """Evidence of one kind for one label of one text, strongest first (tokens too are ordered by weight)."""
 
     kind: Kind
     text: str
@@ -78,15 +78,15 @@ class Explanation:
     score: float
     evidence: tuple[Evidence, ...]
     constant: float = 0.0
-    """What the model starts from before any evidence; with the weights of tokens it adds up to the margin.
+    """Score without any evidence (bias); together with the token weights it adds up to the margin.
 
-    Of neighbours, what the label's own score adds to theirs.
+    For neighbours: the contribution of the label's own score.
     """
     path: tuple[PathStep, ...] = ()
-    """The way down the label tree, where the model has one."""
+    """Path down the label tree; empty if the model has no tree."""
     shares: bool = False
-    """Whether the weights of tokens are shares of attention: where the model looks, neither for nor against."""
+    """Whether token weights are attention weights, which show where the model attends and carry no sign."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; a front end picks its view by `kind`."""
+        """Convert to plain values; front ends select a view by `kind`."""
         return asdict(self)

@@ -1,4 +1,4 @@
-"""Opening what a user names, compressed or plain, and writing what a user keeps, whole or not at all."""
+"""Read files, plain or compressed, and write files atomically."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from xmtc.core.errors import DataError, shown
 
 COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 MOST_LINE = 1 << 30
-"""Bytes of a line; an archive of a few megabytes can hold more than memory does."""
+"""Maximum bytes of a line; a compressed file of a few megabytes can expand beyond the available memory."""
 _MOST_LOOKED_AT = 1 << 26
 _MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}  # none of them is UTF-8
-_BZIP2 = re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")  # its first three letters alone may begin a text
+_BZIP2 = re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")  # a text file may also start with "BZh"
 
 
 def plain_name(path: str | Path) -> str:
-    """The file name without a compression suffix, lower-cased: 'Train.jsonl.xz' → 'train.jsonl'."""
+    """Return the file name without a compression suffix, in lower case: 'Train.jsonl.xz' → 'train.jsonl'."""
     name = Path(path).name.lower()
     for suffix in COMPRESSED:
         name = name.removesuffix(suffix)
@@ -40,7 +40,7 @@ def plain_name(path: str | Path) -> str:
 
 
 def has_surrogate(text: str) -> bool:
-    """Half a surrogate pair, which JSON and Python can hold and UTF-8 cannot."""
+    """Whether a text contains an unpaired surrogate, which JSON and Python allow and UTF-8 does not."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -49,13 +49,13 @@ def has_surrogate(text: str) -> bool:
 
 
 def is_compressed(start: bytes) -> bool:
-    """Whether bytes are the beginning of a compressed file."""
+    """Whether the bytes start with the signature of a compressed file."""
     return start.startswith(tuple(_MAGIC))
 
 
 @contextmanager
 def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
-    """Decompressed bytes of a file, or of standard input for '-'; compression is told by content, not by name."""
+    """Open a file, or standard input for '-', as decompressed bytes; compression is detected by content, not name."""
     if str(path) == "-":
         yield sys.stdin.buffer
         return
@@ -64,9 +64,9 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
         if not path.exists():
             raise DataError(f"{path}: no such file. Check the path.")
         if path.is_dir():
-            raise DataError(f"{path}: is a folder, not a file. Name a file in it.")
-        if not path.is_file():  # a pipe cannot be read twice: once to tell the format, once for its lines
-            raise DataError(f"{path}: is not a regular file. Write a file, or use standard input, '-'.")
+            raise DataError(f"{path}: is a folder, not a file. Pass a file in it.")
+        if not path.is_file():  # a pipe cannot be read twice, once to detect the format and once for the data
+            raise DataError(f"{path}: is not a regular file. Pass a file, or '-' for standard input.")
         raw = path.open("rb")
     except OSError as error:
         raise DataError(f"{path}: cannot be opened ({error.strerror}). Check the path and its permissions.") from None
@@ -82,28 +82,28 @@ def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def unchanged(path: str | Path) -> Iterator[None]:
-    """Refuse a file that somebody wrote to between the beginning and the end of the block."""
+    """Raise `DataError` if the file was modified while the block ran."""
 
     def state() -> tuple[int, int, int] | None:
         try:
-            now = os.stat(path)
+            status = os.stat(path)
         except OSError:
             return None
-        return now.st_ino, now.st_size, now.st_mtime_ns
+        return status.st_ino, status.st_size, status.st_mtime_ns
 
     before = state()
     yield
     if before != state():
-        raise DataError(f"{path}: changed while it was read. Read it again when nobody writes to it.")
+        raise DataError(f"{path}: changed while it was being read. Try again when no other process is writing to it.")
 
 
 def content_hash(path: str | Path) -> str:
-    """A hash of a file's bytes as they stand, or of all files of a folder."""
+    """Hash the bytes of a file as stored, or of all files in a folder."""
     digest = hashlib.blake2b(digest_size=32)
     path = Path(path)
     parts = sorted(part for part in path.rglob("*") if part.is_file()) if path.is_dir() else [path]
     for part in parts:
-        with open_bytes(part):  # for its words on what cannot be read
+        with open_bytes(part):  # raises its error message if the file cannot be read
             pass
         if path.is_dir():
             digest.update(f"{part.relative_to(path)}\0{part.stat().st_size}\0".encode())
@@ -114,7 +114,7 @@ def content_hash(path: str | Path) -> str:
 
 
 def first_bytes(path: str | Path, size: int = 1 << 16) -> bytes:
-    """Whole lines from the start of a file, one at least; of standard input what has arrived, which stays there."""
+    """Return complete lines from the start of a file, at least one; standard input is peeked, not consumed."""
     if str(path) == "-":
         return cast("io.BufferedReader", sys.stdin.buffer).peek(size)[:size]
     with open_bytes(path) as stream:
@@ -140,12 +140,12 @@ def _decompressor(raw: BinaryIO, kind: str) -> BinaryIO:
 
 
 def read_blocks(path: str | Path, size: int = 1 << 20) -> Iterator[bytes]:
-    """Blocks of about `size` bytes that end at a line end (the last may not); a damaged archive is a `DataError`."""
+    """Yield blocks of about `size` bytes that end at a line end (except perhaps the last)."""
     with open_bytes(path) as stream:
-        rest: list[bytes] = []  # the beginning of a line whose end is still to come
-        held = 0  # its bytes
+        rest: list[bytes] = []  # start of a line that is not complete yet
+        held = 0  # bytes in `rest`
         while True:
-            # A pipe is answered as its lines come, not when a block is full.
+            # Lines from a pipe are processed as they arrive, not when a block is full.
             block = _read(stream.read1 if str(path) == "-" else stream.read, size, path)  # type: ignore[attr-defined]
             if not block:
                 break
@@ -155,7 +155,7 @@ def read_blocks(path: str | Path, size: int = 1 << 20) -> Iterator[bytes]:
                 held += len(block)
                 if held > MOST_LINE:
                     raise DataError(
-                        f"{path}: a line of more than {MOST_LINE:,} bytes. Check that this is the right file."
+                        f"{path}: a line has more than {MOST_LINE:,} bytes. Check that this is the right file."
                     )
                 continue
             yield b"".join([*rest, block[:cut]])
@@ -170,11 +170,11 @@ def _read(read: Callable[[int], bytes], size: int, path: str | Path) -> bytes:
         return read(size)
     except (EOFError, lzma.LZMAError, zlib.error, OSError, ValueError) as error:
         reason = shown(str(error) or type(error).__name__, 120).rstrip(".")
-        raise DataError(f"{path}: damaged or cut short ({reason}). Fetch or write the file again.") from None
+        raise DataError(f"{path}: damaged or truncated ({reason}). Download or create the file again.") from None
 
 
 def decode_line(line: bytes, path: str | Path, number: int) -> str:
-    """A line as text, without a byte order mark and a carriage return."""
+    """Decode a UTF-8 line; strip a byte order mark and a carriage return."""
     try:
         return line.decode("utf-8").removeprefix("\ufeff").rstrip("\r")
     except UnicodeDecodeError as error:
@@ -185,16 +185,16 @@ def decode_line(line: bytes, path: str | Path, number: int) -> str:
 
 
 def raise_error(error: DataError) -> None:
-    """What a bad line means unless a reader says otherwise."""
+    """Raise the error; the default handler for invalid lines."""
     raise error from None
 
 
 def parse_lines(
     block: bytes, path: str | Path, before: int, example: str, bad: Callable[[DataError], None] = raise_error
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of each line that is not blank; `before` lines went before this block.
+    """Yield (line number, object) for each non-blank line; `before` is the number of lines before this block.
 
-    `bad` is told of a line that is no object; if it raises nothing, the line is left out.
+    `bad` is called for a line that is not a JSON object; if it does not raise, the line is skipped.
     """
     for number, line in enumerate(block.split(b"\n"), start=before + 1):
         try:
@@ -213,21 +213,21 @@ def _parsed(text: str, place: str, example: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         what = error.msg.removesuffix(" at").rstrip(": ")
         raise DataError(
-            f"{place}: not JSON ({what} at column {error.colno}). Write one object a line: {example}."
+            f"{place}: invalid JSON ({what} at column {error.colno}). Write one object per line: {example}."
         ) from None
     except (RecursionError, ValueError):
-        raise DataError(f"{place}: JSON nested or a number written too long. Write {example}.") from None
+        raise DataError(f"{place}: JSON nested too deeply, or a number is too long. Write {example}.") from None
     if not isinstance(value, dict):
-        raise DataError(f"{place}: not a JSON object. Write one object a line: {example}.")
+        raise DataError(f"{place}: not a JSON object. Write one object per line: {example}.")
     return value
 
 
 @contextmanager
 def replace_file(path: str | Path) -> Iterator[IO[bytes]]:
-    """A file under a temporary name that takes its real name when the block ends well, and vanishes otherwise.
+    """Write a file atomically: under a temporary name, renamed if the block succeeds and deleted otherwise.
 
-    A name that ends in .gz, .xz, .zst or .bz2 compresses what is written. A link is followed; a pipe or a device, which
-    has no content to lose, is written to directly.
+    Output is compressed if the name ends in .gz, .xz, .zst or .bz2. Symbolic links are followed; pipes and devices
+    are written directly.
     """
     path = Path(path)
     if path.is_symlink():
@@ -253,21 +253,20 @@ def replace_file(path: str | Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """What the system refuses, in words."""
+    """Convert `OSError` to a `DataError` that names the path."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or shown(str(error))
-        raise DataError(f"{path}: cannot be written ({reason}). Free space or choose another place.") from None
+        raise DataError(f"{path}: cannot be written ({reason}). Free disk space or choose another path.") from None
 
 
 @contextmanager
 def locked(folder: Path, busy: str | None = None) -> Iterator[None]:
-    """One process at a time in a folder; the lock of a process that dies is released.
+    """Lock a folder so that one process at a time uses it; the lock is released if its process dies.
 
-    A second one waits, or is refused with the words in `busy`. The lock is a hidden file beside the folder, which is
-    gone when the lock is released; where the place beside is read-only, or its file system has no locks, it is a file
-    among the temporary files of this machine.
+    A second process waits, or fails with the message `busy`. The lock is a hidden file next to the folder, deleted on
+    release. If the parent folder is read-only or its file system has no locks, the lock is in the temporary folder.
     """
     place = folder.resolve()
     digest = hashlib.blake2b(os.fsencode(place), digest_size=16).hexdigest()
@@ -290,35 +289,35 @@ def locked(folder: Path, busy: str | None = None) -> Iterator[None]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """JSON that appears whole or not at all."""
+    """Write a JSON file atomically."""
     with replace_file(path) as stream:
         stream.write((json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def check_output_folder(folder: Path, is_own: Callable[[Path], bool] = lambda path: False, use: str = "") -> None:
-    """Refuse a place for results that is a file, or a folder that holds files that are not ours.
+    """Raise `DataError` if an output path is a file, or a folder with files for which `is_own` is false.
 
-    `use` completes the remedy "Name a folder …".
+    `use` completes the remedy "Pass a folder …".
     """
     if folder.exists() and not folder.is_dir():
-        raise DataError(f"{folder}: is a file. Name a folder{use and ' ' + use}.")
+        raise DataError(f"{folder}: is a file. Pass a folder{use and ' ' + use}.")
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if not is_own(path):
-            raise DataError(f"{folder}: holds other files ('{shown(path.name)}'). Choose a new or empty folder.")
+            raise DataError(f"{folder}: contains other files ('{shown(path.name)}'). Choose a new or empty folder.")
 
 
 def make_folder(path: Path) -> None:
-    """A folder to write to, made with those above it where it is not there yet."""
+    """Create a folder and its parents unless it exists."""
     if path.exists() and not path.is_dir():
-        raise DataError(f"{path}: is a file. Name a folder.")
+        raise DataError(f"{path}: is a file. Pass a folder.")
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataError(f"{path}: cannot be made ({error.strerror}). Choose another place.") from None
+        raise DataError(f"{path}: cannot be created ({error.strerror}). Choose another path.") from None
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in a folder last through a power failure, where the system can."""
+    """Flush renames in a folder to disk, so that they survive a power failure, if the system supports it."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -328,7 +327,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _compressor(raw: IO[bytes], kind: str) -> AbstractContextManager[IO[bytes]]:
-    """Compresses into `raw`, which stays open."""
+    """Return a stream that compresses into `raw`, which stays open."""
     if kind == ".gz":
         return cast("IO[bytes]", gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0))
     if kind == ".xz":

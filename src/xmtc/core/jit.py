@@ -1,4 +1,4 @@
-"""Compiled kernels."""
+"""Compile numba kernels with on-disk caching."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def inlined(function: Function) -> Function:
-    """A piece of a kernel, compiled into its callers."""
+    """Compile a function inline into the kernels that call it."""
     return cast("Function", numba.njit(inline="always", error_model="numpy")(function))
 
 
 def kernel(
     *, outputs: tuple[str, ...] = (), uses: tuple[ModuleType, ...] = (), **options: Any
 ) -> Callable[[Function], Function]:
-    """numba's `njit` without the interpreter lock and cached on disk.
+    """Compile with numba's `njit`, without the interpreter lock and cached on disk.
 
-    Arrays go in contiguous and read-only, but for those named in `outputs`: whether they come from memory or from a
-    mapped file, one compilation serves. The cache is keyed by the source file and those of the modules named in
-    `uses`, so what a kernel calls lives in its own file or in one of these, and constants are passed as arguments: an
-    edit never leaves a stale kernel behind.
+    Arrays are passed as contiguous and read-only, except those named in `outputs`, so a single compilation serves
+    arrays in memory and in mapped files. The cache key covers the kernel's source file and the modules in `uses`.
+    To avoid stale kernels, define everything a kernel calls in one of these files, and pass constants as arguments.
     """
     settings = {"nogil": True, "cache": True, "error_model": "numpy", **options}
 
@@ -56,14 +55,14 @@ def kernel(
 
 
 def _watch(compiled: Any, modules: tuple[ModuleType, ...]) -> None:
-    """Let the cache of a kernel lapse when one of these modules changes."""
-    index = compiled._cache._cache_file  # numba has no public place for this
+    """Invalidate the kernel's cache when one of these modules changes."""
+    index = compiled._cache._cache_file  # numba has no public interface for this
     sources = [Path(str(module.__file__)).stat() for module in modules]
     index._source_stamp = (index._source_stamp, *((source.st_mtime, source.st_size) for source in sources))
 
 
 def frozen(argument: Any) -> Any:
-    """An array as kernels take it, contiguous and read-only; anything else as it is. For the members of a tuple."""
+    """Make an array contiguous and read-only for a kernel; return other values as they are. Use for tuple members."""
     if not isinstance(argument, np.ndarray):
         return argument
     if not argument.flags.c_contiguous:
@@ -76,20 +75,20 @@ def frozen(argument: Any) -> Any:
 
 @contextmanager
 def timed_compilation() -> Iterator[Callable[[], float]]:
-    """Within the block, and after it, tells the seconds for which kernels were compiled that the cache did not have."""
+    """Yield a function that returns the seconds spent so far on compiling uncached kernels in this block."""
     events: Any = event
     with events.install_listener("numba:compile", events.TimingListener()) as timer:
         yield lambda: timer.duration if timer.done else 0.0
 
 
-def on_first_compilation(tell: Callable[[], None]) -> None:
-    """Call `tell` once, when a kernel is about to be compiled because the cache does not have it."""
-    events: Any = event  # numba's part for watching compilation has no types
+def on_first_compilation(notify: Callable[[], None]) -> None:
+    """Call `notify` once, when the first uncached kernel is about to be compiled."""
+    events: Any = event  # numba.core.event has no type annotations
 
     class Listener(events.Listener):  # type: ignore[misc]
         def on_start(self, _: Any) -> None:
             events.unregister("numba:compile", self)
-            tell()
+            notify()
 
         def on_end(self, _: Any) -> None:
             return

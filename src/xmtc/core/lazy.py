@@ -1,4 +1,4 @@
-"""Packages whose public names are imported when they are first used."""
+"""Import the public names of a package on first use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package, given the module in which each of its public names is defined."""
+    """Create `__getattr__` and `__dir__` for a package from a mapping of public names to defining modules."""
 
     def get(name: str) -> Any:
         if name not in homes:

@@ -1,4 +1,4 @@
-"""Text in memory or, once it is large, in a mapped file whose pages can be let go when they have been read through."""
+"""Text in memory or, if large, in a memory-mapped file whose pages can be released after use."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 LIMIT = 8 << 20
-"""Bytes of text that are kept in memory; more goes to an unnamed file."""
+"""Bytes of text to keep in memory; larger texts go to an unnamed temporary file."""
 
 _mappings: weakref.WeakKeyDictionary[mmap.mmap, int] = weakref.WeakKeyDictionary()  # → address of the first byte
 
 
 def map_file(stream: IO[bytes]) -> pa.Buffer:
-    """The bytes of an open file; the mapping lives as long as the buffer and what is cut from it."""
+    """Memory-map an open file; the mapping lives as long as the buffer and its slices."""
     mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
     _mappings[mapped] = int(np.frombuffer(mapped, dtype=np.uint8).ctypes.data)
     return pa.py_buffer(mapped)
 
 
 def string_offsets(text: pa.Array) -> NDArray[np.int32]:
-    """(n + 1,) where the strings of an array start in its bytes."""
+    """Return the byte offsets of the strings of an array, of shape (n + 1,)."""
     buffer = text.buffers()[1]
     if buffer is None:
         return np.zeros(1, dtype=np.int32)
@@ -34,7 +34,7 @@ def string_offsets(text: pa.Array) -> NDArray[np.int32]:
 
 
 def cut_texts(texts: pa.ChunkedArray, size: int) -> Iterator[pa.Array]:
-    """Neighbouring texts of up to about `size` bytes, at least one at a time, without copying."""
+    """Yield slices of consecutive texts of up to about `size` bytes, at least one text each, without copying."""
     for chunk in texts.chunks:
         offsets = string_offsets(chunk)
         start = 0
@@ -46,7 +46,7 @@ def cut_texts(texts: pa.ChunkedArray, size: int) -> Iterator[pa.Array]:
 
 
 def let_go(text: pa.Array) -> None:
-    """Drop the pages of a string array from this process where a mapped file can give them back."""
+    """Release the memory pages of a string array if it is part of a mapped file."""
     data = text.buffers()[2]
     if data is None or not hasattr(mmap, "MADV_DONTNEED"):
         return
@@ -59,7 +59,7 @@ def let_go(text: pa.Array) -> None:
 
 
 class TextSpool:
-    """Collects record batches of text columns; `finish` gives them back as Arrow columns, mapped if they were many."""
+    """Collects record batches of text columns and spills them to a memory-mapped file if they are large."""
 
     def __init__(self, limit: int | None = None) -> None:
         self._limit = LIMIT if limit is None else limit
@@ -69,6 +69,7 @@ class TextSpool:
         self._writer: pa.RecordBatchFileWriter | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
+        """Append a batch; spill to disk above the memory limit."""
         self._batches.append(batch)
         self._held += batch.nbytes
         if self._held > self._limit or self._writer is not None:
@@ -83,6 +84,7 @@ class TextSpool:
         self._batches, self._held = [], 0
 
     def finish(self) -> pa.Table:
+        """Return all batches as one table, in memory or memory-mapped."""
         if self._writer is None or self._file is None:
             return pa.Table.from_batches(self._batches) if self._batches else pa.table({})
         self._writer.close()

@@ -1,4 +1,4 @@
-"""Work on several threads, with its results in order and memory bounded."""
+"""Run a function on several threads, with results in order and bounded memory."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Result = TypeVar("Result")
 def run_parallel(
     function: Callable[[Item], Result], items: Iterable[Item], threads: int, ahead: int = 1
 ) -> Iterator[Result]:
-    """Results in the order of `items`; at most `threads` + `ahead` are in flight, so memory stays bounded.
+    """Yield results in the order of `items`; at most `threads` + `ahead` are in flight, so memory stays bounded.
 
-    Where items differ much in cost and results are small, a larger `ahead` keeps all threads busy.
+    If items differ greatly in cost and results are small, a larger `ahead` keeps all threads busy.
     """
     if threads <= 1:
         yield from map(function, items)

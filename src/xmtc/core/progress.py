@@ -1,4 +1,4 @@
-"""How long work reports itself: a task has a title, a total and steps; who shows it is the caller's business."""
+"""Progress reporting for long-running work: a task has a title, a total and steps; the caller chooses the display."""
 
 from __future__ import annotations
 
@@ -8,20 +8,25 @@ from typing import Protocol
 
 
 class Task(Protocol):
-    """One bar: `advance` moves it, `note` puts a few words beside it."""
+    """One progress bar."""
 
-    def advance(self, steps: int = 1) -> None: ...
+    def advance(self, steps: int = 1) -> None:
+        """Advance the bar by `steps`."""
 
-    def note(self, words: str) -> None: ...
+    def note(self, words: str) -> None:
+        """Show a short note, such as the current loss, next to the bar."""
 
 
 class Progress(Protocol):
-    """Opens tasks and passes on what is worth a line; `silent` below shows nothing, the command line's shows bars."""
+    """Receiver of progress: `silent` discards it, the command line shows bars."""
 
     @contextmanager
-    def task(self, title: str, total: int | None = None) -> Iterator[Task]: ...
+    def task(self, title: str, total: int | None = None) -> Iterator[Task]:
+        """Open a task that ends with the block; a `total` of None means its length is unknown."""
+        ...
 
-    def say(self, line: str) -> None: ...
+    def say(self, line: str) -> None:
+        """Report a one-line message."""
 
 
 class _SilentTask:
@@ -33,13 +38,15 @@ class _SilentTask:
 
 
 class Silent:
-    """Progress that nobody sees."""
+    """Progress that displays nothing."""
 
     @contextmanager
     def task(self, title: str, total: int | None = None) -> Iterator[Task]:
+        """Open a task without a display."""
         yield _SilentTask()
 
     def say(self, line: str) -> None:
+        """Discard the message."""
         return
 
 

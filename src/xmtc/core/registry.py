@@ -1,4 +1,4 @@
-"""Models, formats and metrics by name: built in or provided by other installed packages, imported on first use."""
+"""Registry of models, formats and metrics: built in or provided by plug-in packages, imported on first use."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ EXTRAS = {
     "torch": ("PyTorch", ("torch",)),
     "transformers": ("transformers and PyTorch", ("torch", "transformers", "tokenizers")),
 }
-"""Extra → what it is called in messages, and the modules it installs."""
+"""Extra → its name in messages, and the modules it installs."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a registered object is defined, and what it needs."""
+    """Where a registered object is defined, and what it requires."""
 
     target: str
-    """The place, written module:attribute."""
+    """Import path of the object, as module:attribute."""
     extra: str | None = None
-    """The extra of xmtc that it needs."""
+    """Extra of xmtc that the object requires."""
     preference: int = -1
-    """The entry with the highest preference is the default; negative entries never are."""
+    """The entry with the highest preference is the default; an entry with a negative one never is."""
     package: str = "xmtc"
-    """The installed package that provides it; several, joined by 'and', where they contradict each other."""
+    """The installed package that provides it; several, joined by 'and', if they conflict."""
     conflict: bool = False
     """Whether several packages provide this name."""
 
     @property
     def attribute(self) -> str:
+        """Name of the object in its module."""
         return self.target.rpartition(":")[2]
 
     @property
@@ -48,27 +49,27 @@ class Entry:
 
 
 class Registry(Collection[str], Generic[Item]):
-    """Name → object. Objects of other packages come from the entry points of one group.
+    """Mapping from name to object. Other packages add objects through the entry points of one group.
 
-    A plug-in cannot replace a built-in object. One that cannot be imported is reported when its name is used.
+    A plug-in cannot replace a built-in object. A broken plug-in is reported when its name is used.
     """
 
     def __init__(self, group: str, noun: str, builtin: Mapping[str, Entry], required: tuple[str, ...] = ()) -> None:
         self.group, self.noun = group, noun
         self.builtin = dict(builtin)
         self._required = required
-        """Attributes that each object has; `name`, if it has one, is the registered name."""
+        """Attributes that each object must have; its `name`, if any, must be the registered name."""
 
     @cached_property
     def plugins(self) -> dict[str, Entry]:
-        """What other packages provide. Looked up once per process."""
+        """Entries provided by other packages, looked up once per process."""
         found: dict[str, Entry] = {}
         for point in sorted(entry_points(group=self.group), key=lambda point: point.name):
             package = point.dist.name if point.dist else point.module
             if point.name in self.builtin:
                 warnings.warn(
-                    f"the {self.noun} '{shown(point.name)}' of the package {package} is ignored: xmtc has one of "
-                    f"that name. Rename it in {package}.",
+                    f"the {self.noun} '{shown(point.name)}' of the package {package} is ignored: xmtc has a built-in "
+                    f"{self.noun} with that name. Rename it in {package}.",
                     XmtcWarning,
                     stacklevel=2,
                 )
@@ -82,7 +83,7 @@ class Registry(Collection[str], Generic[Item]):
 
     @property
     def entries(self) -> dict[str, Entry]:
-        """All entries: the built-in ones first, in their order."""
+        """All entries, the built-in ones first."""
         return {**self.builtin, **self.plugins}
 
     def __iter__(self) -> Iterator[str]:
@@ -95,10 +96,10 @@ class Registry(Collection[str], Generic[Item]):
         return name in self.builtin or name in self.plugins
 
     def __getitem__(self, name: str) -> Item:
-        """The object, imported now."""
+        """Import and return the object."""
         entry = self.builtin.get(name) or self.plugins.get(name)
         if entry is None:
-            raise ConfigError(f"no {self.noun} '{shown(name)}'.{nearest(name, self)} Known: {', '.join(self)}.")
+            raise ConfigError(f"no {self.noun} '{shown(name)}'.{nearest(name, self)} Available: {', '.join(self)}.")
         if entry.conflict:
             raise ConfigError(
                 f"the {self.noun} '{name}' is provided by {entry.package}. Uninstall all but one of these packages."
@@ -109,7 +110,7 @@ class Registry(Collection[str], Generic[Item]):
         return self._load_builtin(entry) if name in self.builtin else self._load_plugin(name, entry)
 
     def loadable(self) -> Iterator[tuple[str, Item]]:
-        """(name, object) of all that can be imported; broken plug-ins and those with missing extras are left out."""
+        """Yield (name, object) for all importable entries; skip broken plug-ins and those with missing extras."""
         for name in self:
             try:
                 item = self[name]
@@ -127,14 +128,14 @@ class Registry(Collection[str], Generic[Item]):
             item: Any = self._load_builtin(entry)
         except XmtcError:
             raise
-        except Exception as error:  # whatever somebody else's module raises
+        except Exception as error:  # a plug-in may raise anything
             raise self._broken(name, entry, f"{type(error).__name__}: {error}") from error
         missing = [each for each in self._required if not hasattr(item, each)]
         if missing:
             raise self._broken(name, entry, f"{entry.target} has no '{missing[0]}'")
         own = getattr(item, "name", name)
         if own != name:
-            raise self._broken(name, entry, f"it calls itself '{shown(own)}'")
+            raise self._broken(name, entry, f"its 'name' is '{shown(own)}'")
         checked: Item = item
         return checked
 

@@ -1,4 +1,4 @@
-"""Where and how a model runs; handed in, never looked up inside a model."""
+"""Runtime options: device, threads, precision, seed. Passed to a model, never looked up inside it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xmtc.core.errors import ConfigError, shown
 
 
 def available_threads() -> int:
-    """Cores this process may use, which a container or `taskset` can make fewer than the machine has."""
+    """Return the number of cores this process may use; a container or `taskset` can limit it."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -19,22 +19,22 @@ def available_threads() -> int:
 
 @dataclass(frozen=True)
 class Runtime:
-    """The machine's side of a run. Nothing here changes what a model means, only how fast and where."""
+    """How and where to run a model, independent of the model's settings."""
 
     device: str = "auto"
-    """Where neural models run: 'auto' (CUDA where there is one), 'cpu', 'cuda' or 'cuda:N'."""
+    """Device for neural models: 'auto' (CUDA if available), 'cpu', 'cuda' or 'cuda:N'."""
     threads: int = field(default_factory=available_threads)
     """CPU threads for kernels."""
     precision: str = "auto"
-    """Arithmetic of neural models: 'auto' (bfloat16 on CUDA, float32 elsewhere), 'float32' or 'bfloat16'."""
+    """Precision of neural models: 'auto' (bfloat16 on CUDA, else float32), 'float32' or 'bfloat16'."""
     rank: int = 0
-    """This process's place in the process group that the caller made."""
+    """Rank of this process in the process group created by the caller."""
     world_size: int = 1
-    """How many processes share the work."""
+    """Number of processes in the process group."""
     seed: int = 0
-    """The one source of randomness."""
+    """Random seed; the only source of randomness."""
     cache: Path | None = None
-    """Folder for tokenised texts, keyed by content; None keeps nothing on disk."""
+    """Folder for tokenised texts, keyed by content hash; None disables the cache."""
 
     def __post_init__(self) -> None:
         if self.threads < 1:
@@ -44,6 +44,6 @@ class Runtime:
         if self.precision not in ("auto", "float32", "bfloat16"):
             raise ConfigError(f"'precision' must be 'auto', 'float32' or 'bfloat16'. Got '{shown(self.precision)}'.")
         if not 0 <= self.rank < self.world_size:
-            raise ConfigError(f"'rank' must be between 0 and world_size − 1. Got {self.rank} of {self.world_size}.")
+            raise ConfigError(f"'rank' must be from 0 to world_size − 1. Got {self.rank} of {self.world_size}.")
         if not 0 <= self.seed < 2**32:
             raise ConfigError(f"'seed' must be an integer from 0 to {2**32 - 1}. Got {self.seed}.")

@@ -1,5 +1,7 @@
-"""The best of many values, for kernels: the n-th largest, as numba's own selection takes ten times as long to compile,
-and a row of the best few that grows."""
+"""Selection of the largest values in kernels: the n-th largest value, and a sorted row of the top few.
+
+numba's own selection takes ten times as long to compile.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from xmtc.core.jit import inlined
 
 @inlined
 def nth_largest(values: Any, rank: Any) -> Any:
-    """The value at place `rank` (from 1) in falling order; `values` are left as they are. Quickselect, middle pivot."""
+    """Return the value at `rank` (from 1) in descending order without changing `values`; quickselect, middle pivot."""
     scratch = values.copy()
     low, high, target = 0, len(scratch) - 1, rank - 1
     while low < high:
@@ -36,7 +38,7 @@ def nth_largest(values: Any, rank: Any) -> Any:
 
 @inlined
 def insert(found: Any, scores: Any, held: int, number: int, score: float) -> int:
-    """Put a number among the best of a row that holds so many; of equal scores the one that came first stays ahead."""
+    """Insert a number into a row of the top `held`, sorted by score; on ties, earlier entries stay first."""
     most = len(found)
     if held == most and score <= scores[most - 1]:
         return held

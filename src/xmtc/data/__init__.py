@@ -1,4 +1,4 @@
-"""Files to datasets and back: one reader and one writer per format behind `read`, `stream` and `write`."""
+"""Reading and writing of datasets: one reader and one writer per format behind `read`, `stream` and `write`."""
 
 from xmtc.core.lazy import lazy_names
 

@@ -1,4 +1,4 @@
-"""Annif's two corpus forms: lines 'text<TAB><uri> <uri>', and a folder of texts with a subject file beside each."""
+"""Annif's two corpus formats: lines 'text<TAB><uri> <uri>', and a folder with one text and one subject file each."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from xmtc.data.writing import OneLine, documents, from_line
 
 _SUBJECTS = re.compile(r"<([^>]*)>|(\S+)")
 _LINE_PARTS = "\t\n\v\r"
-_BATCH = 256  # documents of a folder that are held at a time
-_LONGEST_NAME = 200  # bytes; file systems allow 255 with the ending
+_BATCH = 256  # documents of a folder to read at a time
+_LONGEST_NAME = 200  # bytes; file systems allow 255 including the ending
 
 
 def _is_annif(head: FileHead) -> bool:
-    """A tab on each line, and nothing but subjects in angle brackets behind it; the first documents may have none."""
+    """Whether lines have a tab followed by subjects in angle brackets only; the first documents may have none."""
     for line in head.start.splitlines():
         _, tab, subjects = line.partition(b"\t")
         if line.strip() and not (tab and not subjects.strip()):
@@ -35,27 +35,28 @@ def _is_annif(head: FileHead) -> bool:
 
 
 def subjects(cell: str) -> list[str]:
-    """Keys in angle brackets, or without them where blanks part them."""
-    end = cell.rfind(">") + 1  # no bracket is closed behind it: none is looked for
-    found = [bracketed or bare for bracketed, bare in _SUBJECTS.findall(cell[:end])]
-    return [key for key in (*found, *cell[end:].split()) if key]
+    """Parse keys in angle brackets, or separated by spaces without brackets."""
+    end = cell.rfind(">") + 1  # no bracket is closed after it
+    keys = [bracketed or bare for bracketed, bare in _SUBJECTS.findall(cell[:end])]
+    return [key for key in (*keys, *cell[end:].split()) if key]
 
 
 def read_annif(path: str | Path, options: ReadOptions) -> Iterator[Records]:
-    """A text and its subjects on each line, a tab between them; blank lines are passed over."""
+    """Read lines of text, tab and subjects; skip blank lines."""
 
     def parse(number: int, line: bytes) -> Parsed | None:
         text, tab, rest = decode_line(line, path, number).partition("\t")
         if not tab and not text.strip():
             return None
         if (not tab and options.labelled) or "\t" in rest:
-            raise DataError(f"{path}:{number}: not text, a tab and subjects. Write text<TAB><uri> <uri>.")
+            raise DataError(f"{path}:{number}: expected a text, a tab and subjects. Write text<TAB><uri> <uri>.")
         return from_line(text), subjects(rest) if tab else None
 
     return read_each(numbered_lines(path), options, parse)
 
 
 def write_annif(dataset: Dataset, path: Path, lossy: bool = False) -> int:
+    """Write one line per document: text, tab, subjects; return the number of lossy replacements."""
     fit, names = OneLine(path, "annif", lossy), {}  # type: OneLine, dict[str, str]
     with replace_file(path) as stream:
         for document, text, keys in documents(dataset):
@@ -68,7 +69,7 @@ def write_annif(dataset: Dataset, path: Path, lossy: bool = False) -> int:
 
 
 def is_text_folder(path: Path) -> bool:
-    """A folder of texts with labels beside them, or of nothing but texts."""
+    """Whether a path is a folder of texts with subject files, or of texts only."""
     if not path.is_dir():
         return False
     try:
@@ -81,14 +82,14 @@ def is_text_folder(path: Path) -> bool:
 
 
 def read_annif_folder(path: str | Path, options: ReadOptions) -> Iterator[Records]:
-    """NAME.txt is a document; its labels are in NAME.tsv ('<uri><TAB>name' a line) or NAME.key (a name a line)."""
+    """Read documents NAME.txt with labels in NAME.tsv ('<uri><TAB>name' per line) or NAME.key (one name per line)."""
     folder = Path(path)
     try:
         names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".txt"))
     except OSError as error:
         raise DataError(f"{folder}: cannot be read ({error.strerror}). Check the path and its permissions.") from None
     if not names:
-        raise DataError(f"{folder}: no .txt files in it. Name a file, or a folder of texts.")
+        raise DataError(f"{folder}: contains no .txt files. Pass a file, or a folder of texts.")
     for start in range(0, len(names), _BATCH):
         yield _folder_records(folder, names[start : start + _BATCH], start, options)
 
@@ -104,7 +105,7 @@ def _folder_records(folder: Path, files: list[str], start: int, options: ReadOpt
             if found is None and options.labelled:
                 stem = place.stem
                 raise DataError(
-                    f"{place}: no {shown(stem)}.tsv or {shown(stem)}.key with its labels beside it. Add it."
+                    f"{place}: no label file {shown(stem)}.tsv or {shown(stem)}.key in the same folder. Add it."
                 )
             name = _document_name(place)
         except DataError as error:
@@ -138,7 +139,7 @@ def _whole_text(place: Path) -> str:
 
 
 def _subject_file(place: Path, names: dict[str, str]) -> list[str] | None:
-    """The labels beside a text, None where there is no such file; names that it gives go into `names`."""
+    """Read the subject file of a text; None if there is none. Label names are added to `names`."""
     for ending in (".tsv", ".key"):
         beside = place.with_suffix(ending)
         if not beside.is_file():
@@ -152,7 +153,7 @@ def _subject_file(place: Path, names: dict[str, str]) -> list[str] | None:
                 if ending == ".tsv" and key.startswith("<") and key.endswith(">"):
                     key = key[1:-1]
                 if not key and cell.strip():
-                    raise DataError(f"{beside}:{number}: a label without a key. Write <uri><TAB>name.")
+                    raise DataError(f"{beside}:{number}: a label has no key. Write <uri><TAB>name.")
                 if key:
                     keys.append(key)
                     names.update({key: name.strip()} if name.strip() else {})
@@ -161,10 +162,10 @@ def _subject_file(place: Path, names: dict[str, str]) -> list[str] | None:
 
 
 def write_annif_folder(dataset: Dataset, path: Path, lossy: bool = False) -> int:
-    """One text file and one subject file a document, in a folder that appears whole or not at all."""
+    """Write one text file and one subject file per document; the folder is created atomically."""
     fit, names = OneLine(path, "annif-folder", lossy), {}  # type: OneLine, dict[str, str]
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise DataError(f"{path}: is there already. Name a new or empty folder.")
+        raise DataError(f"{path}: already exists. Choose a new or empty folder.")
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         temporary.mkdir()
@@ -174,7 +175,8 @@ def write_annif_folder(dataset: Dataset, path: Path, lossy: bool = False) -> int
         os.replace(temporary, path)
         sync_folder(path.parent)
     except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror}). Free space or choose another place.") from None
+        message = f"{path}: cannot be written ({error.strerror}). Free disk space or choose another path."
+        raise DataError(message) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return fit.changed
@@ -186,12 +188,12 @@ def _write_documents(
     for document, text, keys in documents(dataset):
         unfit = not document or document.startswith(".") or len(document.encode()) > _LONGEST_NAME
         if unfit or not document.isprintable() or "/" in document or "\\" in document:
-            raise DataError(f"{fit.path}: '{shown(document)}' cannot be the name of a file. Give documents other ids.")
+            raise DataError(f"{fit.path}: the id '{shown(document)}' is not a valid file name. Use other document ids.")
         place = folder / f"{document}.txt"
         if place.exists():
-            raise DataError(f"{fit.path}: two documents have the id '{shown(document)}'. Give each its own.")
+            raise DataError(f"{fit.path}: two documents have the id '{shown(document)}'. Use unique ids.")
         if text.startswith("\ufeff"):
-            fit.lose(f"document '{shown(document)}' begins with a byte order mark")
+            fit.lose(f"document '{shown(document)}' starts with a byte order mark")
             text = text.lstrip("\ufeff")
         place.write_bytes(text.encode())
         lines = []
@@ -211,7 +213,7 @@ ANNIF = Format(
 )
 ANNIF_FOLDER = Format(
     name="annif-folder",
-    description="NAME.txt beside NAME.tsv",
+    description="a folder of NAME.txt and NAME.tsv",
     read=read_annif_folder,
     write=write_annif_folder,
     sniff=lambda head: head.is_folder and is_text_folder(Path(head.path)),

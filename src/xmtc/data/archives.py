@@ -1,4 +1,4 @@
-"""Archives of strangers: unpacked whole or not at all, never outside their folder, never without a bound."""
+"""Unpack untrusted archives: atomically, only inside the target folder, and with a size limit."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from xmtc.core.progress import Progress, Task, silent
 
 MOST_FILES = 200_000
 SPARE, RATIO = 100_000_000, 100
-"""What may come out of an archive: so many bytes, and so many times its own size. Text shrinks to a tenth at best."""
+"""Limit of the unpacked size: `SPARE` bytes plus `RATIO` × the archive's size. Text compresses to about a tenth."""
 _BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
 class Unpacked:
-    """What came out of an archive."""
+    """Contents of an unpacked archive."""
 
     files: int
     size: int
     left_out: tuple[str, ...]
-    """Links and devices, which are never made."""
+    """Links and devices, which are skipped."""
 
 
 def unpack(archive: Path, folder: Path, progress: Progress = silent) -> Unpacked:
-    """Unpack a tar or zip, told by content, into a new `folder`, which takes the place of an older one.
+    """Unpack a tar or zip archive, detected by content, into `folder`; an existing folder is replaced.
 
-    A folder that holds all the rest is left off: 'xmc-base/eurlex-4k/X.txt' becomes 'X.txt'.
+    Top-level folders that contain everything else are stripped: 'xmc-base/eurlex-4k/X.txt' becomes 'X.txt'.
     """
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
     try:
@@ -55,7 +55,7 @@ def unpack(archive: Path, folder: Path, progress: Progress = silent) -> Unpacked
 
 
 def sweep(folder: Path) -> None:
-    """Remove what was being written into `folder` when it was killed: it has a hidden name that ends in .part."""
+    """Delete incomplete files that a killed process left in `folder`: hidden names that end in .part."""
     for path in folder.glob(".*.part"):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -77,15 +77,15 @@ def _write_members(archive: Path, folder: Path, task: Kilobytes) -> Unpacked:
             continue
         files += 1
         if files > MOST_FILES:
-            raise DataError(f"{archive}: more than {MOST_FILES:,} files in it. Not unpacked: unpack it by hand.")
+            raise DataError(f"{archive}: contains more than {MOST_FILES:,} files. Unpack it manually.")
         size += _copy(stream, folder.joinpath(*parts), archive, limit - size, task)
     if not files:
-        raise DataError(f"{archive}: no files in it. Fetch it again from another place.")
+        raise DataError(f"{archive}: contains no files. Download it again from another source.")
     return Unpacked(files, size, tuple(left_out))
 
 
 def _members(archive: Path, limit: int) -> Iterator[tuple[str, IO[bytes] | None]]:
-    """Names and contents, in order; content is None for a link or a device. Folders are left out."""
+    """Yield names and contents in order, without folders; the content is None for a link or a device."""
     with archive.open("rb") as stream:
         start = stream.read(4)
     if start in (b"PK\x03\x04", b"PK\x05\x06"):
@@ -109,7 +109,7 @@ def _members(archive: Path, limit: int) -> Iterator[tuple[str, IO[bytes] | None]
 
 
 class _Bounded:
-    """A stream that ends in an error once too much has come out of it: headers, too, can be made to swell."""
+    """A stream that raises an error beyond the size limit; also guards against inflated headers."""
 
     def __init__(self, stream: BinaryIO, archive: Path, limit: int) -> None:
         self._stream, self._archive, self._left = stream, archive, limit + _BLOCK
@@ -124,17 +124,17 @@ class _Bounded:
 
 def _too_large(archive: Path) -> DataError:
     return DataError(
-        f"{archive}: unpacks to more than {RATIO} times its size. Not unpacked: if you trust it, unpack it by hand."
+        f"{archive}: unpacks to more than {RATIO} times its size. If you trust the file, unpack it manually."
     )
 
 
 def _safe_parts(name: str, archive: Path) -> tuple[str, ...]:
-    """The folders and the name of a member, wherever it was packed; a way out of the folder is refused."""
+    """Split a member's path into folders and name; raise `DataError` if it leads outside the folder."""
     posix, windows = PurePosixPath(name), PureWindowsPath(name)
     outside = posix.is_absolute() or windows.drive or windows.root or ".." in (*posix.parts, *windows.parts)
     if outside or not posix.parts or "\0" in name:
         raise DataError(
-            f"{archive}: names '{shown(name)}', a place outside its folder. Not unpacked: do not trust this file."
+            f"{archive}: contains '{shown(name)}', a path outside the target folder. Do not trust this file."
         )
     return posix.parts
 
@@ -147,7 +147,7 @@ def _copy(stream: IO[bytes], path: Path, archive: Path, left: int, task: Kilobyt
             target = path.open("xb")
         except (FileExistsError, NotADirectoryError):
             raise DataError(
-                f"{archive}: two files in it are called '{shown(path.name)}'. Not unpacked: do not trust this file."
+                f"{archive}: contains two files named '{shown(path.name)}'. Do not trust this file."
             ) from None
     with target:
         while block := stream.read(_BLOCK):
@@ -164,7 +164,7 @@ def _copy(stream: IO[bytes], path: Path, archive: Path, left: int, task: Kilobyt
 
 
 def _inner(folder: Path) -> Path:
-    """The folder itself, or the only folder in it, and so on."""
+    """Descend while a folder contains nothing but one folder."""
     while len(inside := list(folder.iterdir())) == 1 and inside[0].is_dir():
         folder = inside[0]
     return folder
@@ -181,7 +181,7 @@ def _replace(new: Path, folder: Path) -> None:
 
 @contextmanager
 def _reading(archive: Path) -> Iterator[None]:
-    """What the libraries say of a damaged archive, in one line."""
+    """Convert errors about a damaged archive to a one-line `DataError`."""
     try:
         yield
     except (
@@ -199,35 +199,37 @@ def _reading(archive: Path) -> Iterator[None]:
         if isinstance(error, DataError):
             raise
         reason = shown(str(error) or type(error).__name__, 120).rstrip(".")
-        raise DataError(f"{archive}: damaged, or no tar or zip ({reason}). Delete it and fetch it again.") from None
+        message = f"{archive}: damaged, or not a tar or zip ({reason}). Delete it and download it again."
+        raise DataError(message) from None
 
 
 def begins_as(name: str, path: Path) -> bool:
-    """Whether a file begins as its name says, and not as a page of excuses that somebody sent in its place."""
+    """Whether the first bytes of a file match its name, and are not an HTML error page."""
     starts = {".gz": b"\x1f\x8b", ".tgz": b"\x1f\x8b", ".bz2": b"BZh", ".xz": b"\xfd7zXZ\x00", ".zip": b"PK"}
     with path.open("rb") as stream:
         start = stream.read(20)
     if start.lstrip().lower().startswith((b"<!doctype", b"<html")):
         return False
     suffix = Path(name).suffix.lower()
-    if suffix in (".zip", ".tgz") or ".tar." in name.lower():  # which kind of archive it is, its content says
+    if suffix in (".zip", ".tgz") or ".tar." in name.lower():  # the kind of archive is detected by content
         return start.startswith(tuple(starts.values()))
     return start.startswith(starts.get(suffix, b""))
 
 
 class Kilobytes:
-    """A bar in kB, which people can read, for work in bytes."""
+    """Progress bar in kB for work counted in bytes."""
 
     def __init__(self, task: Task) -> None:
         self._task, self._bytes = task, 0
 
     def add(self, size: int) -> None:
+        """Advance the bar by `size` bytes."""
         before, self._bytes = self._bytes // 1000, self._bytes + size
         self._task.advance(self._bytes // 1000 - before)
 
 
 @contextmanager
 def bytes_task(progress: Progress, title: str, total: int | None) -> Iterator[Kilobytes]:
-    """A task whose steps are bytes."""
+    """Open a progress task whose steps are bytes, displayed in kB."""
     with progress.task(f"{title}, kB", None if total is None else total // 1000) as task:
         yield Kilobytes(task)

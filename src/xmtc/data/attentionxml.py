@@ -1,4 +1,4 @@
-"""AttentionXML's corpora: a text a line, and a line of labels for each in the file beside."""
+"""AttentionXML's corpus format: one text per line, and one line of labels for each in a second file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WHITE_SPACE = "".join(chr(code) for code in range(0x3001) if chr(code).isspace(
 
 
 def labels_beside(path: str | Path) -> Path | None:
-    """The label file of 'train_raw_texts.txt' or 'train_texts.txt': 'train_labels.txt', compressed or not."""
+    """Return the label file of 'train_raw_texts.txt' or 'train_texts.txt': 'train_labels.txt', compressed or not."""
     endings = "|".join(map(re.escape, COMPRESSED))
     found = re.fullmatch(rf"(.*?)(?:_raw)?_texts\.txt(?:{endings})*", Path(path).name, re.IGNORECASE | re.DOTALL)
     if found is None:
@@ -30,13 +30,13 @@ def labels_beside(path: str | Path) -> Path | None:
 
 
 def read_attentionxml(path: str | Path, options: ReadOptions) -> Iterator[Records]:
-    """One text a line, and as many lines of labels, blanks between them, in the file beside."""
+    """Read one text per line, and as many lines of space-separated labels from the label file."""
     labels_path = labels_beside(path)
     if labels_path is None:
-        raise DataError(f"{path}: not of the form NAME_texts.txt or NAME_raw_texts.txt. Rename it.")
+        raise DataError(f"{path}: the file name is not NAME_texts.txt or NAME_raw_texts.txt. Rename the file.")
     if not labels_path.exists():
         if options.labelled:
-            raise DataError(f"{path}: there is no {labels_path.name} with the labels beside it. Add it.")
+            raise DataError(f"{path}: no label file {labels_path.name} in the same folder. Add it.")
         yield from read_each(
             numbered_lines(path), options, lambda number, line: (from_line(decode_line(line, path, number)), None)
         )
@@ -50,22 +50,28 @@ def read_attentionxml(path: str | Path, options: ReadOptions) -> Iterator[Record
 
 
 def _pairs(texts: str | Path, labels: Path) -> Iterator[list[tuple[int, tuple[bytes, bytes]]]]:
-    """Lines of two files side by side; they must be equally many."""
+    """Yield pairs of lines of two files, which must have the same number of lines."""
     others = (line for block in numbered_lines(labels) for line in block)
     for block in numbered_lines(texts):
         beside = list(islice(others, len(block)))
         if len(beside) < len(block):
-            raise DataError(f"{labels}: ends before line {block[len(beside)][0]} of {texts}. Give each text a line.")
+            raise DataError(
+                f"{labels}: no labels for line {block[len(beside)][0]} of {texts}. Write one line of labels per text."
+            )
         yield [(number, (text, line)) for (number, text), (_, line) in zip(block, beside, strict=True)]
     extra = next(others, None)
     if extra is not None:
-        raise DataError(f"{labels}:{extra[0]}: no such line in {texts}. Give each text one line of labels.")
+        raise DataError(f"{labels}:{extra[0]}: no such line in {texts}. Write one line of labels per text.")
 
 
 def write_attentionxml(dataset: Dataset, path: Path, lossy: bool = False) -> int:
+    """Write NAME_texts.txt and NAME_labels.txt; return the number of lossy replacements."""
     labels_path = labels_beside(path)
     if labels_path is None:
-        raise DataError(f"{path}: name it NAME_texts.txt or NAME_raw_texts.txt; labels go to NAME_labels.txt.")
+        raise DataError(
+            f"{path}: the file name is not NAME_texts.txt or NAME_raw_texts.txt. Rename the file; labels are written "
+            "to NAME_labels.txt."
+        )
     fit, names = OneLine(path, "attentionxml", lossy), {}  # type: OneLine, dict[str, str]
     with replace_file(labels_path) as keys_stream, replace_file(path) as stream:
         for document, text, keys in documents(dataset):
@@ -76,14 +82,14 @@ def write_attentionxml(dataset: Dataset, path: Path, lossy: bool = False) -> int
 
 
 def _is_attentionxml(head: FileHead) -> bool:
-    """A name that says so, and the file of labels beside it."""
+    """Whether the name matches and the label file exists."""
     beside = None if head.is_pipe else labels_beside(head.path)
     return beside is not None and beside.is_file()
 
 
 ATTENTIONXML = Format(
     name="attentionxml",
-    description="NAME_texts.txt beside NAME_labels.txt",
+    description="NAME_texts.txt and NAME_labels.txt",
     read=read_attentionxml,
     write=write_attentionxml,
     sniff=_is_attentionxml,

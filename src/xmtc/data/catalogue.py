@@ -1,6 +1,6 @@
-"""Public data sets of the field: what they are, where they lie, and which of their files to read.
+"""Catalogue of public data sets: description, download URLs, and files to read.
 
-The entries are in catalogue.toml: a table for each, with the fields of `DataSet`.
+The entries are in catalogue.toml: one table per data set, with the fields of `DataSet`.
 """
 
 from __future__ import annotations
@@ -20,28 +20,30 @@ ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".zip")
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """One file at its source. Size and sum are as somebody has published them, None where nobody has."""
+    """One file to download. Size and checksum are None unless published."""
 
     url: str
     size: int | None = None
     sha256: str | None = None
     saved_as: str = ""
-    """Its name here, where the address does not end in one."""
+    """Local file name, if the URL does not end in one."""
     by_hand: str = ""
-    """What to click: `url` is then a page for a browser, and no plain request gets the file."""
+    """What to choose on the web page `url`, if the file cannot be downloaded automatically."""
 
     @property
     def name(self) -> str:
+        """Local file name."""
         return self.saved_as or PurePosixPath(unquote(urlsplit(self.url).path)).name
 
     @property
     def is_archive(self) -> bool:
+        """Whether the file is a tar or zip archive, by its name."""
         return self.name.endswith(ARCHIVES)
 
 
 @dataclass(frozen=True)
 class Lines:
-    """Some lines of a file: the `first` so many, or the `last`."""
+    """The `first` or the `last` lines of a file."""
 
     first: int | None = None
     last: int | None = None
@@ -49,26 +51,26 @@ class Lines:
 
 @dataclass(frozen=True)
 class Tabbed:
-    """JSONL from lines 'labels<TAB>text' or 'id<TAB>labels<TAB>text', with blanks between labels."""
+    """JSONL from lines 'labels<TAB>text' or 'id<TAB>labels<TAB>text', with spaces between labels."""
 
 
 @dataclass(frozen=True)
 class Renamed:
-    """JSONL from JSONL whose fields have other names: ours → theirs; several are joined by line ends."""
+    """JSONL from JSONL with other field names (new → old); several fields are joined by line ends."""
 
     fields: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
 class Matched:
-    """JSONL from a text a line and the rows of a matrix of labels, a file beside the texts."""
+    """JSONL from one text per line and the rows of a label matrix in the same folder."""
 
     labels: str
 
 
 @dataclass(frozen=True)
 class Numbered:
-    """A label vocabulary from a name a line: line n, from 0, names column n of a matrix of labels, a file beside it."""
+    """Label vocabulary from one name per line; line n, from 0, names column n of a label matrix in the same folder."""
 
     labels: str
 
@@ -78,17 +80,17 @@ Making = Lines | Tabbed | Renamed | Matched | Numbered
 
 @dataclass(frozen=True)
 class Part:
-    """One file to read in the end."""
+    """One file of a data set to read."""
 
     use: str
     """train, valid, test or labels."""
     source: str
-    """The file among those fetched and unpacked, by its name; '*' stands for any characters."""
+    """Name of the downloaded or unpacked file; '*' matches any characters."""
     file_format: str
     making: Making | None = None
-    """How it is made from `source`; None: it is read as it lies there."""
+    """Conversion from `source`; None if the file is read as it is."""
     name: str = ""
-    """What is made is called this."""
+    """Name of the converted file."""
 
 
 @dataclass(frozen=True)
@@ -99,26 +101,27 @@ class DataSet:
     what: str
     train: int
     test: int
-    """Documents; 0: no test file."""
+    """Number of documents; 0 if there is no test file."""
     labels: int
     home: str
-    """A page that tells more."""
+    """Home page."""
     files: tuple[RemoteFile, ...]
     parts: tuple[Part, ...]
     content: str = "text"
     """text or features."""
     licence: str = ""
-    """'' where the source does not say."""
+    """'' if the source states none."""
     propensity: tuple[str, ...] = ()
-    """What `evaluate` is told for figures that compare with published ones."""
+    """Options of `evaluate` for propensity-scored metrics comparable with published ones."""
 
     @property
     def by_hand(self) -> bool:
+        """Whether a file must be downloaded manually."""
         return any(file.by_hand for file in self.files)
 
 
 def _part(given: dict[str, Any]) -> Part:
-    """A part as the file has it; one of its keys may say how it is made."""
+    """Create a part from its catalogue entry; one of the keys may specify a conversion."""
     kinds: dict[str, Callable[..., Making]]
     kinds = {"lines": Lines, "tabbed": Tabbed, "matched": Matched, "numbered": Numbered}
     making: Making | None = next((kind(**given.pop(key)) for key, kind in kinds.items() if key in given), None)
@@ -142,7 +145,7 @@ CATALOGUE = _read()
 
 
 def find(name: str) -> DataSet:
-    """An entry by its name, whatever the case."""
+    """Return a catalogue entry by name, ignoring case."""
     if name.lower() not in CATALOGUE:
         raise ConfigError(
             f"no data set '{shown(name)}' in the catalogue.{nearest(name.lower(), CATALOGUE)} "

@@ -1,4 +1,4 @@
-"""Dataset and LabelIndex: what every reader returns and every model eats."""
+"""Dataset: documents with labels, returned by every reader and consumed by every model."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ Csr: TypeAlias = sp.csr_array
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Documents as text, as features or both, with their labels where known. Rows are documents throughout.
+    """Documents as text, features or both, optionally with labels. Rows are documents throughout.
 
-    Text sits in Arrow arrays, which may be memory-mapped; labels and features are CSR matrices.
+    Text is stored in Arrow arrays, which may be memory-mapped; labels and features are CSR matrices.
     """
 
     fields: Mapping[str, pa.ChunkedArray] = field(default_factory=dict)
     """Text by field name: 'text', or 'title', 'body', …"""
     features: Csr | None = None
-    """(n, D) numbers given in place of text."""
+    """(n, D) feature matrix, given instead of text."""
     labels: Csr | None = None
-    """(n, L) ones where a document holds a label."""
+    """(n, L) matrix with a 1 for each label of a document."""
     label_index: LabelIndex | None = None
-    """What the L columns are called."""
+    """Keys and names of the L label columns."""
     ids: pa.ChunkedArray | None = None
-    """Document ids; row numbers when the source has none."""
+    """Document ids; row numbers if the source has none."""
 
     def __post_init__(self) -> None:
         counts = {f"field '{name}'": len(column) for name, column in self.fields.items()}
@@ -44,19 +44,20 @@ class Dataset:
             if part is not None:
                 counts[name] = int(part.shape[0])
         if not counts:
-            raise DataError("a dataset needs text or features. Give one of them.")
+            raise DataError("a dataset needs text or features. Pass one of them.")
         if self.ids is not None:
             counts["ids"] = len(self.ids)
         if len(set(counts.values())) > 1:
             sizes = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-            raise DataError(f"the parts of a dataset differ in length: {sizes}. Give one row a document.")
+            raise DataError(f"the parts of a dataset differ in length: {sizes}. Pass one row per document.")
         if self.labels is None:
             return
         if self.label_index is None:
             object.__setattr__(self, "label_index", LabelIndex.numbered(int(self.labels.shape[1])))
         elif len(self.label_index) != self.labels.shape[1]:
             raise DataError(
-                f"{self.labels.shape[1]:,} label columns and {len(self.label_index):,} labels. Give one name a column."
+                f"{self.labels.shape[1]:,} label columns but {len(self.label_index):,} labels in the index. "
+                "Pass one label per column."
             )
 
     def __len__(self) -> int:
@@ -74,35 +75,37 @@ class Dataset:
 
     @property
     def has_text(self) -> bool:
+        """Whether the documents have text fields."""
         return bool(self.fields)
 
     def text(self) -> pa.ChunkedArray:
-        """One text a document: its fields one after the other, a line each, empty ones left out."""
+        """Return one text per document: its non-empty fields, joined by line ends."""
         columns = list(self.fields.values())
         if not columns:
-            raise DataError("these documents have features and no text. Use a model that takes features.")
+            raise DataError("these documents have features and no text. Use a model that accepts features.")
         return columns[0] if len(columns) == 1 else self._joined
 
     @cached_property
     def _joined(self) -> pa.ChunkedArray:
-        """The fields put together once, a few documents at a time."""
+        """The joined fields, computed once, a few documents at a time."""
         spool = TextSpool()
         for batch in pa.table(dict(self.fields)).to_batches(max_chunksize=4096):
             filled = [
                 pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column) for column in batch.columns
             ]
-            # The leading "" keeps a row in which nothing else is left; its line end is cut off again.
+            # The leading "" keeps rows whose fields are all empty; its line end is removed again.
             joined = pc.binary_join_element_wise("", *filled, "\n", null_handling="skip")
             spool.add(pa.record_batch({"text": pc.utf8_slice_codeunits(joined, 1)}))
         return spool.finish()["text"] if len(self) else pa.chunked_array([], pa.string())
 
     def document_ids(self) -> list[str]:
+        """Return the document ids; row numbers if there are none."""
         if self.ids is None:
             return [str(row) for row in range(len(self))]
         return list(self.ids.to_pylist())
 
     def take(self, rows: ArrayLike) -> Dataset:
-        """The documents of these rows, in this order."""
+        """Return the documents of these rows, in this order."""
         chosen = _row_numbers(rows, len(self))
         return replace(
             self,
@@ -115,7 +118,7 @@ class Dataset:
         )
 
     def slice(self, start: int, stop: int) -> Dataset:
-        """Neighbouring documents, without copying their text."""
+        """Return a range of consecutive documents without copying their text."""
         start = min(max(start, 0), len(self))
         stop = min(max(stop, start), len(self))
         ids = [pa.array(np.arange(start, stop)).cast(pa.string())]
@@ -128,7 +131,7 @@ class Dataset:
         )
 
     def batches(self, size: int) -> Iterator[Dataset]:
-        """The documents in order, `size` at a time."""
+        """Yield the documents in order, `size` at a time."""
         if size < 1:
             raise DataError(f"'size' of a batch must be an integer ≥ 1. Got {size}.")
         if 0 < len(self) <= size:
@@ -139,7 +142,7 @@ class Dataset:
 
 
 def stacked(parts: Sequence[Dataset]) -> Dataset:
-    """Documents of several data sets with the same labels, one after the other; fields of text become one text."""
+    """Concatenate data sets with the same labels; text fields are joined into one."""
     first = parts[0]
     fields = {}
     if first.has_text:
@@ -151,7 +154,10 @@ def stacked(parts: Sequence[Dataset]) -> Dataset:
 
 
 def align_labels(dataset: Dataset, index: LabelIndex) -> tuple[Csr, list[str]]:
-    """A dataset's labels under a model's numbers; labels the model does not know follow in columns of their own."""
+    """Renumber a dataset's labels by a model's label index; labels unknown to the model become extra columns.
+
+    Return the label matrix and the keys of the extra columns.
+    """
     assert dataset.labels is not None
     assert dataset.label_index is not None
     numbers = index.ids(dataset.label_index.table["key"].combine_chunks())
@@ -167,7 +173,7 @@ def align_labels(dataset: Dataset, index: LabelIndex) -> tuple[Csr, list[str]]:
 
 
 def _taken(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.ChunkedArray:
-    """Rows of a string column, chunk by chunk: all of it may be more than one Arrow array of strings can hold."""
+    """Take rows of a string column chunk by chunk, since the column may exceed the size limit of one Arrow array."""
     order = np.argsort(rows, kind="stable")
     ordered = rows[order]
     picked = [pa.array([], pa.large_string())]
@@ -182,34 +188,34 @@ def _taken(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.ChunkedArray:
 
 
 def _row_numbers(rows: ArrayLike, count: int) -> NDArray[np.int64]:
-    """Row numbers below `count`, or a mask of `count` truth values as the rows it chooses."""
+    """Convert row numbers below `count`, or a boolean mask of length `count`, to row numbers."""
     chosen = np.asarray(rows)
     if chosen.dtype == bool and chosen.shape == (count,):
         return np.flatnonzero(chosen)
     if chosen.ndim != 1 or (chosen.dtype.kind not in "iu" and chosen.size):
-        raise DataError(f"rows must be a list of row numbers. Got {chosen.ndim}-d {chosen.dtype}.")
+        raise DataError(f"rows must be a list of row numbers. Got a {chosen.ndim}-d array of {chosen.dtype}.")
     outside = chosen[(chosen < 0) | (chosen >= count)] if chosen.size else chosen
     if outside.size:
-        raise DataError(f"there is no row {outside[0]} among {count:,} documents. Rows count from 0.")
+        raise DataError(f"row {outside[0]} is out of range for {count:,} documents numbered from 0.")
     return chosen.astype(np.int64)
 
 
 def _listed(values: Any, what: str) -> list[Any]:
-    """The items of a list, an array, a column or a generator."""
+    """Return the items of a list, an array, a column or a generator as a list."""
     if isinstance(values, (str, bytes, Mapping)) or not hasattr(values, "__iter__") or getattr(values, "ndim", 1) == 0:
         raise DataError(f"{what} Got {type(values).__name__}.")
-    as_list = next((way for way in ("tolist", "to_pylist", "to_list") if hasattr(values, way)), None)
-    return list(getattr(values, as_list)() if as_list else values)  # of NumPy and pandas, Arrow, Polars
+    as_list = next((name for name in ("tolist", "to_pylist", "to_list") if hasattr(values, name)), None)
+    return list(getattr(values, as_list)() if as_list else values)  # methods of NumPy and pandas, Arrow, Polars
 
 
 def text_column(texts: Any) -> pa.ChunkedArray:
-    """Python strings as an Arrow column; anything that is not a string is named with its place."""
+    """Convert Python strings to an Arrow column; the error names the position of an item that is not a string."""
     if isinstance(texts, pa.ChunkedArray) and texts.type == pa.string() and not texts.null_count:
         return texts
-    values = _listed(texts, "documents must be a list of texts or a 2-d matrix of numbers.")
+    values = _listed(texts, "documents must be a list of strings or a 2-d matrix of numbers.")
     for number, value in enumerate(values):
         if not isinstance(value, str):
-            raise DataError(f"document {number} must be a string. Got {type(value).__name__} instead.")
+            raise DataError(f"document {number} must be a string. Got {type(value).__name__}.")
     try:
         column = pa.array(values, pa.string())
     except UnicodeEncodeError:
@@ -218,7 +224,7 @@ def text_column(texts: Any) -> pa.ChunkedArray:
 
 
 def label_matrix(offsets: NDArray[np.int64], labels: NDArray[np.int64], width: int) -> Csr:
-    """(n, width) ones from label numbers per row; repeats within a row count once, −1 is left out."""
+    """Build the (n, width) label matrix from label numbers per row; ignore repeats within a row and −1."""
     rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     kept = labels >= 0
     ones = np.ones(int(kept.sum()), dtype=np.float32)
@@ -229,7 +235,7 @@ def label_matrix(offsets: NDArray[np.int64], labels: NDArray[np.int64], width: i
 
 
 def labels_from_keys(offsets: NDArray[np.int64], keys: pa.Array | pa.ChunkedArray) -> tuple[Csr, LabelIndex]:
-    """The label matrix of keys per row, numbered in the order of the sorted keys."""
+    """Build the label matrix from label keys per row; labels are numbered in sorted order of their keys."""
     parts = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]
     unique = pc.unique(keys)
     index = LabelIndex.from_keys(unique.take(pc.array_sort_indices(unique)).to_pylist())
@@ -238,17 +244,17 @@ def labels_from_keys(offsets: NDArray[np.int64], keys: pa.Array | pa.ChunkedArra
 
 
 def labels_from_lists(lists: Sequence[Sequence[str | int]]) -> tuple[Csr, LabelIndex]:
-    """The label matrix of plain Python lists; integer labels become their decimal text, in numeric order."""
+    """Build the label matrix from Python lists; integer labels become decimal strings, in numeric order."""
     rows = [
         _listed(row, f"the labels of document {number} must be a list such as ['a', 'b'].")
-        for number, row in enumerate(_listed(lists, "labels must be one list a document, or a 0/1 matrix."))
+        for number, row in enumerate(_listed(lists, "labels must be one list per document, or a 0/1 matrix."))
     ]
     for number, row in enumerate(rows):
         for key in row:
             if not isinstance(key, (str, int, np.integer)) or isinstance(key, bool):
                 raise DataError(f"a label of document {number} must be a string or an integer. Got {shown(repr(key))}.")
             if key == "":
-                raise DataError(f"a label of document {number} is empty. Take it out of the list.")
+                raise DataError(f"a label of document {number} is empty. Remove it from the list.")
     flat = [key for row in rows for key in row]
     offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)]).astype(np.int64)
     keys = string_array([str(key) for key in flat])
@@ -259,32 +265,32 @@ def labels_from_lists(lists: Sequence[Sequence[str | int]]) -> tuple[Csr, LabelI
 
 
 def as_csr(matrix: Any, what: str) -> Csr:
-    """A float32 CSR matrix from a sparse or dense one; not-a-number and infinity are refused."""
+    """Convert a sparse or dense matrix to float32 CSR; NaN and infinity are errors."""
     if not sp.issparse(matrix):
         matrix = np.asarray(matrix)
     if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
         raise DataError(f"{what} must be a 2-d matrix of numbers. Got {matrix.ndim}-d {matrix.dtype}.")
-    with np.errstate(over="ignore"):  # beyond float32 is infinite, and refused below
+    with np.errstate(over="ignore"):  # values beyond float32 become infinite, an error below
         csr = sp.csr_array(matrix, dtype=np.float32)
         if not csr.has_canonical_format:
             csr = csr.copy()
             csr.sum_duplicates()
     if csr.nnz and not 0 <= csr.indices.min() <= csr.indices.max() < csr.shape[1]:
-        raise DataError(f"{what} name a column beyond the matrix's {csr.shape[1]:,}. Make the matrix anew.")
+        raise DataError(f"{what}: a column index is out of range for {csr.shape[1]:,} columns. Rebuild the matrix.")
     if not np.isfinite(csr.data).all():
         bad = int(np.searchsorted(csr.indptr, int(np.argmin(np.isfinite(csr.data))), side="right")) - 1
-        raise DataError(f"{what} of document {bad} hold a value that is not finite. Replace it with a number.")
+        raise DataError(f"{what} of document {bad} contain NaN or infinity. Replace it with a finite number.")
     return csr
 
 
 def as_labels(labels: Any) -> tuple[Csr, LabelIndex | None]:
-    """Labels as users hold them: lists of keys, or a 0/1 matrix whose columns are the labels."""
+    """Convert labels, given as lists of keys or as a 0/1 matrix whose columns are the labels."""
     if sp.issparse(labels) or getattr(labels, "ndim", 1) == 2:
         csr = as_csr(labels, "labels")
         if (csr.data < 0).any():
-            raise DataError(f"a label matrix holds 1 or 0. Got {csr.data.min():g}.")
+            raise DataError(f"values of a label matrix must be 0 or 1. Got {csr.data.min():g}.")
         if not csr.data.all():
-            csr = csr.copy()  # the user's matrix stays as it is
+            csr = csr.copy()  # do not modify the caller's matrix
             csr.eliminate_zeros()
         ones = np.ones(csr.nnz, dtype=np.float32)
         return sp.csr_array((ones, csr.indices, csr.indptr), shape=csr.shape), None
@@ -292,11 +298,11 @@ def as_labels(labels: Any) -> tuple[Csr, LabelIndex | None]:
 
 
 def as_dataset(documents: Any, labels: Any = None) -> Dataset:
-    """What a user holds — a Dataset, texts, or a matrix; labels as lists or a matrix — as a Dataset."""
+    """Convert documents (a Dataset, texts or a matrix) and labels (lists or a matrix) to a Dataset."""
     if isinstance(documents, Dataset):
         dataset = documents
     elif isinstance(documents, (str, bytes)):
-        raise DataError("documents must be a list of texts. Got a single string: put it in a list.")
+        raise DataError("documents must be a list of strings. Got a single string: put it in a list.")
     elif sp.issparse(documents) or (hasattr(documents, "ndim") and documents.ndim == 2):
         dataset = Dataset(features=as_csr(documents, "features"))
     else:
@@ -305,17 +311,17 @@ def as_dataset(documents: Any, labels: Any = None) -> Dataset:
         return dataset
     matrix, index = as_labels(labels)
     if matrix.shape[0] != len(dataset):
-        raise DataError(f"{len(dataset):,} documents and {matrix.shape[0]:,} label rows. Give one row each.")
+        raise DataError(f"{len(dataset):,} documents but {matrix.shape[0]:,} label rows. Pass one row per document.")
     return replace(dataset, labels=matrix, label_index=index)
 
 
 def check_known(known: LabelIndex, test: Dataset) -> None:
-    """A test file none of whose labels the model knows is in other words, not all wrong."""
+    """Raise `DataError` if the test documents and the model share no label: their keys probably differ in form."""
     assert test.labels is not None
     assert test.label_index is not None
     occurring = test.label_index.strings("key", np.unique(test.labels.indices))
     if occurring and len(known) and (known.ids(occurring) < 0).all():
         raise DataError(
-            f"no label of the documents is one of the model: '{shown(occurring[0])}' there, "
-            f"'{shown(known.key(0))}' here. Use the same keys in both."
+            f"the documents and the model have no label in common: '{shown(occurring[0])}' in the documents, "
+            f"'{shown(known.key(0))}' in the model. Use the same keys in both."
         )

@@ -1,7 +1,7 @@
-"""What is in a file of documents, in numbers: labels, texts, repeats, and what a second file shares with the first.
+"""Statistics of a file of documents: labels, texts, duplicates, and the overlap with a second file.
 
-A word is a run without ASCII white space: no model's rule, but one that is counted at the speed of memory and means
-the same for every model. Where a language parts words by other means, characters tell more.
+A word is a run of characters without ASCII white space: fast to count and independent of any model's tokeniser. For
+languages that do not separate words by spaces, the number of characters is more informative.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ from xmtc.core.progress import Progress, silent
 from xmtc.data.dataset import Csr, Dataset
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.95, 1.0)
-"""The quantiles that are told."""
+"""The quantiles to report."""
 BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class Distribution:
-    """How often each value is there: its mean, quantiles and histogram follow, whatever the number of documents."""
+    """Frequency of each distinct value, from which mean, quantiles and histogram are computed."""
 
     values: NDArray[np.int64]
     """Distinct values, ascending."""
     counts: NDArray[np.int64]
-    """How many times each of them is there."""
+    """Number of occurrences of each value."""
 
     @classmethod
     def of(cls, numbers: ArrayLike) -> Distribution:
+        """Count the values of an array."""
         values, counts = np.unique(np.asarray(numbers, dtype=np.int64), return_counts=True)
         return cls(values, counts.astype(np.int64))
 
@@ -48,48 +49,50 @@ class Distribution:
 
     @property
     def total(self) -> int:
-        """How many numbers there are."""
+        """Number of observations."""
         return int(self.counts.sum())
 
     @property
     def mean(self) -> float:
-        """0 where there is no number."""
+        """Mean of the observations; 0 if there are none."""
         return float(self.values @ self.counts) / max(self.total, 1)
 
     def quantile(self, share: float) -> int:
-        """The smallest value that at least this share of the numbers does not exceed, so always one that is there."""
+        """Return the smallest observed value that is ≥ this fraction of the observations; 0 if there are none."""
         if not len(self.values):
             return 0
-        rank = max(math.ceil(round(share * self.total, 6)), 1)  # 0.95 × n may come out a hair too high
+        rank = max(math.ceil(round(share * self.total, 6)), 1)  # 0.95 × n may be rounded up slightly
         return int(self.values[np.searchsorted(self._reached, rank)])
 
     def count(self, value: int) -> int:
-        """How many times a value is there."""
+        """Return the number of occurrences of a value."""
         return int(self.counts[self.values == value].sum())
 
     def to_json(self) -> dict[str, Any]:
+        """Convert to mean and quantiles (percent → value)."""
         return {"mean": self.mean, "quantiles": {f"{100 * share:g}": self.quantile(share) for share in SHARES}}
 
 
 @dataclass(frozen=True)
 class LabelFigures:
-    """The labels of a file. A label occurs if a document has it; a vocabulary or a header may name more."""
+    """Label statistics of a file. A label occurs if a document has it; a vocabulary or header may list more."""
 
     occurring: int
     columns: int
-    """Labels in all, those included that no document has."""
+    """Number of labels, including those without documents."""
     pairs: int
-    """(document, label) pairs."""
+    """Number of (document, label) pairs."""
     per_document: Distribution
     documents_without: int
     per_label: Distribution
-    """Documents of each label that occurs."""
+    """Number of documents of each occurring label."""
     seen_once: int
-    """Labels with one document."""
+    """Number of labels with exactly one document."""
     head_shares: dict[str, float]
-    """Part of all pairs that the most frequent '1' and '10' % of the labels that occur take, one label at least."""
+    """Fraction of all pairs that belong to the most frequent '1' and '10' % of the occurring labels (at least one)."""
 
     def to_json(self) -> dict[str, Any]:
+        """Convert to plain values."""
         return {
             "occurring": self.occurring,
             "columns": self.columns,
@@ -105,16 +108,17 @@ class LabelFigures:
 
 @dataclass(frozen=True)
 class TextFigures:
-    """The texts of a file, the fields of a document taken as one text."""
+    """Text statistics of a file; the fields of a document count as one text."""
 
     words: Distribution
-    """Words of each text, parted by ASCII white space."""
+    """Number of words per text, separated by ASCII white space."""
     characters: Distribution
-    """Unicode code points of each text."""
+    """Number of Unicode code points per text."""
     empty: int
-    """Texts without a word."""
+    """Number of texts without a word."""
 
     def to_json(self) -> dict[str, Any]:
+        """Convert to plain values."""
         return {
             "words_per_text": self.words.to_json(),
             "characters_per_text": self.characters.to_json(),
@@ -124,17 +128,18 @@ class TextFigures:
 
 @dataclass(frozen=True)
 class FeatureFigures:
-    """The features of a file that has them in place of text."""
+    """Feature statistics of a file that contains features instead of text."""
 
     width: int
-    """Columns, those included that no document uses."""
+    """Number of feature columns, including unused ones."""
     used: int
-    """Columns that a document uses."""
+    """Number of columns used by at least one document."""
     per_document: Distribution
     empty: int
-    """Documents without a feature."""
+    """Number of documents without features."""
 
     def to_json(self) -> dict[str, Any]:
+        """Convert to plain values."""
         return {
             "width": self.width,
             "used": self.used,
@@ -145,31 +150,33 @@ class FeatureFigures:
 
 @dataclass(frozen=True)
 class Repeats:
-    """Things that are there more than once."""
+    """Counts of repeated ids or documents."""
 
     distinct: int
-    """Different things among them."""
+    """Number of distinct values that occur more than once."""
     further: int
-    """Documents that would go if one of each were kept."""
+    """Number of occurrences beyond the first of each."""
 
     def to_json(self) -> dict[str, int]:
+        """Convert to plain values."""
         return {"distinct": self.distinct, "further": self.further}
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """What a second file has in common with the first, and what only the second has."""
+    """Overlap of a second file with the first, and labels that only the second has."""
 
     documents: int | None
-    """Documents of the second whose text (or features) is in the first; None if one has text and the other features."""
+    """Documents of the second file whose text or features are in the first; None if only one of them has text."""
     ids: int | None
-    """Documents of the second whose id is in the first; None if one of them has no ids of its own."""
+    """Documents of the second file whose id is in the first; None if one file has no ids."""
     unseen_labels: int | None
-    """Labels of the second that no document of the first has; None if one of them has no labels."""
+    """Labels of the second file without a document in the first; None if one file has no labels."""
     unseen_pairs: int | None
-    """(document, label) pairs of the second with such a label."""
+    """(document, label) pairs of the second file with such a label."""
 
     def to_json(self) -> dict[str, int | None]:
+        """Convert to plain values."""
         return {
             "documents": self.documents,
             "ids": self.ids,
@@ -180,21 +187,22 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Description:
-    """What is in a file, and in a second one if there is one."""
+    """Statistics of a file, and optionally of a second one."""
 
     documents: int
     labels: LabelFigures | None
-    """None where the file has none at all."""
+    """None if the file has no labels."""
     text: TextFigures | None
     features: FeatureFigures | None
     repeated_ids: Repeats | None
-    """None where the file has no ids of its own."""
+    """None if the file has no ids."""
     repeated_documents: Repeats
-    """By text, or by features where there is no text; empty ones are not counted here."""
+    """Duplicates by text, or by features if there is no text; empty documents are not counted."""
     other: Description | None = None
     overlap: Overlap | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """Convert to plain values; absent parts are omitted."""
         parts = {
             "labels": self.labels,
             "text": self.text,
@@ -209,7 +217,7 @@ class Description:
 
 
 def describe(dataset: Dataset, other: Dataset | None = None, *, progress: Progress = silent) -> Description:
-    """Count what is in a dataset; with `other`, such as the test documents, in both, and what they share."""
+    """Compute the statistics of a dataset; with `other`, such as a test set, of both and their overlap."""
     with progress.task("counting", total=len(dataset) + (0 if other is None else len(other))) as task:
         first = _Counted(dataset, task.advance)
         if other is None:
@@ -224,14 +232,14 @@ def describe(dataset: Dataset, other: Dataset | None = None, *, progress: Progre
 
 
 class _Counted:
-    """One file after the pass over its documents; 8 bytes a document for each kind of number or hash."""
+    """Counts and hashes of one file; 8 bytes per document for each kind of number or hash."""
 
     def __init__(self, dataset: Dataset, advance: Callable[[int], None]) -> None:
         self.documents = len(dataset)
         self.labels = None if dataset.labels is None else _label_figures(dataset.labels)
         self.text: TextFigures | None = None
         self.features: FeatureFigures | None = None
-        self.contents = np.empty(0, dtype=np.uint64)  # hashes of what is not empty
+        self.contents = np.empty(0, dtype=np.uint64)  # hashes of non-empty documents
         if dataset.has_text:
             words, characters, hashes = _read_through(dataset.text(), advance)
             self.text = TextFigures(Distribution.of(words), Distribution.of(characters), int((words == 0).sum()))
@@ -278,12 +286,12 @@ def _label_figures(labels: Csr) -> LabelFigures:
 
 
 def _unseen(first: Dataset, second: Dataset) -> dict[str, int | None]:
-    """Labels, matched by key, that only documents of the second have."""
+    """Count labels, matched by key, that only documents of the second file have."""
     if first.labels is None or second.labels is None:
         return {"unseen_labels": None, "unseen_pairs": None}
     assert first.label_index is not None
     assert second.label_index is not None
-    seen = np.zeros(len(first.label_index) + 1, dtype=bool)  # the last for a key that the first file does not know
+    seen = np.zeros(len(first.label_index) + 1, dtype=bool)  # the last for keys that are not in the first file
     seen[first.labels.indices] = True
     numbers = first.label_index.ids(second.label_index.table["key"].combine_chunks())
     counts = np.bincount(second.labels.indices, minlength=len(numbers))[~seen[numbers]]
@@ -294,9 +302,9 @@ def _unseen(first: Dataset, second: Dataset) -> dict[str, int | None]:
 
 
 def document_hashes(dataset: Dataset) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """A 64-bit hash of each document's text (of its features, without text), and which documents hold nothing.
+    """Return a 64-bit hash of each document's text (or features), and a mask of empty documents.
 
-    Two of a million different texts are taken for equal once in 40 million files.
+    For a million distinct texts, the probability of a collision is about 1 in 40 million.
     """
     if dataset.has_text:
         words, _, hashes = _read_through(dataset.text(), lambda steps: None)
@@ -309,7 +317,7 @@ def document_hashes(dataset: Dataset) -> tuple[NDArray[np.uint64], NDArray[np.bo
 def _read_through(
     texts: pa.ChunkedArray, advance: Callable[[int], None]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint64]]:
-    """Words, characters and hash of each text; pages of a mapped file are let go once they are counted."""
+    """Return words, characters and hash of each text; release pages of a mapped file after counting."""
     words = np.empty(len(texts), dtype=np.int64)
     characters = np.empty(len(texts), dtype=np.int64)
     hashes = np.empty(len(texts), dtype=np.uint64)
@@ -326,15 +334,15 @@ def _read_through(
 
 
 def _words(texts: pa.Array) -> NDArray[np.int64]:
-    """(n,) runs without ASCII white space: in UTF-8, no byte of another character looks like it."""
+    """Count runs without ASCII white space per text; in UTF-8, bytes of other characters never match it."""
     offsets = string_offsets(texts).astype(np.int64)
     data = np.frombuffer(texts.buffers()[2] or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
     places = offsets - offsets[0]
-    inside = (data != 32) & (data - np.uint8(9) > 4)  # a blank; tab, line ends, vertical tab, form feed
+    inside = (data != 32) & (data - np.uint8(9) > 4)  # space; tab, line ends, vertical tab, form feed
     starts = inside.copy()
     starts[1:] &= ~inside[:-1]
     first = places[:-1][np.diff(places) > 0]
-    starts[first] = inside[first]  # the end of the text before does not run on into this one
+    starts[first] = inside[first]  # a word does not continue from the previous text
     reached: NDArray[np.int64] = np.searchsorted(np.flatnonzero(starts), places)
     return np.diff(reached)
 
@@ -348,7 +356,7 @@ def _array_hashes(strings: pa.Array) -> NDArray[np.uint64]:
 
 
 def _row_hashes(matrix: Csr) -> NDArray[np.uint64]:
-    """Equal for rows with the same columns and values, in whatever order and types they are kept."""
+    """Hash each row by its columns and values, independent of their order and data types."""
     if not matrix.has_sorted_indices:
         matrix = matrix.sorted_indices()
     hashes = [np.empty(0, dtype=np.uint64)]
@@ -363,14 +371,14 @@ def _row_hashes(matrix: Csr) -> NDArray[np.uint64]:
 
 
 def _hashed(data: memoryview, offsets: list[int]) -> NDArray[np.uint64]:
-    """blake2b of each piece, the same on every machine."""
+    """Return the blake2b hash of each piece, the same on every machine."""
     blake = hashlib.blake2b
     digests = [blake(data[start:stop], digest_size=8).digest() for start, stop in pairwise(offsets)]
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
 
 def _only_numbered(ids: pa.ChunkedArray) -> bool:
-    """Whether ids are but line numbers, which readers give where a file has none: they go up, with few left out."""
+    """Whether ids are line numbers, which readers assign if a file has no ids: ascending, with few gaps."""
     if not len(ids):
         return True
     if not pc.all(pc.match_substring_regex(ids, r"^(0|[1-9][0-9]{0,17})$")).as_py():
@@ -386,5 +394,5 @@ def _repeats(hashes: NDArray[np.uint64]) -> Repeats:
 
 
 def _shared(first: NDArray[np.uint64], second: NDArray[np.uint64]) -> int:
-    """How many of the second are among the first."""
+    """Return how many hashes of the second are among the first."""
     return int(np.isin(second, first).sum())

@@ -1,4 +1,4 @@
-"""`fetch`: a public data set on this disk, checked, unpacked and ready to read; what broke off goes on where it was."""
+"""`fetch`: download a public data set, verify and unpack it; interrupted downloads are resumed."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ UNPACKED = "files"
 
 @dataclass(frozen=True)
 class FetchedFile:
-    """One file of a data set, as it lies here."""
+    """One downloaded file of a data set."""
 
     path: Path
     size: int
     sha256: str
     published: bool
-    """Whether somebody has published the sum that it was held against."""
+    """Whether the file was verified against a published checksum."""
     how: str
-    """fetched, resumed, there, placed (by hand) or used (unpacked earlier and gone since)."""
+    """'fetched', 'resumed', 'there' (already present), 'placed' (by hand) or 'used' (unpacked earlier and deleted)."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +46,17 @@ class Fetched:
     parts: Mapping[str, Path]
     """train, valid, test, labels → file."""
     unpacked: Unpacked | None
-    """What came out of the archive; None if it was unpacked before, or if there is none."""
+    """Contents of the archive; None if it was unpacked earlier, or if there is none."""
     notes: tuple[str, ...]
-    """What the user should know."""
+    """Notes for the user."""
 
 
 def fetch(
     dataset: str | DataSet, folder: str | Path, *, mirror: str | None = None, progress: Progress = silent
 ) -> Fetched:
-    """Bring a data set of the catalogue into `folder`/NAME, as far as it is not there yet.
+    """Download the missing files of a catalogue data set to `folder`/NAME.
 
-    `mirror` takes the place of everything before the file names in all addresses.
+    `mirror` replaces everything before the file name in all URLs.
     """
     entry = dataset if isinstance(dataset, DataSet) else find(dataset)
     base = None if mirror is None else checked_address(mirror).rstrip("/")
@@ -64,13 +64,13 @@ def fetch(
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DataError(f"{place}: cannot be made ({error.strerror}). Choose another place with --out.") from None
-    with locked(place, "another xmtc is fetching into it. Wait for it, or choose another --out."):
+        raise DataError(f"{place}: cannot be created ({error.strerror}). Choose another folder with --out.") from None
+    with locked(place, "another xmtc process is downloading to it. Wait, or choose another folder with --out."):
         return _Fetching(entry, place, base, progress).run()
 
 
 class _Fetching:
-    """One call of `fetch`: what is done in which order."""
+    """The steps of one call of `fetch`."""
 
     def __init__(self, entry: DataSet, place: Path, mirror: str | None, progress: Progress) -> None:
         self.entry, self.place, self.mirror, self.progress = entry, place, mirror, progress
@@ -81,7 +81,7 @@ class _Fetching:
         sweep(self.place)
         files = tuple(self.obtain(remote) for remote in self.entry.files)
         for file in files:
-            discard(_arriving(file.path))  # also of an earlier call, killed when the file had just got its name
+            discard(_arriving(file.path))  # also if an earlier call was killed just after renaming the file
         origin = " ".join(file.sha256 for file in files)
         done = None
         archive = next((self.place / remote.name for remote in self.entry.files if remote.is_archive), None)
@@ -89,12 +89,12 @@ class _Fetching:
             try:
                 done = unpack(archive, self.place / UNPACKED, self.progress)
             except DataError:
-                self.record.forget(archive.name)  # what cannot be unpacked is no measure for what comes next
+                self.record.forget(archive.name)  # do not verify later downloads against a broken archive
                 raise
             self.record.unpacked = origin
             self.record.write()
             if done.left_out:
-                self.notes.append(f"left out, being links or devices: {shown(', '.join(done.left_out), 200)}")
+                self.notes.append(f"skipped links and devices: {shown(', '.join(done.left_out), 200)}")
         parts = {part.use: self.part(part, origin) for part in self.entry.parts}
         return Fetched(self.entry, self.place, files, parts, done, tuple(self.notes))
 
@@ -111,14 +111,14 @@ class _Fetching:
                 return FetchedFile(path, path.stat().st_size, digest, remote.sha256 is not None, "there")
             if expected is None or (remote.by_hand and self.mirror is None):
                 return self.accept(remote, path, path, digest, url)
-            self.notes.append(f"{path}: was not what it should be (sha256 {digest}), and was fetched again")
+            self.notes.append(f"{path}: unexpected sha256 {digest}; the file was downloaded again")
         elif path.exists():
-            raise DataError(f"{path}: is in the way. Move it, or choose another place with --out.")
+            raise DataError(f"{path}: exists and is not a file. Move it, or choose another folder with --out.")
         elif known is not None and self.is_spent(remote):
             return FetchedFile(path, known.size, known.sha256, remote.sha256 is not None, "used")
         elif remote.by_hand and self.mirror is None:
             raise DataError(
-                f"{self.entry.name}: cannot be fetched by a plain request. Open {remote.url} in a browser, "
+                f"{self.entry.name}: cannot be downloaded automatically. Open {remote.url} in a browser, "
                 f"choose {remote.by_hand}, save the file as {path}, and run the same command again."
             )
         part = _arriving(path)
@@ -128,7 +128,7 @@ class _Fetching:
     def accept(
         self, remote: RemoteFile, arrived: Path, path: Path, digest: str, url: str, how: str = "placed"
     ) -> FetchedFile:
-        """Hold what arrived against what is known of it, and give it its name; what is wrong is removed."""
+        """Verify a new file and give it its final name; delete an invalid download."""
         problem = self.problem(remote, arrived, digest, url, how)
         if problem is not None:
             if how != "placed":
@@ -139,7 +139,7 @@ class _Fetching:
             try:
                 os.replace(arrived, path)
             except OSError as error:
-                raise DataError(f"{path}: cannot be written ({error.strerror}). Choose another place.") from None
+                raise DataError(f"{path}: cannot be written ({error.strerror}). Choose another folder.") from None
             sync_folder(path.parent)
         known = self.record.files.get(remote.name)
         if known is None or known.sha256 != digest:
@@ -147,43 +147,43 @@ class _Fetching:
             self.record.write()
             if remote.sha256 is None:
                 self.notes.append(
-                    f"{remote.name}: no published checksum to hold it against; "
-                    f"its own is now in {self.record.path}, and later runs are held against that"
+                    f"{remote.name}: there is no published checksum to verify; the file's own checksum is now in "
+                    f"{self.record.path} and later downloads are verified against it"
                 )
         return FetchedFile(path, size, digest, remote.sha256 is not None, how)
 
     def problem(self, remote: RemoteFile, arrived: Path, digest: str, url: str, how: str) -> str | None:
         size = arrived.stat().st_size
-        where, so = (arrived, "Delete it and") if how == "placed" else (url, "What arrived was removed:")
+        where, so = (arrived, "Delete it and") if how == "placed" else (url, "The download was deleted:")
         if remote.size is not None and size != remote.size:
-            return f"{where}: {size:,} bytes in place of {remote.size:,}. {so} look for it at {self.entry.home}."
+            return f"{where}: {size:,} bytes, expected {remote.size:,}. {so} see {self.entry.home}."
         if remote.sha256 is not None and digest != remote.sha256:
-            return f"{where}: sha256 {digest} in place of {remote.sha256}. {so} run the same command again."
+            return f"{where}: sha256 {digest}, expected {remote.sha256}. {so} run the same command again."
         known = self.record.files.get(remote.name)
         if remote.sha256 is None and known is not None and digest != known.sha256:
             return (
-                f"{where}: not the file of {known.date}: sha256 {digest} in place of {known.sha256}. "
-                f"Delete {self.record.path} to take the new one."
+                f"{where}: differs from the file of {known.date}: sha256 {digest}, expected {known.sha256}. "
+                f"Delete {self.record.path} to accept the new file."
             )
         if not begins_as(remote.name, arrived):
             with arrived.open("rb") as stream:
                 start = stream.read(40).decode(errors="replace")
             return (
-                f"{where}: not what its name says, as it begins with '{shown(start, 40)}'. "
-                f"{so} look at {self.entry.home}, or use --mirror."
+                f"{where}: the content does not match the file name: it starts with '{shown(start, 40)}'. "
+                f"{so} see {self.entry.home}, or use --mirror."
             )
         return None
 
     def digest(self, path: Path) -> str:
         digest, size = hashlib.sha256(), path.stat().st_size
-        watched = self.progress if size > 500_000_000 else silent  # below, it is done before a bar is read
-        with path.open("rb") as stream, bytes_task(watched, f"checking {path.name}", size) as task:
+        watched = self.progress if size > 500_000_000 else silent  # smaller files take too little time for a bar
+        with path.open("rb") as stream, bytes_task(watched, f"verifying {path.name}", size) as task:
             while block := stream.read(1 << 20):
                 digest.update(block)
                 task.add(len(block))
         return digest.hexdigest()
 
-    # ---- what is made of them
+    # ---- files derived from downloads
 
     def is_unpacked(self, origin: str) -> bool:
         if self.record.unpacked != origin:
@@ -192,7 +192,7 @@ class _Fetching:
         return all(self.located(part) is not None for part in needed)
 
     def is_spent(self, remote: RemoteFile) -> bool:
-        """Whether a file is no longer needed, because all that was made of it is there."""
+        """Whether a file is no longer needed because all files derived from it exist."""
         files = self.record.files
         if any(other.name not in files for other in self.entry.files):
             return False
@@ -209,20 +209,18 @@ class _Fetching:
         )
 
     def part(self, part: Part, origin: str) -> Path:
-        """The file to read; it is made if it has to be and is not there."""
+        """Return the file to read; convert it first if necessary."""
         made = self.place / part.name
         if self.is_made(part, origin):
             then, now = self.record.sizes.get(part.name), made.stat().st_size
             if then not in (None, now):
                 self.notes.append(
-                    f"{made} has {now:,} bytes and had {then:,} when it was made: delete it to make it again"
+                    f"{made} has {now:,} bytes but had {then:,} when it was created: delete it to create it again"
                 )
             return made
         source = self.located(part)
         if source is None:
-            raise DataError(
-                f"{self.place}: no {part.source} in what was fetched. Look at {self.entry.home} what has changed."
-            )
+            raise DataError(f"{self.place}: the download contains no {part.source}. See {self.entry.home} for changes.")
         if part.making is None:
             return source
         from xmtc.data.preparation import prepare
@@ -234,16 +232,16 @@ class _Fetching:
         return made
 
     def located(self, part: Part) -> Path | None:
-        """Where a part's source lies: of several, the one in the fewest folders, with the shortest name."""
+        """Find a part's source; of several matches, the least nested one with the shortest name."""
         if any(part.source == remote.name for remote in self.entry.files):
-            found = [self.place / part.source]
+            matches = [self.place / part.source]
         else:
-            found = [p for p in (self.place / UNPACKED).rglob("*") if fnmatchcase(p.name, part.source)]
-        files = [path for path in found if path.is_file()]
+            matches = [p for p in (self.place / UNPACKED).rglob("*") if fnmatchcase(p.name, part.source)]
+        files = [path for path in matches if path.is_file()]
         return min(files, key=lambda path: (len(path.parts), len(path.name), path.name), default=None)
 
 
-# ---- what is remembered of earlier calls
+# ---- record of earlier calls
 
 
 @dataclass(frozen=True)
@@ -256,16 +254,16 @@ class _Known:
 
 @dataclass
 class _Record:
-    """download.json: what was fetched from where, and what was made of it."""
+    """download.json: what was downloaded from where, and the files derived from it."""
 
     path: Path
     files: dict[str, _Known] = field(default_factory=dict)
     unpacked: str = ""
-    """The sums of what was unpacked last."""
+    """Checksums of the downloads that were unpacked last."""
     made: dict[str, str] = field(default_factory=dict)
-    """File → the sums of what it was made from."""
+    """Derived file → checksums of its sources."""
     sizes: dict[str, int] = field(default_factory=dict)
-    """File → the bytes that it had when it was made."""
+    """Derived file → its size in bytes when it was created."""
 
     def __post_init__(self) -> None:
         if not self.path.exists():
@@ -278,7 +276,7 @@ class _Record:
             self.sizes = dict(content.get("sizes", {}))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(
-                f"{self.path}: damaged ({shown(str(error))}). Delete it; files are then taken as they are."
+                f"{self.path}: damaged ({shown(str(error))}). Delete it; existing files are then accepted unverified."
             ) from None
 
     def write(self) -> None:
@@ -296,7 +294,7 @@ class _Record:
 
 
 def _arriving(path: Path) -> Path:
-    """Where a file gathers until it is whole."""
+    """Return the name under which a file is downloaded."""
     return path.with_name(path.name + ".part")
 
 

@@ -1,4 +1,4 @@
-"""fastText: '__label__a __label__b the text', one document a line."""
+"""fastText format: '__label__a __label__b the text', one document per line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _is_fasttext(head: FileHead) -> bool:
 
 
 def read_fasttext(path: str | Path, options: ReadOptions) -> Iterator[Records]:
-    """'__label__a __label__b the text': labels may stand anywhere in the line, a line without any has none."""
+    """Read lines '__label__a __label__b the text'; labels may be anywhere in the line, or missing."""
 
     def parse(number: int, line: bytes) -> Parsed:
         text = decode_line(line, path, number)
@@ -38,21 +38,22 @@ def read_fasttext(path: str | Path, options: ReadOptions) -> Iterator[Records]:
         if "__label__" in text:
             labels, text = labels + _LABEL.findall(text), _LABEL.sub("", text)
         if "" in labels:
-            raise DataError(f"{path}:{number}: a label is empty. Write its name right after __label__.")
+            raise DataError(f"{path}:{number}: a label is empty. Write its name directly after __label__.")
         return from_line(text), labels
 
     return read_each(numbered_lines(path), options, parse)
 
 
 def write_fasttext(dataset: Dataset, path: Path, lossy: bool = False) -> int:
+    """Write one line per document, labels first; return the number of lossy replacements."""
     fit, names = OneLine(path, "fasttext", lossy), {}  # type: OneLine, dict[str, str]
     with replace_file(path) as stream:
         for document, text, keys in documents(dataset):
             before, line = fit.changed, fit.text(text, document)
             if "__label__" in line and _LABEL.search(line):
-                fit.changed = before  # a text counts once
-                fit.lose(f"the text of document '{shown(document)}' holds a word that begins with __label__")
-                while "__label__" in line:  # taking one out can put another together
+                fit.changed = before  # count each text once
+                fit.lose(f"the text of document '{shown(document)}' contains a word that starts with __label__")
+                while "__label__" in line:  # removing one occurrence can form another
                     line = line.replace("__label__", "label")
             labels = "".join(f"__label__{fit.key(key, _FASTTEXT_PARTS, names)} " for key in keys)
             stream.write(f"{labels}{line}\n".encode())

@@ -1,4 +1,4 @@
-"""What a data format is: one object with a detector, a reader, a writer and what the format can hold."""
+"""`Format`: a data format as one object with detector, reader, writer and capabilities."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ class FileHead:
 
     @cached_property
     def name(self) -> str:
-        """The file's name in lower case, without the ending of a compressed file."""
+        """File name in lower case, without the ending of a compressed file."""
         return plain_name(self.path)
 
     @cached_property
     def is_folder(self) -> bool:
+        """Whether the path is a folder."""
         return not self.is_pipe and Path(self.path).is_dir()
 
     @cached_property
@@ -45,31 +46,31 @@ class FileHead:
 
     @cached_property
     def lines(self) -> list[bytes]:
-        """The lines that are neither blank nor comments; never empty."""
+        """Lines that are neither blank nor comments; at least one, which may be empty."""
         lines = [line.rstrip(b"\r") for line in self.start.split(b"\n")]
         return [line for line in lines if line.strip() and not line.startswith(b"#")] or [b""]
 
 
 Reader = Callable[[str | Path, ReadOptions], Iterator[Records]]
 Writer = Callable[[Dataset, Path, bool], int]
-"""Dataset, path and whether characters that the format cannot hold may be replaced → how often that was done."""
+"""(dataset, path, lossy: whether unsupported characters may be replaced) → number of texts and keys changed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """One form that a file of documents can have."""
+    """A file format for documents."""
 
     name: str
     description: str
-    """A few words for the documentation."""
+    """Short description for the documentation."""
     read: Reader
     write: Writer | None = None
     sniff: Callable[[FileHead], bool] | None = None
-    """Whether a file has this format, by name and first bytes; None goes by `endings` alone."""
+    """Whether a file has this format, by name and first bytes; if None, `endings` decides."""
     part_name: str = ""
-    """The name of a file with a part of the documents, 'train' or 'test'."""
+    """Pattern for the file name of a part such as 'train' or 'test'."""
     endings: tuple[str, ...] = ()
-    """Endings of the names of such files: documents are written in the format that the name ends in."""
+    """File name endings that select this format for writing."""
     holds: str = "text"
     """'text' or 'features'."""
     fields: bool = False
@@ -79,9 +80,9 @@ class Format:
     folder: bool = False
     """Whether documents are files in a folder."""
     lines: bool = True
-    """Whether the file is lines of text, which may be compressed as a whole."""
+    """Whether the file consists of text lines, and may be compressed."""
     labels_beside: Callable[[Path], Path | None] | None = None
-    """The file of labels of a file of documents, where labels have a file of their own."""
+    """Returns the label file of a document file, if the format stores labels in a separate file."""
 
     def recognises(self, head: FileHead) -> bool:
         """Whether a file has this format."""

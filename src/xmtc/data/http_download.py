@@ -1,4 +1,4 @@
-"""Getting one file over HTTP: what broke off goes on where it was, and a server's odd answers become words."""
+"""Download one file over HTTP with retries and resume; unexpected server responses become error messages."""
 
 from __future__ import annotations
 
@@ -26,29 +26,30 @@ from xmtc.core.progress import Progress
 from xmtc.data.archives import bytes_task
 
 TIMEOUT = 30.0
-"""Seconds without a byte after which a connection counts as broken."""
+"""Seconds without data after which a connection counts as broken."""
 PAUSES = (1.0, 2.0, 4.0, 8.0)
-"""Seconds before each new attempt; an attempt that brought something starts the row again."""
+"""Seconds before each retry; an attempt that received data resets the sequence."""
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _BLOCK = 1 << 18
 
 
 class _BrokenError(Exception):
-    """A connection that was refused for now or broke off: worth another attempt."""
+    """A connection that was refused temporarily or lost: retry."""
 
 
 class _NoHostError(_BrokenError):
-    """Most likely no network at all: not worth waiting for, unless something has come before."""
+    """The host was not found, probably for lack of a network: retry only if data was received before."""
 
 
 class _NoRangeError(_BrokenError):
-    """The server has another file than the one that was begun."""
+    """The file on the server differs from the partial download."""
 
 
 def checked_address(url: str) -> str:
+    """Return the URL if it is an http or https URL; otherwise raise `ConfigError`."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise ConfigError(f"--mirror must be an address such as https://example.org/data. Got '{shown(url)}'.")
+        raise ConfigError(f"--mirror must be a URL such as https://example.org/data. Got '{shown(url)}'.")
     return url
 
 
@@ -57,12 +58,14 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
         if urlsplit(newurl).scheme not in ("http", "https"):
-            raise DataError(f"{req.full_url}: sends on to '{shown(newurl)}', which is not http or https. Use --mirror.")
+            raise DataError(
+                f"{req.full_url}: redirects to '{shown(newurl)}', which is not http or https. Use --mirror."
+            )
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def download(url: str, part: Path, size: int | None, progress: Progress, home: str) -> bool:
-    """Fetch `url` into `part`, in as many attempts as bring something; returns whether it went on with a part."""
+    """Download `url` to `part`, retrying while data arrives; return whether a partial download was resumed."""
     failures = 0
     most = _size(part)
     while True:
@@ -73,9 +76,10 @@ def download(url: str, part: Path, size: int | None, progress: Progress, home: s
             failures = 1 if reached > most else failures + 1
             most = max(most, reached)
             if failures > len(PAUSES) or (isinstance(error, _NoHostError) and not reached):
-                times = f", {failures} times over" if failures > 1 else ""
-                stays = f"{reached:,} bytes stay in {part}: run" if reached else "Run"
-                raise DataError(f"{url}: {error}{times}. {stays} the same command again.") from None
+                times = f" ({failures} attempts)" if failures > 1 else ""
+                remedy = "Run the same command again"
+                resume = f" to resume: {part} has {reached:,} bytes" if reached else ""
+                raise DataError(f"{url}: {error}{times}. {remedy}{resume}.") from None
             time.sleep(PAUSES[failures - 1])
 
 
@@ -84,7 +88,7 @@ def _size(path: Path) -> int:
 
 
 def _attempt(url: str, part: Path, size: int | None, progress: Progress, home: str) -> bool:
-    """One request; the file is whole when it returns, which says whether it began with what was there."""
+    """Download the file with one request; return whether it resumed a partial download."""
     memory = _Memory.of(part, url)
     if memory.have and memory.have == memory.total:
         return True
@@ -94,7 +98,7 @@ def _attempt(url: str, part: Path, size: int | None, progress: Progress, home: s
             total = _total(response, start)
             if size is not None and total is not None and total != size:
                 discard(part)
-                raise DataError(f"{url}: {total:,} bytes in place of {size:,}. The file there has changed: see {home}.")
+                raise DataError(f"{url}: {total:,} bytes, expected {size:,}. The file has changed: see {home}.")
             _check_space(part, (total or 0) - start)
             _receive(response, url, part, start, total, progress)
     except _NoRangeError:
@@ -105,16 +109,16 @@ def _attempt(url: str, part: Path, size: int | None, progress: Progress, home: s
 
 @dataclass(frozen=True)
 class _Memory:
-    """FILE.part.json: what FILE.part is the beginning of."""
+    """FILE.part.json: origin and version of the partial download FILE.part."""
 
     have: int = 0
     validator: str = ""
-    """What the server calls this version of the file: a strong ETag, or a date."""
+    """The server's identifier of this version of the file: a strong ETag, or a date."""
     total: int | None = None
 
     @classmethod
     def of(cls, part: Path, url: str) -> _Memory:
-        """Nothing, unless there is a part of this very address that the server can be asked to go on with."""
+        """Load the state of a partial download; empty unless it is from the same URL and can be resumed."""
         try:
             content = json.loads(_beside(part).read_text(encoding="utf-8"))
             have = part.stat().st_size
@@ -130,6 +134,7 @@ def _beside(part: Path) -> Path:
 
 
 def discard(part: Path) -> None:
+    """Delete a partial download."""
     for path in (part, _beside(part)):
         with suppress(OSError):
             path.unlink(missing_ok=True)
@@ -146,16 +151,16 @@ def _opened(url: str, memory: _Memory, home: str) -> Iterator[http.client.HTTPRe
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == 416 and memory.have:
-            raise _NoRangeError("the server has no such part of it") from None
+            raise _NoRangeError("the server cannot resume the download") from None
         if error.code in _BUSY:
-            raise _BrokenError(f"the server answers {error.code} ({shown(str(error.reason))})") from None
+            raise _BrokenError(f"the server responded with {error.code} ({shown(str(error.reason))})") from None
         raise DataError(
-            f"{url}: the server answers {error.code} ({shown(str(error.reason))}). Look at {home}, or use --mirror."
+            f"{url}: the server responded with {error.code} ({shown(str(error.reason))}). See {home}, or use --mirror."
         ) from None
     except urllib.error.URLError as error:
         raise _unreachable(url, error.reason) from None
     except http.client.InvalidURL:
-        raise ConfigError(f"{shown(url, 200)}: not an address. Correct --mirror.") from None
+        raise ConfigError(f"{shown(url, 200)}: not a valid URL. Correct --mirror.") from None
     except (OSError, http.client.HTTPException) as error:
         raise _unreachable(url, error) from None
     with response:
@@ -164,26 +169,26 @@ def _opened(url: str, memory: _Memory, home: str) -> Iterator[http.client.HTTPRe
 
 def _unreachable(url: str, reason: object) -> Exception:
     if isinstance(reason, ssl.SSLCertVerificationError):
-        return DataError(f"{url}: the certificate does not hold ({shown(reason.verify_message)}). Use --mirror.")
+        return DataError(f"{url}: the certificate is not valid ({shown(reason.verify_message)}). Use --mirror.")
     if isinstance(reason, TimeoutError):
-        return _BrokenError(f"no answer within {TIMEOUT:g} s")
+        return _BrokenError(f"no response within {TIMEOUT:g} s")
     if isinstance(reason, socket.gaierror):
-        return _NoHostError(f"no such host, or no network ({reason.strerror})")
+        return _NoHostError(f"host not found, or no network ({reason.strerror})")
     words = reason.strerror if isinstance(reason, OSError) and reason.strerror else str(reason) or type(reason).__name__
     return _BrokenError(f"cannot be reached ({shown(words, 120)})")
 
 
 def _start(response: http.client.HTTPResponse, memory: _Memory) -> int:
-    """Where in the file the answer begins: where it was asked to, or at 0."""
+    """Return the offset at which the response starts: the requested one, or 0."""
     if response.status == 200:
         return 0
     headers = response.headers
     found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", headers.get("Content-Range", ""))
     if response.status != 206 or found is None or not memory.have or int(found[1]) != memory.have:
-        raise _NoRangeError(f"the server answers {response.status} with another part than was asked for")
+        raise _NoRangeError(f"the server responded with {response.status} and a range that was not requested")
     validator_now = headers.get("ETag" if memory.validator.startswith('"') else "Last-Modified", memory.validator)
     if validator_now != memory.validator or (found[2] != "*" and memory.total not in (None, int(found[2]))):
-        raise _NoRangeError("the file has changed at its source")
+        raise _NoRangeError("the file has changed on the server")
     return memory.have
 
 
@@ -201,8 +206,8 @@ def _check_space(part: Path, needed: int) -> None:
     free = shutil.disk_usage(part.parent).free
     if needed > free:
         raise DataError(
-            f"{part.parent}: {needed / 1e6:,.0f} MB to come, {free / 1e6:,.0f} MB free. "
-            "Free space or choose another place with --out."
+            f"{part.parent}: {needed / 1e6:,.0f} MB needed, {free / 1e6:,.0f} MB free. "
+            "Free disk space or choose another folder with --out."
         )
 
 
@@ -215,7 +220,7 @@ def _receive(
         if not start:
             write_json(_beside(part), {"url": url, "validator": _validator(response), "total": total})
         have = start
-        with bytes_task(progress, f"fetching {part.name.removesuffix('.part')}", total) as task:
+        with bytes_task(progress, f"downloading {part.name.removesuffix('.part')}", total) as task:
             task.add(start)
             while block := _next_block(response):
                 with writing(part):
@@ -226,13 +231,13 @@ def _receive(
             stream.flush()
             os.fsync(stream.fileno())
     if total is not None and have != total:
-        raise _BrokenError("the connection breaks off")
+        raise _BrokenError("the connection was lost")
 
 
 def _next_block(response: http.client.HTTPResponse) -> bytes:
     try:
         return response.read1(_BLOCK)
     except TimeoutError:
-        raise _BrokenError(f"nothing comes for {TIMEOUT:g} s") from None
+        raise _BrokenError(f"no data received for {TIMEOUT:g} s") from None
     except (OSError, http.client.HTTPException):
-        raise _BrokenError("the connection breaks off") from None
+        raise _BrokenError("the connection was lost") from None

@@ -1,4 +1,4 @@
-"""JSONL: one document a line, {"id": …, "text": …, "labels": […]}."""
+"""JSONL format: one document per line, {"id": …, "text": …, "labels": […]}."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from xmtc.data.rows import Columns, RowBatch, choose_columns
 from xmtc.data.writing import documents_with_fields
 
 EXAMPLE = '{"text": "…", "labels": ["…"]}'
-# Found by their first letters, which is quick; that they stand where a value stands is looked at afterwards.
+# A fast search for candidates by their first letters; whether they are JSON values is checked afterwards.
 _LIKE_NO_NUMBER = (re.compile(rb"NaN[ \t\r]*+[,}\]]"), re.compile(rb"Inf(?:inity)?[ \t\r]*+[,}\]]"))
 _NO_NUMBER = re.compile(rb"[:,\[][ \t\r]*+-?(?:NaN|Inf|Infinity)[ \t\r]*+[,}\]]")
-BLOCK = 1 << 20  # bytes that a thread parses at a time; the text of one is about what is tokenised at a time
+BLOCK = 1 << 20  # bytes that a thread parses at a time; about the size of a tokeniser batch
 
 
 def read_jsonl(path: str | Path, options: ReadOptions) -> Iterator[Records]:
-    """Batches of documents.
+    """Yield batches of documents.
 
-    A block of plain lines goes through Arrow's parser, which is several times faster than Python's. Where that one
-    sees anything but the expected, the block is read line by line: the slow way alone says what is wrong, and where.
+    Blocks are parsed by Arrow, several times faster than by Python. Blocks with anything unexpected are parsed line
+    by line, which is needed to report errors.
     """
     number = 0
     blocks = _without_mark(read_blocks(path, BLOCK))
@@ -51,7 +51,7 @@ def read_jsonl(path: str | Path, options: ReadOptions) -> Iterator[Records]:
     def parse(block: bytes) -> tuple[bytes, Records | None]:
         return block, None if schema is None else _fast(block, found, schema, options)
 
-    # A pipe is answered as its lines come: nothing is read ahead.
+    # Lines from a pipe are processed as they arrive, without reading ahead.
     threads = 1 if str(path) == "-" else 2
     for block, records in run_parallel(parse, chain([first], blocks), threads, ahead=0):
         yield _slow(block, number, found, path, options) if records is None else _placed(records, number)
@@ -66,8 +66,8 @@ def _without_mark(blocks: Iterator[bytes]) -> Iterator[bytes]:
 def _looked_up(
     block: bytes, path: str | Path, before: int, options: ReadOptions
 ) -> tuple[Columns | None, pa.Schema | None]:
-    """Columns, and what Arrow is to expect in them, from the first good document of a block."""
-    looked = BadLines(options.bad_lines.skip)  # these lines are read again once the columns are known
+    """Determine the columns, and their Arrow schema, from the first valid document of a block."""
+    looked = BadLines(options.bad_lines.skip)  # these lines are read again when the columns are known
     for line, row in parse_lines(block, path, before, EXAMPLE, looked.add):
         texts = [name for name, value in row.items() if isinstance(value, (str, type(None)))]
         try:
@@ -88,7 +88,7 @@ def _slow(block: bytes, before: int, columns: Columns, path: str | Path, options
 
 
 def _schema(row: dict[str, Any], columns: Columns) -> pa.Schema | None:
-    """What Arrow is to expect, from the first document; None where the columns get in each other's way."""
+    """Derive the Arrow schema from the first document; None if text, label and id columns overlap."""
     labels = row.get(columns.labels, [])
     if columns.labels in (*columns.text, columns.id) or not isinstance(labels, list):
         return None
@@ -99,9 +99,9 @@ def _schema(row: dict[str, Any], columns: Columns) -> pa.Schema | None:
 
 
 def _fast(block: bytes, columns: Columns, schema: pa.Schema, options: ReadOptions) -> Records | None:
-    """The documents of a block in which every line is one object of the expected kind; None for any other block.
+    """Parse a block in which every line is one object of the expected schema; None for any other block.
 
-    Lines count from the beginning of the block, and an id that is not there is null.
+    Line numbers are relative to the block, and missing ids are null.
     """
     import pyarrow.json as pj
 
@@ -109,12 +109,12 @@ def _fast(block: bytes, columns: Columns, schema: pa.Schema, options: ReadOption
     ends = np.flatnonzero(characters == ord("\n"))
     if not block.endswith(b"\n"):
         ends = np.append(ends, len(block))
-    # Every line begins with { and ends with }: as many objects as lines then means one object a line.
+    # If every line starts with { and ends with }, as many objects as lines means one object per line.
     count, starts = len(ends), np.concatenate([[0], ends[:-1] + 1])
     if not ((characters[starts] == ord("{")).all() and (characters[ends - 1] == ord("}")).all() and _is_utf8(block)):
         return None
     if any(like.search(block) for like in _LIKE_NO_NUMBER) and _NO_NUMBER.search(block):
-        return None  # Arrow takes Inf and -NaN for numbers
+        return None  # Arrow accepts Inf and -NaN as numbers
     try:
         table = pj.read_json(
             pa.BufferReader(block),
@@ -140,7 +140,7 @@ def _fast(block: bytes, columns: Columns, schema: pa.Schema, options: ReadOption
 
 
 def _placed(records: Records, before: int) -> Records:
-    """The documents of a block with `before` lines before it."""
+    """Shift the line numbers of a block by the `before` lines preceding it, and fill in missing ids."""
     lines = np.asarray(records.lines) + before
     ids = records.ids
     if isinstance(ids, pa.Array) and ids.null_count:
@@ -158,7 +158,7 @@ def _is_utf8(block: bytes) -> bool:
 
 
 def write_jsonl(dataset: Dataset, path: Path, lossy: bool = False) -> int:
-    """Every document with its id, its fields and its labels."""
+    """Write one object per document with id, text fields and labels."""
     with replace_file(path) as stream:
         for document, texts, labels in documents_with_fields(dataset):
             row = {"id": document, **dict(zip(dataset.fields, texts, strict=True)), "labels": labels}
@@ -170,13 +170,13 @@ _ENDINGS = (".jsonl", ".ndjson")
 
 
 def is_json_lines(head: FileHead) -> bool:
-    """A name that says so, or an object on the first line."""
+    """Whether the name ends in .jsonl or .ndjson, or the first line is an object."""
     return head.first_line.startswith(b"{") or head.name.endswith(_ENDINGS)
 
 
 JSONL = Format(
     name="jsonl",
-    description="one JSON object a line",
+    description="one JSON object per line",
     read=read_jsonl,
     write=write_jsonl,
     sniff=is_json_lines,

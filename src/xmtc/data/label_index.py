@@ -1,4 +1,4 @@
-"""LabelIndex: the labels of a data set or a model by number, with key, name, alternatives and parents."""
+"""LabelIndex: the numbered labels of a data set or a model, with key, name, alternatives and parents."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ LABEL_SCHEMA = pa.schema(
 )
 
 FEW = 20
-"""Labels whose strings are looked up one by one."""
+"""Up to this many labels, strings are looked up one by one."""
 
 
 class LabelIndex:
-    """The labels of a model, numbered: key, display name, alternatives, parents and description of each.
+    """Numbered labels with key, display name, alternatives, parents and description.
 
-    Backed by an Arrow table, so that a million labels load by mapping a file.
+    Backed by an Arrow table, so that a million labels can be memory-mapped.
     """
 
     def __init__(self, table: pa.Table) -> None:
@@ -48,15 +48,15 @@ class LabelIndex:
         parents: Sequence[Sequence[str]] | None = None,
         descriptions: Sequence[str] | None = None,
     ) -> LabelIndex:
-        """Labels from plain lists; a label without a name is shown by its key."""
+        """Create labels from plain lists; names default to the keys."""
         key = string_array(keys)
         if len(key) != len(pc.unique(key)):
-            raise DataError(f"label '{shown(_repeated(key))}' is there twice. Keep one of them.")
+            raise DataError(f"label '{shown(_repeated(key))}' occurs twice. Remove one of them.")
         return cls(_label_table(key, names, alternatives, parents, descriptions))
 
     @classmethod
     def numbered(cls, count: int, names: Sequence[str] | None = None) -> LabelIndex:
-        """Labels whose keys are '0', '1', …: the columns of a matrix."""
+        """Create labels with the keys '0', '1', …, as for the columns of a matrix."""
         return cls(_label_table(pa.array(np.arange(count)).cast(pa.string()), names))
 
     def __len__(self) -> int:
@@ -69,28 +69,32 @@ class LabelIndex:
 
     @property
     def keys(self) -> list[str]:
+        """Keys of all labels."""
         return list(self.table["key"].to_pylist())
 
     @property
     def names(self) -> list[str]:
+        """Display names of all labels."""
         return list(self.table["name"].to_pylist())
 
     def name(self, label: int) -> str:
+        """Return the display name of a label by number."""
         return str(self.table["name"][label].as_py())
 
     def key(self, label: int) -> str:
+        """Return the key of a label by number."""
         return str(self.table["key"][label].as_py())
 
     def strings(self, column: str, labels: ArrayLike) -> list[str]:
-        """One column ('key', 'name', 'description') of the labels with these numbers."""
+        """Return one column ('key', 'name', 'description') of the labels with these numbers."""
         numbers = np.asarray(labels, dtype=np.int64)
-        if len(numbers) <= FEW:  # taking from a column costs as much as looking so many up
+        if len(numbers) <= FEW:  # cheaper than `take` on the column
             values = self.table[column]
             return [values[number].as_py() for number in numbers.tolist()]
         return list(self.table[column].take(pa.array(numbers)).to_pylist())
 
     def ids(self, keys: Sequence[str] | pa.Array) -> NDArray[np.int64]:
-        """The number of each key, −1 where it is unknown."""
+        """Return the number of each key, −1 for unknown keys."""
         wanted = keys if isinstance(keys, pa.Array) else string_array(keys)
         if not len(wanted):
             return np.empty(0, dtype=np.int64)
@@ -98,7 +102,7 @@ class LabelIndex:
         return np.asarray(pc.fill_null(found, -1), dtype=np.int64)
 
     def find(self, label: str) -> int:
-        """The number of the label that a person means: by key, name or alternative, case ignored last."""
+        """Return the number of a label given by key, name or alternative; exact matches come first."""
         label = label.encode("utf-8", "replace").decode()
         for column in ("key", "name"):
             exact = pc.index(self.table[column], label).as_py()
@@ -114,22 +118,22 @@ class LabelIndex:
         raise DataError(f"label '{shown(label)}' is not among the model's {len(self):,} labels.{close}")
 
     def joined(self, other: LabelIndex) -> LabelIndex:
-        """These labels, and after them those of another that are not among them, by key."""
+        """Return these labels followed by the labels of `other` with new keys."""
         others = np.flatnonzero(self.ids(other.table["key"].combine_chunks()) < 0)
         return self if not len(others) else LabelIndex(pa.concat_tables([self.table, other.take(others).table]))
 
     def take(self, labels: ArrayLike) -> LabelIndex:
-        """The labels with these numbers, renumbered in this order."""
+        """Return the labels with these numbers, renumbered in this order."""
         return LabelIndex(self.table.take(pa.array(np.asarray(labels, dtype=np.int64))))
 
 
 def string_array(values: Sequence[str]) -> pa.Array:
-    """Labels as an Arrow array; what is not text, or not whole characters, is named."""
+    """Convert label strings to an Arrow array; the error names a value that is not valid text."""
     try:
         return pa.array(values, pa.string())
     except UnicodeEncodeError:
         bad = next(value for value in values if has_surrogate(value))
-        raise DataError(f"label '{shown(bad)}' holds half of a surrogate pair. Write the whole character.") from None
+        raise DataError(f"label '{shown(bad)}' contains an unpaired surrogate. Write the complete character.") from None
     except pa.ArrowException:
         wrong = next((value for value in values if not isinstance(value, str)), values)
         raise DataError(f"a label must be a string. Got {shown(repr(wrong))}.") from None
@@ -152,7 +156,7 @@ def _label_table(
     }
     for name, column in columns.items():
         if len(column) != len(key):
-            raise DataError(f"{len(key):,} labels and {len(column):,} of their '{name}'. Give one each.")
+            raise DataError(f"{len(key):,} labels but {len(column):,} values for '{name}'. Pass one per label.")
     return pa.table(columns, schema=LABEL_SCHEMA)
 
 

@@ -1,4 +1,4 @@
-"""Label-feature sets: JSON lines with title, content and label numbers, the labels' own text in a file beside them."""
+"""Label-feature (LF) data sets: JSON lines with title, content and label numbers; label texts in lbl.json."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _EXAMPLE = '{"uid": "…", "title": "…"}'
 
 
 def labels_beside(path: str | Path) -> Path | None:
-    """The file of label texts in the same folder, compressed or not."""
+    """Return the file of label texts in the same folder, compressed or not."""
     names = (LABELS, *(LABELS + ending for ending in COMPRESSED))
     return next((place for place in (Path(path).with_name(name) for name in names) if place.is_file()), None)
 
 
 def read_lf(path: str | Path, options: ReadOptions) -> Iterator[Records]:
-    """Documents whose `target_ind` are lines of lbl.json, from 0; without that file the numbers are the keys."""
+    """Read documents whose `target_ind` are line numbers of lbl.json, from 0; without that file they are label keys."""
     beside = None if str(path) == "-" else labels_beside(path)
     index = None if beside is None else read_label_texts(beside)
     for records in read_jsonl(path, replace(options, label_field=options.label_field or "target_ind")):
@@ -46,7 +46,7 @@ def read_lf(path: str | Path, options: ReadOptions) -> Iterator[Records]:
 
 
 def _with_known_labels(records: Records, path: str | Path, width: int, options: ReadOptions) -> Records:
-    """The documents whose labels are all numbers below `width`; any other is a bad line."""
+    """Return the documents whose labels are all numbers below `width`; report the others as invalid lines."""
     if options.ignore_labels:
         return replace(records, label_counts=None, label_keys=[])
     keys = pa.array(records.label_keys, pa.string())
@@ -60,7 +60,10 @@ def _with_known_labels(records: Records, path: str | Path, width: int, options: 
     for row, at in zip(bad, np.flatnonzero(numbers >= width)[first], strict=True):
         place, key = f"{path}:{records.lines[row]}", shown(keys[int(at)].as_py())
         options.bad_lines.add(
-            DataError(f"{place}: label {key} is not below the {width:,} of {LABELS}. Labels count from 0.")
+            DataError(
+                f"{place}: label {key} is out of range: {LABELS} has {width:,} labels, numbered from 0. "
+                "Correct the label."
+            )
         )
     good = np.setdiff1d(np.arange(len(records)), bad)
     chosen = pa.array(good)
@@ -75,7 +78,7 @@ def _with_known_labels(records: Records, path: str | Path, width: int, options: 
 
 
 def read_label_texts(path: Path) -> LabelIndex:
-    """The labels in the order of their numbers: key is the uid, or else the number; title and content follow."""
+    """Read labels in the order of their numbers: uid (or number) as key, title as name, content as description."""
     rows = _label_rows(path)
     keys = _keys(rows)
     names = [str(row.get("title") or key) for row, key in zip(rows, keys, strict=True)]
@@ -98,13 +101,13 @@ def _label_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _keys(rows: list[dict[str, Any]]) -> list[str]:
-    """The uid of each label, or the numbers from 0 where not every label has one of its own."""
+    """Return the uid of each label, or numbers from 0 if uids are missing or repeated."""
     keys = ["" if row.get("uid") is None else str(row["uid"]) for row in rows]
     return [str(number) for number in range(len(rows))] if "" in keys or len(set(keys)) < len(keys) else keys
 
 
 def write_lf(dataset: Dataset, path: Path, lossy: bool = False) -> int:
-    """The documents, and lbl.json beside them; a lbl.json that is there stays as it is and gets the new labels."""
+    """Write the documents, and lbl.json in the same folder; new labels are appended to an existing lbl.json."""
     assert dataset.label_index is not None or dataset.labels is None
     ending = next((ending for ending in COMPRESSED if path.name.endswith(ending)), "")
     beside = labels_beside(path) or path.with_name(LABELS + ending)
@@ -115,9 +118,7 @@ def write_lf(dataset: Dataset, path: Path, lossy: bool = False) -> int:
     new = [{"uid": key, "title": name, "content": text} for key, name, text in labels if key not in where]
     where |= {row["uid"]: len(known) + number for number, row in enumerate(new)}
     if _keys([*known, *new]) != list(where):
-        raise DataError(
-            f"{beside}: its labels have no uid of their own, so none can be added. Write to another folder."
-        )
+        raise DataError(f"{beside}: its labels have no unique uid, so no labels can be added. Write to another folder.")
     keep = beside.is_file() and not new
     with nullcontext() if keep else replace_file(beside) as labels_stream, replace_file(path) as stream:
         if labels_stream is not None:
@@ -128,7 +129,7 @@ def write_lf(dataset: Dataset, path: Path, lossy: bool = False) -> int:
 
 
 def _write_labels(there: Path, new: list[dict[str, str]], stream: IO[bytes]) -> None:
-    """What is there, line by line as it is, and the new labels behind it."""
+    """Copy the existing lines, then append the new labels."""
     for block in read_blocks(there) if there.is_file() else ():
         stream.write(block if block.endswith(b"\n") else block + b"\n")
     for row in new:
@@ -136,7 +137,7 @@ def _write_labels(there: Path, new: list[dict[str, str]], stream: IO[bytes]) -> 
 
 
 def _write_documents(batch: Dataset, where: dict[str, int], stream: IO[bytes]) -> None:
-    """A title that comes first stays apart; any other fields become the content."""
+    """Write a leading title field as title and join all other fields as content."""
     titled = next(iter(batch.fields)) == "title"
     titles = batch.fields["title"].to_pylist() if titled else [""] * len(batch)
     rest = {name: column for name, column in batch.fields.items() if not (titled and name == "title")}
@@ -148,9 +149,9 @@ def _write_documents(batch: Dataset, where: dict[str, int], stream: IO[bytes]) -
 
 
 def read_filter(path: str | Path, documents: int) -> tuple[NDArray[np.int64], list[str]]:
-    """Pairs (row, label key) that evaluation leaves out, such as a document and the label that is the document itself.
+    """Read (row, label key) pairs to exclude from evaluation, such as a document and its own label.
 
-    The file has 'document label' a line, both counted from 0, labels as in the lbl.json beside it.
+    The file has one 'document label' pair per line, both numbered from 0; lbl.json in the same folder has the labels.
     """
     beside = labels_beside(path)
     index = None if beside is None else read_label_texts(beside)
@@ -164,12 +165,18 @@ def read_filter(path: str | Path, documents: int) -> tuple[NDArray[np.int64], li
             if not parts:
                 continue
             if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
-                raise DataError(f"{path}:{number}: not two whole numbers. Write: document label.")
+                raise DataError(f"{path}:{number}: not two integers. Write: document label.")
             row, label = map(int, parts)
             if row >= documents:
-                raise DataError(f"{path}:{number}: no document {row} among {documents:,}. Documents count from 0.")
+                raise DataError(
+                    f"{path}:{number}: document {row} is out of range: {documents:,} documents, numbered from 0. "
+                    "Correct the number."
+                )
             if index is not None and label >= len(index):
-                raise DataError(f"{path}:{number}: label {label} is not among the {len(index):,} of {LABELS}.")
+                raise DataError(
+                    f"{path}:{number}: label {label} is out of range: {LABELS} has {len(index):,} labels, "
+                    "numbered from 0. Correct the number."
+                )
             rows.append(row)
             labels.append(label)
     keys = [str(label) for label in labels] if index is None else index.strings("key", labels)
@@ -177,14 +184,14 @@ def read_filter(path: str | Path, documents: int) -> tuple[NDArray[np.int64], li
 
 
 def _is_lf(head: FileHead) -> bool:
-    """JSON lines whose first document has label numbers and no labels."""
+    """Whether the file is JSON lines and the first document has "target_ind" and no "labels"."""
     line = head.first_line
     return is_json_lines(head) and bool(re.search(rb'"target_ind"\s*:', line) and not re.search(rb'"labels"\s*:', line))
 
 
 LF = Format(
     name="lf",
-    description="title, content, target_ind; lbl.json beside",
+    description="title, content, target_ind; labels in lbl.json",
     read=read_lf,
     write=write_lf,
     sniff=_is_lf,

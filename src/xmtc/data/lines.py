@@ -1,4 +1,4 @@
-"""One document a line: what readers of lines share, and plain text without labels."""
+"""Formats with one document per line: shared helpers, and plain text without labels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Line = TypeVar("Line")
 
 
 def numbered_lines(path: str | Path) -> Iterator[list[tuple[int, bytes]]]:
-    """(line number, line) of a file, a block at a time."""
+    """Yield (line number, line) pairs of a file, one block at a time."""
     number = 0
     for block in read_blocks(path):
         lines = block.removesuffix(b"\n").split(b"\n")
@@ -29,7 +29,7 @@ def numbered_lines(path: str | Path) -> Iterator[list[tuple[int, bytes]]]:
 def read_each(
     blocks: Iterable[list[tuple[int, Line]]], options: ReadOptions, parse: Callable[[int, Line], Parsed | None]
 ) -> Iterator[Records]:
-    """Documents that are a line each; `parse` makes text and labels of a line, or None of one to pass over."""
+    """Yield batches of one document per line; `parse` returns text and labels, or None to skip the line."""
     for block in blocks:
         lines: list[int] = []
         texts: list[str] = []
@@ -57,8 +57,8 @@ def read_each(
 
 
 def read_text(path: str | Path, options: ReadOptions) -> Iterator[Records]:
-    """One document a line; an empty line is an empty document, so that answers stay in step with lines."""
+    """Read one document per line; an empty line is an empty document, so that predictions match line numbers."""
     return read_each(numbered_lines(path), options, lambda number, line: (decode_line(line, path, number), None))
 
 
-TEXT = Format(name="text", description="one text a line, no labels", read=read_text, sniff=lambda head: True)
+TEXT = Format(name="text", description="one text per line, no labels", read=read_text, sniff=lambda head: True)

@@ -1,4 +1,4 @@
-"""Pairs of sparse matrices, X.trn.npz and Y.trn.npz: features and labels of the same documents."""
+"""Pairs of sparse matrices, such as X.trn.npz and Y.trn.npz: features and labels of the same documents."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ _PARTS = ("indices", "indptr", "data", "shape")
 
 
 def labels_beside(path: str | Path) -> Path | None:
-    """Y.trn.npz for X.trn.npz."""
+    """Return the label file of a feature file: Y.trn.npz for X.trn.npz."""
     name = Path(path).name
     return Path(path).with_name("Y" + name[1:]) if name.startswith("X") else None
 
 
 def read_npz(path: str | Path, options: ReadOptions) -> Iterator[Records]:
-    """The feature rows of X.….npz with the labels of Y.….npz; a label's key is its column."""
+    """Read the features of X.….npz with the labels of Y.….npz; a label's key is its column number."""
     features = read_matrix(path)
     beside = labels_beside(path)
     if beside is None or not beside.is_file():
         if options.labelled:
-            missing = "the name does not begin with X" if beside is None else f"there is no {beside.name} beside it"
-            raise DataError(f"{path}: {missing}, so its labels are not found. Name the two X.….npz and Y.….npz.")
+            missing = "the name does not start with X" if beside is None else f"no {beside.name} in the same folder"
+            raise DataError(f"{path}: labels not found: {missing}. Name the two files X.….npz and Y.….npz.")
         yield _records(features, None)
         return
     labels = read_matrix(beside)
     if labels.shape[0] != features.shape[0]:
         raise DataError(
-            f"{beside}: {labels.shape[0]:,} rows, {features.shape[0]:,} in {path}. Give each document a row in both."
+            f"{beside}: {labels.shape[0]:,} rows, but {features.shape[0]:,} in {path}. Write one row per document."
         )
     if labels.shape[1] > MOST_LABELS:
-        raise DataError(f"{beside}: {labels.shape[1]:,} labels are too many (at most {MOST_LABELS:,}).")
+        raise DataError(f"{beside}: {labels.shape[1]:,} labels are too many (maximum {MOST_LABELS:,}).")
     labels.eliminate_zeros()
     if (labels.data < 0).any():
-        raise DataError(f"{beside}: holds a value below 0. A label matrix holds 1 where a document has the label.")
+        raise DataError(f"{beside}: contains a negative value. Write 1 for each label of a document.")
     yield _records(features, labels)
 
 
@@ -64,7 +64,7 @@ def _records(features: Csr, labels: Csr | None) -> Records:
 
 
 def read_matrix(path: str | Path) -> Csr:
-    """A sparse matrix as SciPy saves it (CSR or CSC), checked part by part; nothing in it is unpickled."""
+    """Read a sparse matrix saved by SciPy (CSR or CSC) with full validation and without unpickling."""
     if str(path) == "-":
         raise DataError(f"{path}: a matrix cannot be read from a pipe. Write it to a file first.")
     try:
@@ -74,9 +74,9 @@ def read_matrix(path: str | Path) -> Csr:
         return _matrix(kind, parts)
     except DataError:
         raise
-    except Exception as error:  # what an archive of arrays raises depends on which of its bytes are wrong
+    except Exception as error:  # a damaged archive may raise anything
         reason = shown(str(error) or type(error).__name__, 120).rstrip(".")
-        raise DataError(f"{path}: not a sparse matrix as SciPy saves it ({reason}). Write it again.") from None
+        raise DataError(f"{path}: not a sparse matrix saved by SciPy ({reason}). Save it again.") from None
 
 
 def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
@@ -89,10 +89,10 @@ def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
         shape, _, kind = header(member)
         size = int(np.prod(shape, dtype=object)) * kind.itemsize
         if kind.hasobject or size > info.file_size:
-            raise ValueError(f"'{name}' is no plain array or longer than the file")
+            raise ValueError(f"'{name}' is not a plain array or longer than the file")
         content = member.read(size)
     if len(content) < size:
-        raise ValueError(f"'{name}' is cut short")
+        raise ValueError(f"'{name}' is truncated")
     return np.frombuffer(content[:size], dtype=kind).reshape(shape)
 
 
@@ -107,20 +107,18 @@ def _kind(stored: NDArray[Any]) -> str:
 def _matrix(name: str, parts: dict[str, NDArray[Any]]) -> Csr:
     indices, indptr, data, shape = (parts[part] for part in ("indices", "indptr", "data", "shape"))
     if shape.shape != (2,) or any(part.dtype.kind not in "iu" for part in (indices, indptr, shape)):
-        raise ValueError("its indices or its shape are not whole numbers")
+        raise ValueError("its indices or its shape are not integers")
     if data.dtype.kind not in "biuf" or data.ndim != 1 or indices.shape != data.shape:
-        raise ValueError("its values are not one number an entry")
+        raise ValueError("its values are not one number per entry")
     rows, columns = (int(count) for count in shape)
     across, along = (rows, columns) if name == "csr" else (columns, rows)
     if min(rows, columns) < 0 or max(rows, columns) >= 2**31 or indptr.shape != (across + 1,):
-        raise ValueError("its shape does not fit its parts")
-    if name == "csc" and rows > max(
-        1_000_000, 1000 * len(data)
-    ):  # a row costs memory, and nothing but a number says so
+        raise ValueError("its shape is inconsistent with the array sizes")
+    if name == "csc" and rows > max(1_000_000, 1000 * len(data)):  # rows need memory, even without entries
         raise ValueError(f"{rows:,} rows are too many for {len(data):,} entries")
     steps = np.diff(indptr.astype(np.int64))
     if indptr[0] != 0 or indptr[-1] != len(data) or (steps < 0).any():
-        raise ValueError("its row pointers do not ascend to the number of entries")
+        raise ValueError("'indptr' is not ascending from 0 to the number of entries")
     if len(indices) and (indices.min() < 0 or indices.max() >= along):
         raise ValueError("an index is out of range")
     with np.errstate(over="ignore"):
@@ -131,21 +129,23 @@ def _matrix(name: str, parts: dict[str, NDArray[Any]]) -> Csr:
     matrix = sp.csr_array(build((values, indices.astype(np.int64), indptr.astype(np.int64)), shape=(rows, columns)))
     matrix.sum_duplicates()
     if not np.isfinite(matrix.data).all():
-        raise ValueError("values of one entry add up to infinity")
+        raise ValueError("values of a repeated entry sum to infinity")
     return matrix
 
 
 def write_npz(dataset: Dataset, path: Path, lossy: bool = False) -> int:
-    """X.….npz and, beside it, Y.….npz."""
+    """Write X.….npz and, in the same folder, Y.….npz."""
     assert dataset.features is not None
     beside = labels_beside(path)
     if beside is None:
-        raise DataError(f"{path}: let the name begin with X, such as X.trn.npz; labels go to Y.trn.npz beside it.")
+        raise DataError(f"{path}: the name must start with X, such as X.trn.npz; labels are written to Y.trn.npz.")
     numbers = label_numbers(dataset, path)
     features, labels = sp.csr_matrix(dataset.features), dataset.labels
     if labels is None:
         if beside.exists():
-            raise DataError(f"{path}: {beside.name} is beside it, and these documents have no labels. Remove it first.")
+            raise DataError(
+                f"{path}: these documents have no labels, but {beside.name} is in the same folder. Remove it first."
+            )
         with replace_file(path) as stream:
             sp.save_npz(stream, features)
         return 0
@@ -160,7 +160,7 @@ def write_npz(dataset: Dataset, path: Path, lossy: bool = False) -> int:
 
 NPZ = Format(
     name="npz",
-    description="X.trn.npz beside Y.trn.npz",
+    description="X.trn.npz and Y.trn.npz",
     read=read_npz,
     write=write_npz,
     part_name="X.{}.npz",

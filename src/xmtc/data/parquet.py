@@ -1,4 +1,4 @@
-"""Parquet: a table in columns."""
+"""Parquet format: a columnar table."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from xmtc.data.writing import label_lists
 _BATCH = 4096
 _ENDINGS = (".parquet",)
 _DAMAGE = (pa.ArrowException, OSError, ValueError, RuntimeError, OverflowError, MemoryError)
-"""What Arrow raises on its way through a broken file."""
+"""Exceptions that Arrow raises for a damaged file."""
 
 
 def read_parquet(path: str | Path, options: ReadOptions) -> Iterator[Records]:
-    """Columns of strings for the text; labels as a list, or in one string with separators."""
+    """Read string columns as text; labels are a list, or one string with separators."""
     import pyarrow.parquet as pq
 
     if str(path) == "-":
@@ -43,7 +43,7 @@ def read_parquet(path: str | Path, options: ReadOptions) -> Iterator[Records]:
         wanted = [name for name in dict.fromkeys([*columns.text, columns.labels, columns.id]) if name in names]
         for name in wanted:
             if names.count(name) > 1:
-                raise DataError(f"{path}: two columns are called '{shown(name)}'. Rename one of them.")
+                raise DataError(f"{path}: two columns are named '{shown(name)}'. Rename one of them.")
         number = 0
         batches = file.iter_batches(_BATCH, columns=wanted, use_threads=True)
         while True:
@@ -61,8 +61,8 @@ def read_parquet(path: str | Path, options: ReadOptions) -> Iterator[Records]:
 
 
 def _parquet_source(path: str | Path) -> Any:
-    """The file itself; or its unpacked bytes where it was compressed once more."""
-    first_bytes(path, 4)  # a file that cannot be opened or unpacked is refused here
+    """Return the path, or the decompressed bytes if the file as a whole is compressed."""
+    first_bytes(path, 4)  # raises an error if the file cannot be opened or decompressed
     with Path(path).open("rb") as stream:
         if stream.read(4) == b"PAR1":
             return str(path)
@@ -71,7 +71,7 @@ def _parquet_source(path: str | Path) -> Any:
 
 def _damaged(path: str | Path, error: Exception) -> DataError:
     reason = shown(str(error) or type(error).__name__, 120).rstrip(".")
-    return DataError(f"{path}: not a readable Parquet file ({reason}). Fetch or write it again.")
+    return DataError(f"{path}: not a readable Parquet file ({reason}). Download or create it again.")
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -81,7 +81,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _fast(batch: pa.RecordBatch, before: int, columns: Columns, options: ReadOptions) -> Records | None:
-    """A batch of the form that `write_parquet` gives, column by column; None where rows must be looked at."""
+    """Convert a batch in the form written by `write_parquet` by column; None if it must be read row by row."""
     if columns.labels not in batch.schema.names or columns.labels in (*columns.text, columns.id):
         return None
     labels = batch.column(columns.labels)
@@ -122,7 +122,7 @@ def _slow(rows: list[dict[str, Any]], before: int, columns: Columns, path: str |
 
 
 def write_parquet(dataset: Dataset, path: Path, lossy: bool = False) -> int:
-    """Columns id, the text fields and labels (a list of strings)."""
+    """Write the columns id, the text fields, and labels (a list of strings)."""
     import pyarrow.parquet as pq
 
     names = ["id", *dataset.fields, "labels"]
@@ -145,7 +145,7 @@ def _is_parquet(head: FileHead) -> bool:
 
 PARQUET = Format(
     name="parquet",
-    description="a table in columns",
+    description="a columnar table",
     read=read_parquet,
     write=write_parquet,
     sniff=_is_parquet,

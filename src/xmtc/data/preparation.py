@@ -1,4 +1,4 @@
-"""Files of public data sets made into files that the readers know."""
+"""Convert files of public data sets to supported formats."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from xmtc.data.matrices import read_matrix
 
 
 def prepare(source: Path, making: Making, target: Path, progress: Progress = silent) -> list[str]:
-    """Write `target` from `source`, whole or not at all; returns what the user should know of it.
+    """Convert `source` to `target` atomically; return notes for the user.
 
-    What is not UTF-8 becomes �: a data set is not given up for a letter.
+    Bytes that are not UTF-8 become � instead of an error.
     """
     makers: dict[type, Callable[[Path, Any, _Writer], None]] = {
         Lines: _lines,
@@ -31,12 +31,12 @@ def prepare(source: Path, making: Making, target: Path, progress: Progress = sil
         makers[type(making)](source, making, writer)
         writer.flush()
     if writer.bad:
-        writer.notes.append(f"{target}: {writer.bad:,} lines were not UTF-8; what could not be read in them is now �")
+        writer.notes.append(f"{target}: {writer.bad:,} lines were not valid UTF-8; invalid bytes were replaced by �")
     return writer.notes
 
 
 class _Writer:
-    """Lines on their way to a file, in blocks."""
+    """Buffers lines and writes them in blocks."""
 
     def __init__(self, stream: IO[bytes], task: Task) -> None:
         self._stream, self._task = stream, task
@@ -51,10 +51,10 @@ class _Writer:
             self.flush()
 
     def row(self, **fields: Any) -> None:
-        self.line(json.dumps(fields, ensure_ascii=False).encode(errors="replace"))  # half a surrogate pair becomes ?
+        self.line(json.dumps(fields, ensure_ascii=False).encode(errors="replace"))  # unpaired surrogates become ?
 
     def text(self, line: bytes) -> str:
-        """A line as text."""
+        """Decode a line; replace invalid bytes and count the line."""
         try:
             return line.decode().rstrip("\r")
         except UnicodeDecodeError:
@@ -76,7 +76,7 @@ def _lines(source: Path, making: Lines, out: _Writer) -> None:
     total = sum(1 for _ in _each_line(source))
     wanted = making.first or making.last or 0
     if total < wanted:
-        raise DataError(f"{source}: {total:,} lines, {wanted:,} are needed. Delete the folder and fetch it again.")
+        raise DataError(f"{source}: {total:,} lines, expected {wanted:,}. Delete the folder and download it again.")
     start, stop = (0, making.first) if making.first else (total - wanted, total)
     for number, line in enumerate(_each_line(source)):
         if start <= number < stop:
@@ -89,7 +89,7 @@ def _tabbed(source: Path, making: Tabbed, out: _Writer) -> None:
         columns = columns or line.count(b"\t") + 1
         cells = out.text(line).split("\t", columns - 1)
         if columns not in (2, 3) or len(cells) != columns:
-            raise DataError(f"{source}:{number}: not labels, a tab and a text. The file is not what it should be.")
+            raise DataError(f"{source}:{number}: expected labels, a tab and a text. Download the data set again.")
         *identifier, labels, text = cells
         out.row(**({"id": identifier[0]} if identifier else {}), text=text, labels=labels.split())
 
@@ -102,7 +102,7 @@ def _renamed(source: Path, making: Renamed, out: _Writer) -> None:
             for ours, theirs in making.fields.items():
                 values = [_value(row, name, f"{source}:{number}") for name in theirs]
                 joined = [piece for value in values for piece in (value if isinstance(value, list) else [value])]
-                # One list stays a list, such as labels; pieces of text become one.
+                # A single list, such as labels, stays a list; several values are joined to one text.
                 fields[ours] = values[0] if len(values) == 1 else "\n".join(map(str, joined))
             out.row(**fields)
         before += block.count(b"\n")
@@ -111,7 +111,7 @@ def _renamed(source: Path, making: Renamed, out: _Writer) -> None:
 def _value(row: dict[str, Any], name: str, place: str) -> Any:
     value = row.get(name)
     if not isinstance(value, (str, int, list)):
-        raise DataError(f"{place}: no '{name}'. The file is not what it should be.")
+        raise DataError(f"{place}: no '{name}'. Download the data set again.")
     return value
 
 
@@ -127,14 +127,14 @@ def _matched(source: Path, making: Matched, out: _Writer) -> None:
         out.row(text=out.text(line), labels=[str(label) for label in found.tolist()])
     if count != rows:
         more = "more" if count > rows else f"{count:,}"
-        raise DataError(f"{source}: {more} lines for the {rows:,} rows of {making.labels}. Fetch the data set again.")
+        raise DataError(f"{source}: {more} lines for {rows:,} rows of {making.labels}. Download the data set again.")
 
 
 def _numbered(source: Path, making: Numbered, out: _Writer) -> None:
     count = read_matrix(source.with_name(making.labels)).shape[1]
     lines = sum(1 for _ in _each_line(source))
-    if lines != count:  # some line end is wrong, and with it all names behind it
-        out.notes.append(f"{source}: {lines:,} names for {count:,} labels, so the labels are called by their numbers")
+    if lines != count:  # a wrong line end shifts all names after it
+        out.notes.append(f"{source}: {lines:,} names for {count:,} labels; label numbers are used as names instead")
     names = _each_line(source) if lines == count else iter([b""] * count)
     for number, line in enumerate(names):
         out.row(id=str(number), name=out.text(line).strip() or str(number))

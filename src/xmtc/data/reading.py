@@ -1,4 +1,4 @@
-"""`read` makes a whole Dataset of a file, `stream` small ones as it goes; both tell the format by name and content."""
+"""`read` loads a file as one Dataset, `stream` in small batches; both detect the format by name and content."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def read(
     progress: Progress = silent,
     **how: Any,
 ) -> Dataset:
-    """All documents of a file with their labels; `how` are fields of `ReadOptions`, such as text_fields=["title"].
+    """Read all documents of a file with their labels; `how` are fields of `ReadOptions`, as in text_fields=["title"].
 
-    `vocabulary` names a file of labels; a label that is not in it is refused, or left out with
-    `unknown_labels="drop"`. `language` chooses among its names. Large text is kept in a memory-mapped file.
+    `vocabulary` is a file of labels; a label that is not in it is an error, or dropped with `unknown_labels="drop"`.
+    `language` selects the language of label names. Large text is stored in a memory-mapped temporary file.
     """
     if unknown_labels not in ("refuse", "drop"):
-        raise ConfigError(f"'unknown_labels' must be refuse or drop. Got '{shown(unknown_labels)}'.")
+        raise ConfigError(f"'unknown_labels' must be 'refuse' or 'drop'. Got '{shown(unknown_labels)}'.")
     options = _options(options, how)
     spool = TextSpool()
     parts: list[Records] = []
@@ -65,22 +65,22 @@ def read(
 def _label_notes(
     parts: list[Records], labels: Csr, index: LabelIndex, path: str | Path, vocabulary: str | Path | None
 ) -> Iterator[str]:
-    """Labels that went, and labels that look like several."""
+    """Yield notes about dropped labels, and about labels that look like several joined by a separator."""
     read_in = sum(len(part.label_keys) for part in parts)
     if vocabulary is not None and labels.nnz < read_in:
         gone = read_in - labels.nnz
-        yield f"{path}: {gone:,} of {read_in:,} labels of documents are not in {Path(vocabulary).name}, or there twice"
+        yield f"{path}: dropped {gone:,} of {read_in:,} labels that are repeated or not in {Path(vocabulary).name}"
     widest = int(np.diff(labels.indptr).max(initial=0))
     if widest == 1 and len(index) > 1:
         for separator in (",", "|", ";"):
             several = int(np.asarray(pc.match_substring(index.table["key"], separator)).sum())
             if several > len(index) / 2:
-                remedy = f"If that parts labels: --label-separator '{separator}'."
-                yield f"{path}: each document has one label at most, and {several:,} hold a '{separator}'. {remedy}"
+                remedy = f"If it separates labels, pass --label-separator '{separator}'."
+                yield f"{path}: no document has more than one label, but {several:,} contain a '{separator}'. {remedy}"
 
 
 def read_some(path: str | Path, count: int, options: ReadOptions | None = None) -> Dataset:
-    """The first documents of a file, with their labels where they have some; the rest is not read."""
+    """Read only the first `count` documents of a file, with their labels, if any."""
     wanted = options or ReadOptions()
     options = replace(wanted, labelled=False, bad_lines=BadLines(skip=True))
     parts: list[Records] = []
@@ -102,13 +102,13 @@ def read_some(path: str | Path, count: int, options: ReadOptions | None = None) 
     last = int(lines[count - 1]) if len(lines) >= count else np.inf
     for message in options.bad_lines.messages:
         line = re.match(r":(\d+): ", message.removeprefix(str(path)))
-        if line is None or int(line[1]) <= last:  # what is bad further down is not looked at
+        if line is None or int(line[1]) <= last:  # ignore invalid lines after the last document
             wanted.bad_lines.add(DataError(message))
     return dataset.slice(0, count)
 
 
 def stream(path: str | Path, options: ReadOptions | None = None, *, size: int = 1024, **how: Any) -> Iterator[Dataset]:
-    """Documents a few at a time and without their labels, for prediction; '-' is standard input."""
+    """Yield documents in batches of `size`, without labels, for prediction; '-' is standard input."""
     options = replace(_options(options, how), labelled=False, ignore_labels=True)
     empty = True
     for records in _records(path, options):
@@ -130,22 +130,22 @@ def _options(options: ReadOptions | None, how: dict[str, Any]) -> ReadOptions:
 
 def _nothing_in(path: str | Path, options: ReadOptions) -> DataError:
     if options.bad_lines.messages:
-        return DataError(f"{options.bad_lines.messages[0]} No other line of the file could be read either.")
-    return DataError(f"{path}: no documents in it. Write one a line.")
+        return DataError(f"{options.bad_lines.messages[0]} The file has no valid line.")
+    return DataError(f"{path}: contains no documents. Write one per line.")
 
 
 def _records(path: str | Path, options: ReadOptions) -> Iterator[Records]:
     chosen = named_format(options.file_format or detected(path), path)
     if chosen.name == "text" and options.labelled:
         raise DataError(
-            f'{path}:1: lines of text without labels. Write {{"text": "…", "labels": ["…"]}} a line, or name the '
-            "format with --format."
+            f'{path}:1: plain text without labels. Write one object per line: {{"text": "…", "labels": ["…"]}}, '
+            "or specify the format with --format."
         )
     return chosen.read(path, options)
 
 
 def _lean(records: Records) -> Records:
-    """What is kept of a batch until the file is read: its text is in the spool, the rest goes into arrays."""
+    """Drop the text of a batch, which is in the spool, and convert the rest to arrays."""
     return replace(
         records,
         fields={},
@@ -157,16 +157,16 @@ def _lean(records: Records) -> Records:
 
 
 def _text_batch(records: Records) -> pa.RecordBatch:
-    """Ids first, then the fields, whatever they are called."""
+    """Return a record batch with the ids as first column, then the text fields."""
     columns = [pa.array(records.ids, pa.string()), *records.fields.values()]
     return pa.RecordBatch.from_arrays(columns, names=["id", *records.fields])
 
 
 def _dataset(parts: list[Records], table: pa.Table, asked_for: bool) -> Dataset:
-    """Text or features, and ids; of the fields that nobody asked for, those that hold something."""
+    """Assemble a Dataset; unless text fields were `asked_for`, drop those that are empty throughout."""
     if parts[0].features is not None:
         matrices = [part.features for part in parts if part.features is not None]
-        width = max(matrix.shape[1] for matrix in matrices)  # a format without a header shows it bit by bit
+        width = max(matrix.shape[1] for matrix in matrices)  # batches of a format without a header differ in width
         for matrix in matrices:
             matrix.resize((matrix.shape[0], width))
         ids = pa.chunked_array([pa.array(part.ids, pa.string()) for part in parts])
@@ -197,7 +197,7 @@ def _labels(
     if found.plain and width is not None and own is None:
         if len(found.index) < width:
             raise DataError(
-                f"{vocabulary}: {len(found.index):,} names for the {width:,} labels of {path}. Add the rest."
+                f"{vocabulary}: {len(found.index):,} names for the {width:,} labels of {path}. Add the missing names."
             )
         return label_matrix(offsets, _whole_numbers(keys), width), LabelIndex.numbered(width, found.index.names[:width])
     if own is not None:
@@ -205,14 +205,14 @@ def _labels(
     numbers = np.concatenate([np.empty(0, np.int64), *(found.index.ids(apply(part, found)) for part in keys.chunks)])
     if unknown != "drop" and (numbers < 0).any():
         _refuse_unknown(parts, path, vocabulary, found.deprecated, int(np.argmax(numbers < 0)), offsets, keys)
-    seen = np.unique(numbers[numbers >= 0])  # a model can only learn the labels that occur
+    seen = np.unique(numbers[numbers >= 0])  # keep only labels that occur
     position = np.full(len(found.index) + 1, -1, dtype=np.int64)
     position[seen] = np.arange(len(seen))
     return label_matrix(offsets, position[numbers], len(seen)), found.index.take(seen)
 
 
 def _few_chunks(arrays: list[pa.Array]) -> pa.ChunkedArray:
-    """Strings in as few arrays as can hold them: one, unless they pass 2 GiB."""
+    """Concatenate strings into as few arrays as possible: one, unless they exceed Arrow's size limit."""
     chunks: list[list[pa.Array]] = [[]]
     size = 0
     for array in arrays:
@@ -224,7 +224,7 @@ def _few_chunks(arrays: list[pa.Array]) -> pa.ChunkedArray:
 
 
 def _named(matrix: Csr, index: LabelIndex, parts: list[Records]) -> tuple[Csr, LabelIndex]:
-    """The labels with the names that the file gives them, if it does."""
+    """Add label names found in the file, if any."""
     names = {key: name for part in parts for key, name in part.label_names.items()}
     if not names:
         return matrix, index
@@ -248,7 +248,7 @@ def _refuse_unknown(
     row = int(np.searchsorted(offsets, at, side="right")) - 1
     key, name = str(keys[at].as_py()), Path(vocabulary).name
     if key in deprecated:
-        what = f"label '{shown(key)}' is deprecated in {name}, and nothing replaces it. Choose another"
+        what = f"label '{shown(key)}' is deprecated in {name} and has no replacement. Choose another label"
     else:
         what = f"label '{shown(key)}' is not in {name}. Add it"
     raise DataError(f"{path}:{lines[row]}: {what}, or pass --unknown-labels drop.")

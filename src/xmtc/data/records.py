@@ -1,4 +1,4 @@
-"""What every reader takes and yields: how to read a file, and batches of documents as they stand in it."""
+"""Input and output of every reader: options for reading a file, and batches of its documents."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from xmtc.data.label_index import LabelIndex
 
 
 class BadLines:
-    """What becomes of a line that cannot be read: it ends the reading, or it is left out and remembered."""
+    """Policy for invalid lines: raise an error, or skip them and collect the messages."""
 
     def __init__(self, skip: bool = False) -> None:
         self.skip = skip
         self.messages: list[str] = []
-        """One line for each bad line, as a refusal would have said it."""
+        """Error message of each skipped line."""
 
     def add(self, error: DataError) -> None:
-        """Called where a line is bad; raises unless bad lines are skipped."""
+        """Report an invalid line; raise unless invalid lines are skipped."""
         if not self.skip:
             raise error from None
         self.messages.append(str(error))
@@ -32,28 +32,28 @@ class BadLines:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read a file of documents; what is None is found out from the file."""
+    """Options for reading a file of documents; None means automatic detection."""
 
     file_format: str | None = None
-    """One of the known formats."""
+    """Name of a supported format."""
     text_fields: Sequence[str] | None = None
-    """Fields or columns that hold the text, in order."""
+    """Fields or columns with the text, in order."""
     label_field: str | None = None
-    """Field or column of the labels."""
+    """Field or column with the labels."""
     id_field: str | None = None
-    """Field or column of the document ids."""
+    """Field or column with the document ids."""
     label_separator: str = ";"
-    """What parts labels within one cell of a table; a cell that is a list, ["a", "b"], needs none."""
+    """Separator between labels in a table cell; not used for cells that are lists, such as ["a", "b"]."""
     labelled: bool = True
-    """Whether every document must say its labels (it may say that it has none); else they are read where present."""
+    """Whether every document must have a (possibly empty) list of labels; otherwise labels are optional."""
     ignore_labels: bool = False
-    """Whether nobody asks for labels, so that what stands in their place does not matter."""
+    """Whether to skip labels without checking them."""
     bad_lines: BadLines = field(default_factory=BadLines)
-    """What becomes of lines that cannot be read."""
+    """Policy for invalid lines."""
     notes: list[str] = field(default_factory=list)
-    """Filled while reading: what a user should know that is no error."""
+    """Notes for the user, collected while reading."""
     feature_count: int | None = None
-    """Features that a model knows, for a format that does not say how many there are; those beyond are left out."""
+    """Number of features of the model, for formats without a header; features beyond it are skipped."""
 
     def __post_init__(self) -> None:
         if isinstance(self.text_fields, str):
@@ -61,14 +61,14 @@ class ReadOptions:
         elif self.text_fields is not None:
             object.__setattr__(self, "text_fields", tuple(self.text_fields) or None)
         if self.text_fields and len(set(self.text_fields)) < len(self.text_fields):
-            raise ConfigError(f"a text field is named twice: {shown(', '.join(self.text_fields))}. Name each once.")
+            raise ConfigError(f"a text field is given twice: {shown(', '.join(self.text_fields))}. Give each once.")
         if not self.label_separator:
-            raise ConfigError("the label separator must be at least one character, such as ';'.")
+            raise ConfigError("the label separator is empty. Pass at least one character, such as ';'.")
 
 
 @dataclass
 class Records:
-    """Neighbouring documents of a file. Labels are keys; nothing is numbered yet."""
+    """A batch of consecutive documents of a file. Labels are keys, not yet numbered."""
 
     ids: list[str] | pa.Array
     lines: Sequence[int] | NDArray[np.int64]
@@ -76,27 +76,27 @@ class Records:
     fields: dict[str, pa.Array] = field(default_factory=dict)
     features: Csr | None = None
     label_counts: Sequence[int] | NDArray[np.int64] | None = None
-    """Labels of each document; None where the file has none."""
+    """Number of labels of each document; None if the file has no labels."""
     label_keys: list[str] | pa.Array = field(default_factory=list)
-    """The labels of all documents, one after the other."""
+    """The labels of all documents, concatenated."""
     label_width: int | None = None
-    """How many labels there are, where the file says so; keys are then the numbers below."""
+    """Number of labels if the file states it; keys are then numbers below it."""
     label_index: LabelIndex | None = None
-    """The `label_width` labels with their names, where a file beside this one has them."""
+    """The `label_width` labels with their names, if a companion file provides them."""
     label_names: Mapping[str, str] = field(default_factory=dict)
-    """Names of labels that the file itself gives."""
+    """Label names found in the file itself, by key."""
 
     def __len__(self) -> int:
         return len(self.lines)
 
 
 def json_kind(value: Any) -> str:
-    """A JSON value's type in a reader's words."""
+    """Describe the type of a JSON value for error messages."""
     kinds = {
         dict: "an object",
         list: "a list",
         str: "a string",
-        bool: "a truth value",
+        bool: "a boolean",
         type(None): "null",
         bytes: "bytes",
     }

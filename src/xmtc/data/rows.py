@@ -1,4 +1,4 @@
-"""Rows with named values, whatever file they come from: which value is the text, which the labels, which the id."""
+"""Rows with named values from any file format: find text, labels and id, and check them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ TEXT_FIELDS = ("title", "abstract", "body", "content", "description")
 LABEL_FIELDS = ("labels", "tags", "label", "subjects", "categories", "keywords", "subject_uris")
 ID_FIELDS = ("id", "uid", "document_id")
 KEY_PARTS = ("key", "uri", "id")
-"""Where a label that is an object has its key, and below its name."""
+"""Fields with the key of a label that is an object."""
 NAME_PARTS = ("name", "label", "prefLabel")
+"""Fields with the name of a label that is an object."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Where a document's parts stand in a row."""
+    """Names of the columns with text, labels and id."""
 
     text: tuple[str, ...]
     labels: str
@@ -35,27 +36,28 @@ class Columns:
 
 
 def first_of(row: Mapping[str, Any], names: Iterable[str]) -> Any:
-    """The first of these values that a row has, None where it has none."""
+    """Return the first of these fields that a row has; None if it has none."""
     return next((row[name] for name in names if row.get(name) is not None), None)
 
 
 def usual_names(names: list[str], options: ReadOptions) -> list[str]:
-    """Column names with the usual ones in lower case: 'Text' is 'text', unless somebody asks for 'Text'."""
+    """Convert usual column names to lower case: 'Text' becomes 'text', unless the options name 'Text'."""
     asked_for = {*(options.text_fields or ()), options.label_field, options.id_field}
     usual = {"text", *TEXT_FIELDS, *LABEL_FIELDS, *ID_FIELDS} - set(names)
     return [name.lower() if name.lower() in usual and name not in asked_for else name for name in names]
 
 
 def choose_columns(names: Collection[str], texts: Collection[str], options: ReadOptions, place: str) -> Columns:
-    """Names that the user gave, or the usual ones. `names` are all of the first row, `texts` those that may be text.
+    """Choose the columns: those in the options, or the usual names.
 
-    'text', or all that may stand in its place: what the first document lacks, a later one may have.
+    `names` are all fields of the first row, `texts` those that may be text. The text is 'text' or else all usual text
+    fields, since later documents may have fields that the first one lacks.
     """
     as_text = options.text_fields or ()
     usual = (name for name in LABEL_FIELDS if name in names and name not in as_text)
     labels = options.label_field or next(usual, LABEL_FIELDS[0])
     if labels in as_text:
-        raise DataError(f"{place}: '{shown(labels)}' is asked for as text and as labels. Name another for one of them.")
+        raise DataError(f"{place}: '{shown(labels)}' is used for both text and labels. Choose another field for one.")
     identifier = options.id_field or next((name for name in ID_FIELDS if name in names), ID_FIELDS[0])
     if options.text_fields:
         return Columns(tuple(options.text_fields), labels, identifier)
@@ -63,12 +65,12 @@ def choose_columns(names: Collection[str], texts: Collection[str], options: Read
         return Columns(("text",), labels, identifier)
     if not any(name in names and name in texts for name in TEXT_FIELDS):
         found = ", ".join(shown(name) for name in list(names)[:8]) or "none"
-        raise DataError(f'{place}: no text. Name the field "text", or say which it is: --text-field (found: {found}).')
+        raise DataError(f'{place}: no text field (found: {found}). Rename it to "text", or pass --text-field NAME.')
     return Columns(tuple(name for name in TEXT_FIELDS if name in texts or name not in names), labels, identifier)
 
 
 def check_columns(columns: Columns, names: Sequence[str], options: ReadOptions, place: str) -> Columns:
-    """The columns of a table, whose header settles what is there; text columns that are not there are left out."""
+    """Check the columns against the header of a table; drop usual text columns that do not exist."""
     if options.text_fields is None:
         columns = Columns(tuple(name for name in columns.text if name in names), columns.labels, columns.id)
     wanted = [*columns.text, *([columns.labels] if options.labelled else []), *filter(None, [options.id_field])]
@@ -78,7 +80,7 @@ def check_columns(columns: Columns, names: Sequence[str], options: ReadOptions, 
             what = "labels" if name == columns.labels else "text" if name in columns.text else "ids"
             raise DataError(
                 f"{place}: no column '{shown(name)}' for the {what} (found: {found})."
-                f"{nearest(name, names) or f' Name it with --{FLAGS[what]}.'}"
+                f"{nearest(name, names) or f' Pass --{FLAGS[what]} NAME.'}"
             )
     return columns
 
@@ -87,7 +89,7 @@ FLAGS = {"labels": "label-field", "text": "text-field", "ids": "id-field"}
 
 
 class RowBatch:
-    """Rows on their way into `Records`; a row that is no document goes to the bad lines."""
+    """Collects rows into `Records`; invalid rows are reported as bad lines."""
 
     def __init__(self, path: str | Path, columns: Columns, options: ReadOptions) -> None:
         self.path, self.columns, self.options = path, columns, options
@@ -98,7 +100,7 @@ class RowBatch:
         self._names: dict[str, str] = {}
 
     def add(self, number: int, row: Mapping[str, Any]) -> None:
-        """One row; `number` is its line."""
+        """Add one row; `number` is its line number."""
         place, columns = f"{self.path}:{number}", self.columns
         try:
             texts = [text_of(row, name, columns.text, place) for name in columns.text]
@@ -119,21 +121,23 @@ class RowBatch:
             return []
         if name not in row:
             if self.options.labelled:
-                raise DataError(f"{place}: no '{shown(name)}'. Add a list of labels; it may be empty: [].")
+                raise DataError(f"{place}: no '{shown(name)}'. Add a list of labels, which may be empty: [].")
             return []
         return labels_of(row[name], name, place, self.options, self._names)
 
     def _check_whole(self, texts: list[str], labels: list[str], place: str) -> None:
-        """Half a surrogate pair, which JSON can write and UTF-8 cannot, makes a line bad."""
+        """Raise `DataError` for unpaired surrogates, which JSON allows and UTF-8 does not."""
         for name, text in (
             *zip(self.columns.text, texts, strict=True),
             *((self.columns.labels, key) for key in labels),
         ):
             if not text.isascii() and has_surrogate(text):
-                raise DataError(f"{place}: '{shown(name)}' holds half of a surrogate pair. Write the whole character.")
+                raise DataError(
+                    f"{place}: '{shown(name)}' contains an unpaired surrogate. Write the complete character."
+                )
 
     def records(self) -> Records:
-        """All rows so far."""
+        """Return all rows added so far."""
         by_field = zip(*self._texts, strict=True) if self._texts else ([] for _ in self.columns.text)
         return Records(
             ids=self._ids,
@@ -149,7 +153,7 @@ class RowBatch:
 
 
 def text_of(row: Mapping[str, Any], name: str, fields: tuple[str, ...], place: str) -> str:
-    """One field's text; a document may lack a title or a body, not both."""
+    """Return the text of one field; a document may lack some of its text fields, but not all."""
     value = row.get(name)
     if isinstance(value, str):
         return value
@@ -162,7 +166,7 @@ def text_of(row: Mapping[str, Any], name: str, fields: tuple[str, ...], place: s
 
 
 def identifier_of(value: Any, number: int, place: str) -> str:
-    """A document's id, or its line counted from 0 where it has none."""
+    """Return a document's id, or its line number from 0 if it has none."""
     if value is None:
         return str(number - 1)
     if isinstance(value, (str, int)) and not isinstance(value, bool):
@@ -171,7 +175,7 @@ def identifier_of(value: Any, number: int, place: str) -> str:
 
 
 def labels_of(value: Any, name: str, place: str, options: ReadOptions, names: dict[str, str]) -> list[str]:
-    """The labels of one document: a list of keys, or of objects with a key and a name, which goes into `names`."""
+    """Return the labels of one document: a list of keys, or of objects with a key and a name, added to `names`."""
     if not isinstance(value, list):
         if value is None and not options.labelled:
             return []
@@ -191,12 +195,12 @@ def labels_of(value: Any, name: str, place: str, options: ReadOptions, names: di
         else:
             raise DataError(f"{place}: a label must be a string or an integer. Got {json_kind(label)}.")
     if "" in out:
-        raise DataError(f"{place}: a label is empty. Take it out of the list.")
+        raise DataError(f"{place}: a label is empty. Remove it from the list.")
     return out
 
 
 def cell_labels(cell: str, separator: str, place: str) -> list[Any]:
-    """Labels in one cell of a table: a JSON or Python list, or keys with a separator between them."""
+    """Parse labels in one table cell: a JSON or Python list, or keys with a separator."""
     text = cell.strip()
     if not (text.startswith("[") and text.endswith("]")):
         return [part for part in (part.strip() for part in cell.split(separator)) if part]
@@ -215,7 +219,7 @@ _LIST = re.compile(rf"\[\s*+(?:(?:{_ITEM})(?:\s*+,\s*+|\s++|(?=\])))*+\]", re.DO
 
 
 def _python_list(text: str) -> list[Any] | None:
-    """['a', 'b'] as Python writes a list and ['a' 'b'] as NumPy writes an array; None for anything else."""
+    """Parse ['a', 'b'] as printed by Python or ['a' 'b'] as printed by NumPy; None for anything else."""
     if not _LIST.fullmatch(text):
         return None
     items = _ITEMS.findall(text)
@@ -223,7 +227,7 @@ def _python_list(text: str) -> list[Any] | None:
         return [item[1:-1] if item[0] in "'\"" else int(item) for item in items]
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of '\d', which stands for itself
+            warnings.simplefilter("ignore")  # invalid escapes such as '\d' are kept as they are
             return [ast.literal_eval(item) for item in items]
     except (ValueError, SyntaxError):
         return None

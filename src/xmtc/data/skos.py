@@ -1,4 +1,4 @@
-"""SKOS vocabularies in Turtle, N-Triples, RDF/XML or JSON-LD: rdflib parses, and what no label needs is let go."""
+"""SKOS vocabularies in Turtle, N-Triples, RDF/XML or JSON-LD, parsed by rdflib; unused triples are discarded."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from rdflib.plugins.parsers.ntriples import NTGraphSink, W3CNTriplesParser
 from rdflib.plugins.parsers.rdfxml import create_parser
 from rdflib.store import Store
 
-Text: TypeAlias = tuple[str, str]  # a language tag in lower case, '' without one, and what is said in that language
+Text: TypeAlias = tuple[str, str]  # language tag in lower case, '' if there is none, and text
 
-_BASE = "http://relative.invalid/"  # taken off again: a relative URI stays as it was written
+_BASE = "http://relative.invalid/"  # removed again, so that relative URIs stay unchanged
 _SKOS = "http://www.w3.org/2004/02/skos/core#"
 _PROPERTIES = {
     "http://www.w3.org/1999/02/22-rdf-syntax-ns#type": "type",
@@ -47,15 +47,15 @@ _PROPERTIES = {
     f"{_SKOS}broader": "broader",
     f"{_SKOS}narrower": "narrower",
 }
-# Some files say https where the name is defined with http.
+# Some files use https although the namespaces are defined with http.
 _FIELDS = {URIRef(way + uri.removeprefix("http")): to for uri, to in _PROPERTIES.items() for way in ("http", "https")}
 _CONCEPT = {URIRef(f"{_SKOS}Concept"), URIRef(f"https{_SKOS.removeprefix('http')}Concept")}
 
 
 class _Facts(Store):
-    """What is said about each URI, in the order of the file."""
+    """Triple store that keeps only the label properties of each URI, in file order."""
 
-    context_aware = True  # as the JSON-LD parser asks; named graphs are taken together
+    context_aware = True  # required by the JSON-LD parser; named graphs are merged
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class _Facts(Store):
             if value in _CONCEPT:
                 self.concepts[key] = None
         elif isinstance(value, Literal):
-            text = " ".join(value.split())  # a name may be broken over lines where the file is indented
+            text = " ".join(value.split())  # names may contain line breaks and indentation
             if text:
                 self.texts[field].setdefault(key, []).append(((value.language or "").lower(), text))
         elif isinstance(value, URIRef):
@@ -81,24 +81,24 @@ class _Facts(Store):
 
 
 def skos_labels(path: str | Path, syntax: str, language: str | None = None) -> Iterator[dict[str, Any]]:
-    """The concepts of a file in the form of a JSONL vocabulary's lines; the key of each is its URI.
+    """Yield the concepts of a file as records of a JSONL vocabulary; the key is the URI.
 
-    RDF has no order, so what a concept has several of is put in the order of the alphabet.
-    Names are in `language` (de finds de-AT too); unless told, that is English if most concepts have an English name,
-    otherwise the language that most have. A concept without a name in it goes by its name without a language, in
-    English, in the first language by alphabet, or by the last part of its URI. Alternatives are in that language only.
-    Hidden labels are left out: they hold misspellings.
+    RDF is unordered, so multiple values are sorted alphabetically.
+    Names are in `language` (de matches de-AT, too); the default is English if most concepts have an English name,
+    otherwise the most common language. The fallbacks are, in this order, a name without a language, in English, in
+    the alphabetically first language, and the last part of the URI. Alternatives are in that language only.
+    Hidden labels are ignored, since they contain misspellings.
     """
     facts = _parsed(path, syntax)
     if not facts.concepts:
-        raise DataError(f"{path}: no labels in it. Give each label the type skos:Concept.")
+        raise DataError(f"{path}: contains no labels. Give each label the type skos:Concept.")
     names, replaced = facts.texts["name"], facts.links["replaced_by"]
     own = _languages(path, [names.get(key, []) for key in facts.concepts], language)
     parents = facts.links["broader"]
     for parent, children in facts.links["narrower"].items():
         for child in children:
             parents.setdefault(child, []).append(parent)
-    for key in dict.fromkeys([*facts.concepts, *replaced]):  # what was replaced may have lost its type
+    for key in dict.fromkeys([*facts.concepts, *replaced]):  # replaced concepts may have no type
         called = _ordered(names.get(key, []), own)
         name = called[0][1] if called else _last_part(key)
         called += _ordered(facts.texts["alternative"].get(key, []), own)
@@ -116,7 +116,7 @@ def skos_labels(path: str | Path, syntax: str, language: str | None = None) -> I
 
 
 def _languages(path: str | Path, names: Sequence[Sequence[Text]], language: str | None) -> list[str]:
-    """The languages to read names in, the best first: de-at, de."""
+    """Return the preferred languages for names, best first, such as de-at, de."""
     concepts = Counter(tag for texts in names for tag in {tag.partition("-")[0] for tag, _ in texts})
     if language is None:
         common = min(concepts, key=lambda tag: (-concepts[tag], tag), default="")
@@ -125,7 +125,7 @@ def _languages(path: str | Path, names: Sequence[Sequence[Text]], language: str 
     own = ["-".join(parts[:count]) for count in range(len(parts), 0, -1)]
     if not parts[0] or parts[0] not in concepts:
         found = ", ".join(sorted(tag for tag in concepts if tag))
-        remedy = f"Choose one of {shown(found, 300)}" if found else "Its names are without a language: choose none"
+        remedy = f"Choose one of {shown(found, 300)}" if found else "Its names have no language: omit the language"
         raise DataError(f"{path}: no label has a name in language '{shown(language)}'. {remedy}.")
     return own
 
@@ -135,7 +135,7 @@ def _is_in(tag: str, language: str) -> bool:
 
 
 def _ordered(texts: Iterable[Text], own: Sequence[str]) -> list[Text]:
-    """Texts, the best language first."""
+    """Sort texts by language, best first."""
     choices = [*own, "", "en"]
 
     def rank(text: Text) -> tuple[int, bool, Text]:
@@ -159,7 +159,7 @@ def _parsed(path: str | Path, syntax: str) -> _Facts:
 
 @contextmanager
 def _calm() -> Iterator[None]:
-    """rdflib without its warnings, and without rewriting numbers: of 1e999999999 it would write out every digit."""
+    """Silence rdflib's warnings and disable number normalisation, which would expand 1e999999999 to all its digits."""
     logger = logging.getLogger("rdflib")
     before = logger.level, rdflib.NORMALIZE_LITERALS
     logger.setLevel(logging.CRITICAL + 1)
@@ -177,7 +177,7 @@ def _turtle(path: str | Path, graph: Graph) -> None:
     parser = SinkParser(RDFSink(graph), baseURI=_BASE, turtle=True)
     try:
         parser.loadBuf(text)
-    except Exception as error:  # rdflib's parsers raise whatever they stumble over
+    except Exception as error:  # rdflib's parsers may raise anything
         raise _refusal(path, "Turtle", error, parser.lines + 1) from None
 
 
@@ -200,7 +200,7 @@ def _rdf_xml(path: str | Path, graph: Graph) -> None:
     source = InputSource()
     source.setByteStream(io.BytesIO(content))
     source.setPublicId(_BASE)
-    reader = create_parser(source, graph)  # Python's own, which fetches nothing
+    reader = create_parser(source, graph)  # Python's own parser, which loads no external resources
     try:
         reader.parse(source)
     except Exception as error:
@@ -209,14 +209,14 @@ def _rdf_xml(path: str | Path, graph: Graph) -> None:
 
 
 def _refuse_entities(path: str | Path, content: bytes) -> None:
-    """Read up to the first element; entities can grow without bound, and those of another file are not fetched."""
+    """Raise `DataError` for entities before the first element: they can expand without bound or be external."""
 
     class Seen(Exception):
         pass
 
     def refuse(*_: object) -> None:
         line = parser.CurrentLineNumber
-        raise DataError(f"{path}:{line}: a document type with entities is not read. Export the file without one.")
+        raise DataError(f"{path}:{line}: a document type with entities is not supported. Export the file without it.")
 
     def doctype(name: str, system: str | None, public: str | None, subset: bool) -> None:
         if system or public:
@@ -247,14 +247,14 @@ def _json_ld(path: str | Path, graph: Graph) -> None:
         raise _refusal(path, "JSON-LD", error, getattr(error, "lineno", 1)) from None
     _refuse_remote(path, document)
     try:
-        # Written out again, so that what was looked through is what is parsed.
+        # Serialised again, so that the parser sees exactly the document that was checked.
         graph.parse(data=json.dumps(document), format="json-ld", publicID=_BASE)
     except Exception as error:
         raise _refusal(path, "JSON-LD", error) from None
 
 
 def _refuse_remote(path: str | Path, document: Any) -> None:
-    """A context is part of the file or an address, which rdflib would fetch."""
+    """Raise `DataError` for a context given as a URL, which rdflib would download."""
     waiting = [(document, False)]  # values, and whether each is a context
     while waiting:
         value, is_context = waiting.pop()
@@ -263,22 +263,22 @@ def _refuse_remote(path: str | Path, document: Any) -> None:
         elif isinstance(value, dict):
             waiting += [(item, name in ("@context", "@import")) for name, item in value.items()]
         elif is_context and isinstance(value, str):
-            raise DataError(f"{path}: the context '{shown(value)}' is elsewhere and not fetched. Put it into the file.")
+            raise DataError(f"{path}: the remote context '{shown(value)}' is not loaded. Embed it in the file.")
 
 
 def _refusal(path: str | Path, syntax: str, error: Exception, line: int | None = None) -> DataError:
     if isinstance(error, BadSyntax):
         reason = error._why
     elif isinstance(error, RecursionError):
-        reason = "nested too deep"
+        reason = "too deeply nested"
     elif isinstance(error, SAXParseException):
         reason = error.getMessage()
     elif isinstance(error, json.JSONDecodeError):
         reason = error.msg
     elif isinstance(error, (AssertionError, ParserError, ValueError, expat.ExpatError)):
         reason = re.split(r" at \^|: line|\n", re.sub(r"^\S*:\d+:\d+: ", "", str(error)))[0]
-    else:  # of use only to those who know rdflib's source
+    else:  # internal errors of rdflib do not help the user
         reason = ""
     why = f" ({shown(reason, 120).rstrip('.')})" if reason else ""
     place = path if line is None else f"{path}:{line}"
-    return DataError(f"{place}: not {syntax}{why}. Correct it there, or export the file again.")
+    return DataError(f"{place}: invalid {syntax}{why}. Correct the file, or export it again.")

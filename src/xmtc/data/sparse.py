@@ -1,4 +1,4 @@
-"""Lines of features, 'l1,l2 f:v f:v': with a header 'N D L' (XMLRepository), or without one (libsvm)."""
+"""Sparse feature files, 'l1,l2 f:v f:v' per line: with a header 'N D L' (XMLRepository) or without (libsvm)."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from xmtc.data.format import FileHead, Format
 from xmtc.data.records import ReadOptions, Records
 
 MOST = 2**31 - 1
-MOST_LABELS = 100_000_000  # a label costs memory whether a document holds it or not
+MOST_LABELS = 100_000_000  # labels without documents need memory, too
 _PAIR = rb"\d++:[-+]?[\d.]++(?:[eE][-+]?\d++)?"
 _LIBSVM_ENDINGS = (".svm", ".libsvm")
 _LIBSVM = re.compile(rb"(?:\d++(?:,\d++)*+)?(?:[ \t]++" + _PAIR + rb")++\s*+(?:#.*)?")
 
 
 def is_header(line: bytes) -> bool:
-    """Three whole numbers: documents, features, labels."""
+    """Whether a line consists of three integers: documents, features, labels."""
     parts = line.split()
     return len(parts) == 3 and all(part.isdigit() for part in parts)
 
 
 def _is_xmlrepo(head: FileHead) -> bool:
-    """A header, and behind it no text: a line of digits and colons, or nothing."""
+    """Whether the file has a header, followed by a line of digits and colons or by nothing."""
     lines = head.lines
     if not is_header(lines[0]):
         return False
@@ -41,24 +41,25 @@ def _is_xmlrepo(head: FileHead) -> bool:
 
 
 def _is_libsvm(head: FileHead) -> bool:
-    """A name that says so, or labels, if any, and feature:value on the first line and on most of those that follow."""
-    found = [_LIBSVM.fullmatch(line) is not None for line in head.lines[:10]]
-    return (found[0] and 2 * sum(found) > len(found)) or head.name.endswith(_LIBSVM_ENDINGS)
+    """Whether the name has a libsvm ending, or the first line and most others are labels and feature:value pairs."""
+    matches = [_LIBSVM.fullmatch(line) is not None for line in head.lines[:10]]
+    return (matches[0] and 2 * sum(matches) > len(matches)) or head.name.endswith(_LIBSVM_ENDINGS)
 
 
 @dataclass(frozen=True)
 class _Limits:
-    """What a file's numbers must stay below, and who says so."""
+    """Exclusive upper bounds of feature and label numbers."""
 
     features: int
     labels: int
-    said_by: str = "the header"
+    origin: str = "the header"
+    """Origin of the bounds, for error messages."""
     drop_beyond: bool = False
-    """Leave out features that a model does not know, instead of refusing the line."""
+    """Skip features unknown to the model instead of rejecting the line."""
 
 
 def read_xmlrepo(path: str | Path, options: ReadOptions) -> Iterator[Records]:
-    """Batches of feature rows with label numbers as keys; the header's three counts are held against the file."""
+    """Yield batches of feature rows with label numbers as keys; check the header's counts against the file."""
     documents: int | None = None
     seen = 0
     number = 0
@@ -72,7 +73,7 @@ def read_xmlrepo(path: str | Path, options: ReadOptions) -> Iterator[Records]:
         lines = lines if seen + len(lines) <= documents else _without_blank_end(lines, documents - seen)
         if seen + len(lines) > documents:
             raise DataError(
-                f"{path}:{number + documents - seen + 1}: more documents than the {documents:,} of the header. "
+                f"{path}:{number + documents - seen + 1}: more documents than the {documents:,} in the header. "
                 "Correct the header."
             )
         if lines:
@@ -83,16 +84,16 @@ def read_xmlrepo(path: str | Path, options: ReadOptions) -> Iterator[Records]:
         seen += len(lines)
         number += len(lines)
     if documents is None:
-        raise DataError(f"{path}: empty. Begin with a header: documents features labels.")
+        raise DataError(f"{path}: empty. Start the file with a header: documents features labels.")
     if seen < documents:
         raise DataError(
-            f"{path}: the header announces {documents:,} documents, the file has {seen:,}. "
-            "Correct the header, or fetch the file again if it is cut short."
+            f"{path}: {documents:,} documents in the header, but {seen:,} in the file. "
+            "Correct the header, or download the file again if it is truncated."
         )
 
 
 def read_libsvm(path: str | Path, options: ReadOptions) -> Iterator[Records]:
-    """Batches of feature rows; nobody says how many features or labels there are, and a comment begins with #."""
+    """Yield batches of feature rows; the numbers of features and labels are not given, and # starts a comment."""
     number = 0
     known = options.feature_count
     limits = _Limits(MOST if known is None else known, MOST, "this format", drop_beyond=known is not None)
@@ -112,18 +113,18 @@ def read_libsvm(path: str | Path, options: ReadOptions) -> Iterator[Records]:
 
 def _header(line: bytes, path: str | Path) -> tuple[int, int, int]:
     if not is_header(line):
-        raise DataError(f"{path}:1: not a header. Begin with three whole numbers: documents features labels.")
+        raise DataError(f"{path}:1: not a header. Start with three integers: documents features labels.")
     documents, features, labels = (_whole_number(part) for part in line.split())
     if max(documents, features) > MOST or labels > MOST_LABELS:
         raise DataError(
-            f"{path}:1: a count is too large (at most {MOST:,} documents and features, {MOST_LABELS:,} labels). "
+            f"{path}:1: a count is too large (maximum {MOST:,} documents and features, {MOST_LABELS:,} labels). "
             "Correct the header."
         )
     return documents, features, labels
 
 
 def _whole_number(digits: bytes) -> int:
-    """Its value as far as it is of use: Python refuses to read thousands of digits."""
+    """Parse the first 12 significant digits, enough for range checks; Python rejects thousands of digits."""
     return int(digits.lstrip(b"0")[:12] or b"0")
 
 
@@ -146,7 +147,7 @@ def _records(
     for number, line in numbered:
         place = f"{path}:{number}"
         head, _, rest = line.rstrip().replace(b"\t", b" ").partition(b" ")
-        if b":" in head:  # no labels, and the space that should say so is missing
+        if b":" in head:  # no labels, and no leading space either
             head, rest = b"", line
         try:
             labels, pairs = _label_numbers(head, limits, place), _pairs(rest, limits, place)
@@ -161,7 +162,7 @@ def _records(
     open_width = limits.features == MOST
     width = int(flat[:, 0].max(initial=-1)) + 1 if open_width else limits.features
     features = sp.csr_array((flat[:, 1], flat[:, 0].astype(np.int32), indptr), shape=(len(kept), width))
-    features.sum_duplicates()  # before numbers are rounded: on the way, a sum may be larger than float32 can hold
+    features.sum_duplicates()  # before rounding: intermediate sums may exceed float32
     features = features.astype(np.float32)
     return Records(
         ids=[str(number - 1 - header_lines) for number in kept],
@@ -173,9 +174,9 @@ def _records(
 
 
 def _plain(numbered: list[tuple[int, bytes]], limits: _Limits) -> Records | None:
-    """All lines at once, where each is 'l,l f:v f:v' with single blanks and ascending features; None for any other.
+    """Parse all lines at once if each is 'l,l f:v f:v' with single spaces and ascending features; otherwise None.
 
-    Several times faster than line by line, which alone says what is wrong, and where. Ids are left to be filled in.
+    Several times faster than parsing line by line, which is needed to report errors. Ids are left empty.
     """
     heads, _, rests = zip(*(line.rstrip().partition(b" ") for _, line in numbered), strict=True)
     labels = _numbers([head for head in heads if head], b",", b"0123456789,", pa.int64())
@@ -205,7 +206,7 @@ def _plain(numbered: list[tuple[int, bytes]], limits: _Limits) -> Records | None
 
 
 def _numbers(parts: list[bytes], separator: bytes, allowed: bytes, kind: pa.DataType) -> NDArray[Any] | None:
-    """Every number of some lines: 'l,l', or 'f:v f:v', where colons and blanks take turns; None for anything else."""
+    """Parse all numbers of lines such as 'l,l' or 'f:v f:v' (alternating colons and spaces); otherwise None."""
     joined = separator.join(parts)
     if not joined:
         return np.asarray(pa.array([], kind))
@@ -218,7 +219,7 @@ def _numbers(parts: list[bytes], separator: bytes, allowed: bytes, kind: pa.Data
             return None
         joined = joined.replace(b":", b" ")
     try:
-        # Arrow takes a piece as a number only if all of it is one; NumPy's parser of text finds two in '1+2'.
+        # Arrow parses a piece only if all of it is a number; NumPy's text parser finds two numbers in '1+2'.
         return np.asarray(pa.array(joined.split(separator), pa.binary()).cast(pa.string()).cast(kind))
     except pa.ArrowInvalid:
         return None
@@ -228,23 +229,23 @@ def _label_numbers(head: bytes, limits: _Limits, place: str) -> list[str]:
     out = []
     for part in head.split(b",") if head else []:
         if not part.isdigit():
-            raise DataError(f"{place}: label '{_shown(part)}' is not a whole number. Write label,label feature:value.")
+            raise DataError(f"{place}: label '{_shown(part)}' is not an integer. Write label,label feature:value.")
         label = _whole_number(part)
         if label >= limits.labels:
             raise DataError(
-                f"{place}: label {_shown(part)} is not below the {limits.labels:,} of {limits.said_by}. "
-                "Labels count from 0."
+                f"{place}: label {_shown(part)} is not below {limits.labels:,}, the limit set by {limits.origin}. "
+                "Labels are numbered from 0."
             )
         out.append(str(label))
     return out
 
 
 def _pairs(text: bytes, limits: _Limits, place: str) -> NDArray[np.float64]:
-    """(nnz, 2): feature number and value."""
+    """Parse pairs of feature number and value, of shape (nnz, 2)."""
     pieces = text.split()
     if any(piece.count(b":") != 1 for piece in pieces):
         bad = next(piece for piece in pieces if piece.count(b":") != 1)
-        raise DataError(f"{place}: '{_shown(bad)}' is not of the form feature:value. Part pairs with a space.")
+        raise DataError(f"{place}: '{_shown(bad)}' is not of the form feature:value. Separate pairs with a space.")
     try:
         pairs = np.array(b" ".join(pieces).replace(b":", b" ").split(b" "), dtype=np.float64) if pieces else np.empty(0)
     except ValueError:
@@ -256,26 +257,26 @@ def _pairs(text: bytes, limits: _Limits, place: str) -> NDArray[np.float64]:
     outside = (numbers != np.floor(numbers)) | (numbers < 0) | (numbers >= limits.features)
     if outside.any():
         raise DataError(
-            f"{place}: feature {numbers[outside][0]:.12g} is not a whole number below the {limits.features:,} of "
-            f"{limits.said_by}. Features count from 0."
+            f"{place}: feature {numbers[outside][0]:.12g} is not an integer ≥ 0 and < {limits.features:,}, "
+            f"the limit set by {limits.origin}. Correct the feature."
         )
     if not _finite(values):
-        raise DataError(f"{place}: a value is not finite. Replace it with a number.")
+        raise DataError(f"{place}: a value is not finite. Replace it with a finite number.")
     _check_sums(pairs, place)
     return pairs
 
 
 def _check_sums(pairs: NDArray[np.float64], place: str) -> None:
-    """A feature that is there twice counts with its sum, which must be finite too."""
+    """Check that the sums of repeated features are finite."""
     order = np.argsort(pairs[:, 0], kind="stable")
     numbers, values = pairs[order].T
     starts = np.flatnonzero(np.diff(numbers, prepend=-1.0) != 0)
     if len(starts) < len(numbers) and not _finite(np.add.reduceat(values, starts)):
-        raise DataError(f"{place}: the values of a feature add up to infinity. Write each feature once.")
+        raise DataError(f"{place}: the values of a repeated feature sum to infinity. Write each feature once.")
 
 
 def _finite(values: NDArray[np.float64]) -> bool:
-    """Whether all are numbers that float32 can hold."""
+    """Whether all values are finite in float32."""
     with np.errstate(over="ignore"):
         return bool(np.isfinite(values.astype(np.float32)).all())
 
@@ -288,7 +289,7 @@ def _shown(part: bytes) -> str:
 
 
 def write_xmlrepo(dataset: Dataset, path: Path, lossy: bool = False) -> int:
-    """A header and one line a document; labels are written by their numbers."""
+    """Write a header and one line per document, with label numbers."""
     assert dataset.features is not None
     numbers = label_numbers(dataset, path)
     numbered = np.array_equal(numbers, np.arange(len(numbers)))
@@ -301,7 +302,7 @@ def write_xmlrepo(dataset: Dataset, path: Path, lossy: bool = False) -> int:
 
 
 def write_libsvm(dataset: Dataset, path: Path, lossy: bool = False) -> int:
-    """One line a document; features keep the numbers they have, from 0."""
+    """Write one line per document; features keep their numbers, from 0."""
     numbers = label_numbers(dataset, path)
     with replace_file(path) as stream:
         for batch in dataset.batches(4096):
@@ -325,15 +326,15 @@ def _lines(batch: Dataset, numbers: NDArray[np.int64]) -> bytes:
 
 
 def label_numbers(dataset: Dataset, path: Path) -> NDArray[np.int64]:
-    """The number that each label of the dataset stands for: its key, which must be one."""
+    """Return the number of each label: its key, which must be an integer."""
     if dataset.label_index is None:
         return np.empty(0, dtype=np.int64)
     keys = dataset.label_index.keys
     for key in keys:
         if not (key.isascii() and key.isdigit() and str(int(key[:12])) == key and int(key) < MOST_LABELS):
             raise DataError(
-                f"{path}: this format names labels by number, and '{shown(key)}' is none. "
-                "Number the labels, or choose a format that holds names."
+                f"{path}: this format requires numeric label keys, and '{shown(key)}' is not a number. "
+                "Number the labels, or choose a format that stores label names."
             )
     return np.array([int(key) for key in keys], dtype=np.int64)
 

@@ -1,4 +1,4 @@
-"""Cut documents into parts to train, choose and test on, at random and without losing a label from training."""
+"""Split documents at random into training, validation and test sets; every label keeps a training document."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from xmtc.data.description import document_hashes
 
 Rows = NDArray[np.int64]
 
-_BLOCK = 1 << 16  # groups whose labels are plain Python lists at a time
+_BLOCK = 1 << 16  # groups whose labels are converted to Python lists at a time
 
 
 def split(
     dataset: Dataset, test: float, valid: float = 0.0, seed: int = 0, *, together: bool = True
 ) -> dict[str, Rows]:
-    """Row numbers, ascending, of the parts 'train', 'valid' (if there is a share for it) and 'test'.
+    """Return the row numbers, ascending, of the parts 'train', 'valid' (if its fraction is not 0) and 'test'.
 
-    Documents are gone through in random order. One is held out unless a label would lose its last document of
-    'train' by it, until round(share × documents) are found: first for 'test', then for 'valid'. A part is smaller than
-    that where no further document can be spared, and the same seed gives the same parts on every machine.
+    Documents are visited in random order. A document is held out unless a label would lose its last training document,
+    until round(fraction × documents) are found, first for 'test', then for 'valid'. A part is smaller if no further
+    document can be held out. The same seed gives the same parts on every machine.
 
-    With `together`, documents of equal text (or features) go to the same part, so that none is tested on that was
-    learnt by heart; empty ones go their own ways. Without equal documents it changes nothing.
+    With `together`, documents with the same text (or features) go to the same part, so that no test document occurs
+    in the training set; empty documents are split individually.
     """
     sizes = _sizes(len(dataset), test, valid)
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ConfigError(f"'seed' of a split must be an integer ≥ 0. Got {seed!r}.")
     groups = _groups(dataset, together)
     chooser = _Chooser(groups, dataset.labels)
-    # Ranks of raw bits: NumPy keeps these the same over versions, which it does not promise of its permutations.
+    # Rank raw bits: NumPy guarantees the same raw bits, but not the same permutations, in all versions.
     order = np.argsort(np.random.PCG64(int(seed)).random_raw(len(chooser.members)), kind="stable")
     part = np.zeros(len(chooser.members), dtype=np.int8)
     for number, size in enumerate(sizes.values(), 1):
@@ -43,35 +43,35 @@ def split(
     for name in sizes:
         if not len(rows[name]):
             raise DataError(
-                f"no document can be held out for '{name}': each has a label that no document left to train on has, or "
-                "a text that is there too often. Give more documents."
+                f"no document can be held out for '{name}': each has a label without another training document, or a "
+                "text that is repeated too often. Provide more documents."
             )
     return {name: rows[name] for name in ("train", "valid", "test") if name in rows}
 
 
 def _sizes(documents: int, test: float, valid: float) -> dict[str, int]:
-    """How many documents each part should hold, in the order in which they are chosen."""
+    """Return the target size of each part, in the order in which they are drawn."""
     if not 0 < test < 1:
-        raise ConfigError(f"'test' of a split must be a share between 0 and 1, such as 0.1. Got {test:g}.")
+        raise ConfigError(f"'test' of a split must be a fraction between 0 and 1, such as 0.1. Got {test:g}.")
     if not 0 <= valid < 1:
-        raise ConfigError(f"'valid' of a split must be 0 or a share between 0 and 1, such as 0.1. Got {valid:g}.")
+        raise ConfigError(f"'valid' of a split must be 0 or a fraction between 0 and 1, such as 0.1. Got {valid:g}.")
     if test + valid >= 1:
-        raise ConfigError(f"'test' and 'valid' of a split must leave something to train on. Got {test:g} + {valid:g}.")
+        raise ConfigError(f"'test' + 'valid' of a split must be less than 1. Got {test:g} + {valid:g}.")
     shares = {"test": test, "valid": valid} if valid else {"test": test}
     sizes = {name: round(share * documents) for name, share in shares.items()}
     for name, size in sizes.items():
         if not size:
             raise DataError(
-                f"{documents:,} documents are too few: {shares[name]:g} of them is none for '{name}'. "
-                "Give more documents or a larger share."
+                f"{documents:,} documents are too few: a fraction of {shares[name]:g} leaves none for '{name}'. "
+                "Provide more documents or a larger fraction."
             )
     if sum(sizes.values()) >= documents:
-        raise DataError(f"{documents:,} documents are too few: none is left to train on. Give more documents.")
+        raise DataError(f"{documents:,} documents are too few: none is left for training. Provide more documents.")
     return sizes
 
 
 def _groups(dataset: Dataset, together: bool) -> Rows:
-    """(n,) the group of each document, numbered by first row; documents of a group stay together."""
+    """Return the group of each document, numbered by first row; documents of a group stay together."""
     if not together:
         return np.arange(len(dataset))
     hashes, empty = document_hashes(dataset)
@@ -83,7 +83,7 @@ def _groups(dataset: Dataset, together: bool) -> Rows:
 
 
 class _Chooser:
-    """Remembers how many documents each label still has in 'train'."""
+    """Tracks how many training documents each label has left."""
 
     def __init__(self, groups: Rows, labels: Csr | None) -> None:
         self.members = np.bincount(groups)
@@ -95,7 +95,7 @@ class _Chooser:
             self._counts = sp.csr_array(places, (len(self.members), len(groups))) @ self._counts
 
     def hold_out(self, order: Rows, wanted: int) -> Rows:
-        """Groups of `wanted` documents in all, the first in `order` that fit in and take no label's last document."""
+        """Choose groups with `wanted` documents in total: the first in `order` that fit and leave every label one."""
         left, chosen = self._left, []
         for start in range(0, len(order), _BLOCK):
             block = order[start : start + _BLOCK]

@@ -1,4 +1,4 @@
-"""Tables with a header: CSV with quotes, TSV without."""
+"""Tables with a header: CSV with quotes, TSV without quotes."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from xmtc.data.rows import Columns, RowBatch, cell_labels, check_columns, choose
 from xmtc.data.writing import OneLine, documents_with_fields, from_line
 
 _DELIMITERS = (",", ";", "\t", "|")
-_MOST_AGAIN = 1 << 25  # characters of a CSV file that are looked at again after rows that are none
+_MOST_AGAIN = 1 << 25  # maximum characters of a CSV file to read again after invalid rows
 Cells = Iterator[tuple[int, list[str] | DataError]]
-_Line = tuple[str, DataError | None]  # with its end, and what is wrong with it
+_Line = tuple[str, DataError | None]  # text with its line end, and its error
 _BRACKETED = re.compile(r"(?:<[^>]*+>\s*+)++")
-_SEPARATOR_LINE = re.compile(r'(?:\ufeff)?"?sep=([,;|\t])"?\s*', re.IGNORECASE)  # of spreadsheets, before the header
+_SEPARATOR_LINE = re.compile(r'(?:\ufeff)?"?sep=([,;|\t])"?\s*', re.IGNORECASE)  # from spreadsheets, before the header
 _TO_QUOTE = re.compile('[",;|\r\n]')
 
 
 def read_tsv(path: str | Path, options: ReadOptions) -> Iterator[Records]:
-    """Cells are what stands between two tabs, quotes and all; blank lines are passed over."""
+    """Read cells separated by tabs; quotes have no special meaning, and blank lines are skipped."""
     return _table(path, _tsv_cells(path), options, from_line)
 
 
 def read_csv(path: str | Path, options: ReadOptions) -> Iterator[Records]:
-    """Cells in quotes may hold separators and line ends; the header tells what parts cells: , ; | or a tab."""
+    """Read cells that may be quoted; the separator, one of , ; | or a tab, is detected from the header."""
     return _table(path, _csv_cells(path), options, str)
 
 
 def table_cells(path: str | Path, quoted: bool) -> Cells:
-    """(line number, cells) of each row of a CSV or a TSV file, the header first; or the error of a row that is none."""
+    """Yield (line number, cells) for each row of a CSV or TSV file, header first; or the error of an invalid row."""
     return _csv_cells(path) if quoted else _tsv_cells(path)
 
 
@@ -59,7 +59,7 @@ def _tsv_cells(path: str | Path) -> Cells:
 
 
 def _csv_cells(path: str | Path) -> Cells:
-    """The rows of a CSV file. Where one is none, the next line is taken as the beginning of the next row."""
+    """Yield the rows of a CSV file. After an invalid row, continue with the line after its first."""
     lines = _Lines(path)
     declared = _SEPARATOR_LINE.fullmatch(lines.first())
     if declared is not None:
@@ -71,9 +71,9 @@ def _csv_cells(path: str | Path) -> Cells:
             with _long_cells():
                 row = next(reader, None)
         except csv.Error as error:
-            words = shown(str(error), 80).rstrip(".")
-            words = f"{path}:{start}: not CSV ({words}). Put quotes around cells and double those inside."
-            yield start, DataError(words)
+            reason = shown(str(error), 80).rstrip(".")
+            message = f"{path}:{start}: invalid CSV ({reason}). Quote cells and double the quotes inside them."
+            yield start, DataError(message)
             lines.back_to(start + 1)
             continue
         if lines.bad is not None:
@@ -89,7 +89,7 @@ _cell_limit = threading.Lock()
 
 @contextmanager
 def _long_cells() -> Iterator[None]:
-    """A text may be longer than the csv module allows; its limit is the whole process's, and is put back."""
+    """Raise the csv module's limit on the length of a cell, which is global, and restore it afterwards."""
     with _cell_limit:
         before = csv.field_size_limit(2**31 - 1)
         try:
@@ -99,36 +99,36 @@ def _long_cells() -> Iterator[None]:
 
 
 class _Lines(Iterator[str]):
-    """The lines of a file with their ends; those of the row that is being read can be read again."""
+    """Iterator over the lines of a file with their ends; the lines of the current row can be read again."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = path
         self._lines = (line for block in read_blocks(path) for line in block.removesuffix(b"\n").split(b"\n"))
-        self._number = 0  # lines that were given
-        self._row: list[_Line] = []  # of the row that is being read
-        self._waiting: deque[_Line] = deque()  # to be given again
+        self._number = 0  # lines returned so far
+        self._row: list[_Line] = []  # lines of the current row
+        self._waiting: deque[_Line] = deque()  # lines to return again
         self._given_again = 0
         self.bad: DataError | None = None
-        """What is wrong with a line of this row, if it is not UTF-8."""
+        """Error of a line of the current row that is not UTF-8."""
 
     def first(self) -> str:
-        """The first line, which stays to be read."""
+        """Return the first line without consuming it."""
         self.begin_row()
         line = next(self, "")
         self.back_to(1)
         return line
 
     def begin_row(self) -> int:
-        """The number of the line that begins the next row."""
+        """Start the next row; return its line number."""
         self._row, self.bad = [], None
         return self._number + 1
 
     def back_to(self, number: int) -> None:
-        """Give the lines of this row from `number` on once more."""
+        """Go back to line `number` of the current row."""
         again = self._row[len(self._row) - (self._number + 1 - number) :]
         self._given_again += sum(len(text) for text, _ in again)
-        if self._given_again > _MOST_AGAIN:  # every line could open a quote that is never closed
-            raise DataError(f"{self._path}:{number - 1}: too many quotes are not closed. Correct them first.")
+        if self._given_again > _MOST_AGAIN:  # every line could contain an unclosed quote
+            raise DataError(f"{self._path}:{number - 1}: too many unclosed quotes. Close them.")
         self._waiting.extendleft(reversed(again))
         self._number = number - 1
 
@@ -160,14 +160,14 @@ def _table(path: str | Path, cells: Cells, options: ReadOptions, clean: Callable
     if isinstance(header, DataError):
         raise header
     if not header:
-        raise DataError(f"{path}: empty. Begin with a header such as id, text, labels.")
+        raise DataError(f"{path}: empty. Start the file with a header such as id, text, labels.")
     names = usual_names([name.strip() for name in header], options)
     place = f"{path}:{number}"
     columns = check_columns(choose_columns(names, names, options, place), names, options, place)
     used = {*columns.text, columns.labels, columns.id}
     for name in used:
         if names.count(name) > 1:
-            raise DataError(f"{place}: two columns are called '{shown(name)}'. Rename one of them.")
+            raise DataError(f"{place}: two columns are named '{shown(name)}'. Rename one of them.")
     at = {name: names.index(name) for name in used if name in names}
     batch, held = RowBatch(path, columns, options), 0
     for number, row in cells:
@@ -195,10 +195,10 @@ def _named(
     clean: Callable[[str], str],
     place: str,
 ) -> dict[str, Any]:
-    """The cells of a row by column; those of labels as a list, an empty id as none."""
+    """Return the cells of a row by column name; labels as a list, an empty id as None."""
     if len(row) != width:
         raise DataError(
-            f"{place}: {len(row)} cells where the header has {width}. Put a cell with a separator in quotes."
+            f"{place}: {len(row)} cells, but {width} in the header. Quote cells that contain the separator."
         )
     named: dict[str, Any] = {name: clean(row[column]) for name, column in at.items()}
     if columns.labels in at and not options.ignore_labels:
@@ -209,13 +209,14 @@ def _named(
 
 
 def row_labels(cell: str, columns: Columns, options: ReadOptions, place: str) -> list[Any]:
+    """Parse the labels of a row's label cell."""
     if columns.labels == "subject_uris" and options.label_separator == ReadOptions.label_separator:
-        return subjects(cell)  # Annif's column, with blanks between URIs, which may hold the usual separator
+        return subjects(cell)  # Annif's column: URIs separated by spaces, which may contain the default separator
     return labels_in_cell(cell, options.label_separator, place)
 
 
 def labels_in_cell(cell: str, separator: str, place: str) -> list[Any]:
-    """The labels of one cell: Annif's subjects, <uri> <uri>, or any other form of several keys in a cell."""
+    """Parse the labels of one cell: Annif's subjects, <uri> <uri>, a list, or keys with a separator."""
     return subjects(cell) if _BRACKETED.fullmatch(cell) else cell_labels(cell, separator, place)
 
 
@@ -223,7 +224,7 @@ def labels_in_cell(cell: str, separator: str, place: str) -> list[Any]:
 
 
 def write_csv(dataset: Dataset, path: Path, lossy: bool = False) -> int:
-    """A header, then a row a document: id, text fields, labels."""
+    """Write a header, then one row per document: id, text fields, labels."""
     fit = OneLine(path, "csv", lossy)
     header = _header(dataset, fit)
     with replace_file(path) as stream:
@@ -239,15 +240,15 @@ def _quoted(cell: str) -> str:
 
 
 def _header(dataset: Dataset, fit: OneLine) -> list[str]:
-    """The names of all columns, which a reader must find as they are."""
+    """Return the names of all columns; raise `DataError` if one cannot be read back."""
     for name in dataset.fields:
         if not name or name != name.strip() or not name.isprintable():
-            raise DataError(f"{fit.path}: a column cannot be called '{shown(name)}'. Rename that text field.")
+            raise DataError(f"{fit.path}: '{shown(name)}' is not a valid column name. Rename that text field.")
     return ["id", *dataset.fields, "labels"]
 
 
 def write_tsv(dataset: Dataset, path: Path, lossy: bool = False) -> int:
-    """A header, then a line a document; line ends inside a text become vertical tabs."""
+    """Write a header, then one line per document; line ends inside a text become vertical tabs."""
     fit = OneLine(path, "tsv", lossy)
     header = _header(dataset, fit)
     with replace_file(path) as stream:
@@ -259,7 +260,7 @@ def write_tsv(dataset: Dataset, path: Path, lossy: bool = False) -> int:
 
 
 def label_cell(keys: list[str]) -> str:
-    """'a;b', or a JSON list where a key would not come through that."""
+    """Format labels as 'a;b', or as a JSON list if a key contains special characters."""
     joined = ";".join(keys)
     plain = all(key == key.strip() and ";" not in key and key.isprintable() for key in keys)
     if plain and not joined.startswith(("[", "<")):
@@ -269,7 +270,7 @@ def label_cell(keys: list[str]) -> str:
 
 CSV = Format(
     name="csv",
-    description="a table with a header, cells in quotes",
+    description="a table with a header, quoted cells",
     read=read_csv,
     write=write_csv,
     part_name="{}.csv",

@@ -1,4 +1,4 @@
-"""TopK: the best few labels of each document, what every model returns and every metric eats."""
+"""TopK: the highest-scoring labels of each document, returned by every model and consumed by every metric."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 _EXAMPLE = '{"id": "…", "labels": [{"key": "…", "score": 0.5}]}'
 _CELLS = 1 << 19
-"""Places for labels that are held as Arrow at once, and that make one row group of a Parquet file."""
+"""Label slots per Arrow batch and per row group of a Parquet file."""
 
 ANSWERS = "_answers.json"
-"""Says what made a folder of predictions and whether it is complete. Parquet readers skip a name that starts so."""
+"""Manifest of a folder of predictions: their origin and whether they are complete. Parquet readers skip `_` files."""
 FORMAT = 1
 TrainedOn = tuple[int, list[tuple[str, str, int]]]
-"""Documents that a model was trained on, and (key, name, documents) of each of its labels."""
+"""Number of training documents, and (key, name, number of documents) of each label of a model."""
 TRAINED_ON = "xmtc.trained_on"
-"""Where a Parquet file of predictions says that."""
+"""Metadata key of a Parquet file of predictions with these figures."""
 
 
 class TopK:
-    """Label numbers (n, k), best first, −1 where a document has fewer than k; scores (n, k), −∞ at the pads."""
+    """Label numbers (n, k), best first, padded with −1; scores (n, k), padded with −∞."""
 
     def __init__(
         self, labels: ArrayLike, scores: ArrayLike, index: LabelIndex, ids: Sequence[str] | None = None
@@ -43,20 +43,20 @@ class TopK:
             self.labels: NDArray[np.int64] = np.asarray(labels, dtype=np.int64)  # (n, k)
             self.scores: NDArray[np.float32] = np.asarray(scores, dtype=np.float32)  # (n, k)
         except (ValueError, TypeError):
-            raise DataError("labels and scores must be two (n, k) arrays of numbers. Pad short rows with −1.") from None
+            raise DataError("labels and scores must be (n, k) arrays of numbers. Pad short rows with −1.") from None
         self.index = index
         self.ids = [str(name) for name in ids] if ids is not None else [str(row) for row in range(len(self.labels))]
         if self.labels.ndim != 2 or self.labels.shape != self.scores.shape:
             raise DataError(
-                f"labels and scores must be two (n, k) arrays. Got {self.labels.shape} and {self.scores.shape}."
+                f"labels and scores must be (n, k) arrays. Got the shapes {self.labels.shape} and {self.scores.shape}."
             )
         if len(self.ids) != len(self.labels):
-            raise DataError(f"{len(self.ids)} document ids for {len(self.labels)} rows. Give one each.")
+            raise DataError(f"{len(self.ids)} document ids for {len(self.labels)} rows. Pass one id per row.")
         if self.labels.size and self.labels.max() >= len(index):
-            raise DataError(f"there is no label {self.labels.max()} among {len(index):,}. Labels count from 0.")
+            raise DataError(f"label {self.labels.max()} is out of range for {len(index):,} labels numbered from 0.")
 
     def named(self, ids: Sequence[str]) -> TopK:
-        """The same answers to documents that go by these names."""
+        """Return the same predictions with these document ids."""
         return TopK(self.labels, self.scores, self.index, ids)
 
     def __len__(self) -> int:
@@ -67,28 +67,29 @@ class TopK:
 
     @property
     def k(self) -> int:
+        """Number of label slots per document."""
         return int(self.labels.shape[1])
 
     def names(self) -> list[list[str]]:
-        """Display names, best first, pads left out."""
+        """Return the display names of each document's labels, best first, without padding."""
         return self._strings("name")
 
     def keys(self) -> list[list[str]]:
-        """Label keys, best first, pads left out."""
+        """Return the keys of each document's labels, best first, without padding."""
         return self._strings("key")
 
     def pairs(self) -> list[list[tuple[str, float]]]:
-        """(name, score) of each document, best first."""
+        """Return (name, score) pairs for each document, best first."""
         scores = self._split(self.scores[self.labels >= 0].tolist())
         return [list(zip(*row, strict=True)) for row in zip(self.names(), scores, strict=True)]
 
     def first(self, k: int) -> TopK:
-        """The same answer cut to the best k."""
+        """Return the top k labels of each document."""
         return TopK(self.labels[:, :k], self.scores[:, :k], self.index, self.ids)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """One JSON-ready record for each document, in the form of the files."""
-        digits = self._split(self.scores[self.labels >= 0].astype(str).tolist())  # the shortest that give float32 back
+        """Yield one JSON-ready record per document, as prediction files contain them."""
+        digits = self._split(self.scores[self.labels >= 0].astype(str).tolist())  # shortest text that restores float32
         for document, *columns in zip(self.ids, self.keys(), self.names(), digits, strict=True):
             yield {
                 "id": document,
@@ -98,7 +99,7 @@ class TopK:
             }
 
     def to_arrow(self) -> pa.Table:
-        """Columns `id` and `labels` (a list of key, name, score)."""
+        """Convert to a table with the columns `id` and `labels` (a list of key, name, score)."""
         import pyarrow as pa
 
         step = max(1, _CELLS // max(1, self.k))
@@ -120,7 +121,7 @@ class TopK:
         return pa.RecordBatch.from_arrays([pa.array(self.ids[start:stop], pa.string()), lists], schema=schema)
 
     def write(self, path: str | Path) -> None:
-        """JSONL, or Parquet when the name ends in .parquet; the file appears whole or not at all."""
+        """Write JSONL, or Parquet if the name ends in .parquet; atomic."""
         if plain_name(path).endswith(".parquet"):
             with replace_file(path) as stream:
                 write_parquet([self], stream)
@@ -131,9 +132,9 @@ class TopK:
 
     @classmethod
     def read(cls, path: str | Path, index: LabelIndex | None = None) -> TopK:
-        """Predictions from a file, or from a complete folder of parts.
+        """Read predictions from a file or from a complete folder of parts.
 
-        Labels are numbered by `index`, or as the file names them when none is given.
+        Labels are numbered by `index`, or by first occurrence in the file if `index` is None.
         """
         ids: list[str] = []
 
@@ -143,18 +144,18 @@ class TopK:
                 ids.append(str(row["id"]))
                 yield [(label["key"], label.get("name"), label["score"]) for label in row["labels"]]
 
-        found = cls.from_rankings(ids, rankings())
+        top = cls.from_rankings(ids, rankings())
         if index is None:
-            return found
-        numbers = np.append(index.ids(found.index.keys), -1)  # a pad, −1, stays one
+            return top
+        numbers = np.append(index.ids(top.index.keys), -1)  # padding, −1, stays −1
         if (numbers[:-1] < 0).any():
-            bad = shown(found.index.key(int(np.argmin(numbers))))
+            bad = shown(top.index.key(int(np.argmin(numbers))))
             raise DataError(f"{path}: label '{bad}' is not in the label index. Read the file without an index.")
-        return cls(numbers[found.labels], found.scores, index, ids)
+        return cls(numbers[top.labels], top.scores, index, ids)
 
     @classmethod
     def from_rankings(cls, ids: Sequence[str], rankings: Iterable[Sequence[tuple[str, str | None, float]]]) -> TopK:
-        """Answers from (key, name, score) of each document's labels, best first; labels are numbered as they come."""
+        """Create from (key, name, score) of each document's labels, best first; number labels by first occurrence."""
         counts, numbers, given = array("q"), array("q"), array("d")
         named: dict[str, tuple[int, str]] = {}
         for ranking in rankings:
@@ -174,10 +175,10 @@ class TopK:
 
     @classmethod
     def concatenate(cls, parts: Iterable[TopK]) -> TopK:
-        """The rows of several answers of one model, one below the other."""
+        """Concatenate the rows of several predictions of one model."""
         parts = list(parts)
         if len({part.k for part in parts}) != 1:
-            raise DataError("answers to put together need one k. Ask the model for as many labels each time.")
+            raise DataError("predictions to concatenate must have the same k. Predict with the same k each time.")
         return cls(
             np.concatenate([part.labels for part in parts]),
             np.concatenate([part.scores for part in parts]),
@@ -189,12 +190,13 @@ class TopK:
         return self._split(self.index.strings(column, self.labels[self.labels >= 0]))
 
     def _split(self, flat: list[Value]) -> list[list[Value]]:
-        """One value for each label that is not a pad, as one list for each document."""
+        """Split a flat list with one value per label, padding excluded, into one list per document."""
         ends = np.cumsum((self.labels >= 0).sum(axis=1)).tolist()
         return [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def arrow_schema() -> pa.Schema:
+    """Return the schema of prediction tables: id, and labels as a list of key, name, score."""
     import pyarrow as pa
 
     label = pa.struct([("key", pa.string()), ("name", pa.string()), ("score", pa.float32())])
@@ -202,7 +204,7 @@ def arrow_schema() -> pa.Schema:
 
 
 def write_parquet(answers: Iterable[TopK], stream: IO[bytes], trained_on: TrainedOn | None = None) -> int:
-    """Write batches as they come, and what their model was trained on; returns the number of documents."""
+    """Write batches of predictions, with training label counts as metadata; return the number of documents."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -222,7 +224,7 @@ def write_parquet(answers: Iterable[TopK], stream: IO[bytes], trained_on: Traine
 
 
 def read_trained_on(path: str | Path) -> TrainedOn | None:
-    """What the model was trained on whose answers these are; None where the file does not say."""
+    """Read the label counts of the training set from a file of predictions; None if the file has none."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -237,7 +239,7 @@ def read_trained_on(path: str | Path) -> TrainedOn | None:
 
 
 def read_rows(path: str | Path, example: str = _EXAMPLE) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place, record) of each document of a JSONL or Parquet file or of a complete folder of parts, not yet checked."""
+    """Yield (file:line, unchecked record) for each document of a JSONL or Parquet file or a folder of parts."""
     if Path(path).is_dir():
         return _folder_rows(Path(path))
     return _parquet_rows(path) if plain_name(path).endswith(".parquet") else _jsonl_rows(path, example)
@@ -262,50 +264,52 @@ def _parquet_rows(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{path}:{number}", row
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = shown(str(error) or type(error).__name__, 120).rstrip(".")
-        raise DataError(f"{path}: not a readable Parquet file ({reason}). Fetch or write it again.") from None
+        raise DataError(f"{path}: not a readable Parquet file ({reason}). Download or create it again.") from None
 
 
 def _folder_rows(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     manifest = read_answers(folder)
     if manifest is None:
-        raise DataError(f"{folder}: is a folder without {ANSWERS}, so not one of predictions. Name a file in it.")
+        raise DataError(f"{folder}: not a folder of predictions: {ANSWERS} is missing. Pass a file of predictions.")
     if not manifest["complete"]:
-        raise DataError(f"{folder}: is not complete. End it with the command that began it and --resume.")
+        raise DataError(f"{folder}: the predictions are incomplete. Run the same command again with --resume.")
     count = 0
     for number in range(manifest["parts"]):
         part = folder / part_name(number)
         if not part.is_file():
-            raise DataError(f"{part}: missing. The folder is damaged: copy it or predict again.")
+            raise DataError(f"{part}: missing, so the folder is damaged. Copy the folder or predict again.")
         for place, row in _parquet_rows(part):
             yield place, row
             count += 1
     if count != manifest["documents"]:
         raise DataError(
-            f"{folder}: {count:,} documents in place of {manifest['documents']:,}. Copy it or predict again."
+            f"{folder}: {count:,} documents, expected {manifest['documents']:,}. Copy the folder or predict again."
         )
 
 
 def part_name(number: int) -> str:
-    """The name of a part in a folder of predictions."""
+    """Return the file name of a part in a folder of predictions."""
     return f"part-{number:05d}.parquet"
 
 
 def read_answers(folder: Path) -> dict[str, Any] | None:
-    """What a folder of predictions says of itself; None where it is no such folder."""
+    """Read the manifest of a folder of predictions; None if the folder has none."""
     path = folder / ANSWERS
     if not path.is_file():
         return None
     try:
         manifest = dict(json.loads(path.read_text(encoding="utf-8")))
         version = manifest["format"]
-        if version == FORMAT:  # what another format looks like is not known here
+        if version == FORMAT:  # the layout of other versions is unknown
             counts = [manifest[name] for name in ("documents", "parts")] if manifest["complete"] else []
             if not isinstance(manifest["made_of"], dict) or not all(isinstance(count, int) for count in counts):
                 raise TypeError
     except (ValueError, TypeError, KeyError, RecursionError):
         raise DataError(f"{path}: damaged. Predict again with --force, or copy the folder again.") from None
     if version != FORMAT:
-        raise DataError(f"{path}: format {version}; this xmtc reads format {FORMAT}. Use the xmtc that wrote it.")
+        raise DataError(
+            f"{path}: format {version}; this version of xmtc reads format {FORMAT}. Use the version that wrote it."
+        )
     return manifest
 
 
@@ -317,17 +321,17 @@ def _check(row: dict[str, Any], place: str) -> None:
     for label in labels:
         key, name, score = (label.get(part) if isinstance(label, dict) else None for part in ("key", "name", "score"))
         if not isinstance(key, str) or not _is_score(score) or not isinstance(name, (str, type(None))):
-            raise DataError(f"{place}: a label lacks its key or its score. Write {_EXAMPLE}.")
+            raise DataError(f"{place}: a label has no valid key or score. Write {_EXAMPLE}.")
         keys.append(key)
         if has_surrogate(key) or has_surrogate(name or ""):
-            raise DataError(f"{place}: a label holds half of a surrogate pair. Write the whole character.")
+            raise DataError(f"{place}: a label contains an unpaired surrogate. Write the complete character.")
     if has_surrogate(str(document)):
-        raise DataError(f"{place}: 'id' holds half of a surrogate pair. Write the whole character.")
+        raise DataError(f"{place}: 'id' contains an unpaired surrogate. Write the complete character.")
     if len(set(keys)) < len(keys):
-        raise DataError(f"{place}: a label is there twice. Keep one of them.")
+        raise DataError(f"{place}: a label occurs twice. Remove one of them.")
 
 
 def _is_score(value: Any) -> bool:
     if isinstance(value, int) and not isinstance(value, bool):
-        return abs(value) < 2**127  # float32 ends there
+        return abs(value) < 2**127  # within the range of float32
     return isinstance(value, float) and not math.isnan(value)

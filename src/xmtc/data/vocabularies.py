@@ -1,4 +1,4 @@
-"""Label vocabularies: names, alternatives and parents of labels, from JSONL, TSV, a plain list or SKOS."""
+"""Label vocabularies: names, alternatives and parents of labels, from JSONL, TSV, CSV, a plain list or SKOS."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _SKOS_ENDINGS = {
 
 @dataclass(frozen=True)
 class LabelVocabulary:
-    """The labels that documents may hold, and what became of those that they may hold no longer."""
+    """The labels of a vocabulary, and the replacements of deprecated labels."""
 
     index: LabelIndex
     """The labels in use, in file order."""
     plain: bool = False
-    """A list of names without keys."""
+    """Whether the file is a list of names without keys."""
     replaced: Mapping[str, str] = field(default_factory=dict)
-    """Key of a deprecated label → key of the label in use that stands for it now."""
+    """Key of a deprecated label → key of the label in use that replaces it."""
     deprecated: frozenset[str] = frozenset()
-    """Deprecated labels that nothing in use stands for."""
+    """Keys of deprecated labels without a replacement in use."""
 
 
 @dataclass
@@ -57,15 +57,15 @@ class _Columns:
     parents: list[list[str]] = field(default_factory=list)
     descriptions: list[str] = field(default_factory=list)
     replacements: dict[str, list[str]] = field(default_factory=dict)
-    """Deprecated labels and what is said to replace each."""
+    """Deprecated label → its replacements."""
     first_line: dict[str, int] = field(default_factory=dict)
 
     def add(self, place: str, number: int, key: str, name: str, more: Mapping[str, Any]) -> None:
         if not key:
-            raise DataError(f"{place}: a label without a key. Give each label one.")
+            raise DataError(f"{place}: a label has no key. Give each label a key.")
         if key in self.first_line:
             raise DataError(
-                f"{place}: label '{shown(key)}' was on line {self.first_line[key]} before. Keep one of them."
+                f"{place}: label '{shown(key)}' is already on line {self.first_line[key]}. Remove one of them."
             )
         self.first_line[key] = number
         alternatives = _strings(more, ("alternatives", "alt"), place)
@@ -83,20 +83,20 @@ class _Columns:
 
     def vocabulary(self, path: str | Path, plain: bool) -> LabelVocabulary:
         if not self.keys and self.replacements:
-            raise DataError(f"{path}: all of its labels are deprecated. Add those in use.")
+            raise DataError(f"{path}: all labels are deprecated. Add labels in use.")
         if not self.keys:
-            raise DataError(f"{path}: no labels in it. Write one a line.")
+            raise DataError(f"{path}: contains no labels. Write one per line.")
         index = LabelIndex.from_keys(self.keys, self.names, self.alternatives, self.parents, self.descriptions)
         replaced = _followed(self.replacements, set(self.keys))
         return LabelVocabulary(index, plain, replaced, frozenset(self.replacements.keys() - replaced.keys()))
 
 
 def read_vocabulary(path: str | Path, numbered: bool = False, *, language: str | None = None) -> LabelVocabulary:
-    """The labels of a vocabulary file, whose form is told by its ending and its content.
+    """Read a vocabulary file; its format is detected from its ending and content.
 
     JSONL: {"id" or "key", "name", "alt" or "alternatives", "parents", "description", "deprecated", "replaced_by"}.
-    TSV: key, name, description. SKOS has names in several languages, of which `language` picks one. With `numbered`,
-    the lines of a plain list name the labels 0, 1, …; a name may then be empty or there twice.
+    TSV: key, name, description. SKOS has names in several languages; `language` selects one. With `numbered`, the
+    lines of a plain list are the names of the labels 0, 1, …; names may then be empty or repeated.
     """
     start = first_bytes(path)
     syntax = _skos_syntax(path, start)
@@ -105,7 +105,7 @@ def read_vocabulary(path: str | Path, numbered: bool = False, *, language: str |
     if plain_name(path).endswith(".csv"):
         return _read_csv(path, language)
     if language is not None:
-        raise DataError(f"{path}: has one name a label and no languages to choose from. Leave 'language' out.")
+        raise DataError(f"{path}: has one name per label and no languages to choose from. Omit 'language'.")
     if _is_jsonl(path, start):
         return _read_jsonl(path)
     names = _plain_lines(path) if numbered else None
@@ -116,22 +116,22 @@ def read_vocabulary(path: str | Path, numbered: bool = False, *, language: str |
 
 
 def write_vocabulary(vocabulary: LabelVocabulary, path: str | Path) -> None:
-    """Write a vocabulary as JSONL, or as TSV under a name that ends in .tsv; `read_vocabulary` makes the same of it.
+    """Write a vocabulary as JSONL, or as TSV if the name ends in .tsv; `read_vocabulary` restores it.
 
-    TSV has three columns: what does not go into them is refused rather than lost.
+    TSV has three columns; data that does not fit is an error.
     """
     name = plain_name(path)
     if name.endswith(tuple(_SKOS_ENDINGS)):
-        raise DataError(f"{path}: SKOS is read and not written. Give it a name that ends in .jsonl.")
+        raise DataError(f"{path}: writing SKOS is not supported. Choose a file name that ends in .jsonl.")
     if not len(vocabulary.index):
-        raise DataError(f"{path}: there are no labels to write. Give the vocabulary one.")
+        raise DataError(f"{path}: the vocabulary has no labels to write. Add at least one.")
     with replace_file(path) as stream:
         for line in _tsv_lines(vocabulary, path) if name.endswith(".tsv") else _jsonl_lines(vocabulary, path):
             stream.write(f"{line}\n".encode())
 
 
 def apply(keys: pa.Array, vocabulary: LabelVocabulary) -> pa.Array:
-    """Label keys with those of replaced labels exchanged for what stands for them now."""
+    """Replace the keys of deprecated labels by those of their replacements."""
     if not vocabulary.replaced:
         return keys
     old = pa.array(vocabulary.replaced.keys(), keys.type)
@@ -156,7 +156,7 @@ def _read_jsonl(path: str | Path) -> LabelVocabulary:
             place = f"{path}:{number}"
             key = next((row[part] for part in ("key", "id", "uid", "uri") if row.get(part) is not None), None)
             if not isinstance(key, (str, int)) or isinstance(key, bool):
-                raise DataError(f'{place}: no "key" or "id". Give each label one.')
+                raise DataError(f'{place}: no "key" or "id". Give each label a key.')
             name = _string(row, "name", place) or _string(row, "title", place)
             more = row if "description" in row or "content" not in row else {**row, "description": row["content"]}
             columns.add(place, number, _whole(str(key), "key", place), name, more)
@@ -165,7 +165,7 @@ def _read_jsonl(path: str | Path) -> LabelVocabulary:
 
 
 def _read_csv(path: str | Path, language: str | None) -> LabelVocabulary:
-    """A table with a header: uri or key, then name, or label_en, label_de, … as Annif has them."""
+    """Read a table with a header: uri or key, and name, or label_en, label_de, … as in Annif."""
     cells = table_cells(path, quoted=True)
     number, header = next(cells, (1, []))
     if isinstance(header, DataError):
@@ -180,19 +180,19 @@ def _read_csv(path: str | Path, language: str | None) -> LabelVocabulary:
         called = next((names.index(part) for part in ("name", "label") if part in names), None)
     if key is None or called is None:
         found = shown(", ".join(names))
-        raise DataError(f"{path}:{number}: columns uri (or key) and label_en (or name) are wanted. Found: {found}.")
+        raise DataError(f"{path}:{number}: columns uri (or key) and label_en (or name) are required. Found: {found}.")
     columns = _Columns()
     for number, row in cells:
         if isinstance(row, DataError):
             raise row
         if len(row) != len(names):
-            raise DataError(f"{path}:{number}: {len(row)} cells where the header has {len(names)}. Correct the line.")
+            raise DataError(f"{path}:{number}: {len(row)} cells, but {len(names)} in the header. Correct the line.")
         columns.add(f"{path}:{number}", number, row[key].strip(), row[called].strip(), {})
     return columns.vocabulary(path, plain=False)
 
 
 def _read_lines(path: str | Path) -> LabelVocabulary:
-    """The lines of a TSV, or of a plain list if no line has a tab."""
+    """Read a TSV, or a plain list if no line has a tab."""
     columns = _Columns()
     plain = True
     before = 0
@@ -221,20 +221,20 @@ def _tsv_lines(vocabulary: LabelVocabulary, path: str | Path) -> Iterator[str]:
     for row in _rows(vocabulary, path):
         for name in ("alternatives", "parents", "deprecated"):
             if row.get(name):
-                raise DataError(f"{path}: TSV has no column for '{name}', as of '{shown(row['key'])}'. Write JSONL.")
+                raise DataError(f"{path}: TSV has no column for '{name}' of '{shown(row['key'])}'. Write JSONL.")
         cells = [row["key"], row["name"], *filter(None, [row["description"]])]
         if row["key"].startswith("<") and row["key"].endswith(">"):
-            raise DataError(f"{path}: TSV cannot hold the angle brackets of '{shown(row['key'])}'. Write JSONL.")
+            raise DataError(f"{path}: TSV cannot store the angle brackets of '{shown(row['key'])}'. Write JSONL.")
         for cell in cells:
             if cell != cell.strip() or cell.startswith("\ufeff") or any(sign in cell for sign in "\t\r\n"):
                 raise DataError(
-                    f"{path}: TSV cannot hold the tab, line end or outer blanks of '{shown(cell)}'. Write JSONL."
+                    f"{path}: TSV cannot store the tab, line end or outer spaces of '{shown(cell)}'. Write JSONL."
                 )
         yield "\t".join(cells)
 
 
 def _rows(vocabulary: LabelVocabulary, path: str | Path) -> Iterator[dict[str, Any]]:
-    """All labels as JSONL has them, those in use first."""
+    """Yield all labels as JSONL records, labels in use first."""
     for batch in vocabulary.index.table.to_batches(max_chunksize=4096):
         yield from _with_keys(batch.to_pylist(), path)
     old = [{"key": key, "deprecated": True, "replaced_by": new} for key, new in vocabulary.replaced.items()]
@@ -244,19 +244,19 @@ def _rows(vocabulary: LabelVocabulary, path: str | Path) -> Iterator[dict[str, A
 def _with_keys(rows: list[dict[str, Any]], path: str | Path) -> list[dict[str, Any]]:
     for row in rows:
         if not row["key"]:
-            raise DataError(f"{path}: a label without a key. Give each label one.")
+            raise DataError(f"{path}: a label has no key. Give each label a key.")
         _whole(row["key"] + row.get("replaced_by", ""), "key", str(path))
     return rows
 
 
 def _followed(replacements: Mapping[str, Sequence[str]], in_use: Collection[str]) -> dict[str, str]:
-    """Deprecated label → the first label in use that its replacements lead to, for those that lead to one."""
+    """Follow chains of replacements: deprecated label → first label in use, for those that reach one."""
     found: dict[str, str] = {}
     dead: set[str] = set()
     for start in replacements:
         if start in found or start in dead:
             continue
-        path = [(start, iter(replacements[start]))]  # a stack of its own: a chain may be longer than Python's
+        path = [(start, iter(replacements[start]))]  # explicit stack: a chain may exceed Python's recursion limit
         seen = {start}
         answer = None
         while path and answer is None:
@@ -269,14 +269,14 @@ def _followed(replacements: Mapping[str, Sequence[str]], in_use: Collection[str]
                 seen.add(candidate)
                 path.append((candidate, iter(replacements[candidate])))
         if answer is None:
-            dead |= seen  # nothing that was reached leads anywhere
+            dead |= seen  # no visited label leads to a label in use
         else:
             found.update((key, answer) for key, _ in path)
     return found
 
 
 def _plain_lines(path: str | Path) -> list[str] | None:
-    """The lines of a plain list, or None where one has a tab."""
+    """Read the lines of a plain list; None if a line has a tab."""
     names: list[str] = []
     for block in read_blocks(path):
         for line in block.removesuffix(b"\n").split(b"\n"):
@@ -292,7 +292,7 @@ def _is_jsonl(path: str | Path, start: bytes) -> bool:
 
 
 def _skos_syntax(path: str | Path, start: bytes) -> str | None:
-    """How a SKOS file is written, by its content where that is clear; None for files of another form."""
+    """Return the syntax of a SKOS file, by content if unambiguous, else by name; None for other files."""
     name = plain_name(path)
     if name.endswith((".jsonl", ".ndjson", ".json", ".tsv")):
         return None
@@ -325,7 +325,7 @@ def _truth(row: Mapping[str, Any], name: str, place: str) -> bool:
 
 
 def _replacements(row: Mapping[str, Any], place: str) -> list[str]:
-    """One key, or a list of them in the order of preference."""
+    """Return the replacements of a label: one key, or a list in order of preference."""
     value = row.get("replaced_by")
     if isinstance(value, (str, int)) and not isinstance(value, bool):
         return _strings({"replaced_by": [value]}, ("replaced_by",), place)
@@ -334,5 +334,5 @@ def _replacements(row: Mapping[str, Any], place: str) -> list[str]:
 
 def _whole(text: str, name: str, place: str) -> str:
     if has_surrogate(text):
-        raise DataError(f"{place}: '{name}' holds half of a surrogate pair. Write the whole character.")
+        raise DataError(f"{place}: '{name}' contains an unpaired surrogate. Write the complete character.")
     return text

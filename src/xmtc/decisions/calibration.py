@@ -1,15 +1,15 @@
-"""Calibration: a non-decreasing map from a model's scores to probabilities, fitted on pairs of document and label.
+"""Calibration: a non-decreasing map from a model's scores to probabilities, fitted on (document, label) pairs.
 
-Two ways:
+Two methods:
 
-- `isotonic` takes any rising shape. Pairs are pooled until the share of hits rises from block to block (pool adjacent
-  violators). Each block then gets one more pair that is a hit at the rate of all pairs, and blocks are pooled again: no
-  probability is exactly 0 or 1, and a block of few pairs says less than one of many. Within a block the map rises a
-  little, so that labels with different scores rarely get the same probability, as they would with steps: by as much as
-  the block's share of hits is uncertain, one standard error to each side, but no further than half the way to the next
-  block's. Between blocks it is a straight line, beyond the outermost it is constant.
-- `platt` is a sigmoid of a line, with a slope that is never negative. It needs fewer pairs, and is right only where
-  the scores err in that shape. Scores that all lie within [0, 1] enter as their logits.
+- `isotonic` fits any non-decreasing shape. Pairs are pooled until the observed precision increases from block to block
+  (pool adjacent violators). Each block is smoothed by one additional pair with the overall precision, and blocks are
+  pooled again: no probability is exactly 0 or 1, and small blocks are pulled to the mean. Within a block the map
+  increases slightly, so that labels with different scores rarely get the same probability: by one standard error of
+  the block's precision to each side, but at most halfway to the neighbouring blocks. Between blocks the map is linear,
+  beyond the outermost blocks constant.
+- `platt` fits a sigmoid of a linear function with a non-negative slope. It needs fewer pairs, but is accurate only if
+  the miscalibration has this shape. If all scores are within [0, 1], their logits are used.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Method = Literal["isotonic", "platt"]
 FloatArray: TypeAlias = NDArray[np.float64]
 
 LEAST_PAIRS = 10
-"""Pairs without which nothing is fitted."""
+"""Minimum number of pairs."""
 
-_EDGE = 1e-7  # scores closer to 0 or 1 than this have the logit of this
-_STEPS = 100  # of Newton's method, which needs about ten
-_SHRINKS = 40  # halvings of one step
+_EDGE = 1e-7  # scores are clipped to [_EDGE, 1 − _EDGE] before taking logits
+_STEPS = 100  # maximum steps of Newton's method, which needs about ten
+_SHRINKS = 40  # maximum halvings of one step
 
 
 def _none() -> FloatArray:
@@ -41,27 +41,27 @@ def _none() -> FloatArray:
 
 @dataclass(frozen=True)
 class Calibration:
-    """A non-decreasing map from score to probability: straight lines between points, or a sigmoid."""
+    """A non-decreasing map from score to probability: piecewise linear, or a sigmoid."""
 
     method: Method
-    points: FloatArray = field(default_factory=_none)  # (b,) isotonic: rising scores
-    chances: FloatArray = field(default_factory=_none)  # (b,) isotonic: the probabilities there
+    points: FloatArray = field(default_factory=_none)  # (b,) isotonic: ascending scores
+    chances: FloatArray = field(default_factory=_none)  # (b,) isotonic: probabilities at these scores
     slope: float = 0.0  # platt
     offset: float = 0.0  # platt
-    logits: bool = False  # platt: whether scores within [0, 1] enter as their logits
+    logits: bool = False  # platt: whether scores are converted to logits
 
     def apply(self, scores: ArrayLike) -> NDArray[np.float32]:
-        """Probabilities of scores of any shape; −∞, the score of a pad, stays."""
+        """Convert scores of any shape to probabilities; −∞, the score of padding, is unchanged."""
         given = np.asarray(scores, dtype=np.float64)
         if np.isnan(given).any():
-            raise DataError("a score to calibrate is not a number. Give numbers, and −∞ at pads.")
+            raise DataError("a score to calibrate is NaN. Pass numbers, and −∞ for padding.")
         real = given > -np.inf
         chances = np.full(given.shape, -np.inf, dtype=np.float32)
         chances[real] = self._lines(given[real]) if self.method == "isotonic" else self._sigmoid(given[real])
         return chances
 
     def _lines(self, scores: FloatArray) -> FloatArray:
-        """Rounded so that a higher score never gets less, which `np.interp` does not promise."""
+        """Interpolate such that rounding never decreases the result for a higher score, unlike `np.interp`."""
         last = len(self.points) - 1
         left = np.clip(np.searchsorted(self.points, scores, side="right") - 1, 0, last)  # (m,)
         right = np.minimum(left + 1, last)
@@ -75,54 +75,54 @@ class Calibration:
         return sigmoid(self.slope * inputs + self.offset)
 
     def values(self) -> dict[str, Any]:
-        """What to keep in JSON."""
+        """Return the values to save as JSON."""
         if self.method == "isotonic":
             return {"method": self.method}
         return {"method": self.method, "slope": self.slope, "offset": self.offset, "logits": self.logits}
 
     def arrays(self) -> dict[str, FloatArray]:
-        """What to keep as arrays."""
+        """Return the arrays to save."""
         return {"points": self.points, "chances": self.chances} if self.method == "isotonic" else {}
 
     @classmethod
     def restored(cls, values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Calibration:
-        """The calibration that was kept; ValueError, KeyError or TypeError where the parts do not fit."""
+        """Restore a saved calibration; raise ValueError, KeyError or TypeError if it is inconsistent."""
         method = values["method"]
         if method == "isotonic":
             points, chances = (np.asarray(arrays[name], dtype=np.float64) for name in ("points", "chances"))
             rising = points.ndim == 1 and len(points) > 0 and (np.diff(points) > 0).all() and np.isfinite(points).all()
             if not rising or chances.shape != points.shape or not (np.diff(chances) >= 0).all():
-                raise ValueError("points and chances of a calibration do not rise together")
+                raise ValueError("points and chances of a calibration are not ascending")
             if not (chances[0] >= 0 and chances[-1] <= 1):
-                raise ValueError("chances of a calibration lie outside [0, 1]")
+                raise ValueError("chances of a calibration are outside [0, 1]")
             return cls("isotonic", points, chances)
         if method != "platt":
-            raise ValueError(f"there is no calibration '{shown(method)}'")
+            raise ValueError(f"unknown calibration method '{shown(method)}'")
         slope, offset, logits = float(values["slope"]), float(values["offset"]), values["logits"]
         if not (math.isfinite(slope) and math.isfinite(offset) and slope >= 0) or not isinstance(logits, bool):
-            raise ValueError("slope, offset and logits of a calibration are damaged")
+            raise ValueError("slope, offset or logits of a calibration are invalid")
         return cls("platt", slope=slope, offset=offset, logits=logits)
 
 
 def fit_calibration(method: Method, scores: ArrayLike, hits: ArrayLike) -> Calibration:
-    """The calibration that these pairs of document and label ask for: their scores (m,), and which are true (m,)."""
+    """Fit a calibration to (document, label) pairs: their scores (m,), and whether each label is true (m,)."""
     if method not in get_args(Method):
         raise ConfigError(f"calibration must be one of {', '.join(get_args(Method))}. Got '{shown(method)}'.")
     given, true = np.asarray(scores, dtype=np.float64), np.asarray(hits, dtype=bool)  # (m,) each
     if given.ndim != 1 or given.shape != true.shape:
-        raise DataError(f"scores and hits must be two (m,) arrays. Got {given.shape} and {true.shape}.")
+        raise DataError(f"scores and hits must be (m,) arrays. Got the shapes {given.shape} and {true.shape}.")
     if not (np.abs(given) <= np.finfo(np.float32).max).all():
-        raise DataError("a score to calibrate on is infinite or not a number. Leave pads and such labels out.")
+        raise DataError("a score to calibrate on is infinite or NaN. Remove padding and such labels.")
     if len(given) < LEAST_PAIRS:
         raise DataError(
-            f"{len(given)} scored labels are too few to calibrate on, {LEAST_PAIRS} the least. "
-            f"Give more validation documents."
+            f"{len(given)} scored labels are too few to calibrate; the minimum is {LEAST_PAIRS}. "
+            f"Provide more validation documents."
         )
     if not true.any() or true.all():
         which = "all" if true.all() else "none"
         raise DataError(
-            f"{which} of the {len(given):,} scored labels are true, which says nothing of probabilities. "
-            f"Give more validation documents, or look at more labels of each (k)."
+            f"{which} of the {len(given):,} scored labels are true, so probabilities cannot be estimated. "
+            f"Provide more validation documents, or a larger k."
         )
     return _isotonic(given, true) if method == "isotonic" else _platt(given, true)
 
@@ -133,7 +133,7 @@ def _isotonic(scores: FloatArray, true: NDArray[np.bool_]) -> Calibration:
     starts = _pooled(blocks.hits + rate, blocks.pairs + 1)  # (b,)
     ends = np.append(starts[1:], len(blocks.hits)) - 1
     pairs = np.add.reduceat(blocks.pairs + 1, starts)
-    shares = np.maximum.accumulate(np.add.reduceat(blocks.hits + rate, starts) / pairs)  # rising to the last digit
+    shares = np.maximum.accumulate(np.add.reduceat(blocks.hits + rate, starts) / pairs)  # ascending despite rounding
     halfway = np.diff(shares, prepend=0.0, append=1.0) / 2  # (b + 1,)
     unsure = np.sqrt(shares * (1 - shares) / pairs)
     edges = np.stack([blocks.lowest[starts], blocks.highest[ends]], axis=1)  # (b, 2)
@@ -147,7 +147,7 @@ def _isotonic(scores: FloatArray, true: NDArray[np.bool_]) -> Calibration:
 
 
 class Blocks(NamedTuple):
-    """Blocks of pairs in which the share of hits rises, (b,) each."""
+    """Blocks of pairs with increasing observed precision, (b,) each."""
 
     lowest: FloatArray  # scores
     highest: FloatArray
@@ -156,10 +156,10 @@ class Blocks(NamedTuple):
 
 
 def isotonic_blocks(scores: FloatArray, true: NDArray[np.bool_]) -> Blocks:
-    """Pairs pooled until the share of hits rises from block to block.
+    """Pool pairs until the observed precision increases from block to block.
 
-    Pairs of the same score stand together from the start. Counts are whole numbers in float64, so that shares are
-    compared exactly.
+    Pairs with the same score start in one block. Counts are integers in float64, so that fractions are compared
+    exactly.
     """
     distinct, place = np.unique(scores, return_inverse=True)  # (u,), (m,)
     counts = np.bincount(place).astype(np.float64)  # (u,)
@@ -170,20 +170,20 @@ def isotonic_blocks(scores: FloatArray, true: NDArray[np.bool_]) -> Blocks:
 
 
 def _pooled(hits: FloatArray, counts: FloatArray) -> NDArray[np.int64]:
-    """Where each block starts once neighbours whose share of hits does not rise are pooled."""
-    from scipy.optimize import isotonic_regression  # takes 0.4 s, which those who only apply a calibration save
+    """Pool adjacent blocks whose observed precision does not increase; return the start of each block."""
+    from scipy.optimize import isotonic_regression  # takes 0.4 s to import, and is not needed to apply a calibration
 
     starts: NDArray[np.int64] = isotonic_regression(hits / counts, weights=counts).blocks[:-1]  # (b,)
     hits, counts = np.add.reduceat(hits, starts), np.add.reduceat(counts, starts)
-    rises = hits[1:] * counts[:-1] > hits[:-1] * counts[1:]  # exact; the quotients of equal shares may differ
+    rises = hits[1:] * counts[:-1] > hits[:-1] * counts[1:]  # exact, unlike a comparison of quotients
     kept: NDArray[np.int64] = starts[np.append(True, rises)]
     return kept
 
 
 def _platt(scores: FloatArray, true: NDArray[np.bool_]) -> Calibration:
-    """Newton's method on the cross-entropy, which is convex; where the best slope is negative, it is 0.
+    """Minimise the cross-entropy, which is convex, by Newton's method; a negative slope is replaced by 0.
 
-    Targets are Platt's, a little within 0 and 1, so that the slope stays finite where scores part hits from misses.
+    Platt's targets, slightly inside 0 and 1, keep the slope finite if scores separate hits from misses perfectly.
     """
     logits = bool(scores.min() >= 0 and scores.max() <= 1)
     inputs = logit(scores, _EDGE) if logits else scores  # (m,)
@@ -200,25 +200,26 @@ def _platt(scores: FloatArray, true: NDArray[np.bool_]) -> Calibration:
     return Calibration("platt", slope=slope / spread, offset=offset - slope * centre / spread, logits=logits)
 
 
-# ---- logistic regression of a few numbers
+# ---- logistic regression with a few features
 
 
 def sigmoid(logits: FloatArray) -> FloatArray:
+    """Compute 1 / (1 + e^−x) without overflow."""
     chances: FloatArray = np.exp(-np.logaddexp(0.0, -logits))
     return chances
 
 
 def logit(chances: Any, edge: float) -> FloatArray:
-    """ln(p / (1 − p)), of chances that are kept `edge` away from 0 and 1."""
+    """Compute ln(p / (1 − p)) of probabilities clipped to [edge, 1 − edge]."""
     inner = np.clip(np.asarray(chances, dtype=np.float64), edge, 1 - edge)
     logits: FloatArray = np.log(inner) - np.log1p(-inner)
     return logits
 
 
 def fit_logistic(columns: FloatArray, targets: FloatArray, start: FloatArray, ridge: float = 0.0) -> FloatArray:
-    """(f,) weights of columns (m, f) with the least cross-entropy to targets (m,) within [0, 1], by Newton's method.
+    """Fit weights (f,) of columns (m, f) to targets (m,) within [0, 1]: minimal cross-entropy, by Newton's method.
 
-    Each step is halved until it helps. `ridge` keeps the weights of columns that say the same finite.
+    Each step is halved until the loss decreases. `ridge` keeps the weights of collinear columns finite.
     """
     weights, loss = start, _loss(columns, targets, start, ridge)
     for _ in range(_STEPS):
@@ -234,7 +235,7 @@ def fit_logistic(columns: FloatArray, targets: FloatArray, start: FloatArray, ri
             if new < loss:
                 break
         else:
-            break  # no lower within rounding
+            break  # converged up to rounding
         weights, loss = tried, new
     return weights
 

@@ -1,7 +1,7 @@
-"""Several answers to the same documents made one: noisy-or, average, or weights learnt on validation documents.
+"""Combine several predictions for the same documents: noisy-or, average, or weights learnt on validation documents.
 
-Answers are combined over the union of their labels. A label that an answer lacks has chance 0 there, and learnt
-weights know of each such gap.
+Predictions are combined over the union of their labels. A label missing in a prediction has probability 0 there, and
+learnt weights have a separate weight for each such gap.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from xmtc.decisions.calibration import fit_logistic, logit, sigmoid
 Labels = NDArray[np.int64]
 Chances = NDArray[np.float64]
 Answer = tuple[Labels, NDArray[np.float32]]
-"""(n, k) labels, −1 as pads, and their chances."""
+"""Labels (n, k), padded with −1, and their probabilities."""
 
 EDGE = 1e-4
-"""Chances count as at least this much, and as at most 1 less this much, where their logits are taken."""
+"""Probabilities are clipped to [EDGE, 1 − EDGE] before taking logits."""
 FIRST = 10
-"""Labels of each answer that weights are learnt from."""
+"""Labels of each prediction to learn weights from."""
 LEAST_PAIRS = 10
-"""True labels, and wrong ones, without which no weights are learnt."""
-_RIDGE = 1e-3  # keeps the weights of a feature that never varies finite
+"""Minimum number of true labels, and of wrong ones, to learn weights."""
+_RIDGE = 1e-3  # keeps the weight of a constant feature finite
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """What several answers say of the same labels."""
+    """Probabilities of the same labels in several predictions."""
 
-    labels: Labels  # (n, u) −1 as pads
-    chances: NDArray[np.float32]  # (m, n, u) 0 where an answer lacks the label
-    held: NDArray[np.bool_]  # (m, n, u) whether it has it
+    labels: Labels  # (n, u) padded with −1
+    chances: NDArray[np.float32]  # (m, n, u) 0 if a prediction lacks the label
+    held: NDArray[np.bool_]  # (m, n, u) whether the prediction has the label
 
 
 def union(answers: Sequence[Answer]) -> Labels:
-    """(n, u) the labels of all answers, each once, in rising order, −1 as pads."""
+    """Return the union of the labels of all predictions (n, u), ascending and padded with −1."""
     return _union(np.concatenate([labels for labels, _ in answers], axis=1))
 
 
@@ -61,7 +61,7 @@ def _union(labels: Labels) -> Labels:
 
 
 def gather(answers: Sequence[Answer], labels: Labels) -> Gathered:
-    """What each answer says of given labels (n, u)."""
+    """Look up the probabilities of given labels (n, u) in each prediction."""
     shape = (len(answers), *labels.shape)
     chances, held = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=bool)
     for place, (found, given) in enumerate(answers):
@@ -76,7 +76,7 @@ def gather(answers: Sequence[Answer], labels: Labels) -> Gathered:
 
 @kernel()
 def _places(found: Labels, wanted: Labels) -> Labels:
-    """(n, u) where each wanted label stands in its row of rising labels; −1 where it does not, and for pads."""
+    """Return the position (n, u) of each wanted label in its row of ascending labels; −1 if missing or padding."""
     places = np.full(wanted.shape, -1, np.int64)
     for row in range(wanted.shape[0]):
         for column in range(wanted.shape[1]):
@@ -88,7 +88,7 @@ def _places(found: Labels, wanted: Labels) -> Labels:
 
 
 def noisy_or(chances: NDArray[np.float32]) -> Chances:
-    """(n, u) the chance that one answer at least is right, were each right or wrong by itself: 1 − Π(1 − p)."""
+    """Return the probability (n, u) that at least one prediction is right, assuming independence: 1 − Π(1 − p)."""
     wrong = np.ones(chances.shape[1:])
     for each in chances:
         wrong *= 1 - each.astype(np.float64)
@@ -96,7 +96,7 @@ def noisy_or(chances: NDArray[np.float32]) -> Chances:
 
 
 def average(chances: NDArray[np.float32], weights: Sequence[float] = ()) -> Chances:
-    """(n, u) the mean of the answers' chances, or the weighted one."""
+    """Return the mean of the probabilities (n, u), optionally weighted."""
     given = np.array(weights or np.ones(len(chances)))
     combined = np.zeros(chances.shape[1:])
     for weight, each in zip(given / given.sum(), chances, strict=True):
@@ -105,29 +105,29 @@ def average(chances: NDArray[np.float32], weights: Sequence[float] = ()) -> Chan
 
 
 def shares(chances: NDArray[np.float32], combine: str, weights: Sequence[float] = ()) -> Chances:
-    """(m, n, u) how much each answer has to do with the noisy-or or the average."""
+    """Return the contribution (m, n, u) of each prediction to the noisy-or or the average."""
     given = chances.astype(np.float64)
     if combine == "average":
         weighted: Chances = given * np.reshape(weights or np.ones(len(chances)), (-1, 1, 1))
         return weighted
-    return -np.log1p(-np.minimum(given, 1 - 1e-12))  # the logarithms add up to that of 1 less the noisy-or
+    return -np.log1p(-np.minimum(given, 1 - 1e-12))  # these sum to −log(1 − noisy-or)
 
 
 @dataclass(frozen=True)
 class Learnt:
-    """Logistic regression on what the answers say: the logits of their chances, which of them lack the label, and the
-    logit of their noisy-or, by which a label that several are fairly sure of outdoes their sum.
+    """Logistic regression on the logits of the predicted probabilities, indicators of missing labels, and the logit of
+    the noisy-or, which increases the score of labels supported by several predictions.
 
-    The frequency of a label in training has a weight too: answers of different kinds are too sure of frequent labels,
-    or of rare ones, to different degrees.
+    The training frequency of a label is a feature, too, since models differ in their bias towards frequent or rare
+    labels.
     """
 
-    weights: NDArray[np.float64]  # (3 + 2m,): of one, of the frequency, of the noisy-or, of each logit, of each gap
+    weights: NDArray[np.float64]  # (3 + 2m,): constant, frequency, noisy-or, each logit, each gap
 
     def __call__(self, gathered: Gathered, frequency: Chances) -> Chances:
-        """(n, u) chances, 0 where no answer has the label.
+        """Compute probabilities (n, u), 0 if no prediction has the label.
 
-        `frequency` (n, u) is the logarithm of one more than the training documents of each label.
+        `frequency` (n, u) is log(1 + number of training documents) of each label.
         """
         return np.where(gathered.held.any(axis=0), sigmoid(self._margins(gathered, frequency)), 0.0)
 
@@ -140,7 +140,7 @@ class Learnt:
         return margins
 
     def shares(self, gathered: Gathered) -> Chances:
-        """(m, n, u) what each answer adds to the margin, beyond what would be there if it lacked the label."""
+        """Return the contribution (m, n, u) of each prediction to the margin, compared with a missing label."""
         nothing = np.zeros(gathered.labels.shape)
         whole = self._margins(gathered, nothing)
         added = []
@@ -152,20 +152,20 @@ class Learnt:
         return np.stack(added)
 
     def values(self) -> dict[str, Any]:
-        """What to keep in JSON."""
+        """Return the values to save as JSON."""
         return {"weights": self.weights.tolist()}
 
     @classmethod
     def restored(cls, values: Mapping[str, Any], answers: int) -> Learnt:
-        """What was kept; ValueError, KeyError or TypeError where it does not fit so many answers."""
+        """Restore saved weights; raise ValueError, KeyError or TypeError unless they fit the number of predictions."""
         weights = np.array(values["weights"], dtype=np.float64)
         if weights.shape != (3 + 2 * answers,) or not np.isfinite(weights).all():
-            raise ValueError("learnt weights are damaged")
+            raise ValueError("learnt weights are invalid")
         return cls(weights)
 
 
 def design_matrix(gathered: Gathered, frequency: Chances) -> Chances:
-    """(pairs, 3 + 2m) what weights are learnt from: a row for each label that is gathered, in the order of weights."""
+    """Build the features (pairs, 3 + 2m) for learning weights: one row per gathered label, in the order of weights."""
     filled = gathered.labels >= 0
     logits = [
         np.where(held, logit(each, EDGE), 0.0) for held, each in zip(gathered.held, gathered.chances, strict=True)
@@ -176,12 +176,12 @@ def design_matrix(gathered: Gathered, frequency: Chances) -> Chances:
 
 
 def learn(rows: Chances, hits: NDArray[np.bool_]) -> Learnt:
-    """The weights that give the hits (pairs,) the best likelihood, none of them against an answer that is surer."""
+    """Fit weights to the hits (pairs,) by maximum likelihood; the weights of probabilities are non-negative."""
     if (rare := min(int(hits.sum()), int((~hits).sum()))) < LEAST_PAIRS:
         which = "true" if hits.mean() < 0.5 else "wrong"
         raise DataError(
-            f"{rare} {which} labels among the best are too few to learn weights from, {LEAST_PAIRS} the least. "
-            "Give more documents, or set combine=noisy-or."
+            f"{rare} {which} labels among the top predictions are too few to learn weights; the minimum is "
+            f"{LEAST_PAIRS}. Provide more documents, or set combine=noisy-or."
         )
     opinions = slice(2, 3 + (rows.shape[1] - 3) // 2)  # the noisy-or and the logits
     used = np.ones(rows.shape[1], dtype=bool)
@@ -191,4 +191,4 @@ def learn(rows: Chances, hits: NDArray[np.bool_]) -> Learnt:
         against = np.flatnonzero(weights[opinions] < 0) + opinions.start
         if not len(against):
             return Learnt(weights)
-        used[against] = False  # what such an answer says is left out, whether it has the label stays
+        used[against] = False  # drop the probability of such a prediction, but keep its gap indicator

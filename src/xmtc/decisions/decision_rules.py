@@ -1,4 +1,4 @@
-"""What validation documents say of a model's scores: probabilities, and which labels to return."""
+"""Decisions fitted on a validation set: calibration of scores to probabilities, and thresholds for label sets."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from xmtc.metrics import reliability, set_scores
 from xmtc.metrics.matching import Truth
 
 DEPTH = 50
-"""Labels of each document that are looked at where a set is asked for and nothing says how many."""
+"""Default number of candidate labels per document for label sets."""
 LEAST_DOCUMENTS = 10
-"""Validation documents without which nothing is said of scores."""
+"""Minimum number of validation documents."""
 
 
 @dataclass(frozen=True)
 class Decisions:
-    """How a model's scores are read."""
+    """Calibration and thresholds of a model."""
 
     calibration: Calibration | None = None
     thresholds: Thresholds | None = None
     depth: int = DEPTH
-    """Labels of each document that were looked at."""
+    """Number of candidate labels per document."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """What was measured on the documents that it comes from."""
+    """Metrics on the validation set."""
 
     @property
     def is_fitted(self) -> bool:
-        """Whether there is anything to keep."""
+        """Whether there is a calibration or a threshold."""
         return self.calibration is not None or self.thresholds is not None
 
     def probabilities(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Scores as they are given to users; pads stay."""
+        """Return calibrated scores, or the scores themselves without a calibration; padding is unchanged."""
         return scores if self.calibration is None else self.calibration.apply(scores)
 
     def relabelled(self, kept_labels: NDArray[np.int64], labels: int) -> Decisions:
-        """The same for a model whose first labels are these of before; others have no thresholds of their own."""
+        """Adapt to a model whose first labels are `kept_labels`; new labels get the global threshold."""
         if self.thresholds is None or self.thresholds.by_label is None:
             return self
         by_label = np.full(labels, self.thresholds.value, dtype=np.float32)
@@ -51,7 +51,7 @@ class Decisions:
         return replace(self, thresholds=replace(self.thresholds, by_label=by_label))
 
     def state(self) -> State:
-        """What to keep."""
+        """Return the state to save."""
         parts = {"calibration": self.calibration, "thresholds": self.thresholds}
         made = {name: part for name, part in parts.items() if part is not None}
         values = {name: part.values() for name, part in made.items()}
@@ -60,7 +60,7 @@ class Decisions:
 
     @classmethod
     def restored(cls, state: State, label_count: int) -> Decisions:
-        """What was kept for a model of so many labels; ValueError, KeyError or TypeError where parts do not fit."""
+        """Restore from a saved state; raise ValueError, KeyError or TypeError if it is inconsistent."""
 
         def part(name: str, kind: Any) -> Any:
             start = f"{name}."
@@ -85,16 +85,16 @@ def decide(
     measure: Measure | None = None,
     counts: NDArray[np.int64] | None = None,
 ) -> Decisions:
-    """Calibrate the scores of a ranked answer, and tune a threshold on what they become; None leaves one of them out.
+    """Calibrate the scores of predictions, and tune a threshold on the calibrated scores; None skips either step.
 
-    `measure` is what the threshold is the best for: micro-F1 where nothing is said, document-F1 for sets of documents.
-    `counts` (L,) are the training documents of each label, where they are known.
+    `measure` is the F1 variant to optimise; the default is micro, or document for `threshold="document"`. `counts` (L,)
+    are the training documents of each label, if known.
     """
     if len(answer) < LEAST_DOCUMENTS:
         few = f"{len(answer)} validation document{'' if len(answer) == 1 else 's'}"
-        raise DataError(f"{few}: too few to say what scores mean, {LEAST_DOCUMENTS} the least. Give more of them.")
+        raise DataError(f"{few}: too few to calibrate the model. Provide at least {LEAST_DOCUMENTS}.")
     if not (answer.labels >= 0).any():
-        raise DataError("no validation document has a predicted label. Give documents like the training documents.")
+        raise DataError("no validation document has a predicted label. Use documents like the training documents.")
     calibration = None if method is None else calibration_of(method, answer.labels, answer.scores, truth)
     scores = answer.scores if calibration is None else calibration.apply(answer.scores)
     facts: dict[str, Any] = {"documents": len(answer)}
@@ -113,26 +113,26 @@ def decide(
 
 
 def calibration_of(method: Method, labels: NDArray[np.int64], scores: NDArray[np.float32], truth: Truth) -> Calibration:
-    """What the scores of ranked labels (n, k) mean, given the true ones."""
+    """Fit a calibration to the scores of ranked labels (n, k), given the true labels."""
     filled = labels >= 0
     return fit_calibration(method, scores[filled], hits_among(labels, truth)[filled])
 
 
 def score_sets(sets: NDArray[np.int64], truth: Truth, counts: NDArray[np.int64] | None) -> dict[str, float]:
-    """F1, precision, recall and size of sets of labels (n, k); `counts` are training documents of the first labels."""
+    """Compute F1, precision, recall and size of label sets (n, k); `counts` are training documents per label."""
     return set_scores(*counted_columns(sets, truth, counts))
 
 
 def counted_columns(
     labels: NDArray[np.int64], truth: Truth, counts: NDArray[np.int64] | None
 ) -> tuple[NDArray[np.int64], Truth]:
-    """Predicted labels (n, k) and truth with columns for the labels of training and of the true labels only.
+    """Renumber predicted labels (n, k) and truth to labels that occur in training or in the truth.
 
-    Means over labels would otherwise depend on what else a file of predictions happens to name; other predicted labels
-    get numbers beyond the columns, as labels that are wrong and have no mean of their own.
+    Otherwise means over labels would depend on which other labels a file of predictions contains. Other predicted
+    labels get numbers beyond the columns: they count as wrong and do not enter means over labels.
     """
     counted = np.bincount(truth.indices, minlength=truth.shape[1]) > 0  # (L',)
     if counts is not None:
         counted[: len(counts)] |= counts > 0
     numbers = np.where(counted, np.cumsum(counted) - 1, int(counted.sum()) + np.cumsum(~counted) - 1)
-    return np.append(numbers, -1)[labels], truth[:, np.flatnonzero(counted)]  # a pad picks the last
+    return np.append(numbers, -1)[labels], truth[:, np.flatnonzero(counted)]  # padding selects the last entry

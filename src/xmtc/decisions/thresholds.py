@@ -1,21 +1,21 @@
-"""From ranked labels to sets of labels: thresholds tuned for F1, and the set with the best expected F1.
+"""Convert ranked labels to label sets: thresholds tuned for F1, and sets with the best expected F1.
 
-F1 is 2 · hits / (true + returned), 0 where nothing is true or returned:
+F1 is 2 · hits / (true + returned), 0 if nothing is true or returned:
 
-- `micro` of all pairs of document and label together,
-- `macro` of each label, averaged over labels,
-- `document` of each document, averaged over documents.
+- `micro`: over all (document, label) pairs,
+- `macro`: mean over labels,
+- `document`: mean over documents.
 
 Three rules:
 
-- `global`: one threshold for all labels, exactly the best of all that part the scores.
-- `label`: a threshold for each label. Exactly the best for micro and macro; for document, from the global threshold
-  upwards, one label after the other. A label with few hits among the validation documents' answers keeps the global
-  threshold, as the best cut between one or two documents says little of others.
-- `document`: for each document as many labels as promise the best F1, if scores are probabilities of labels that hold
-  independently of each other. It needs no tuning.
+- `global`: one threshold for all labels, the exact optimum.
+- `label`: one threshold per label. The exact optimum for micro and macro; for document, coordinate ascent from the
+  global threshold. A label with few hits among the validation predictions keeps the global threshold, since an optimum
+  on one or two documents does not generalise.
+- `document`: for each document the number of labels with the best expected F1, assuming that scores are probabilities
+  of independent labels. It needs no tuning.
 
-True labels that the answers do not hold, because the model does not know them or ranks them lower, count as missed.
+True labels that are not predicted, because the model does not know them or ranks them lower, count as missed.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ Kind = Literal["global", "document", "label"]
 Measure = Literal["micro", "macro", "document"]
 
 LEAST_HITS = 3
-"""Hits of a label without which it has no threshold of its own."""
+"""Minimum number of hits for a label to get its own threshold."""
 
 CONSIDERED = 50
-"""Labels of a document that the document rule looks at; its sets are of a few."""
+"""Maximum number of candidate labels per document for the document rule."""
 
-_PASSES = 5  # over all labels, of which the first brings most
+_PASSES = 5  # over all labels; the first one gains most
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """A rule that says which of a document's ranked labels are in its set."""
+    """A rule that selects the label set of a document from its ranked labels."""
 
     kind: Kind
-    measure: Measure  # what it is the best for
-    value: float  # a score of at least this is in the set; for `label`, where a label has no threshold of its own
+    measure: Measure  # F1 variant that it optimises
+    value: float  # minimum score of a label in the set; for `label`, of labels without their own threshold
     by_label: NDArray[np.float32] | None = None  # (L,) `label` only
 
     def choose(self, labels: NDArray[np.integer[Any]], scores: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
-        """(n, k) which labels of a ranked answer are in the sets, never a pad."""
+        """Return a mask (n, k) of the ranked labels in the sets; padding is never selected."""
         labels, given = _ranked(labels, scores)  # (n, k) each
         filled = labels >= 0
         if self.kind == "document":
@@ -64,33 +64,33 @@ class Thresholds:
         if self.by_label is None:
             return filled & (given >= np.float32(self.value))
         _check_labels(labels, len(self.by_label))
-        least = np.append(self.by_label, np.float32(np.inf))[labels]  # (n, k); a pad picks the last
+        least = np.append(self.by_label, np.float32(np.inf))[labels]  # (n, k); padding selects the last entry
         return filled & (given >= least)
 
     def values(self) -> dict[str, Any]:
-        """What to keep in JSON."""
+        """Return the values to save as JSON."""
         return {"kind": self.kind, "measure": self.measure, "value": self.value}
 
     def arrays(self) -> dict[str, NDArray[np.float32]]:
-        """What to keep as arrays."""
+        """Return the arrays to save."""
         return {} if self.by_label is None else {"by_label": self.by_label}
 
     @classmethod
     def restored(cls, values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Thresholds:
-        """The thresholds that were kept; ValueError, KeyError or TypeError where the parts do not fit."""
+        """Restore saved thresholds; raise ValueError, KeyError or TypeError if they are inconsistent."""
         kind, measure, value = values["kind"], values["measure"], float(values["value"])
         if kind not in get_args(Kind) or measure not in get_args(Measure) or not _is_score(value):
-            raise ValueError("kind, measure or value of thresholds are damaged")
+            raise ValueError("kind, measure or value of thresholds are invalid")
         if kind != "label":
             return cls(kind, measure, value)
         by_label = np.asarray(arrays["by_label"], dtype=np.float32)  # (L,)
         if by_label.ndim != 1 or not np.isfinite(by_label).all():
-            raise ValueError("thresholds of labels are damaged")
+            raise ValueError("thresholds of labels are invalid")
         return cls(kind, measure, value, by_label)
 
 
 def fixed(value: float) -> Thresholds:
-    """One threshold, given and not tuned: a score of at least `value` is in the set."""
+    """Create a fixed threshold: labels with a score of at least `value` are in the set."""
     if not isinstance(value, (int, float, np.integer, np.floating)) or not _is_score(float(value)):
         raise ConfigError(f"a threshold must be a number. Got {shown(value)}.")
     return Thresholds("global", "micro", float(value))
@@ -105,16 +105,16 @@ def tune(
     *,
     label_count: int,
 ) -> Thresholds:
-    """The rule with the best F1 on validation documents: their ranked answer (n, k) and their true labels (n, L').
+    """Tune a rule for the best F1 on validation documents, given ranked labels (n, k) and true labels (n, L').
 
-    `label_count` is the number of the model's labels.
+    `label_count` is the number of labels of the model.
     """
     if kind not in get_args(Kind):
         raise ConfigError(f"thresholds must be one of {', '.join(get_args(Kind))}. Got '{shown(kind)}'.")
     if measure not in get_args(Measure):
         raise ConfigError(f"'measure' must be one of {', '.join(get_args(Measure))}. Got '{shown(measure)}'.")
     if kind == "document" and measure != "document":
-        raise ConfigError(f"document thresholds are the best for F1 of documents, not for {measure}. Use 'document'.")
+        raise ConfigError(f"document thresholds optimise document-F1, not {measure}-F1. Use 'document'.")
     labels, given = _ranked(labels, scores)  # (n, k) each
     _check_labels(labels, label_count)
     pairs = _Pairs.of(labels, given, truth)
@@ -123,8 +123,8 @@ def tune(
         return Thresholds("document", "document", 0.0)
     if not pairs.hits.any():
         raise DataError(
-            f"none of the {len(pairs.hits):,} labels in the answers is true, which says nothing of thresholds. "
-            f"Give more validation documents, or a larger k."
+            f"none of the {len(pairs.hits):,} predicted labels is true, so thresholds cannot be tuned. "
+            f"Provide more validation documents, or a larger k."
         )
     value = _global(measure, pairs, truth)
     if kind == "global":
@@ -133,9 +133,9 @@ def tune(
 
 
 def select_labels(top: TopK, chosen: NDArray[np.bool_]) -> TopK:
-    """The same answer with only the chosen labels, moved to the left in their order; pads fill the rest."""
+    """Keep only the chosen labels, shifted to the left in their order and padded."""
     if chosen.shape != top.labels.shape:
-        raise DataError(f"labels {top.labels.shape} and those chosen {chosen.shape} differ in shape. Give one each.")
+        raise DataError(f"labels {top.labels.shape} and mask {chosen.shape} differ in shape. Pass one value per label.")
     chosen = chosen & (top.labels >= 0)  # (n, k)
     order = np.argsort(~chosen, axis=1, kind="stable")
     stays = np.take_along_axis(chosen, order, axis=1)
@@ -145,7 +145,7 @@ def select_labels(top: TopK, chosen: NDArray[np.bool_]) -> TopK:
 
 
 def hits_among(labels: NDArray[np.integer[Any]], truth: Truth) -> NDArray[np.bool_]:
-    """(n, k) which labels of a ranked answer are true; of a label that is there twice, the first."""
+    """Return a mask (n, k) of the ranked labels that are true; a repeated label counts once, the first time."""
     labels = label_numbers(labels)  # (n, k)
     check_truth(truth, len(labels), "Predictions")
     rows, columns = true_labels(truth)  # (nnz,) each
@@ -158,7 +158,7 @@ def hits_among(labels: NDArray[np.integer[Any]], truth: Truth) -> NDArray[np.boo
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Pairs of document and label that were returned."""
+    """Predicted (document, label) pairs."""
 
     documents: NDArray[np.int64]  # (m,)
     labels: NDArray[np.int64]  # (m,)
@@ -171,10 +171,10 @@ class _Pairs:
         pairs = cls(np.nonzero(chosen)[0], labels[chosen], scores[chosen], hits_among(labels, truth)[chosen])
         if len(pairs.scores) == 0:
             raise DataError(
-                "the answers to tune thresholds on hold no labels. Give documents for which the model has some."
+                "the predictions to tune thresholds on contain no labels. Use documents with predicted labels."
             )
         if not np.isfinite(pairs.scores).all():
-            raise DataError("a score to tune thresholds on is infinite or not a number. Leave such labels out.")
+            raise DataError("a score to tune thresholds on is infinite or NaN. Remove such labels.")
         return pairs
 
     def ordered(self, order: NDArray[np.int64]) -> _Pairs:
@@ -182,7 +182,7 @@ class _Pairs:
 
 
 def _global(measure: Measure, pairs: _Pairs, truth: Truth) -> np.float32:
-    """The threshold with the best F1, halfway between the last score that it takes and the first that it leaves."""
+    """Find the threshold with the best F1, halfway between the last included and the first excluded score."""
     pairs = pairs.ordered(np.argsort(-pairs.scores, kind="stable"))
     rows, columns = true_labels(truth)  # (nnz,) each
     if measure == "micro":
@@ -200,12 +200,12 @@ def _global(measure: Measure, pairs: _Pairs, truth: Truth) -> np.float32:
 def _by_label(
     measure: Measure, pairs: _Pairs, truth: Truth, value: np.float32, label_count: int
 ) -> NDArray[np.float32]:
-    """The threshold of each label; beyond the scores that a label had here, the global one decides."""
+    """Find the threshold of each label; outside the range of a label's scores, the global threshold applies."""
     pairs = pairs.ordered(np.lexsort((-pairs.scores, pairs.labels)))
     counts = np.bincount(pairs.labels, minlength=label_count)  # (L,)
     starts = np.concatenate([[0], np.cumsum(counts)])  # (L + 1,)
     own = np.bincount(pairs.labels[pairs.hits], minlength=label_count) >= LEAST_HITS  # (L,)
-    cuts = np.bincount(pairs.labels[pairs.scores >= value], minlength=label_count)  # (L,) pairs that are taken
+    cuts = np.bincount(pairs.labels[pairs.scores >= value], minlength=label_count)  # (L,) number of included pairs
     rows, columns = true_labels(truth)  # (nnz,) each
     if measure == "macro":
         true = np.bincount(columns, minlength=label_count)  # (L,) or longer
@@ -229,10 +229,10 @@ def _by_label(
 def _best_ratio(
     starts: NDArray[np.int64], pairs: _Pairs, true: int, own: NDArray[np.bool_], cuts: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Cuts with the best micro-F1, by Dinkelbach's iteration.
+    """Find the cuts with the best micro-F1 by Dinkelbach's iteration.
 
-    With F1 = 2 · a / b so far, each label by itself takes the cut with the largest b · hits − a · returned. While
-    these cuts together have a larger F1, go on from there; once they have not, no cuts have.
+    With the current F1 = 2 · a / b, each label takes the cut with the largest b · hits − a · returned. The iteration
+    continues while F1 increases; when it no longer does, the cuts are optimal.
     """
     before = np.concatenate([[0], np.cumsum(pairs.hits)])  # (m + 1,) hits before each pair
 
@@ -250,7 +250,7 @@ def _best_ratio(
 
 
 def _between(above: NDArray[np.float32], below: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Halfway between two scores, such that the upper one is at least this and the lower one is not."""
+    """Return the midpoint of two scores, rounded such that the upper score is ≥ and the lower score < the result."""
     middle = ((above.astype(np.float64) + below) / 2).astype(np.float32)
     return np.where(middle > below, middle, above)
 
@@ -260,21 +260,21 @@ def _ranked(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     labels, given = label_numbers(labels), np.asarray(scores, dtype=np.float32)  # (n, k) each
     if labels.shape != given.shape:
-        raise DataError(f"labels and scores must be two (n, k) arrays. Got {labels.shape} and {given.shape}.")
+        raise DataError(f"labels and scores must be (n, k) arrays. Got the shapes {labels.shape} and {given.shape}.")
     return labels.astype(np.int64, copy=False), given
 
 
 def _check_labels(labels: NDArray[np.int64], label_count: int) -> None:
     if labels.size and labels.max() >= label_count:
         raise DataError(
-            f"there is no label {labels.max()} among the model's {label_count:,}. Give that model's answers."
+            f"label {labels.max()} is out of range for the model's {label_count:,} labels. Pass its predictions."
         )
 
 
 def _check_chances(scores: NDArray[np.float32]) -> None:
     if not ((scores >= 0) & (scores <= 1)).all():
         raise DataError(
-            "document thresholds need probabilities, and scores lie outside [0, 1]. Calibrate the model first."
+            "document thresholds need probabilities, but scores are outside [0, 1]. Calibrate the model first."
         )
 
 
@@ -291,7 +291,7 @@ def _f1(hits: int, true: int, returned: int) -> float:
 def _best_cut(
     scores: NDArray[np.float32], groups: NDArray[np.int64], hits: NDArray[np.bool_], true: NDArray[np.int64]
 ) -> int:
-    """How many pairs, highest scores first, make the sum of the groups' F1 the largest; equal scores go together."""
+    """Return how many pairs, by descending score, maximise the sum of the groups' F1; ties are not split."""
     found = np.zeros(len(true), np.int64)
     returned = np.zeros(len(true), np.int64)
     total, best, cut = 0.0, 0.0, 0
@@ -315,7 +315,7 @@ def _best_cuts(
     own: NDArray[np.bool_],
     cuts: NDArray[np.int64],
 ) -> None:
-    """The cut of each label with its largest F1, compared exactly in whole numbers."""
+    """Find the cut of each label with the largest F1, compared exactly in integers."""
     for label in range(len(own)):
         if not own[label]:
             continue
@@ -339,7 +339,7 @@ def _best_gains(
     own: NDArray[np.bool_],
     cuts: NDArray[np.int64],
 ) -> None:
-    """The cut of each label with the largest gain · hits − cost · returned."""
+    """Find the cut of each label with the largest gain · hits − cost · returned."""
     for label in range(len(own)):
         if not own[label]:
             continue
@@ -363,7 +363,7 @@ def _ascend(
     passes: int,
     cuts: NDArray[np.int64],
 ) -> None:
-    """Move one label's cut after the other to where the documents' F1 is the largest, as long as that raises it."""
+    """Coordinate ascent: optimise the cut of one label at a time for document-F1 until it no longer increases."""
     found = np.zeros(len(true), np.int64)
     returned = np.zeros(len(true), np.int64)
     for label in range(len(own)):
@@ -388,7 +388,7 @@ def _ascend(
                     held = total
                 if (i + 1 == starts[label + 1] or scores[i + 1] < scores[i]) and total > best:
                     best, cut = total, i + 1 - start
-            if best <= held + 1e-12:  # no more than rounding
+            if best <= held + 1e-12:  # no gain beyond rounding
                 cut = before
             for i in range(start, start + cut):
                 found[documents[i]] += hits[i]
@@ -401,16 +401,16 @@ def _ascend(
 
 @kernel()
 def _best_sizes(filled: NDArray[np.bool_], scores: NDArray[np.float32], considered: int) -> NDArray[np.int64]:
-    """(n,) how many labels, best first, have the largest expected F1 in each document; at least one where any is.
+    """Return the number of labels (n,), best first, with the largest expected F1 per document; 0 only without labels.
 
-    Of the first m labels i are true with chance P(i), of the others j. With E(s) the mean of 1 / (s + j), the expected
-    F1 is the sum of P(i) · 2 · i · E(m + i). One label fewer in the set is one more among the others, of chance p, and
-    E(s) becomes (1 − p) · E(s) + p · E(s + 1): k² steps for a document, and no sum over j.
+    Let i of the first m labels be true with probability P(i), and j of the others. With E(s) the mean of 1 / (s + j),
+    the expected F1 is the sum of P(i) · 2 · i · E(m + i). Moving a label with probability p from the set to the others
+    changes E(s) to (1 − p) · E(s) + p · E(s + 1): k² steps per document, without a sum over j.
     """
     width = min(filled.shape[1], considered)
     sizes = np.zeros(len(filled), np.int64)
     chances = np.empty(width, np.float64)
-    first = np.zeros((width + 1, width + 1), np.float64)  # chance that i of the first m are true
+    first = np.zeros((width + 1, width + 1), np.float64)  # probability that i of the first m are true
     means = np.empty(2 * width + 1, np.float64)  # E(s)
     for row in range(len(filled)):
         count = 0
@@ -432,7 +432,7 @@ def _best_sizes(filled: NDArray[np.bool_], scores: NDArray[np.float32], consider
             expected = 0.0
             for i in range(1, m + 1):
                 expected += first[m, i] * 2.0 * i * means[m + i]
-            if expected >= best:  # of equal sets the smaller
+            if expected >= best:  # the smaller set on ties
                 best, sizes[row] = expected, m
             for s in range(1, 2 * m):
                 means[s] += chances[m - 1] * (means[s + 1] - means[s])

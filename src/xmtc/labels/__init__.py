@@ -1,1 +1,1 @@
-"""The label side: label features, clustering, trees, graphs, label vectors and their layout, groups, propensities."""
+"""Labels: features, clustering, trees, graphs, label vectors and their layout, groups, propensities."""

@@ -1,7 +1,7 @@
-"""Labels put into groups by their vectors: balanced halves, and spherical k-means.
+"""Clustering of labels by their vectors: balanced halves, and spherical k-means.
 
-A group of labels is renumbered to the features it has, so that a pass over it costs its entries and not D. Every
-group draws random numbers of its own: nothing depends on the number of threads.
+The features of a group of labels are renumbered, so that a pass costs its entries and not D. Every group has its own
+random numbers, so results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from xmtc.data.dataset import Csr
 from xmtc.labels.features import csr_parts, even_ranges
 
 DIRECT = 4
-"""A group with this many times more entries than there are features is not renumbered."""
+"""Groups with at least this many times more entries than features are not renumbered."""
 
 MEMBERS = 4096
-"""Labels one thread assigns to clusters at a time."""
+"""Labels that a thread assigns to clusters at a time."""
 
 
 def node_seeds(seed: int, level: int, nodes: int) -> NDArray[np.uint64]:
-    """(nodes,) random seeds that depend on seed, level and node alone."""
+    """Return random seeds (nodes,) that depend only on seed, level and node."""
     given: NDArray[np.uint64] = np.array([seed & (1 << 64) - 1, level], dtype=np.uint64)
     numbers: NDArray[np.uint64] = np.arange(nodes).astype(np.uint64)
     return _scrambled(_scrambled(_scrambled(given[:1]) + given[1:]) + numbers)
 
 
 def _scrambled(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """splitmix64: neighbouring numbers become unrelated ones."""
+    """Apply splitmix64, which maps consecutive numbers to unrelated ones."""
     state = state + np.uint64(0x9E3779B97F4A7C15)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -43,9 +43,9 @@ def _scrambled(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def left_sizes(counts: NDArray[np.int64], align: int = 1, least: int = 1) -> NDArray[np.int64]:
-    """How many of `counts` labels go to the left half: ⌈n/2⌉, rounded up to a multiple of `align` where n > 4·align.
+    """Return the size of the left half of each count: ⌈n/2⌉, rounded up to a multiple of `align` if n > 4·align.
 
-    The right half keeps `least` labels in any case (n ≥ 2·least).
+    The right half keeps at least `least` labels (n ≥ 2·least).
     """
     halves = (counts + 1) // 2
     aligned = np.where(counts > 4 * align, -(-halves // align) * align, halves)
@@ -66,11 +66,11 @@ def balanced_halves(
     threads: int = 1,
     advance: Callable[[int], None] = lambda _: None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Every group order[bounds[g]:bounds[g + 1]] cut in two by balanced spherical 2-means: new order, new bounds.
+    """Split every group order[bounds[g]:bounds[g + 1]] by balanced spherical 2-means; return new order and bounds.
 
-    Two random labels are the first centres. The labels nearest to the one rather than the other go left, of equals
-    those that stand first; within a half the order stays. Ends when the mean similarity to the own centre gains
-    less than `tolerance`. See `left_sizes` for `align` and `least`. `advance` hears how many labels were placed.
+    Two random labels are the initial centres. The labels closest to the first relative to the second go left, earlier
+    ones on ties; the order within a half is preserved. Stop when the mean similarity to the centres gains less than
+    `tolerance`. See `left_sizes` for `align` and `least`. `advance` is called with the number of labels processed.
     """
     indptr, indices, values = csr_parts(features)
     order = order.copy()
@@ -98,7 +98,7 @@ def balanced_halves(
 
 @inlined
 def _draw(first: Any, last: Any, indices: Any, values: Any, seed: Any, direction: Any) -> None:
-    """One random row that is not empty minus another."""
+    """Set `direction` to the difference of two random non-empty rows."""
     filled = np.flatnonzero(last > first)
     if len(filled) > 1:
         one = np.int64((seed >> np.uint64(32)) % np.uint64(len(filled)))
@@ -112,9 +112,9 @@ def _draw(first: Any, last: Any, indices: Any, values: Any, seed: Any, direction
 
 @inlined
 def _take_sides(first: Any, last: Any, indices: Any, values: Any, scores: Any, size: int, left: Any, sums: Any) -> None:
-    """The `size` rows of the largest scores, of equals the first ones, go left; `sums` are of those."""
+    """Assign the `size` rows with the largest scores to the left, earlier ones on ties; update their `sums`."""
     threshold = nth_largest(scores, size)
-    spare = size - np.sum(scores > threshold)  # places left for those at the threshold
+    spare = size - np.sum(scores > threshold)  # remaining slots for rows at the threshold
     for row in range(len(scores)):
         chosen = scores[row] > threshold
         if scores[row] == threshold and spare > 0:
@@ -140,10 +140,10 @@ def _bisect(
     tolerance: float,
     left: Any,  # out: (n,) False before
 ) -> None:
-    """Which of n rows, that stand at first … last − 1, are in the left half.
+    """Determine which of n rows, with entries first … last − 1, are in the left half.
 
-    A half's similarities to its centre add up to the length of its sum, so that the sums, kept up to date with the
-    rows that change sides, say when to stop.
+    The similarities of a half to its centre sum to the length of its vector sum, so the stopping criterion follows from
+    the sums, which are updated for rows that change sides.
     """
     total = np.zeros(width, np.float64)
     sums = np.zeros(width, np.float64)  # of the left half
@@ -178,7 +178,7 @@ def _bisect(
 
 @inlined
 def _renumber(first: Any, last: Any, indices: Any, values: Any, place: Any, entries: int) -> Any:
-    """Columns in order of appearance, with the values beside each other; `first` and `last` change to match."""
+    """Renumber columns by first occurrence and copy the entries contiguously; update `first` and `last`."""
     touched = np.empty(min(entries, len(place)), np.int32)
     columns = np.empty(entries, np.int32)
     copied = np.empty(entries, np.float32)
@@ -212,8 +212,8 @@ def _halve_groups(
     passes: int,
     tolerance: float,
     direct: int,
-    order: NDArray[np.int64],  # out: the groups' parts of it
-    place: NDArray[np.int32],  # (D,) zeros, and zeros again afterwards
+    order: NDArray[np.int64],  # out: the groups' part of it
+    place: NDArray[np.int32],  # (D,) zeros, reset to zeros at the end
 ) -> None:
     for group in range(len(sizes)):
         members = order[bounds[group] : bounds[group + 1]].copy()
@@ -254,11 +254,11 @@ def spherical_kmeans(
     tolerance: float = 1e-4,
     threads: int = 1,
 ) -> NDArray[np.int64]:
-    """(n,) cluster of each member by k-means under cosine similarity; clusters without members are left out.
+    """Cluster members by k-means with cosine similarity; return the cluster (n,) of each. Empty clusters are dropped.
 
-    Random distinct members are the first centres. Ends when the mean similarity gains less than `tolerance`.
-    Members without features go to whatever cluster is smallest, one by one. Memory: 4 bytes times `clusters` for
-    each feature that the members have.
+    Random distinct members are the initial centres. Stop when the mean similarity gains less than `tolerance`.
+    Members without features are assigned one by one to the smallest cluster. Memory: 4 bytes × `clusters` for each
+    feature of the members.
     """
     starts, columns, values, width = _own_features(features, members)
     count = len(members)
@@ -296,7 +296,7 @@ def spherical_kmeans(
 def _own_features(
     features: Csr, members: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], int]:
-    """The members' rows in the features that they have, and how many these are."""
+    """Return the members' rows restricted to the features that occur, and the number of these."""
     starts, columns, values = csr_parts(features[members])
     held = np.zeros(features.shape[1], dtype=bool)
     held[columns] = True
@@ -307,7 +307,7 @@ def _own_features(
 
 
 def _level(cluster: NDArray[np.int64], empty: NDArray[np.int64], clusters: int) -> None:
-    """Put each member without features into the cluster that is smallest by then."""
+    """Assign each member without features to the currently smallest cluster."""
     cluster[empty] = clusters
     sizes = np.bincount(cluster, minlength=clusters + 1)[:clusters]
     heap = [(size, number) for number, size in enumerate(sizes.tolist())]
@@ -320,7 +320,7 @@ def _level(cluster: NDArray[np.int64], empty: NDArray[np.int64], clusters: int) 
 
 @kernel()
 def _distinct(seed: np.uint64, count: int, wanted: int) -> NDArray[np.int64]:
-    """(wanted,) different numbers below `count`, by the first steps of a shuffle with xorshift."""
+    """Draw distinct numbers (wanted,) below `count` by a partial shuffle with xorshift."""
     numbers = np.arange(count)
     state = np.uint64(seed) | np.uint64(1)
     for i in range(wanted):
@@ -338,8 +338,8 @@ def _move(
     columns: NDArray[np.int32],
     values: NDArray[np.float32],
     members: NDArray[np.int64],
-    before: NDArray[np.int64],  # cluster that each leaves, −1 for none
-    after: NDArray[np.int64],  # cluster that each joins
+    before: NDArray[np.int64],  # old cluster of each, −1 for none
+    after: NDArray[np.int64],  # new cluster of each
     sums: NDArray[np.float32],  # (width, clusters)
 ) -> None:
     for at in range(len(members)):
@@ -351,7 +351,7 @@ def _move(
 
 @kernel()
 def _scales(sums: NDArray[np.float32]) -> NDArray[np.float32]:
-    """(clusters,) what makes each column a vector of unit length; 0 for columns of zeros."""
+    """Return the factors (clusters,) that scale columns to unit length; 0 for zero columns."""
     squares = np.zeros(sums.shape[1], np.float64)
     for row in range(sums.shape[0]):
         for cluster in range(sums.shape[1]):
@@ -369,7 +369,7 @@ def _nearest(
     cluster: NDArray[np.int64],  # (m,)
     offset: int,
 ) -> NDArray[np.int64]:
-    """(m,) most similar cluster; who is like none stays, and at first goes to the one that its number names."""
+    """Return the most similar cluster (m,); members similar to none stay, or initially get number mod clusters."""
     clusters = len(scales)
     found = cluster.copy()
     scores = np.empty(clusters, np.float32)

@@ -1,7 +1,7 @@
-"""Labels as vectors: what their documents say, and which labels they appear with.
+"""Label features: sums of their documents' features, and co-occurring labels.
 
-Both are sums over a label's documents, made label by label: memory is one number a feature for each thread and the
-result itself, whatever the number of labels times features would be.
+Both are sums over a label's documents, computed label by label, so memory is limited to one number per feature and
+thread, and the result.
 """
 
 from __future__ import annotations
@@ -21,17 +21,19 @@ from xmtc.core.selection import nth_largest
 from xmtc.data.dataset import Csr
 
 SUMMED = 1 << 22
-"""Entries of documents one thread adds up at a time."""
+"""Entries of documents that a thread sums at a time."""
 
 
 def positive_features(rows: Csr, labels: Csr, *, keep: int = 256, threads: int = 1) -> Csr:
-    """(L, D) sum of the rows of each label's documents, scaled to unit length.
+    """Sum the rows of each label's documents (L, D), scaled to unit length.
 
-    Of a label's entries the `keep` largest in absolute value stay (0: all); of equal ones those of smaller feature
-    numbers. A label without documents has an empty row. The result does not depend on `threads`.
+    Only the `keep` entries of a label with the largest absolute values are kept (0: all), on ties those with smaller
+    feature numbers. A label without documents has an empty row. The result does not depend on `threads`.
     """
     if rows.shape[0] != labels.shape[0]:
-        raise DataError(f"{rows.shape[0]:,} rows of features and {labels.shape[0]:,} of labels. Give one a document.")
+        raise DataError(
+            f"{rows.shape[0]:,} rows of features but {labels.shape[0]:,} of labels. Pass one row per document."
+        )
     by_label = labels.T.tocsr()
     by_label.sort_indices()
     documents, label_indptr = by_label.indices.astype(np.int32, copy=False), by_label.indptr.astype(np.int64)
@@ -52,14 +54,14 @@ def positive_features(rows: Csr, labels: Csr, *, keep: int = 256, threads: int =
 
 
 def cooccurrence_features(labels: Csr, *, keep: int = 256, threads: int = 1) -> Csr:
-    """(L, L) how often each label stands beside each other and itself, cut and scaled like `positive_features`."""
+    """Count co-occurrences of labels (L, L), also with themselves; truncated and scaled like `positive_features`."""
     return positive_features(labels, labels, keep=keep, threads=threads)
 
 
 def joined(left: Csr, right: Csr) -> Csr:
-    """(L, D + E) both vectors of each label side by side, scaled to unit length again."""
+    """Concatenate both vectors of each label (L, D + E), rescaled to unit length."""
     if left.shape[0] != right.shape[0]:
-        raise DataError(f"{left.shape[0]:,} and {right.shape[0]:,} rows of label features. Give one a label to both.")
+        raise DataError(f"{left.shape[0]:,} and {right.shape[0]:,} rows of label features. Pass one row per label.")
     both = sp.hstack([left, right], format="csr", dtype=np.float32)
     lengths = np.diff(both.indptr)
     squares = np.concatenate([[0.0], np.cumsum(both.data.astype(np.float64) ** 2)])[both.indptr]
@@ -70,7 +72,7 @@ def joined(left: Csr, right: Csr) -> Csr:
 
 
 def csr_parts(matrix: Csr) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-    """Row starts, columns and values in the types that kernels take."""
+    """Return row starts, columns and values in the data types of the kernels."""
     return (
         matrix.indptr.astype(np.int64, copy=False),
         matrix.indices.astype(np.int32, copy=False),
@@ -79,7 +81,7 @@ def csr_parts(matrix: Csr) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArra
 
 
 def even_ranges(work: NDArray[np.int64], share: int) -> Iterator[range]:
-    """Neighbouring items taken together until their work reaches `share`; every item lies in one range."""
+    """Yield ranges of consecutive items whose total work reaches `share`; every item is in one range."""
     done = np.cumsum(work)
     start = 0
     while start < len(work):
@@ -91,7 +93,7 @@ def even_ranges(work: NDArray[np.int64], share: int) -> Iterator[range]:
 
 @inlined
 def _room(label_indptr: Any, documents: Any, indptr: Any, width: int, keep: int) -> Any:
-    """At most so many entries in the widest sum, and in all of what is kept."""
+    """Return upper bounds of the entries in the widest sum, and of all entries kept."""
     widest = 0
     most = 0
     for label in range(len(label_indptr) - 1):
@@ -106,12 +108,12 @@ def _room(label_indptr: Any, documents: Any, indptr: Any, width: int, keep: int)
 
 @inlined
 def _choose(touched: Any, sums: Any, place: Any, keep: int, chosen: Any) -> int:
-    """How many features are kept, and these, ascending, at the front of `chosen`."""
+    """Write the features to keep, ascending, to the front of `chosen`; return their number."""
     threshold = 0.0
     if 0 < keep < len(sums):
         threshold = nth_largest(np.abs(sums), keep)
     candidates = 0
-    spare = keep  # places left for those at the threshold
+    spare = keep  # remaining slots for features at the threshold
     for i in range(len(sums)):
         if abs(sums[i]) >= threshold and sums[i] != 0.0:
             chosen[candidates] = touched[i]
@@ -137,9 +139,9 @@ def _sum_labels(
     indices: NDArray[np.int32],
     values: NDArray[np.float32],
     keep: int,
-    place: NDArray[np.int32],  # (D,) zeros, and zeros again afterwards
+    place: NDArray[np.int32],  # (D,) zeros, reset to zeros at the end
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-    """Entries of each label (m,), and features and values of all of them."""
+    """Return the number of entries of each label (m,), and features and values of all entries."""
     widest, most = _room(label_indptr, documents, indptr, len(place), keep)
     counts = np.zeros(len(label_indptr) - 1, np.int64)
     features = np.empty(most, np.int32)
@@ -152,7 +154,7 @@ def _sum_labels(
         count = 0
         for i in range(label_indptr[label], label_indptr[label + 1]):
             for j in range(indptr[documents[i]], indptr[documents[i] + 1]):
-                at = place[indices[j]]  # 1 + where its sum is
+                at = place[indices[j]]  # 1 + position of its sum
                 if at:
                     sums[at - 1] += values[j]
                 else:

@@ -1,11 +1,11 @@
 """The label graph, and random walks on it.
 
-Labels are joined where they occur together in documents, or where one is the parent of the other. Edges are counted
-label by label, so that memory is the edges themselves and two numbers a label for each thread. Where they would be too
-many, none is held: a walk goes from a label to one of its documents and from there to another of its labels, and memory
-is that of the labels of the documents. Drawing a document in proportion to its other labels, such a walk takes each
-step as often as one along weighted edges does. Every walk has random numbers of its own: nothing depends on the number
-of threads.
+Labels are connected if they co-occur in documents, or if one is the parent of the other. Edges are counted label by
+label, so memory is limited to the edges and two numbers per label and thread. If there are too many, edges stay
+implicit: a walk goes from a label to one of its documents and on to another label of that document, and memory is
+limited to the documents' labels. Since documents are drawn in proportion to the number of their other labels, the step
+probabilities are the same as with weighted edges. Every walk has its own random numbers, so results do not depend on
+the number of threads.
 """
 
 from __future__ import annotations
@@ -30,35 +30,36 @@ from xmtc.labels.clustering import node_seeds
 from xmtc.labels.features import even_ranges
 
 EXACT_PAIRS = 1 << 27
-"""Pairs of labels in all documents, which edges cannot outnumber, up to which edges are held unasked: a gigabyte."""
+"""Label pairs in all documents, an upper bound of edges, up to which 'auto' uses explicit edges: one gigabyte."""
 
 MOST_PAIRS = 1 << 31
-"""Pairs of labels beyond which edges are refused even to those who ask for them."""
+"""Maximum number of label pairs for explicit edges."""
 
 COUNTED = 1 << 22
-"""Pairs of labels that a thread counts at a time."""
+"""Label pairs that a thread counts at a time."""
 
 WALKED = 1 << 21
-"""Steps that a thread walks at a time, whose walks are held together."""
+"""Steps that a thread walks at a time."""
 
 
 @dataclass(frozen=True)
 class GraphSettings(Settings):
-    """Which labels are joined, and how walks go among them."""
+    """The label graph and its random walks."""
 
     of: ClassVar[str] = "graph"
 
     source: Literal["auto", "documents", "hierarchy"] = "auto"
-    """What joins two labels: documents that hold both, or one being the parent of the other; auto: the hierarchy where
-    at least half of the labels have a parent, else the documents."""
+    """Edges of the graph: co-occurrence in documents, or parents and children; auto: the hierarchy if at least half of
+    the labels have a parent, otherwise documents."""
     edges: Literal["auto", "exact", "implicit"] = "auto"
-    """Whether edges made by documents are held, or walks go through the documents; auto: held where not too many."""
+    """Store co-occurrence edges explicitly ('exact'), or walk through documents ('implicit'); auto: exact unless there
+    are too many."""
     weighted: bool = True
-    """Whether a walk follows an edge as often as its labels occur together; false: edges, or documents, all alike."""
+    """Follow edges in proportion to the number of co-occurrences; false: all edges (or documents) equally."""
     walks: int = 10
-    """Walks that start from each label."""
+    """Number of walks that start from each label."""
     length: int = 40
-    """Labels in a walk."""
+    """Number of labels in a walk."""
 
     def check(self) -> None:
         self.require_range("walks", 1)
@@ -66,56 +67,56 @@ class GraphSettings(Settings):
 
 
 class LabelGraph(NamedTuple):
-    """Who is joined to whom, both ways and nobody to itself."""
+    """Undirected graph with explicit edges and without loops."""
 
     indptr: NDArray[np.int64]  # (nodes + 1,)
     neighbours: NDArray[np.int32]  # ascending for each node
-    weights: NDArray[np.int32] | None  # how often both occur together; None: all edges alike
-    labels: int  # nodes that are labels; those after them are walked through and left out
+    weights: NDArray[np.int32] | None  # number of co-occurrences; None: unweighted
+    labels: int  # number of nodes that are labels; walks pass through the nodes after them without recording them
     hierarchy: bool = False
 
     def connected(self) -> NDArray[np.int64]:
-        """Labels with an edge."""
+        """Return the labels with an edge."""
         return np.flatnonzero(np.diff(self.indptr[: self.labels + 1]))
 
     def __str__(self) -> str:
-        kind = "between parents and children" if self.hierarchy else "between labels of a document"
+        kind = "between parents and children" if self.hierarchy else "between labels of the same document"
         return f"{len(self.neighbours) // 2:,} edges {kind}"
 
 
 class DocumentGraph(NamedTuple):
-    """Labels joined through the documents that hold them, none of which holds fewer than two; no edge is held."""
+    """Graph with implicit edges: labels connected through documents with at least two labels."""
 
     indptr: NDArray[np.int64]  # (n + 1,)
     members: NDArray[np.int32]  # the labels of each document
     label_indptr: NDArray[np.int64]  # (L + 1,)
-    documents: NDArray[np.int32]  # those of each label
-    others: NDArray[np.int64] | None  # how many labels stand beside a label in its documents so far; None: all alike
+    documents: NDArray[np.int32]  # the documents of each label
+    others: NDArray[np.int64] | None  # running sum of other labels in a label's documents; None: unweighted
     labels: int
 
     def connected(self) -> NDArray[np.int64]:
-        """Labels that stand beside another."""
+        """Return the labels that co-occur with another."""
         return np.flatnonzero(np.diff(self.label_indptr))
 
     def pairs(self) -> NDArray[np.int64]:
-        """(L,) how many labels stand beside each in its documents, one as often as it does."""
+        """Return the number (L,) of co-occurrences of each label."""
         assert self.others is not None
         ends = np.concatenate([[0], self.others])[self.label_indptr[1:]]
         return np.where(np.diff(self.label_indptr) > 0, ends, 0)
 
     def __str__(self) -> str:
-        return f"walks through {len(self.indptr) - 1:,} documents, no edges held"
+        return f"implicit edges through {len(self.indptr) - 1:,} documents"
 
 
 Graph: TypeAlias = LabelGraph | DocumentGraph
 
 
 def build_graph(labels: Csr, index: LabelIndex, settings: GraphSettings, *, threads: int = 1) -> Graph:
-    """The graph that the settings ask for, over the L labels of documents (n, L) and their parents."""
+    """Build the graph given by the settings over the labels of documents (n, L) and their parents."""
     with_parents = int(pc.sum(pc.greater(pc.list_value_length(index.table["parents"]), 0)).as_py() or 0)
     if settings.source == "hierarchy" and not with_parents:
         raise DataError(
-            f"none of {len(index):,} labels has a parent. Give label names with parents (--labels FILE), or use "
+            f"none of {len(index):,} labels has a parent. Pass a vocabulary with parents (--labels FILE), or use "
             "vectors.graph.source=auto."
         )
     if settings.source == "hierarchy" or (settings.source == "auto" and 0 < len(index) <= 2 * with_parents):
@@ -127,17 +128,17 @@ def build_graph(labels: Csr, index: LabelIndex, settings: GraphSettings, *, thre
         return document_graph(labels, weighted=settings.weighted)
     if pairs > MOST_PAIRS:
         raise ConfigError(
-            f"the documents hold {pairs:,} pairs of labels, too many to hold as edges. Use vectors.graph.edges=auto."
+            f"the documents have {pairs:,} label pairs, too many for explicit edges. Use vectors.graph.edges=auto."
         )
     return occurrence_graph(labels, weighted=settings.weighted, threads=threads)
 
 
 def hierarchy_graph(index: LabelIndex) -> LabelGraph:
-    """Labels joined to their parents, all edges alike.
+    """Connect labels to their parents, unweighted.
 
-    A vocabulary cut to the labels that documents hold has lost some parents: of EURLEX57K's 4,108 training labels 442
-    name only such. Two or more labels of a lost parent stay as near as they were, since it is a node that walks pass
-    through and leave out; ignoring it would leave 407 labels without an edge where 131 really have no relative.
+    A vocabulary restricted to labels with documents lacks some parents: 442 of EURLEX57K's 4,108 training labels have
+    only missing parents. A missing parent of two or more labels becomes a node that walks pass through without
+    recording it. Ignoring such parents would isolate 407 labels instead of 131.
     """
     lists = index.table["parents"].combine_chunks()
     children = np.repeat(np.arange(len(index)), np.asarray(pc.fill_null(pc.list_value_length(lists), 0)))
@@ -159,7 +160,7 @@ def hierarchy_graph(index: LabelIndex) -> LabelGraph:
 
 
 def occurrence_graph(labels: Csr, *, weighted: bool = True, threads: int = 1) -> LabelGraph:
-    """Labels (n, L) joined where a document holds both; weights are the numbers of such documents."""
+    """Connect labels (n, L) that co-occur in a document; weights are the numbers of such documents."""
     rows = document_graph(labels)
     indptr, members, label_indptr, documents = rows.indptr, rows.members, rows.label_indptr, rows.documents
     parts = list(even_ranges(rows.pairs(), COUNTED))
@@ -185,7 +186,7 @@ def occurrence_graph(labels: Csr, *, weighted: bool = True, threads: int = 1) ->
 
 
 def document_graph(labels: Csr, *, weighted: bool = True) -> DocumentGraph:
-    """Labels (n, L) joined through documents; weighted, a document is drawn in proportion to the labels it leads to."""
+    """Connect labels (n, L) through documents; if weighted, documents are drawn in proportion to their other labels."""
     labels = _together(labels)
     columns = sp.csc_array(labels)
     indptr = labels.indptr.astype(np.int64, copy=False)
@@ -196,9 +197,9 @@ def document_graph(labels: Csr, *, weighted: bool = True) -> DocumentGraph:
 
 
 def walks(graph: Graph, settings: GraphSettings, *, seed: int = 0, threads: int = 1) -> Iterator[NDArray[np.int32]]:
-    """Walks (w, length), some at a time: rounds of one from each label that is joined to another, in random order.
+    """Yield random walks (w, length), some at a time: in each round one from each connected label, in random order.
 
-    −1 stands for a parent that is not a label; there is no other gap. The walks are the same on any number of threads.
+    −1 marks a parent that is not a label. The walks do not depend on the number of threads.
     """
     connected = graph.connected()
     step = max(WALKED // settings.length, 1)
@@ -220,7 +221,7 @@ def walks(graph: Graph, settings: GraphSettings, *, seed: int = 0, threads: int 
 
 
 def _stepper(graph: Graph) -> Any:
-    """What fills walks from given labels with given seeds."""
+    """Return a function that fills walks from given labels with given seeds."""
     if isinstance(graph, DocumentGraph):
         others = np.empty(0, dtype=np.int64) if graph.others is None else graph.others
         rows = (graph.indptr, graph.members, graph.label_indptr, graph.documents)
@@ -234,7 +235,7 @@ def _stepper(graph: Graph) -> Any:
 
 
 def as_sets(labels: Csr) -> Csr:
-    """Each label of a document once, and none that is stored as zero; what is given stays as it is."""
+    """Remove repeated labels and explicit zeros; the given matrix is not modified."""
     if labels.has_canonical_format and labels.data.all():
         return labels
     labels = labels.copy()
@@ -244,7 +245,7 @@ def as_sets(labels: Csr) -> Csr:
 
 
 def _together(labels: Csr) -> Csr:
-    """The documents that hold two labels or more."""
+    """Return the documents with at least two labels."""
     labels = as_sets(labels)
     several = np.diff(labels.indptr) > 1
     return labels if several.all() else labels[np.flatnonzero(several)]
@@ -252,7 +253,7 @@ def _together(labels: Csr) -> Csr:
 
 @kernel()
 def _running_sums(counts: NDArray[Any], indptr: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Within each row the sum of its counts up to each."""
+    """Return the running sums of counts within each row."""
     sums = np.empty(len(counts), np.int64)
     for row in range(len(indptr) - 1):
         total = 0
@@ -288,7 +289,7 @@ def _count_neighbours(
 def count_beside(
     indptr: Any, members: Any, label_indptr: Any, documents: Any, label: Any, times: Any, neighbours: Any, start: Any
 ) -> Any:
-    """Writes the labels beside one from `start` on, as they are met, and how often into `times`; where they end."""
+    """Write the labels that co-occur with `label` to `neighbours` from `start`, counts to `times`; return the end."""
     end = start
     for i in range(label_indptr[label], label_indptr[label + 1]):
         for j in range(indptr[documents[i]], indptr[documents[i] + 1]):
@@ -311,9 +312,9 @@ def _fill_neighbours(
     first: int,
     last: int,
     weighted: bool,
-    times: NDArray[np.int32],  # (L,) zeros, and zeros again afterwards
+    times: NDArray[np.int32],  # (L,) zeros, reset to zeros at the end
     neighbours: NDArray[np.int32],  # out: of labels first … last − 1
-    weights: NDArray[np.int32],  # out: the same where weighted
+    weights: NDArray[np.int32],  # out: the same if weighted
 ) -> None:
     for label in range(first, last):
         end = count_beside(indptr, members, label_indptr, documents, label, times, neighbours, starts[label])
@@ -326,7 +327,7 @@ def _fill_neighbours(
 
 @inlined
 def _random(state: Any) -> Any:
-    """The next 64 random bits after a state that grows by a constant: splitmix64."""
+    """Return 64 random bits from a state that is incremented by a constant: splitmix64."""
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return state ^ (state >> np.uint64(31))
@@ -334,13 +335,13 @@ def _random(state: Any) -> Any:
 
 @inlined
 def _below(bits: Any, count: Any) -> Any:
-    """A number from 0 to count − 1, which is below 2⁵³."""
+    """Return a number from 0 to count − 1, for count below 2⁵³."""
     return np.int64(np.float64(bits >> np.uint64(11)) * (1.0 / 9007199254740992.0) * np.float64(count))
 
 
 @inlined
 def _drawn(bits: Any, sums: Any, first: Any, last: Any) -> Any:
-    """A place from first to last − 1, in proportion to what its running sum adds; without sums all alike."""
+    """Draw a position from first to last − 1 in proportion to the increments of `sums`; uniformly if it is empty."""
     if len(sums) == 0:
         return first + _below(bits, last - first)
     wanted = _below(bits, sums[last - 1])
@@ -392,6 +393,6 @@ def _walk_documents(
             state += np.uint64(0x9E3779B97F4A7C15)
             first, last = indptr[document], indptr[document + 1]
             place = first + _below(_random(state), last - first - 1)
-            if members[place] == label:  # the last member stands in for the label itself
+            if members[place] == label:  # replace the label itself by the last member
                 place = last - 1
             label = np.int64(members[place])

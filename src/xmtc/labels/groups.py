@@ -1,8 +1,8 @@
-"""Label groups: the few labels that occur most tellingly together with each label.
+"""Label groups: for each label, the few labels with the most significant co-occurrence.
 
-CF-IDF weighs label j for label i by the share of documents that hold both, times log(N / documents that hold j): labels
-that stand beside everything tell little. Pairs are counted label by label, so that memory is that of the documents'
-labels and two numbers a label for each thread, however many pairs there are.
+CF-IDF weights label j for label i by the fraction of documents with both, times log(N / documents with j), since labels
+that co-occur with everything are uninformative. Pairs are counted label by label, so memory is limited to the
+documents' labels and two numbers per label and thread, independent of the number of pairs.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from xmtc.labels.features import even_ranges
 from xmtc.labels.graph import as_sets, count_beside, document_graph
 
 COUNTED = 1 << 22
-"""Pairs of labels that a thread counts at a time."""
+"""Label pairs that a thread counts at a time."""
 
 
 def label_groups(labels: Csr, size: int, progress: Progress = silent, *, threads: int = 1) -> NDArray[np.int32]:
-    """(L, size) for each label of documents (N, L) those with the largest CF-IDF, best first; −1 where there are fewer.
+    """Return the labels (L, size) with the largest CF-IDF for each label of documents (N, L), best first, else −1.
 
-    A label is not in its own group. Among equals the smaller number goes first. A label that every document holds
-    weighs 0: it comes last, but it does come, as it occurs together with the others.
+    A label is not in its own group. Ties are ordered by label number. A label that every document has weighs 0 and
+    comes last.
     """
     if size < 0:
         raise ConfigError(f"The size of label groups must be an integer ≥ 0. Got {size}.")
@@ -62,9 +62,9 @@ def _fill_groups(
     rarity: NDArray[np.float64],  # (L,) IDF
     first: int,
     last: int,
-    times: NDArray[np.int32],  # (L,) zeros, and zeros again afterwards
+    times: NDArray[np.int32],  # (L,) zeros, reset to zeros at the end
     beside: NDArray[np.int32],  # (L,) scratch
-    groups: NDArray[np.int32],  # out: of labels first … last − 1; −1 before
+    groups: NDArray[np.int32],  # out: groups of labels first … last − 1; initially −1
 ) -> None:
     for label in range(first, last):
         count = count_beside(indptr, members, label_indptr, documents, label, times, beside, 0)
@@ -75,7 +75,7 @@ def _fill_groups(
 
 @inlined
 def _take_in(group: Any, label: Any, times: Any, rarity: Any) -> None:
-    """Put a label where it belongs among the best so far; the last of them falls out."""
+    """Insert a label into the sorted group; the last one is dropped."""
     weight = times[label] * rarity[label]
     place = len(group)
     while place > 0:

@@ -1,4 +1,4 @@
-"""The labels of a model on a plane, as data: what a page draws."""
+"""Label map: the labels of a model on a plane, as data for a page."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 REGIONS = 7
-"""Regions that labels are divided into, besides that of labels without a vector."""
+"""Number of regions, not counting that of labels without a vector."""
 
 
 @dataclass(frozen=True, eq=False)
 class LabelMap:
-    """Labels by row throughout."""
+    """The data of a label map; arrays have one row per label."""
 
     title: str
     model: str
     names: Sequence[str]
     keys: Sequence[str]
     documents: NDArray[np.int64] | None
-    """(L,) training documents, where they are known."""
+    """(L,) number of training documents, if known."""
     places: NDArray[np.float32]
-    """(L, 2) on the plane."""
+    """(L, 2) coordinates on the plane."""
     regions: NDArray[np.int64]
-    """(L,) from 0 to REGIONS − 1, or −1 where the model keeps no vector of a label."""
+    """(L,) region from 0 to REGIONS − 1, or −1 if the model has no vector for the label."""
     near: NDArray[np.int64]
-    """(L, k) the labels with the most similar vectors, most similar first."""
+    """(L, k) labels with the most similar vectors, most similar first."""
     cosines: NDArray[np.float32]
-    """(L, k) how similar they are."""
+    """(L, k) cosine similarity of these labels."""
     left_out: int = 0
-    """Rarer labels of the model that are not drawn."""
+    """Number of rarer labels that are not shown."""

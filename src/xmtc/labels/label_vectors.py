@@ -1,4 +1,4 @@
-"""Labels as short vectors: walks on the label graph read as sentences, or the best directions of the label matrix."""
+"""Label vectors: DeepWalk on the label graph, or singular vectors of the label matrix."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from xmtc.labels.graph import Graph, GraphSettings, as_sets, build_graph, walks
 from xmtc.text.word2vec import Corpus, CorpusVectorSettings, train_on_parts
 
 ROWS = 1 << 16
-"""Rows of a tall matrix that are multiplied at once."""
+"""Rows of a tall matrix to multiply at a time."""
 
 SPARE, PASSES = 20, 12
-"""Directions beyond those asked for, and multiplications by YᵀY, of the randomised singular vectors."""
+"""Oversampling, and number of multiplications by YᵀY, of the randomised singular value decomposition."""
 
 NEGLIGIBLE, ROUNDING = 1e-5, 1e-7
-"""A direction is none where its singular value is below this share of the largest; and where it is but rounding."""
+"""Singular values below these fractions of the largest count as zero: for directions, and for orthonormalisation."""
 
 Vectors: TypeAlias = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class LabelVectorSettings(Settings):
-    """What stands for a label."""
+    """Label vectors used as targets."""
 
     of: ClassVar[str] = "vectors"
 
     kind: Literal["deepwalk", "svd", "random"] = "deepwalk"
-    """Where vectors come from: random walks on the label graph, singular vectors of the labels of documents, chance."""
+    """Source of the vectors: random walks on the label graph, singular vectors of the label matrix, or random."""
     width: int = 100
-    """Numbers in a vector."""
+    """Dimension of the vectors."""
     window: int = 5
-    """Labels on either side in a walk that count as near; each place draws a number from 1 to this."""
+    """Maximum context size on either side in a walk; the size is drawn from 1 to this for each label."""
     negative: int = 5
-    """Random labels that each label of a walk is told apart from."""
+    """Number of negative samples per label of a walk."""
     epochs: int = 1
     """Passes over the walks."""
     learning_rate: float = 0.025
-    """Step size of the walks at the beginning; it falls to zero in a straight line."""
+    """Initial learning rate of deepwalk; it decreases linearly to zero."""
     whiten: bool = True
-    """Whether the vectors of walks, which crowd together, are centred and spread evenly over all directions."""
+    """Centre and whiten the vectors of deepwalk, which otherwise have a common dominant direction."""
     unit: bool = True
-    """Whether vectors have length one; false, with whiten=false, is the paper's form."""
+    """Normalise vectors to unit length; the paper uses unit=false and whiten=false."""
     graph: GraphSettings = field(default_factory=GraphSettings)
-    """The label graph, for deepwalk."""
+    """Label graph for deepwalk."""
 
     def check(self) -> None:
         for name in ("width", "window", "negative", "epochs"):
@@ -68,10 +68,10 @@ def label_vectors(
     threads: int = 1,
     progress: Progress = silent,
 ) -> tuple[Vectors, dict[str, str]]:
-    """(L, width) vectors of the labels of documents (n, L), and what is worth telling about them.
+    """Compute vectors (L, width) of the labels of documents (n, L); return them with facts for the training report.
 
-    Labels of which nothing is known, being isolated in the graph or without documents, get random vectors as long as
-    those of the others. The result depends on the seed and not on the number of threads.
+    Labels that are isolated in the graph or have no documents get random vectors of the same length as the others.
+    The result depends on the seed but not on the number of threads.
     """
     labels = as_sets(labels)
     known: NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -93,10 +93,10 @@ def label_vectors(
 def deepwalk(
     graph: Graph, settings: LabelVectorSettings, *, seed: int = 0, threads: int = 1, progress: Progress = silent
 ) -> Vectors:
-    """(L, width) skip-gram vectors of random walks, which are made as they are read: once to count, then to learn."""
+    """Train skip-gram vectors (L, width) on random walks, generated on the fly: once to count, then for each epoch."""
     frequencies = np.zeros(graph.labels + 1, dtype=np.int64)
     steps = settings.graph.walks * len(graph.connected())
-    with progress.task("Walking the label graph", steps) as task:
+    with progress.task("walking the label graph", steps) as task:
         for part in walks(graph, settings.graph, seed=seed, threads=threads):
             frequencies += np.bincount(part.ravel() + 1, minlength=len(frequencies))  # gaps are −1
             task.advance(len(part))
@@ -116,13 +116,13 @@ def deepwalk(
         skipgram,
         shared_negatives=True,
         seed=seed,
-        title="Learning label vectors",
+        title="training label vectors",
         progress=progress,
     )
 
 
 def _sentences(graph: Graph, settings: GraphSettings, seed: int, threads: int) -> Callable[[], Iterator[Corpus]]:
-    """The walks as the skip-gram reads them."""
+    """Return the walks as a corpus for skip-gram."""
 
     def parts() -> Iterator[Corpus]:
         for part in walks(graph, settings, seed=seed, threads=threads):
@@ -132,7 +132,7 @@ def _sentences(graph: Graph, settings: GraphSettings, seed: int, threads: int) -
 
 
 def whitened(vectors: Vectors) -> Vectors:
-    """The left singular vectors U of the centred vectors: all directions alike; those that there are not are zero."""
+    """Return the left singular vectors U of the centred vectors; directions beyond the rank are zero."""
     if not len(vectors):
         return vectors
     mean = vectors.mean(axis=0, dtype=np.float64)
@@ -147,7 +147,7 @@ def whitened(vectors: Vectors) -> Vectors:
 
 
 def _inverse_root(gram: NDArray[np.float64], negligible: float) -> NDArray[np.float64]:
-    """(w, w) what turns A, of AᵀA = gram, into its left singular vectors, the one of the largest value first."""
+    """Return the matrix (w, w) that maps A, with AᵀA = gram, to its left singular vectors, largest value first."""
     squares, turn = np.linalg.eigh(gram)
     squares, turn = squares[::-1], turn[:, ::-1] * _signs(turn[:, ::-1])
     kept = squares > max(float(squares[0]), 0.0) * negligible**2
@@ -156,16 +156,16 @@ def _inverse_root(gram: NDArray[np.float64], negligible: float) -> NDArray[np.fl
 
 
 def _signs(columns: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(w,) what makes the largest entry of each column positive: a singular vector is known but for its sign."""
+    """Return signs (w,) that make the largest entry of each column positive, since singular vectors have no sign."""
     largest = np.abs(columns).argmax(axis=0)
     return np.where(columns[largest, np.arange(columns.shape[1])] < 0, -1.0, 1.0)
 
 
 def singular_vectors(labels: Csr, width: int, *, seed: int = 0) -> Vectors:
-    """(L, width) right singular vectors of the label matrix (n, L) with rows of length one, the strongest first.
+    """Compute the right singular vectors (L, width) of the label matrix (n, L) with unit rows, largest value first.
 
-    By subspace iteration from random directions: YᵀY is multiplied by a tall matrix again and again, some documents at
-    a time, so that nothing larger than (L, width) is held. Directions beyond the rank are zero.
+    Subspace iteration from random directions: a tall matrix is multiplied by YᵀY repeatedly, some documents at a time,
+    so that nothing larger than (L, width) is in memory. Directions beyond the rank are zero.
     """
     count = int(labels.shape[1])
     size = min(width + SPARE, count)
@@ -176,7 +176,7 @@ def singular_vectors(labels: Csr, width: int, *, seed: int = 0) -> Vectors:
         return found
     basis = np.random.default_rng(seed & (1 << 64) - 1).standard_normal((count, size))
     for _ in range(PASSES):
-        basis = _orthonormal(_orthonormal(basis))  # the second time for what rounding left
+        basis = _orthonormal(_orthonormal(basis))  # twice, to remove rounding errors
         product = np.zeros_like(basis)
         for at in range(0, rows.shape[0], ROWS):
             part = rows[at : at + ROWS]
@@ -191,12 +191,12 @@ def singular_vectors(labels: Csr, width: int, *, seed: int = 0) -> Vectors:
 
 
 def _orthonormal(columns: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Orthonormal columns that span the same, zeros where there are fewer; ten times as fast as a QR decomposition."""
+    """Orthonormalise columns, zeros beyond the rank; ten times as fast as a QR decomposition."""
     return columns @ _inverse_root(columns.T @ columns, ROUNDING)
 
 
 def _completed(found: Vectors, known: NDArray[np.int64], count: int, unit: bool, seed: int) -> Vectors:
-    """(L, width) the vectors found, at their places; all others, and what is but rounding, random and as long."""
+    """Return vectors (L, width): those found for known labels, random ones of the same length for all others."""
     vectors = np.random.default_rng([seed & (1 << 64) - 1, 1]).standard_normal((count, found.shape[1]), np.float32)
     lengths = np.linalg.norm(found, axis=1)
     usual = float(np.sqrt((lengths.astype(np.float64) ** 2).mean())) if lengths.any() else 1.0

@@ -1,8 +1,8 @@
-"""Labels by their vectors: which are close to which, where they stand on a plane, and what regions the plane has.
+"""Similar labels by vector, their layout on a plane, and regions of the plane.
 
-The plane is found as UMAP finds it: near labels pull each other, random others push each other away. It starts from
-the two leading principal directions and draws from one sequence of random numbers on one thread, so that a seed
-decides where everything stands.
+The layout is computed as in UMAP: near labels attract each other, random others repel each other. It starts from the
+first two principal components and uses one sequence of random numbers on one thread, so the result depends only on the
+seed.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ Vectors = NDArray[np.float32]
 Numbers = NDArray[np.int64]
 
 NEIGHBOURS = 15
-"""Near labels that pull each label."""
+"""Number of nearest labels that attract each label."""
 PUSHES = 5
-"""Random labels that push an end of an edge away each time the edge pulls."""
+"""Number of negative samples per end of an edge."""
 EPOCHS = (500, 200)
-"""Rounds over the edges, for few labels and for many."""
+"""Passes over the edges, for few labels and for many."""
 MANY = 10_000
-"""From how many labels on fewer rounds do."""
+"""Number of labels from which the smaller number of passes is used."""
 STRENGTH = 8.0
-"""How much stronger pushes are than in UMAP: with many labels the map has room, and twice as many stay neighbours."""
+"""Strength of repulsion relative to UMAP; with many labels, twice as many neighbours are preserved."""
 FARTHEST_STEP = 4.0
-"""No push or pull moves a label farther at once."""
+"""Maximum movement of a label per force."""
 START = 10.0
-"""How far from the middle the first places reach."""
+"""Maximum coordinate of the initial layout."""
 JITTER = 0.01
-"""Labels with the same vector start this far apart."""
+"""Standard deviation of the initial noise, which separates labels with the same vector."""
 PRODUCTS = 1 << 24
-"""Similarities that one thread holds at a time."""
+"""Similarities in memory at a time, per thread."""
 REGION_PASSES = 50
-"""Most rounds of k-means; regions hardly move after a few."""
+"""Maximum iterations of k-means; it converges after a few."""
 
 
 def unit_rows(vectors: NDArray[Any]) -> Vectors:
-    """Rows of length one; a row of zeros stays one."""
+    """Scale rows to unit length; zero rows stay zero."""
     rows = np.asarray(vectors, dtype=np.float32)
     rows = rows / np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0), np.finfo(np.float32).tiny)
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
@@ -53,7 +53,7 @@ def unit_rows(vectors: NDArray[Any]) -> Vectors:
 
 
 def close_to(vectors: NDArray[Any], label: int, k: int) -> tuple[Numbers, Vectors]:
-    """The k labels most similar to one, most similar first, and the cosines; equals are ordered by number."""
+    """Return the k labels most similar to one, most similar first, and their cosines; ties are ordered by number."""
     rows = unit_rows(vectors)
     cosines = rows @ rows[label]
     cosines[label] = -np.inf
@@ -62,9 +62,9 @@ def close_to(vectors: NDArray[Any], label: int, k: int) -> tuple[Numbers, Vector
 
 
 def nearest(vectors: NDArray[Any], k: int, *, threads: int = 1, progress: Progress = silent) -> tuple[Numbers, Vectors]:
-    """(L, k) labels most similar to each, most similar first, and the cosines, found by comparing all with all.
+    """Return the labels (L, k) most similar to each, most similar first, and their cosines, by exhaustive comparison.
 
-    Where there are fewer than k others, as many columns as there are.
+    With fewer than k other labels, there are fewer columns.
     """
     rows = unit_rows(vectors)
     count = len(rows)
@@ -86,7 +86,7 @@ def nearest(vectors: NDArray[Any], k: int, *, threads: int = 1, progress: Progre
 
 @kernel(outputs=("found", "cosines"), uses=(selection,))
 def _best_others(products: Any, first: int, found: Any, cosines: Any) -> None:
-    """The best of each row but itself, `first` being the number of the first row; of equals those that come first."""
+    """Find the best labels of each row other than itself; `first` is the number of the first row."""
     for row in range(products.shape[0]):
         held = 0
         for label in range(products.shape[1]):
@@ -102,16 +102,16 @@ def layout(
     progress: Progress = silent,
     near: tuple[Numbers, Vectors] | None = None,
 ) -> Vectors:
-    """(L, 2) places on a plane on which labels with similar vectors stand together.
+    """Compute coordinates (L, 2) that place labels with similar vectors close to each other.
 
-    Labels whose vector is zero say nothing about where they belong: they stand on a circle around the others. `near`
-    is what `nearest` found, where somebody has it already.
+    Labels with a zero vector are placed on a circle around the others. `near` is the result of `nearest`, if already
+    available.
     """
     rows = unit_rows(vectors)
     has_vector: NDArray[np.bool_] = np.asarray(rows.any(axis=1))
     found, cosines = near or nearest(rows, NEIGHBOURS, threads=threads, progress=progress)
     heads, tails, weights = _edges(found, cosines, has_vector)
-    compact = np.cumsum(has_vector) - 1  # numbers among the labels that have a vector
+    compact = np.cumsum(has_vector) - 1  # numbers among the labels with a vector
     places = np.zeros((len(rows), 2), dtype=np.float32)
     moved = _first_places(rows[has_vector], seed)
     _move(moved, compact[heads], compact[tails], weights, seed, progress)
@@ -120,7 +120,7 @@ def layout(
 
 
 def _first_places(rows: Vectors, seed: int) -> Vectors:
-    """Rows along their two leading principal directions, whose largest entry is positive, and a little beside."""
+    """Project rows to their first two principal components, with a positive largest loading, and add noise."""
     centred = rows - rows.mean(axis=0, dtype=np.float64) if len(rows) else rows
     _, directions = np.linalg.eigh(centred.T @ centred)  # (d, d), ascending
     leading = directions[:, ::-1][:, :2]
@@ -134,10 +134,10 @@ def _first_places(rows: Vectors, seed: int) -> Vectors:
 
 
 def _edges(found: Numbers, cosines: Vectors, has_vector: NDArray[np.bool_]) -> tuple[Numbers, Numbers, Vectors]:
-    """Each pair of which one is near to the other, once: its two labels, and how often it pulls, from 0 to 1.
+    """Return each pair of near labels once: its two labels, and its weight (sampling probability) from 0 to 1.
 
-    A label's nearest pulls always, others less the farther they are against the mean; a pair that is near both ways
-    pulls as either of the two would. Only labels with a vector pull and are pulled.
+    The nearest label has weight 1; weights decrease with distance relative to the mean. Weights of mutual neighbours
+    are combined by noisy-or. Only labels with a vector have edges.
     """
     count, k = found.shape
     farther = cosines[:, :1] - cosines  # (L, k), ascending from 0
@@ -152,7 +152,7 @@ def _edges(found: Numbers, cosines: Vectors, has_vector: NDArray[np.bool_]) -> t
 
 
 def _move(places: Vectors, heads: Numbers, tails: Numbers, weights: Vectors, seed: int, progress: Progress) -> None:
-    """All pulls and pushes, in steps that grow shorter to the end."""
+    """Optimise the layout with decreasing step size."""
     if not len(heads):
         return
     state = np.random.SeedSequence(seed).generate_state(1, np.uint64).astype(np.uint64)
@@ -165,7 +165,7 @@ def _move(places: Vectors, heads: Numbers, tails: Numbers, weights: Vectors, see
 
 @inlined
 def _random(state: Any) -> Any:
-    """The next number of splitmix64."""
+    """Return the next number of splitmix64."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
     z = state[0]
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -175,7 +175,7 @@ def _random(state: Any) -> Any:
 
 @inlined
 def _push(places: Any, one: int, other: Any, rate: float, strength: float, most: float) -> None:
-    """Move one label away from another, the more the nearer they are."""
+    """Move one label away from another, with a force that decreases with distance."""
     x, y = places[one, 0] - places[other, 0], places[one, 1] - places[other, 1]
     squared = x * x + y * y
     force = 2.0 * strength / ((0.001 + squared) * (1.0 + squared))
@@ -195,10 +195,9 @@ def _epoch(
     places: Any,
     state: Any,
 ) -> None:
-    """Each edge, as often as its weight says, pulls its ends together; random labels push each end away.
+    """Attract the ends of each edge, sampled by weight, and repel each end from random labels.
 
-    The forces are the slopes of UMAP's cross-entropy where 1 / (1 + d²) is the chance that labels at distance d are
-    near.
+    The forces are the gradients of UMAP's cross-entropy with the probability 1 / (1 + d²) of an edge at distance d.
     """
     labels = np.uint64(places.shape[0])
     for edge in range(len(heads)):
@@ -219,7 +218,7 @@ def _epoch(
 
 
 def _around(places: Vectors, has_vector: NDArray[np.bool_]) -> Vectors:
-    """Places about their middle, with the labels that have no place evenly on a circle around them."""
+    """Centre the layout, and place the labels without a vector evenly on a circle around it."""
     if has_vector.any():
         inner = places[has_vector]
         places = places - (inner.min(axis=0) + inner.max(axis=0)) / 2
@@ -231,7 +230,7 @@ def _around(places: Vectors, has_vector: NDArray[np.bool_]) -> Vectors:
 
 
 def regions(places: NDArray[Any], count: int, *, seed: int = 0) -> Numbers:
-    """(L,) which of at most `count` regions of the plane each label is in: k-means, regions ordered by size."""
+    """Assign each label to one of at most `count` regions of the plane by k-means; regions are ordered by size."""
     from scipy.cluster.vq import kmeans2  # takes 0.6 s to import
 
     points = np.asarray(places, dtype=np.float64)
@@ -239,7 +238,7 @@ def regions(places: NDArray[Any], count: int, *, seed: int = 0) -> Numbers:
         return np.zeros(0, dtype=np.int64)
     centres = _spread(points, count, seed)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a region that runs empty keeps its centre
+        warnings.simplefilter("ignore", UserWarning)  # an empty region keeps its centre
         _, nearest_centre = kmeans2(points, centres, iter=REGION_PASSES, minit="matrix")
     sizes = np.bincount(nearest_centre, minlength=len(centres))
     rank: Numbers = np.empty(len(centres), dtype=np.int64)
@@ -248,17 +247,17 @@ def regions(places: NDArray[Any], count: int, *, seed: int = 0) -> Numbers:
 
 
 def _distances(points: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(L, count) squared distances."""
+    """Return squared distances (L, count)."""
     return np.asarray(((points[:, None, :] - centres[None, :, :]) ** 2).sum(axis=2))
 
 
 def _spread(points: NDArray[np.float64], count: int, seed: int) -> NDArray[np.float64]:
-    """Up to `count` points to start from, each drawn with the square of its distance from those before (k-means++)."""
+    """Choose up to `count` initial centres by k-means++, in proportion to the squared distance from earlier ones."""
     draw = np.random.default_rng(seed)
     chosen = points[:1]
     while len(chosen) < min(count, len(points)):
         far = _distances(points, chosen).min(axis=1)
-        if not far.sum() > 0:  # the rest stand where a centre is
+        if not far.sum() > 0:  # all other points coincide with a centre
             break
         chosen = np.vstack([chosen, points[draw.choice(len(points), p=far / far.sum())]])
     return chosen.copy()

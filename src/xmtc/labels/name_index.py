@@ -1,4 +1,4 @@
-"""Labels whose names hold what a person has typed so far, among millions."""
+"""Search of labels by name while the user types, among millions of labels."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from xmtc.core.errors import ConfigError, DataError
 from xmtc.core.jit import inlined, kernel
 from xmtc.data.label_index import LabelIndex
 
-_CHUNK = 1 << 15  # strings that are folded at a time
+_CHUNK = 1 << 15  # strings to fold at a time
 _EXACT, _PREFIX, _WORD, _ANYWHERE, _CLASSES = range(5)
-_BLOCK = 64  # bytes that are looked at together
-_NOTHING = 0xFFFFFFFF  # stands for no character
-_SAMPLE = 1 << 14  # bytes by which it is found out what is rare
+_BLOCK = 64  # bytes to compare at a time
+_NOTHING = 0xFFFFFFFF  # marks characters to remove
+_SAMPLE = 1 << 14  # bytes of the sample that determines rare bytes
 
 
 @dataclass(frozen=True)
 class LabelMatch:
-    """A label, and the alternative name by which it was found where its own name did not match."""
+    """A label, and the matching alternative name if its own name did not match."""
 
     label: int
     alternative: str | None = None
 
 
 def fold(text: str) -> str:
-    """Text as it is compared: without case, accents, forms of characters and of quotation marks, with single spaces."""
-    return fold_all([text.encode("utf-8", "replace").decode()])[0]  # half a surrogate pair is no character
+    """Normalise a text for comparison: case, accents, character variants, quotation marks and spaces."""
+    return fold_all([text.encode("utf-8", "replace").decode()])[0]  # unpaired surrogates are replaced
 
 
 def fold_all(texts: Sequence[str]) -> list[str]:
-    """Many texts at once, which is several times faster than one by one."""
+    """Normalise many texts at once, several times faster than one by one."""
     joined = "\n".join([text.replace("\n", " ") if "\n" in text else text for text in texts])
     if joined.isascii():
         joined = joined.lower()
@@ -50,7 +50,7 @@ def fold_all(texts: Sequence[str]) -> list[str]:
 
 
 def _bare(text: str) -> str:
-    """Characters taken apart, and each as it is compared."""
+    """Decompose characters, and map or remove each by `_alike`."""
     codes = np.frombuffer(unicodedata.normalize("NFKD", text).encode("utf-32-le"), dtype=np.uint32)
     codes = _alike()[codes]
     return str(codes[codes != _NOTHING].tobytes(), "utf-32-le")
@@ -58,7 +58,7 @@ def _bare(text: str) -> str:
 
 @cache
 def _alike() -> NDArray[np.uint32]:
-    """(0x110000,) marks and invisible characters become nothing, dashes and quotation marks those of a keyboard."""
+    """Return a table (0x110000,) that removes marks and invisible characters and unifies dashes and quotation marks."""
     table = np.arange(sys.maxunicode + 1, dtype=np.uint32)
     for code in range(0x80, 0x20000):
         character = chr(code)
@@ -73,7 +73,7 @@ def _alike() -> NDArray[np.uint32]:
 
 
 class _Strings:
-    """Folded strings in one buffer, a line each, in the order in which they are preferred."""
+    """Folded strings in one buffer, one per line, in order of preference."""
 
     def __init__(self, values: pa.ChunkedArray, owners: NDArray[np.int64]) -> None:
         parts = [b"\n"]
@@ -82,14 +82,15 @@ class _Strings:
             parts.append(("\n".join(folded) + "\n").encode())
         self.text = np.frombuffer(b"".join(parts), dtype=np.uint8)  # (B,) UTF-8; a folded string has no line end
         self.starts = np.flatnonzero(self.text == ord("\n")) + 1  # (S + 1,)
-        self.owners = owners.astype(np.int32)  # (S,) the label of each; those of one label follow each other
+        self.owners = owners.astype(np.int32)  # (S,) label of each string; strings of one label are consecutive
 
     @property
     def nbytes(self) -> int:
+        """Size in bytes."""
         return self.text.nbytes + self.starts.nbytes + self.owners.nbytes
 
     def find(self, query: bytes, most: int) -> list[int]:
-        """Numbers of strings that hold the query, the best ones first: one for each label, and about `most`."""
+        """Return the numbers of strings that contain the query, best first: one per label, about `most`."""
         wanted = np.frombuffer(query, dtype=np.uint8)
         found = np.empty((_CLASSES, most), dtype=np.int64)
         filled = np.zeros(_CLASSES, dtype=np.int64)
@@ -100,7 +101,7 @@ class _Strings:
         return [int(number) for row, count in zip(found, filled, strict=True) for number in row[:count]]
 
     def _telling(self, query: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """(3,) places in the query whose bytes tell best where it may be, by a look at a few hundred strings."""
+        """Return three positions in the query whose bytes are rare together, by a sample of a few hundred strings."""
         places = np.unique(np.linspace(0, len(query) - 1, 32).astype(np.int64))
         sample = self.text[len(self.text) // 2 :][: _SAMPLE + len(query)]
         size = max(len(sample) - len(query), 0)
@@ -113,33 +114,32 @@ class _Strings:
 
 
 class LabelSearch:
-    """Labels by what their names, then their keys and alternatives, begin with or hold.
+    """Search of labels by parts of their names, then of their keys and alternatives.
 
-    What is found is ordered by how well it matches (the whole, its beginning, the beginning of a word in it, anywhere),
-    then by the number of documents, then by the label's number. Nothing changes once it is made, and the search itself
-    leaves the interpreter to other threads.
+    Results are ordered by quality of the match (exact, prefix, start of a word, anywhere), then by number of documents,
+    then by label number. The index is immutable, and searching releases the interpreter lock.
     """
 
     def __init__(self, labels: LabelIndex, counts: NDArray[np.int64] | None = None) -> None:
         if counts is not None and len(counts) != len(labels):
-            raise DataError(f"{len(labels):,} labels and {len(counts):,} counts of them. Give one each.")
+            raise DataError(f"{len(labels):,} labels but {len(counts):,} counts. Pass one count per label.")
         total = len(labels)
         order = np.arange(total) if counts is None else np.argsort(-np.asarray(counts, np.int64), kind="stable")
-        self._order = order.astype(np.int32)  # (L,) labels, the most frequent first
+        self._order = order.astype(np.int32)  # (L,) labels, most frequent first
         self._names = _Strings(labels.table["name"].take(pa.array(order)), order)
         rank = np.empty(total, dtype=np.int32)
         rank[order] = np.arange(total)
         self._others, self._sources = _other_names(labels, rank)
         self._alternatives = labels.table["alternatives"].combine_chunks()
-        self.find("é")  # loads the kernels and the table, so that no one has to wait for them
+        self.find("é")  # loads the kernels and the table in advance
 
     @property
     def nbytes(self) -> int:
-        """Memory that is held beyond the labels themselves."""
+        """Memory in bytes, without the labels themselves."""
         return self._names.nbytes + self._others.nbytes + self._sources.nbytes + self._order.nbytes
 
     def find(self, query: str, limit: int = 20) -> tuple[list[LabelMatch], bool]:
-        """The best `limit` labels for a query, and whether there are more; for an empty one the most frequent."""
+        """Return the best `limit` labels for a query (most frequent for an empty one), and whether there are more."""
         if limit < 1:
             raise ConfigError(f"'limit' must be an integer ≥ 1. Got {limit}.")
         limit = min(limit, len(self._order))
@@ -150,7 +150,7 @@ class LabelSearch:
             int(self._names.owners[number]): LabelMatch(int(self._names.owners[number]))
             for number in self._names.find(folded, limit + 1)
         }
-        if len(found) <= limit:  # these are all, so that any other label is found by another name
+        if len(found) <= limit:  # all matches by name; other labels can only match by another name
             for number in self._others.find(folded, limit + 1 + len(found)):
                 label = int(self._others.owners[number])
                 if label not in found:
@@ -158,13 +158,13 @@ class LabelSearch:
         return list(found.values())[:limit], len(found) > limit
 
     def _alternative(self, number: int) -> str | None:
-        """The name itself, as it was before it was folded; None for a key."""
+        """Return the original alternative name; None for a key."""
         source = int(self._sources[number])
         return None if source < 0 else str(self._alternatives.values[source].as_py())
 
 
 def _other_names(labels: LabelIndex, rank: NDArray[np.int32]) -> tuple[_Strings, NDArray[np.int32]]:
-    """Keys that are no names, and alternatives; and where each alternative stands in its column, −1 for a key."""
+    """Return keys that differ from names, and alternatives; and the position of each alternative, −1 for a key."""
     keys, names = labels.table["key"], labels.table["name"]
     unlike = np.flatnonzero(np.asarray(pc.not_equal(keys, names)))
     alternatives = labels.table["alternatives"].combine_chunks()
@@ -180,9 +180,9 @@ def _other_names(labels: LabelIndex, rank: NDArray[np.int32]) -> tuple[_Strings,
 
 @inlined
 def _skipped(text: NDArray[np.uint8], at: int, end: int, query: NDArray[np.uint8], places: NDArray[np.int64]) -> int:
-    """Where the first block begins that has the bytes at three places of the query.
+    """Return the start of the first block with matching bytes at three positions of the query.
 
-    Numbers that cannot be negative and a length that is known let the compiler use SIMD, here and below.
+    Unsigned numbers and a constant length allow the compiler to use SIMD, here and below.
     """
     x, y, z = query[places[0]], query[places[1]], query[places[2]]
     while at + _BLOCK <= end:
@@ -200,7 +200,7 @@ def _skipped(text: NDArray[np.uint8], at: int, end: int, query: NDArray[np.uint8
 def _skipped_to_word(
     text: NDArray[np.uint8], at: int, end: int, query: NDArray[np.uint8], places: NDArray[np.int64]
 ) -> int:
-    """The same, where a word begins."""
+    """Do the same, but only at the start of a word."""
     x, y, z = query[places[0]], query[places[1]], query[places[2]]
     while at + _BLOCK <= end:
         a, b, c = np.uint64(at + places[0]), np.uint64(at + places[1]), np.uint64(at + places[2])
@@ -226,7 +226,7 @@ def _holds(text: NDArray[np.uint8], at: int, query: NDArray[np.uint8]) -> bool:
 
 @inlined
 def _begins_word(text: NDArray[np.uint8], at: int) -> bool:
-    """Whether a character of ASCII stands before that is neither letter nor digit."""
+    """Whether the previous character is ASCII and neither a letter nor a digit."""
     before = text[at - 1]
     return before < 0x80 and not (48 <= before <= 57 or 97 <= before <= 122)
 
@@ -250,15 +250,15 @@ def _scan(
     found: NDArray[np.int64],
     filled: NDArray[np.int64],
 ) -> int:
-    """Strings that hold the query at the beginning of a word, or also `inside` one: one a label, in its best class.
+    """Find strings with the query at the start of a word, or also `inside` one: one per label, in its best class.
 
-    Begins with string number `begin`, stops once only a better class would do, and returns the first string that is
-    left. Bytes at three `places` of the query are rare together: most blocks are passed over for want of them.
+    Start at string number `begin`, stop when further matches of this class are not needed, and return the first
+    remaining string. Most blocks are skipped because the bytes at three `places` of the query are rare together.
     """
     size, first, second = len(query), np.uint64(places[0]), np.uint64(places[1])
     one, other = query[first], query[second]
     worst = _ANYWHERE if inside else _WORD
-    at, end = starts[begin], len(text) - size  # the last byte is a line end, which no query has
+    at, end = starts[begin], len(text) - size  # the last byte is a line end, which never occurs in a query
     number, best, best_class = begin, -1, _CLASSES
     while at < end:
         at = _skipped(text, at, end, query, places) if inside else _skipped_to_word(text, at, end, query, places)
@@ -284,7 +284,7 @@ def _scan(
                 kind = _WORD
             if kind < best_class and kind <= worst:
                 best, best_class = number, kind
-            if kind <= _WORD:  # nothing better follows in this string
+            if kind <= _WORD:  # no better match can follow in this string
                 at = starts[number + 1]
     if best >= 0:
         _add(best, best_class, found, filled)
@@ -301,7 +301,7 @@ def _scan_starts(
     found: NDArray[np.int64],
     filled: NDArray[np.int64],
 ) -> None:
-    """Strings that begin with the query or equal it, from number `begin` on: one a label, in its best class."""
+    """Find strings that start with or equal the query, from number `begin`: one per label, in its best class."""
     best, best_class = -1, _CLASSES
     for number in range(begin, len(owners)):
         longer = starts[number + 1] - starts[number] - 1 - len(query)

@@ -1,9 +1,9 @@
-"""Wrong labels on purpose: how well a model learns from annotators who overlook labels, or give others.
+"""Label noise for robustness studies: missing labels, and wrong labels.
 
-The protocol of Rank-AE's study. `missing` leaves out each label of a document with a given chance. `flip` also gives
-wrong ones. To turn every absent label on with that chance, as is published for 28 labels, would bury the true ones
-where there are thousands; a document gets as many wrong labels as it lost, drawn from those it does not hold by how
-often they occur, so that their frequencies stay what they were.
+The protocol follows the study of Rank-AE. `missing` removes each label of a document with a given probability. `flip`
+adds wrong labels as well. Switching on every absent label with that probability, as published for 28 labels, would
+outnumber the true ones if there are thousands. Instead, a document gets as many wrong labels as it lost, drawn by
+frequency from the labels it does not have, so that label frequencies are preserved.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Noise = Literal["missing", "flip"]
 
 
 def corrupted(labels: Csr, kind: Noise, rate: float, seed: int) -> Csr:
-    """(n, L) labels with noise. A label that goes at one rate and seed goes at every higher rate too."""
+    """Add noise to labels (n, L). With the same seed, a label removed at one rate is removed at all higher rates."""
     if not 0 <= rate <= 1:
         raise ConfigError(f"'rate' of noise must be a number from 0 to 1. Got {rate:g}.")
     if rate == 0 or labels.nnz == 0:
@@ -41,10 +41,10 @@ def corrupted(labels: Csr, kind: Noise, rate: float, seed: int) -> Csr:
 def _wrong(
     labels: Csr, rows: NDArray[np.int64], lost: NDArray[np.bool_], generator: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """As many (document, label) pairs as were lost, none of them true or there twice.
+    """Draw as many wrong (document, label) pairs as were lost, without duplicates.
 
-    Drawn for all labels, lost or not, so that a wrong label at one rate is a wrong label at every higher rate too. A
-    document to which no other label can be given after some tries gets fewer.
+    Pairs are drawn for all labels, lost or not, so that a wrong label at one rate is also one at every higher rate. A
+    document gets fewer if no other label is found after some attempts.
     """
     width = labels.shape[1]
     taken = rows * width + labels.indices  # each pair as one number

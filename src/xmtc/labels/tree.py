@@ -1,4 +1,4 @@
-"""Trees over labels: what they are, and the ways to grow one from label features."""
+"""Label trees, and algorithms that build them from label features."""
 
 from __future__ import annotations
 
@@ -19,46 +19,46 @@ from xmtc.data.dataset import Csr
 from xmtc.labels.clustering import balanced_halves, node_seeds, spherical_kmeans
 
 MOST_CHILDREN = 65_535
-"""Of one node: a child's number within its node fits in two bytes."""
+"""Maximum number of children of a node, so that a child's number fits in two bytes."""
 
 
 @dataclass(frozen=True, eq=False)
 class LabelTree:
-    """Nodes level by level, the root first; the labels hang below the last level, all at the same depth."""
+    """Nodes level by level, starting with the root; all labels are below the last level, at the same depth."""
 
     order: NDArray[np.int64]
-    """(L,) labels, leaf after leaf."""
+    """(L,) labels, ordered by leaf."""
     starts: tuple[NDArray[np.int64], ...]
-    """One array a level: the children of node g of level i are starts[i][g] … starts[i][g + 1] − 1, nodes of
-    level i + 1; on the last level they are places in `order`."""
+    """One array per level: the children of node g of level i are starts[i][g] … starts[i][g + 1] − 1, nodes of
+    level i + 1; on the last level they are positions in `order`."""
 
     def __len__(self) -> int:
         return len(self.order)
 
     @property
     def depth(self) -> int:
-        """Levels of nodes, the root's included and the labels' not."""
+        """Number of levels of nodes, including the root and excluding the labels."""
         return len(self.starts)
 
     def nodes(self, level: int) -> int:
-        """Nodes of a level; level `depth` is that of the labels."""
+        """Return the number of nodes of a level; level `depth` is that of the labels."""
         return len(self) if level == self.depth else len(self.starts[level]) - 1
 
     def bounds(self, level: int, below: int | None = None) -> NDArray[np.int64]:
-        """Where the descendants of each node of `level` begin among the nodes of level `below` (None: the labels)."""
+        """Return where the descendants of each node of `level` start among the nodes of `below` (None: the labels)."""
         reached = self.starts[level]
         for starts in self.starts[level + 1 : below]:
             reached = starts[reached]
         return reached
 
     def place_of(self) -> NDArray[np.int64]:
-        """(L,) where each label stands in `order`."""
+        """Return the position (L,) of each label in `order`."""
         places = np.empty(len(self), dtype=np.int64)
         places[self.order] = np.arange(len(self))
         return places
 
     def node_of(self, level: int) -> NDArray[np.int64]:
-        """(L,) node of each label at a level; at level `depth` its place in `order`."""
+        """Return the node (L,) of each label at a level; at level `depth`, its position in `order`."""
         if level == self.depth:
             return self.place_of()
         nodes = np.empty(len(self), dtype=np.int64)
@@ -66,13 +66,13 @@ class LabelTree:
         return nodes
 
     def parents(self, level: int) -> NDArray[np.int64]:
-        """(nodes of `level`,) the node of level − 1 above each; level `depth` gives the leaf of each place."""
+        """Return the parent of each node of `level`; level `depth` gives the leaf of each position in `order`."""
         if not 0 < level <= self.depth:
-            raise ValueError(f"levels 1 to {self.depth} have parents. Got {level}.")
+            raise ValueError(f"only levels 1 to {self.depth} have parents. Got {level}.")
         return np.repeat(np.arange(self.nodes(level - 1)), np.diff(self.starts[level - 1]))
 
     def node_labels(self, labels: Csr, level: int) -> Csr:
-        """(n, nodes) ones where a document holds any label below the node; columns ascend within a row."""
+        """Return a matrix (n, nodes) with a 1 if a document has a label below the node; columns ascend within a row."""
         columns = self.node_of(level).astype(np.int32)[labels.indices]
         ones = np.ones(len(columns), dtype=np.float32)
         shape = (int(labels.shape[0]), self.nodes(level))
@@ -82,17 +82,17 @@ class LabelTree:
         return out
 
     def compressed(self, levels: Sequence[int]) -> LabelTree:
-        """The tree with these levels alone, the root's (0) among them: a node's children are what stood below it."""
+        """Return a tree with only these levels, including the root (0); nodes adopt their descendants as children."""
         kept = sorted(set(levels))
         if not kept or kept[0] != 0 or kept[-1] >= self.depth:
-            raise ValueError(f"the levels kept must be 0 and others below {self.depth}. Got {list(levels)}.")
+            raise ValueError(f"the levels must include 0 and be below {self.depth}. Got {list(levels)}.")
         pairs = itertools.pairwise([*kept, self.depth])
         return LabelTree(self.order, tuple(self.bounds(level, below) for level, below in pairs))
 
     def revised(self, kept: NDArray[np.int64], homes: NDArray[np.int64]) -> TreeRevision:
-        """The tree over these labels alone, renumbered 0, 1, … in this order, and over new ones after them.
+        """Return a tree over the `kept` labels, renumbered 0, 1, … in this order, followed by new labels.
 
-        `homes` are the leaves (nodes of the last level) that the new labels join. Nodes below which nothing is left go.
+        `homes` are the leaves (nodes of the last level) of the new labels. Nodes without labels are removed.
         """
         numbers = np.full(len(self), -1, dtype=np.int64)
         numbers[kept] = np.arange(len(kept))
@@ -109,7 +109,7 @@ class LabelTree:
             starts.insert(0, np.concatenate([[0], np.cumsum(counts[nodes[0]])]))
             if level:
                 counts = np.bincount(self.parents(level)[nodes[0]], minlength=self.nodes(level - 1))
-        tree = _limited(LabelTree(labels[by_leaf], tuple(starts)), "fewer new labels, or train anew")
+        tree = _limited(LabelTree(labels[by_leaf], tuple(starts)), "fewer new labels, or train a new model")
         return TreeRevision(tree, tuple(nodes), places[by_leaf])
 
     def check(self) -> None:
@@ -123,25 +123,25 @@ class LabelTree:
             yield "it has no root"
         for array in (self.order, *self.starts):
             if array.ndim != 1 or array.dtype.kind not in "iu":
-                yield f"{array.ndim}-d {array.dtype} where a list of whole numbers is due"
+                yield f"{array.ndim}-d {array.dtype} instead of a list of integers"
         if len(self.starts[0]) != 2:
             yield "it has no single root"
         for level, starts in enumerate(self.starts):
             below = len(self) if level + 1 == self.depth else len(self.starts[level + 1]) - 1
             if len(starts) < 2 or starts[0] != 0 or starts[-1] != below or (np.diff(starts) < 1).any():
-                yield f"the nodes of level {level} do not share out the {below:,} below them"
+                yield f"the nodes of level {level} are inconsistent with the {below:,} nodes below them"
         if len(self) and (self.order.min() < 0 or self.order.max() >= len(self)):
-            yield f"'order' names labels beyond its {len(self):,}"
+            yield f"'order' contains labels outside 0 to {len(self) - 1:,}"
         if not np.bincount(self.order, minlength=len(self)).all():
-            yield "'order' leaves labels out"
+            yield "labels are missing in 'order'"
 
     def state(self) -> dict[str, NDArray[np.int64]]:
-        """The arrays by name, for a file."""
+        """Return the arrays to save, by name."""
         return {"order": self.order, **{f"starts-{level}": starts for level, starts in enumerate(self.starts)}}
 
     @classmethod
     def from_state(cls, arrays: Mapping[str, NDArray[np.int64]]) -> LabelTree:
-        """A tree out of what `state` gave, checked; other arrays may stand beside."""
+        """Restore and check a tree from the arrays of `state`; other arrays are ignored."""
         if "order" not in arrays:
             raise ModelFormatError("the label tree is damaged: 'order' is missing. Copy or train the model again.")
         levels = itertools.takewhile(lambda name: name in arrays, (f"starts-{level}" for level in itertools.count()))
@@ -151,20 +151,20 @@ class LabelTree:
 
 
 class TreeRevision(NamedTuple):
-    """A tree after labels went and joined, and what of it was there before."""
+    """A tree after labels were removed and added, and its relation to the previous tree."""
 
     tree: LabelTree
     nodes: tuple[NDArray[np.int64], ...]
-    """The nodes of each level under their numbers of before."""
+    """Previous numbers of the nodes of each level."""
     places: NDArray[np.int64]
-    """(L,) where each place in `order` was before, −1 where its label is new."""
+    """(L,) previous position of each position in `order`, −1 for new labels."""
 
 
 def homes_of(tree: LabelTree, relatives: Csr) -> NDArray[np.int64]:
-    """(added,) the leaf that each new label joins: where the labels nearest to it lie, by their weights (added, L).
+    """Choose a leaf (added,) for each new label: that of its most similar labels, by their weights (added, L).
 
-    A leaf that has grown to twice the mean size passes labels on to the next best; a label that nothing is known of
-    goes where there is most room.
+    A leaf that has reached twice the mean size is skipped for the next best; a label without similar labels goes to
+    the leaf with the most room.
     """
     sizes = np.diff(tree.starts[-1])
     room = np.maximum(2 * len(tree) // len(sizes) + 1 - sizes, 0)
@@ -172,7 +172,7 @@ def homes_of(tree: LabelTree, relatives: Csr) -> NDArray[np.int64]:
     near = sp.csr_array((relatives.data, leaves[relatives.indices], relatives.indptr), (relatives.shape[0], len(sizes)))
     near.sum_duplicates()
     labels = np.repeat(np.arange(len(near.indptr) - 1), np.diff(near.indptr))
-    order = np.lexsort((near.indices, -near.data, labels))  # each label's leaves, the nearest first
+    order = np.lexsort((near.indices, -near.data, labels))  # leaves of each label, nearest first
     liked, starts = near.indices[order].tolist(), near.indptr.tolist()
     homes = np.empty(len(starts) - 1, dtype=np.int64)
     left = room.tolist()
@@ -184,7 +184,7 @@ def homes_of(tree: LabelTree, relatives: Csr) -> NDArray[np.int64]:
 
 
 class TreeGrowth(TypedDict, total=False):
-    """What `binary_tree` takes besides the tree's shape."""
+    """Arguments of `binary_tree` other than the tree's shape."""
 
     passes: int
     tolerance: float
@@ -204,11 +204,11 @@ def binary_tree(
     threads: int = 1,
     progress: Progress = silent,
 ) -> LabelTree:
-    """2^depth leaves, by halving `depth` times with `balanced_halves`: depth + 1 levels of nodes."""
+    """Build a binary tree with 2^depth leaves and depth + 1 levels of nodes by repeated `balanced_halves`."""
     labels = _label_count(features)
     if not 0 <= depth <= labels.bit_length() - 1:
         raise ConfigError(
-            f"'depth' of a tree over {labels:,} labels must be 0 to {labels.bit_length() - 1}. Got {depth}."
+            f"'depth' of a tree over {labels:,} labels must be from 0 to {labels.bit_length() - 1}. Got {depth}."
         )
     order, bounds = np.arange(labels), np.array([0, labels])
     with progress.task("clustering labels", total=labels * depth) as task:
@@ -238,14 +238,14 @@ def balanced_tree(
     align: int = 16,
     **growth: Unpack[TreeGrowth],
 ) -> LabelTree:
-    """Few levels: leaves of about `leaf_size` labels below inner nodes of at most `fan_out` children."""
+    """Build a tree with few levels: leaves of about `leaf_size` labels, inner nodes of at most `fan_out` children."""
     levels = balanced_levels(_label_count(features), leaf_size, fan_out)
     tree = binary_tree(features, levels[-1], align=align, **growth)
     return _limited(tree.compressed(levels), "a smaller 'leaf_size' or 'fan_out'")
 
 
 def balanced_levels(labels: int, leaf_size: int, fan_out: int) -> list[int]:
-    """Levels of a binary tree that stay: as few as `fan_out` allows, evenly apart, the wider steps nearer the root."""
+    """Return the levels of a binary tree to keep: as few as `fan_out` allows, evenly spaced, wider near the root."""
     _at_least("leaf_size", leaf_size, 1)
     bits = min(max(0, round(math.log2(labels / leaf_size))), labels.bit_length() - 1)
     steps = -(-bits // _bits(fan_out))
@@ -261,14 +261,14 @@ def shallow_tree(
     height: int,
     **growth: Unpack[TreeGrowth],
 ) -> LabelTree:
-    """AttentionXML's shallow and wide tree: leaves of at most `leaf_size` labels, `height` levels below the root."""
+    """Build AttentionXML's shallow, wide tree: leaves of at most `leaf_size` labels, `height` levels below the root."""
     levels = shallow_levels(_label_count(features), leaf_size, fan_out, height)
     tree = binary_tree(features, levels[-1], **growth)
     return _limited(tree.compressed(levels), "a smaller 'leaf_size', or a larger 'height' or 'fan_out'")
 
 
 def shallow_levels(labels: int, leaf_size: int, fan_out: int, height: int) -> list[int]:
-    """Levels of a binary tree that stay: the last, log2(fan_out) above it, … `height` of them, and the root."""
+    """Return the levels of a binary tree to keep: the last, log2(fan_out) above it, … (`height` of them), the root."""
     _at_least("leaf_size", leaf_size, 1)
     _at_least("height", height, 0)
     bits = min((-(-labels // leaf_size) - 1).bit_length(), labels.bit_length() - 1)
@@ -276,7 +276,7 @@ def shallow_levels(labels: int, leaf_size: int, fan_out: int, height: int) -> li
 
 
 def shallow_sizes(labels: int, leaf_size: int, fan_out: int, height: int) -> list[tuple[int, int, int]]:
-    """What `shallow_tree` will grow, before it does: nodes, parents and most children of a parent, level by level."""
+    """Predict the shape of `shallow_tree`: nodes, parents and maximum number of children, level by level."""
     counts = [1 << level for level in shallow_levels(labels, leaf_size, fan_out, height)] + [labels]
     return [(nodes, parents, -(-nodes // parents)) for parents, nodes in itertools.pairwise(counts)]
 
@@ -293,16 +293,16 @@ def unbalanced_tree(
     threads: int = 1,
     progress: Progress = silent,
 ) -> LabelTree:
-    """Bonsai's tree: nodes of more than `leaf_size` labels are split by k-means, at most `depth` levels of nodes.
+    """Build Bonsai's tree: split nodes with more than `leaf_size` labels by k-means, up to `depth` levels of nodes.
 
-    A node that is not split has itself as its only child, so that all labels hang at the same depth.
+    A node that is not split becomes its own only child, so that all labels are at the same depth.
     """
     labels = _label_count(features)
     for name, value, least in (("clusters", clusters, 2), ("leaf_size", leaf_size, 1), ("depth", depth, 1)):
         _at_least(name, value, least)
 
     def split(node: tuple[NDArray[np.int64], int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The labels of a node, cluster after cluster, and the clusters' sizes."""
+        """Return the labels of a node, ordered by cluster, and the sizes of the clusters."""
         members, drawn = node
         if len(members) <= leaf_size:
             return members, np.array([len(members)])
@@ -331,7 +331,7 @@ def unbalanced_tree(
 
 def _label_count(features: Csr) -> int:
     if not features.shape[0]:
-        raise DataError("a label tree needs labels. Got none.")
+        raise DataError("a label tree needs at least one label. Got none.")
     return int(features.shape[0])
 
 
@@ -348,5 +348,7 @@ def _bits(fan_out: int) -> int:
 def _limited(tree: LabelTree, remedy: str) -> LabelTree:
     most = max(int(np.diff(starts).max()) for starts in tree.starts)
     if most > MOST_CHILDREN:
-        raise ConfigError(f"a node of the label tree has {most:,} children; {MOST_CHILDREN:,} may be. Set {remedy}.")
+        raise ConfigError(
+            f"a node of the label tree has {most:,} children; the maximum is {MOST_CHILDREN:,}. Set {remedy}."
+        )
     return tree

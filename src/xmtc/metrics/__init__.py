@@ -1,4 +1,4 @@
-"""Metrics of rankings and sets against the true labels, by name, and the statistics that compare them."""
+"""Ranking and set metrics, a registry of metrics by name, and statistics for comparing results."""
 
 from xmtc.metrics.calibration import Reliability, ReliabilityBin, reliability
 from xmtc.metrics.groups import FrequencyGroup, frequency_groups

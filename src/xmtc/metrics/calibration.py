@@ -1,9 +1,9 @@
-"""Whether scores can be read as probabilities: of the labels scored about 0.7, seven in ten should be true.
+"""Calibration of scores: about seven in ten labels with a score near 0.7 should be true.
 
-Pairs of a document and one of its first k labels are sorted by score and cut into bins of equal mass. In each bin the
-mean score should be the share of hits; the expected calibration error is the mean distance of the two over all pairs.
-Of pairs with the same score each counts as their share of hits, so that it does not matter which of them a bin gets.
-How predictions and true labels are read is said in `matching`.
+Pairs of a document and one of its top k labels are sorted by score and split into bins of equal size. In each bin the
+mean score should equal the observed precision; the expected calibration error (ECE) is the mean absolute difference
+over all pairs. Pairs with the same score share their mean precision, so the assignment of ties to bins is irrelevant.
+See `matching` for the conventions of predictions and true labels.
 """
 
 from __future__ import annotations
@@ -21,36 +21,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReliabilityBin:
-    """Pairs of a document and a label that stand next to each other by score."""
+    """A bin of (document, label) pairs with similar scores."""
 
     count: int
     confidence: float
-    """Their mean score."""
+    """Mean score."""
     accuracy: float
-    """The share of them whose label is true."""
+    """Observed precision: fraction of pairs whose label is true."""
     lowest: float
     highest: float
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """Scores of the first k labels against how often they are right."""
+    """Scores of the top k labels compared with their observed precision."""
 
     k: int
     error: float
-    """The expected calibration error: Σ count / pairs · |confidence − accuracy|."""
+    """Expected calibration error: Σ count / pairs · |confidence − accuracy|."""
     bins: tuple[ReliabilityBin, ...]
-    """By rising score, of equal mass: counts differ by one at most."""
+    """Bins of equal size (counts differ by at most one), by ascending score."""
 
     @property
     def pairs(self) -> int:
+        """Number of (document, label) pairs."""
         return sum(each.count for each in self.bins)
 
 
 def reliability(predicted: TopK, truth: Truth, k: int = 5, bins: int = 15) -> Reliability | None:
-    """How far the scores of the first k labels are from probabilities; with fewer pairs than bins, a bin a pair.
+    """Compare the scores of the top k labels with their observed precision; with few pairs, one bin per pair.
 
-    None where nothing is predicted, or where a score lies outside 0 to 1 and is no probability at all.
+    Return None if nothing is predicted, or if a score is outside [0, 1] and so not a probability.
     """
     check_count("bins", bins)
     found = match(predicted, truth, [k])
@@ -63,7 +64,7 @@ def reliability(predicted: TopK, truth: Truth, k: int = 5, bins: int = 15) -> Re
     right[found.rows[returned], found.ranks[returned]] = True
     distinct, place, ties = np.unique(scores, return_inverse=True, return_counts=True)  # (u,), (pairs,), (u,)
     shares = np.bincount(place, weights=right[mentions]) / ties  # (u,)
-    scores, hits = np.repeat(distinct, ties), np.repeat(shares, ties)  # (pairs,) each, by rising score
+    scores, hits = np.repeat(distinct, ties), np.repeat(shares, ties)  # (pairs,) each, by ascending score
     parts = min(bins, len(scores))
     counts = len(scores) // parts + (np.arange(parts) < len(scores) % parts)  # (parts,)
     starts = np.cumsum(counts) - counts

@@ -1,12 +1,11 @@
-"""How well frequent and rare labels are found: AUC and AUPR of each label over all documents, by frequency group.
+"""Performance on frequent and rare labels: AUC and AUPR of each label over all documents, by frequency group.
 
-This is Table 6 of AttentionXML's first version. A label ranks all test documents by its scores, but an answer of k
-labels a document holds few of them: the documents that did not get the label have no score. They come after all
-that have one, and `ties` says how:
+This is Table 6 of AttentionXML's first version. A label ranks all test documents by its scores, but with only k
+predicted labels per document, most documents have no score for it. These rank last, and `ties` determines how:
 
-- "pessimistic": of equal scores the documents that do not hold the label come first, so that one that holds it and
-  did not get it comes after all of them. Published AUCs below one half show that this was done.
-- "standard": equal scores are one step. AUC counts a tied pair half, AUPR is scikit-learn's average precision.
+- "pessimistic": among equal scores, documents without the label rank first, so that a true document without a score
+  ranks after all others. Published AUCs below one half indicate this variant.
+- "standard": equal scores form one step. AUC counts a tied pair as half, AUPR is scikit-learn's average precision.
 """
 
 from __future__ import annotations
@@ -36,36 +35,38 @@ from xmtc.metrics.matching import (
 Ties: TypeAlias = Literal["pessimistic", "standard"]
 
 SCORES_AT_ONCE = 1 << 21
-"""Scores that are sorted in one go, a label's being kept together: about 100 MiB."""
+"""Scores to sort at a time, all scores of a label together: about 100 MiB."""
 
 
 class Scored(Ranked, Protocol):
-    """Anything that carries label numbers and their scores as TopK does."""
+    """Predictions with label numbers and scores, such as a TopK."""
 
     @property
-    def scores(self) -> NDArray[np.floating[Any]]: ...
+    def scores(self) -> NDArray[np.floating[Any]]:
+        """Scores (n, k) of the labels."""
+        ...
 
 
 @dataclass(frozen=True)
 class FrequencyGroup:
-    """Labels of like frequency: those with at least `least` test documents that no group before it holds."""
+    """Labels of similar frequency: those with at least `least` test documents that are not in an earlier group."""
 
     least: int
     labels: int
     occurrences: int
-    """Test documents of its labels, added up."""
+    """Total number of test documents of the labels."""
     auc: float
-    """The mean over its labels. A label that every document holds has no AUC and is left out; NaN if all are."""
+    """Mean over the labels, without labels that every document has, whose AUC is undefined; NaN if none is left."""
     aupr: float
 
 
 def frequency_groups(
     predicted: Scored, truth: Truth, groups: int = 3, at_least: int = 5, ties: Ties = "pessimistic"
 ) -> list[FrequencyGroup]:
-    """Labels with `at_least` test documents in groups of near-equal total occurrences, the most frequent first.
+    """Split labels with `at_least` test documents into groups of similar total occurrences, most frequent first.
 
-    Labels of one frequency stay together, so a group is known by its lower cut; where there are fewer frequencies
-    than groups, fewer groups come back.
+    Labels of equal frequency stay together, so each group is defined by its lower bound. With fewer distinct
+    frequencies than `groups`, the result has fewer groups.
     """
     check_count("groups", groups)
     check_count("at_least", at_least)
@@ -77,7 +78,7 @@ def frequency_groups(
     frequent = np.flatnonzero(support >= at_least)
     if not len(frequent):
         most = int(support.max(initial=0))
-        raise DataError(f"No label has {at_least} test documents, the most is {most}. Lower 'at_least'.")
+        raise DataError(f"No label has {at_least} test documents; the maximum is {most}. Lower 'at_least'.")
     frequent = frequent[np.argsort(-support[frequent], kind="stable")]  # (m,)
     sizes = support[frequent]  # (m,)
     auc, aupr = _areas(found, returned, scores, frequent, ties)  # (m,) each
@@ -97,12 +98,12 @@ def frequency_groups(
 
 def _checked(predicted: Scored) -> tuple[IntegerArray, NDArray[np.floating[Any]]]:
     if not hasattr(predicted, "scores"):
-        raise DataError(f"Frequency groups need scores. Give a TopK, not {type(predicted).__name__}.")
+        raise DataError(f"Frequency groups need scores. Pass a TopK, not {type(predicted).__name__}.")
     returned, scores = label_numbers(predicted), np.asarray(predicted.scores)  # (n, k') each
     if returned.shape != scores.shape:
-        raise DataError(f"Labels and scores must be two (n, k) arrays. Got {returned.shape} and {scores.shape}.")
+        raise DataError(f"Labels and scores must be (n, k) arrays. Got the shapes {returned.shape} and {scores.shape}.")
     if np.isnan(scores[returned >= 0]).any():
-        raise DataError("A score is not a number, so documents cannot be ranked by it. Replace it.")
+        raise DataError("A score is NaN, so documents cannot be ranked. Replace it with a number.")
     return returned, scores
 
 
@@ -111,33 +112,33 @@ def _mean(values: FloatArray) -> float:
 
 
 def _cuts(sizes: NDArray[np.int64], groups: int) -> list[int]:
-    """Where groups end: of the places between two frequencies, those nearest to equal shares of all occurrences."""
-    places = np.flatnonzero(np.diff(sizes)) + 1  # sizes fall
+    """Return where groups end: the boundaries between frequencies closest to equal total occurrences."""
+    places = np.flatnonzero(np.diff(sizes)) + 1  # sizes are descending
     before = np.cumsum(sizes)[places - 1]  # (places,) occurrences up to there
     groups = min(groups, len(places) + 1)
     chosen: list[int] = []
     for number in range(1, groups):
         nearest = int(np.argmin(np.abs(before - sizes.sum() * number / groups)))
         earliest = chosen[-1] + 1 if chosen else 0
-        chosen.append(min(max(nearest, earliest), len(places) - (groups - number)))  # leave a place to each to come
+        chosen.append(min(max(nearest, earliest), len(places) - (groups - number)))  # leave one for each later group
     return [int(places[at]) for at in chosen]
 
 
 @dataclass(frozen=True)
 class _Entries:
-    """Documents that got one of some labels: by label, the largest score first, of equal scores the false first."""
+    """Scored (document, label) pairs: sorted by label, then by descending score, false before true on ties."""
 
-    label: NDArray[np.integer[Any]]  # (e,) its place among the frequent ones
+    label: NDArray[np.integer[Any]]  # (e,) position among the frequent labels
     score: NDArray[np.floating[Any]]  # (e,)
-    true: NDArray[np.bool_]  # (e,) whether the document holds the label
+    true: NDArray[np.bool_]  # (e,) whether the document has the label
 
 
 def _areas(
     found: Match, returned: IntegerArray, scores: NDArray[np.floating[Any]], frequent: NDArray[np.int64], ties: Ties
 ) -> tuple[FloatArray, FloatArray]:
-    """AUC and AUPR of the frequent labels; AUC is NaN where every document holds the label."""
+    """Compute AUC and AUPR of the frequent labels; AUC is NaN if every document has the label."""
     count = len(frequent)
-    place = np.full(int(frequent.max()) + 1, -1, dtype=np.int32)  # of each label among the frequent ones
+    place = np.full(int(frequent.max()) + 1, -1, dtype=np.int32)  # position of each label among the frequent ones
     place[frequent] = np.arange(count)
     positives = np.bincount(found.labels, minlength=len(place))[frequent]  # (m,)
     negatives = found.documents - positives  # (m,)
@@ -164,8 +165,8 @@ def _areas(
 
 
 def _curve(entries: _Entries, ties: Ties) -> tuple[FloatArray, FloatArray]:
-    """For each true document: the negatives ranked before it, and the precision of the ranking up to it."""
-    start = _starts(entries.label[1:] != entries.label[:-1])  # (e,) where the label's documents begin
+    """Return, for each true document, the number of negatives ranked before it and the precision at its rank."""
+    start = _starts(entries.label[1:] != entries.label[:-1])  # (e,) where the label's documents start
     true, false = _counts(entries.true, start), _counts(~entries.true, start)  # (e,) of its label up to it
     passed = false.astype(np.float64)
     if ties == "standard":
@@ -178,13 +179,13 @@ def _curve(entries: _Entries, ties: Ties) -> tuple[FloatArray, FloatArray]:
 
 
 def _counts(kind: NDArray[np.bool_], start: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(e,) entries of this kind from the start of each up to it, itself included."""
+    """Count entries of this kind from `start` up to and including each entry."""
     counts = np.cumsum(kind, dtype=np.int64)
     return counts - (counts - kind)[start]
 
 
 def _starts(new: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """For each of len(new) + 1 entries, where its run begins; `new` says whether the next entry begins one."""
+    """Return the start of the run of each of len(new) + 1 entries; `new`: whether the next entry starts a run."""
     at = np.arange(len(new) + 1)
     at[1:][~new] = 0
     return np.maximum.accumulate(at)
@@ -193,7 +194,7 @@ def _starts(new: NDArray[np.bool_]) -> NDArray[np.int64]:
 def _blocks(
     found: Match, returned: IntegerArray, scores: NDArray[np.floating[Any]], place: NDArray[np.int32]
 ) -> Iterator[_Entries]:
-    """The scores of the frequent labels, some labels at a time."""
+    """Yield the scores of the frequent labels, some labels at a time."""
     hit = found.ranks < NOT_RETURNED
     true = np.zeros(returned.shape, dtype=bool)
     true[found.rows[hit], found.ranks[hit]] = True

@@ -1,14 +1,14 @@
-"""Predictions against true labels: where each true label was returned.
+"""Match predictions with true labels: find the rank of each true label.
 
-What every measure agrees on:
+Conventions of all metrics:
 
-- `predicted` holds label numbers (n, k'), best first; −1 pads. Ranks beyond k' are misses. A label repeated
+- `predicted` contains label numbers (n, k'), best first, padded with −1. Ranks beyond k' are misses. A label repeated
   within a row counts once, at its first rank.
-- `truth` is sparse (n, L'). Every entry that is not zero is one true label: explicit zeros are none,
-  duplicates are one. Columns beyond the model's labels hold labels it never saw; they count as missed.
+- `truth` is sparse (n, L'). Every non-zero entry is one true label; explicit zeros are ignored and duplicates count
+  once. Columns beyond the model's labels are labels unknown to the model; they count as missed.
 
-All measures follow from one number for each true label: the rank at which it was returned. That is nnz(truth)
-integers, however many labels there are.
+All metrics are computed from one number per true label, its rank: nnz(truth) integers, independent of the number of
+labels.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ FloatArray: TypeAlias = NDArray[np.float64]
 Truth: TypeAlias = "sp.csr_array[Any] | sp.csr_matrix[Any]"
 
 NOT_RETURNED = np.iinfo(np.int64).max
-"""The rank of a true label that is not among the predictions."""
+"""Rank of a true label that was not predicted."""
 
 COMPARISONS_AT_ONCE = 1 << 18
-"""Predictions compared with true labels in one go: 2 MiB of label numbers, which stay in the cache."""
+"""Predictions to compare with true labels at a time: 2 MiB of label numbers, which fit in the CPU cache."""
 
 
 class Ranked(Protocol):
-    """Anything that carries label numbers as TopK does."""
+    """Predictions with label numbers, such as a TopK."""
 
     @property
-    def labels(self) -> IntegerArray: ...
+    def labels(self) -> IntegerArray:
+        """Label numbers (n, k), best first."""
+        ...
 
 
 Predicted: TypeAlias = Ranked | IntegerArray
@@ -46,26 +48,27 @@ Predicted: TypeAlias = Ranked | IntegerArray
 
 @dataclass(frozen=True)
 class Match:
-    """The true labels, sorted by document, and where each was returned."""
+    """The true labels, sorted by document, and the rank of each in the predictions."""
 
     rows: NDArray[np.int64]  # (nnz,) document of each true label
     labels: NDArray[np.int64]  # (nnz,)
-    ranks: NDArray[np.int64]  # (nnz,) from 0; NOT_RETURNED where missed
-    sizes: NDArray[np.int64]  # (n,) true labels of each document
+    ranks: NDArray[np.int64]  # (nnz,) from 0; NOT_RETURNED if missed
+    sizes: NDArray[np.int64]  # (n,) number of true labels of each document
 
     @property
     def documents(self) -> int:
+        """Number of documents."""
         return len(self.sizes)
 
     @cached_property
     def discounts(self) -> FloatArray:
-        """1 / log2(rank + 1) with ranks from 1; of no meaning where the label was not returned."""
+        """1 / log2(rank + 1) with ranks from 1; meaningless for labels that were not predicted."""
         values: FloatArray = 1.0 / np.log2(self.ranks + 2.0)  # (nnz,)
         return values
 
     @cached_property
     def positions(self) -> NDArray[np.int64]:
-        """0, 1, … within each document: the ranks of a perfect answer."""
+        """0, 1, … within each document: the ranks of a perfect prediction."""
         starts = np.cumsum(self.sizes) - self.sizes  # (n,)
         return np.arange(len(self.rows)) - starts[self.rows]  # (nnz,)
 
@@ -81,6 +84,7 @@ def match(predicted: Predicted, truth: Truth, ks: list[int]) -> Match:
 
 
 def label_numbers(predicted: Predicted) -> IntegerArray:
+    """Return the label numbers (n, k') of predictions; raise `DataError` for anything else."""
     labels = np.asarray(getattr(predicted, "labels", predicted))  # (n, k')
     if labels.ndim != 2 or not np.issubdtype(labels.dtype, np.integer):
         raise DataError(
@@ -91,36 +95,38 @@ def label_numbers(predicted: Predicted) -> IntegerArray:
 
 
 def check_truth(truth: Truth, documents: int, what: str) -> None:
-    """Refuse true labels that are not sparse, or not one row for each row of `what`."""
+    """Raise `DataError` unless true labels are sparse with one row per row of `what`."""
     check_sparse(truth)
     if truth.shape[0] != documents:
         raise DataError(
-            f"{what} have {documents} rows, true labels have shape {truth.shape}. "
-            f"Give one row of each for each document."
+            f"{what} have {documents} rows, but true labels have shape {truth.shape}. Pass one row per document."
         )
     if documents == 0:
-        raise DataError("No documents to evaluate. Give at least one.")
+        raise DataError("No documents to evaluate. Pass at least one.")
 
 
 def check_sparse(truth: Truth) -> None:
+    """Raise `DataError` unless true labels are a sparse matrix."""
     if not sp.issparse(truth) or truth.ndim != 2:
         raise DataError(f"True labels must be a scipy CSR matrix (n, L). Got {type(truth).__name__}.")
 
 
 def check_cutoffs(ks: list[int]) -> None:
+    """Raise `DataError` unless `ks` are integers ≥ 1, at least one."""
     if not ks:
-        raise DataError("'ks' is empty. Give at least one cut-off, such as 5.")
+        raise DataError("'ks' is empty. Pass at least one cut-off, such as 5.")
     for k in ks:
         check_count("k", k)
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
+    """Raise `DataError` unless the value is an integer ≥ `least`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise DataError(f"'{name}' must be an integer ≥ {least}. Got {value!r}.")
 
 
 def true_labels(truth: Truth) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Documents and labels of the entries that are not zero, each pair once, in order."""
+    """Return documents and labels of the non-zero entries, sorted and without duplicates."""
     truth = truth.tocsr()
     present = truth.data != 0  # (stored entries,)
     rows = np.repeat(np.arange(truth.shape[0]), np.diff(truth.indptr))[present]
@@ -129,16 +135,16 @@ def true_labels(truth: Truth) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return rows, labels
     order = np.lexsort((labels, rows))
     rows, labels = rows[order], labels[order]
-    first = np.ones(len(rows), dtype=bool)  # of the entries that name the same pair
+    first = np.ones(len(rows), dtype=bool)  # first of equal pairs
     first[1:] = (np.diff(rows) > 0) | (np.diff(labels) > 0)
     return rows[first], labels[first]
 
 
 def first_ranks(returned: IntegerArray, rows: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Rank from 0 of each true label in its document's predictions, by plain comparison, a block at a time.
+    """Return the rank, from 0, of each true label in its document's predictions, comparing one block at a time.
 
-    nnz × k' comparisons beat a sorted search because documents have few labels; `argmax` finds the first hit,
-    which settles repeated labels.
+    nnz × k' comparisons are faster than a sorted search because documents have few labels; `argmax` finds the first
+    hit, which handles repeated labels.
     """
     ranks = np.full(len(rows), NOT_RETURNED)  # (nnz,)
     width = returned.shape[1]
@@ -148,14 +154,14 @@ def first_ranks(returned: IntegerArray, rows: NDArray[np.int64], labels: NDArray
     for start in range(0, len(rows), step):
         block = slice(start, start + step)
         equal = returned[rows[block]] == labels[block, None]  # (block, k')
-        first = equal.argmax(axis=1)  # (block,) 0 also where nothing is equal
+        first = equal.argmax(axis=1)  # (block,) 0 also if nothing is equal
         found = equal[np.arange(len(first)), first]
         ranks[block] = np.where(found, first, NOT_RETURNED)
     return ranks
 
 
 def first_mentions(returned: IntegerArray) -> NDArray[np.bool_]:
-    """(n, k') true where a label stands for the first time in its row, never at a pad; a block at a time."""
+    """Return a mask (n, k') of the first occurrence of each label in its row, excluding padding."""
     mentions = np.empty(returned.shape, dtype=bool)
     step = max(COMPARISONS_AT_ONCE // max(returned.shape[1], 1), 1)
     for start in range(0, len(returned), step):

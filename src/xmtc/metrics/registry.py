@@ -1,4 +1,4 @@
-"""The metrics by name, "P@k", "nDCG@k", …: built in, or functions of other packages."""
+"""Registry of metrics, "P@k", "nDCG@k", …: built in, or functions of plug-in packages."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from xmtc.core.registry import Entry, Registry
 
 MetricFunction = Callable[..., float]
 """(predictions, truth, k) → a fraction, larger is better. `predictions` is a TopK or label numbers (n, k'), best first;
-`truth` is sparse (n, L'), with labels that were never seen in training as last columns. A metric that is a
-`ranking.RankingMetric` takes part in confidence intervals, and may be scored by propensities."""
+`truth` is sparse (n, L'), with labels that do not occur in training as last columns. A metric that is a
+`ranking.RankingMetric` gets confidence intervals, and may use propensities."""
 
 METRICS: Registry[Any] = Registry(
     group="xmtc.metrics",
@@ -30,11 +30,11 @@ METRICS: Registry[Any] = Registry(
 
 
 def at_cutoff(name: str, k: int) -> str:
-    """'P@k' at 5 → 'P@5'."""
+    """Return the name of a metric at a cut-off: 'P@k' at 5 → 'P@5'."""
     return f"{name.removesuffix('@k')}@{k}"
 
 
 def metric_names(ks: Iterable[int]) -> list[str]:
-    """All metrics at all cut-offs."""
+    """Return the names of all metrics at all cut-offs."""
     ks = list(ks)
     return [at_cutoff(name, k) for name, _ in METRICS.loadable() for k in ks]

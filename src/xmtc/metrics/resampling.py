@@ -1,8 +1,8 @@
-"""How far measures would move with other test documents: percentile intervals from resampled documents.
+"""Bootstrap confidence intervals of metrics: percentile intervals from resampled test documents.
 
-Documents are drawn with replacement, as many as there are. A resample is how often each document was drawn, and a
-measure on it is a weighted sum over a weighted sum; so all measures, and both systems of a comparison, see the same
-resamples. They depend on the number of documents and the seed alone.
+Each resample draws as many documents as there are, with replacement. A metric on a resample is a ratio of two sums
+weighted by how often each document was drawn; so all metrics, and both systems of a comparison, use the same
+resamples, which depend only on the number of documents and the seed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from xmtc.metrics.matching import FloatArray, check_count
 from xmtc.metrics.ranking import Parts, ratio
 
 COUNTS_AT_ONCE = 1 << 22
-"""Counts of drawn documents held at a time, 32 MiB; a resample of more documents than that is held alone."""
+"""Counts of drawn documents in memory at a time (32 MiB), but at least one resample."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A value on all documents, and the bounds between which `level` of the resampled values lie."""
+    """A metric on all documents, with the bounds that contain the fraction `level` of the resampled values."""
 
     value: float
     low: float
@@ -32,42 +32,44 @@ class Interval:
 def bootstrap(
     parts: Mapping[str, Parts], samples: int = 1000, level: float = 0.95, seed: int = 0
 ) -> dict[str, Interval]:
-    """The interval of each measure, from `document_parts`."""
+    """Compute the confidence interval of each metric from the result of `document_parts`."""
     _check(parts, samples, level, seed)
-    values = _resampled(list(parts.values()), samples, seed)  # (samples, measures)
+    values = _resampled(list(parts.values()), samples, seed)  # (samples, metrics)
     return _intervals([part.value for part in parts.values()], values, list(parts), level)
 
 
 def bootstrap_difference(
     first: Mapping[str, Parts], second: Mapping[str, Parts], samples: int = 1000, level: float = 0.95, seed: int = 0
 ) -> dict[str, Interval]:
-    """The interval of each measure of `first` less that of `second`, on the same documents in the same order.
+    """Compute the interval of each metric's difference, `first` − `second`, on the same documents in the same order.
 
-    Both see the same resamples, so what makes a document hard for either cancels out. An interval without 0 is a
-    difference that the choice of test documents does not explain.
+    Both use the same resamples, so the difficulty of individual documents cancels out. If an interval excludes 0, the
+    difference is significant at this level.
     """
     _check(first, samples, level, seed)
     _check(second, samples, level, seed)
     odd = sorted(first.keys() ^ second.keys())
     if odd:
-        raise DataError(f"Only one of the two systems has {odd[0]}. Evaluate both with the same cut-offs.")
+        raise DataError(f"Only one of the two systems has {odd[0]}. Evaluate both with the same metrics and cut-offs.")
     names = list(first)
     counts = [len(parts[names[0]].numerator) for parts in (first, second)]
     if counts[0] != counts[1]:
-        raise DataError(f"The two systems answered {counts[0]} and {counts[1]} documents. Give both the same ones.")
+        raise DataError(
+            f"The two systems have predictions for {counts[0]} and {counts[1]} documents. Use the same documents."
+        )
     values = _resampled([parts[name] for parts in (first, second) for name in names], samples, seed)
-    differences = values[:, : len(names)] - values[:, len(names) :]  # (samples, measures)
+    differences = values[:, : len(names)] - values[:, len(names) :]  # (samples, metrics)
     return _intervals([first[name].value - second[name].value for name in names], differences, names, level)
 
 
 def _check(parts: Mapping[str, Parts], samples: int, level: float, seed: int) -> None:
     if not parts:
-        raise DataError("No measures to resample. Give the result of document_parts.")
+        raise DataError("No metrics to resample. Pass the result of document_parts.")
     lengths = {len(side) for part in parts.values() for side in (part.numerator, part.denominator)}
     if len(lengths) > 1:
-        raise DataError(f"Measures cover {min(lengths)} to {max(lengths)} documents. Give all the same ones.")
+        raise DataError(f"The metrics cover {min(lengths)} to {max(lengths)} documents. Use the same documents.")
     if lengths == {0}:
-        raise DataError("No documents to resample. Give at least one.")
+        raise DataError("No documents to resample. Pass at least one.")
     check_count("samples", samples)
     check_count("seed", seed, least=0)
     if not 0.0 < level < 1.0:
@@ -75,8 +77,8 @@ def _check(parts: Mapping[str, Parts], samples: int, level: float, seed: int) ->
 
 
 def _resampled(parts: list[Parts], samples: int, seed: int) -> FloatArray:
-    """(samples, measures) values on resampled documents, a few resamples at a time."""
-    columns = np.stack([part.numerator for part in parts] + [part.denominator for part in parts])  # (2 · measures, n)
+    """Compute (samples, metrics) values on resampled documents, a few resamples at a time."""
+    columns = np.stack([part.numerator for part in parts] + [part.denominator for part in parts])  # (2 · metrics, n)
     documents = columns.shape[1]
     generator = np.random.default_rng(seed)
     sums = np.empty((samples, len(columns)))
@@ -90,5 +92,5 @@ def _resampled(parts: list[Parts], samples: int, seed: int) -> FloatArray:
 
 
 def _intervals(given: list[float], values: FloatArray, names: list[str], level: float) -> dict[str, Interval]:
-    low, high = np.quantile(values, [(1.0 - level) / 2, (1.0 + level) / 2], axis=0)  # (measures,) each
+    low, high = np.quantile(values, [(1.0 - level) / 2, (1.0 + level) / 2], axis=0)  # (metrics,) each
     return {name: Interval(*map(float, bounds)) for name, *bounds in zip(names, given, low, high, strict=True)}

@@ -1,4 +1,4 @@
-"""Ranking measures in the form scikit-learn's model selection calls them."""
+"""Metrics as scorers for scikit-learn's model selection."""
 
 from __future__ import annotations
 
@@ -19,23 +19,27 @@ class Predictor(Protocol):
     """The part of a fitted model that a scorer needs."""
 
     @property
-    def labels(self) -> LabelIndex: ...
+    def labels(self) -> LabelIndex:
+        """The model's labels."""
+        ...
 
-    def predict(self, documents: Any, k: int = 5) -> Ranked: ...
+    def predict(self, documents: Any, k: int = 5) -> Ranked:
+        """Predict the top k labels of each document."""
+        ...
 
 
 def scorer(name: str) -> Callable[[Predictor, Any, Any], float]:
-    """`scoring=scorer("P@1")` for GridSearchCV and its kin: any metric at a cut-off, larger is better.
+    """Create a scorer, as in `scoring=scorer("P@1")` for GridSearchCV: any metric at a cut-off, larger is better.
 
-    Not the propensity-scored ones, which need the label frequencies of the training set.
-    True labels are lists of keys, or a matrix whose columns are the model's label numbers. A fold may hold
-    out every document of a label: unknown to the fitted model, it counts as a true label nobody returned.
+    Propensity-scored metrics are not supported, since they need the label frequencies of the training set.
+    True labels are lists of keys, or a matrix whose columns are the model's label numbers. A label that is unknown to
+    the fitted model because all its documents are in the held-out fold counts as missed.
     """
     parts = re.fullmatch(r"(.+)@([1-9][0-9]*)", name)
     metric = None if parts is None else next((m for m in (f"{parts[1]}@k", parts[1]) if m in METRICS), None)
     if parts is None or metric is None or _propensity_scored(metric):
         known = ", ".join(f"{each.removesuffix('@k')}@k" for each in METRICS if not _propensity_scored(each))
-        raise DataError(f"A scorer is one of {known} with an integer k ≥ 1, such as 'P@1'. Got {name!r}.")
+        raise DataError(f"A scorer must be one of {known} with an integer k ≥ 1, such as 'P@1'. Got {name!r}.")
     return _Scorer(metric, k=int(parts[2]))
 
 
@@ -46,7 +50,7 @@ def _propensity_scored(name: str) -> bool:
 
 @dataclass(frozen=True)
 class _Scorer:
-    """A class rather than a closure, so that scikit-learn can hand it to its worker processes."""
+    """A class rather than a closure, so that scikit-learn can pickle it for worker processes."""
 
     metric: str
     k: int
@@ -57,6 +61,6 @@ class _Scorer:
 
 
 def _numbered_as(known: LabelIndex, labels: Any) -> Csr:
-    """The label matrix in the model's numbers, with a column of its own behind them for each unknown key."""
+    """Return the label matrix in the model's numbering, with an extra column for each unknown key."""
     matrix, index = as_labels(labels)  # (n, keys)
     return matrix if index is None else align_labels(Dataset(labels=matrix, label_index=index), known)[0]

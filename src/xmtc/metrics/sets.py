@@ -1,8 +1,8 @@
-"""Measures of the first k labels taken as a set: F1, coverage, counts for each label, the overlap of two answers.
+"""Metrics of the top k labels as a set: F1, coverage, counts per label, and the overlap of two predictions.
 
-How predictions and true labels are read is said in `matching`. A document with fewer than k predictions suggests
-fewer; a suggested label beyond the columns of `truth` is wrong wherever documents are counted, and has no row where
-labels are.
+See `matching` for the conventions of predictions and true labels. A document may have fewer than k predictions. A
+predicted label beyond the columns of `truth` counts as wrong in metrics over documents, and is ignored in metrics over
+labels.
 """
 
 from __future__ import annotations
@@ -35,40 +35,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """Documents of each label: where it is true, where it is among the first k, where both."""
+    """Number of documents per label: in which it is true, in which it is among the top k, and both."""
 
     support: NDArray[np.int64]  # (L',)
-    suggested: NDArray[np.int64]  # (L',) 0: never suggested
+    suggested: NDArray[np.int64]  # (L',) 0: never predicted
     hits: NDArray[np.int64]  # (L',)
 
     @property
     def f1(self) -> FloatArray:
-        """F1 of each label; 0 where it is neither true nor suggested, as in scikit-learn with zero_division=0."""
+        """F1 of each label; 0 if it is neither true nor predicted, as in scikit-learn with zero_division=0."""
         return ratio(2 * self.hits, self.support + self.suggested)  # (L',)
 
 
 def micro_f1(predicted: Predicted, truth: Truth, k: int) -> float:
-    """F1 over all (document, label) pairs; 0 when there are none."""
+    """Compute F1 over all (document, label) pairs; 0 if there are none."""
     return _micro_f1(_compare(predicted, truth, [k]), k)
 
 
 def macro_f1(predicted: Predicted, truth: Truth, k: int) -> float:
-    """The mean of the labels' F1 over all columns of `truth`, also those that no document holds or gets."""
+    """Compute the mean F1 of labels over all columns of `truth`, including labels that are never true or predicted."""
     return _macro_f1(_compare(predicted, truth, [k]), k)
 
 
 def document_f1(predicted: Predicted, truth: Truth, k: int) -> float:
-    """The mean of the documents' F1; 0 for one that neither holds nor gets a label."""
+    """Compute the mean F1 of documents; 0 for a document without true and predicted labels."""
     return _document_f1(_compare(predicted, truth, [k]), k)
 
 
 def coverage(predicted: Predicted, truth: Truth, k: int) -> float:
-    """Of the labels that are true somewhere, the share that is a hit somewhere; 0 when there are none."""
+    """Compute the fraction of true labels that are predicted correctly at least once; 0 if there are none."""
     return _coverage(_compare(predicted, truth, [k]), k)
 
 
 def evaluate_sets(predicted: Predicted, truth: Truth, ks: Iterable[int] = (1, 3, 5)) -> dict[str, float]:
-    """All of them at all cut-offs from one comparison: "microF1@1", …, "macroF1@1", …, "coverage@1", …."""
+    """Compute all set metrics at all cut-offs at once: "microF1@1", …, "macroF1@1", …, "coverage@1", …."""
     ks = list(ks)
     sets = _compare(predicted, truth, ks)
     values = {f"microF1@{k}": _micro_f1(sets, k) for k in ks}
@@ -77,9 +77,9 @@ def evaluate_sets(predicted: Predicted, truth: Truth, ks: Iterable[int] = (1, 3,
 
 
 def set_scores(predicted: Predicted, truth: Truth) -> dict[str, float]:
-    """Whole rows taken as the answer: F1 as "micro", "macro" and "document", "precision" and "recall", "labels".
+    """Evaluate complete rows as label sets: F1 as "micro", "macro" and "document", "precision", "recall", "labels".
 
-    Precision and recall are over all (document, label) pairs; "labels" is how many a document gets on average.
+    Precision and recall are over all (document, label) pairs; "labels" is the mean number of labels per document.
     """
     k = max(label_numbers(predicted).shape[1], 1)
     sets = _compare(predicted, truth, [k])
@@ -95,21 +95,21 @@ def set_scores(predicted: Predicted, truth: Truth) -> dict[str, float]:
 
 
 def per_label(predicted: Predicted, truth: Truth, k: int) -> LabelCounts:
-    """Support, suggestions and hits of every column of `truth`."""
+    """Count support, predictions and hits of every column of `truth`."""
     return _per_label(_compare(predicted, truth, [k]), k)
 
 
 def overlap(first: TopK, second: TopK, k: int) -> float:
-    """|A ∩ B| / k of the first k labels of two answers, averaged over documents.
+    """Compute |A ∩ B| / k of the top k labels of two predictions, averaged over documents.
 
-    Labels are compared by number where both number them alike, otherwise by key. As with P@k, k divides even where
-    an answer holds fewer labels.
+    Labels are compared by number if both have the same label index, otherwise by key. As with P@k, the divisor is k
+    even if a prediction has fewer labels.
     """
     check_count("k", k)
     if len(first) != len(second):
-        raise DataError(f"The two answers hold {len(first)} and {len(second)} documents. Give both the same ones.")
+        raise DataError(f"The two predictions have {len(first)} and {len(second)} documents. Use the same documents.")
     if len(first) == 0:
-        raise DataError("No documents to compare. Give at least one.")
+        raise DataError("No documents to compare. Pass at least one.")
     returned, other = first.labels[:, :k], _numbered_as(first, second)[:, :k]  # (n, ≤ k) each
     chosen = first_mentions(other)
     ranks = first_ranks(np.ascontiguousarray(returned), np.nonzero(chosen)[0], other[chosen])
@@ -117,11 +117,11 @@ def overlap(first: TopK, second: TopK, k: int) -> float:
 
 
 def _numbered_as(first: TopK, second: TopK) -> NDArray[np.int64]:
-    """The labels of `second` under the numbers of `first`, −1 where that has no such key."""
+    """Renumber the labels of `second` by the label index of `first`; −1 for unknown keys."""
     keys = second.index.table["key"].combine_chunks()
     if first.index is second.index or first.index.table["key"].combine_chunks().equals(keys):
         return second.labels
-    numbers = np.append(first.index.ids(keys), -1)  # a pad picks the last
+    numbers = np.append(first.index.ids(keys), -1)  # padding, −1, selects the last entry
     return numbers[second.labels]  # (n, k')
 
 
@@ -129,7 +129,7 @@ def _numbered_as(first: TopK, second: TopK) -> NDArray[np.int64]:
 class _Sets:
     found: Match
     returned: IntegerArray  # (n, k')
-    mentions: NDArray[np.bool_]  # (n, k') where a row names a label for the first time
+    mentions: NDArray[np.bool_]  # (n, k') first occurrence of each label in a row
     columns: int
 
 

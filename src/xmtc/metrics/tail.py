@@ -1,8 +1,8 @@
-"""How well the rarest labels find their documents: Tail P@K, equation 14 of MAACF+.
+"""Precision of the rarest labels over documents: Tail P@K, equation 14 of MAACF+.
 
-Each rare label ranks all test documents; its hits among the first K are added up over the labels and divided by what
-they could be. The paper divides by the sum of max(documents of the label, K), which no ranking of a label with fewer
-than K documents can reach; published values do not fit it, so the sum of min(documents, K) stands beside it.
+Each rare label ranks all test documents; the hits among the first K, summed over labels, are divided by a maximum. The
+paper divides by the sum of max(documents of the label, K), which a label with fewer than K documents cannot reach.
+Published values do not match this formula, so the variant with the sum of min(documents, K) is computed as well.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from xmtc.metrics.ranking import ratio
 
 
 def tail_precision(scores: ArrayLike, truth: Truth, ks: Iterable[int] = (1, 10, 20)) -> dict[str, dict[str, float]]:
-    """{"max": {"P@1": …}, "min": {"P@1": …}}, by denominator, of t labels with scores (n, t) and truth (n, t).
+    """Compute {"max": {"P@1": …}, "min": {"P@1": …}}, by denominator, for t labels with scores and truth (n, t).
 
-    Of equal scores the documents that do not hold the label come first: a label with one score for all documents has
-    found none, whatever their order in the file.
+    Among equal scores, documents without the label rank first, so that a label with a constant score has no hits,
+    independent of the order of the documents.
     """
     ks = list(ks)
     given = np.asarray(scores)
     if given.ndim != 2 or given.dtype.kind not in "biuf" or given.shape[1] == 0:
-        raise DataError(f"Scores must be numbers (n, t), one column a label. Got {given.dtype} of shape {given.shape}.")
+        raise DataError(f"Scores must be numbers (n, t), one column per label. Got {given.dtype}, shape {given.shape}.")
     check_truth(truth, len(given), "Scores")
     check_cutoffs(ks)
     if truth.shape[1] != given.shape[1]:
-        raise DataError(f"{given.shape[1]} columns of scores and {truth.shape[1]} of true labels. Give one a label.")
+        raise DataError(f"{given.shape[1]} columns of scores but {truth.shape[1]} of true labels. Pass one per label.")
     if np.isnan(given).any():
-        raise DataError("A score is not a number, so documents cannot be ranked by it. Replace it.")
+        raise DataError("A score is NaN, so documents cannot be ranked. Replace it with a number.")
     true = np.zeros(given.shape, dtype=bool)  # (n, t)
     true[true_labels(truth)] = True
     documents = true.sum(axis=0)  # (t,)
@@ -45,21 +45,20 @@ def tail_precision(scores: ArrayLike, truth: Truth, ks: Iterable[int] = (1, 10, 
 
 
 def rarest_labels(train_counts: ArrayLike, test_truth: Truth, count: int = 10, at_least: int = 1) -> NDArray[np.int64]:
-    """Numbers of the labels with the fewest training documents among those with a test document, rarest first.
+    """Return the numbers of the labels with the fewest training documents and at least one test document, rarest first.
 
-    Of equally rare labels those with smaller numbers come first. Labels with fewer than `at_least` training documents
-    are left out, as are columns of `test_truth` beyond `train_counts`: nothing was trained for them. Fewer than
-    `count` come back where there are no more.
+    Ties are ordered by label number. Labels with fewer than `at_least` training documents and columns of `test_truth`
+    beyond `train_counts` are excluded. The result may have fewer than `count` labels.
     """
     check_count("count", count)
     check_count("at_least", at_least, least=0)
     counts = np.asarray(train_counts)  # (L,)
     if counts.ndim != 1:
-        raise DataError(f"'train_counts' must hold one number for each label. Got shape {counts.shape}.")
+        raise DataError(f"'train_counts' must have one number per label. Got shape {counts.shape}.")
     check_sparse(test_truth)
     tested = np.unique(true_labels(test_truth)[1])
     tested = tested[tested < len(counts)]
     tested = tested[counts[tested] >= at_least]  # in order of their numbers
     if not len(tested):
-        raise DataError("No label has both training and test documents. Check that both number their labels alike.")
+        raise DataError("No label has both training and test documents. Use the same label numbers for both.")
     return tested[np.argsort(counts[tested], kind="stable")][:count]

@@ -1,1 +1,1 @@
-"""Text to numbers: one word tokeniser for all models, vocabulary, token ids, tf-idf, subwords and word vectors."""
+"""Text processing: a word tokeniser shared by all models, vocabulary, token ids, tf-idf, subwords, word vectors."""

@@ -1,6 +1,6 @@
-"""Tokens and tf-idf rows kept by content: tuning and studies read the same texts many times and split them once.
+"""Cache of tokens and tf-idf rows, keyed by content hash, so that tuning and studies tokenise the same texts once.
 
-An entry is a folder in the form of a model folder, so it appears whole or not at all and is mapped, not read.
+An entry has the format of a model folder, so it is written atomically and memory-mapped.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from xmtc.text.tokens import RULE, TokenBlock, Tokens, tokenise
 
 LIMIT_BYTES = 4 << 30
 WORTHWHILE_BYTES = 8 << 20
-"""Less text than this is split again in the time that a look into the cache takes."""
+"""Minimum size of text to cache; smaller texts are tokenised as fast as the cache is read."""
 
 _ENTRY = re.compile(r"[0-9a-f]{32}-[0-9.]+-(tokens|tfidf-[0-9a-f]{16})")
-"""Names of our entries: nothing else in the folder is touched."""
+"""Names of cache entries; other files in the folder are never touched."""
 
 Thing = TypeVar("Thing")
 
 
 def content_hash(texts: pa.ChunkedArray) -> str:
-    """A hash of the texts and of where each ends, whatever the chunks."""
+    """Hash the texts and their lengths, independent of the chunks."""
     content, lengths = hashlib.blake2b(digest_size=16), hashlib.blake2b(digest_size=16)
     for chunk in texts.chunks:
         if len(chunk):
@@ -55,10 +55,10 @@ def content_hash(texts: pa.ChunkedArray) -> str:
 
 
 def tokens_of(texts: pa.ChunkedArray, runtime: Runtime, progress: Progress = silent) -> Tokens:
-    """The tokens of these texts, from the cache where it has them."""
+    """Tokenise texts, or load their tokens from the cache."""
 
     def split() -> Tokens:
-        with progress.task("splitting into words", total=len(texts)) as task:
+        with progress.task("tokenising", total=len(texts)) as task:
             return tokenise(texts, runtime.threads, task.advance)
 
     place = _place(texts, runtime, "tokens")
@@ -68,11 +68,11 @@ def tokens_of(texts: pa.ChunkedArray, runtime: Runtime, progress: Progress = sil
 def tfidf_of(
     texts: pa.ChunkedArray, settings: TextSettings, runtime: Runtime, progress: Progress = silent
 ) -> tuple[Tfidf, Csr]:
-    """Features learnt from these texts, and their rows, from the cache where it has them."""
+    """Learn tf-idf features from texts and compute their rows, or load both from the cache."""
 
     def fit() -> tuple[Tfidf, Csr]:
         tokens = tokens_of(texts, runtime, progress)
-        with progress.task("weighing words", total=2) as task:
+        with progress.task("computing tf-idf", total=2) as task:
             tfidf = Tfidf.fit(tokens, settings, runtime.threads)
             task.advance()
             rows = tfidf.transform(tokens, runtime.threads)
@@ -103,9 +103,9 @@ def _remembered(
             os.utime(place)
             return restore(store.read_folder(place)[1])
         except (OSError, XmtcError, KeyError, ValueError):
-            shutil.rmtree(place, ignore_errors=True)  # half gone or damaged: made again
+            shutil.rmtree(place, ignore_errors=True)  # incomplete or damaged: create it again
     made = make()
-    with contextlib.suppress(OSError, XmtcError):  # a full or read-only disk costs the cache and nothing else
+    with contextlib.suppress(OSError, XmtcError):  # on a full or read-only disk, continue without the cache
         store.write_folder(place, {"model": "cache", "settings": {}}, keep(made))
         _evict(place.parent, keep=place)
     return made
@@ -133,7 +133,7 @@ def _from_tfidf(fitted: tuple[Tfidf, Csr]) -> State:
 
 
 def _evict(folder: Path, keep: Path) -> None:
-    """Remove what was used longest ago until the cache is within its limit."""
+    """Delete the least recently used entries until the cache is within its size limit."""
     own = [path for path in folder.iterdir() if _ENTRY.fullmatch(path.name) and path != keep]
     entries = sorted(own, key=lambda path: path.stat().st_mtime)
     sizes = {path: sum(file.stat().st_size for file in path.iterdir()) for path in [*entries, keep]}

@@ -1,4 +1,4 @@
-"""Features as linear regressions take them: weighed columns, rows of one length, and a constant at the end."""
+"""Features for linear regression: weighted columns, rows of unit length, and a constant column at the end."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from xmtc.text.weighted_bags import COLUMNS, Weighing
 
 
 class ColumnFeatures:
-    """Document features with one column more: the same number for every document, from which labels start.
+    """Document features with an additional constant (bias) column.
 
-    With `longer` all features stand there twice, the second time × √(how many the document has) × this: what a word
-    says depends on how many others there are, and rows of one length hide that.
+    If `longer` is not 0, all features are duplicated, multiplied by √(number of features of the document) × `longer`:
+    the weight of a word may depend on the length of the document, which unit rows hide.
     """
 
     def __init__(
         self, features: DocumentFeatures, weights: NDArray[np.float32] | None, bias: float, longer: float = 0.0
     ) -> None:
         if weights is not None and weights.shape != (features.width,):
-            raise ValueError(f"weights of {weights.shape} columns and not {features.width:,}")
+            raise ValueError(f"column weights have shape {weights.shape}, expected {features.width:,} columns")
         self.features = features
-        self.weights = weights  # (D,) of a matrix' columns
+        self.weights = weights  # (D,) of the columns of a matrix
         self.bias = bias
         self.longer = longer
 
     @property
     def width(self) -> int:
-        """Columns, the constant one among them."""
+        """Number of columns, including the constant one."""
         return self.features.width * (2 if self.longer else 1) + 1
 
     @classmethod
@@ -48,18 +48,18 @@ class ColumnFeatures:
         progress: Progress = silent,
         longer: float = 0.0,
     ) -> tuple[ColumnFeatures, Csr]:
-        """Learn the features of the training documents; returns them with the training rows."""
+        """Learn the features of the training documents; return them and the training rows."""
         features, rows = DocumentFeatures.fit(dataset, text, runtime, progress)
         weights = column_idf(rows) if weighing == "idf" and features.tfidf is None else None
         made = cls(features, weights, bias, longer)
         return made, made.of(rows)
 
     def transform(self, dataset: Dataset, runtime: Runtime) -> Csr:
-        """(n, width) rows of new documents."""
+        """Compute the rows (n, width) of new documents."""
         return self.of(self.features.transform(dataset, runtime))
 
     def of(self, rows: Csr) -> Csr:
-        """(n, width) rows of plain features, completed."""
+        """Complete rows of plain features to (n, width)."""
         if self.weights is not None:
             rows = weighed(rows, self.weights)
         if self.longer:
@@ -74,7 +74,7 @@ class ColumnFeatures:
         return sp.csr_array((data, indices, indptr), shape=(rows.shape[0], self.width))
 
     def weights_of(self, row: Csr, weights: NDArray[np.float64]) -> dict[int, float]:
-        """Feature → weight of one completed row, from those of its entries; both places of a feature together."""
+        """Return the weight of each feature of one completed row, combining both copies of a feature."""
         count = (row.nnz - 1) // (2 if self.longer else 1)
         features, values, found = row.indices[:count], row.data[:count].astype(np.float64), weights[:count].copy()
         if self.longer:
@@ -82,6 +82,7 @@ class ColumnFeatures:
         return dict(zip(features.tolist(), found.tolist(), strict=True))
 
     def state(self) -> State:
+        """Return the state to save."""
         state = self.features.state()
         if self.weights is not None:
             state.arrays[COLUMNS] = self.weights
@@ -89,6 +90,7 @@ class ColumnFeatures:
 
     @classmethod
     def from_state(cls, text: TextSettings, bias: float, state: State, longer: float = 0.0) -> ColumnFeatures:
+        """Restore from a saved state."""
         arrays = {name: array for name, array in state.arrays.items() if name.startswith("tfidf.")}
         features = DocumentFeatures.from_state(text, State(state.values, arrays, state.tables))
         return cls(features, state.arrays.get(COLUMNS), bias, longer)

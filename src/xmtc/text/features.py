@@ -1,4 +1,4 @@
-"""Document features: tf-idf of text, or the matrix that the user gave, behind the same two verbs."""
+"""Document features: tf-idf of text, or the user's feature matrix, with the same interface."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from xmtc.text.tfidf import TextSettings, Tfidf
 
 
 class DocumentFeatures:
-    """Rows of unit length. What it was fitted on, text or features, is what it takes from then on."""
+    """Feature rows of unit length. Accepts the kind of input it was fitted on, text or features."""
 
     def __init__(self, tfidf: Tfidf | None, width: int) -> None:
         self.tfidf = tfidf
@@ -31,7 +31,7 @@ class DocumentFeatures:
     def fit(
         cls, dataset: Dataset, settings: TextSettings, runtime: Runtime, progress: Progress = silent
     ) -> tuple[DocumentFeatures, Csr]:
-        """Learn the features of the training documents; returns them with the training rows."""
+        """Learn the features of the training documents; return them and the training rows."""
         if not dataset.has_text:
             assert dataset.features is not None
             features = cls(None, int(dataset.features.shape[1]))
@@ -39,42 +39,44 @@ class DocumentFeatures:
         tfidf, rows = tfidf_of(dataset.text(), settings, runtime, progress)
         if not len(tfidf):
             raise DataError(
-                f"no word is in {settings.min_df} or more training texts. Check the text field, or lower text.min_df."
+                f"no word occurs in {settings.min_df} or more training texts. "
+                "Check the text field, or lower text.min_df."
             )
         return cls(tfidf, len(tfidf)), rows
 
     def grown(self, dataset: Dataset, documents: int, runtime: Runtime) -> tuple[DocumentFeatures, Csr]:
-        """These features and those that more documents bring, `documents` in all; and the rows of the ones given."""
+        """Add features of additional documents, `documents` in total; return the features and the rows of `dataset`."""
         if self.tfidf is None or not len(dataset):
             return self, self.transform(dataset, runtime)
         if not dataset.has_text:
-            raise UnsupportedError("this model was trained on text. Got a feature matrix: give it texts.")
+            raise UnsupportedError("this model was trained on text. Got a feature matrix: pass texts.")
         tokens = tokens_of(dataset.text(), runtime)
         tfidf = self.tfidf.grown(tokens, documents, runtime.threads)
         return DocumentFeatures(tfidf, len(tfidf)), tfidf.transform(tokens, runtime.threads)
 
     def transform(self, dataset: Dataset, runtime: Runtime) -> Csr:
-        """(n, width) rows of new documents."""
+        """Compute the rows (n, width) of new documents."""
         if self.tfidf is not None:
             if not dataset.has_text:
-                raise UnsupportedError("this model was trained on text. Got a feature matrix: give it texts.")
+                raise UnsupportedError("this model was trained on text. Got a feature matrix: pass texts.")
             return self.tfidf.transform(tokens_of(dataset.text(), runtime), runtime.threads)
         if dataset.features is None:
-            raise UnsupportedError("this model was trained on a feature matrix. Got text: give it features.")
+            raise UnsupportedError("this model was trained on a feature matrix. Got text: pass features.")
         if dataset.features.shape[1] != self.width:
             raise DataError(
-                f"the model knows {self.width:,} features. Got a matrix with {dataset.features.shape[1]:,} columns. "
-                "Give it the features that it was trained on."
+                f"the model has {self.width:,} features. Got a matrix with {dataset.features.shape[1]:,} columns. "
+                "Pass the features it was trained on."
             )
         return unit_rows(dataset.features)
 
     def evidence(self, text: str, weights: Mapping[int, float]) -> list[TokenEvidence]:
-        """Stretches of the text and their share in Σ value × weight of their features, largest first."""
+        """Return text spans with their contribution to Σ value × weight over features, largest first."""
         if self.tfidf is None:
-            raise UnsupportedError("this model was trained on a feature matrix: it has no words to show.")
+            raise UnsupportedError("this model was trained on a feature matrix, so it has no words to show. Use text.")
         return self.tfidf.evidence(text, weights)
 
     def state(self) -> State:
+        """Return the state to save."""
         if self.tfidf is None:
             return State(values={"width": self.width})
         arrays, table = self.tfidf.state()
@@ -82,6 +84,7 @@ class DocumentFeatures:
 
     @classmethod
     def from_state(cls, settings: TextSettings, state: State) -> DocumentFeatures:
+        """Restore from a saved state."""
         if "terms" not in state.tables:
             return cls(None, int(state.values["width"]))
         arrays = {name.removeprefix("tfidf."): part for name, part in state.arrays.items()}
@@ -89,19 +92,19 @@ class DocumentFeatures:
 
 
 def column_idf(rows: Csr) -> NDArray[np.float32]:
-    """(D,) weights of a matrix' columns: larger where fewer of the documents have something in them."""
+    """Compute idf weights (D,) of the columns of a matrix."""
     held = np.bincount(rows.indices[rows.data != 0], minlength=rows.shape[1])
     idf: NDArray[np.float32] = (1.0 + np.log((1.0 + rows.shape[0]) / (1.0 + held))).astype(np.float32)
     return idf
 
 
 def weighed(rows: Csr, weights: NDArray[np.float32]) -> Csr:
-    """Rows with their columns weighed, scaled to length one again."""
+    """Multiply columns by weights and rescale rows to unit length."""
     return unit_rows(sp.csr_array((rows.data * weights[rows.indices], rows.indices, rows.indptr), shape=rows.shape))
 
 
 def unit_rows(matrix: Csr) -> Csr:
-    """Rows scaled to length one; empty rows stay empty, and rows of length one, but for rounding, as they are."""
+    """Scale rows to unit length; empty rows and rows of unit length, up to rounding, stay unchanged."""
     scales = _row_scales(matrix.indptr, matrix.data)
     if (scales == 1.0).all():
         return matrix
@@ -111,7 +114,7 @@ def unit_rows(matrix: Csr) -> Csr:
 
 @kernel()
 def _row_scales(indptr: NDArray[Any], values: NDArray[np.float32]) -> NDArray[np.float64]:
-    """What makes each row's length one, from its squares in double precision."""
+    """Return the factor that scales each row to unit length, computed in double precision."""
     scales = np.ones(len(indptr) - 1, np.float64)
     for row in range(len(scales)):
         square = 0.0

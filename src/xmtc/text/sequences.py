@@ -1,4 +1,4 @@
-"""Texts as sequences of word numbers in reading order, for neural models."""
+"""Texts as sequences of word numbers, for neural models."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from xmtc.text.vocabulary import Vocabulary
 
 PADDING, UNKNOWN = 0, 1
 WORDS = "words"
-"""The table of a model's state that holds the words."""
+"""Name of the table with the words in a model's state."""
 FIRST_WORD = 2
-"""Numbers below this are no words: padding, and whatever the vocabulary does not know."""
+"""Number of the first word; lower numbers are padding and unknown words."""
 
 
 @dataclass(frozen=True)
 class SequenceSettings(Settings):
-    """How text becomes a sequence of words."""
+    """Conversion of text to a sequence of words."""
 
     max_tokens: int = 500
-    """Words of a text that are read, from its start."""
+    """Maximum number of words per text; the rest is cut off."""
     max_words: int = 500_000
-    """Words of the vocabulary, the most widespread ones."""
+    """Maximum size of the vocabulary; the words that occur in the most documents are kept."""
     min_df: int = 1
-    """Training texts that a word must be in; rarer ones are read as unknown."""
+    """Minimum number of training texts in which a word must occur; rarer words are treated as unknown."""
     lowercase: bool = True
-    """Read words in lower case."""
+    """Convert words to lower case."""
 
     of = "text"
 
@@ -47,7 +47,7 @@ class SequenceSettings(Settings):
 
 
 class WordSequences:
-    """The words that a model knows, and texts as their numbers."""
+    """The vocabulary of a model; converts texts to word numbers."""
 
     def __init__(self, settings: SequenceSettings, vocabulary: Vocabulary) -> None:
         self.settings = settings
@@ -55,20 +55,21 @@ class WordSequences:
 
     @property
     def size(self) -> int:
-        """Numbers in use: words, and those below FIRST_WORD."""
+        """Number of ids in use: words, and those below FIRST_WORD."""
         return len(self.vocabulary) + FIRST_WORD
 
     @property
     def words(self) -> list[str]:
+        """Words in the order of their numbers."""
         return list(self.vocabulary.terms.to_pylist())
 
     @classmethod
     def fit(
         cls, dataset: Dataset, settings: SequenceSettings, runtime: Runtime, progress: Progress = silent
     ) -> tuple[WordSequences, TokenBlock]:
-        """Choose the words from training texts; returns them with the texts' sequences."""
+        """Build the vocabulary from training texts; return it with the texts' sequences."""
         tokens = tokens_of(dataset.text(), runtime, progress)
-        with progress.task("choosing words", total=1) as task:
+        with progress.task("building the vocabulary", total=1) as task:
             vocabulary = Vocabulary.fit(
                 tokens,
                 lowercase=settings.lowercase,
@@ -81,13 +82,13 @@ class WordSequences:
             task.advance()
         if not len(vocabulary):
             raise DataError(
-                f"no word is in {settings.min_df} or more training texts. "
+                f"no word occurs in {settings.min_df} or more training texts. "
                 f"Check the text field, or lower {settings.of}.min_df."
             )
         return made, sequences
 
     def grown(self, dataset: Dataset, documents: int, runtime: Runtime) -> WordSequences:
-        """These words under their numbers, and after them those that more texts bring, `documents` in all."""
+        """Append new words of additional texts, `documents` in total; existing words keep their numbers."""
         if not len(dataset):
             return self
         vocabulary = self.vocabulary.grown(
@@ -100,13 +101,13 @@ class WordSequences:
         return WordSequences(self.settings, vocabulary)
 
     def encode(self, dataset: Dataset, runtime: Runtime) -> TokenBlock:
-        """The sequences of new texts; a text without a word becomes one unknown word."""
+        """Convert new texts to sequences; a text without words becomes one unknown word."""
         if not dataset.has_text:
-            raise UnsupportedError("this model was trained on text. Got a feature matrix: give it texts.")
+            raise UnsupportedError("this model was trained on text. Got a feature matrix: pass texts.")
         return self._numbered(tokens_of(dataset.text(), runtime))
 
     def spans(self, text: str) -> list[Span]:
-        """The words of a text that are read, with their characters."""
+        """Return the words of a text, up to `max_tokens`, with their character ranges."""
         return spans(text)[: self.settings.max_tokens]
 
     def _numbered(self, tokens: Tokens) -> TokenBlock:
@@ -114,19 +115,20 @@ class WordSequences:
         return first_words(TokenBlock(whole.indptr, whole.ids + np.int32(FIRST_WORD)), self.settings.max_tokens)
 
     def state(self) -> State:
-        """The words in the order of their numbers."""
+        """Return the state to save: the words in the order of their numbers."""
         words = {"word": self.vocabulary.terms, "documents": pa.array(self.vocabulary.frequencies)}
         return State(tables={WORDS: pa.table(words)})
 
     @classmethod
     def from_state(cls, settings: SequenceSettings, state: State) -> WordSequences:
+        """Restore from a saved state."""
         table = state.tables[WORDS]
         terms = table["word"].combine_chunks()
         return cls(settings, Vocabulary(terms, np.asarray(table["documents"]), 0))
 
 
 def first_words(block: TokenBlock, most: int) -> TokenBlock:
-    """Every document cut after `most` words; one without words gets a single unknown one."""
+    """Truncate every document to `most` words; one without words gets a single unknown word."""
     lengths = np.diff(block.indptr)
     if len(lengths) and lengths.min() >= 1 and lengths.max() <= most:
         return block
@@ -138,14 +140,14 @@ def first_words(block: TokenBlock, most: int) -> TokenBlock:
 
 
 def taken(block: TokenBlock, rows: NDArray[np.int64]) -> TokenBlock:
-    """Some of the documents, in this order."""
+    """Return these documents, in this order."""
     counts = np.diff(block.indptr)[rows]
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return TokenBlock(indptr, block.ids[_places(block.indptr[rows], counts)])
 
 
 def _places(starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """starts[i], starts[i] + 1, … counts[i] of them, for each i in turn."""
+    """Return starts[i], starts[i] + 1, …, counts[i] numbers for each i, concatenated."""
     before = np.cumsum(counts) - counts
     places: NDArray[np.int64] = np.arange(int(counts.sum()), dtype=np.int64) + np.repeat(starts - before, counts)
     return places

@@ -1,4 +1,4 @@
-"""Texts as numbers of pieces of words, cut by the tokeniser that a pretrained encoder came with."""
+"""Texts as sequences of subword numbers, split by the tokeniser of a pretrained encoder."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from xmtc.text.sequences import FIRST_WORD, first_words
 from xmtc.text.tokens import BLOCK_BYTES, Span, TokenBlock
 
 TOKENISER = "tokeniser"
-"""The table of a model's state that holds the tokeniser."""
+"""Name of the table with the tokeniser in a model's state."""
 
 
 @dataclass(frozen=True)
 class PieceSettings(Settings):
-    """How text becomes a sequence of pieces of words."""
+    """Conversion of text to a sequence of subwords."""
 
     max_tokens: int = 256
-    """Pieces of a text that are read, from its start; those that mark its start and end are among them."""
+    """Maximum number of subwords per text, including the special tokens at its start and end; the rest is cut off."""
 
     of = "text"
 
@@ -37,48 +37,48 @@ class PieceSettings(Settings):
 
 
 class PieceReader:
-    """A tokeniser, and texts as its numbers; `pieces` are as many as the encoder has vectors for.
+    """Converts texts to subword numbers; `pieces` is the number of embeddings of the encoder.
 
-    A piece has its number in the tokeniser plus FIRST_WORD, so that 0 stays padding.
+    A subword's number is that of the tokeniser plus FIRST_WORD, since 0 is padding.
     """
 
     def __init__(self, content: str, max_tokens: int, pieces: int) -> None:
         self.content = content
-        """Of tokenizer.json."""
+        """Content of tokenizer.json."""
         self.max_tokens, self.pieces = max_tokens, pieces
         self._tokeniser = _tokeniser(content, max_tokens)
         most = max(self._tokeniser.get_vocab().values(), default=-1) + 1
         if most > pieces:
             raise DataError(
-                f"tokenizer.json numbers pieces up to {most:,}, of which the encoder knows {pieces:,}. "
-                "Use the one that came with the encoder."
+                f"tokenizer.json has {most:,} subwords, but the encoder has embeddings for {pieces:,}. "
+                "Use the tokeniser that belongs to the encoder."
             )
 
     @property
     def size(self) -> int:
-        """Numbers in use: pieces, and those below FIRST_WORD."""
+        """Number of ids in use: subwords, and those below FIRST_WORD."""
         return self.pieces + FIRST_WORD
 
     @property
     def words(self) -> list[str]:
-        """Pieces in the order of their numbers; empty where there is none."""
+        """Subwords in the order of their numbers; empty for unused numbers."""
         names = [""] * self.pieces
         for name, number in self._tokeniser.get_vocab().items():
             names[number] = name
         return names
 
     def grown(self, dataset: Dataset, documents: int, runtime: Runtime) -> PieceReader:
-        """Itself: the pieces are all that there will be."""
+        """Return itself, since the vocabulary of subwords is fixed."""
         return self
 
     def encode(self, dataset: Dataset, runtime: Runtime, progress: Progress = silent) -> TokenBlock:
-        """The sequences of texts; one without a piece becomes one unknown word."""
+        """Convert texts to sequences; a text without subwords becomes one unknown word."""
         if not dataset.has_text:
-            raise UnsupportedError("this model reads text. Got a feature matrix: give it texts.")
+            raise UnsupportedError("this model requires text. Got a feature matrix: pass texts.")
         texts = dataset.text()
         numbers: list[np.ndarray[Any, Any]] = [np.empty(0, dtype=np.int32)]
         lengths: list[int] = [0]
-        with progress.task("splitting into pieces of words", total=len(texts)) as task:
+        with progress.task("splitting into subwords", total=len(texts)) as task:
             for block in cut_texts(texts, BLOCK_BYTES):
                 for ids in self._numbers(block.to_pylist()):
                     numbers.append(np.array(ids, dtype=np.int32) + np.int32(FIRST_WORD))
@@ -88,17 +88,17 @@ class PieceReader:
         return first_words(whole, self.max_tokens)
 
     def _numbers(self, texts: list[str]) -> Iterator[list[int]]:
-        for encoding in self._tokeniser.encode_batch_fast(texts):  # without characters, which nobody asks for
+        for encoding in self._tokeniser.encode_batch_fast(texts):  # without character offsets
             yield encoding.ids
 
     def spans(self, text: str) -> list[Span]:
-        """The pieces of a text that are read, with their characters; marks of start and end have none."""
+        """Return the subwords of a text with their character ranges, which are empty for special tokens."""
         encoding = self._tokeniser.encode(text)
-        found = zip(encoding.tokens, encoding.offsets, encoding.word_ids, strict=True)
-        return [Span(piece, *_trimmed(text, *(edges if word is not None else (0, 0)))) for piece, edges, word in found]
+        pieces = zip(encoding.tokens, encoding.offsets, encoding.word_ids, strict=True)
+        return [Span(piece, *_trimmed(text, *(edges if word is not None else (0, 0)))) for piece, edges, word in pieces]
 
     def by_word(self, text: str, weights: Sequence[float]) -> list[tuple[int, int, float]]:
-        """Start, end and summed weight of each word, out of the weights of its pieces."""
+        """Sum the weights of subwords per word; return start, end and weight of each word."""
         found: dict[int, tuple[int, int, float]] = {}
         words = self._tokeniser.encode(text).word_ids
         for (_, start, end), word, weight in zip(self.spans(text), words, weights, strict=False):
@@ -108,18 +108,19 @@ class PieceReader:
         return list(found.values())
 
     def state(self) -> State:
-        """The tokeniser, whole."""
+        """Return the state to save: the complete tokeniser."""
         columns = {"tokeniser": pa.array([self.content], pa.large_string()), "pieces": pa.array([self.pieces])}
         return State(tables={TOKENISER: pa.table(columns)})
 
     @classmethod
     def from_state(cls, max_tokens: int, state: State) -> PieceReader:
+        """Restore from a saved state."""
         table = state.tables[TOKENISER]
         return cls(table["tokeniser"][0].as_py(), max_tokens, table["pieces"][0].as_py())
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    """Without the space that some tokenisers count to the word behind it."""
+    """Strip spaces, which some tokenisers include in the following word."""
     while start < end and text[start].isspace():
         start += 1
     while start < end and text[end - 1].isspace():
@@ -128,19 +129,21 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _tokeniser(content: str, max_tokens: int) -> Any:
-    """A tokeniser that cuts after `max_tokens` pieces and does not pad, whatever its file says about either."""
+    """Load a tokeniser; override its truncation to `max_tokens` subwords and disable padding."""
     try:
         from tokenizers import Tokenizer
     except ImportError:
         raise missing_extra("subword tokens need tokenizers", "transformers") from None
     try:
         made = Tokenizer.from_str(content)
-    except Exception as error:  # the library raises nothing more special
+    except Exception as error:  # the library raises no specific exceptions
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(f"tokenizer.json cannot be read ({reason}). Copy it again.") from None
     marks = made.num_special_tokens_to_add(False)
     if max_tokens <= marks:
-        raise ConfigError(f"'max_tokens' of text must be an integer > {marks}, as many mark a text. Got {max_tokens}.")
+        raise ConfigError(
+            f"'max_tokens' of text must be an integer > {marks}, the number of special tokens. Got {max_tokens}."
+        )
     made.enable_truncation(max_tokens)
     made.no_padding()
     return made

@@ -1,4 +1,4 @@
-"""tf-idf rows from tokens: words, word n-grams and character n-grams, one numbering for all of them."""
+"""tf-idf features: words, word n-grams and character n-grams in one numbering."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ WORDS_AT_ONCE = 20_000
 
 @dataclass(frozen=True)
 class TextSettings(Settings):
-    """How text becomes features."""
+    """Conversion of text to tf-idf features."""
 
     lowercase: bool = True
-    """Treat upper- and lower-case letters alike."""
+    """Convert text to lower case."""
     min_token_length: int = 2
-    """Leave out words with fewer characters."""
+    """Minimum number of characters of a word; shorter words are ignored."""
     min_df: Annotated[int, Range(1, 5)] = 2
-    """Keep a feature that at least this many training documents hold."""
+    """Minimum number of training documents in which a feature must occur."""
     max_features: int = 200_000
-    """Keep at most this many features, the most widespread ones."""
+    """Maximum number of features; those that occur in the most documents are kept."""
     word_ngrams: Annotated[int, Range(1, 2)] = 1
-    """Longest sequence of words that makes a feature of its own."""
+    """Maximum length of word n-grams."""
     char_ngrams: Annotated[tuple[int, ...], Choices((), (3, 5))] = ()
-    """Shortest and longest character sequence within words, such as [3, 5]; empty for none."""
+    """Minimum and maximum length of character n-grams within words, such as [3, 5]; empty for none."""
     sublinear: bool = True
-    """Count a word that occurs n times as 1 + ln n."""
+    """Sublinear term frequency: a word that occurs n times counts 1 + ln n."""
     idf: Annotated[Literal["smooth", "plain"], Choices()] = "smooth"
-    """Weight of a word in df of N documents: 'smooth' 1 + ln((1+N)/(1+df)), 'plain' ln((1+N)/df)."""
+    """Inverse document frequency: 'smooth' 1 + ln((1+N)/(1+df)), 'plain' ln((1+N)/df) for df of N documents."""
 
     of = "text"
 
@@ -63,11 +63,11 @@ class TextSettings(Settings):
         self.require_range("word_ngrams", 1, 5)
         pair = self.char_ngrams
         fits = len(pair) in (0, 2) and (not pair or 1 <= pair[0] <= pair[1] <= 10)
-        self.require("char_ngrams", fits, "empty or two rising integers from 1 to 10, such as [3, 5]")
+        self.require("char_ngrams", fits, "empty or two ascending integers from 1 to 10, such as [3, 5]")
 
 
 class Tfidf:
-    """Learnt features and their weights. Rows are tf × idf, scaled to unit length."""
+    """tf-idf features and their idf weights. Rows are scaled to unit length."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Tfidf:
 
     @classmethod
     def fit(cls, tokens: Tokens, settings: TextSettings, threads: int = 1) -> Tfidf:
-        """Choose the features and weigh them."""
+        """Choose the features and compute their idf."""
         words, numbers = fold_types(tokens.types, settings.lowercase, settings.min_token_length)
         blocks = mapped_blocks(tokens, numbers, threads)
         candidates = [_word_candidates(words, blocks, settings, threads)]
@@ -102,12 +102,12 @@ class Tfidf:
         return _choose(candidates, settings, len(tokens))
 
     def grown(self, tokens: Tokens, documents: int, threads: int = 1) -> Tfidf:
-        """These features as they are, and after them those that more texts bring; `documents` were seen in all.
+        """Append new features of additional texts; existing features stay unchanged. `documents` is the total number.
 
-        A new feature is one that `fit` would have chosen from the texts given.
+        The new features are those that `fit` would choose from the additional texts alone.
         """
         own = Tfidf.fit(tokens, self.settings, threads)
-        numbers = np.full(len(own), -1, dtype=np.int64)  # of their features among all
+        numbers = np.full(len(own), -1, dtype=np.int64)  # their feature numbers among all features
         for kind in (WORD, CHARACTERS):
             there, here = np.flatnonzero(own.kinds == kind), np.flatnonzero(self.kinds == kind)
             if len(there) and len(here):
@@ -138,7 +138,7 @@ class Tfidf:
         )
 
     def transform(self, tokens: Tokens, threads: int = 1) -> Csr:
-        """(n, D) tf-idf rows; a document without a known word has an empty row."""
+        """Compute tf-idf rows (n, D); a document without known words has an empty row."""
         words, numbers = fold_types(tokens.types, self.settings.lowercase, self.settings.min_token_length)
         word_features, parts = self._word_features(words), self._character_features(words)
 
@@ -152,7 +152,7 @@ class Tfidf:
         return stack_rows(list(run_parallel(rows, tokens.under(numbers), threads)), len(self))
 
     def state(self) -> tuple[dict[str, NDArray[Any]], pa.Table]:
-        """What a model folder keeps: arrays, and the feature names as a table."""
+        """Return the state to save: arrays, and the feature names as a table."""
         arrays: dict[str, NDArray[Any]] = {
             "kinds": self.kinds,
             "idf": self.idf,
@@ -163,11 +163,12 @@ class Tfidf:
 
     @classmethod
     def from_state(cls, settings: TextSettings, arrays: Mapping[str, NDArray[Any]], table: pa.Table) -> Tfidf:
+        """Restore from a saved state."""
         terms = table["term"].combine_chunks()
         return cls(settings, terms, arrays["kinds"], arrays["idf"], arrays["ngram_keys"], arrays["ngram_features"])
 
     def occurrences(self, text: str) -> list[tuple[int, int, int]]:
-        """(feature, start, end) of every feature in one text, with the characters it covers."""
+        """Return (feature, start, end) for every feature in one text, with its character range."""
         found: list[tuple[int, int, int]] = []
         words, characters = self._lookup()
         forms = [(fold(span.token, self.settings.lowercase), span) for span in spans(text)]
@@ -184,7 +185,7 @@ class Tfidf:
         return found
 
     def evidence(self, text: str, weights: Mapping[int, float]) -> list[TokenEvidence]:
-        """What each stretch of a text adds to Σ value × weight over its features, largest first."""
+        """Return the contribution of each text span to Σ value × weight over its features, largest first."""
         found = self.occurrences(text)
         times = Counter(feature for feature, _, _ in found)
         values = {
@@ -200,7 +201,7 @@ class Tfidf:
         return sorted((item for item in evidence if item.weight), key=lambda item: (-item.weight, item.start))
 
     def _lookup(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Term → feature for words (and word n-grams) and for character n-grams; built on first use."""
+        """Return term → feature for words (and word n-grams) and for character n-grams; built on first use."""
         if self._positions is None:
             found: tuple[dict[str, int], dict[str, int]] = ({}, {})
             for number, (term, kind) in enumerate(zip(self.terms.to_pylist(), self.kinds.tolist(), strict=True)):
@@ -232,7 +233,7 @@ class Tfidf:
         word_features: NDArray[np.int32],
         parts: tuple[NDArray[np.int64], NDArray[np.int32]] | None,
     ) -> TokenBlock:
-        """The feature numbers of each document of a block of words, −1 for words that have none."""
+        """Return the feature numbers of each document of a block of words, −1 for words without a feature."""
         words = word_features[block.ids]
         features, longer = TokenBlock(block.indptr, words), words
         for _ in range(self.settings.word_ngrams - 1):
@@ -248,13 +249,13 @@ class Tfidf:
 
 @dataclass(frozen=True)
 class _Candidates:
-    """Features of one kind before the choice; `numbers` gives the candidate of each token of each block."""
+    """Candidate features of one kind; `numbers` has the candidate of each token of each block."""
 
     names: list[str]
     frequencies: NDArray[np.int64]
     kind: int
-    length: int  # words of an n-gram
-    keys: NDArray[np.uint64]  # of n-grams: (candidate among the shorter ones, candidate word)
+    length: int  # words per n-gram
+    keys: NDArray[np.uint64]  # n-grams as (shorter candidate, candidate word)
     numbers: list[NDArray[np.int32]]
 
 
@@ -271,7 +272,7 @@ def _word_candidates(words: pa.Array, blocks: list[TokenBlock], settings: TextSe
 def _longer_candidates(
     shorter: list[_Candidates], blocks: list[TokenBlock], settings: TextSettings, threads: int
 ) -> _Candidates:
-    """N-grams of one word more: none is more frequent than its beginning, so rare beginnings need no look."""
+    """Extend n-grams by one word; only frequent ones, since an n-gram is never more frequent than its prefix."""
     words, last = shorter[0], shorter[-1]
 
     def joined(part: tuple[TokenBlock, NDArray[np.int32], NDArray[np.int32]]) -> tuple[NDArray[Any], ...]:
@@ -321,9 +322,9 @@ def _character_candidates(
 
 
 def _choose(candidates: list[_Candidates], settings: TextSettings, documents: int) -> Tfidf:
-    """Number the candidates by falling document frequency and cut.
+    """Number the candidates by descending document frequency and truncate.
 
-    Of equally frequent ones the shorter comes first: a kept n-gram then always finds its beginning kept.
+    On ties shorter candidates come first, so that the prefix of a kept n-gram is always kept.
     """
     names = [name for part in candidates for name in part.names]
     frequencies = np.concatenate([part.frequencies for part in candidates])
@@ -347,10 +348,10 @@ def _choose(candidates: list[_Candidates], settings: TextSettings, documents: in
 def _ngram_table(
     candidates: list[_Candidates], position: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
-    """Keys of the kept n-grams in terms of final feature numbers, sorted, and the features they stand for."""
+    """Return the sorted keys of the kept n-grams, in final feature numbers, and their features."""
     keys, features = [np.empty(0, dtype=np.uint64)], [np.empty(0, dtype=np.int32)]
     start = len(candidates[0].names)
-    before = 0  # where the candidates one word shorter start
+    before = 0  # start of the candidates that are one word shorter
     for part in candidates[1:]:
         if part.kind == WORD and len(part.names):
             final = position[start : start + len(part.names)]
@@ -367,7 +368,7 @@ def _ngram_table(
 
 
 def character_ngrams(word: str, shortest: int, longest: int) -> list[str]:
-    """Character sequences of a word, whose two ends are marked as such."""
+    """Return the character n-grams of a word, with its start and end marked by < and >."""
     marked = f"<{word}>"
     return [
         marked[start : start + length]
@@ -377,7 +378,7 @@ def character_ngrams(word: str, shortest: int, longest: int) -> list[str]:
 
 
 def _grams_of(words: pa.Array, settings: TextSettings) -> Iterator[tuple[NDArray[np.int64], list[str]]]:
-    """Character n-grams of a few thousand words at a time: how many each has, and all of them in a row."""
+    """Yield character n-grams of a few thousand words at a time: counts per word, and all n-grams concatenated."""
     for start in range(0, max(len(words), 1), WORDS_AT_ONCE):
         rows = [character_ngrams(word, *settings.char_ngrams) for word in words.slice(start, WORDS_AT_ONCE).to_pylist()]
         yield np.array([len(row) for row in rows], dtype=np.int64), [gram for row in rows for gram in row]
@@ -388,7 +389,7 @@ def _offsets(counts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
 
 
 def stack_rows(parts: list[tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]], width: int) -> Csr:
-    """CSR pieces one below the other."""
+    """Stack CSR parts vertically."""
     if not parts:
         return sp.csr_array((0, width), dtype=np.float32)
     counts = np.concatenate([np.diff(indptr) for indptr, _, _ in parts])

@@ -1,4 +1,4 @@
-"""Compiled loops over UTF-8 bytes and token numbers."""
+"""Compiled kernels over UTF-8 bytes and token numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PRIME = np.uint64(0x100000001B3)
 
 @inlined
 def _code_point(data: NDArray[np.uint8], at: Any, first: Any) -> tuple[Any, int]:
-    """The code point whose UTF-8 form starts at a byte that is not ASCII, and its length."""
+    """Decode the code point that starts at a non-ASCII byte; return it with its length."""
     if first < 0xE0:
         return ((first & 0x1F) << 6) | (np.int64(data[at + 1]) & 0x3F), 2
     if first < 0xF0:
@@ -39,7 +39,7 @@ def split_words(
     hashes: NDArray[np.uint64],  # out: hash of each token's bytes
     indptr: NDArray[np.int64],  # out: (n + 1,) where the tokens of documents start
 ) -> None:
-    """Find the tokens of each document: runs of word characters and the marks that follow one."""
+    """Find the tokens of each document: runs of word characters and the marks that follow them."""
     count = 0
     indptr[0] = 0
     for document in range(len(offsets) - 1):
@@ -81,9 +81,9 @@ def number_types(
     lengths: NDArray[np.int32],
     hashes: NDArray[np.uint64],
     ids: NDArray[np.int32],  # out: type number of each token
-    first: NDArray[np.int32],  # out: the token that is the first of each type
+    first: NDArray[np.int32],  # out: first token of each type
 ) -> int:
-    """Number the distinct tokens in the order in which they come; returns how many there are."""
+    """Number the distinct tokens by first occurrence; return how many there are."""
     size = 16
     while size < 2 * len(starts):
         size *= 2
@@ -118,7 +118,7 @@ def number_types(
 def gather_bytes(
     data: NDArray[np.uint8], starts: NDArray[np.int32], lengths: NDArray[np.int32]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
-    """Pieces of a byte array one after the other, and the offsets between them."""
+    """Concatenate pieces of a byte array; return them with their offsets."""
     offsets = np.zeros(len(starts) + 1, np.int32)
     for i in range(len(starts)):
         offsets[i + 1] = offsets[i] + lengths[i]
@@ -133,7 +133,7 @@ def gather_bytes(
 def map_tokens(
     indptr: NDArray[np.int64], ids: NDArray[Any], numbers: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """The tokens of each document under other numbers; those numbered −1 are left out."""
+    """Renumber the tokens of each document; tokens with number −1 are dropped."""
     out = np.empty(indptr[-1] - indptr[0], np.int32)
     out_indptr = np.zeros(len(indptr), np.int64)
     count = 0
@@ -151,11 +151,11 @@ def map_tokens(
 def document_frequencies(
     indptr: NDArray[np.int64],
     ids: NDArray[np.int32],
-    before: int,  # documents counted already
+    before: int,  # documents counted before
     frequencies: NDArray[np.int32],  # (width,) grows by the documents that each number occurs in
     seen: NDArray[np.int32],  # (width,) the last document with each number, −1 at first
 ) -> None:
-    """In how many documents each number occurs; −1 is no number."""
+    """Count the documents in which each number occurs; −1 is ignored."""
     for document in range(len(indptr) - 1):
         for i in range(indptr[document], indptr[document + 1]):
             number = ids[i]
@@ -166,7 +166,7 @@ def document_frequencies(
 
 @kernel()
 def join_neighbours(indptr: NDArray[np.int64], longer: NDArray[np.int32], ids: NDArray[np.int32]) -> NDArray[np.uint64]:
-    """The key of the (n+1)-gram that ends at each token: its first n words' number and its last word; 0 is none."""
+    """Return the key of the (n+1)-gram that ends at each token: number of its first n words, last word; 0 if none."""
     keys = np.zeros(len(ids), np.uint64)
     for document in range(len(indptr) - 1):
         for i in range(indptr[document] + 1, indptr[document + 1]):
@@ -177,7 +177,7 @@ def join_neighbours(indptr: NDArray[np.int64], longer: NDArray[np.int32], ids: N
 
 @kernel()
 def unique_per_document(indptr: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The distinct non-zero keys of each document, one document after the other."""
+    """Return the distinct non-zero keys of each document, concatenated."""
     out = np.empty(len(keys), np.uint64)
     count = 0
     for document in range(len(indptr) - 1):
@@ -191,7 +191,7 @@ def unique_per_document(indptr: NDArray[np.int64], keys: NDArray[np.uint64]) -> 
 
 @kernel()
 def look_up(keys: NDArray[np.uint64], known: NDArray[np.uint64], numbers: NDArray[np.int32]) -> NDArray[np.int32]:
-    """numbers[i] where known[i], which is sorted, equals the key; −1 where none does."""
+    """Look up each key in the sorted array `known`; return numbers[i] at its position, −1 if missing."""
     out = np.full(len(keys), -1, np.int32)
     for i in range(len(keys)):
         if keys[i]:
@@ -208,7 +208,7 @@ def expand(
     part_indptr: NDArray[np.int64],
     parts: NDArray[np.int32],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Every token replaced by its parts (a word by its character n-grams)."""
+    """Replace every token by its parts (a word by its character n-grams)."""
     out_indptr = np.zeros(len(indptr), np.int64)
     total = 0
     for document in range(len(indptr) - 1):
@@ -231,7 +231,7 @@ def merge_streams(
     second_indptr: NDArray[np.int64],
     second: NDArray[np.int32],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Two streams of numbers per document as one: those of the first, then those of the second."""
+    """Concatenate two streams of numbers per document."""
     indptr = np.empty(len(first_indptr), np.int64)
     ids = np.empty(len(first) + len(second), np.int32)
     count = 0
@@ -255,7 +255,7 @@ def count_features(
     sublinear: bool,
     unit: bool,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-    """CSR rows of tf-idf from feature numbers per document (−1 is left out); columns ascend within a row."""
+    """Compute tf-idf CSR rows from feature numbers per document (−1 is ignored); columns ascend within a row."""
     counts = np.zeros(len(weights), np.int32)
     touched = np.empty(len(weights), np.int32)
     out_indptr = np.zeros(len(indptr), np.int64)

@@ -1,7 +1,7 @@
-"""The one word tokeniser: text → token numbers, with character offsets on demand by the same rule.
+"""Word tokeniser shared by all models: text → token numbers, with character offsets on demand.
 
-A token starts at a letter, a digit or an underscore and runs on over those and combining marks. Case and Unicode
-normal form are settled on the distinct tokens, not on the text: there are a thousand times fewer of them.
+A token starts with a letter, a digit or an underscore and continues over these and combining marks. Case folding and
+Unicode normalisation are applied to the distinct tokens, a thousand times fewer than the tokens of the text.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from xmtc.core.parallel import run_parallel
 from xmtc.text import token_kernels
 
 BLOCK_BYTES = 1 << 20
-"""Text handled at once: small enough to bound memory, large enough that threads rarely meet."""
+"""Bytes of text to process at a time: small enough to bound memory, large enough that threads rarely contend."""
 
 WORD, MARK = 1, 2
-"""Classes of characters; all others are 0 and separate words."""
+"""Character classes; all other characters are 0 and separate words."""
 
 RULE = 1
-"""Raised when the same text would give other tokens, so that cached tokens are not mistaken for today's."""
+"""Version of the tokenisation rules, incremented when they change, which invalidates cached tokens."""
 
 
 class TokenBlock(NamedTuple):
-    """Documents that follow each other: the token numbers of document i are ids[indptr[i]:indptr[i + 1]]."""
+    """Consecutive documents: the token numbers of document i are ids[indptr[i]:indptr[i + 1]]."""
 
     indptr: NDArray[np.int64]
-    ids: NDArray[Any]  # int32; uint16 where the block numbers its own types, which are few
+    ids: NDArray[Any]  # int32; uint16 for block-local type numbers, if there are few
 
 
 class Span(NamedTuple):
-    """A token as it stands in the text, with the characters it covers."""
+    """A token as written in the text, with its character range."""
 
     token: str
     start: int
@@ -49,25 +49,25 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Tokens:
-    """A tokenised corpus. Each block numbers its own types, in two bytes a token; `types_of` leads to the corpus's."""
+    """A tokenised corpus. Each block has local type numbers, two bytes per token; `types_of` maps them to `types`."""
 
     blocks: list[TokenBlock]
     types_of: list[NDArray[np.int32]]
-    """For each block: its type numbers → numbers in `types`."""
+    """For each block: local type number → number in `types`."""
     types: pa.Array
-    """The distinct tokens as they stand in the text."""
+    """The distinct tokens (types) as written in the text."""
 
     def __len__(self) -> int:
         return sum(len(block.indptr) - 1 for block in self.blocks)
 
     def under(self, numbers: NDArray[np.int32]) -> Iterator[tuple[TokenBlock, NDArray[np.int32]]]:
-        """Each block with the numbers that `numbers`, by type, gives its own types."""
+        """Yield each block with a mapping from its local types to `numbers`, given by type of the corpus."""
         for block, types in zip(self.blocks, self.types_of, strict=True):
             yield block, numbers[types]
 
 
 def fold(token: str, lowercase: bool = True) -> str:
-    """The form under which a token is known: NFC, lower-case if asked."""
+    """Normalise a token: NFC, and lower case if requested."""
     if token.isascii():
         return token.lower() if lowercase else token
     composed = unicodedata.normalize("NFC", token)
@@ -88,14 +88,14 @@ def tokenise(texts: pa.ChunkedArray, threads: int = 1, advance: Callable[[int], 
 
 
 class _Join:
-    """One numbering for the types of all blocks, in the order in which they first come.
+    """Global numbering of the types of all blocks, in order of first occurrence.
 
-    Dictionaries wait until they are as many as what is known, then are joined: work stays in proportion to the blocks,
-    and what is held to what is distinct.
+    Block dictionaries are buffered until they are as large as the global one and then merged, so work is proportional
+    to the blocks and memory to the distinct types.
     """
 
     def __init__(self) -> None:
-        self.types: pa.Array = pa.array([], pa.large_string())  # together they may pass 2 GiB
+        self.types: pa.Array = pa.array([], pa.large_string())  # may exceed 2 GiB in total
         self.types_of: list[NDArray[np.int32]] = []
         self._waiting: list[pa.Array] = []
 
@@ -106,7 +106,7 @@ class _Join:
 
     def settle(self) -> None:
         wide = [types.cast(pa.large_string()) for types in self._waiting]
-        encoded = pa.concat_arrays([self.types, *wide]).dictionary_encode()  # what is known keeps its numbers
+        encoded = pa.concat_arrays([self.types, *wide]).dictionary_encode()  # known types keep their numbers
         numbers = np.asarray(encoded.indices, dtype=np.int32)[len(self.types) :]
         ends = np.cumsum([len(types) for types in self._waiting], dtype=np.int64)
         self.types_of += [part.copy() for part in np.split(numbers, ends[:-1])] if self._waiting else []
@@ -114,20 +114,21 @@ class _Join:
 
 
 def spans(text: str) -> list[Span]:
-    """The tokens of one text with their character offsets."""
+    """Return the tokens of one text with their character offsets."""
     array = pa.array([text], pa.string())
     _, _, (starts, lengths) = _tokenise_block(array)
     data = np.frombuffer(array.buffers()[2] or b"", dtype=np.uint8)
     before = np.concatenate([[0], np.cumsum((data & 0xC0) != 0x80)])  # characters before each byte
-    found = zip(before[starts].tolist(), before[starts + lengths].tolist(), strict=True)
-    return [Span(text[start:end], start, end) for start, end in found]
+    edges = zip(before[starts].tolist(), before[starts + lengths].tolist(), strict=True)
+    return [Span(text[start:end], start, end) for start, end in edges]
 
 
 @cache
 def character_classes() -> NDArray[np.uint8]:
-    """(0x110000,) the class of each code point: WORD starts and continues a token, MARK only continues one.
+    """Return the class of each code point (0x110000,): WORD starts or continues a token, MARK only continues one.
 
-    Fixed in a file, so that every Python splits alike: runs of code points as 'gap length gap length …' in base 36.
+    Read from a file, so that all Python versions split alike: runs of code points as 'gap length gap length …' in
+    base 36.
     """
     classes = np.zeros(0x110000, dtype=np.uint8)
     content = Path(__file__).with_name("unicode_classes.txt").read_text(encoding="ascii")
@@ -140,7 +141,7 @@ def character_classes() -> NDArray[np.uint8]:
 
 
 def _blocks(texts: pa.ChunkedArray) -> Iterator[pa.Array]:
-    """Arrow string arrays of up to about BLOCK_BYTES, cut where documents end; small chunks are put together."""
+    """Yield Arrow string arrays of up to about BLOCK_BYTES with complete documents; small chunks are joined."""
     waiting: list[pa.Array] = []
     size = 0
     for piece in cut_texts(texts, BLOCK_BYTES):
@@ -170,7 +171,7 @@ def _tokenise_block(
     offsets = string_offsets(texts)
     data = np.frombuffer(texts.buffers()[2] or b"", dtype=np.uint8)
     room = (int(offsets[-1]) - int(offsets[0]) + 1) // 2 + 1 if len(offsets) > 1 else 0
-    room += len(texts)  # every document may end in a token of its own
+    room += len(texts)  # every document may end in a token
     starts, lengths = np.empty(room, dtype=np.int32), np.empty(room, dtype=np.int32)
     hashes = np.empty(room, dtype=np.uint64)
     indptr = np.empty(len(texts) + 1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Vocabulary: the words worth knowing, most widespread first, and the numbers they go by."""
+"""Vocabulary: the words of a corpus with their numbers, by descending document frequency."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from xmtc.text import token_kernels
 from xmtc.text.tokens import TokenBlock, Tokens, fold
 
 MANY = 4096
-"""Token types from which on Arrow is faster than Python, one by one."""
+"""Number of token types from which Arrow is faster than a Python loop."""
 
 
 class Vocabulary:
-    """Terms in order of falling document frequency (ties in alphabetical order), so that a prefix is the best cut."""
+    """Terms by descending document frequency (ties alphabetically), so that truncation keeps the most frequent."""
 
     def __init__(self, terms: pa.Array, frequencies: NDArray[np.int64], documents: int) -> None:
         self.terms = terms
-        self.frequencies = frequencies  # (V,) documents that hold the term
+        self.frequencies = frequencies  # (V,) number of documents with the term
         self.documents = documents
 
     def __len__(self) -> int:
@@ -45,7 +45,7 @@ class Vocabulary:
         max_terms: int | None = None,
         threads: int = 1,
     ) -> Vocabulary:
-        """The terms that at least `min_df` documents hold, `max_terms` at most."""
+        """Choose the terms that occur in at least `min_df` documents, at most `max_terms`."""
         folded, numbers = fold_types(tokens.types, lowercase, min_token_length)
         frequencies = count_documents(mapped_blocks(tokens, numbers, threads), len(folded), threads)
         chosen = rank_terms(folded, frequencies, min_df, max_terms)
@@ -60,9 +60,9 @@ class Vocabulary:
         max_terms: int | None = None,
         threads: int = 1,
     ) -> Vocabulary:
-        """These terms under their numbers, and after them new ones that `min_df` of more documents hold.
+        """Append new terms that occur in at least `min_df` of additional documents; existing terms keep their numbers.
 
-        There are `max_terms` in all, at most; those that were there stay.
+        At most `max_terms` in total; existing terms are never removed.
         """
         folded, numbers = fold_types(tokens.types, lowercase, 1)
         counts = count_documents(mapped_blocks(tokens, numbers, threads), len(folded), threads)
@@ -75,7 +75,7 @@ class Vocabulary:
         return Vocabulary(terms, np.concatenate([frequencies, counts[fresh]]), self.documents + len(tokens))
 
     def numbers(self, types: pa.Array, lowercase: bool = True) -> NDArray[np.int32]:
-        """The term number of each token type, −1 where it is unknown."""
+        """Return the term number of each token type, −1 if unknown."""
         forms = fold_all(types, lowercase)
         if worth_a_table(len(types), len(self)):
             return places(forms, self.terms)
@@ -83,7 +83,7 @@ class Vocabulary:
         return np.fromiter((get(form, -1) for form in forms.to_pylist()), dtype=np.int32, count=len(forms))
 
     def encode(self, tokens: Tokens, lowercase: bool = True) -> TokenBlock:
-        """Token numbers of every document in reading order, for neural models; unknown words are −1."""
+        """Return the token numbers of every document in order, for neural models; unknown words are −1."""
         numbers = self.numbers(tokens.types, lowercase)
         counts = [np.diff(block.indptr) for block in tokens.blocks]
         ids = [local[block.ids] for block, local in tokens.under(numbers)]
@@ -93,7 +93,7 @@ class Vocabulary:
 
 
 def fold_types(types: pa.Array, lowercase: bool, min_length: int) -> tuple[pa.Array, NDArray[np.int32]]:
-    """The distinct folded tokens, and for each type the number of its folded form (−1: too short to keep)."""
+    """Return the distinct normalised tokens, and the number of each type's normalised form (−1 if too short)."""
     forms = fold_all(types, lowercase)
     encoded = forms.dictionary_encode()
     numbers = np.asarray(encoded.indices, dtype=np.int32)
@@ -103,7 +103,7 @@ def fold_types(types: pa.Array, lowercase: bool, min_length: int) -> tuple[pa.Ar
 
 
 def fold_all(types: pa.Array, lowercase: bool) -> pa.Array:
-    """`fold` of each; of many, only what is not ASCII takes the way through Python."""
+    """Apply `fold` to each type; for many types, only those that are not ASCII are processed in Python."""
     if len(types) < MANY:
         return pa.array([fold(token, lowercase) for token in types.to_pylist()], pa.string())
     is_ascii = pc.string_is_ascii(types)
@@ -113,18 +113,18 @@ def fold_all(types: pa.Array, lowercase: bool) -> pa.Array:
 
 
 def worth_a_table(types: int, terms: int) -> bool:
-    """Whether `places`, which takes in all terms each time, is faster than a dictionary that has to be made once."""
+    """Whether `places`, which hashes all terms on each call, is faster than a dictionary that is built once."""
     return types >= MANY and 4 * types > terms
 
 
 def places(forms: pa.Array, terms: pa.Array) -> NDArray[np.int32]:
-    """Where each form stands among different terms, −1 where it does not."""
+    """Return the position of each form among distinct terms, −1 if missing."""
     found = pc.index_in(forms, value_set=terms)
     return np.asarray(pc.fill_null(found, -1), dtype=np.int32)
 
 
 def mapped_blocks(tokens: Tokens, numbers: NDArray[np.int32], threads: int) -> list[TokenBlock]:
-    """The corpus under other numbers; tokens numbered −1 are left out."""
+    """Renumber the tokens of a corpus; tokens with number −1 are dropped."""
 
     def mapped(part: tuple[TokenBlock, NDArray[np.int32]]) -> TokenBlock:
         return TokenBlock(*token_kernels.map_tokens(*part[0], part[1]))
@@ -133,7 +133,7 @@ def mapped_blocks(tokens: Tokens, numbers: NDArray[np.int32], threads: int) -> l
 
 
 def count_documents(blocks: list[TokenBlock], width: int, threads: int) -> NDArray[np.int64]:
-    """In how many documents each number occurs."""
+    """Count the documents in which each number occurs."""
     total = np.zeros(width, dtype=np.int64)
 
     def counted(group: range) -> NDArray[np.int32]:
@@ -150,7 +150,7 @@ def count_documents(blocks: list[TokenBlock], width: int, threads: int) -> NDArr
 
 
 def _groups(blocks: list[TokenBlock], width: int) -> Iterator[range]:
-    """Neighbouring blocks that have `width` tokens together: counts of all numbers are then no more work than these."""
+    """Group consecutive blocks to at least `width` tokens, so that counting costs no more than the tokens."""
     start, tokens = 0, 0
     for number, block in enumerate(blocks):
         tokens += len(block.ids)
@@ -162,7 +162,7 @@ def _groups(blocks: list[TokenBlock], width: int) -> Iterator[range]:
 def rank_terms(
     terms: pa.Array, frequencies: NDArray[np.int64], min_df: int, max_terms: int | None
 ) -> NDArray[np.int64]:
-    """Positions of the terms to keep, most widespread first."""
+    """Return the positions of the terms to keep, by descending document frequency."""
     kept = np.flatnonzero(frequencies >= max(min_df, 1))
     kept = kept[frequent_enough(frequencies[kept], max_terms)]
     alphabetical = np.asarray(pc.array_sort_indices(terms.take(pa.array(kept))), dtype=np.int64)
@@ -172,7 +172,7 @@ def rank_terms(
 
 
 def frequent_enough(frequencies: NDArray[np.int64], most: int | None) -> NDArray[np.int64]:
-    """Positions, ascending, of the `most` largest and what equals the last of them: the others need no sorting."""
+    """Return the positions, ascending, of the `most` largest values, including ties; the others need no sorting."""
     if most is None or len(frequencies) <= most:
         return np.arange(len(frequencies))
     return np.flatnonzero(frequencies >= np.partition(frequencies, -most)[-most])

@@ -1,4 +1,4 @@
-"""Documents as bags for neural models: the numbers of their features and the weight of each."""
+"""Documents as weighted bags of features for neural models."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from xmtc.text.tfidf import WORD, TextSettings
 from xmtc.text.tokens import TokenBlock
 
 COLUMNS = "columns"
-"""The name of the columns' weights in a model's state."""
+"""Name of the column weights in a model's state."""
 
 Weighing = Literal["given", "idf"]
 
 
 class Bags(NamedTuple):
-    """Documents that follow each other: document i has the features ids[indptr[i]:indptr[i + 1]], weighed alike."""
+    """Consecutive documents: document i has the features ids[indptr[i]:indptr[i + 1]] and the weights likewise."""
 
     indptr: NDArray[np.int64]
     ids: NDArray[np.int32]
     weights: NDArray[np.float32]
 
     def take(self, rows: NDArray[np.int64]) -> Bags:
-        """Some of the documents, in this order."""
+        """Return these documents, in this order."""
         whole = sp.csr_array((self.weights, self.ids, self.indptr))[rows]
         return Bags(whole.indptr.astype(np.int64), whole.indices.astype(np.int32), whole.data)
 
 
 Numbered = TokenBlock | Bags
-"""Documents as a network reads them: sequences of word numbers, or bags."""
+"""Input of a network: sequences of word numbers, or bags."""
 
 
 def taken(numbered: Numbered, rows: NDArray[np.int64]) -> Numbered:
-    """Some of the documents, in this order."""
+    """Return these documents, in this order."""
     return numbered.take(rows) if isinstance(numbered, Bags) else sequences.taken(numbered, rows)
 
 
 class BagReader:
-    """tf-idf of text, or the columns of a matrix, as given or weighed by how few documents have them."""
+    """Converts documents to bags: tf-idf of text, or the columns of a matrix, as given or weighted by idf."""
 
     def __init__(self, features: DocumentFeatures, columns: NDArray[np.float32] | None, most: int) -> None:
         self.features = features
@@ -56,12 +56,12 @@ class BagReader:
 
     @property
     def size(self) -> int:
-        """Numbers in use: features, and those below FIRST_WORD."""
+        """Number of ids in use: features, and those below FIRST_WORD."""
         return self.features.width + FIRST_WORD
 
     @property
     def words(self) -> list[str]:
-        """Names of the features; none where they are columns of a matrix, empty ones for parts of words."""
+        """Names of the features: none for columns of a matrix, empty strings for character n-grams."""
         tfidf = self.features.tfidf
         if tfidf is None:
             return []
@@ -80,22 +80,22 @@ class BagReader:
         runtime: Runtime,
         progress: Progress = silent,
     ) -> tuple[BagReader, Bags]:
-        """Learn the features of the training documents; returns the reader with their bags."""
+        """Learn the features of the training documents; return the reader and their bags."""
         features, rows = DocumentFeatures.fit(dataset, settings, runtime, progress)
         columns = column_idf(rows) if weighing == "idf" and features.tfidf is None else None
         made = cls(features, columns, most)
         return made, made._bags(rows)
 
     def grown(self, dataset: Dataset, documents: int, runtime: Runtime) -> BagReader:
-        """These features and those that more texts bring, `documents` in all; columns of a matrix weigh as before."""
+        """Add features of additional texts, `documents` in total; the weights of matrix columns stay the same."""
         return BagReader(self.features.grown(dataset, documents, runtime)[0], self.columns, self.most)
 
     def encode(self, dataset: Dataset, runtime: Runtime) -> Bags:
-        """The bags of new documents; one without a known feature has an unknown one of no weight."""
+        """Convert new documents to bags; one without known features gets an unknown one with weight 0."""
         return self._bags(self.features.transform(dataset, runtime))
 
     def _bags(self, rows: Csr) -> Bags:
-        if not rows.data.all():  # zeros that are written would count as features of a bag
+        if not rows.data.all():  # explicit zeros would count as features of a bag
             rows = rows.copy()
             rows.eliminate_zeros()
         if self.columns is not None:
@@ -112,6 +112,7 @@ class BagReader:
         return Bags(indptr, ids.astype(np.int32), weights.astype(np.float32))
 
     def state(self) -> State:
+        """Return the state to save."""
         state = self.features.state()
         if self.columns is not None:
             state.arrays[COLUMNS] = self.columns
@@ -119,16 +120,17 @@ class BagReader:
 
     @classmethod
     def from_state(cls, settings: TextSettings, most: int, state: State) -> BagReader:
+        """Restore from a saved state."""
         arrays = {name: array for name, array in state.arrays.items() if name.startswith("tfidf.")}
         features = DocumentFeatures.from_state(settings, State(state.values, arrays, state.tables))
         columns = state.arrays.get(COLUMNS)
         if columns is not None and columns.shape != (features.width,):
-            raise ValueError(f"weights of {columns.shape} columns and not {features.width:,}")
+            raise ValueError(f"column weights have shape {columns.shape}, expected {features.width:,} columns")
         return cls(features, columns, most)
 
 
 def _heaviest(rows: Csr, most: int) -> NDArray[np.bool_]:
-    """Whether each entry is among the heaviest of its row, of equal ones the first; no row keeps more than `most`."""
+    """Return a mask of the `most` heaviest entries of each row; on ties the first are kept."""
     kept = np.ones(len(rows.data), dtype=bool)
     for row in np.flatnonzero(np.diff(rows.indptr) > most):
         low, high = rows.indptr[row], rows.indptr[row + 1]

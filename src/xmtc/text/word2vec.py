@@ -1,8 +1,8 @@
-"""Word vectors learnt from the training texts themselves: word2vec with negative sampling.
+"""Word vectors trained on the training texts: word2vec with negative sampling.
 
-CBOW tells a word from the mean of the words around it, skip-gram from each of them. One thread goes through the
-documents in reading order with random numbers of its own, so that nothing depends on the number of threads. A word
-costs one pass over `negative` + 1 rows, in skip-gram one for each word around it.
+CBOW predicts a word from the mean of the words around it, skip-gram from each of them. A single thread processes the
+documents in order with its own random numbers, so results do not depend on the number of threads. A word costs one
+pass over `negative` + 1 rows, in skip-gram one pass per context word.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from xmtc.core.jit import inlined, kernel
 from xmtc.core.progress import Progress, silent
 
 CHUNK_TOKENS = 1 << 18
-"""Tokens between two reports of progress; the vectors do not depend on it."""
+"""Tokens between two progress updates; the vectors do not depend on it."""
 
 
 @dataclass(frozen=True)
 class CorpusVectorSettings(Settings):
-    """How word vectors are learnt from the training texts."""
+    """Training of word vectors on the training texts."""
 
     of: ClassVar[str] = "corpus"
 
     kind: Literal["cbow", "skipgram"] = "cbow"
-    """What is learnt: a word from the mean of those around it (fast), or from each of them (better for rare words)."""
+    """Predict a word from the mean of its context ('cbow', fast) or from each context word ('skipgram')."""
     width: int = 100
-    """Numbers in a vector."""
+    """Dimension of the vectors."""
     window: int = 5
-    """Words on either side that count as near; each place draws a number from 1 to this."""
+    """Maximum context size on either side; the size is drawn from 1 to this for each word."""
     negative: int = 5
-    """Random words that each word is told apart from."""
+    """Number of negative samples per word."""
     epochs: int = 5
     """Passes over the texts."""
     learning_rate: float = 0.05
-    """Step size at the beginning; it falls to zero in a straight line."""
+    """Initial learning rate; it decreases linearly to zero."""
     subsample: float = 1e-4
-    """Words with a larger share of the text than this are left out at random, frequent ones more often; 0 keeps all."""
+    """Words with a higher relative frequency than this are skipped at random, frequent ones more often; 0 keeps all."""
 
     def check(self) -> None:
         for name in ("width", "window", "negative", "epochs"):
@@ -52,37 +52,37 @@ class CorpusVectorSettings(Settings):
 
 
 Corpus: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32]]
-"""(n + 1,) where documents start, and the words in reading order; below 0 unknown ones, which are passed over."""
+"""(n + 1,) document starts, and the words in order; negative numbers are unknown words, which are skipped."""
 
 
 def train_vectors(
     indptr: NDArray[np.int64],  # (n + 1,) where documents start in ids
-    ids: NDArray[np.int32],  # (total,) words in reading order; below 0 unknown ones, which are passed over
+    ids: NDArray[np.int32],  # (total,) words in order; negative numbers are unknown words, which are skipped
     frequencies: NDArray[np.int64],  # (V,) how often each word occurs
     settings: CorpusVectorSettings,
     seed: int = 0,
     progress: Progress = silent,
 ) -> NDArray[np.float32]:
-    """(V, width) vectors. A word that does not occur keeps the small random vector that all of them start from."""
+    """Train word vectors (V, width). A word that does not occur keeps its small random initial vector."""
     total = int(indptr[-1] - indptr[0])
     return train_on_parts(lambda: [(indptr, ids)], total, frequencies, settings, seed=seed, progress=progress)
 
 
 def train_on_parts(
-    parts: Callable[[], Iterable[Corpus]],  # the corpus a part at a time, anew for each epoch
+    parts: Callable[[], Iterable[Corpus]],  # the parts of the corpus, called once per epoch
     total: int,  # tokens in all parts
     frequencies: NDArray[np.int64],  # (V,) how often each word occurs
     settings: CorpusVectorSettings,
     *,
     shared_negatives: bool = False,
     seed: int = 0,
-    title: str = "Learning word vectors",
+    title: str = "training word vectors",
     progress: Progress = silent,
 ) -> NDArray[np.float32]:
-    """The vectors of `train_vectors` from a corpus that need not be in memory at once.
+    """Train word vectors like `train_vectors` on a corpus that need not fit in memory.
 
-    `shared_negatives` draws random words once for all that stand around a word: the rows of vectors that a place
-    touches are then few enough to stay in cache, which in skip-gram makes it several times as fast.
+    With `shared_negatives`, all context words of a word share the same negative samples. The vectors in use then fit
+    in the CPU cache, which makes skip-gram several times faster.
     """
     inputs = initial_vectors(len(frequencies), settings.width, seed)
     outputs = np.zeros_like(inputs)
@@ -120,13 +120,13 @@ def train_on_parts(
 
 
 def initial_vectors(count: int, width: int, seed: int) -> NDArray[np.float32]:
-    """(count, width) evenly from ±½ / width."""
+    """Draw initial vectors (count, width) uniformly from ±½ / width."""
     drawn = np.random.default_rng(seed & (1 << 64) - 1).random((count, width), dtype=np.float32)
     return (drawn - np.float32(0.5)) / np.float32(width)
 
 
 def scrambled(seed: int) -> int:
-    """64 random bits that are not all zero, by splitmix64."""
+    """Return 64 random bits, not all zero, by splitmix64."""
     mask = (1 << 64) - 1
     state = (seed + 0x9E3779B97F4A7C15) & mask
     state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & mask
@@ -135,15 +135,16 @@ def scrambled(seed: int) -> int:
 
 
 def keep_thresholds(frequencies: NDArray[np.int64], subsample: float) -> NDArray[np.uint64]:
-    """(V,) a word stays where 32 random bits are below: √(t / f) + t / f of them, f being its share of the text."""
+    """Return thresholds (V,) for 32 random bits: keep a word of frequency f with probability √(t / f) + t / f."""
     shares = np.maximum(frequencies, 1) / max(int(frequencies.sum()), 1)
     ratios = subsample / shares if subsample > 0 else np.ones_like(shares)
     return np.asarray(np.minimum(np.sqrt(ratios) + ratios, 1.0) * 2.0**32).astype(np.uint64)
 
 
 def noise_table(frequencies: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """(V, 2) alias table of words in proportion to frequency^¾: slot i is word i below the first number, of 32 bits,
-    and the word of the second number from there on.
+    """Return an alias table (V, 2) for sampling words in proportion to frequency^¾.
+
+    Slot i yields word i for 32 random bits below the first number, otherwise the word given by the second number.
     """
     weights = frequencies.astype(np.float64) ** 0.75
     if not weights.sum() > 0:
@@ -152,7 +153,7 @@ def noise_table(frequencies: NDArray[np.int64]) -> NDArray[np.uint32]:
 
 
 def _chunks(indptr: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Documents that follow each other, about CHUNK_TOKENS in each chunk."""
+    """Return ranges of consecutive documents with about CHUNK_TOKENS tokens each."""
     marks = np.arange(int(indptr[0]), int(indptr[-1]) + CHUNK_TOKENS, CHUNK_TOKENS)
     bounds = np.unique(np.append(np.searchsorted(indptr[:-1], marks), [0, len(indptr) - 1])).tolist()
     return list(itertools.pairwise(bounds))
@@ -160,7 +161,7 @@ def _chunks(indptr: NDArray[np.int64]) -> list[tuple[int, int]]:
 
 @kernel()
 def _alias(shares: NDArray[np.float64]) -> NDArray[np.uint32]:
-    """Every slot that has less than its share is filled up from one that has more."""
+    """Build an alias table: fill each slot below its share from one above its share."""
     count = len(shares)
     table = np.empty((count, 2), np.uint32)
     left = shares.copy()
@@ -190,7 +191,7 @@ def _alias(shares: NDArray[np.float64]) -> NDArray[np.uint32]:
 
 @inlined
 def _next(state: Any) -> Any:
-    """xorshift64; its bits are used after `_mixed`."""
+    """Advance xorshift64; its bits are used after `_mixed`."""
     state ^= state << np.uint64(13)
     state ^= state >> np.uint64(7)
     state ^= state << np.uint64(17)
@@ -204,7 +205,7 @@ def _mixed(state: Any) -> Any:
 
 @inlined
 def _draw(word: Any, noise: Any, targets: Any, state: Any) -> Any:
-    """The word and random others that it is told apart from, −1 for each draw of itself; returns the random state."""
+    """Fill `targets` with the word and negative samples, −1 for draws of the word itself; return the random state."""
     targets[0] = word
     for draw in range(1, len(targets)):
         state = _next(state)
@@ -218,9 +219,9 @@ def _draw(word: Any, noise: Any, targets: Any, state: Any) -> Any:
 
 @inlined
 def _tell_apart(hidden: Any, targets: Any, rate: Any, outputs: Any, change: Any) -> None:
-    """Draw the output row of the first target near to `hidden` and those of the others away from it.
+    """Move the output row of the first target towards `hidden` and those of the others away from it.
 
-    `change` is the step that `hidden` itself takes: −rate times the gradient of −ln σ(h·o) − Σ ln σ(−h·o').
+    `change` becomes the step of `hidden` itself: −rate times the gradient of −ln σ(h·o) − Σ ln σ(−h·o').
     """
     width = len(hidden)
     one = np.float32(1.0)
@@ -247,19 +248,19 @@ def learn(
     keep: NDArray[np.uint64],  # (V,) of keep_thresholds
     noise: NDArray[np.uint32],  # (V, 2) of noise_table
     skipgram: bool,
-    shared: bool,  # whether all words around one are told apart from the same random words
+    shared: bool,  # whether all context words share the same negative samples
     window: int,
     negative: int,
     learning_rate: float,
     before: int,  # tokens of earlier epochs and parts, less where this part starts in ids
     total: int,  # tokens of all epochs
     inputs: NDArray[np.float32],  # out: (V, width) the vectors
-    outputs: NDArray[np.float32],  # out: (V, width) what tells their neighbours
-    state: NDArray[np.uint64],  # out: (1,) of the random numbers
-    words: NDArray[np.int32],  # out: room for the longest document
-    places: NDArray[np.int64],  # out: room for the longest document
+    outputs: NDArray[np.float32],  # out: (V, width) output vectors
+    state: NDArray[np.uint64],  # out: (1,) random state
+    words: NDArray[np.int32],  # out: buffer for the longest document
+    places: NDArray[np.int64],  # out: buffer for the longest document
 ) -> None:
-    """One pass over documents; a document's words are near each other up to its ends, unknown words left out."""
+    """Make one pass over documents; contexts end at document boundaries, and unknown words are skipped."""
     width = inputs.shape[1]
     hidden, change = np.empty(width, np.float32), np.empty(width, np.float32)
     targets = np.empty(negative + 1, np.int64)
@@ -313,5 +314,5 @@ def learn(
                 if near != centre:
                     row = inputs[words[near]]
                     for i in range(width):
-                        row[i] += change[i]  # the mean's whole step for each word, as word2vec does
+                        row[i] += change[i]  # each word takes the full step of the mean, as in word2vec
     state[0] = chance

@@ -1,7 +1,7 @@
-"""Pretrained word vectors: the rows of the words asked for out of files that may be larger than memory.
+"""Pretrained word vectors: read the vectors of given words from files that may exceed memory.
 
-GloVe text, word2vec text and binary, and .npy with a vocabulary beside it are told apart by content. A file is read
-once, block by block: words are looked up as bytes, and only the numbers behind a wanted word are parsed.
+GloVe text, word2vec text and binary, and .npy with a vocabulary file are distinguished by content. A file is read
+once, block by block: words are looked up as bytes, and only the numbers of requested words are parsed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from xmtc.core.progress import Progress, Task, silent
 
 BLOCK_BYTES = 1 << 22
 MOST_WIDTH = 1 << 16
-"""Wider vectors are taken for a damaged header."""
+"""Maximum dimension; a larger number indicates a damaged header."""
 _LONGEST_WORD = 1 << 16
 _START_BYTES = 1 << 18
 _HEADER = re.compile(rb"([0-9]{1,18}) +(-?[0-9]{1,18})[ \r]*(?:\n|$)")
@@ -34,19 +34,19 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class WordVectors:
-    """A row for each word that was asked for; words that the file does not have are rows of zeros."""
+    """One row per requested word; words missing in the file have zero rows."""
 
     matrix: NDArray[np.float32]  # (V, width)
     found: NDArray[np.bool_]  # (V,)
 
     @property
     def coverage(self) -> float:
-        """The share of the words that were found."""
+        """Fraction of words that were found."""
         return float(self.found.mean()) if len(self.found) else 0.0
 
 
 def read_vectors(path: Path, words: Sequence[str], progress: Progress = silent) -> WordVectors:
-    """The vectors of `words`, each as written, else Capitalised, else in UPPER case; of equals the first counts."""
+    """Read the vectors of `words`, each as written, else Capitalised, else in UPPER case; the first match counts."""
     path = Path(path)
     wanted = _Wanted(words)
     start = b"" if path.suffix.lower() == ".npy" else _start(path)
@@ -54,23 +54,23 @@ def read_vectors(path: Path, words: Sequence[str], progress: Progress = silent) 
         _read_array(path, wanted)
     else:
         layout = _layout(path, start)
-        with progress.task("Reading word vectors", layout.promised) as task:
+        with progress.task("reading word vectors", layout.promised) as task:
             (_read_binary if layout.binary else _read_text)(path, layout, wanted, task)
     vectors = wanted.vectors()
     if len(words) and not vectors.found.any():
         raise DataError(
-            f"{path}: has none of the {len(words):,} words, such as '{shown(words[0])}'. Check language and case."
+            f"{path}: contains none of the {len(words):,} words, such as '{shown(words[0])}'. Check language and case."
         )
     return vectors
 
 
 class _Wanted:
-    """The words that are looked for, by the bytes of their forms, and the rows found so far."""
+    """The requested words, by the bytes of their forms, and the rows found so far."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = words
         self.rows_of: dict[bytes, tuple[int, ...]] = {}
-        """Form → 3 · row + rank of the form, 0 being the word as written; () for the first piece of a longer form."""
+        """Form → 3 · row + rank of the form, 0 for the word as written; () for the first part of a form with spaces."""
         for row, word in enumerate(words):
             for rank, form in enumerate((word, word[:1].upper() + word[1:], word.upper())):
                 if rank and form == word:
@@ -79,11 +79,11 @@ class _Wanted:
                 self.rows_of[key] = (*self.rows_of.get(key, ()), 3 * row + rank)
                 if b" " in key:
                     self.rows_of.setdefault(key[: key.index(b" ")], ())
-        self._ranks = bytearray(b"\x03" * len(words))  # of the form that was found, 3: none
+        self._ranks = bytearray(b"\x03" * len(words))  # rank of the form found, 3: none
         self._matrix = np.zeros((len(words), 0), dtype=np.float32)
 
     def open_rows(self, form: bytes) -> list[int]:
-        """The rows for which this form is better than what was found before; they count as found from now on."""
+        """Return the rows for which this form is better than the one found before, and mark them as found."""
         rows = []
         for number in self.rows_of.get(form, ()):
             row, rank = divmod(number, 3)
@@ -96,17 +96,17 @@ class _Wanted:
         self._matrix = np.zeros((len(self._ranks), width), dtype=np.float32)
 
     def put(self, rows: list[int], values: NDArray[np.float32]) -> None:
-        self._matrix[rows] = values  # of a row that comes twice, the last
+        self._matrix[rows] = values  # the last occurrence of a repeated row counts
 
     def vectors(self) -> WordVectors:
         return WordVectors(self._matrix, np.frombuffer(self._ranks, dtype=np.uint8) < 3)
 
 
 class _Layout(NamedTuple):
-    """How a file of vectors is written."""
+    """Layout of a file of vectors."""
 
     binary: bool
-    promised: int | None  # words, by the header
+    promised: int | None  # number of words in the header
     width: int
     skip: int  # bytes before the first vector
 
@@ -118,21 +118,21 @@ def _start(path: Path) -> bytes:
         if len(start) >= _START_BYTES:
             break
     if not start:
-        raise DataError(f"{path}: is empty. Fetch the file again.")
+        raise DataError(f"{path}: empty. Download the file again.")
     return start
 
 
 def _layout(path: Path, start: bytes) -> _Layout:
-    """Header or not, text or binary, and the width: the header's, or the most frequent one of the first lines."""
+    """Detect the header, text or binary, and the width: from the header, or the most common one in the first lines."""
     if start.startswith(b"PK\x03\x04"):
-        raise DataError(f"{path}: is a ZIP archive. Unpack it and name the file of vectors in it.")
+        raise DataError(f"{path}: is a ZIP archive. Unpack it and pass the file of vectors.")
     skip = len(_BYTE_ORDER_MARK) if start.startswith(_BYTE_ORDER_MARK) else 0
     header = _HEADER.match(start, skip)
     first = start[header.end() if header else skip :].split(b"\n", 1)[0]
     binary = (header is not None and plain_name(path).endswith(".bin")) or not _is_text(first)
     if header is None:
         if binary:
-            raise DataError(f"{path}: holds no word vectors. Give GloVe or word2vec text, word2vec binary, or .npy.")
+            raise DataError(f"{path}: contains no word vectors. Pass GloVe or word2vec text, word2vec binary, or .npy.")
         lines = start[skip:].removesuffix(b"\n").split(b"\n")
         widths = Counter(line.rstrip(b" \r").count(b" ") for line in lines)
         layout = _Layout(False, None, widths.most_common(1)[0][0], skip)
@@ -140,8 +140,8 @@ def _layout(path: Path, start: bytes) -> _Layout:
         layout = _Layout(binary, int(header[1]), int(header[2]), header.end())
     if not 1 <= layout.width <= MOST_WIDTH:
         raise DataError(
-            f"{path}:1: vectors of {layout.width:,} values; from 1 to {MOST_WIDTH:,} can be read. "
-            "Write one word and its numbers a line, or fetch the file again."
+            f"{path}:1: vectors have {layout.width:,} values; the supported range is 1 to {MOST_WIDTH:,}. "
+            "Write one word and its numbers per line, or download the file again."
         )
     return layout
 
@@ -175,7 +175,7 @@ def _read_text(path: Path, layout: _Layout, wanted: _Wanted, task: Task) -> None
                 if line:
                     word, numbers = _parts(line, layout.width, known, path, number)
                     if first:
-                        _parsed([(number, numbers)], layout.width, path)  # the wrong kind of file is found out at once
+                        _parsed([(number, numbers)], layout.width, path)  # detect a wrong file type immediately
                     first = False
                     found = wanted.open_rows(word)
                     rows += found
@@ -188,17 +188,17 @@ def _read_text(path: Path, layout: _Layout, wanted: _Wanted, task: Task) -> None
         read += number - before - blank
         task.advance(number - before)
     if layout.promised is not None and read < layout.promised:
-        raise _cut_short(path, read, layout.promised)
+        raise _truncated(path, read, layout.promised)
 
 
 def _parts(line: bytes, width: int, known: dict[bytes, Any], path: Path, number: int) -> tuple[bytes, bytes]:
-    """The word, which may hold spaces, and its numbers."""
+    """Split a line into the word, which may contain spaces, and its numbers."""
     values = line.count(b" ")
     word = line.rsplit(b" ", min(width, values))[0] if values != width else line[: line.index(b" ")]
     if values < width or (values > width and word not in known and all(map(_is_number, word.split(b" ")[1:]))):
         raise DataError(
-            f"{path}:{number}: {values:,} values, where the file's vectors have {width:,}. "
-            f"Write one word and {width:,} numbers a line, or fetch the file again."
+            f"{path}:{number}: {values:,} values, but the other vectors have {width:,}. "
+            f"Write one word and {width:,} numbers per line, or download the file again."
         )
     return word, line[len(word) + 1 :]
 
@@ -212,7 +212,7 @@ def _is_number(piece: bytes) -> bool:
 
 
 def _parsed(lines: list[tuple[int, bytes]], width: int, path: Path) -> NDArray[np.float32]:
-    """(lines, width) numbers; the first line that holds something else is named."""
+    """Parse numbers (lines, width); the error names the first invalid line."""
     try:
         values = _floats(b" ".join([numbers for _, numbers in lines]))
     except ValueError:
@@ -223,7 +223,7 @@ def _parsed(lines: list[tuple[int, bytes]], width: int, path: Path) -> NDArray[n
                 except ValueError:
                     raise DataError(
                         f"{path}:{number}: '{shown(piece.decode('utf-8', 'replace'))}' is not a number. "
-                        f"Write one word and {width:,} numbers a line, or fetch the file again."
+                        f"Write one word and {width:,} numbers per line, or download the file again."
                     ) from None
         raise
     matrix = values.reshape(len(lines), width)
@@ -253,7 +253,7 @@ def _read_binary(path: Path, layout: _Layout, wanted: _Wanted, task: Task) -> No
                 at += 1
             space = buffer.find(b" ", at, at + _LONGEST_WORD)
             if space < 0 and len(buffer) - at >= _LONGEST_WORD:
-                raise DataError(f"{path}: no word before vector {read + 1:,}. Fetch the file again.")
+                raise DataError(f"{path}: no word before vector {read + 1:,}. Download the file again.")
             end = space + 1 + size
             if space < 0 or end > len(buffer):
                 break
@@ -263,7 +263,7 @@ def _read_binary(path: Path, layout: _Layout, wanted: _Wanted, task: Task) -> No
                 pieces += [buffer[space + 1 : end]] * len(found)
             read += 1
             at = end
-        if read and not is_ready:  # a width that the file cannot hold was found out by now
+        if read and not is_ready:  # allocate only after the width proved plausible
             wanted.set_width(layout.width)
             is_ready = True
         if rows:
@@ -277,21 +277,21 @@ def _read_binary(path: Path, layout: _Layout, wanted: _Wanted, task: Task) -> No
         if read == count:
             break
     if read < count:
-        raise _cut_short(path, read, count)
+        raise _truncated(path, read, count)
 
 
 def _not_finite(place: str) -> DataError:
-    return DataError(f"{place}: a value that is infinite or not a number. Leave the word out, or fetch the file again.")
+    return DataError(f"{place}: a value is infinite or NaN. Remove the word, or download the file again.")
 
 
-def _cut_short(path: Path, read: int, count: int) -> DataError:
-    return DataError(f"{path}: cut short: {read:,} vectors, where the header promises {count:,}. Fetch the file again.")
+def _truncated(path: Path, read: int, count: int) -> DataError:
+    return DataError(f"{path}: truncated: {read:,} vectors, but {count:,} in the header. Download the file again.")
 
 
 def _read_array(path: Path, wanted: _Wanted) -> None:
-    """Rows of an .npy file, mapped and not read whole, under the words of the vocabulary beside it."""
+    """Read rows of a memory-mapped .npy file, with the words in a vocabulary file in the same folder."""
     try:
-        array = np.lib.format.open_memmap(path, mode="r")  # which never unpickles
+        array = np.lib.format.open_memmap(path, mode="r")  # never unpickles
     except FileNotFoundError:
         raise DataError(f"{path}: no such file. Check the path.") from None
     except OSError as error:
@@ -301,9 +301,9 @@ def _read_array(path: Path, wanted: _Wanted) -> None:
         reason = shown(str(error), 120).rstrip(".")
         raise DataError(f"{path}: cannot be read as .npy ({reason}). Save a plain array of numbers.") from None
     if array.dtype.kind not in "fiu":
-        raise DataError(f"{path}: must hold real numbers. Got {array.dtype}. Save a plain array of float32.")
+        raise DataError(f"{path}: must contain real numbers. Got {array.dtype}. Save a plain array of float32.")
     if array.ndim != 2 or not 1 <= array.shape[1] <= MOST_WIDTH:
-        raise DataError(f"{path}: must be of shape (words, width). Got {array.shape}. Save one row for each word.")
+        raise DataError(f"{path}: must have the shape (words, width). Got {array.shape}. Save one row per word.")
     vocabulary = _vocabulary(path)
     wanted.set_width(array.shape[1])
     rows: list[int] = []
@@ -318,7 +318,7 @@ def _read_array(path: Path, wanted: _Wanted) -> None:
             number += 1
     if number != len(array):
         raise DataError(
-            f"{vocabulary}: {number:,} words for the {len(array):,} rows of {path.name}. Write one word for each row."
+            f"{vocabulary}: {number:,} words for the {len(array):,} rows of {path.name}. Write one word per row."
         )
     for first in range(0, len(rows), 1 << 16):
         chosen = slice(first, first + (1 << 16))
@@ -336,5 +336,5 @@ def _vocabulary(path: Path) -> Path:
         if vocabulary.is_file():
             return vocabulary
     raise DataError(
-        f"{path}: no words beside it. Write {beside[0].name} with one word a line, in the order of the rows."
+        f"{path}: no vocabulary file in the same folder. Write {beside[0].name} with one word per line, in row order."
     )

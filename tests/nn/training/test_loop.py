@@ -788,7 +788,7 @@ class TestWhatGoesWrong:
             AttentionXml(vectors="random").fit(train, runtime=Runtime(threads=1))
 
     def test_words_that_nothing_holds(self) -> None:
-        with pytest.raises(DataError, match="no word is in 1 or more training texts"):
+        with pytest.raises(DataError, match="no word occurs in 1 or more training texts"):
             AttentionXml().fit(["…", ""], [["a"], ["b"]])
 
     def test_equal_scores_are_in_the_order_of_labels(self) -> None:

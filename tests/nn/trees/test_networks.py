@@ -995,7 +995,7 @@ class TestFolder:
             (
                 "0.tree.order",
                 lambda order: np.minimum(order, 5),
-                "the label tree is damaged: 'order' leaves labels out",
+                "the label tree is damaged: labels are missing in 'order'",
             ),
             ("0.tree.starts-1", lambda starts: None, "the label tree is damaged"),
         ],
