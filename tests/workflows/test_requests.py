@@ -63,7 +63,7 @@ def test_every_option_says_what_it_is(kind: type[BaseRequest]) -> None:
 
 BAD: list[tuple[type[BaseRequest], dict[str, Any], str]] = [
     (ReadingOptions, {"on_bad_line": "no"}, "--on-bad-line must be refuse or skip. Got 'no'."),
-    (ReadingOptions, {"text_field": "a,a"}, "a text field is named twice"),
+    (ReadingOptions, {"text_field": "a,a"}, "a text field is given twice"),
     (VocabularyOptions, {"language": "en"}, "--language can only be used with --labels FILE."),
     (VocabularyOptions, {"unknown_labels": "count"}, "--unknown-labels must be refuse or drop."),
     (UpdateRequest, {"folder": DIR}, "nothing to update. Pass a file of new documents"),
