@@ -194,7 +194,7 @@ class TestPredictions:
             ('{"id": "x", "labels": [["a", NaN]]}\n', ":1: a score is not a number"),
             ('{"id": "x", "labels": ["a", "a"]}\n', ":1: a label is there twice"),
             ('{"labels": ["a"]}\n', ": 1 predictions for 100 test documents"),
-            ('{"labels": ["a"]}\n' * 100, ": no predicted label is one of the test file: 'a' there,"),
+            ('{"labels": ["a"]}\n' * 100, ": no predicted label occurs in the test file ('a' predicted,"),
             ("", ": empty."),
             ("words\n", ":1: not a known form of predictions"),
         ],
@@ -255,7 +255,8 @@ class TestCloserLooks:
 
     def test_groups_of_a_small_test_file(self, tiny: tuple[Path, Path]) -> None:
         said = mistake("evaluate", *tiny, "--groups")
-        assert said == "groups are of labels with 5 test documents, and the most is 1. Leave out --groups."
+        need = "frequency groups need labels with at least 5 test documents"
+        assert said == f"{need}, but no label has more than 1. Leave out --groups."
 
     def test_per_label(self, tiny: tuple[Path, Path], tmp_path: Path) -> None:
         """Both documents get a and b; one holds b and a new label, the other a."""
@@ -477,7 +478,7 @@ class TestSets:
             found = json.loads((tmp_path / "p.json").read_text())
             assert found["threshold"] == {"value": value, "scores": pytest.approx(expected)}
         said = mistake("evaluate", "--predictions", tmp_path / "sets.jsonl", test, "--threshold", "auto")
-        assert said == "a file of predictions has no tuned threshold. Give a number, or name a model folder."
+        assert said == "a file of predictions has no tuned threshold. Pass a number, or evaluate a model folder."
 
     def test_unknown_labels_and_filter(self, tmp_path: Path) -> None:
         """Both documents get a (score 1) and b (0.5); the first holds b and a label that nobody can return."""

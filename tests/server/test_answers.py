@@ -195,7 +195,7 @@ def test_feedback_that_cannot_be_meant_is_refused(serve: Serve, tmp_path: Path) 
     words = served.refused("/v1/feedback", {"text": "a", "accepted": [known], "rejected": [known]})
     assert words == f"label '{known}' is both accepted and rejected. Decide on one."
     words = served.refused("/v1/feedback", {"text": "a", "accepted": [known, "no such"]})
-    assert words == "label of 'accepted' 'no such' is not among the model's 60 labels. Labels are meant by their keys."
+    assert words == "label of 'accepted' 'no such' is not among the model's 60 labels. Give labels by key."
     assert not list(tmp_path.iterdir()), "something was kept"
 
 

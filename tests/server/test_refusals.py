@@ -305,14 +305,14 @@ def test_openapi_has_an_example_for_every_body(serve: Serve) -> None:
 
 
 def test_folders_that_cannot_be_served_are_refused_in_words(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="another model is called 'm' too"):
+    with pytest.raises(ConfigError, match="two models are named 'm'"):
         folder_names([tmp_path / "a" / "m", tmp_path / "b" / "m"])
     (tmp_path / "today").symlink_to(tmp_path / "v3")
     assert list(folder_names([tmp_path / "today"])) == ["today"], "the name is that of the link, which stays"
     import numpy as np
 
     Parabel(trees=1).fit(np.eye(8), [[str(i % 2)] for i in range(8)]).save(tmp_path / "numbers")
-    with pytest.raises(ConfigError, match="was trained on a matrix of features, and a service takes texts"):
+    with pytest.raises(ConfigError, match="was trained on a feature matrix, not on texts"):
         check_servable(tmp_path / "numbers")
 
 
