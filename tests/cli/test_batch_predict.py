@@ -229,7 +229,7 @@ class TestResume:
         assert "changed since the run started: input." in mistake("predict", ova, source, "--parts", 30, *command)
         source.write_bytes(original)
         allow.write_text("\n".join(keys[:29]))
-        assert "was begun with another allow." in mistake("predict", ova, source, "--parts", 30, *command)
+        assert "changed since the run started: allow." in mistake("predict", ova, source, "--parts", 30, *command)
         assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
     def test_sets_go_on_at_the_same_threshold_only(

@@ -85,7 +85,7 @@ class TestDescribe:
         assert "words per text" in call("data", "describe", tmp_path / "t.txt").out
 
     def test_mistakes(self, small: Path, tmp_path: Path) -> None:
-        assert "pictures are SVG, PNG or PDF" in mistake("data", "describe", small, "--picture", tmp_path / "p.jpg")
+        assert "unsupported plot format" in mistake("data", "describe", small, "--picture", tmp_path / "p.jpg")
         assert "no such file" in mistake("data", "describe", tmp_path / "nowhere")
         assert "no such file" in mistake("data", "describe", small, tmp_path / "nowhere")
         assert "is the file that is read" in mistake("data", "describe", small, "--json", small)

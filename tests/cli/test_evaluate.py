@@ -392,10 +392,7 @@ class TestReliability:
     @pytest.mark.parametrize("name", ["r.jpg", "r", "svg", "r.svg.gz"])
     def test_other_formats_are_refused(self, ova: Path, data: Path, tmp_path: Path, name: str) -> None:
         asked = ("evaluate", ova, data / "test.jsonl", "--reliability", tmp_path / name)
-        assert (
-            mistake(*asked)
-            == f"{tmp_path / name}: pictures are SVG, PNG or PDF. Let the name end in .svg, .png or .pdf."
-        )
+        assert mistake(*asked) == f"{tmp_path / name}: unsupported plot format. Use the extension .svg, .png or .pdf."
         assert call(*asked, ok=False).out == ""  # refused before the work, not after it
         assert not list(tmp_path.iterdir())
 

@@ -179,7 +179,7 @@ class TestCandidates:
         path = lines(tmp_path / "c.jsonl", {"id": "nobody", "labels": [known]})
         said = mistake("predict", ova, data / "test.jsonl", "--candidates", path, "--output", tmp_path / "o.jsonl")
         assert said == (
-            f"c.jsonl: no id matches a document: 'nobody' there, '{ids[0]}' here. Use the same ids."
+            f"c.jsonl: no id matches a document ('nobody' in this file, '{ids[0]}' in the documents). Use the same ids."
         )
         assert not (tmp_path / "o.jsonl").exists()
 

@@ -507,7 +507,7 @@ class TestPicture:
         assert [[title.text for title in cross] for cross in by_class[PRUNED]] == [["ended"]]
         assert [[title.text for title in cross] for cross in by_class[FAILED]] == [["broke"]]
         words = ["".join(each.itertext()) for each in root.iter() if each.tag.endswith("text")]
-        assert {"Trials of <x>", f"{PRUNED}: 1", f"{FAILED}: 1", "the best so far: 70.00"} <= set(words)
+        assert {"Trials of <x>", f"{PRUNED}: 1", f"{FAILED}: 1", "best so far: 70.00"} <= set(words)
         heights = [float(dot.get("cy", "0")) for dot in by_class["trial"]]
         assert heights[2] < heights[3] < heights[0] < heights[1]
         (axes,) = plot.figure.axes

@@ -229,7 +229,7 @@ def test_a_region_can_be_seen_alone(opened: Any) -> None:
 def test_a_label_without_a_vector_says_so(opened: Any) -> None:
     opened.fill("#search", f"Käse {LABELS - 1}")
     opened.press("#search", "Enter")
-    assert opened.inner_text("#about-head") == "The model keeps no vector of this label"
+    assert opened.inner_text("#about-head") == "The model has no vector for this label"
     assert opened.locator("#about-near li").count() == 0
 
 
