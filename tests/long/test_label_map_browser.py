@@ -126,7 +126,7 @@ def test_names_are_found_without_accents_and_by_key(opened: Any) -> None:
     opened.fill("#search", "k041")
     assert opened.locator("#suggestions .name").all_inner_texts() == ["Käse 41"]
     opened.fill("#search", "no such label")
-    assert opened.inner_text("#found") == "No label has this in its name"
+    assert opened.inner_text("#found") == "No label matches"
     opened.press("#search", "Escape")
     assert opened.input_value("#search") == ""
 
