@@ -358,7 +358,7 @@ def test_two_models_side_by_side(tab: Any, models: dict[str, tuple[Path, Model]]
     assert holding[0].snippet[:40] in tab.locator(".neighbours .held").first.inner_text()  # type: ignore[union-attr]
     tab.keyboard.press("h")
     tab.wait_for_selector(".shaded")
-    assert "by words" in tab.inner_text("#why-facts")
+    assert "model words" in tab.inner_text("#why-facts")
 
 
 def test_probabilities_and_as_many_as_fit(tab: Any, models: dict[str, tuple[Path, Model]]) -> None:

@@ -101,8 +101,8 @@ function body(...parts) {
 
 function fact(row, found) {
   const calibrated = modelNamed(row.model)?.calibrated ?? false;
-  const figure = found ? `${calibrated ? "probability" : "score"} ${score(found.label.score, calibrated)} ` : "";
-  byId("why-facts").textContent = `${figure}by ${row.model}`;
+  const figure = found ? `${calibrated ? "probability" : "score"} ${score(found.label.score, calibrated)} · ` : "";
+  byId("why-facts").textContent = `${figure}model ${row.model}`;
 }
 
 /** Show the evidence; a long text is scrolled to its strongest word. */
