@@ -12,6 +12,7 @@ from xmtc.experiments.report import DatasetPart, Report, citation, machines
 from xmtc.experiments.tables import NOTHING, Table
 from xmtc.views.pages import render, several
 
+_MOST_NAMES = 4  # suites named in the title
 _MARKS = {"secondary": "as quoted in another publication", "recalled": "recalled from the publication, not verified"}
 _SOURCE_KINDS = {
     "collected": "Taken from a collection of results; not checked against the publication.",
@@ -24,7 +25,7 @@ def page(report: Report) -> str:
     return render(
         "report.html",
         report=report,
-        names=", ".join(suite.title for suite in report.suites),
+        names=_names(report),
         extent=_extent(report),
         light_only=True,  # like the plots
         nothing=NOTHING,
@@ -39,6 +40,12 @@ def page(report: Report) -> str:
         remarks=_remarks,
         sections=_sections,
     )
+
+
+def _names(report: Report) -> str:
+    """The suites by name, or their number if there are many."""
+    titles = [suite.title for suite in report.suites]
+    return ", ".join(titles) if len(titles) <= _MOST_NAMES else several(len(titles), "suite")
 
 
 def _extent(report: Report) -> str:
