@@ -236,7 +236,7 @@ def plot(results: list[dict[str, Any]], path: Path) -> None:
     }
     marks = [(math.log10(found["labels"]), short_number(found["labels"])) for found in results]
     title = "Milliseconds a document against labels"
-    line_chart(title, series, below="labels", beside="milliseconds a document", marks=marks, points=False).save(path)
+    line_chart(title, series, xlabel="labels", ylabel="milliseconds per document", marks=marks, points=False).save(path)
 
 
 def main() -> None:

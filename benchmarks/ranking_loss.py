@@ -140,8 +140,8 @@ def picture(found: list[dict[str, float]], threads: int) -> str:
     return line_chart(
         f"Loss and gradient of {DOCUMENTS} documents, {threads} thread{'s' if threads > 1 else ''}",
         series,
-        below="labels",
-        beside="milliseconds",
+        xlabel="labels",
+        ylabel="milliseconds",
         marks=[(power, short_number(10**power)) for power in powers],
         points=False,
     ).svg()

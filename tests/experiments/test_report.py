@@ -467,7 +467,7 @@ def test_names_in_a_scatter_meet_neither_each_other_nor_a_point() -> None:
 
 def test_a_scatter_is_logarithmic_across_and_keeps_a_poor_model_from_pressing_the_others_together() -> None:
     points = [CostPoint("a", 1, 50.0), CostPoint("b", 10, 48.0), CostPoint("c", 100, 47.0), CostPoint("poor", 0.1, 3.0)]
-    plot = scatter("Cost", points, below="s", beside="%")
+    plot = scatter("Cost", points, xlabel="s", ylabel="%")
     (axes,) = plot.figure.axes
     plot.figure.draw_without_rendering()
     starts = [axes.transData.transform(each.get_offsets()[0]).tolist() for each in axes.collections]
@@ -481,7 +481,7 @@ def test_a_scatter_is_logarithmic_across_and_keeps_a_poor_model_from_pressing_th
 
 def test_a_line_chart_draws_points_bars_and_names() -> None:
     series = {"<a>": [(0.0, 10.0), (1.0, 20.0), (2.0, 15.0)], "b": [(0.0, 12.0), (2.0, 12.0)], "none": []}
-    plot = line_chart("T", series, below="noise", beside="P@1, %", errors={"<a>": [1.0, 0.0, 2.0]})
+    plot = line_chart("T", series, xlabel="noise", ylabel="P@1, %", errors={"<a>": [1.0, 0.0, 2.0]})
     (axes,) = plot.figure.axes
     drawn = [each for each in axes.lines if each.get_linestyle() != "None" and len(each.get_xdata())]
     expected = [[list(place) for place in series[name]] for name in ("<a>", "b")]
@@ -494,9 +494,9 @@ def test_a_line_chart_draws_points_bars_and_names() -> None:
 
 
 def test_a_line_chart_of_one_point_and_of_named_places() -> None:
-    ElementTree.fromstring(line_chart("T", {"": [(3.0, 0.0)]}, below="x", beside="y").svg())
+    ElementTree.fromstring(line_chart("T", {"": [(3.0, 0.0)]}, xlabel="x", ylabel="y").svg())
     marks = [(0.0, "many"), (1.0, "few")]
-    plot = line_chart("T", {"m": [(0.0, 1.0), (1.0, 2.0)]}, below="x", beside="y", marks=marks)
+    plot = line_chart("T", {"m": [(0.0, 1.0), (1.0, 2.0)]}, xlabel="x", ylabel="y", marks=marks)
     words = [text.text for text in ElementTree.fromstring(plot.svg()).iter(f"{SVG}text")]
     assert {"many", "few"} <= set(words)
 

@@ -317,7 +317,7 @@ def test_studies_that_are_not_known(tmp_path: Path, noise: Suite) -> None:
 
 
 def test_dots() -> None:
-    plot = dot_chart("A & B", {"<one>": (10.0, 2.0), "two": (14.0, 0.0)}, below="%", line=10.0)
+    plot = dot_chart("A & B", {"<one>": (10.0, 2.0), "two": (14.0, 0.0)}, xlabel="%", line=10.0)
     root = ElementTree.fromstring(plot.svg())
     one, two = root.iter(f"{SVG}circle")
     assert float(one.get("cx", 0)) < float(two.get("cx", 0))
@@ -328,7 +328,7 @@ def test_dots() -> None:
     assert spreads == [[8.0, 12.0]], "one value has no spread"
     width = float(root.get("width", 0))
     assert all(0 < float(node.get("cx", 0)) < width for node in (one, two))
-    equal = dot_chart("Equal", {"a": (0.0, 0.0), "b": (0.0, 0.0)}, below="%")
+    equal = dot_chart("Equal", {"a": (0.0, 0.0), "b": (0.0, 0.0)}, xlabel="%")
     assert ElementTree.fromstring(equal.svg()) is not None
 
 

@@ -20,20 +20,20 @@ HINT = 'plots require matplotlib. Install it with: pip install "xmtc[plots]".'
 
 
 def test_an_svg_has_no_ids_references_or_styles_that_could_clash_in_a_page() -> None:
-    svg = line_chart("T", SERIES, below="x", beside="y", errors={"a $x$ <b>": [0.5, 0.5]}).svg()
+    svg = line_chart("T", SERIES, xlabel="x", ylabel="y", errors={"a $x$ <b>": [0.5, 0.5]}).svg()
     assert not re.search(r" id=|href|url\(|<style|<use|<defs|<metadata|clip-path", svg)
     assert "a $x$ &lt;b&gt;" in svg
     assert "名前 🍳" in svg
     assert len(svg) < 6000
-    assert svg == line_chart("T", SERIES, below="x", beside="y", errors={"a $x$ <b>": [0.5, 0.5]}).svg()
+    assert svg == line_chart("T", SERIES, xlabel="x", ylabel="y", errors={"a $x$ <b>": [0.5, 0.5]}).svg()
 
 
 def test_the_users_own_style_is_left_alone() -> None:
     import matplotlib
 
-    expected = line_chart("T", SERIES, below="x", beside="y").svg()
+    expected = line_chart("T", SERIES, xlabel="x", ylabel="y").svg()
     with matplotlib.rc_context({"font.size": 30, "svg.fonttype": "path", "axes.grid": False}):
-        assert line_chart("T", SERIES, below="x", beside="y").svg() == expected
+        assert line_chart("T", SERIES, xlabel="x", ylabel="y").svg() == expected
         assert matplotlib.rcParams["font.size"] == 30
 
 

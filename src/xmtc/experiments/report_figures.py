@@ -24,7 +24,7 @@ MOST_SERIES = 12
 def cost_plots(part: DatasetPart) -> list[str]:
     """Accuracy against costs: time, memory and size."""
     plots = []
-    for name, (title, below) in _COSTS.items():
+    for name, (title, xlabel) in _COSTS.items():
         points = []
         for runs in part.runs:
             costs, score = runs.values(detail_tables.COSTS[name]), runs.mean(tables.ORDER)
@@ -33,7 +33,7 @@ def cost_plots(part: DatasetPart) -> list[str]:
                 tip = f"{runs.model}: {tables.ORDER} {100 * score:.2f} %, {name} {detail_tables.figures(cost)}"
                 points.append(CostPoint(runs.model, cost, 100 * score, tip))
         if len(points) > 1:
-            plots.append(scatter(title, points, below=below, beside=f"{tables.ORDER} (%)").svg())
+            plots.append(scatter(title, points, xlabel=xlabel, ylabel=f"{tables.ORDER} (%)").svg())
     return plots
 
 
@@ -55,8 +55,8 @@ def group_plots(part: DatasetPart) -> list[str]:
             ]
         if any(series.values()):
             title = f"{what.upper()} by label frequency"
-            below, beside = "test documents per label", f"{what.upper()} (%)"
-            plots.append(line_chart(title, series, below=below, beside=beside, marks=marks).svg())
+            xlabel, ylabel = "test documents per label", f"{what.upper()} (%)"
+            plots.append(line_chart(title, series, xlabel=xlabel, ylabel=ylabel, marks=marks).svg())
     return plots
 
 

@@ -202,8 +202,8 @@ def _noise_figure(results: Results) -> tuple[str, Table]:
             model: [(100 * rate, mean_of(found[rate])) for rate in sorted(found)] for model, found in of_kind.items()
         }
         errors = {model: [_deviation(found[rate]) for rate in sorted(found)] for model, found in of_kind.items()}
-        title, beside = KINDS[kind].capitalize(), f"{measure} (%)"
-        chart = line_chart(title, series, errors=errors, below="noise (% of labels)", beside=beside)
+        title, ylabel = KINDS[kind].capitalize(), f"{measure} (%)"
+        chart = line_chart(title, series, errors=errors, xlabel="noise (% of labels)", ylabel=ylabel)
         charts.append(chart.svg())
         values = [[mean_of(found.get(rate, [])) for rate in rates] for found in of_kind.values()]
         entries = [tuple(TableEntry(spread(found.get(rate, []))) for rate in rates) for found in of_kind.values()]
@@ -239,7 +239,7 @@ def _ablation_figure(results: Results) -> tuple[str, Table]:
         values = [100 * cell.metrics[measure] for cell in each.cells]
         points[_part(each, whole)] = (mean_of(values), _deviation(values))
     base = points.get(_FULL, (None, 0.0))[0]
-    figure = dot_chart(f"Ablation of {whole}", points, below=f"{measure} (%)", line=base).svg()
+    figure = dot_chart(f"Ablation of {whole}", points, xlabel=f"{measure} (%)", line=base).svg()
     columns = ("P@1", "P@3", "P@5", "nDCG@5")
     rows = []
     for each in runs:
@@ -293,8 +293,8 @@ def _tail_figure(results: Results) -> tuple[str, Table]:
         series,
         errors=errors,
         marks=marks,
-        below="top-ranked documents per label",
-        beside="tail P@k (%)",
+        xlabel="top-ranked documents per label",
+        ylabel="tail P@k (%)",
     ).svg()
     heads = tuple(f"{cut}, {way}" for way in ("min", "max") for cut in TAIL_CUTS)
     note = (

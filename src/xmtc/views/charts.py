@@ -37,8 +37,8 @@ def line_chart(
     title: str,
     series: Series,
     *,
-    below: str,
-    beside: str,
+    xlabel: str,
+    ylabel: str,
     errors: Mapping[str, Sequence[float]] | None = None,
     marks: Sequence[tuple[float, str]] | None = None,
     points: bool = True,
@@ -47,14 +47,14 @@ def line_chart(
 ) -> Plot:
     """Line chart of (x, y) points, joined in the given order, with the legend above.
 
-    `below` and `beside` are the axis labels. `errors` contains the half length of each point's error bar. `marks` are
+    `xlabel` and `ylabel` are the axis labels. `errors` contains the half length of each point's error bar. `marks` are
     custom ticks of the x axis. `rings` highlight one point of a series. The y axis is logarithmic if points are not
     drawn and the largest value exceeds the smallest more than twentyfold. A single series with an empty name has no
     legend.
     """
     drawn = {name: list(each) for name, each in series.items() if each}
     figure = new_figure(_WIDTH, _HEIGHT)
-    axes = figure.add_subplot(xlabel=below, ylabel=beside)
+    axes = figure.add_subplot(xlabel=xlabel, ylabel=ylabel)
     ends = []
     for number, (name, each) in enumerate(drawn.items()):
         across, upright = zip(*each, strict=True)
@@ -79,7 +79,7 @@ def line_chart(
         axes.set_title(shown(title, 46))
     else:
         add_legend(figure, axes, shown(title, 46))
-    about = description or f"{beside} against {below} for {', '.join(name or title for name in drawn)}."
+    about = description or f"{ylabel} against {xlabel} for {', '.join(name or title for name in drawn)}."
     return Plot(figure, title, about)
 
 
@@ -109,11 +109,11 @@ def _limit_upright(axes: Axes, values: Sequence[float], steep: bool) -> None:
 
 
 @plot_style()
-def dot_chart(title: str, points: Mapping[str, tuple[float, float]], *, below: str, line: float | None = None) -> Plot:
+def dot_chart(title: str, points: Mapping[str, tuple[float, float]], *, xlabel: str, line: float | None = None) -> Plot:
     """Dot chart with one row per name: its value and half the length of its error bar; `line` is a reference value."""
     names = [shown(name, 30) for name in points]
     figure = new_figure(380 + 7 * max(map(len, names), default=1), 92 + 24 * len(points))
-    axes = figure.add_subplot(xlabel=below)
+    axes = figure.add_subplot(xlabel=xlabel)
     axes.set_title(shown(title, 46), x=0)
     axes.grid(axis="x")
     axes.grid(visible=False, axis="y")
@@ -133,7 +133,7 @@ def dot_chart(title: str, points: Mapping[str, tuple[float, float]], *, below: s
         end = (value + spread, row)
         axes.annotate(f"{value:.2f}", end, (9, 0), textcoords="offset points", va="center", color=FAINT)
     values = "; ".join(f"{name} {value:.2f}" for name, (value, _) in zip(names, points.values(), strict=True))
-    return Plot(figure, title, f"{below}: {values}.")
+    return Plot(figure, title, f"{xlabel}: {values}.")
 
 
 # ---- quality against cost
@@ -154,14 +154,14 @@ class CostPoint(NamedTuple):
 
 
 @plot_style()
-def scatter(title: str, points: Sequence[CostPoint], *, below: str, beside: str) -> Plot:
+def scatter(title: str, points: Sequence[CostPoint], *, xlabel: str, ylabel: str) -> Plot:
     """Scatter plot with one named point per model: cost on a logarithmic x axis, score on the y axis.
 
     Names do not overlap each other or points; a name far from its point is connected to it by a line. Outliers far
     below all others are drawn beneath a dotted line, with an arrow and their value.
     """
     figure = new_figure(_WIDTH, _HEIGHT + 9 * max(len(points) - 8, 0))
-    axes = figure.add_subplot(xlabel=below, ylabel=beside, xscale="log", title=shown(title, 46))
+    axes = figure.add_subplot(xlabel=xlabel, ylabel=ylabel, xscale="log", title=shown(title, 46))
     floor = _floor([point.score for point in points])
     above = [point.score for point in points if point.score >= floor]
     room = 0.14 * (max(above) - min(above)) or max(0.05 * abs(max(above)), 0.5)
@@ -187,7 +187,7 @@ def scatter(title: str, points: Sequence[CostPoint], *, below: str, beside: str)
         words = f"{missing} name{'' if missing == 1 else 's'} hidden"
         axes.set_title(words, loc="right", fontsize=11, fontweight="normal", color=FAINT)
     values = "; ".join(f"{point.name} {point.score:.2f} at {point.cost:,.4g}" for point in points)
-    return Plot(figure, title, f"{beside} against {below} (log scale): {values}")
+    return Plot(figure, title, f"{ylabel} against {xlabel} (log scale): {values}")
 
 
 def _floor(scores: Sequence[float]) -> float:

@@ -28,7 +28,7 @@ _TIMES = ((7200, 3600, "hours"), (300, 60, "minutes"), (0, 1, "seconds"))
 @plot_style()
 def training_plot(curves: Sequence[Curve], against: str = "epoch") -> Plot:
     """Plot two panels: training loss and validation score."""
-    unit, below = _unit(curves, against)
+    unit, xlabel = _unit(curves, against)
     names = [file_title(curve.name) for curve in curves]
     legend = [f"{name}:  {summary(curve, against)}" for name, curve in zip(names, curves, strict=True)]
     figure = new_figure(max(716, 80 + 7 * max(map(len, legend))), 600)
@@ -38,8 +38,8 @@ def training_plot(curves: Sequence[Curve], against: str = "epoch") -> Plot:
     for words, style in zip(legend, styles, strict=True):
         losses.plot([], [], color=colour(style), linestyle=dashes(style), linewidth=2.5, label=words)
     add_legend(figure, losses, "", most_columns=1)
-    for axes, title, beside in ((losses, "Training loss", "loss"), (scores, "Validation score", "nDCG@5 (%)")):
-        axes.set(title=title, xlabel=below, ylabel=beside, xlim=(0, 1.01 * right))
+    for axes, title, ylabel in ((losses, "Training loss", "loss"), (scores, "Validation score", "nDCG@5 (%)")):
+        axes.set(title=title, xlabel=xlabel, ylabel=ylabel, xlim=(0, 1.01 * right))
         even_ticks(axes.xaxis, 12)
     _draw_losses(losses, curves, names, styles, unit)
     best = _draw_scores(scores, curves, names, styles, unit, against)
@@ -66,10 +66,10 @@ def small_curves(name: str, curves: Sequence[Curve], against: str = "epoch") -> 
     best = {part: (each.best.at, 100 * each.best.value) for part, each in by_name.items() if each.best is not None}
     plots = []
     if losses:
-        plots.append(line_chart(f"{name}: training loss", losses, below=f"{against}s", beside="loss", points=False))
+        plots.append(line_chart(f"{name}: training loss", losses, xlabel=f"{against}s", ylabel="loss", points=False))
     if scores:
         title = f"{name}: validation score"
-        plots.append(line_chart(title, scores, below=f"{against}s", beside="nDCG@5 (%)", rings=best))
+        plots.append(line_chart(title, scores, xlabel=f"{against}s", ylabel="nDCG@5 (%)", rings=best))
     return plots
 
 
