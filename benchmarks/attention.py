@@ -1,14 +1,14 @@
-"""AttentionXML on a GPU: seconds an epoch, where they go, and accuracy of one network and of several averaged.
+"""AttentionXML on a GPU: seconds per epoch, a breakdown of them, and accuracy of one network and of an ensemble.
 
     python benchmarks/attention.py prepare --data ../shared/data/eurlex57k --vectors GLOVE.txt --to carry
     PYTHONPATH=src python benchmarks/attention.py parts
     PYTHONPATH=src python benchmarks/attention.py train --from carry --plan PLAN.json [--test] [--save FOLDER]
     PYTHONPATH=src python benchmarks/attention.py together --from carry FOLDER FOLDER …
 
-`prepare` copies the data and writes the vectors as a half-precision .npy with its words beside it, which is a fifth of
-the text. A plan is a list of {"name", "recipe", "settings", "seed"}; without --test only the validation documents are
-scored. `together` averages models that were trained and saved one by one, with different seeds; the same process can
-train them as members.
+`prepare` copies the data and writes the vectors as a half-precision .npy file plus a word list, a fifth of the size of
+the text. A plan is a list of {"name", "recipe", "settings", "seed"}; without --test only the validation set is scored.
+`together` averages models that were trained and saved separately with different seeds; one process can also train them
+as members.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from xmtc.recipes import find_recipe
 
 PARTS = ("train", "dev", "test")
 CEILING = 790e12
-"""bf16 operations a second that matrix units of an H200 reach."""
+"""Peak bf16 operations per second of the matrix units of an H200."""
 
 
 class Watched(Workspace):
@@ -125,7 +125,7 @@ def report(item: dict[str, Any], model: Any, watched: Watched, documents: dict[s
 
 
 def score(model: Any, documents: dict[str, Dataset]) -> None:
-    """P@1/3/5 of each member and of all together, and the time that answers take."""
+    """P@1/3/5 of each member and of the ensemble, and prediction times."""
     members = list(model._members)
     groups = [([member], f"member {place}") for place, member in enumerate(members)]
     groups += [(members, f"{len(members)} averaged")] if len(members) > 1 else []
@@ -199,7 +199,7 @@ def parts(batches: list[int], length: int, labels: int) -> None:
 
 
 def profile(batch: int, length: int, labels: int, rows: int) -> None:
-    """The kernels of one training step on made-up texts of one length, longest first."""
+    """The kernels of one training step on random texts of equal length, slowest first."""
     import scipy.sparse as sp
     import torch
     from torch.profiler import ProfilerActivity

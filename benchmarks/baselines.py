@@ -1,8 +1,8 @@
-"""The models of the package on real data sets: accuracy, time to train, time to predict.
+"""The models of the package on real datasets: accuracy, training time, prediction time.
 
 usage: python benchmarks/baselines.py DATA [DATASET…] [--models a,b]
-DATA holds folders such as cooking/ with train and test files. Test labels unseen in training are dropped, as the peers
-do. Default settings, seed 0.
+DATA contains folders such as cooking/ with train and test files. Test labels that do not occur in training are dropped,
+as in the peers. Default settings, seed 0.
 """
 
 from __future__ import annotations

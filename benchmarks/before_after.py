@@ -1,11 +1,11 @@
-"""Two checkouts of this project against each other, in turns: linear trees and tf-idf.
+"""Compare two checkouts of this project, in alternating runs: linear trees and tf-idf.
 
 usage: python benchmarks/before_after.py OLD NEW --matrices FOLDER [--sets eurlex57k] [--text FILE.jsonl] [--rounds 9]
 
-OLD and NEW are checkouts, FOLDER is what `benchmarks/linear.py` takes. Each measurement is a process of its own that
-runs the checkout's own `benchmarks/linear.py` (train, predict, single documents, load) and `benchmarks/text.py`
-(without scikit-learn). An unmeasured first round compiles the kernels. Which checkout goes first alternates.
-The table shows medians and the ratio new ÷ old.
+OLD and NEW are checkouts, FOLDER is the input of `benchmarks/linear.py`. Each measurement runs
+`benchmarks/linear.py` (train, predict, single documents, load) and `benchmarks/text.py` (without scikit-learn) of the
+checkout in a separate process. A first round, which is not measured, compiles the kernels. The order of the checkouts
+alternates. The table shows medians and the ratio new ÷ old.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TfidfVectorizer:
 
 
 def run(checkout: Path, *command: object, path: Path | None = None) -> str:
-    """What a script of a checkout prints, with the checkout's own sources."""
+    """The output of a script of a checkout, run with the sources of that checkout."""
     sources = os.pathsep.join(map(str, [*([path] if path else []), checkout / "src"]))
     environment = {**os.environ, "PYTHONPATH": sources, "XMTC_CACHE": "off"}
     done = subprocess.run(

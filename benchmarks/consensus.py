@@ -1,15 +1,15 @@
-"""Consensus of a linear tree and AttentionXML: answers of the neural member from a GPU, and what they are worth.
+"""Consensus of a linear tree and AttentionXML: predictions of the neural member from a GPU, and an evaluation.
 
     PYTHONPATH=src python benchmarks/consensus.py answers --from carry --recipe eurlex57k/attention_xml --out FOLDER \
         [--set members=3]
 
-`answers` trains on train.jsonl.xz of a folder that `attention.py prepare` filled and writes the best labels of the
-development and test documents into one answers.parquet: members of a consensus may have run elsewhere.
+`answers` trains on train.jsonl.xz of a folder written by `attention.py prepare` and writes the best labels of the
+development and test documents to one answers.parquet: members of a consensus may run on other machines.
 
     python benchmarks/consensus.py measure --data DATA/eurlex57k --members TREE_FOLDER ANSWERS.parquet [MORE …]
 
-`measure` learns on the development documents how to combine the members, calibrates each of them and each consensus
-there, and measures all on the test documents; labels that training never saw are left out.
+`measure` fits the combination of the members on the development set, calibrates each member and each consensus on it,
+and evaluates all of them on the test set; labels that do not occur in training are dropped.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""DXML: random settings, and changes to good ones, on development documents and one GPU.
+"""DXML: random search over settings, and changes to good settings, on the development set and one GPU.
 
     python benchmarks/dxml.py trials DATA/eurlex57k --out FILE [--seconds 300] [--workers 4] [--labels FILE]
     python benchmarks/dxml.py candidates DATA/eurlex57k --out FILE [--seconds 300] [--workers 4] [--labels FILE]
     python benchmarks/dxml.py best FILE [--most 10]
 
-`trials` trains random settings on train.jsonl.xz and measures them on dev.jsonl.xz, with many ways to vote, in
-processes beside each other until the time is up; a line of JSON for each. `candidates` does so with the changes below,
-each by itself, and then with those together that were worth something. `best` shows the best of a file.
+`trials` trains random settings on train.jsonl.xz and evaluates them on dev.jsonl.xz, with many ways to vote, in
+parallel processes until the time is up; it writes a line of JSON for each. `candidates` does the same with the changes
+below, first separately, then with combinations of those that helped. `best` shows the best of a file.
 
-Label vectors that take long to make may lie in the folder of the data as KIND-WIDTH-GRAPH.npy, or as .npz with whole
-numbers that are proportional to them.
+Label vectors that take long to compute can be placed in the data folder as KIND-WIDTH-GRAPH.npy, or as .npz with
+integers proportional to them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from xmtc.models.embedding_vote import ranked, vote_weights
 
 COUNTS, SHARPNESSES, DIRECT = (10, 20, 50, 100), (5.0, 10.0, 20.0, 40.0), (0.3, 1.0, 3.0, 10.0)
 BLENDED = 3
-"""Of the ways to vote, so many of the best are blended with the labels' own scores."""
+"""Number of best ways to vote that are blended with the labels' own scores."""
 BASE = {
     "vectors.kind": "deepwalk",
     "vectors.graph.source": "documents",
@@ -82,20 +82,20 @@ CHANGES: dict[str, dict[str, Any]] = {
     SEED: {},
 }
 MANY = 60_000
-"""Documents from which on passes are fewer."""
+"""Number of documents from which fewer epochs are used."""
 FEWER = {name: {"training.epochs": epochs} for name, epochs in {"base": 8, "longer": 12, "shorter": 6}.items()}
-ORDERS = {  # what makes label vectors of its own comes first, so that they are made beside each other
+ORDERS = {  # those that compute new label vectors come first, so that these are computed in parallel
     False: "base, svd, hierarchy, random, decode 0.3, decode 1, hidden 2048, dropout 0.7, temperature 0.12, "
     "rate 0.001, decode 0.03, longer, hidden 512, wider, seed 1, batch 128, linear, decode 0, word pairs",
     True: "base, decode 0.3, decode 0.03, random, hidden 512, rate 0.001, linear, decode 1, temperature 0.12, "
     "dropout 0.7, longer, hidden 2048, word pairs, seed 1, parts of words, batch 128",
 }
 WORTH = 0.1
-"""A change is taken together with others where nDCG@5 rises by this."""
+"""Minimum increase in nDCG@5 for a change to be combined with others."""
 
 
 def drawn(random: np.random.Generator, steps: tuple[int, ...]) -> dict[str, Any]:
-    """Settings at random."""
+    """Draw random settings."""
 
     def one(*values: Any) -> Any:
         return values[random.integers(len(values))]
@@ -126,7 +126,7 @@ def drawn(random: np.random.Generator, steps: tuple[int, ...]) -> dict[str, Any]
 
 
 def remembered(folders: list[Path]) -> None:
-    """Let label vectors be made once for all settings that have the same; those in files count as made."""
+    """Cache label vectors, so that they are computed once for all settings that share them; files are used too."""
     make = dxml.label_vectors
 
     def made(labels: Any, index: Any, settings: Any, **how: Any) -> Any:
@@ -181,7 +181,7 @@ def votes(model: Dxml, documents: Dataset) -> dict[str, list[float]]:
 
 
 class Bench:
-    """The documents of a folder, and settings tried on them, each told as a line of a file."""
+    """The documents of a folder and the settings tried on them, with one line of a file each."""
 
     def __init__(self, folder: Path, out: Path, labels: Path | None, most: int) -> None:
         named: dict[str, Any] = {} if labels is None else {"vocabulary": labels}
@@ -194,7 +194,7 @@ class Bench:
         remembered([folder, self.own])
 
     def claim(self, name: str) -> bool:
-        """Whether nobody else has taken this up."""
+        """Whether no other worker has claimed this."""
         try:
             (self.own / f"{name}.claim").touch(exist_ok=False)
         except FileExistsError:
@@ -205,7 +205,7 @@ class Bench:
         return [json.loads(line) for line in self.out.read_text().splitlines()] if self.out.exists() else []
 
     def tried(self, name: Any, settings: dict[str, Any], seed: int = 0, **more: Any) -> None:
-        """Train, measure all ways to vote, and write a line; what fails is told and passed over."""
+        """Train, evaluate all ways to vote, and write a line; failures are reported and skipped."""
         started = time.time()
         try:
             runtime = Runtime(threads=3, seed=seed, cache=self.out.parent / "cache")
@@ -225,7 +225,7 @@ class Bench:
 
 
 def trial(bench: Bench, number: int, workers: int, until: float) -> None:
-    """One worker: every `workers`-th settings from its own number on."""
+    """One worker: every `workers`-th settings, starting at its number."""
     steps = (6, 8, 12, 16) if bench.many else (8, 12, 16, 24)
     at, longest = number, 0.0
     while time.time() + longest < until:
@@ -242,7 +242,7 @@ def trial(bench: Bench, number: int, workers: int, until: float) -> None:
 
 
 def together(lines: list[dict[str, Any]]) -> Iterator[list[str]]:
-    """Changes to try together: all that were worth something, then the best two, three and so on."""
+    """Changes to combine: all that helped, then the best two, three and so on."""
     found = {line["number"]: line["best"][1][3] for line in lines if len(line.get("changes", [])) == 1}
     if "base" not in found:
         return
@@ -265,7 +265,7 @@ def changed(names: list[str], many: bool) -> dict[str, Any]:
 
 
 def candidate(bench: Bench, until: float, only: list[str]) -> None:
-    """One worker: whatever nobody has taken up, until nothing is left or the time is up."""
+    """One worker: whatever is unclaimed, until nothing is left or the time is up."""
     listed = [[name] for name in ORDERS[bench.many].split(", ") if name != "hierarchy" or bench.hierarchy]
     if only:
         listed = [names.split(", ") for names in only]
@@ -282,7 +282,7 @@ def candidate(bench: Bench, until: float, only: list[str]) -> None:
 
 
 def beside(arguments: argparse.Namespace, what: str) -> None:
-    """Workers beside each other, each a process."""
+    """Run workers in parallel processes."""
     asked = [sys.executable, __file__, what, str(arguments.folder), "--out", str(arguments.out)]
     asked += ["--until", str(time.time() + arguments.seconds), "--workers", str(arguments.workers)]
     asked += ["--documents", str(arguments.documents)]

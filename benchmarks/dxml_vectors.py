@@ -1,9 +1,9 @@
-"""The embeddings of a dxml model's training documents, and of a file's documents, in files small enough to carry.
+"""The embeddings of a dxml model's training documents, and of the documents of a file, in small files for transfer.
 
     python benchmarks/dxml_vectors.py split MODEL TEST OUT       # on the machine that has the model
     python benchmarks/dxml_vectors.py join OUT FILE.npz          # for benchmarks/nearest.py --vectors FILE.npz
 
-Numbers are kept in half precision, rows in parts of 25,000.
+Numbers are stored in half precision, rows in parts of 25,000.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""LEML and SLEEC: a random search over settings on splits of the training documents, and the figures of a recipe.
+"""LEML and SLEEC: random search over settings on splits of the training documents, and the results of a recipe.
 
     python benchmarks/embedding_relatives.py search leml DATA/bibtex/train.txt.gz --trials 30 --out trials.jsonl
     python benchmarks/embedding_relatives.py search sleec DATA/bibtex/train.txt.gz --set learners=1 --from bibtex/sleec
     python benchmarks/embedding_relatives.py best trials.jsonl
     python benchmarks/embedding_relatives.py figures bibtex/leml DATA/bibtex/train.txt.gz DATA/bibtex/test.txt.gz
 
-`search` draws settings from what the model's settings declare, trains each draw on 80 % of the documents and measures
-it on the others, for three random splits; the first trial is where it starts from. Test documents are not read. What
-one run has tried another goes on from. `figures` trains a recipe on all training documents with three seeds.
+`search` draws settings from the search space of the model, trains each on 80 % of the documents and evaluates it on the
+others, for three random splits; the first trial is the starting point. Test documents are not read. A later run
+continues from the trials of an earlier one. `figures` trains a recipe on all training documents with three seeds.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from xmtc.models.registry import model_class
 from xmtc.recipes import find_recipe
 
 SHARE = 0.8
-"""Of the documents that a trial is trained on."""
+"""Fraction of the documents that a trial is trained on."""
 
 
 def splits(documents: Dataset, count: int) -> Iterator[tuple[Dataset, Dataset]]:
-    """Documents to learn from and documents to measure on."""
+    """Pairs of training and evaluation documents."""
     for seed in range(count):
         order = np.random.default_rng(seed).permutation(len(documents))
         cut = int(SHARE * len(order))
@@ -52,7 +52,7 @@ def measured(model: Model, documents: Dataset) -> list[float]:
 
 
 def drawn(start: config.Settings, fixed: dict[str, Any], random: np.random.Generator) -> dict[str, Any]:
-    """A random point of what the settings declare; what is fixed stays."""
+    """A random point of the search space; fixed settings are kept."""
     found: dict[str, Any] = {}
     for name, space in config.space(start).items():
         if name in fixed or name.startswith("text."):

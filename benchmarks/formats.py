@@ -1,8 +1,8 @@
-"""Every format: megabytes a second in and out, and whether all documents come back as they were.
+"""Every format: megabytes per second for reading and writing, and whether a round trip preserves all documents.
 
     python benchmarks/formats.py ../shared/data/tibkat-gnd/train.jsonl.xz ../shared/data/eurlex57k/train.jsonl.xz
 
-Rates are of the text and labels as plain JSONL, whatever the format makes of them; the best of three runs.
+Rates refer to the size of text and labels as plain JSONL, regardless of the format; the best of three runs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def timed(work: Callable[[], Result], runs: int) -> tuple[float, Result]:
 
 
 def python_reader(path: Path) -> int:
-    """What a script does without us: json.loads a line, keep text, labels and id."""
+    """A plain Python script for comparison: json.loads per line, keep text, labels and id."""
     texts, labels, ids = [], [], []
     with path.open("rb") as stream:
         for line in stream:

@@ -1,11 +1,12 @@
-"""Label graph, random walks and skip-gram: seconds each, and gensim's skip-gram over the same walks.
+"""Label graph, random walks and skip-gram: seconds of each, and gensim's skip-gram over the same walks.
 
     python benchmarks/label_graph.py --data DATA/tibkat-gnd/train.jsonl.xz [--width 100 300] [--threads 2] [--gensim]
 
-The kernels are compiled before anything is timed. The skip-gram makes its walks as it reads them: its seconds hold
-those of a second round of walking. gensim gets the walks as lists of strings, made before its clock starts, on one
-worker as its results otherwise differ from run to run. Neighbours that two sets of vectors agree on, of the ten nearest
-of labels with twenty documents or more after whitening, tell how alike they are; a second seed tells what to hope for.
+The kernels are compiled before anything is timed. The skip-gram generates its walks on the fly: its seconds include
+those of a second round of walking. gensim receives the walks as lists of strings, made before its clock starts, and
+uses one worker, as its results otherwise differ from run to run. The similarity of two sets of vectors is the overlap
+of the ten nearest neighbours, after whitening, of labels with at least twenty documents; a second seed gives the upper
+bound to expect.
 """
 
 from __future__ import annotations

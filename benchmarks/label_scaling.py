@@ -1,13 +1,13 @@
-"""How time and memory grow with the number of labels, on planted corpora of a thousand to a million labels.
+"""Growth of time and memory with the number of labels, on synthetic corpora of a thousand to a million labels.
 
 usage: python benchmarks/label_scaling.py [--labels 1000 10000 100000 1000000] [--plot benchmarks/label_scaling.svg]
-A corpus has as many documents as labels, 20,000 at least, of about 28 words and 2.5 labels. Frequencies follow Zipf's
-law and most of the labels are rare, so more are planted than asked for: as many as it takes for the wanted number to
-occur in training. Every label is known by words of its own, which are as rare as it is: all words are kept
-(text.min_df=1, up to 10,000,000). One tree, otherwise default settings, seed 0.
+A corpus has as many documents as labels, at least 20,000, with about 28 words and 2.5 labels each. Frequencies follow
+Zipf's law and most labels are rare, so more labels are generated than requested, such that the requested number occurs
+in training. Every label has words of its own, which are as rare as the label: all words are kept (text.min_df=1, up to
+10,000,000). One tree, otherwise default settings, seed 0.
 
-Each size has a process of its own, which trains on text from a file, saves, loads the folder again and predicts 5,000
-further documents; the kernels are compiled before. Making the corpus is not counted.
+Each size runs in its own process, which trains on text from a file, saves, loads the folder again and predicts 5,000
+further documents; the kernels are compiled before. Generating the corpus is not timed.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def plot(results: list[dict[str, Any]], path: Path) -> None:
     }
     marks = [(math.log10(found["labels"]), short_number(found["labels"])) for found in results]
     title = "Milliseconds a document against labels"
-    line_chart(title, series, below="labels", beside="milliseconds a document", marks=marks, points=False).save(path)
+    line_chart(title, series, xlabel="labels", ylabel="milliseconds per document", marks=marks, points=False).save(path)
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
-"""Looking labels up by what a person types: milliseconds a query, seconds and memory to make the index.
+"""Label search: milliseconds per query, and seconds and memory to build the index.
 
-Names are made up of words with the frequencies of a language; every label has a key, half of them an alternative name.
-One query at a time, one thread; the median of nine and the slowest.
+Synthetic names consist of words with the frequencies of a natural language; every label has a key, half of them an
+alternative name. One query at a time, one thread; median and maximum of nine.
 """
 
 from __future__ import annotations

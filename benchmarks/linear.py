@@ -1,21 +1,21 @@
-"""Linear label trees against PECOS and napkinXC on the same tf-idf matrices, one after the other.
+"""Linear label trees compared with PECOS and napkinXC on the same tf-idf matrices, run one after the other.
 
 usage: python benchmarks/linear.py --matrices FOLDER --peers PYTHON [--sets eurlex57k …] [--repeat 3] [--out FILE]
        python benchmarks/linear.py --text --peers PYTHON [--data ../shared/data] [--sets eurlex57k tibkat-gnd]
 
-FOLDER has a folder for each set with X_train.npz, X_test.npz, Y_train.npz and Y_test.npz (scipy CSR; test labels that
-training never saw are left out). PYTHON is the interpreter of the peers' own environment: PECOS needs numpy < 2.
+FOLDER has a folder per dataset with X_train.npz, X_test.npz, Y_train.npz and Y_test.npz (scipy CSR; test labels that do
+not occur in training are dropped). PYTHON is the interpreter of the peers' environment: PECOS requires numpy < 2.
 
-Every measurement has a process of its own, and no two run at the same time. In each round all systems train once, the
-peers first; of `--repeat` rounds the smallest time counts, for every system alike. A process trains, saves, loads the
-model for prediction as a service would, warms up, and predicts the whole test set three times, of which the fastest
-counts; then 300 single documents on one thread, of which the median counts: from a ready row of features to label
-numbers (peers) or label names (ours: `predict`, and `tag`, which is made for single documents). Ours compiles its
-kernels on a few hundred rows first; that is told apart. Settings are those of the recipe that is shipped for the set,
-else the defaults. PECOS: PIFA, hierarchical k-means with 16 or 2 branches and leaves of 100, beam 10, hash chunks.
+Every measurement runs in its own process, one at a time. In each round all systems train once, the peers first; the
+smallest time of `--repeat` rounds counts for every system. A process trains, saves, loads the model for prediction as a
+service would, warms up, and predicts the complete test set three times, of which the fastest counts; then 300 single
+documents on one thread, of which the median counts: from a feature row to label numbers (peers) or label names (ours:
+`predict`, and `tag`, which is optimised for single documents). Ours compiles its kernels on a few hundred rows first;
+that time is reported separately. Settings are those of the shipped recipe for the dataset, otherwise the defaults.
+PECOS: PIFA, hierarchical k-means with 16 or 2 branches and leaves of 100, beam 10, hash chunks.
 
-With --text, from files to scores: both sides read train.jsonl, make tf-idf, train one tree (PECOS: 16 branches),
-predict test.jsonl and compute P@k; seconds from the start of the program, imports included.
+With --text, from files to scores: both sides read train.jsonl, compute tf-idf, train one tree (PECOS: 16 branches),
+predict test.jsonl and compute P@k; seconds from the start of the program, including imports.
 """
 
 from __future__ import annotations

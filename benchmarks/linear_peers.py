@@ -1,6 +1,6 @@
-"""PECOS and napkinXC on one data set, for `linear.py`: train, save, load for prediction, predict. One JSON line.
+"""PECOS and napkinXC on one dataset, for `linear.py`: train, save, load for prediction, predict. Prints one JSON line.
 
-It runs in an environment of their own, which has libpecos, napkinxc and scikit-learn, but not xmtc.
+It runs in a separate environment with libpecos, napkinxc and scikit-learn, but without xmtc.
 """
 
 from __future__ import annotations

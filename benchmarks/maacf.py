@@ -1,4 +1,4 @@
-"""MAACF+ and the encoders it is made of on one GPU: jobs beside each other, differences with intervals.
+"""MAACF+ and its encoders on one GPU: parallel jobs, and differences with confidence intervals.
 
     python benchmarks/maacf.py prepare --data DATA/eurlex57k --to carry/words/eurlex57k [--words 256]
     python benchmarks/maacf.py prepare --encoder FOLDER --to carry/minilm
@@ -7,16 +7,16 @@
         [--test] [--pack FOLDER]
     python benchmarks/maacf.py compare --data DATA/eurlex57k --pairs A.parquet:B.parquet …
 
-`prepare` gathers what travels to a GPU machine: documents, with --words also word vectors trained on their first 500
-words (words.npy), and an encoder in half precision; `keep` copies folders to a place that stays, where not everything
-travels at once.
+`prepare` collects the files for a GPU machine: documents, with --words also word vectors trained on their first 500
+words (words.npy), and an encoder in half precision; `keep` copies folders to a permanent place, if not everything can
+be transferred at once.
 
 A plan is a list of {"name", "model" or "recipe", "settings", "seed", "data", "seconds"}: `data` is a folder in --data,
-values of settings that start with DATA/ are files there, and those said to take the most seconds begin first. Each job
-trains on train.jsonl.xz, watches dev.jsonl.xz and leaves NAME.json (figures) and NAME.log.jsonl (its epochs); with
---test also NAME.parquet, the best labels of the development and then the test documents, as `consensus.py measure`
-takes them. When the time is up, running jobs are stopped. --pack gathers all that into .tar files of at most 15 MiB,
-anew as each job ends.
+setting values that start with DATA/ are files there, and jobs with the most expected seconds start first. Each job
+trains on train.jsonl.xz, validates on dev.jsonl.xz and writes NAME.json (results) and NAME.log.jsonl (its epochs); with
+--test also NAME.parquet, the best labels of the development and then the test documents, as input for
+`consensus.py measure`. When the time is up, running jobs are stopped. --pack collects all that in .tar files of at most
+15 MiB, updated after each job.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from xmtc.workflows.requests import EvaluationOptions
 PARTS = ("train", "dev", "test")
 DATA = "DATA/"
 WORDS = {"text.max_tokens": 500, "text.min_df": 2}
-"""What word vectors of `prepare` are trained on."""
+"""Number of words per document that word vectors of `prepare` are trained on."""
 LEFT_OUT = ("position_ids", "pooler.")
 """Of an encoder's weights: what is counted, and what works on a single piece."""
 AGREED = 0.9999

@@ -1,9 +1,9 @@
-"""Exact scores of all labels by MAACF+: seconds once documents are encoded, memory, and the same pair by pair.
+"""Exact MAACF+ scores of all labels: seconds after encoding, memory, and a comparison with pairwise scoring.
 
     PYTHONPATH=src python benchmarks/maacf_scoring.py [--sizes 1000x501000 6000x4108] [--hidden 256] [--pairs 65536]
 
-Documents, labels, groups and weights are random. Each size, documents × labels, is answered with the best five labels;
-scores of some random pairs are held against the network as it is written down, whose time is that of --pairs pairs.
+Documents, labels, groups and weights are random. For each size (documents × labels) the best five labels are computed;
+scores of random pairs are compared with a direct implementation of the network, timed on --pairs pairs.
 """
 
 from __future__ import annotations

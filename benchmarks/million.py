@@ -1,18 +1,18 @@
-"""A million labels: planted corpora of any size made fast, and what a model's CPU side costs on them.
+"""A million labels: fast generation of synthetic corpora of any size, and the CPU costs of a model on them.
 
     PYTHONPATH=src python benchmarks/million.py prepare --labels 1000000 [--documents 1000000]
     PYTHONPATH=src python benchmarks/million.py train --labels 10000 100000 1000000
 
 A document has three labels and about 33 words, and a corpus as many documents as labels, 100,000 at least. Frequencies
-follow Zipf's law with an exponent of 0.3, under which the rarest label still has two documents on average: of all that
-are planted, one in eleven never occurs.
+follow Zipf's law with an exponent of 0.3, with which the rarest label still has two documents on average: of all
+generated labels, one in eleven never occurs.
 
-The words of a label are as rare as the label: all words are numbered. The label tree goes by other words, those that
-labels have in common: a fifth as many features as labels, the most widespread ones, without those that are everywhere
-(idf = "plain"), and of these the eight that say most about a label. With all features, or 64 a label, the rarest words
-and the function words hide what labels share, and the labels of a document lie in different branches from the top on.
-That is what `prepare` does; `train` leaves the tree to the model, which takes the 200,000 most widespread words of two
-or more texts, and sets the eight. With 100,000 labels a document then has 2.19 of the 256 uppermost nodes in place of
+The words of a label are as rare as the label, so all words are kept. The label tree is built from words that labels
+share: a fifth as many features as labels, the most frequent ones without those that occur everywhere (idf = "plain"),
+and of these the eight strongest per label. With all features, or 64 per label, the rarest words and the function words
+hide what labels share, and the labels of a document are in different branches from the top. `prepare` does this;
+`train` leaves the tree to the model, which uses the 200,000 most frequent words that occur in at least two texts, and
+only sets the eight. With 100,000 labels, a document then has labels under 2.19 of the 256 topmost nodes instead of
 2.06.
 """
 
@@ -59,7 +59,7 @@ from xmtc.text.tfidf import TextSettings
 
 LEAST_DOCUMENTS = 100_000
 PART = 16 * BLOCK
-"""Documents that one process makes at a time."""
+"""Documents that one process generates at a time."""
 
 WORDS = SequenceSettings(max_words=10_000_000)
 FEATURES_PER_LABEL = 0.2

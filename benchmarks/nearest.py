@@ -1,16 +1,16 @@
-"""Nearest neighbours among dense vectors: seconds, queries a second, recall and memory, beside what cannot be beaten.
+"""Nearest neighbours among dense vectors: seconds, queries per second, recall and memory, compared with a lower bound.
 
 usage: python benchmarks/nearest.py [--vectors FILE.npz] [--count 50] [--threads 2] [--probes 32 44 64] [--only exact]
-FILE.npz holds `vectors` (N, d) and `queries` (n, d), float32 of unit length. Without it they are planted at the size of
-TIBKAT-GND, 26,168 queries among 90,452 rows of 300 numbers: each lies about one of 10,000 themes, which are means of
-one to four out of 3,000 random topics, with as much noise as --noise says, in --planes directions. With noise of 0.5
-FAISS finds about as many of the nearest as among TIBKAT-GND's documents as a network embeds them. Vectors without such
-structure would be its worst case, and are nothing like documents.
+FILE.npz contains `vectors` (N, d) and `queries` (n, d), float32 of unit length. Without it, synthetic vectors of the
+size of TIBKAT-GND are used, 26,168 queries and 90,452 rows of 300 numbers: each is near one of 10,000 themes, which are
+means of one to four of 3,000 random topics, with noise (--noise) in --planes directions. With a noise of 0.5, the
+recall of FAISS is about the same as on network embeddings of TIBKAT-GND. Vectors without such structure would be its
+worst case and are unlike documents.
 
-The floor is 2·n·N·d operations at the speed of a large matrix product, measured before and after. Each search has a
-process of its own. The first run builds and may compile, the second does not. Others may work on the machine: its load
-before is told, and the seconds of processors that the second run took, which divided by --threads are what it would
-take on a quiet machine.
+The lower bound is 2·n·N·d operations at the speed of a large matrix product, measured before and after. Each search
+runs in its own process. The first run builds the index and may compile, the second does not. Because other programs may
+use the machine, its load before the run is reported, and the CPU seconds of the second run; divided by --threads, they
+estimate the time on an idle machine.
 """
 
 from __future__ import annotations

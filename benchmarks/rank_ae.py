@@ -1,14 +1,14 @@
-"""Rank-AE: variants on validation documents, several networks averaged, decay under noise, and all of it on a GPU.
+"""Rank-AE: variants on a validation set, ensembles, decay under label noise, and all of it on a GPU.
 
     python benchmarks/rank_ae.py trials DATA/delicious/train.txt [--workers 2] [--only NAME…]
     python benchmarks/rank_ae.py members DATA/delicious/train.txt DATA/delicious/test.txt --recipe delicious/rank_ae
     python benchmarks/rank_ae.py decay NOISE TEST --models rank_ae-published rank_ae-bce
     python benchmarks/rank_ae.py all DATA --out DIR --pack DIR [--seconds 370]
 
-`trials` trains every variant below on 80 % of the documents and measures it on the others, for two random splits.
-`decay` resamples the test documents of a noise study: how much more two models lose from clean labels to noisy ones.
-`all` runs on one GPU and many cores what the figures need, in processes beside each other, until the time is up; what
-is packed of it is small enough to be carried home.
+`trials` trains every variant below on 80 % of the documents and evaluates it on the others, for two random splits.
+`decay` bootstraps the test documents of a noise study: the difference in the loss of accuracy of two models from clean
+to noisy labels. `all` runs everything in parallel processes on one GPU and many cores until the time is up; the packed
+results are small.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""How the time of the ranking loss grows with the number of labels, against cross-entropy and against all pairs.
+"""Time of the ranking loss by number of labels, compared with cross-entropy and with all pairs.
 
 usage: python benchmarks/ranking_loss.py [--labels 1000 … 1000000] [--threads 1 2] [--plot benchmarks/ranking_loss.svg]
-Random logits of 32 documents, single precision; what is timed is the loss and its gradient in the logits, all labels in
-one chunk. A document has 10 labels, or one in fifty of all labels where so named. All pairs are formed and taken back
-by autograd, for as long as they fit into --pairs numbers. Each number of threads has a process of its own; the fastest
-of several runs counts. Exponents of time in labels are fitted from 100,000 labels on, where what a call costs whatever
-its size, about a millisecond, no longer shows; for all pairs over what there is.
+Random logits of 32 documents, single precision; the loss and its gradient with respect to the logits are timed, with
+all labels in one chunk. A document has 10 labels, or 2 % of all labels where stated. All pairs are formed and
+differentiated by autograd, as long as they fit into --pairs numbers. Each number of threads runs in its own process;
+the fastest of several runs counts. Exponents of time in labels are fitted from 100,000 labels on, where the constant
+cost of a call, about a millisecond, is negligible; for all pairs over all sizes.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ def picture(found: list[dict[str, float]], threads: int) -> str:
     return line_chart(
         f"Loss and gradient of {DOCUMENTS} documents, {threads} thread{'s' if threads > 1 else ''}",
         series,
-        below="labels",
-        beside="milliseconds",
+        xlabel="labels",
+        ylabel="milliseconds",
         marks=[(power, short_number(10**power)) for power in powers],
         points=False,
     ).svg()

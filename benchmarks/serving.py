@@ -1,17 +1,17 @@
-"""What `xmtc serve` bears: many clients that ask again as soon as they are answered, on the machine that serves.
+"""Load test of `xmtc serve`: many clients in a closed loop, on the same machine as the service.
 
 usage: python benchmarks/serving.py MODEL DOCUMENTS [--texts 32] [--clients 64] [--seconds 60] [--workers 1] [--out F]
 
-Starts the service on a free port and asks it for labels of the documents, `--texts` of them in a request, for
-`--seconds` after a warm-up of five. The clients are one process with one thread that waits for all sockets at once;
-requests are bytes made beforehand. Every answer's status is looked at, and every 50th is held against `model.predict`.
-Before and after, with no service running, a process of its own predicts all documents at once, three times; the best
-of all six is what the service is measured by, though clients and service share the cores.
+Starts the service on a free port and requests labels of the documents, `--texts` of them per request, for `--seconds`
+after a warm-up of five seconds. The clients are one process with one thread that polls all sockets; requests are
+prepared as bytes beforehand. The status of every response is checked, and every 50th response is compared with
+`model.predict`. Before and after, without the service, a separate process predicts all documents at once, three times;
+the best of all six is the reference, although clients and service share the cores.
 
-What is held against a bar: texts a second against `predict` (at 32 texts), the 99th percentile of the latency against
-the mean of a queue that is served in turn (at one text), processor time of the event loop for a request, and private
-memory in the last ten seconds against the first ten. Processor time comes from /proc: Linux only. Cores that other
-programs took meanwhile are told: figures are worth something where these are nearly none.
+Compared with target values: texts per second relative to `predict` (at 32 texts), the 99th percentile of the latency
+relative to the mean of a queue served in order (at one text), CPU time of the event loop per request, and private
+memory in the last ten seconds relative to the first ten. CPU times come from /proc: Linux only. Cores used by other
+programs meanwhile are reported: results are only meaningful if there are almost none.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ WARM_UP = 5.0
 CHECK_EVERY = 50
 TRIES = 3
 PER_TEXT_DOCUMENTS = 2000
-"""Documents that `predict` gets in small batches, to see what they cost without HTTP."""
+"""Documents predicted in small batches, to measure their cost without HTTP."""
 MOMENT = 10
 """Seconds at both ends over which memory is averaged."""
 TICKS = os.sysconf("SC_CLK_TCK")

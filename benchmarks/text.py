@@ -1,6 +1,6 @@
-"""tf-idf against scikit-learn, and the memory that reading and tokenising take.
+"""tf-idf compared with scikit-learn, and the memory for reading and tokenising.
 
-Both sides make the same features from the same texts in memory, one after the other, on all cores.
+Both compute the same features from the same texts in memory, one after the other, on all cores.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many epochs the levels of a label tree want, against a flat model, on held-out documents of a small corpus.
+"""Number of epochs needed by the levels of a label tree, compared with a flat model, on a held-out part of a corpus.
 
 python benchmarks/tree_epochs.py DATA/cooking/train.jsonl.xz
 """

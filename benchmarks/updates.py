@@ -1,12 +1,12 @@
-"""Updates against a training with everything: accuracy, time, and what becomes of labels that are new.
+"""Updates compared with training from scratch: accuracy, time, and accuracy on new labels.
 
     python benchmarks/updates.py DATA/tibkat-gnd --recipe tibkat-gnd/parabel [--set KEY=VALUE] [--parts 5]
                                  [--test dev.jsonl.xz] [--device cuda] [--out FILE]
 
 Trains on the first 80 % of train.jsonl.xz, updates that model with the rest at once and in equal parts one after the
-other, and trains on all of it. Each is measured on the test file: all documents, and those that carry a label which
-appears in the last 20 % only, there all labels and such labels alone. Seconds are those of `fit` and `update` without
-reading and saving, each after a small training and update that warm everything up; `--repeat` takes the least of
+other, and trains on all of it. Each model is evaluated on the test file: on all documents, and on those with a label
+that occurs only in the last 20 %, for all labels and for such labels only. Seconds are those of `fit` and `update`
+without reading and saving, each after a small training run and update as a warm-up; `--repeat` takes the minimum of
 several.
 """
 

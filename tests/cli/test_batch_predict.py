@@ -182,11 +182,11 @@ class TestResume:
         whole = part.read_bytes()
         part.write_bytes(whole[:-5])
         said = mistake(*command, "--resume")
-        assert said == f"{part}: not a readable Parquet file. Delete it and go on with --resume."
+        assert said == f"{part}: not a readable Parquet file. Delete it and continue with --resume."
         TopK.read(out / part_name(2)).write(part)
         pq.write_table(pq.read_table(part).slice(0, 7), part)
         said = mistake(*command, "--resume")
-        assert said == f"{part}: 7 documents in place of 30. Delete it and go on with --resume."
+        assert said == f"{part}: contains 7 documents, expected 30. Delete it, then pass --resume."
         part.unlink()
         call(*command, "--resume")
         assert part.read_bytes() == whole
@@ -197,7 +197,7 @@ class TestResume:
         unfinished(monkeypatch, 1, *command)
         shutil.copy(out / part_name(0), out / part_name(4))
         said = mistake(*command, "--resume")
-        assert said == f"{out}: holds parts beyond the last document. Start over with --force."
+        assert said == f"{out}: contains parts beyond the last document. Start over with --force."
 
     def test_anything_else_is_refused_by_name(
         self, models: Path, ova: Path, source: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -222,14 +222,14 @@ class TestResume:
             "k, threshold": ("predict", ova, source, "--threshold", 0.3, "--parts", 30, *command),
         }.items():
             said = mistake(*given)
-            remedy = "Give the same files and settings, or start over with --force."
-            assert said == f"{out}: was begun with another {what}. {remedy}"
+            remedy = "Pass the same files and settings, or start over with --force."
+            assert said == f"{out}: cannot resume, changed since the run started: {what}. {remedy}"
         original = source.read_bytes()
         source.write_bytes(original.replace(b"the", b"teh", 1))
-        assert "was begun with another input." in mistake("predict", ova, source, "--parts", 30, *command)
+        assert "changed since the run started: input." in mistake("predict", ova, source, "--parts", 30, *command)
         source.write_bytes(original)
         allow.write_text("\n".join(keys[:29]))
-        assert "was begun with another allow." in mistake("predict", ova, source, "--parts", 30, *command)
+        assert "changed since the run started: allow." in mistake("predict", ova, source, "--parts", 30, *command)
         assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
     def test_sets_go_on_at_the_same_threshold_only(
@@ -241,18 +241,18 @@ class TestResume:
         unfinished(monkeypatch, 2, *whole, "--threshold", "auto")
         assert manifest(out)["made_of"]["threshold"] == "auto"
         for other, what in (((), "k, threshold"), (("--threshold", 0.5), "threshold"), (("-k", 5), "k, threshold")):
-            assert f"was begun with another {what}." in mistake(*whole, *other, "--resume")
+            assert f"changed since the run started: {what}." in mistake(*whole, *other, "--resume")
         call(*whole, "--threshold", "auto", "--resume")
         call("predict", folder, source, "--threshold", "auto", "--output", tmp_path / "p.jsonl")
         assert TopK.read(out).keys() == TopK.read(tmp_path / "p.jsonl").keys()
         unfinished(monkeypatch, 2, *whole, "--threshold", "auto", "--force")
         call("calibrate", folder, source, "--threshold", "label")
-        assert "was begun with another model." in mistake(*whole, "--threshold", "auto", "--resume")
+        assert "changed since the run started: model." in mistake(*whole, "--threshold", "auto", "--resume")
 
     def test_nothing_to_resume(self, ova: Path, source: Path, out: Path) -> None:
         command = ("predict", ova, source, "--output", out, "--parts", 30, "--resume")
         said = mistake(*command)
-        assert said == f"{out}: there are no unfinished predictions to resume. Leave out --resume."
+        assert said == f"{out}: no unfinished predictions to resume. Leave out --resume."
         assert not out.exists()
 
     def test_standard_input_is_not_resumed(
@@ -270,14 +270,14 @@ class TestRefused:
         command = ("predict", ova, source, "--output", out, "--parts", 30)
         unfinished(monkeypatch, 2, *command)
         said = mistake(*command)
-        assert said == f"{out}: holds unfinished predictions. Go on with --resume, or start over with --force."
-        with pytest.raises(DataError, match=r"the predictions are incomplete. Run the same command again"):
+        assert said == f"{out}: contains unfinished predictions. Continue with --resume, or restart with --force."
+        with pytest.raises(DataError, match=r"is not complete. End it with the command that began it"):
             TopK.read(out)
         call(*command, "--resume")
         for more in ([], ["--resume"]):
             said = mistake(*command, *more)
             remedy = "Choose another folder, or start over with --force."
-            assert said == f"{out}: is complete, with 100 documents. {remedy}"
+            assert said == f"{out}: already complete (100 documents). {remedy}"
         call("predict", ova, source, "--output", out, "--parts", 50, "--force")
         assert names(out) == [ANSWERS, part_name(0), part_name(1)]
         assert len(TopK.read(out)) == 100
@@ -312,8 +312,8 @@ class TestRefused:
             with pytest.raises(Stop):
                 call(*command, "--force")
         said = mistake(*command, "--resume")
-        assert said == f"{out}: was about to be emptied. Start over with --force."
-        assert "holds unfinished predictions" in mistake(*command)
+        assert said == f"{out}: interrupted while old parts were being deleted. Start over with --force."
+        assert "contains unfinished predictions" in mistake(*command)
         call(*command, "--force")
         assert len(TopK.read(out)) == 100
 

@@ -105,7 +105,7 @@ def test_a_cell_that_fails_does_not_stop_the_others(ran: Ran) -> None:
     assert sorted(ran.cells[0]) == CELLS[1:]
     assert f"{ran.out}: 3 runs completed, 0 already complete, 1 failed" in first.out
     *told, last = first.err.splitlines()
-    assert told[0] == f"left out: elsewhere: its files are not in {ran.data}"
+    assert told[0] == f"skipped: elsewhere: no files in {ran.data}"
     broken = f"{ran.data / 'broken' / 'train.jsonl'}:2: invalid JSON"
     assert next(line for line in told if "failed" in line).startswith(f"broken/popularity/0: failed: {broken}")
     assert last.startswith(f"xmtc: broken/popularity/0: {broken}")
@@ -173,15 +173,15 @@ def test_what_changed_is_refused_and_run_anew_alone(ran: Ran, tmp_path: Path) ->
     suite = tmp_path / "suite.toml"
     suite.write_text(SUITE.replace("neighbours = 5", "neighbours = 6"))
     changed = Ran(suite, ran.data, ran.out, [], [])
-    words = "was run with different settings (and 1 more). Run it anew with --force, or choose another folder."
+    words = "was run with different settings (and 1 more). Run it again with --force, or choose another folder."
     assert refused(changed) == f"{ran.out / 'cells/small/knn/0'}: {words}"
     suite.write_text(SUITE.replace("calibrate = true", ""))
     said = refused(changed, "--only", "*/knn")
-    assert said.startswith(f"{ran.out / 'cells/small/knn/0'}: was run with different calibration. Run it anew")
+    assert said.startswith(f"{ran.out / 'cells/small/knn/0'}: was run with different calibration. Run it again")
     assert contents(ran.out) == before
     path = ran.data / "broken" / "train.jsonl"
     path.write_text("".join(path.open().readlines()[:150]))
-    assert "cells/broken/popularity/0: was run with different data. Run it anew with --force" in refused(ran)
+    assert "cells/broken/popularity/0: was run with different data. Run it again with --force" in refused(ran)
     done = bench(ran, "--force")
     assert f"{ran.out}: 1 run completed, 3 already complete, 0 failed" in done.out
     after = contents(ran.out)
@@ -195,11 +195,11 @@ def test_nothing_is_made_of_what_changed(ran: Ran, tmp_path: Path) -> None:
     changed = Ran(suite, ran.data, ran.out, [], [])
     done = bench(changed, "--only", "small/both", "--force", ok=False)
     assert done.status == 2
-    assert "small/both/0: needs small/knn/0, which was run with different settings: run that one" in done.err
+    assert "small/both/0: needs small/knn/0, which was run with different settings. Run it again" in done.err
     assert contents(ran.out) == before
     done = bench(ran, "--only", "small/both", out=tmp_path / "new", ok=False)
     assert done.status == 2
-    assert "small/both/0: needs small/popularity/0, which is not complete, or failed: run that one too." in done.err
+    assert "small/both/0: needs small/popularity/0, which is incomplete or failed. Run it too." in done.err
 
 
 def test_damaged_records(ran: Ran, tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_one_folder_holds_one_suite(ran: Ran, tmp_path: Path) -> None:
     other = tmp_path / "other.toml"
     other.write_text(SUITE)
     line = refused(Ran(other, ran.data, ran.out, [], []))
-    assert line == f"{ran.out}: holds the results of 'suite'. Choose another folder."
+    assert line == f"{ran.out}: contains results of 'suite'. Choose another folder."
 
 
 # ---- from elsewhere
@@ -302,7 +302,7 @@ def test_exports_that_are_refused(ran: Ran, tmp_path: Path) -> None:
     )
     assert mistake("bench", "export", tmp_path, "--out", file).startswith(f"{tmp_path / 'bench.json'}: cannot be read")
     line = mistake("bench", "export", ran.out, "--out", tmp_path / "suite.json")
-    assert line == f"{tmp_path / 'suite.json'}: results files are JSON lines. Let the name end in .jsonl."
+    assert line == f"{tmp_path / 'suite.json'}: results files are JSON lines. Use the extension .jsonl."
     assert not any(tmp_path.iterdir())
 
 
@@ -310,10 +310,18 @@ def test_exports_that_are_refused(ran: Ran, tmp_path: Path) -> None:
     ("change", "line", "words"),
     [
         (lambda lines: lines[:1] + lines[2:] + ["{"], 7, "invalid JSON"),
-        (lambda lines: lines[1:], 1, "not of the form that this version of xmtc writes. Export it again."),
-        (lambda lines: [lines[0], lines[0]], 2, "not of the form that this version of xmtc writes. Export it again."),
-        (lambda lines: [*lines, lines[-1]], 8, "'small/popularity/0' is there twice. Export it again."),
-        (lambda lines: [*lines[:-1], lines[-1].replace('"metrics"', '"measures"')], 7, "damaged, 'measures' is amiss"),
+        (lambda lines: lines[1:], 1, "unsupported format for this version of xmtc. Export the results again."),
+        (
+            lambda lines: [lines[0], lines[0]],
+            2,
+            "unsupported format for this version of xmtc. Export the results again.",
+        ),
+        (lambda lines: [*lines, lines[-1]], 8, "'small/popularity/0' is a duplicate. Export the results again."),
+        (
+            lambda lines: [*lines[:-1], lines[-1].replace('"metrics"', '"measures"')],
+            7,
+            "damaged, 'measures' is missing or unknown",
+        ),
         (lambda lines: [*lines[:-1], lines[-1].replace('"memory": {', '"memory": {"x": [], ')], 7, "damaged, 'memory'"),
     ],
 )
@@ -334,7 +342,7 @@ def test_imports_that_are_refused(ran: Ran, tmp_path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[:-10])
     said = mistake("bench", "import", theirs, "--out", tmp_path / "new")
-    assert said == f"{path}: is not the file that the cell was made with. Copy it again."
+    assert said == f"{path}: does not match the hash recorded in the run. Copy it again."
     assert not contents(tmp_path / "new")
     path.write_bytes(whole)
 
@@ -346,7 +354,7 @@ def test_imports_that_are_refused(ran: Ran, tmp_path: Path) -> None:
     renamed.write_text(renamed.read_text().replace("broken/popularity/0", "broken/popularity/5"))
     said = mistake("bench", "import", theirs, "--out", here)
     place = here / "cells/small/popularity/0"
-    assert said == f"{place}: is there already, with other results. Replace it with --force."
+    assert said == f"{place}: already exists with other results. Replace it with --force."
     assert contents(here) == before, "all or nothing"
     assert "2 runs imported, 2 already present" in call("bench", "import", theirs, "--out", here, "--force").out
     assert json.loads(contents(here)["small/popularity/0"])["metrics"]["P@1"] == 0.99
@@ -355,9 +363,11 @@ def test_imports_that_are_refused(ran: Ran, tmp_path: Path) -> None:
     values = json.loads(record.read_text())
     record.write_text(json.dumps(values | {"files": values["files"] | {"test": "0" * 64}}))
     said = mistake("bench", "import", theirs, "--out", here)
-    assert said == f"{here}: its data set 'small' has other files than the one to import. Use a new folder."
+    reason = "dataset 'small' has different files from the one to import"
+    assert said == f"{here}: {reason}. Import into a new folder."
 
-    assert mistake("bench", "import", here, "--out", here) == f"{here}: is the folder to import to. Name another."
+    said = mistake("bench", "import", here, "--out", here)
+    assert said == f"{here}: is both source and target of the import. Choose another folder."
     assert "Write: xmtc bench import FROM --out DIR" in mistake("bench", "import", "--out", here)
     assert "bench.json: cannot be read" in mistake("bench", "import", tmp_path / "no", "--out", here)
     (tmp_path / "mine").mkdir()
@@ -365,7 +375,8 @@ def test_imports_that_are_refused(ran: Ran, tmp_path: Path) -> None:
     said = mistake("bench", "import", here, "--out", tmp_path / "mine")
     assert said == f"{tmp_path / 'mine'}: contains other files ('letter.txt'). Choose a new or empty folder."
     shutil.rmtree(theirs / "cells")
-    assert mistake("bench", "import", theirs, "--out", here) == f"{theirs}: no cell of it is complete. Run it first."
+    said = mistake("bench", "import", theirs, "--out", here)
+    assert said == f"{theirs}: contains no complete run. Run the suite first."
 
 
 # ---- what is asked for
@@ -403,8 +414,8 @@ def test_mistakes(ran: Ran, tmp_path: Path) -> None:
     assert mistake("bench", ran.suite, "b", "--out", tmp_path / "x") == "bench runs one suite at a time. Leave out 'b'."
     assert mistake("bench", "quik", "--out", tmp_path / "x").startswith("no suite 'quik'. Did you mean 'quick'?")
     said = mistake("bench", ran.suite, "--data", tmp_path, "--out", tmp_path / "x")
-    assert said.startswith(f"{tmp_path / 'small/train.jsonl'}: no such file, and data set 'small' of the suite needs")
-    assert refused(ran, "--only", "small/kn").startswith("--only small/kn: names no cell.")
+    assert said.startswith(f"{tmp_path / 'small/train.jsonl'}: no such file (required by dataset 'small' of the suite)")
+    assert refused(ran, "--only", "small/kn").startswith("--only small/kn: matches no run.")
     (tmp_path / "file").touch()
     assert refused(ran, out=tmp_path / "file") == f"{tmp_path / 'file'}: is a file. Pass a folder."
     assert refused(ran, out=tmp_path) == f"{tmp_path}: contains other files ('file'). Choose a new or empty folder."
@@ -412,8 +423,8 @@ def test_mistakes(ran: Ran, tmp_path: Path) -> None:
     assert done.err.splitlines()[-1] == "xmtc: suite: no run of the suite can start. See the reasons above."
     with locked(ran.out):
         said = refused(ran)
-        assert said == f"{ran.out}: another process runs cells there. Wait for it, or choose another folder."
-        assert "another process runs cells there" in refused(ran, "--only", "small/knn", "--force")
+        assert said == f"{ran.out}: another process is running in this folder. Wait for it, or choose another folder."
+        assert "another process is running in this folder" in refused(ran, "--only", "small/knn", "--force")
 
 
 def test_settings_that_do_not_exist(ran: Ran, tmp_path: Path) -> None:

@@ -106,6 +106,6 @@ class TestManifest:
 
 def test_a_damaged_model_is_replaced_only_with_force(folder: Path, data: Path) -> None:
     (folder / "model.json").write_bytes(b"{")
-    assert "holds a model already" in mistake("train", data / "train.jsonl", "--out", folder)
+    assert "already contains a model" in mistake("train", data / "train.jsonl", "--out", folder)
     call("train", data / "train.jsonl", "--model", "popularity", "--out", folder, "--force")
     call("verify", folder)

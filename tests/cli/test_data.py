@@ -85,7 +85,7 @@ class TestDescribe:
         assert "words per text" in call("data", "describe", tmp_path / "t.txt").out
 
     def test_mistakes(self, small: Path, tmp_path: Path) -> None:
-        assert "pictures are SVG, PNG or PDF" in mistake("data", "describe", small, "--picture", tmp_path / "p.jpg")
+        assert "unsupported plot format" in mistake("data", "describe", small, "--picture", tmp_path / "p.jpg")
         assert "no such file" in mistake("data", "describe", tmp_path / "nowhere")
         assert "no such file" in mistake("data", "describe", small, tmp_path / "nowhere")
         assert "is also an input file" in mistake("data", "describe", small, f"--json={small}")
@@ -188,14 +188,14 @@ class TestSplit:
     def test_what_is_there_stays(self, data: Path, tmp_path: Path) -> None:
         (tmp_path / "test.jsonl").write_text("precious")
         command = ("data", "split", data / "test.jsonl", "--out", tmp_path)
-        assert f"{tmp_path / 'test.jsonl'}: is there already." in mistake(*command)
+        assert f"{tmp_path / 'test.jsonl'}: already exists." in mistake(*command)
         assert files(tmp_path) == ["test.jsonl"]
         assert (tmp_path / "test.jsonl").read_text() == "precious"
         call(*command, "--force")
         assert len(read(tmp_path / "test.jsonl")) == 20
         (tmp_path / "train_labels.txt").write_text("precious")
         said = mistake(*command, "--to", "attentionxml")
-        assert f"{tmp_path / 'train_labels.txt'}: is there already." in said
+        assert f"{tmp_path / 'train_labels.txt'}: already exists." in said
         assert (tmp_path / "train_labels.txt").read_text() == "precious"
 
     def test_all_parts_or_none(self, tmp_path: Path) -> None:
@@ -315,16 +315,16 @@ class TestConvert:
 
     def test_what_is_there_stays(self, small: Path, data: Path, tmp_path: Path) -> None:
         (tmp_path / "o.csv").write_text("precious")
-        assert "is there already" in mistake("data", "convert", small, tmp_path / "o.csv")
+        assert "already exists" in mistake("data", "convert", small, tmp_path / "o.csv")
         (tmp_path / "o_labels.txt").write_text("precious")
-        assert f"{tmp_path / 'o_labels.txt'}: is there already" in mistake(
+        assert f"{tmp_path / 'o_labels.txt'}: already exists" in mistake(
             "data", "convert", small, tmp_path / "o_texts.txt"
         )
         (tmp_path / "Y.o.npz").write_text("precious")
-        assert f"{tmp_path / 'Y.o.npz'}: is there already" in mistake(
+        assert f"{tmp_path / 'Y.o.npz'}: already exists" in mistake(
             "data", "convert", data / "test.txt", tmp_path / "X.o.npz"
         )
-        assert "is there already" in mistake("data", "convert", small, tmp_path, "--to", "annif-folder")
+        assert "already exists" in mistake("data", "convert", small, tmp_path, "--to", "annif-folder")
         for name in ("o.csv", "o_labels.txt", "Y.o.npz"):
             assert (tmp_path / name).read_text() == "precious"
         call("data", "convert", small, tmp_path / "o.csv", "--force")
@@ -378,9 +378,7 @@ class TestConvertVocabulary:
         rows = {row["key"]: row for row in map(json.loads, (tmp_path / "v.jsonl").read_text().splitlines())}
         assert {key: row["name"] for key, row in rows.items()} == {"http://e/1": "Käse", "http://e/2": "Milch"}
         assert rows["http://e/1"]["parents"] == ["http://e/2"]
-        assert "is there already" in mistake(
-            "data", "convert", tmp_path / "v.ttl", tmp_path / "v.jsonl", "--vocabulary"
-        )
+        assert "already exists" in mistake("data", "convert", tmp_path / "v.ttl", tmp_path / "v.jsonl", "--vocabulary")
 
     def test_mistakes(self, tmp_path: Path) -> None:
         (tmp_path / "v.tsv").write_text("a\tAy\nb\tBee\n")

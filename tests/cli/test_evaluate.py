@@ -196,7 +196,7 @@ class TestPredictions:
             ('{"id": "x", "labels": [["a", NaN]]}\n', ":1: a score is not a number"),
             ('{"id": "x", "labels": ["a", "a"]}\n', ":1: a label occurs twice"),
             ('{"labels": ["a"]}\n', ": 1 predictions for 100 test documents"),
-            ('{"labels": ["a"]}\n' * 100, ": no predicted label is one of the test file: 'a' there,"),
+            ('{"labels": ["a"]}\n' * 100, ": no predicted label occurs in the test file ('a' predicted,"),
             ("", ": empty."),
             ("words\n", ":1: not a supported prediction format"),
         ],
@@ -259,7 +259,8 @@ class TestCloserLooks:
 
     def test_groups_of_a_small_test_file(self, tiny: tuple[Path, Path]) -> None:
         said = mistake("evaluate", *tiny, "--groups")
-        assert said == "groups are of labels with 5 test documents, and the most is 1. Leave out --groups."
+        need = "frequency groups need labels with at least 5 test documents"
+        assert said == f"{need}, but no label has more than 1. Leave out --groups."
 
     def test_per_label(self, tiny: tuple[Path, Path], tmp_path: Path) -> None:
         """Both documents get a and b; one holds b and a new label, the other a."""
@@ -397,10 +398,7 @@ class TestReliability:
     @pytest.mark.parametrize("name", ["r.jpg", "r", "svg", "r.svg.gz"])
     def test_other_formats_are_refused(self, ova: Path, data: Path, tmp_path: Path, name: str) -> None:
         asked = ("evaluate", ova, data / "test.jsonl", "--reliability", tmp_path / name)
-        assert (
-            mistake(*asked)
-            == f"{tmp_path / name}: pictures are SVG, PNG or PDF. Let the name end in .svg, .png or .pdf."
-        )
+        assert mistake(*asked) == f"{tmp_path / name}: unsupported plot format. Use the extension .svg, .png or .pdf."
         assert call(*asked, ok=False).out == ""  # refused before the work, not after it
         assert not list(tmp_path.iterdir())
 
@@ -483,7 +481,7 @@ class TestSets:
             found = json.loads((tmp_path / "p.json").read_text())
             assert found["threshold"] == {"value": value, "scores": pytest.approx(expected)}
         said = mistake("evaluate", "--predictions", tmp_path / "sets.jsonl", test, "--threshold", "auto")
-        assert said == "a file of predictions has no tuned threshold. Give a number, or name a model folder."
+        assert said == "a file of predictions has no tuned threshold. Pass a number, or evaluate a model folder."
 
     def test_unknown_labels_and_filter(self, tmp_path: Path) -> None:
         """Both documents get a (score 1) and b (0.5); the first holds b and a label that nobody can return."""

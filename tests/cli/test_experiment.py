@@ -85,7 +85,7 @@ def test_noise(files: tuple[Path, Path], out: Path) -> None:
     # Another model joins; another study is refused.
     experiment("noise", files, out, "--model", "popularity", "--rates", "0,0.6")
     assert set(table(out)) == {"model", "knn, missing", "knn, flip", "popularity, missing", "popularity, flip"}
-    assert "holds the results of 'noise'. Choose another folder." in mistake(
+    assert "contains results of 'noise'. Choose another folder." in mistake(
         *("experiment", "tail", *files, "--text-field", "words", "--out", out, "--model", "popularity")
     )
 
@@ -127,11 +127,11 @@ def test_mistakes(files: tuple[Path, Path], tmp_path: Path) -> None:
 
     noise = ("noise", *files, "--model", "knn")
     assert said(*noise, "--rates", "0,x") == "--rates must be numbers, such as 0,0.2,0.4. Got 'x'."
-    assert said(*noise, "--rates", "0,1") == "rates of noise must be numbers from 0 to below 1, such as 0,0.2,0.4."
+    assert said(*noise, "--rates", "0,1") == "noise rates must be numbers ≥ 0 and < 1. Write for example 0,0.2,0.4."
     assert said(*noise, "--kinds", "flop") == "no noise 'flop'. Known: missing, flip."
     for seeds in ("x", "-1", "²", "1,,2", "9" * 5000):
         assert said(*noise, "--seeds", seeds).startswith("--seeds must be integers ≥ 0, such as 0,1,2.")
-    assert "'seeds' must be a list of different integers" in said(*noise, "--seeds", "1,1")
+    assert "'seeds' must be a list of distinct integers" in said(*noise, "--seeds", "1,1")
     assert said("noise", *files, "--model", "nkn").startswith("no ")
     assert (
         said("noise", files[0], tmp_path / "no", "--model", "knn")

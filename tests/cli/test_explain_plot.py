@@ -78,7 +78,7 @@ class TestExplain:
     def test_html_of_neighbours(self, models: Path, label_text: tuple[str, str], tmp_path: Path) -> None:
         name, text = label_text
         call("explain", models / "knn", "--text", text, "--label", name, "--html", tmp_path / "why.htm")
-        assert "The nearest training documents" in (tmp_path / "why.htm").read_text(encoding="utf-8")
+        assert "Nearest training documents" in (tmp_path / "why.htm").read_text(encoding="utf-8")
 
     def test_html_mistakes(self, ova: Path, label_text: tuple[str, str], tmp_path: Path) -> None:
         name, text = label_text
@@ -166,7 +166,11 @@ class TestPlot:
 
     @pytest.mark.parametrize(
         ("against", "axis", "at"),
-        [("epoch", "epochs", "at epoch 0.6"), ("step", "steps", "at step 60"), ("seconds", "seconds of", "2 min 30 s")],
+        [
+            ("epoch", "epochs", "at epoch 0.6"),
+            ("step", "steps", "at step 60"),
+            ("seconds", "training time (seconds)", "2 min 30 s"),
+        ],
     )
     def test_against(self, log: Path, tmp_path: Path, against: str, axis: str, at: str) -> None:
         file = tmp_path / "curves.svg"
@@ -181,7 +185,7 @@ class TestPlot:
         for seconds, unit in ((299, "seconds"), (300, "minutes"), (7200, "hours")):
             write_log(log := tmp_path / "a.jsonl", [{"step": 1, "epoch": 1, "seconds": seconds, "loss": 1.0}])
             picture = drawn(log, "--against", "seconds", out=tmp_path / "a.svg")
-            assert f"{unit} of training" in words(picture)
+            assert f"training time ({unit})" in words(picture)
 
     def test_a_model_folder_means_the_log_beside_it(self, log: Path, tmp_path: Path) -> None:
         for folder in (tmp_path / "my-model", f"{tmp_path / 'my-model'}/"):  # while it is trained, it is not there yet
@@ -189,7 +193,8 @@ class TestPlot:
             (tmp_path / "my-model").mkdir(exist_ok=True)
         log.unlink()
         said = mistake("plot", tmp_path / "my-model", "--out", tmp_path / "new.svg")
-        assert said == f"{tmp_path / 'my-model'}: has no training log {log} beside it. Name the log of a training."
+        missing = f"no training log for this folder ({log} does not exist). Pass a training log."
+        assert said == f"{tmp_path / 'my-model'}: {missing}"
         assert not (tmp_path / "new.svg").exists()
 
     def test_a_line_for_each_log_and_member(self, log: Path, tmp_path: Path) -> None:
@@ -291,7 +296,7 @@ class TestPlot:
         rows = [row(1, loss=0.5), row(2, loss=float("inf")), row(3, loss=float("nan")), row(4, loss=None)]
         picture = drawn(write_log(tmp_path / "a.jsonl", rows), out=tmp_path / "a.svg")
         assert len(circles(picture, "loss")) == 1
-        assert "nothing to draw" in words(picture)
+        assert "no data" in words(picture)
         assert "nan" not in (tmp_path / "a.svg").read_text()
 
     @pytest.mark.parametrize("losses", [[0.0, 0.0], [3.0, 3.0], [-1.0, -2.0], [1e-9, 2e-9], [1e-6, 1e3], [1e-30, 1e12]])
@@ -330,11 +335,11 @@ class TestPlot:
         [
             ("{step: 1}", ":2: invalid JSON ("),
             ("[1, 2]", ":2: not a JSON object. Write one object per line: "),
-            ('{"epoch": 1, "seconds": 1, "loss": 1}', ":2: has no 'step'. Write one object a line: "),
+            ('{"epoch": 1, "seconds": 1, "loss": 1}', ":2: 'step' is missing. Write one object per line: "),
             ('{"step": 1.5, "epoch": 1}', ":2: 'step' must be an integer ≥ 0. Got 1.5."),
             ('{"step": true, "epoch": 1}', ":2: 'step' must be an integer ≥ 0. Got True."),
             (f'{{"step": {10**400}, "epoch": 1}}', ":2: 'step' must be an integer ≥ 0. Got 1000"),
-            ('{"step": 1, "loss": 1}', ":2: has no 'epoch'. Choose another axis with --against seconds or step."),
+            ('{"step": 1, "loss": 1}', ":2: 'epoch' is missing. Choose another axis with --against seconds or step."),
             ('{"step": 1, "epoch": -1}', ":2: 'epoch' must be a number ≥ 0. Got -1."),
             ('{"step": 1, "epoch": NaN}', ":2: 'epoch' must be a number ≥ 0. Got nan."),
             ('{"step": 1, "epoch": 1, "loss": "low"}', ":2: 'loss' must be a number. Got low."),
@@ -362,7 +367,7 @@ class TestPlot:
         said = mistake("plot", log, "--against", "time", "--out", out)
         assert said == "--against must be epoch or seconds or step. Got 'time'."
         said = mistake("plot", log, "--out", tmp_path / "a.jpg")
-        formats = "pictures are SVG, PNG or PDF. Let the name end in .svg, .png or .pdf."
+        formats = "unsupported plot format. Use the extension .svg, .png or .pdf."
         assert said == f"{tmp_path / 'a.jpg'}: {formats}"
         assert "does not exist" in mistake("plot", log, "--out", tmp_path / "nowhere" / "a.svg")
         before = log.read_bytes()

@@ -104,8 +104,8 @@ class TestExport:
             ("d", [], [keys[4]]),
         ]
         assert done.err.splitlines() == [
-            "2 labels that the model does not know (any more) left out",
-            "2 texts left out: of their labels none is left",
+            "left out 2 labels that the model does not have",
+            "left out 2 texts: the model has none of their labels",
         ]
         every = call("feedback", "export", feedback_path(model))  # a file alone does not tell what has gone
         assert [row["text"] for row in every.lines()] == ["a", "b", "c", "d"]
@@ -115,8 +115,8 @@ class TestExport:
         give(model, "b", [], [keys[0]])
         done = call("feedback", "export", model, ok=False)
         note, error = done.err.splitlines()
-        assert note == "1 text left out: nothing was accepted or rejected"
-        assert error.startswith(f"xmtc: {feedback_path(model)}: contains no accepted labels.")
+        assert note == "left out 1 text: no label was accepted or rejected"
+        assert error.startswith(f"xmtc: {feedback_path(model)}: nothing in it can be learnt from.")
         assert (done.status, done.out) == (2, "")
         give(model, "c", [keys[0]])
         assert [row["text"] for row in call("feedback", "export", model).lines()] == ["b", "c"]
@@ -132,14 +132,14 @@ class TestExport:
             rows = call("feedback", "export", model, "--since", since).lines()
             assert "".join(row["text"] for row in rows) == texts
         said = mistake("feedback", "export", model, "--since", "2027-01-01")
-        assert said.endswith("no feedback since then, the last is of 2026-03-01. Choose an earlier date.")
+        assert said.endswith("no feedback since that date; the latest is from 2026-03-01. Choose an earlier date.")
         said = mistake("feedback", "export", model, "--since", "yesterday")
         assert said == "--since must be a date such as 2026-11-30. Got 'yesterday'."
 
     def test_without_feedback(self, model: Path, tmp_path: Path) -> None:
         said = mistake("feedback", "export", model)
         assert said == (
-            f"{model}: no feedback yet, model.feedback.sqlite is not there. Collect some with: xmtc serve {model}"
+            f"{model}: no feedback yet (model.feedback.sqlite does not exist). Collect some with: xmtc serve {model}"
         )
         assert mistake("feedback", "show", model) == said
         assert "no feedback yet" in mistake("feedback", "export", tmp_path / "nowhere.sqlite")
@@ -149,7 +149,7 @@ class TestExport:
         assert "not a model folder" in mistake("feedback", "export", data)
         assert "neither a model folder nor" in mistake("feedback", "export", data / "train.jsonl")
         feedback_path(model).write_text("no database " * 100)
-        assert "is damaged, or no file of feedback" in mistake("feedback", "export", model)
+        assert "is damaged or not a feedback file" in mistake("feedback", "export", model)
         feedback_path(model).unlink()
         give(model, "a", [keys[0]])
         before = feedback_path(model).read_bytes()

@@ -87,7 +87,7 @@ class TestAllowAndDeny:
             allow = lines(tmp_path / "allow.txt", *wanted)
             command = ("predict", out, data / "test.txt", "-k", 40, "--allow", allow)
             if expected is None:
-                assert "none of its 1 labels is one of the model ('Fish'). Did you mean 'fish'?" in mistake(*command)
+                assert "the model has none of these 1 labels ('Fish'). Did you mean 'fish'?" in mistake(*command)
             else:
                 assert set(keys(call(*command).lines())[0]) == expected
 
@@ -105,15 +105,15 @@ class TestAllowAndDeny:
         strange = lines(tmp_path / "strange.txt", model.labels.keys[3] + "x", "q")
         for flag in ("--allow", "--deny"):
             said = mistake("predict", ova, "--text", "x", flag, strange)
-            assert said.startswith(f"{strange}: none of its 2 labels is one of the model (")
+            assert said.startswith(f"{strange}: the model has none of these 2 labels (")
             assert said.endswith(f"Did you mean '{model.labels.keys[3]}'?")
             assert "no such file" in mistake("predict", ova, "--text", "x", flag, tmp_path / "nowhere.txt")
             assert "contains no labels" in mistake("predict", ova, "--text", "x", flag, lines(tmp_path / "e.txt", ""))
         everything = lines(tmp_path / "all.txt", *model.labels.keys)
         said = mistake("predict", ova, "--text", "x", "--deny", everything)
-        assert said == f"{everything}: leave none of the model's 40 labels. Allow more, or deny fewer."
+        assert said == f"{everything}: none of the model's 40 labels remains. Allow more labels, or deny fewer."
         said = mistake("predict", ova, "--text", "x", "--allow", everything, "--deny", everything)
-        assert said.startswith(f"{everything} and {everything}: leave none")
+        assert said.startswith(f"{everything} and {everything}: none of the model's 40 labels remains")
 
 
 class TestCandidates:
@@ -173,13 +173,13 @@ class TestCandidates:
         done = call("predict", ova, data / "test.jsonl", "--candidates", path)
         assert done.err == (
             "4 of 103 candidates in c.jsonl are not labels of the model: 'x', 'y'\n"
-            f"2 of 100 documents have no line in c.jsonl and got no label: '{ids[-2]}', '{ids[-1]}'\n"
+            f"2 of 100 documents have no line in c.jsonl and got no labels: '{ids[-2]}', '{ids[-1]}'\n"
         )
         assert keys(done.lines()) == [[known]] * 98 + [[], []]
         path = lines(tmp_path / "c.jsonl", {"id": "nobody", "labels": [known]})
         said = mistake("predict", ova, data / "test.jsonl", "--candidates", path, "--output", tmp_path / "o.jsonl")
         assert said == (
-            f"c.jsonl: none of its ids is that of a document: 'nobody' there, '{ids[0]}' here. Use the same ids."
+            f"c.jsonl: no id matches a document ('nobody' in this file, '{ids[0]}' in the documents). Use the same ids."
         )
         assert not (tmp_path / "o.jsonl").exists()
 
@@ -192,18 +192,21 @@ class TestCandidates:
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            ('{"id": "a", "labels": ["KEY"]}\n{"id": "a", "labels": []}\n', ":2: document 'a' is there twice."),
-            ('{"id": 1, "labels": ["KEY"]}\n{"id": "1", "labels": []}\n', ":2: document '1' is there twice."),
-            ('{"labels": ["KEY"]}\n', ":1: not the candidates of a document. Write"),
-            ('{"id": "a"}\n', ":1: not the candidates of a document. Write"),
-            ('{"id": true, "labels": []}\n', ":1: not the candidates of a document. Write"),
-            ('{"id": "a", "labels": "KEY"}\n', ":1: not the candidates of a document. Write"),
-            ('{"id": "a", "labels": [["KEY"]]}\n', ":1: a candidate is neither a key nor an object with one."),
-            ('{"id": "a", "labels": [{"name": "KEY"}]}\n', ":1: a candidate is neither a key nor an object with one."),
-            ('{"id": "a", "labels": ["KEYx"]}\n', ": none of its candidates is a label of the model ('KEYx'). Did you"),
-            ('{"id": "a", "labels": ["\\ud800"]}\n', ": none of its candidates is a label of the model ('?')."),
-            ('{"id": "a", "labels": []}\n', ": no candidates in it. Write"),
-            ("", ": no candidates in it. Write"),
+            ('{"id": "a", "labels": ["KEY"]}\n{"id": "a", "labels": []}\n', ":2: document 'a' is listed twice."),
+            ('{"id": 1, "labels": ["KEY"]}\n{"id": "1", "labels": []}\n', ":2: document '1' is listed twice."),
+            ('{"labels": ["KEY"]}\n', ":1: not an object with an id and a list of labels. Write"),
+            ('{"id": "a"}\n', ":1: not an object with an id and a list of labels. Write"),
+            ('{"id": true, "labels": []}\n', ":1: not an object with an id and a list of labels. Write"),
+            ('{"id": "a", "labels": "KEY"}\n', ":1: not an object with an id and a list of labels. Write"),
+            ('{"id": "a", "labels": [["KEY"]]}\n', ":1: a candidate is neither a key nor an object with a key."),
+            (
+                '{"id": "a", "labels": [{"name": "KEY"}]}\n',
+                ":1: a candidate is neither a key nor an object with a key.",
+            ),
+            ('{"id": "a", "labels": ["KEYx"]}\n', ": no candidate is a label of the model ('KEYx'). Did you"),
+            ('{"id": "a", "labels": ["\\ud800"]}\n', ": no candidate is a label of the model ('?')."),
+            ('{"id": "a", "labels": []}\n', ": contains no candidates. Write"),
+            ("", ": contains no candidates. Write"),
             ("KEY\n", ":1: invalid JSON"),
         ],
     )

@@ -83,7 +83,7 @@ def test_bad_questions_for_neighbours(folder: Path, tmp_path: Path) -> None:
     told = mistake("labels", "neighbours", folder, "stel")
     assert told == "label 'stel' is not among the model's 5 labels. Did you mean 'steel'?"
     assert mistake("labels", "neighbours", folder, "wine", "-k", 0) == "'k' must be an integer ≥ 1. Got 0."
-    assert "has a vector of zeros" in mistake("labels", "neighbours", folder, "dust")
+    assert "has a zero vector" in mistake("labels", "neighbours", folder, "dust")
     assert str(tmp_path) in mistake("labels", "neighbours", tmp_path, "wine")
     assert "LABEL" in mistake("labels", "neighbours", folder)
 

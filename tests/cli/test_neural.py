@@ -100,7 +100,7 @@ class TestWithTorch:
         assert len(log_beside(out).read_text().splitlines()) == 2
         call("train", data / "train.jsonl", "--out", out, "--force", "--model", "popularity")  # which writes none
         assert not log_beside(out).exists()
-        assert "has no training log" in mistake("plot", out, "--out", tmp_path / "curves.svg")
+        assert "no training log for this folder" in mistake("plot", out, "--out", tmp_path / "curves.svg")
 
     def test_killed_after_the_log_was_moved(self, data: Path, tmp_path: Path) -> None:
         out = tmp_path / "m"

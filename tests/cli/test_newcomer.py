@@ -28,21 +28,21 @@ def here(tmp_path: Path) -> Path:
 class TestNothingThatIsReadIsOverwritten:
     def test_by_describe(self, here: Path) -> None:
         before = (here / "b.jsonl").read_bytes()
-        said = mistake("data", "describe", here / "a.jsonl", here / "b.jsonl", f"--json={here / 'b.jsonl'}")
-        assert "is also an input file" in said
+        said = mistake("data", "describe", here / "a.jsonl", here / "b.jsonl", "--json", here / "b.jsonl")
+        assert "is both input and output" in said
         assert (here / "b.jsonl").read_bytes() == before
 
     @pytest.mark.parametrize("option", ["--allow", "--deny", "--candidates"])
     def test_by_predict(self, ova: Path, data: Path, tmp_path: Path, option: str) -> None:
         (tmp_path / "l.jsonl").write_text('{"key": "x", "id": "d0000600", "labels": []}\n')
         given = (option, tmp_path / "l.jsonl", "--output", tmp_path / "l.jsonl")
-        assert "is also an input file" in mistake("predict", ova, data / "test.jsonl", *given)
+        assert "is both input and output" in mistake("predict", ova, data / "test.jsonl", *given)
         assert (tmp_path / "l.jsonl").read_text().startswith('{"key": "x"')
 
     def test_by_split(self, here: Path) -> None:
         (here / "train.jsonl").write_text((here / "a.jsonl").read_text() * 4)
         said = mistake("data", "split", here / "train.jsonl", "--out", here, "--force", "--apart")
-        assert "is the file that is read" in said
+        assert "is both input and output" in said
         assert len((here / "train.jsonl").read_text().splitlines()) == 12
 
     def test_parts_of_a_model(self, ova: Path, data: Path) -> None:
@@ -56,14 +56,12 @@ class TestNothingThatIsReadIsOverwritten:
 
     def test_a_folder_of_texts_is_replaced_when_told(self, here: Path) -> None:
         call("data", "convert", here / "a.jsonl", here / "texts", "--to", "annif-folder")
-        assert "is there already" in mistake(
-            "data", "convert", here / "b.jsonl", here / "texts", "--to", "annif-folder"
-        )
+        assert "already exists" in mistake("data", "convert", here / "b.jsonl", here / "texts", "--to", "annif-folder")
         call("data", "convert", here / "b.jsonl", here / "texts", "--to", "annif-folder", "--force")
         assert sorted(path.name for path in (here / "texts").iterdir()) == ["a.tsv", "a.txt", "b.tsv", "b.txt"]
         (here / "texts" / "thesis.odt").write_text("mine")
         said = mistake("data", "convert", here / "a.jsonl", here / "texts", "--to", "annif-folder", "--force")
-        assert "holds other files" in said
+        assert "contains files other than texts and labels" in said
         assert sorted(path.name for path in here.iterdir()) == ["a.jsonl", "b.jsonl", "texts"]
 
 
@@ -77,7 +75,8 @@ class TestNothingGoesInSilence:
     def test_no_labels_at_all(self, here: Path) -> None:
         (here / "n.jsonl").write_text('{"text": "a", "topics": ["x"]}\n')
         done = call("data", "convert", here / "n.jsonl", here / "n.csv")
-        assert done.err == f"note: {here / 'n.jsonl'}: no document has a label. If it should: --label-field NAME.\n"
+        note = "no document has labels. Pass --label-field if they are in a field."
+        assert done.err == f"note: {here / 'n.jsonl'}: {note}\n"
 
     def test_another_separator(self, here: Path) -> None:
         (here / "s.csv").write_text('text,labels\nx,"a, b"\ny,"b, c"\nz,d\n')
@@ -178,7 +177,7 @@ class TestFilesAsPeopleHaveThem:
         said = mistake(
             "data", "split", here / "train_raw_texts.txt", "--out", here, "--test", 0.4, "--apart", "--force"
         )
-        assert "is the file that is read" in said
+        assert "is both input and output" in said
         assert (here / "train_labels.txt").read_bytes() == before
 
     def test_a_folder_is_not_replaced_by_a_file(self, here: Path) -> None:

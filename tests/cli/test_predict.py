@@ -200,7 +200,7 @@ class TestSets:
         assert mistake("evaluate", ova, data / "test.jsonl", "--threshold", given) == words
 
     def test_nothing_was_tuned(self, ova: Path, data: Path, tmp_path: Path) -> None:
-        words = f"{ova}: no threshold was tuned for this model. Do so with: xmtc calibrate {ova} VALID"
+        words = f"{ova}: the model has no tuned threshold. Tune one with: xmtc calibrate {ova} VALID"
         assert mistake("predict", ova, "--text", "x", "--threshold", "auto") == words
         parts = ("--output", tmp_path / "parts", "--parts", 30)
         assert mistake("predict", ova, data / "test.jsonl", "--threshold", "auto", *parts) == words

@@ -53,11 +53,11 @@ def test_what_is_no_folder_of_a_suite(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for place in (tmp_path / "empty", tmp_path / "nowhere"):
         said = mistake("report", folder, place, "--out", out)
-        reason = "cannot be read (No such file or directory). Name the --out folder of xmtc bench."
+        reason = "cannot be read (No such file or directory). Pass the output folder of xmtc bench."
         assert said == f"{place / 'bench.json'}: {reason}"
     put(tmp_path / "begun", [])
     said = mistake("report", tmp_path / "begun", "--out", out)
-    assert said == f"{tmp_path / 'begun'}: no cell is complete. Run xmtc bench first, or leave it out."
+    assert said == f"{tmp_path / 'begun'}: contains no complete run. Run xmtc bench first, or leave it out."
     assert not out.exists()
 
 

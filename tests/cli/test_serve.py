@@ -25,7 +25,7 @@ def test_folders_that_hold_no_model(model: Path, tmp_path: Path) -> None:
     assert mistake("serve") == "Missing argument 'DIR…'. See: xmtc serve --help"
     assert "no such folder" in mistake("serve", tmp_path / "none")
     assert "not a model folder" in mistake("serve", model, tmp_path)
-    assert "another model is called 'm' too" in mistake("serve", model, tmp_path / "." / "m")
+    assert "two models are named 'm'" in mistake("serve", model, tmp_path / "." / "m")
 
 
 def test_addresses_that_cannot_be_had(model: Path) -> None:
@@ -33,8 +33,8 @@ def test_addresses_that_cannot_be_had(model: Path) -> None:
         port = taken.getsockname()[1]
         words = mistake("serve", model, "--port", port)
     assert words.startswith(f"port {port} of 127.0.0.1 is already in use")
-    assert words.endswith("Choose another with --port, or 0 for any that is free.")
-    assert mistake("serve", model, "--port", 70000) == "--port must be from 0 to 65535. Got 70000."
+    assert words.endswith("Choose another with --port, or 0 for any free port.")
+    assert mistake("serve", model, "--port", 70000) == "'port' must be from 0 to 65535. Got 70000."
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_measures_are_kept_beside_the_model_and_shown(model: Path, tmp_path: Pat
     assert "measured" not in call("models", model).out
     done = call("evaluate", model, test, "--keep")
     place = tmp_path / "m.metrics.json"
-    assert f"{place}: saved beside the model" in done.err
+    assert f"metrics saved to {place}" in done.err
     kept = json.loads(place.read_text())
     assert kept["metrics"]["P@1"] == 1.0
     assert kept["measured"]["documents"] == 1

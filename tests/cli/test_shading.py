@@ -147,7 +147,7 @@ def test_words_are_shaded_by_sign_and_strength() -> None:
     assert len({strong, weak, against}) == 3
     legend = shaded(found).split("\n\n")[2]
     assert len(COLOUR.findall(legend)) == 10
-    assert "evidence against" in legend
+    assert "evidence against it" in legend
 
 
 def test_attention_shares_have_no_side_against() -> None:
@@ -159,8 +159,8 @@ def test_attention_shares_have_no_side_against() -> None:
     assert "attention weights" not in explanation(replace(found, shares=False))
     assert "against" not in shaded(found)
     assert "against" not in Page(page(found)).tags
-    assert "speaks against" not in page(found)
-    assert "speaks against" in page(told("iron and wood", ("iron", 0.7), ("wood", -0.3)))
+    assert "evidence against" not in page(found)
+    assert "evidence against" in page(told("iron and wood", ("iron", 0.7), ("wood", -0.3)))
 
 
 def test_without_colours_the_shaded_view_still_holds_the_plain_one() -> None:
@@ -304,10 +304,10 @@ def test_aspects_and_related_labels_on_a_page() -> None:
     seen = Page(source)
     assert seen.text == "two pans"
     assert seen.rows == [
-        ["adds", "", "aspect", "attention"],
+        ["contribution", "", "aspect", "attention"],
         ["+2.0000", "", "1", "62.5 %"],
         ["-0.5000", "", "2", "37.5 %"],
-        ["adds", "", "label", "attention"],
+        ["contribution", "", "label", "attention"],
         ["+0.2500", "", "pots <i>", "87.5 %"],
         ["+0.0000", "", "lids", "12.5 %"],
     ]
@@ -342,7 +342,7 @@ def test_aspects_and_related_labels_as_json() -> None:
 
 
 def test_nothing_speaks_for_it() -> None:
-    assert "Nothing in this text speaks for or against it." in page(told("a text"))
+    assert "This text contains no evidence for or against the label." in page(told("a text"))
     assert "The text is empty." in page(told(""))
 
 

@@ -138,7 +138,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["--valid", "nowhere.jsonl"], "nowhere.jsonl: no such file. Check the path."),
     (["--labels", "nowhere.tsv"], "nowhere.tsv: no such file. Check the path."),
     (["--unknown-labels", "keep"], "--unknown-labels must be refuse or drop. Got 'keep'."),
-    (["--resume"], "there is no unfinished training to resume. Leave out --resume."),
+    (["--resume"], "there is no training run to resume. Leave out --resume."),
     (["--bogus"], "No such option: --bogus"),
 ]
 
@@ -207,7 +207,7 @@ class TestMistakes:
     def test_a_model_is_not_overwritten(self, data: Path, ova: Path) -> None:
         before = (ova / "model.json").read_bytes()
         said = mistake("train", data / "train.jsonl", "--out", ova)
-        assert said == f"{ova}: holds a model already. Choose another folder, or replace it with --force."
+        assert said == f"{ova}: already contains a model. Choose another folder, or replace it with --force."
         assert (ova / "model.json").read_bytes() == before
 
     def test_a_folder_with_other_files_is_left_alone_even_with_force(self, data: Path) -> None:
@@ -224,7 +224,7 @@ class TestMistakes:
         work.mkdir()
         (work / "labels-0.safetensors").write_bytes(b"precious")
         said = mistake("train", data / "train.jsonl", "--out", out)
-        assert said == f"{work}: holds an unfinished training. Go on with --resume, or start over with --force."
+        assert said == f"{work}: contains an unfinished training run. Continue with --resume, or restart with --force."
         mistake("train", data / "nowhere.jsonl", "--out", out, "--force")
         assert (work / "labels-0.safetensors").read_bytes() == b"precious"
         call("train", data / "train.jsonl", "--model", "popularity", "--out", out, "--force")

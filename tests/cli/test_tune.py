@@ -71,7 +71,7 @@ def test_interrupted_and_resumed(data: Path, tmp_path: Path) -> None:
     assert stopped.err.splitlines()[-1] == (
         f"xmtc: interrupted. 1 finished trial is in {out}. To resume, repeat the command with --resume."
     )
-    assert "holds a search already" in mistake(*command)
+    assert "already contains a search" in mistake(*command)
     resumed = call(*command, "--no-refit", "--resume")
     assert "validation set: 100 documents from --valid" in resumed.out
     assert f"train with the best settings: xmtc train TRAIN --config {out / 'recipe.toml'} --out DIR" in resumed.out
@@ -86,8 +86,8 @@ def test_interrupted_and_resumed(data: Path, tmp_path: Path) -> None:
         (["knn", "nowhere.jsonl"], "nowhere.jsonl: no such file."),
         (["popularity", "train.jsonl"], "popularity has no settings to search."),
         (["knn", "train.jsonl", "--search", "neigbours"], "knn has no setting 'neigbours'. Did you mean 'neighbours'?"),
-        (["knn", "train.jsonl", "--search", "power=5..1"], "--search power=5..1: holds nothing."),
-        (["knn", "train.jsonl", "--resume"], "there is no search to go on with. Leave out --resume."),
+        (["knn", "train.jsonl", "--search", "power=5..1"], "--search power=5..1: empty range."),
+        (["knn", "train.jsonl", "--resume"], "no search to resume. Leave out --resume."),
         (["knn", "train.jsonl", "--measure", "accuracy"], "no measure 'accuracy'."),
         (["knn", "train.jsonl", "--language", "de"], "--language can only be used with --labels FILE."),
         (["knn", "train.txt"], "all that is searched of knn is how text is read, and these are features."),

@@ -120,7 +120,7 @@ class TestElsewhere:
         assert beside(parabel) == beside(out) == []
         assert first(out, f"{WORDS} {WORDS}") == "fresh"
         said = mistake("update", parabel, files / "new.jsonl", "--out", out)
-        assert said == f"{out}: holds a model already. Choose another folder, or replace it with --force."
+        assert said == f"{out}: already contains a model. Choose another folder, or replace it with --force."
         call("update", parabel, files / "more.jsonl", "--out", out, "--force")
         assert [entry["documents"] for entry in history(out)] == [40]
         call("update", parabel, files / "new.jsonl", "--out", parabel)  # which is in its place
@@ -206,12 +206,12 @@ def test_mistakes(knn: Path, files: Path, data: Path, tmp_path: Path) -> None:
         ([new, "--replay", tmp_path / "unlabelled.jsonl"], "unlabelled.jsonl: no document has a label."),
         ([new, "--retire", tmp_path / "strange.txt"], "no such label"),
         ([new, "--retire", tmp_path / "nothing.txt"], "nothing.txt: "),
-        (["--retire", tmp_path / "all.txt"], "the update would remove all labels. Keep at least one."),
-        ([new, "--merge", tmp_path / "one.tsv"], "one.tsv:1: not two labels and a tab between them."),
-        ([new, "--merge", tmp_path / "three.tsv"], "three.tsv:1: not two labels and a tab between them."),
+        (["--retire", tmp_path / "all.txt"], "no label would be left. Keep one of them."),
+        ([new, "--merge", tmp_path / "one.tsv"], "one.tsv:1: expected two labels separated by a tab."),
+        ([new, "--merge", tmp_path / "three.tsv"], "three.tsv:1: expected two labels separated by a tab."),
         ([new, "--merge", tmp_path / "unknown.tsv"], "unknown.tsv:2: label 'no such' is not one of the model."),
-        ([new, "--merge", tmp_path / "two.tsv"], f"two.tsv:2: label '{keys[0]}' becomes two others."),
-        ([new, "--merge", tmp_path / "circle.tsv"], "is merged into itself."),
+        ([new, "--merge", tmp_path / "two.tsv"], f"two.tsv:2: label '{keys[0]}' is merged into two labels."),
+        ([new, "--merge", tmp_path / "circle.tsv"], "is to be merged with itself."),
         ([new, "--merge", tmp_path / "nothing.tsv"], "nothing.tsv: no labels in it."),
         ([new, "--merge", tmp_path / "latin.tsv"], "latin.tsv:1: "),
         ([new, "--merge", tmp_path / "none.tsv"], "none.tsv: "),

@@ -131,8 +131,8 @@ def test_published_figures_stand_beneath_ours_and_beside_the_same_method(known: 
     assert 'Parabel <span class="nowrap"><a href="#source-2" aria-label="source 2">[2]</a></span>' in html
     assert '<li id="source-2">A. Uthor. On &lt;Labels&gt;. CONF, 2019.' in html
     assert "Nobody could reach it." in html
-    assert "Others’ figures are on Cooking: 9,000 training documents. Another split." in html
-    assert "from memory of the publication" in html
+    assert "Published results are on Cooking: 9,000 training documents. Another split." in html
+    assert "recalled from the publication, not verified" in html
     assert "| Wonder \\[1\\] ? | 99.00 | – | – |" in text
     assert "| mine | **72.00** | – | **60.00** |" in text
     assert "2. A. Uthor. On \\<Labels\\>. CONF, 2019." in text
@@ -205,7 +205,7 @@ def test_costs_are_those_of_a_document_and_in_megabytes(tmp_path: Path) -> None:
     two = cell("a/m/1", seconds={"train": 20.0, "predict": 5.0}, documents=2000, model_bytes=2_500_000, resumed=True)
     put(tmp_path, [one, two])
     (part,) = collected([tmp_path]).suites[0].datasets
-    assert part.costs.columns == ("training, s", "prediction, ms a document", "peak memory, MB", "model, MB")
+    assert part.costs.columns == ("training (s)", "prediction (ms/document)", "peak memory (MB)", "model size (MB)")
     assert texts(part.costs) == {"m": ["15.0", "2.50", "100", "2.50"]}
     assert "a/m/1" in part.costs.note
     other = cell("a/n/0", machine={"processor": "x86_64", "gpu": "NVIDIA H200", "torch": "2.11"})
@@ -255,24 +255,24 @@ def test_what_is_not_there_is_said_once_and_not_drawn(tmp_path: Path) -> None:
     found = collected([tmp_path])
     (part,) = found.suites[0].datasets
     assert part.missing == [
-        "Frequency groups: not there for bare.",
-        "The tail: not there for bare.",
-        "Reliability: not there for bare.",
-        "A training log: not there for bare.",
-        "What models have in common: not there.",
+        "No frequency groups for bare.",
+        "No tail metrics for bare.",
+        "No reliability diagram for bare.",
+        "No training log for bare.",
+        "No overlap of predictions.",
     ]
     assert page(found).count("<svg") == 2 + 1 + 2 + 4  # AUC and AUPR, reliability, loss and score, costs
     put(tmp_path / "bare", [cell("a/bare/0")])
     found = collected([tmp_path / "bare"])
     assert "<svg" not in page(found)
-    assert "Reliability: not there for any model." in page(found)
+    assert "No reliability diagram for any model." in page(found)
 
 
 def test_a_log_that_cannot_be_read_costs_its_curves_only(tmp_path: Path) -> None:
     put(tmp_path, [cell("a/m/0")], logs={"a/m/0": [{"epoch": 1, "loss": 0.5}]})
     (part,) = collected([tmp_path]).suites[0].datasets
     assert part.curves == {}
-    assert part.missing[0].startswith("The log of a/m/0, line 1: has no 'step'.")
+    assert part.missing[0].startswith("Log of a/m/0, line 1: 'step' is missing.")
 
 
 def test_several_folders_are_sections_and_one_named_twice_is_one(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_noisy_data_sets_have_a_line_and_no_statistics(tmp_path: Path) -> None:
     assert found.suites[0].statistics is not None
     assert found.suites[0].statistics.columns == ("a",)
     assert texts(found.suites[0].statistics)["training documents"] == ["1,000"]
-    assert "a-flip-20: a with noise, flip at rate 0.2." in page(found)
+    assert "a-flip-20: a with label noise, flip at rate 0.2." in page(found)
 
 
 def test_a_study_shows_its_figure_and_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,7 +322,7 @@ def test_a_study_shows_its_figure_and_its_table(tmp_path: Path, monkeypatch: pyt
 )
 def test_a_cell_of_another_form_is_refused(tmp_path: Path, changes: dict[str, Any], name: str) -> None:
     put(tmp_path, [cell("a/m/0", **changes)])
-    with pytest.raises(DataError, match=rf"a/m/0/cell\.json: damaged, '{name}' is amiss\."):
+    with pytest.raises(DataError, match=rf"a/m/0/cell\.json: damaged, '{name}' is invalid\."):
         collected([tmp_path])
 
 
@@ -337,17 +337,17 @@ def test_a_cell_of_another_form_is_refused(tmp_path: Path, changes: dict[str, An
 )
 def test_damage_further_down_is_one_line_too(tmp_path: Path, changes: dict[str, Any]) -> None:
     put(tmp_path, [cell("a/m/0", **changes)])
-    with pytest.raises(DataError, match=r"a\.json: damaged, or a cell of it is\."):
+    with pytest.raises(DataError, match=r"a\.json: this file or one of its runs is damaged\."):
         collected([tmp_path])
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"noise": "much"}, r"a\.json: damaged, 'noise' is amiss\."),
-        ({"overlap": {}}, r"a\.json: damaged, 'overlap' is amiss\."),
-        ({"overlap": [{"models": ["m", "n"]}]}, r"a\.json: damaged, or a cell of it is\."),
-        ({"statistics": {"documents": "many"}}, r"datasets: damaged, or a cell of it is\."),
+        ({"noise": "much"}, r"a\.json: damaged, 'noise' is invalid\."),
+        ({"overlap": {}}, r"a\.json: damaged, 'overlap' is invalid\."),
+        ({"overlap": [{"models": ["m", "n"]}]}, r"a\.json: this file or one of its runs is damaged\."),
+        ({"statistics": {"documents": "many"}}, r"datasets: this file or one of its runs is damaged\."),
     ],
 )
 def test_damaged_data_sets(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
@@ -467,7 +467,7 @@ def test_names_in_a_scatter_meet_neither_each_other_nor_a_point() -> None:
 
 def test_a_scatter_is_logarithmic_across_and_keeps_a_poor_model_from_pressing_the_others_together() -> None:
     points = [CostPoint("a", 1, 50.0), CostPoint("b", 10, 48.0), CostPoint("c", 100, 47.0), CostPoint("poor", 0.1, 3.0)]
-    plot = scatter("Cost", points, below="s", beside="%")
+    plot = scatter("Cost", points, xlabel="s", ylabel="%")
     (axes,) = plot.figure.axes
     plot.figure.draw_without_rendering()
     starts = [axes.transData.transform(each.get_offsets()[0]).tolist() for each in axes.collections]
@@ -481,7 +481,7 @@ def test_a_scatter_is_logarithmic_across_and_keeps_a_poor_model_from_pressing_th
 
 def test_a_line_chart_draws_points_bars_and_names() -> None:
     series = {"<a>": [(0.0, 10.0), (1.0, 20.0), (2.0, 15.0)], "b": [(0.0, 12.0), (2.0, 12.0)], "none": []}
-    plot = line_chart("T", series, below="noise", beside="P@1, %", errors={"<a>": [1.0, 0.0, 2.0]})
+    plot = line_chart("T", series, xlabel="noise", ylabel="P@1, %", errors={"<a>": [1.0, 0.0, 2.0]})
     (axes,) = plot.figure.axes
     drawn = [each for each in axes.lines if each.get_linestyle() != "None" and len(each.get_xdata())]
     expected = [[list(place) for place in series[name]] for name in ("<a>", "b")]
@@ -494,9 +494,9 @@ def test_a_line_chart_draws_points_bars_and_names() -> None:
 
 
 def test_a_line_chart_of_one_point_and_of_named_places() -> None:
-    ElementTree.fromstring(line_chart("T", {"": [(3.0, 0.0)]}, below="x", beside="y").svg())
+    ElementTree.fromstring(line_chart("T", {"": [(3.0, 0.0)]}, xlabel="x", ylabel="y").svg())
     marks = [(0.0, "many"), (1.0, "few")]
-    plot = line_chart("T", {"m": [(0.0, 1.0), (1.0, 2.0)]}, below="x", beside="y", marks=marks)
+    plot = line_chart("T", {"m": [(0.0, 1.0), (1.0, 2.0)]}, xlabel="x", ylabel="y", marks=marks)
     words = [text.text for text in ElementTree.fromstring(plot.svg()).iter(f"{SVG}text")]
     assert {"many", "few"} <= set(words)
 

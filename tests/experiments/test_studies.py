@@ -74,10 +74,10 @@ def test_rates_and_kinds_of_noise() -> None:
     assert names(rates=[0.125], kinds=["flip"]) == ["news-flip-12.5"]
     for rates in ([], [1.0], [-0.1], [float("nan")]):
         with pytest.raises(
-            ConfigError, match=r"^rates of noise must be numbers from 0 to below 1, such as 0,0.2,0.4.$"
+            ConfigError, match=r"^noise rates must be numbers ≥ 0 and < 1. Write for example 0,0.2,0.4.$"
         ):
             names(rates=rates)
-    with pytest.raises(ConfigError, match=r"^no noise 'fip'. Known: missing, flip.$"):
+    with pytest.raises(ConfigError, match=r"^unknown kind of noise 'fip'. Known: missing, flip.$"):
         names(kinds=["fip"])
     with pytest.raises(ConfigError, match="Leave out --valid"):
         noise_suite(StudyFiles(Path("a"), Path("b"), Path("c")), ["knn"], settings={}, seeds=[0])
@@ -107,10 +107,10 @@ def test_models_by_name_and_by_recipe(tmp_path: Path) -> None:
     assert (suite.cells()[1].model, made.trees) == ("mine", 2)
     both = tail_suite(FILES, ["parabel", str(recipe)], settings={}, seeds=[0])
     assert [cell.model for cell in both.cells()] == ["parabel", "mine"]
-    with pytest.raises(ConfigError, match=r"^model 'mine' is named twice. Name each once, or write a suite"):
+    with pytest.raises(ConfigError, match=r"^model 'mine' is given twice. Give each once, or write a suite"):
         tail_suite(FILES, [str(recipe), str(recipe)], settings={}, seeds=[0])
     recipe.write_text("[settings]\ntrees = 2\n")
-    with pytest.raises(ConfigError, match=r'does not say which model it is for. Add model = "NAME".$'):
+    with pytest.raises(ConfigError, match=r'does not name its model. Add model = "NAME".$'):
         model_section(str(recipe), {})
     with pytest.raises(ConfigError, match="parabell"):
         model_section("parabell", {})
@@ -164,7 +164,7 @@ def test_ablation_is_a_suite() -> None:
     assert [each.neighbours for each in made.values()] == [9, 1, 9]
     assert made["knn-equal-votes"].power == 0
     with pytest.raises(
-        UnsupportedError, match=r"^popularity has no parts to take away\. Models that have: .*knn, .*\.$"
+        UnsupportedError, match=r"^popularity has no components to ablate\. Models that have: .*knn, .*\.$"
     ):
         ablation_suite(FILES, "popularity", settings={}, seeds=[0])
 
@@ -205,7 +205,7 @@ def noise_cells() -> list[Cell]:
 
 def test_noise_is_told(tmp_path: Path, noise: Suite) -> None:
     figure, table = study_figure(results(tmp_path, noise, noise_cells()))
-    assert table.caption == "P@1 at each rate of noise"
+    assert table.caption == "P@1 by noise rate (%)"
     assert table.columns == ("0 %", "20 %", "50 %")
     assert texts(table) == {
         "knn, missing": ["85.00 ± 7.07", "70.00 ± 0.00", "50.00 ± 14.14"],
@@ -215,14 +215,14 @@ def test_noise_is_told(tmp_path: Path, noise: Suite) -> None:
     }
     assert best(table)["knn, missing"] == ["0 %", "20 %"]
     assert best(table)["popularity, missing"] == ["50 %"]
-    assert "20 % of the training documents, which keep their labels" in table.note
+    assert "(20 % of the training documents) keeps its labels" in table.note
     told = tips(figure)
     assert "knn: 85 at 0" in told
     assert "knn: 55 at 20" in told
     assert "popularity: 60 at 50" in told
     assert len(told) == 8, "each value is a point"
-    assert "Labels left out" in words(figure)
-    assert "Labels left out, and wrong ones given" in words(figure)
+    assert "Missing labels" in words(figure)
+    assert "Missing and wrong labels" in words(figure)
 
 
 def test_noise_is_told_of_a_run_that_stopped(tmp_path: Path, noise: Suite) -> None:
@@ -238,7 +238,7 @@ def test_cells_of_others_are_not_told_of(tmp_path: Path, noise: Suite) -> None:
     others = [worth("other/knn/0", 1.0), worth("news-clean/parabel/0", 1.0)]
     alone = study_figure(results(tmp_path / "a", noise, noise_cells()))
     assert study_figure(results(tmp_path / "b", noise, [*noise_cells(), *others])) == alone
-    with pytest.raises(UnsupportedError, match=r"no cell of the study is complete. Run it first.$"):
+    with pytest.raises(UnsupportedError, match=r"contains no complete run of the study. Run it first.$"):
         study_figure(results(tmp_path / "c", noise, others))
 
 
@@ -254,15 +254,15 @@ def test_an_ablation_is_told(tmp_path: Path) -> None:
     ]
     figure, table = study_figure(results(tmp_path, suite, cells))
     ndcg = 98 * 0.72  # of a worth of one, as the made-up results have it
-    assert [row.name for row in table.rows] == ["whole", "equal-votes", "one-neighbour"]
+    assert [row.name for row in table.rows] == ["full model", "equal-votes", "one-neighbour"]
     told = texts(table)
-    assert told["whole"][0] == "75.00 ± 7.07"
-    assert told["whole"][-2:] == ["+0.00", NOTHING]
+    assert told["full model"][0] == "75.00 ± 7.07"
+    assert told["full model"][-2:] == ["+0.00", NOTHING]
     assert told["equal-votes"][-2:] == [f"{0.15 * ndcg:+.2f}", "power=0.0, text.min_df=2"]
     assert told["one-neighbour"][-2:] == [f"−{0.35 * ndcg:.2f}", "neighbours=1"]
-    assert table.columns[-2] == "against the whole, nDCG@5"
-    assert tips(figure)[0] == f"whole: {0.75 * ndcg:.2f} ± {0.0707107 * ndcg:.2f}"
-    assert [tip.partition(":")[0] for tip in tips(figure)] == ["whole", "equal-votes", "one-neighbour"]
+    assert table.columns[-2] == "change in nDCG@5"
+    assert tips(figure)[0] == f"full model: {0.75 * ndcg:.2f} ± {0.0707107 * ndcg:.2f}"
+    assert [tip.partition(":")[0] for tip in tips(figure)] == ["full model", "equal-votes", "one-neighbour"]
     dashed = [node for node in ElementTree.fromstring(figure).iter(f"{SVG}path") if node.get("stroke-dasharray")]
     first = next(ElementTree.fromstring(figure).iter(f"{SVG}circle"))
     (line,) = [re.findall(r"[\d.]+", node.get("d", "")) for node in dashed]
@@ -292,9 +292,9 @@ def test_the_tail_is_told(tmp_path: Path) -> None:
     assert told["knn"][:2] == ["28.00 ± 5.66", "42.00 ± 8.49"]
     assert told["popularity"] == ["12.00", "18.00", "21.00", "4.00", "6.00", "7.00"]
     assert best(table) == {"knn": list(table.columns), "popularity": []}
-    assert {"first 1", "first 10", "first 20"} <= set(words(figure))
+    assert {"top 1", "top 10", "top 20"} <= set(words(figure))
     assert "knn: 42 at 1" in tips(figure)
-    with pytest.raises(UnsupportedError, match="no model there scores given labels"):
+    with pytest.raises(UnsupportedError, match="no model in these results scores given labels"):
         study_figure(results(tmp_path / "none", suite, [worth("news/parabel/0", 0.9)]))
 
 
@@ -303,8 +303,8 @@ def test_studies_that_are_not_known(tmp_path: Path, noise: Suite) -> None:
     path = tmp_path / "bench.json"
     values = json.loads(path.read_text())
     for study, words_, kind in (
-        ({"kind": "weather"}, "no study 'weather' is known to this version of xmtc", UnsupportedError),
-        ({}, "no study 'None' is known", UnsupportedError),
+        ({"kind": "weather"}, "does not support the study 'weather'", UnsupportedError),
+        ({}, "does not support the study 'None'", UnsupportedError),
         ({"kind": "noise"}, "bench.json: damaged. Run the study again.", DataError),
         (found.study | {"kinds": 3}, "bench.json: damaged.", DataError),
     ):
@@ -317,7 +317,7 @@ def test_studies_that_are_not_known(tmp_path: Path, noise: Suite) -> None:
 
 
 def test_dots() -> None:
-    plot = dot_chart("A & B", {"<one>": (10.0, 2.0), "two": (14.0, 0.0)}, below="%", line=10.0)
+    plot = dot_chart("A & B", {"<one>": (10.0, 2.0), "two": (14.0, 0.0)}, xlabel="%", line=10.0)
     root = ElementTree.fromstring(plot.svg())
     one, two = root.iter(f"{SVG}circle")
     assert float(one.get("cx", 0)) < float(two.get("cx", 0))
@@ -328,7 +328,7 @@ def test_dots() -> None:
     assert spreads == [[8.0, 12.0]], "one value has no spread"
     width = float(root.get("width", 0))
     assert all(0 < float(node.get("cx", 0)) < width for node in (one, two))
-    equal = dot_chart("Equal", {"a": (0.0, 0.0), "b": (0.0, 0.0)}, below="%")
+    equal = dot_chart("Equal", {"a": (0.0, 0.0), "b": (0.0, 0.0)}, xlabel="%")
     assert ElementTree.fromstring(equal.svg()) is not None
 
 

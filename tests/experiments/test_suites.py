@@ -116,7 +116,7 @@ def test_files_in_the_folder_of_the_data_sets(tmp_path: Path) -> None:
     }
     assert found.hashes["train"] == found.hashes["test"]
     first = DataSpec(train=("no.txt", "one/train.jsonl"), test="one/test.jsonl", labels=".")
-    with pytest.raises(DataError, match=r"no such file, and data set 'x' of the suite needs it\. Name the folder"):
+    with pytest.raises(DataError, match=r"no such file \(required by dataset 'x' of the suite\)\. Pass the folder"):
         find("x", first, tmp_path, tmp_path / "made")
     with pytest.raises(DataError, match="no such file"):
         find("x", DataSpec(train=".", test="."), Path(), tmp_path / "made")
@@ -166,7 +166,7 @@ def test_patterns(patterns: list[str], expected: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["", "cookin", "cooking/knn/0/1", "cooking/knn/2", "knn"])
 def test_patterns_that_name_nothing(pattern: str) -> None:
-    with pytest.raises(ConfigError, match=r"names no cell\. Write for example --only 'one/trees/\*'\.$"):
+    with pytest.raises(ConfigError, match=r"matches no run\. Write for example --only 'one/trees/\*'\.$"):
         chosen(parsed("small", content()).cells(), ["one", pattern])
 
 
@@ -183,14 +183,14 @@ def put(*path: str, value: Any) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-SEEDS = "'seeds' must be a list of different integers ≥ 0, such as [0, 1, 2]."
+SEEDS = "'seeds' must be a list of distinct integers ≥ 0, such as [0, 1, 2]."
 MISTAKES: list[tuple[Callable[[dict[str, Any]], None], str]] = [
     (
         put("sedes", value=[0]),
-        "a suite has no 'sedes'. Did you mean 'seeds'? It has about, seeds, datasets and models.",
+        "a suite has no key 'sedes'. Did you mean 'seeds'? Known: about, seeds, datasets and models.",
     ),
-    (put("study", value={"kind": "noise"}), "a suite has no 'study'. It has about, seeds, datasets and models."),
-    (put("about", value=3), "'about' must be a sentence. Got 3."),
+    (put("study", value={"kind": "noise"}), "a suite has no key 'study'. Known: about, seeds, datasets and models."),
+    (put("about", value=3), "'about' must be a string. Got 3."),
     (put("seeds", value=[]), SEEDS),
     (put("seeds", value=[0, 0]), SEEDS),
     (put("seeds", value=[-1]), SEEDS),
@@ -198,26 +198,35 @@ MISTAKES: list[tuple[Callable[[dict[str, Any]], None], str]] = [
     (put("seeds", value=[True]), SEEDS),
     (put("seeds", value=3), SEEDS),
     (put("models", "knn", "seeds", value=[0, 0]), f"model 'knn': {SEEDS}"),
-    (put("datasets", value={}), "a suite needs a data set. Add [datasets.NAME]."),
-    (put("models", value={}), "a suite needs a model. Add [models.NAME]."),
+    (put("datasets", value={}), "a suite needs at least one dataset. Add [datasets.NAME]."),
+    (put("models", value={}), "a suite needs at least one model. Add [models.NAME]."),
     (put("datasets", value=[1]), "'datasets' must be a table."),
     (put("models", "knn", value=[1]), "'models.knn' must be a table."),
     (put("models", "knn", "settings", value=1), "'models.knn.settings' must be a table."),
     (put("datasets", "cooking", "planted", value=1), "'datasets.cooking.planted' must be a table."),
-    (put("datasets", "one", "trian", value="x"), "data set 'one' has no 'trian'. Did you mean 'train'? It has "),
-    (put("datasets", "one", "train", value=""), "data set 'one': 'train' of data set must be the name of a file."),
+    (put("datasets", "one", "trian", value="x"), "dataset 'one' has no key 'trian'. Did you mean 'train'? Known: "),
+    (put("datasets", "one", "train", value=""), "dataset 'one': 'train' of dataset must be the name of a file."),
     (
         put("datasets", "one", "test", value=7),
-        "data set 'one': 'test' of data set must be a string or list of strings.",
+        "dataset 'one': 'test' of dataset must be a string or list of strings.",
     ),
-    (put("datasets", "one", "hold_out", value=0.1), "data set 'one': 'hold_out' of data set must be 0 beside 'valid'."),
-    (put("datasets", "one", "propensity", value=[1]), "data set 'one': 'propensity' of data set must be a list of two"),
-    (put("datasets", "one", "noise", value={"rate": 2}), "'noise' of data set 'one': 'rate' of noise must be a number"),
-    (put("datasets", "cooking", "planted", "text", value=1), "'planted' of data set 'cooking' has no 'text'."),
-    (put("datasets", "cooking", "test", value="x"), "data set 'cooking': 'test' of data set must be left out beside"),
-    (put("datasets", "cooking", "valid", value="x"), "data set 'cooking': 'valid' of data set must be left out beside"),
+    (
+        put("datasets", "one", "hold_out", value=0.1),
+        "dataset 'one': 'hold_out' of dataset must be 0 if 'valid' is given.",
+    ),
+    (put("datasets", "one", "propensity", value=[1]), "dataset 'one': 'propensity' of dataset must be a list of two"),
+    (put("datasets", "one", "noise", value={"rate": 2}), "'noise' of dataset 'one': 'rate' of noise must be a number"),
+    (put("datasets", "cooking", "planted", "text", value=1), "'planted' of dataset 'cooking' has no key 'text'."),
+    (
+        put("datasets", "cooking", "test", value="x"),
+        "dataset 'cooking': 'test' of dataset must be omitted if 'planted'",
+    ),
+    (
+        put("datasets", "cooking", "valid", value="x"),
+        "dataset 'cooking': 'valid' of dataset must be omitted if 'planted'",
+    ),
     (put("models", "parabell", value={}), "no model 'parabell'. Did you mean 'parabel'? Known: "),
-    (put("models", "knn", "modle", value="knn"), "model 'knn' has no 'modle'. Did you mean 'model'? It has "),
+    (put("models", "knn", "modle", value="knn"), "model 'knn' has no key 'modle'. Did you mean 'model'? Known: "),
     (put("models", "knn", "calibrate", value=1), "model 'knn': 'calibrate' of model must be true or false. Got 1."),
     (
         put("models", "knn", "settings", value={"text": 1, "text.min_df": 2}),
@@ -225,27 +234,33 @@ MISTAKES: list[tuple[Callable[[dict[str, Any]], None], str]] = [
     ),
     (
         put("models", "popularity", "datasets", value=["cookin"]),
-        "model 'popularity': no data set 'cookin'. The suite has: cooking, one.",
+        "model 'popularity': no dataset 'cookin'. The suite has: cooking, one.",
     ),
-    (put("models", "both", "members", value=[]), "model 'both': a consensus, and nothing else, names its 'members'"),
-    (put("models", "knn", "members", value=["trees"]), "model 'knn': a consensus, and nothing else, names its"),
-    (put("models", "both", "members", value=["tree"]), "model 'both': 'tree' is no model of the suite that can be"),
-    (put("models", "both", "members", value=["both"]), "model 'both': 'both' is no model of the suite that can be"),
-    (put("models", "both", "members", value=["knn", "knn"]), "model 'both': a member is named twice. Name each once."),
+    (put("models", "both", "members", value=[]), "model 'both': 'members' is required for a consensus"),
+    (
+        put("models", "knn", "members", value=["trees"]),
+        "model 'knn': 'members' is required for a consensus and not allowed",
+    ),
+    (put("models", "both", "members", value=["tree"]), "model 'both': 'tree' cannot be a member."),
+    (put("models", "both", "members", value=["both"]), "model 'both': 'both' cannot be a member."),
+    (put("models", "both", "members", value=["knn", "knn"]), "model 'both': a member is listed twice. List each once."),
     (put("models", "both", "datasets", value=[]), "model 'both': its member 'knn' does not run on 'one'."),
     (
         put("datasets", "one", "valid", value=""),
-        "model 'trees' needs validation documents: give 'one' a 'valid' or 'hold_out'.",
+        "model 'trees' needs a validation set. Add 'valid' or 'hold_out' to dataset 'one'.",
     ),
     (
         put("datasets", "cooking", "hold_out", value=0),
-        "model 'both' needs validation documents: give 'cooking' a 'valid' or 'hold_out'.",
+        "model 'both' needs a validation set. Add 'valid' or 'hold_out' to dataset 'cooking'.",
     ),
     *(
-        (put("datasets", name, value={"train": "x", "test": "y"}), f"data set '{told}': names are letters, digits,")
+        (put("datasets", name, value={"train": "x", "test": "y"}), f"dataset '{told}': invalid name. Use at most")
         for name, told in (("a/b", "a/b"), ("..", ".."), ("", ""), ("a b", "a b"), ("a" * 101, "a" * 59 + "…"))
     ),
-    (put("models", "-x", value={"model": "knn"}), "model '-x': names are letters, digits, '-', '_', '+' and '.'."),
+    (
+        put("models", "-x", value={"model": "knn"}),
+        "model '-x': invalid name. Use at most 100 letters, digits, '-', '_', '+' and '.'",
+    ),
 ]
 
 
@@ -281,14 +296,16 @@ def test_files_that_are_no_suites(tmp_path: Path) -> None:
     for path in (broken, latin):
         with pytest.raises(ConfigError, match=rf"^{path}: invalid TOML"):
             read_suite(path)
-    with pytest.raises(ConfigError, match=r"^no suite 'quik'\. Did you mean 'quick'\? Give a TOML file, or classic, "):
+    with pytest.raises(
+        ConfigError, match=r"^no suite 'quik'\. Did you mean 'quick'\? Pass a TOML file, or one of: classic, "
+    ):
         read_suite("quik")
     odd = tmp_path / "my suite.toml"
     odd.write_text(toml(content()))
     assert read_suite(odd).name == "my-suite"
     dated = tmp_path / "dated.toml"
     dated.write_text(toml(content()).replace('"Two data sets."', "2020-01-01"))
-    with pytest.raises(ConfigError, match=r"dated.toml: 'about' must be a sentence\."):
+    with pytest.raises(ConfigError, match=r"dated.toml: 'about' must be a string\."):
         read_suite(dated)
 
 

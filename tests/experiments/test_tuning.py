@@ -236,7 +236,7 @@ class TestSearch:
     @pytest.mark.parametrize(("count", "size"), [(60, 20), (900, 200), (4000, 400), (2, 0)])
     def test_documents_that_are_split_off(self, tmp_path: Path, count: int, size: int) -> None:
         if not size:
-            with pytest.raises(DataError, match="2 documents: none can be split off to measure on"):
+            with pytest.raises(DataError, match="2 documents are too few to hold out a validation set"):
                 search(tmp_path / "s", 1, documents=lambda: documents(count))
             return
         assert search(tmp_path / "s", 1, documents=lambda: documents(count), refit=False).measured == size
@@ -255,12 +255,12 @@ class TestFolder:
         }.items():
             with pytest.raises(ConfigError, match=f"was started with different {what}"):
                 search(out, 2, resume=True, **more)  # type: ignore[arg-type]
-        with pytest.raises(DataError, match="holds a search already"):
+        with pytest.raises(DataError, match="already contains a search"):
             search(out, 2)
         assert len(search(out, 1, force=True, refit=False).trials) == 1
 
     def test_refused_places(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match="there is no search to go on with"):
+        with pytest.raises(DataError, match="no search to resume"):
             search(tmp_path / "s", resume=True)
         (tmp_path / "mine.txt").write_text("x")
         for force in (False, True):
@@ -348,15 +348,15 @@ class TestDecided:
         ("given", "message"),
         [
             ({"search": ["sise"]}, "fake has no setting 'sise'. Did you mean 'size'?"),
-            ({"search": ["other"]}, "--search other: nothing says what to try."),
-            ({"search": ["x=1..0"]}, "--search x=1..0: holds nothing."),
+            ({"search": ["other"]}, "--search other: no default range."),
+            ({"search": ["x=1..0"]}, "--search x=1..0: empty range."),
             ({"search": ["x=a..b"]}, "--search x=a..b: not a range."),
             ({"search": ["x="]}, "--search x=: not a range."),
             ({"search": ["size=1.5..9"]}, "'size' of fake must be an integer. Got 1.5."),
             ({"search": ["kind=[a, c]"]}, "'kind' of fake must be one of a, b. Got 'c'."),
             ({"search": ["x"], "settings": {"x": 0.1}}, "'x' is both fixed with --set and searched."),
-            ({"settings": {"x": 0.1, "kind": "b", "size": 3}}, "fake has nothing left to search."),
-            ({"measure": "nDCG@6"}, "no measure 'nDCG@6'. Did you mean 'nDCG@5'?"),
+            ({"settings": {"x": 0.1, "kind": "b", "size": 3}}, "fake has no settings left to search."),
+            ({"measure": "nDCG@6"}, "unknown metric 'nDCG@6'. Did you mean 'nDCG@5'?"),
             ({"trials": 0}, "'trials' must be an integer ≥ 1. Got 0."),
             ({"minutes": float("nan")}, "'minutes' must be a number > 0. Got nan."),
             ({"recipe": "cooking/knn"}, "cooking/knn: is a recipe for knn, not for fake."),
@@ -369,13 +369,13 @@ class TestDecided:
     def test_features_need_no_settings_of_text(self) -> None:
         assert set(decide("parabel").without_text().space) == {"cost", "leaf_size"}
         assert set(decide("knn", search=["text.min_df"]).without_text().space) == {"text.min_df"}
-        with pytest.raises(ConfigError, match="and these are features"):
+        with pytest.raises(ConfigError, match="the documents are precomputed features"):
             decide("knn").without_text()
 
     def test_without_optuna(self) -> None:
         with mock.patch("importlib.util.find_spec", return_value=None), pytest.raises(MissingExtraError) as caught:
             check_installed()
-        assert str(caught.value) == 'tune needs Optuna. Install it with: pip install "xmtc[tune]"'
+        assert str(caught.value) == 'tune requires Optuna. Install it with: pip install "xmtc[tune]".'
 
 
 SPACE = {"x": Range(0.0, 1.0), "n": Range(1, 9), "c": Choices([], [3, 5])}
@@ -507,7 +507,7 @@ class TestPicture:
         assert [[title.text for title in cross] for cross in by_class[PRUNED]] == [["ended"]]
         assert [[title.text for title in cross] for cross in by_class[FAILED]] == [["broke"]]
         words = ["".join(each.itertext()) for each in root.iter() if each.tag.endswith("text")]
-        assert {"Trials of <x>", f"{PRUNED}: 1", f"{FAILED}: 1", "the best so far: 70.00"} <= set(words)
+        assert {"Trials of <x>", f"{PRUNED}: 1", f"{FAILED}: 1", "best so far: 70.00"} <= set(words)
         heights = [float(dot.get("cy", "0")) for dot in by_class["trial"]]
         assert heights[2] < heights[3] < heights[0] < heights[1]
         (axes,) = plot.figure.axes

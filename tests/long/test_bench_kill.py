@@ -189,8 +189,8 @@ def test_a_child_that_is_killed_fails_alone(place: Path) -> None:
         os.kill(pid, signal.SIGKILL)
     _, said = process.communicate(timeout=300)
     assert process.returncode == 2
-    assert "made/parabel/0: failed: its process was ended by SIGKILL. Was there too little memory?" in said
-    assert said.splitlines()[-1].startswith("xmtc: made/parabel/0: its process was ended by SIGKILL.")
+    assert "made/parabel/0: failed: the process was killed by SIGKILL. It may have run out of memory." in said
+    assert said.splitlines()[-1].startswith("xmtc: made/parabel/0: the process was killed by SIGKILL.")
     before = complete(place / out)
     assert sorted(before) == ["made/both/1", "made/knn/0", "made/knn/1", "made/parabel/1"], "one needs what failed"
     assert "child: 2 runs completed, 4 already complete, 0 failed" in finish(place, out)

@@ -126,7 +126,7 @@ def test_names_are_found_without_accents_and_by_key(opened: Any) -> None:
     opened.fill("#search", "k041")
     assert opened.locator("#suggestions .name").all_inner_texts() == ["Käse 41"]
     opened.fill("#search", "no such label")
-    assert opened.inner_text("#found") == "No label has this in its name"
+    assert opened.inner_text("#found") == "No label matches"
     opened.press("#search", "Escape")
     assert opened.input_value("#search") == ""
 
@@ -229,7 +229,7 @@ def test_a_region_can_be_seen_alone(opened: Any) -> None:
 def test_a_label_without_a_vector_says_so(opened: Any) -> None:
     opened.fill("#search", f"Käse {LABELS - 1}")
     opened.press("#search", "Enter")
-    assert opened.inner_text("#about-head") == "The model keeps no vector of this label"
+    assert opened.inner_text("#about-head") == "The model has no vector for this label"
     assert opened.locator("#about-near li").count() == 0
 
 

@@ -190,10 +190,10 @@ def test_tagging_shows_a_ranking_and_what_carried_a_label(tab: Any, models: dict
     assert tab.text_content(".shaded") == TEXT
     shades = dict(marked(tab))
     assert {word for word, shade in shades.items() if shade in ("for4", "for5")} == {"wheat", "barley"}
-    assert "speaks for the label" in tab.inner_text(".legend")
+    assert "evidence for the label" in tab.inner_text(".legend")
     told = models["words"][1].explain(TEXT, "cereals")
     rows = tab.locator("#why-body tbody tr").all_inner_texts()
-    assert "before any word is read" in rows[0]
+    assert "intercept" in rows[0]
     assert f"{told.constant:+.4f}".replace("-", "−") in rows[0]
     assert "wheat" in rows[1] + rows[2]
     tab.click("#why-close")
@@ -259,9 +259,9 @@ def test_deciding_from_the_keyboard_alone(watched: Watched, models: dict[str, tu
     tab.keyboard.press("Escape")
     assert focused(tab) != ""
     tab.keyboard.press("s")
-    says(tab, "Kept: 2 accepted, 1 rejected")
+    says(tab, "Saved: 2 accepted, 1 rejected")
     tab.keyboard.press("s")
-    says(tab, "Kept already: nothing was changed since.")
+    says(tab, "Already saved: nothing has changed since.")
     assert sum(url.endswith("/v1/feedback") for url in watched.asked) == 1
     (line,) = [line for line in exported(models["words"][0]) if line["text"] == TEXT]
     assert line["labels"] == [ranked[0], wanted]
@@ -290,7 +290,7 @@ def test_deciding_by_hand(tab: Any) -> None:
     tab.locator("#suggestions li", has_text=BAD).click()
     assert tab.inner_text("#decided") == "2 accepted · 0 rejected"
     tab.click("#send")
-    says(tab, "Kept: 2 accepted, 0 rejected")
+    says(tab, "Saved: 2 accepted, 0 rejected")
 
 
 def test_decisions_outlast_a_shorter_ranking(tab: Any) -> None:
@@ -347,7 +347,7 @@ def test_two_models_side_by_side(tab: Any, models: dict[str, tuple[Path, Model]]
     tab.keyboard.press("a")
     assert row(tab, shared, ".ranking:nth-child(2)").locator(".accept").get_attribute("aria-pressed") == "true"
     tab.keyboard.press("l")
-    assert tab.evaluate("document.activeElement.closest('.ranking').ariaLabel") == "By neighbours"
+    assert tab.evaluate("document.activeElement.closest('.ranking').ariaLabel") == "Labels of neighbours"
     assert focused(tab) == shared
     tab.keyboard.press("Enter")
     tab.wait_for_selector(".neighbours li")
@@ -358,7 +358,7 @@ def test_two_models_side_by_side(tab: Any, models: dict[str, tuple[Path, Model]]
     assert holding[0].snippet[:40] in tab.locator(".neighbours .held").first.inner_text()  # type: ignore[union-attr]
     tab.keyboard.press("h")
     tab.wait_for_selector(".shaded")
-    assert "by words" in tab.inner_text("#why-facts")
+    assert "model words" in tab.inner_text("#why-facts")
 
 
 def test_probabilities_and_as_many_as_fit(tab: Any, models: dict[str, tuple[Path, Model]]) -> None:
@@ -388,18 +388,18 @@ def test_a_model_that_cannot_explain_says_so(watched: Watched) -> None:
 
 STEPS = (PathStep(1, 0.75, ("cereals", BAD)), PathStep(2, 0.5, ("cereals",)))
 KINDS: list[tuple[dict[str, Any], list[str]]] = [
-    ({"kind": "path", "evidence": STEPS}, ["On the way down the tree", "0.7500", f"cereals, {BAD}"]),
+    ({"kind": "path", "evidence": STEPS}, ["Path through the label tree", "0.7500", f"cereals, {BAD}"]),
     (
         {"kind": "groups", "evidence": (AspectEvidence(3, -1.5, 0.25), GroupEvidence("fish", 0.5, 0.125))},
         ["Aspects of the text", "−1.5000", "25.0 %", "Related labels", "fish", "+0.5000", "12.5 %"],
     ),
     (
         {"kind": "members", "evidence": (MemberEvidence("parabel", 0.9, 0.75), MemberEvidence("knn", 0.3, 0.25))},
-        ["The models behind it", "0.9000", "parabel", "75 %", "knn", "25 %"],
+        ["Ensemble members", "0.9000", "parabel", "75 %", "knn", "25 %"],
     ),
     (
         {"kind": "tokens", "evidence": (TokenEvidence("wheat", 4, 9, 0.9),), "shares": True, "path": STEPS},
-        ["attention: little", "Where the model looks", "share", "wheat", "On the way down the tree that finds it"],
+        ["attention: little", "Attention by word", "wheat", "Path through the label tree with the highest"],
     ),
     ({"kind": "tokens", "evidence": ()}, ["no evidence"]),
 ]
@@ -433,7 +433,7 @@ def test_overlapping_evidence_is_added_up(tab: Any) -> None:
     assert shades == [0, 3, -2, -5, 0]
     assert marked(tab) == [("wheat ", "for3"), ("and", "against2"), (" the", "against5")]
     assert tab.locator(".shaded mark").nth(1).get_attribute("title") == "−0.2500 = and the −0.7500, wheat and +0.5000"
-    assert "speaks against it" in tab.inner_text(".legend")
+    assert "evidence against it" in tab.inner_text(".legend")
 
 
 def test_what_is_known_of_a_model(tab: Any) -> None:
@@ -449,7 +449,7 @@ def test_copying(tab: Any, models: dict[str, tuple[Path, Model]]) -> None:
     tab.click("text=Copy names")
     says(tab, "Copied: 10 labels.")
     assert tab.evaluate("navigator.clipboard.readText()").split("\n") == names(tab)
-    tab.click("text=Copy as a table")
+    tab.click("text=Copy as table")
     until(tab, "navigator.clipboard.readText().then(text => text.includes('\\t'))")
     lines = [line.split("\t") for line in tab.evaluate("navigator.clipboard.readText()").split("\n")]
     expected = labels_of(models["words"][1], [TEXT], 10)[0]
@@ -469,7 +469,7 @@ def test_earlier_texts_come_back_and_decisions_can_be_taken_home(tab: Any, tmp_p
     tab.keyboard.press("r")
     rejected = names(tab)[0]
     assert tab.locator("#texts li").count() == 2
-    assert "not sent" in tab.locator("#texts li").nth(1).inner_text()
+    assert "not saved" in tab.locator("#texts li").nth(1).inner_text()
     tab.locator("#texts button").nth(1).click()
     assert tab.input_value("#text") == TEXT
     assert names(tab) == first
@@ -491,7 +491,7 @@ def test_an_edited_text_is_told_from_its_labels(tab: Any) -> None:
     tab.type("#text", " More.")
     assert tab.locator("#stale").is_visible()
     tab.click("#send")  # what was decided belongs to the text that was tagged
-    says(tab, "Kept: 1 accepted, 0 rejected")
+    says(tab, "Saved: 1 accepted, 0 rejected")
     tab.click("#again")
     tab.wait_for_selector("#stale", state="hidden")
     assert tab.locator("#texts li").count() == 2
@@ -504,7 +504,7 @@ def test_files_and_pasting(tab: Any, tmp_path: Path) -> None:
     for name, expected in (("one.txt", "Gouda für alle"), ("old.txt", "Brie für alle")):
         tab.set_input_files("#file", tmp_path / name)
         until(tab, "text => document.getElementById('text').value === text", arg=expected)
-    assert "Bring back" in tab.inner_text("#said")
+    assert "Undo" in tab.inner_text("#said")
     tab.click("#said button")
     assert tab.input_value("#text") == "Gouda für alle"
     tab.set_input_files("#file", tmp_path / "picture.png")
@@ -581,7 +581,7 @@ def test_a_refusal_is_told_in_the_words_of_the_service_and_nothing_is_lost(watch
     assert tab.inner_text("#problem p") == "The label is not known."
     assert tab.inner_text("#decided") == "1 accepted · 0 rejected"
     tab.keyboard.press("s")
-    says(tab, "Kept: 1 accepted, 0 rejected")
+    says(tab, "Saved: 1 accepted, 0 rejected")
     tab.route("**/v1/explain", lambda route: route.fulfill(status=503, body="<html>"), times=1)
     tab.keyboard.press("Enter")
     tab.wait_for_selector("#problem p")
@@ -622,7 +622,7 @@ def test_answers_to_an_older_search_are_dropped(watched: Watched) -> None:
     tab.wait_for_timeout(300)
     assert tab.locator("#suggestions .name").all_inner_texts() == ["fish"]
     tab.fill("#search", "no such label")
-    tab.wait_for_selector("#suggestions >> text=No label has this in its name")
+    tab.wait_for_selector("#suggestions >> text=No label matches")
     tab.keyboard.press("Enter")
     assert tab.locator(".added").count() == 0
 

@@ -378,7 +378,7 @@ def test_a_damaged_model_leaves_the_old_one(
                 wait_for(lambda before=before: service.errors() != before)  # type: ignore[misc]
                 said = service.errors()[len(before) :]
                 assert said.count("\n") == 1, f"{name}: {said}"
-                assert "the model of before stays" in said
+                assert "keeping the previous model" in said
             assert raised == []
             assert set(seen) == {0}
             put(models[1][1], folder)

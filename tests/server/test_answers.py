@@ -76,7 +76,7 @@ def test_a_model_is_named_or_the_first_is_meant(serve: Serve, trained: dict[str,
     assert served.predict(text) == served.predict(text, model="near") == right(trained["near"], [text])
     assert served.predict(text, model="tree") == right(trained["tree"], [text])
     words = served.refused("/v1/predict", {"texts": ["a"], "model": "tre"}, 404)
-    assert words == "there is no model 'tre'. Did you mean 'tree'?"
+    assert words == "no model 'tre'. Did you mean 'tree'?"
 
 
 @pytest.mark.parametrize(("name", "kind"), [("tree", "tokens"), ("near", "neighbours")])
@@ -193,9 +193,9 @@ def test_feedback_that_cannot_be_meant_is_refused(serve: Serve, tmp_path: Path) 
     key = served.predict("a", k=1)[0] or [{"key": served.host[None].current.model.labels.keys[0]}]
     known = key[0]["key"]
     words = served.refused("/v1/feedback", {"text": "a", "accepted": [known], "rejected": [known]})
-    assert words == f"label '{known}' is both accepted and rejected. Decide on one."
+    assert words == f"label '{known}' is both accepted and rejected. Remove it from one list."
     words = served.refused("/v1/feedback", {"text": "a", "accepted": [known, "no such"]})
-    assert words == "label of 'accepted' 'no such' is not among the model's 60 labels. Labels are meant by their keys."
+    assert words == "label of 'accepted' 'no such' is not among the model's 60 labels. Give labels by key."
     assert not list(tmp_path.iterdir()), "something was kept"
 
 
@@ -203,9 +203,9 @@ def test_feedback_that_cannot_be_kept_says_so_and_not_where(serve: Serve, tmp_pa
     (tmp_path / "tree.feedback.sqlite").write_text("not a database at all, " * 100)
     served = serve(feedback=tmp_path)
     words = served.refused("/v1/feedback", {"text": "a"}, 503)
-    assert words == "feedback could not be kept; the service said why on its standard error."
+    assert words == "feedback could not be saved. See the standard error of the service."
     assert len(served.lines) == 1
-    assert served.lines[0].startswith(f"{tmp_path / 'tree.feedback.sqlite'}: is damaged, or no file of feedback")
+    assert served.lines[0].startswith(f"{tmp_path / 'tree.feedback.sqlite'}: is damaged or not a feedback file")
 
 
 def test_a_model_that_is_saved_anew_takes_over(
@@ -227,10 +227,10 @@ def test_a_model_that_is_saved_anew_takes_over(
     Parabel(trees=1).fit(["ham and bread", "oil with vinegar"] * 10, [["x"], ["y"]] * 10).save(folder)
     wait_for(lambda: served.client.get("/v1/models").json()["models"][0]["version"] != before)
     assert {label["key"] for label in served.predict("ham and bread")[0]} <= {"x", "y"}
-    wait_for(lambda: served.lines == ["changing: a new model answers from now on (2 labels)"])
+    wait_for(lambda: served.lines == ["changing: new model loaded (2 labels)"])
     (folder / "model.json").write_text("{}")
     wait_for(lambda: len(served.lines) == 2)
-    assert served.lines[1].startswith("changing: the model of before stays, as the new one cannot be used.")
+    assert served.lines[1].startswith("changing: keeping the previous model, the new one failed to load.")
     assert {label["key"] for label in served.predict("ham and bread")[0]} <= {"x", "y"}
     shutil.rmtree(folder)
     time.sleep(0.1)
@@ -245,7 +245,7 @@ def test_health_and_counters(serve: Serve) -> None:
     assert served.client.get("/healthz").json() == {"status": "ok"}
     assert served.client.get("/readyz").json() == {"status": "ready"}
     served.predict("a", "b")
-    assert problem(served.client.get("/nowhere")) == "there is nothing at '/nowhere'. What there is: /openapi.json"
+    assert problem(served.client.get("/nowhere")) == "no such path '/nowhere'. See /openapi.json for all paths."
     answer = served.client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     counted = served.metrics()

@@ -136,7 +136,7 @@ def test_a_full_queue_refuses_and_those_in_it_are_answered() -> None:
         waiting = [asyncio.create_task(batcher.predict(["a", "b"], Options())) for _ in range(5)]
         await asyncio.sleep(0.01)
         with pytest.raises(
-            TooManyRequests, match=r"10 texts wait for 'm' already\. Try again in a moment\."
+            TooManyRequests, match=r"the queue of 'm' is full \(10 texts\)\. Try again in a moment\."
         ) as refused:
             await batcher.predict(["c"], Options())
         assert refused.value.status == 429

@@ -18,7 +18,7 @@ from xmtc.workflows.hosted_model import check_servable, folder_names
 from xmtc.workflows.serve import ServeRequest
 
 BAD = [
-    ({"text": ["a"]}, "there is no field 'text'. Did you mean 'texts'?"),
+    ({"text": ["a"]}, "unknown field 'text'. Did you mean 'texts'?"),
     ({}, "'texts' is missing. Fields: texts, k, threshold, model, allow, deny."),
     ({"texts": "a"}, "'texts' must be a list of strings. Got 'a'."),
     ({"texts": ["a", 5]}, "'texts[1]' must be a string. Got 5."),
@@ -27,12 +27,12 @@ BAD = [
     ({"texts": ["a"], "k": 1.5}, "'k' must be an integer ≥ 1. Got 1.5."),
     ({"texts": ["a"], "k": True}, "'k' must be an integer ≥ 1. Got True."),
     ({"texts": ["a"], "k": "5"}, "'k' must be an integer ≥ 1. Got '5'."),
-    ({"texts": ["a"], "k": 11}, "'k' must be at most 10 here. Got 11."),
-    ({"texts": ["a"], "threshold": "high"}, "'threshold' must be a number or auto. Got 'high'."),
-    ({"texts": ["a"], "threshold": True}, "'threshold' must be a number or auto. Got True."),
-    ({"texts": ["a"], "threshold": 1e39}, "'threshold' must be a number or auto. Got 1e+39."),
-    ({"texts": ["a"] * 5}, "5 texts; at most 4 go together. Send fewer at once."),
-    ({"texts": ["a" * 101]}, "a text of 'texts' has 101 characters; at most 100 are taken. Cut it."),
+    ({"texts": ["a"], "k": 11}, "'k' must be at most 10. Got 11."),
+    ({"texts": ["a"], "threshold": "high"}, "'threshold' must be a number or 'auto'. Got 'high'."),
+    ({"texts": ["a"], "threshold": True}, "'threshold' must be a number or 'auto'. Got True."),
+    ({"texts": ["a"], "threshold": 1e39}, "'threshold' must be a number or 'auto'. Got 1e+39."),
+    ({"texts": ["a"] * 5}, "5 texts exceed the limit of 4 per request. Send fewer texts."),
+    ({"texts": ["a" * 101]}, "a text in 'texts' has 101 characters, more than 100. Shorten it."),
     ({"texts": ["a"], "model": 3}, "'model' must be a string. Got 3."),
     ({"texts": ["a"], "allow": "x"}, "'allow' must be a list of strings. Got 'x'."),
     (
@@ -85,7 +85,7 @@ def test_many_mistakes_cost_no_more_than_one(serve: Serve) -> None:
     words = (
         "'texts[0]' must be a string. Got 1.",
         "'allow[0]' must be a string. Got 1.",
-        "there are more than 100 fields",
+        "the body has more than 100 unknown fields",
     )
     for content, start in zip(many, words, strict=True):
         begun = time.perf_counter()
@@ -103,13 +103,13 @@ def test_many_mistakes_cost_no_more_than_one(serve: Serve) -> None:
 @pytest.mark.parametrize("name", ["int", "float", "list[str]", "0", ""])
 def test_a_field_with_a_strange_name_is_just_not_known(serve: Serve, name: str) -> None:
     words = serve().refused("/v1/predict", {"texts": ["a"], name: 1})
-    assert words.startswith("there is no field '")
+    assert words.startswith("unknown field '")
 
 
 def test_labels_of_all_texts_together_are_bounded(serve: Serve) -> None:
     served = serve(max_k=1000)
     words = served.refused("/v1/predict", {"texts": ["a"] * 101, "k": 1000})
-    assert words == "101,000 labels are asked for; at most 100,000 go together. Send fewer texts."
+    assert words == "101,000 labels exceed the limit of 100,000 per request. Send fewer texts."
     assert len(served.predict(*["a"] * 101)) == 101
 
 
@@ -128,7 +128,7 @@ def test_bytes_at_work_are_bounded_and_given_back(serve: Serve, monkeypatch: pyt
 def test_explanations_that_wait_are_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batching, "MAX_WAITING_CALLS", 0)
     words = serve().refused("/v1/explain", {"text": "a", "label": "b"}, 429)
-    assert words == "0 requests wait for 'tree' already. Try again in a moment."
+    assert words == "0 requests are already waiting for 'tree'. Try again in a moment."
 
 
 @pytest.mark.parametrize("depth", [1_000, 200_000])
@@ -156,7 +156,7 @@ def test_a_body_has_a_size_whether_it_says_so_or_not(serve: Serve) -> None:
     assert client.post("/v1/predict", content=large, headers=kind).status_code == 413
     answer = client.post("/v1/predict", content=iter([large[:500_000], large[500_000:]]), headers=kind)
     assert answer.status_code == 413
-    assert problem(answer) == "the body has more than 1,048,576 bytes. Send fewer texts at once."
+    assert problem(answer) == "the body exceeds 1,048,576 bytes. Send fewer texts per request."
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_paths_and_methods_that_are_not_there(serve: Serve) -> None:
     answer = client.put("/v1/predict")
     assert answer.status_code == 405
     assert answer.headers["allow"] == "POST"
-    assert problem(answer).startswith("'/v1/predict' does not take PUT.")
+    assert problem(answer).startswith("'/v1/predict' does not support PUT.")
 
 
 def test_a_key_opens_what_it_guards_and_nothing_else_does(serve: Serve) -> None:
@@ -272,7 +272,7 @@ def test_a_slow_model_is_given_up_and_goes_on(serve: Serve, monkeypatch: pytest.
 
     monkeypatch.setattr(loaded, "predict", slow)
     words = served.refused("/v1/predict", {"texts": ["a"]}, 503)
-    assert words == "there was no answer within 0.5 s. Send fewer texts at once."
+    assert words == "timed out after 0.5 s. Send fewer texts per request."
     monkeypatch.setattr(loaded, "predict", quick)
     time.sleep(0.7)
     assert served.predict(served.texts[0])
@@ -286,7 +286,7 @@ def test_a_failure_of_ours_is_a_500_that_says_so(serve: Serve, monkeypatch: pyte
 
     monkeypatch.setattr(served.host[None].current, "predict", broken)
     words = served.refused("/v1/predict", {"texts": ["a"]}, 500)
-    assert words == "the service failed, and said why on its standard error. Please report it."
+    assert words == "internal error. See the standard error of the service, and please report it."
 
 
 def test_openapi_has_an_example_for_every_body(serve: Serve) -> None:
@@ -305,14 +305,14 @@ def test_openapi_has_an_example_for_every_body(serve: Serve) -> None:
 
 
 def test_folders_that_cannot_be_served_are_refused_in_words(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="another model is called 'm' too"):
+    with pytest.raises(ConfigError, match="two models are named 'm'"):
         folder_names([tmp_path / "a" / "m", tmp_path / "b" / "m"])
     (tmp_path / "today").symlink_to(tmp_path / "v3")
     assert list(folder_names([tmp_path / "today"])) == ["today"], "the name is that of the link, which stays"
     import numpy as np
 
     Parabel(trees=1).fit(np.eye(8), [[str(i % 2)] for i in range(8)]).save(tmp_path / "numbers")
-    with pytest.raises(ConfigError, match="was trained on a matrix of features, and a service takes texts"):
+    with pytest.raises(ConfigError, match="was trained on a feature matrix, not on texts"):
         check_servable(tmp_path / "numbers")
 
 

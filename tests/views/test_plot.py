@@ -16,31 +16,31 @@ from xmtc.views.charts import line_chart
 from xmtc.views.plot import check_plot_file
 
 SERIES = {"a $x$ <b>": [(0.0, 1.0), (1.0, 3.0)], "名前 🍳": [(0.0, 2.0), (1.0, 1.0)]}
-HINT = 'plots need matplotlib. Install it with: pip install "xmtc[plots]"'
+HINT = 'plots require matplotlib. Install it with: pip install "xmtc[plots]".'
 
 
 def test_an_svg_has_no_ids_references_or_styles_that_could_clash_in_a_page() -> None:
-    svg = line_chart("T", SERIES, below="x", beside="y", errors={"a $x$ <b>": [0.5, 0.5]}).svg()
+    svg = line_chart("T", SERIES, xlabel="x", ylabel="y", errors={"a $x$ <b>": [0.5, 0.5]}).svg()
     assert not re.search(r" id=|href|url\(|<style|<use|<defs|<metadata|clip-path", svg)
     assert "a $x$ &lt;b&gt;" in svg
     assert "名前 🍳" in svg
     assert len(svg) < 6000
-    assert svg == line_chart("T", SERIES, below="x", beside="y", errors={"a $x$ <b>": [0.5, 0.5]}).svg()
+    assert svg == line_chart("T", SERIES, xlabel="x", ylabel="y", errors={"a $x$ <b>": [0.5, 0.5]}).svg()
 
 
 def test_the_users_own_style_is_left_alone() -> None:
     import matplotlib
 
-    expected = line_chart("T", SERIES, below="x", beside="y").svg()
+    expected = line_chart("T", SERIES, xlabel="x", ylabel="y").svg()
     with matplotlib.rc_context({"font.size": 30, "svg.fonttype": "path", "axes.grid": False}):
-        assert line_chart("T", SERIES, below="x", beside="y").svg() == expected
+        assert line_chart("T", SERIES, xlabel="x", ylabel="y").svg() == expected
         assert matplotlib.rcParams["font.size"] == 30
 
 
 def test_other_file_names_are_refused() -> None:
     for name in ("a.svg", "a.PNG", "a.pdf"):
         check_plot_file(Path(name))
-    with pytest.raises(ConfigError, match=r"a\.jpg: pictures are SVG, PNG or PDF"):
+    with pytest.raises(ConfigError, match=r"a\.jpg: unsupported plot format"):
         check_plot_file(Path("a.jpg"))
 
 

@@ -255,7 +255,7 @@ def test_the_picture_says_what_it_shows() -> None:
     assert picture.findtext(f"{SVG}title") == 'Reliability of <b> & "c"'
     assert "expected calibration error 0.2000" in (picture.findtext(f"{SVG}desc") or "")
     words = ["".join(each.itertext()) for each in picture.iter(f"{SVG}text")]
-    assert {'<b> & "c"', "score", "share of true labels", "expected calibration error 0.2000"} <= set(words)
+    assert {'<b> & "c"', "score", "observed precision", "expected calibration error 0.2000"} <= set(words)
     assert any(said.startswith("2,399 predictions") for said in words)
     tips = [each.findtext(f"{SVG}title") for each in picture.iterfind(f".//{SVG}circle[@class='bin']")]
     assert tips[0] == "scores 0.1250 to 0.3750, mean 0.2500: 0.5000 of 1,200 are true"

@@ -162,7 +162,7 @@ class TestRefused:
 
     def test_no_database(self, path: Path) -> None:
         path.write_text("my notes, which are longer than the head of a database. " * 20)
-        assert "is damaged, or no file of feedback" in self.refused(path)
+        assert "is damaged or not a feedback file" in self.refused(path)
         assert path.read_text().startswith("my notes")
 
     def test_a_database_of_something_else(self, path: Path) -> None:
@@ -170,7 +170,7 @@ class TestRefused:
             connection.execute("CREATE TABLE mine (x)")
         connection.close()
         before = path.read_bytes()
-        assert "is a database of something else" in self.refused(path)
+        assert "is an SQLite database of another application" in self.refused(path)
         assert path.read_bytes() == before
 
     def test_a_newer_format(self, path: Path) -> None:
@@ -178,21 +178,21 @@ class TestRefused:
         with sqlite3.connect(path) as connection:
             connection.execute("PRAGMA user_version = 2")
         connection.close()
-        assert "written by a newer xmtc (format 2, this one knows 1). Update xmtc." in self.refused(path)
+        assert "written by a newer xmtc (format 2, this version reads up to 1). Update xmtc." in self.refused(path)
 
     def test_a_folder(self, path: Path) -> None:
         path.mkdir()
-        assert "cannot be read or written there" in self.refused(path)
+        assert "cannot read or write feedback" in self.refused(path)
 
     def test_no_folder(self, tmp_path: Path) -> None:
-        assert "feedback cannot be written there" in self.refused(tmp_path / "nowhere" / "x.sqlite")
+        assert "cannot write feedback" in self.refused(tmp_path / "nowhere" / "x.sqlite")
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
     def test_no_permission(self, path: Path) -> None:
         add(Feedback(path), "a")
         path.parent.chmod(0o500)
         try:
-            assert "feedback cannot be written there" in self.refused(path)
+            assert "cannot write feedback" in self.refused(path)
             assert [record.text for record in Feedback(path, read_only=True).records()] == ["a"]
         finally:
             path.parent.chmod(0o700)
@@ -234,15 +234,15 @@ class TestRefused:
     def test_others_who_write_for_long(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         kept = Feedback(path)
         add(kept, "a")
-        monkeypatch.setattr(module, "_PATIENCE", 0.1)
+        monkeypatch.setattr(module, "_LOCK_TIMEOUT", 0.1)
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(DataError, match="others have been writing"):
+        with pytest.raises(DataError, match="locked by other writers"):
             add(kept, "b")
         other.close()
         assert add(kept, "b") == 2
 
     def test_for_reading_only(self, path: Path) -> None:
-        with pytest.raises(DataError, match="opened for reading only"):
+        with pytest.raises(DataError, match="opened read-only"):
             add(Feedback(path, read_only=True), "a")
         assert not path.exists()

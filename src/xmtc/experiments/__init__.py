@@ -1,1 +1,1 @@
-"""Suites of data sets × models × seeds, their runs and results, tuning, the papers' studies, and the report."""
+"""Benchmark suites (datasets × models × seeds), their runs and results, tuning, studies and reports."""

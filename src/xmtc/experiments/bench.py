@@ -1,4 +1,4 @@
-"""A suite, cell by cell: what is complete is left alone, what was begun goes on, what has changed is refused."""
+"""Run a suite: skip complete runs, resume unfinished ones and refuse runs whose inputs have changed."""
 
 from __future__ import annotations
 
@@ -28,44 +28,46 @@ from xmtc.metrics import overlap
 from xmtc.models.registry import model_class
 
 BEGUN = "begun.json"
-"""What a cell that has been begun is made of."""
+"""Inputs and settings of an unfinished run."""
 OWN = (BENCH, "datasets", "cells", "made", "figure.svg", "table.md")
 
 
 @dataclass(frozen=True)
 class Bench:
-    """A suite whose data is there, and the folder where its cells lie."""
+    """A suite with its data, and the folder of its runs."""
 
     suite: Suite
     out: Path
     data: Path
     command: str
-    """What was typed, but for where the results go."""
+    """The command line without the output folder."""
     data_sets: dict[str, SuiteData]
-    """Of the data sets that were looked for."""
+    """The datasets that were found."""
     cells: list[CellName]
-    """Those that can be run here."""
+    """Runs that are possible on this machine."""
     left_out: list[str]
-    """Why others cannot, in words."""
+    """Reasons why the other runs are not possible."""
 
 
 @dataclass
 class SuiteOutcome:
-    """What became of the cells that were to be run."""
+    """Outcome of the requested runs."""
 
     done: list[CellName] = field(default_factory=list)
     there: list[CellName] = field(default_factory=list)
+    """Runs that were complete before."""
     failed: dict[CellName, str] = field(default_factory=dict)
+    """Failed runs with their error messages."""
 
 
 def check_out(out: Path) -> None:
-    """Refuse a place for results that holds something else."""
+    """Refuse an output folder with files that are not results."""
     begun = (out / BENCH).is_file()
     check_output_folder(out, lambda path: begun or path.name in OWN)
 
 
 def open_bench(suite: Suite, out: Path, data: Path, command: str, selected: Sequence[CellName] | None = None) -> Bench:
-    """Find the data of a suite, or of the cells that are asked for, and see which of its cells can be run here."""
+    """Find the data of a suite, or of the selected runs, and determine which runs are possible on this machine."""
     check_out(out)
     used = {cell.dataset for cell in (suite.cells() if selected is None else selected)}
     left_out, data_sets, absent = [], {}, set()
@@ -74,7 +76,7 @@ def open_bench(suite: Suite, out: Path, data: Path, command: str, selected: Sequ
         if found is not None:
             data_sets[name] = found
         elif name in used:
-            left_out.append(f"{name}: its files are not in {data}")
+            left_out.append(f"{name}: no files in {data}")
             absent.add(name)
     missing: dict[str, str] = {}
     for name, entry in suite.models.items():
@@ -85,7 +87,7 @@ def open_bench(suite: Suite, out: Path, data: Path, command: str, selected: Sequ
     for name, entry in suite.models.items():
         lacking = [each for each in entry.spec.members if each in missing]
         if lacking:
-            missing[name] = f"its member {lacking[0]} is left out"
+            missing[name] = f"member {lacking[0]} is skipped"
     left_out += [f"{name}: {why}" for name, why in missing.items()]
     cells = [cell for cell in suite.cells() if cell.dataset not in absent and cell.model not in missing]
     return Bench(suite, out, data, command, data_sets, cells, left_out)
@@ -102,14 +104,13 @@ def run_bench(
     progress: Progress = silent,
     echo: Callable[[str], None] = lambda _: None,
 ) -> SuiteOutcome:
-    """Run those cells that are not complete, each in a process that `command` starts.
+    """Run all incomplete runs, each in its own process, which `command` starts.
 
-    A cell that fails is told of, and the others go on. With `force` cells whose settings or data are not those that
-    they were run with are run anew; otherwise they are refused before anything is run. One that was only begun, with
-    others, starts over.
+    A failed run is reported and the others continue. If settings or data of a complete run have changed, the call is
+    refused before anything runs, or with `force` the run is repeated. An unfinished run with changed inputs restarts.
     """
     make_folder(bench.out)
-    with locked(bench.out, "another process runs cells there. Wait for it, or choose another folder."):
+    with locked(bench.out, "another process is running in this folder. Wait for it, or choose another folder."):
         wanted = {cell: _wanted(bench, cell) for cell in cells}
         stale = {cell: why for cell, made in wanted.items() if (why := _changed(bench.out, cell, made, force))}
         lost = {cell: why for cell, why in stale.items() if (cell.within(bench.out) / CELL).is_file()}
@@ -118,14 +119,14 @@ def run_bench(
             more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
             raise DataError(
                 f"{cell.within(bench.out)}: was run with different {why}{more}. "
-                "Run it anew with --force, or choose another folder."
+                "Run it again with --force, or choose another folder."
             )
         records.write_bench(bench.out, bench.suite.name, bench.suite.about, _joined_study(bench))
         for line in bench.left_out:
-            echo(f"left out: {line}")
+            echo(f"skipped: {line}")
         for name, suite_data in bench.data_sets.items():
             if suite_data.hashes["train"] == suite_data.hashes["test"]:
-                echo(f"note: {name}: train and test are the same documents, so nothing is measured on others")
+                echo(f"note: {name}: training and test set are the same documents, so results are not on unseen data")
         outcome = SuiteOutcome()
         complete = set(records.cell_names(bench.out)) - set(stale)
         outcome.there = [cell for cell in cells if cell in complete]
@@ -153,7 +154,7 @@ def run_bench(
 
 
 def _joined_study(bench: Bench) -> dict[str, Any]:
-    """The study of a suite; what lies in the folder of the same one goes on being told of."""
+    """The study of a suite, merged with earlier results of the same study in the folder."""
     study = dict(bench.suite.study)
     if not (bench.out / BENCH).is_file():
         return study
@@ -161,7 +162,7 @@ def _joined_study(bench: Bench) -> dict[str, Any]:
     same = all(before.study.get(key) == study.get(key) for key in ("kind", "model"))
     if before.suite != bench.suite.name or not same:
         of = f" of {before.study['model']}" if "model" in before.study else ""
-        raise DataError(f"{bench.out}: holds the results of '{shown(before.suite + of)}'. Choose another folder.")
+        raise DataError(f"{bench.out}: contains results of '{shown(before.suite + of)}'. Choose another folder.")
     for key in ("kinds", "datasets", "models"):
         if key in study:
             study[key] = list(dict.fromkeys([*before.study.get(key, []), *study[key]]))
@@ -169,7 +170,7 @@ def _joined_study(bench: Bench) -> dict[str, Any]:
 
 
 def _wanted(bench: Bench, cell: CellName) -> dict[str, Any]:
-    """What a cell is to be made of."""
+    """The requested inputs and settings of a run."""
     try:
         return run_fingerprint(bench.suite, cell, bench.data_sets[cell.dataset])
     except ConfigError as error:
@@ -177,9 +178,9 @@ def _wanted(bench: Bench, cell: CellName) -> dict[str, Any]:
 
 
 def _changed(out: Path, cell: CellName, made: dict[str, Any], force: bool = False) -> str:
-    """In what a cell, complete or begun, is not the one that is wanted; '' where it is, or where there is none.
+    """The first input or setting in which an existing run differs from the requested one; '' if it is the same or new.
 
-    A damaged one is an error, unless it may be run anew.
+    A damaged run is an error, unless `force` allows to repeat it.
     """
     folder = cell.within(out)
     before: Any = None
@@ -203,12 +204,12 @@ def _changed(out: Path, cell: CellName, made: dict[str, Any], force: bool = Fals
 
 
 def _unmet_need(bench: Bench, cell: CellName, complete: Collection[CellName]) -> str:
-    """Why a cell cannot be made of others yet; '' where it can."""
+    """Why the members of an ensemble run are not usable; '' if they are."""
     for member in bench.suite.members(cell):
         if member not in complete:
-            return f"needs {member}, which is not complete, or failed: run that one too."
+            return f"needs {member}, which is incomplete or failed. Run it too."
         if why := _changed(bench.out, member, _wanted(bench, member)):
-            return f"needs {member}, which was run with different {why}: run that one anew too, with --force."
+            return f"needs {member}, which was run with different {why}. Run it again too, with --force."
     return ""
 
 
@@ -231,7 +232,7 @@ def _run_one(job: RunJob, made: dict[str, Any], command: Sequence[str], outcome:
 
 
 def _child(command: Sequence[str], words: str) -> tuple[int, str]:
-    """Start a process, hand it a line, and wait for what it says and how it ends.
+    """Start a process, send it one line, and wait for its exit status and output.
 
     Its standard input stays open as long as this process lives.
     """
@@ -245,7 +246,7 @@ def _child(command: Sequence[str], words: str) -> tuple[int, str]:
                 child.stdin.write(words + "\n")
                 child.stdin.flush()
             except BrokenPipeError:
-                pass  # how it ended says more
+                pass  # its exit status is more informative
             answer = child.stdout.read()
             return child.wait(), answer
         except KeyboardInterrupt:
@@ -258,7 +259,7 @@ def _environment() -> dict[str, str]:
 
 
 def _stop(child: subprocess.Popen[str]) -> None:
-    """Let it finish the step it is in, as a training does that is interrupted; not for ever."""
+    """Interrupt the process, so that it can finish its current step; kill it after a timeout."""
     if child.poll() is None:
         with suppress(ValueError):  # on Windows, Ctrl+C has already reached the process
             child.send_signal(signal.SIGINT)
@@ -273,13 +274,13 @@ def _ended(status: int) -> str:
         name = (
             signal.Signals(-status).name if -status in {each.value for each in signal.Signals} else f"signal {-status}"
         )
-        memory = " Was there too little memory?" if name == "SIGKILL" else ""
-        return f"its process was ended by {name}.{memory}"
-    return f"its process ended with status {status}; what it printed says why."
+        memory = " It may have run out of memory." if name == "SIGKILL" else ""
+        return f"the process was killed by {name}.{memory}"
+    return f"the process exited with status {status}. See its output above."
 
 
 def describe_datasets(bench: Bench, progress: Progress) -> None:
-    """Keep what each data set is, and how many labels its models have in common."""
+    """Record the statistics of each dataset and the overlap of its models' predictions."""
     for name, suite_data in bench.data_sets.items():
         cells = [cell for cell in records.cell_names(bench.out) if cell.dataset == name]
         if not cells:
@@ -294,7 +295,7 @@ def describe_datasets(bench: Bench, progress: Progress) -> None:
 
 def _described(suite_data: SuiteData, progress: Progress) -> DatasetRecord:
     spec = suite_data.spec
-    if spec.noise is not None:  # what it was made from is described where it is used as it is
+    if spec.noise is not None:  # only the original dataset is described
         noise = {"kind": spec.noise.kind, "rate": spec.noise.rate, "of": spec.made_from}
         return DatasetRecord(suite_data.name, spec.about, "", suite_data.hashes, {}, noise)
     train, _ = suite_data.documents(progress)
@@ -306,7 +307,7 @@ def _described(suite_data: SuiteData, progress: Progress) -> DatasetRecord:
 
 
 def overlaps(out: Path, cells: Sequence[CellName]) -> list[dict[str, Any]]:
-    """Shares of best labels that each two models have in common, of the first seed of each."""
+    """Fraction of top-k labels shared by each pair of models, for the first seed of each."""
     first: dict[str, Path] = {}
     for cell in cells:
         path = cell.within(out) / PREDICTIONS
@@ -320,7 +321,7 @@ def overlaps(out: Path, cells: Sequence[CellName]) -> list[dict[str, Any]]:
 
 
 def _drop_models(bench: Bench) -> None:
-    """Models are large, and what they answered is kept."""
+    """Delete the models, which are large; their predictions are kept."""
     for cell in records.cell_names(bench.out):
         drop_model(cell.within(bench.out))
-        (cell.within(bench.out) / BEGUN).unlink(missing_ok=True)  # of one that was killed when it was complete
+        (cell.within(bench.out) / BEGUN).unlink(missing_ok=True)  # left by a process killed right after completion

@@ -1,4 +1,4 @@
-"""The closer looks at a data set as tables: frequent and rare labels, scores as probabilities, costs, statistics."""
+"""Detail tables of a dataset: frequent and rare labels, calibration, costs and statistics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xmtc.experiments.tables import NOTHING, Row, Runs, Table, TableEntry, Take,
 
 
 def group_heads(runs: Sequence[Runs]) -> list[str]:
-    """The frequency groups in words, the most frequent labels first; none where nothing was measured."""
+    """Column heads of the frequency groups, most frequent labels first; empty if none were measured."""
     for cell in (cell for each in runs for cell in each.cells):
         for groups in cell.groups.values():
             least = [group["least"] for group in groups]
@@ -28,7 +28,7 @@ def group_heads(runs: Sequence[Runs]) -> list[str]:
 
 
 def group_value(ties: str, at: int, what: str) -> Take:
-    """What a cell found of a frequency group: its AUC or AUPR."""
+    """Accessor of a run's AUC or AUPR in a frequency group."""
 
     def take(cell: Cell) -> float | None:
         groups = cell.groups.get(ties) or []
@@ -46,13 +46,13 @@ def _set_score(name: str) -> Take:
 
 
 TIES = {
-    "pessimistic": "of equal scores those of other documents come first, as in published tables",
-    "standard": "equal scores are one step, as in scikit-learn",
+    "pessimistic": "negatives rank before positives with the same score, as in published tables",
+    "standard": "equal scores form one threshold, as in scikit-learn",
 }
 
 
 def group_tables(runs: Sequence[Runs]) -> list[Table]:
-    """AUC and AUPR of frequent and rare labels, a table for each treatment of ties."""
+    """AUC and AUPR by label frequency, one table per treatment of ties."""
     heads = group_heads(runs)
     columns = tuple(f"{what} {head}" for what in ("AUC", "AUPR") for head in heads)
     tables = []
@@ -62,51 +62,52 @@ def group_tables(runs: Sequence[Runs]) -> list[Table]:
             continue
         takes = [group_value(ties, at, what) for what in ("auc", "aupr") for at in range(len(heads))]
         rows = rows_of(measured, takes)
-        caption = f"AUC and AUPR by test documents of a label, ties {ties}, %"
-        tables.append(Table(caption, "model", columns, rows, f"Ties {ties}: {words}."))
+        caption = f"AUC and AUPR by number of test documents per label, {ties} ties (%)"
+        tables.append(Table(caption, "model", columns, rows, f"{ties.capitalize()} ties: {words}."))
     return tables
 
 
 def tail_table(runs: Sequence[Runs]) -> Table | None:
-    """P@k of the rarest labels, each ranking all documents, with both denominators."""
+    """P@k of the rarest labels, each of which ranks all documents, with both denominators."""
     measured = [each for each in runs if any(cell.tail for cell in each.cells)]
     pairs = list(
         dict.fromkeys(
             (bound, cut) for each in measured for cell in each.cells for bound, at in cell.tail.items() for cut in at
         )
     )
-    pairs.sort(key=lambda pair: pair[0] != "min")  # first the one that a perfect ranking reaches 100 % of
+    pairs.sort(key=lambda pair: pair[0] != "min")  # first the denominator with which a perfect ranking reaches 100 %
     if not pairs:
         return None
     rows = rows_of(measured, [_tail_value(bound, cut) for bound, cut in pairs])
     columns = tuple(f"{cut} / {bound}" for bound, cut in pairs)
     note = (
-        "Hits of the rarest labels, each ranking all test documents, over Σ min(documents, k) or Σ max(documents, k)."
+        "Each of the rarest labels ranks all test documents; hits are divided by Σ min(documents, k) or "
+        "Σ max(documents, k)."
     )
-    return Table("Tail P@k of the rarest labels, %", "model", columns, rows, note)
+    return Table("Tail P@k of the rarest labels (%)", "model", columns, rows, note)
 
 
-# ---- scores as probabilities, and sets of labels
+# ---- calibration and label sets
 
 
 def error_of(cell: Cell) -> float | None:
-    """The expected calibration error; None where scores are no probabilities."""
+    """The expected calibration error; None if the scores are not probabilities."""
     found = (value for name, value in (cell.reliability or {}).items() if name.startswith("ECE@"))
     return next(found, None)
 
 
 _SET_SCORES = {
-    "micro": "micro-F1, %",
-    "macro": "macro-F1, %",
-    "document": "document-F1, %",
-    "precision": "precision, %",
-    "recall": "recall, %",
-    "labels": "labels a document",
+    "micro": "micro-F1 (%)",
+    "macro": "macro-F1 (%)",
+    "document": "document-F1 (%)",
+    "precision": "precision (%)",
+    "recall": "recall (%)",
+    "labels": "labels per document",
 }
 
 
 def reading_table(runs: Sequence[Runs]) -> Table | None:
-    """How far scores are from probabilities, and the F1 of the sets that a tuned threshold makes."""
+    """Calibration error, and F1 of the label sets at the tuned threshold."""
     scores = list(
         dict.fromkeys(
             name for each in runs for cell in each.cells for name in (cell.threshold or {}).get("scores") or {}
@@ -120,34 +121,39 @@ def reading_table(runs: Sequence[Runs]) -> Table | None:
         entries = [TableEntry(each.formatted(error_of, 1.0, 4))]
         entries += [TableEntry(each.formatted(_set_score(name), 1.0 if name == "labels" else 100.0)) for name in scores]
         rows.append(Row(each.model, tuple(entries)))
-    columns = ("calibration error", *(_SET_SCORES.get(name, name) for name in scores))
-    caption = "Expected calibration error" + (", and sets of labels at the tuned threshold" if scores else "")
+    columns = ("ECE", *(_SET_SCORES.get(name, name) for name in scores))
+    caption = "Expected calibration error (ECE)" + (" and label sets at the tuned threshold" if scores else "")
     return Table(caption, "model", columns, tuple(rows))
 
 
-# ---- what it takes
+# ---- costs
 
 MEGA = 1e6
 
 
 def seconds_of_training(cell: Cell) -> float | None:
+    """Training time in seconds."""
     return cell.seconds.get("train")
 
 
 def milliseconds_a_document(cell: Cell) -> float | None:
+    """Prediction time per document in milliseconds."""
     seconds = cell.seconds.get("predict")
     return None if seconds is None or not cell.documents else 1000 * seconds / cell.documents
 
 
 def megabytes_of_memory(cell: Cell) -> float | None:
+    """Peak memory in MB."""
     return _mega(cell.memory.get("host"))
 
 
 def megabytes_on_device(cell: Cell) -> float | None:
+    """Peak GPU memory in MB."""
     return _mega(cell.memory.get("device"))
 
 
 def megabytes_of_model(cell: Cell) -> float | None:
+    """Size of the model in MB."""
     return _mega(cell.model_bytes)
 
 
@@ -156,16 +162,16 @@ def _mega(count: int | None) -> float | None:
 
 
 COSTS: dict[str, Take] = {
-    "training, s": seconds_of_training,
-    "prediction, ms a document": milliseconds_a_document,
-    "peak memory, MB": megabytes_of_memory,
-    "peak device memory, MB": megabytes_on_device,
-    "model, MB": megabytes_of_model,
+    "training (s)": seconds_of_training,
+    "prediction (ms/document)": milliseconds_a_document,
+    "peak memory (MB)": megabytes_of_memory,
+    "peak GPU memory (MB)": megabytes_on_device,
+    "model size (MB)": megabytes_of_model,
 }
 
 
 def cost_table(runs: Sequence[Runs], machines: Sequence[str]) -> Table:
-    """Time, memory and size, means over the seeds; the machine too where there are several."""
+    """Time, memory and size as means over seeds, with the machine if there are several."""
     known = {name: take for name, take in COSTS.items() if any(each.values(take) for each in runs)}
     rows = []
     for each in runs:
@@ -176,12 +182,12 @@ def cost_table(runs: Sequence[Runs], machines: Sequence[str]) -> Table:
         rows.append(Row(each.model, tuple(entries)))
     columns = (*known, *(["machine"] if len(machines) > 1 else []))
     resumed = [str(cell.name) for each in runs for cell in each.cells if cell.resumed]
-    note = f"Interrupted, so that times are those of the last part: {', '.join(resumed)}." if resumed else ""
+    note = f"Interrupted and resumed, so times cover the last part only: {', '.join(resumed)}." if resumed else ""
     return Table("Time, memory and size", "model", columns, tuple(rows), note)
 
 
 def figures(value: float) -> str:
-    """Three figures that say something: 0.0123, 1.23, 12.3, 123, 12,345."""
+    """Format with three significant figures: 0.0123, 1.23, 12.3, 123, 12,345."""
     if math.isnan(value):
         return NOTHING
     if value == 0 or value >= 99.95:
@@ -193,42 +199,42 @@ _SOFTWARE = ("xmtc", "python", "torch")
 
 
 def machine_told(cell: Cell) -> str:
-    """The hardware of a cell on one line."""
+    """The hardware of a run on one line."""
     parts = [
         (name, value)
         for name, value in config.flat(cell.machine).items()
         if value not in (None, "") and name not in _SOFTWARE
     ]
-    return ", ".join(f"{name} {value}" for name, value in parts) or "not known"
+    return ", ".join(f"{name} {value}" for name, value in parts) or "unknown"
 
 
-# ---- the data sets
+# ---- datasets
 
 
 def _at(values: Any, *path: str) -> Any:
-    """A value deep down, None where the way ends before it."""
+    """A nested value; None if the path does not exist."""
     for name in path:
         values = values.get(name) if isinstance(values, Mapping) else None
     return values
 
 
-_STATISTICS: dict[str, tuple[tuple[str, ...], float, str]] = {  # column: where, times, how
+_STATISTICS: dict[str, tuple[tuple[str, ...], float, str]] = {  # row: path, factor, format
     "training documents": (("documents",), 1, ",.0f"),
     "test documents": (("other", "documents"), 1, ",.0f"),
     "labels": (("labels", "occurring"), 1, ",.0f"),
-    "labels a document": (("labels", "labels_per_document", "mean"), 1, ",.2f"),
-    "documents a label": (("labels", "documents_per_label", "mean"), 1, ",.1f"),
-    "labels seen once, %": (("labels", "share_seen_once"), 100, ".1f"),
-    "pairs of the top 10 % of labels, %": (("labels", "share_of_most_frequent_percent", "10"), 100, ".1f"),
-    "words a text": (("text", "words_per_text", "mean"), 1, ",.0f"),
-    "features a document": (("features", "features_per_document", "mean"), 1, ",.0f"),
+    "labels per document": (("labels", "labels_per_document", "mean"), 1, ",.2f"),
+    "documents per label": (("labels", "documents_per_label", "mean"), 1, ",.1f"),
+    "labels occurring once (%)": (("labels", "share_seen_once"), 100, ".1f"),
+    "pairs with the top 10 % of labels (%)": (("labels", "share_of_most_frequent_percent", "10"), 100, ".1f"),
+    "words per text": (("text", "words_per_text", "mean"), 1, ",.0f"),
+    "features per document": (("features", "features_per_document", "mean"), 1, ",.0f"),
     "test labels not in training": (("overlap", "unseen_labels"), 1, ",.0f"),
     "test documents in training": (("overlap", "documents"), 1, ",.0f"),
 }
 
 
 def statistics_table(records: Sequence[DatasetRecord]) -> Table | None:
-    """The data sets beside each other."""
+    """Statistics of the datasets, one column per dataset."""
     described = [record for record in records if record.statistics]
     known = {
         name: how
@@ -242,21 +248,21 @@ def statistics_table(records: Sequence[DatasetRecord]) -> Table | None:
         values = [_at(record.statistics, *path) for record in described]
         formatted = (NOTHING if value is None else f"{times * value:{form}}" for value in values)
         rows.append(Row(name, tuple(TableEntry(words) for words in formatted)))
-    return Table("The data sets", "statistic", tuple(record.name for record in described), tuple(rows))
+    return Table("Datasets", "statistic", tuple(record.name for record in described), tuple(rows))
 
 
-_QUANTILES = {"0": "least", "25": "25 %", "50": "median", "75": "75 %", "95": "95 %", "100": "most"}
+_QUANTILES = {"0": "min", "25": "25 %", "50": "median", "75": "75 %", "95": "95 %", "100": "max"}
 _DISTRIBUTIONS = {
-    "labels a document": ("labels", "labels_per_document"),
-    "documents a label": ("labels", "documents_per_label"),
-    "words a text": ("text", "words_per_text"),
-    "characters a text": ("text", "characters_per_text"),
-    "features a document": ("features", "features_per_document"),
+    "labels per document": ("labels", "labels_per_document"),
+    "documents per label": ("labels", "documents_per_label"),
+    "words per text": ("text", "words_per_text"),
+    "characters per text": ("text", "characters_per_text"),
+    "features per document": ("features", "features_per_document"),
 }
 
 
 def quantile_table(record: DatasetRecord) -> Table | None:
-    """How labels and texts are spread, for training and test documents."""
+    """Distribution of labels and text lengths in the training and the test set."""
     rows = []
     for use, values in (("training", record.statistics), ("test", record.statistics.get("other"))):
         for name, path in _DISTRIBUTIONS.items():
@@ -267,4 +273,4 @@ def quantile_table(record: DatasetRecord) -> Table | None:
             rows.append(Row(f"{name}, {use}", (TableEntry(f"{found['mean']:,.2f}"), *entries)))
     if not rows:
         return None
-    return Table(f"How {record.name} is spread", "of", ("mean", *_QUANTILES.values()), tuple(rows))
+    return Table(f"Distributions in {record.name}", "quantity", ("mean", *_QUANTILES.values()), tuple(rows))

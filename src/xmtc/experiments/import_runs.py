@@ -1,4 +1,4 @@
-"""Cells from a run on another machine, a folder or a results file, and the results file of a folder."""
+"""Import runs from another folder or a results file, and export a folder to a results file."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from xmtc.experiments.runs import MEMBERS, USAGE, clear, with_current_names
 
 
 def import_cells(source: Path, out: Path, *, force: bool = False) -> tuple[list[CellName], list[CellName]]:
-    """Copy complete cells of a folder or a results file; returns those that were copied and those that were there.
+    """Copy complete runs from a folder or a results file; returns the copied runs and those that existed before.
 
-    A cell that is there with other settings, data or results is refused, unless `force` puts the other in its place.
+    An existing run with other settings, data or results raises DataError, or is replaced with `force`.
     """
     theirs = records.read_results(source)
     if not theirs.cells:
-        raise DataError(f"{source}: no cell of it is complete. Run it first.")
+        raise DataError(f"{source}: contains no complete run. Run the suite first.")
     if source.resolve() == out.resolve():
-        raise DataError(f"{source}: is the folder to import to. Name another.")
+        raise DataError(f"{source}: is both source and target of the import. Choose another folder.")
     check_out(out)
     make_folder(out)
-    with locked(out, "another process runs cells there. Wait for it, or choose another folder."):
+    with locked(out, "another process is running in this folder. Wait for it, or choose another folder."):
         _check_same_data(theirs.datasets, out)
         for cell in theirs.cells:
             _check_files(source, cell)
@@ -47,12 +47,12 @@ def import_cells(source: Path, out: Path, *, force: bool = False) -> tuple[list[
 
 
 def export_results(folder: Path, path: Path) -> Results:
-    """Write the complete cells of a folder to a results file."""
+    """Write the complete runs of a folder to a results file."""
     if plain_name(path) == path.name.lower() and path.suffix.lower() != ".jsonl":
-        raise DataError(f"{path}: results files are JSON lines. Let the name end in .jsonl.")
+        raise DataError(f"{path}: results files are JSON lines. Use the extension .jsonl.")
     results = records.read_results(folder)
     if not results.cells:
-        raise DataError(f"{folder}: no cell of it is complete. Run it first.")
+        raise DataError(f"{folder}: contains no complete run. Run the suite first.")
     records.write_results_file(results, path)
     return results
 
@@ -61,11 +61,13 @@ def _check_same_data(theirs: dict[str, DatasetRecord], out: Path) -> None:
     for name, record in theirs.items():
         mine = records.read_dataset(out, name)
         if mine is not None and mine.files != record.files:
-            raise DataError(f"{out}: its data set '{name}' has other files than the one to import. Use a new folder.")
+            raise DataError(
+                f"{out}: dataset '{name}' has different files from the one to import. Import into a new folder."
+            )
 
 
 def _is_there(cell: Cell, out: Path, force: bool) -> bool:
-    """Whether a folder has a cell already; one with the same name and other results is refused, or to be replaced."""
+    """Whether the folder already contains the run; one with other results raises, or is to be replaced with `force`."""
     target = cell.name.within(out)
     if not (target / CELL).is_file():
         return False
@@ -77,20 +79,20 @@ def _is_there(cell: Cell, out: Path, force: bool) -> bool:
         raise
     same = with_current_names(mine.made_of) == with_current_names(cell.made_of) and mine.metrics == cell.metrics
     if not same and not force:
-        raise DataError(f"{target}: is there already, with other results. Replace it with --force.")
+        raise DataError(f"{target}: already exists with other results. Replace it with --force.")
     return same
 
 
 def _check_files(source: Path, cell: Cell) -> None:
-    """The files of a cell against their hashes; one that was not copied along is no mistake."""
+    """Check the files of a run against their hashes; missing files are allowed."""
     for name, expected in cell.files.items():
         path = cell.name.within(source) / name
         if path.is_file() and content_hash(path) != expected:
-            raise DataError(f"{path}: is not the file that the cell was made with. Copy it again.")
+            raise DataError(f"{path}: does not match the hash recorded in the run. Copy it again.")
 
 
 def _copy(source: Path, cell: Cell, target: Path) -> None:
-    """A whole cell or none: it is complete elsewhere before it is put in its place."""
+    """Copy a run atomically: under a temporary name first, then rename."""
     fresh = target.with_name(f".{target.name}.new.part")
     shutil.rmtree(fresh, ignore_errors=True)
     make_folder(target.parent)

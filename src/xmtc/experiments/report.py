@@ -1,4 +1,4 @@
-"""What a report shows, before it is a page: the tables of each run of a suite, in an order that never changes."""
+"""The contents of a report, independent of its output format: the tables of each suite, in a fixed order."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from xmtc.views.training_log import Curve, curves_of, read_curves
 
 @dataclass(frozen=True)
 class DatasetPart:
-    """All that is told of one data set of a suite."""
+    """The part of a report about one dataset of a suite."""
 
     record: DatasetRecord
     published: PublishedSet | None
-    """As publications describe it, where figures of others stand beneath ours."""
+    """The dataset as described in publications, if published results are shown."""
     runs: list[Runs]
-    """A model each, the best first."""
+    """One entry per model, best first."""
     accuracy: Table
     beside: Table | None
     measures: Table
@@ -38,20 +38,21 @@ class DatasetPart:
     machines: list[str]
     quantiles: Table | None
     reliabilities: dict[str, Reliability]
-    """Of the first seed of each model whose scores are probabilities."""
+    """Reliability for the first seed of each model whose scores are probabilities."""
     curves: dict[str, list[Curve]]
-    """Of the first seed of each model that has a log."""
+    """Training curves for the first seed of each model that has a log."""
     missing: list[str]
-    """What could not be shown, a sentence each."""
+    """Sentences about missing parts."""
 
     @property
     def name(self) -> str:
+        """Name of the dataset."""
         return self.record.name
 
 
 @dataclass(frozen=True)
 class Study:
-    """What a study found: one figure, one table."""
+    """The result of a study: one plot and one table."""
 
     figure: str
     table: Table
@@ -59,7 +60,7 @@ class Study:
 
 @dataclass(frozen=True)
 class SuitePart:
-    """A run of a suite."""
+    """The part of a report about one suite."""
 
     results: Results
     title: str
@@ -67,35 +68,37 @@ class SuitePart:
     statistics: Table | None
     ranks: list[Table]
     no_ranks: str
-    """Why there are none."""
+    """Why there are no ranks."""
     study: Study | None
 
 
 @dataclass(frozen=True)
 class Report:
+    """The contents of a report."""
+
     suites: list[SuitePart]
     sources: list[Source]
-    """Of the published figures that are shown, in the order in which they come."""
+    """Sources of the published results, in order of appearance."""
 
     def number(self, figure: Figure) -> int:
-        """Of a figure's source, from 1."""
+        """Number of a result's source, from 1."""
         return self.sources.index(figure.source) + 1
 
 
 def citation(source: Source) -> str:
-    """Authors, title, place and year, as far as they are known."""
+    """Authors, title, venue and year, as far as known."""
     where = ", ".join(str(words) for words in (source.where, source.year) if words)
     return " ".join(f"{words}." for words in (source.authors, source.title, where) if words)
 
 
 def machines(part: DatasetPart) -> str:
-    """The machines that a data set's costs were measured on, numbered where there are several."""
+    """The machines that costs were measured on, numbered if there are several."""
     numbered = [f"machine {number}: {words}" for number, words in enumerate(part.machines, start=1)]
     return "; ".join(numbered) if len(numbered) > 1 else part.machines[0]
 
 
 def collected(sources: Sequence[Path]) -> Report:
-    """The report on some results, folders or files; refuses one that is neither, or without a complete cell."""
+    """Build a report from folders or results files; each must contain at least one complete run."""
     known = published()
     distinct = {source.resolve(): source for source in sources}
     runs = [read_results(source) for source in distinct.values()]
@@ -103,7 +106,7 @@ def collected(sources: Sequence[Path]) -> Report:
     suites = []
     for results in runs:
         if not results.cells:
-            raise DataError(f"{results.source}: no cell is complete. Run xmtc bench first, or leave it out.")
+            raise DataError(f"{results.source}: contains no complete run. Run xmtc bench first, or leave it out.")
         again = names.count(results.suite) > 1
         title = f"{results.suite} ({results.name})" if again else results.suite
         suites.append(_suite(results, title, known))
@@ -140,7 +143,7 @@ def _suite(results: Results, title: str, known: Published) -> SuitePart:
 
 
 def _study(results: Results) -> Study | None:
-    """The figure and the table of a study, if the suite is one, and one that can be drawn."""
+    """Plot and table of a study; None if the suite is not a study or cannot be plotted."""
     if not results.study:
         return None
     with suppress(UnsupportedError):
@@ -177,26 +180,26 @@ def _dataset(record: DatasetRecord, runs: list[Runs], known: Published) -> Datas
 
 
 def _missing(part: DatasetPart) -> list[str]:
-    """What was not measured or not kept, for all models or for some."""
+    """Sentences about parts that are missing for some or all models."""
     there = {
-        "Frequency groups": {row.name for table in part.groups[:1] for row in table.rows},
-        "The tail": {row.name for row in part.tail.rows} if part.tail else set(),
-        "Reliability": set(part.reliabilities),
-        "A training log": set(part.curves),
+        "frequency groups": {row.name for table in part.groups[:1] for row in table.rows},
+        "tail metrics": {row.name for row in part.tail.rows} if part.tail else set(),
+        "reliability diagram": set(part.reliabilities),
+        "training log": set(part.curves),
     }
     notes = []
     for what, models in there.items():
         lacking = [each.model for each in part.runs if each.model not in models]
         if lacking:
             whom = "any model" if len(lacking) == len(part.runs) else ", ".join(lacking)
-            notes.append(f"{what}: not there for {whom}.")
+            notes.append(f"No {what} for {whom}.")
     if not part.overlap and len(part.runs) > 1:
-        notes.append("What models have in common: not there.")
+        notes.append("No overlap of predictions.")
     return notes
 
 
 def _curves(runs: Sequence[Runs]) -> tuple[dict[str, list[Curve]], list[str]]:
-    """Curves of the first seed of each model, and sentences on logs that cannot be drawn."""
+    """Curves of the first seed of each model, and sentences about unreadable logs."""
     curves, unread = {}, []
     for each in runs:
         log = each.first.log
@@ -208,7 +211,7 @@ def _curves(runs: Sequence[Runs]) -> tuple[dict[str, list[Curve]], list[str]]:
                 )
             except DataError as error:
                 words = str(error).removeprefix(place).lstrip(":")
-                unread.append(f"The log of {each.first.name}{':' if words[:1] == ' ' else ', line '}{words}")
+                unread.append(f"Log of {each.first.name}{':' if words[:1] == ' ' else ', line '}{words}")
     return curves, unread
 
 
@@ -221,7 +224,7 @@ def _reliability(cell: Cell) -> Reliability | None:
     shares = ("confidence", "accuracy", "lowest", "highest")
     bins = [ReliabilityBin(int(each["count"]), *(float(each[name]) for name in shares)) for each in found["bins"]]
     if not all(-1e-6 <= getattr(each, name) <= 1 + 1e-6 for each in bins for name in shares):
-        raise ValueError("scores and shares are between 0 and 1")
+        raise ValueError("scores and precisions must be between 0 and 1")
     return Reliability(k, float(error), tuple(bins))
 
 
@@ -240,7 +243,7 @@ _RECORD_SHAPES: Mapping[str, Any] = {
 
 
 def _check_cell(cell: Cell, place: str) -> None:
-    """Refuse a cell whose parts are not of the kinds that we are about to count with."""
+    """Refuse a run whose fields have the wrong types."""
     _check(cell, _CELL_SHAPES, place)
     for name in ("metrics", "seconds", "memory"):
         if not all(value is None or _is_number(value) for value in getattr(cell, name).values()):
@@ -254,18 +257,18 @@ def _check(found: Cell | DatasetRecord, shapes: Mapping[str, Any], place: str) -
 
 
 def _amiss(place: str, name: str) -> DataError:
-    return DataError(f"{place}: damaged, '{name}' is amiss. Copy or run it again.")
+    return DataError(f"{place}: damaged, '{name}' is invalid. Copy or run it again.")
 
 
 @contextmanager
 def _sound(place: Path | str) -> Iterator[None]:
-    """What is found amiss further down is a user's damaged file, not a mistake of ours."""
+    """Report errors caused by unexpected values as a damaged file."""
     try:
         yield
     except DataError:
         raise
     except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError):
-        raise DataError(f"{place}: damaged, or a cell of it is. Copy or run it again.") from None
+        raise DataError(f"{place}: this file or one of its runs is damaged. Copy or run it again.") from None
 
 
 def _is_number(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""The plots of a report as SVG, small enough for a phone and drawn only where there is something to draw."""
+"""The plots of a report as SVG, small enough for a phone; plots without data are omitted."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from xmtc.views.reliability import small_reliability_plot
 from xmtc.views.training_curves import small_curves
 
 _COSTS = {
-    "training, s": ("Seconds of training", "training, s, logarithmic"),
-    "prediction, ms a document": ("Prediction of a document", "prediction, ms a document, logarithmic"),
-    "peak memory, MB": ("Peak memory", "peak memory, MB, logarithmic"),
-    "peak device memory, MB": ("Peak memory of the device", "peak device memory, MB, logarithmic"),
-    "model, MB": ("Size of the model", "model, MB, logarithmic"),
+    "training (s)": ("Training time", "training time (s, log scale)"),
+    "prediction (ms/document)": ("Prediction time", "prediction time (ms/document, log scale)"),
+    "peak memory (MB)": ("Peak memory", "peak memory (MB, log scale)"),
+    "peak GPU memory (MB)": ("Peak GPU memory", "peak GPU memory (MB, log scale)"),
+    "model size (MB)": ("Model size", "model size (MB, log scale)"),
 }
 MOST_SERIES = 12
-"""Of a chart; beyond that, lines cannot be told apart."""
+"""Maximum number of series in a chart; more cannot be distinguished."""
 
 
 def cost_plots(part: DatasetPart) -> list[str]:
-    """Accuracy against what it costs: time, memory and size."""
+    """Accuracy against costs: time, memory and size."""
     plots = []
-    for name, (title, below) in _COSTS.items():
+    for name, (title, xlabel) in _COSTS.items():
         points = []
         for runs in part.runs:
             costs, score = runs.values(detail_tables.COSTS[name]), runs.mean(tables.ORDER)
@@ -33,12 +33,12 @@ def cost_plots(part: DatasetPart) -> list[str]:
                 tip = f"{runs.model}: {tables.ORDER} {100 * score:.2f} %, {name} {detail_tables.figures(cost)}"
                 points.append(CostPoint(runs.model, cost, 100 * score, tip))
         if len(points) > 1:
-            plots.append(scatter(title, points, below=below, beside=f"{tables.ORDER}, %").svg())
+            plots.append(scatter(title, points, xlabel=xlabel, ylabel=f"{tables.ORDER} (%)").svg())
     return plots
 
 
 def group_plots(part: DatasetPart) -> list[str]:
-    """AUC and AUPR of frequent and rare labels, a line for each model."""
+    """AUC and AUPR by label frequency, one line per model."""
     heads = detail_tables.group_heads(part.runs)
     if len(heads) < 2:
         return []
@@ -54,13 +54,14 @@ def group_plots(part: DatasetPart) -> list[str]:
                 (float(at), 100 * math.fsum(values) / len(values)) for at, values in enumerate(found) if values
             ]
         if any(series.values()):
-            title = f"{what.upper()} by frequency of the label"
-            below, beside = "test documents of a label", f"{what.upper()}, %"
-            plots.append(line_chart(title, series, below=below, beside=beside, marks=marks).svg())
+            title = f"{what.upper()} by label frequency"
+            xlabel, ylabel = "test documents per label", f"{what.upper()} (%)"
+            plots.append(line_chart(title, series, xlabel=xlabel, ylabel=ylabel, marks=marks).svg())
     return plots
 
 
 def reliability_plots(part: DatasetPart) -> list[str]:
+    """Reliability diagrams of the first seed of each model."""
     return [small_reliability_plot(model, found).svg() for model, found in part.reliabilities.items()]
 
 

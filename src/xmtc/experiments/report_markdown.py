@@ -1,4 +1,4 @@
-"""A report as GitHub-flavoured Markdown: accuracy, and what it takes. The same results give the same text."""
+"""A report as GitHub-flavoured Markdown: accuracy and costs. Output is deterministic."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _LONE_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 
 
 def markdown(report: Report) -> str:
-    """The whole file."""
+    """Render the report."""
     lines = ["# Results", ""]
     for suite in report.suites:
         lines += _suite(report, suite)
     if report.sources:
-        lines += ["## Sources of others’ figures", ""]
+        lines += ["## Sources of published results", ""]
         for number, source in enumerate(report.sources, start=1):
-            doubt = f" In doubt: {source.doubt}" if source.doubt else ""
+            doubt = f" Doubtful: {source.doubt}" if source.doubt else ""
             lines.append(f"{number}. {_safe(citation(source) + doubt)}")
         lines.append("")
     return "\n".join(lines)
@@ -53,16 +53,16 @@ def _table(table: Table | None, report: Report) -> list[str]:
     apart = table.rows[0].published is None if table.rows else False
     for row in table.rows:
         if apart and row.published is not None:
-            lines.append(_line(["*others’ figures*", *[""] * len(table.columns)], raw=True))
+            lines.append(_line(["*published results*", *[""] * len(table.columns)], raw=True))
             apart = False
         lines.append(_line([_named(row, report), *(_entry(entry) for entry in row.entries)], raw=True))
     if any(row.published is not None and row.published.source.doubt for row in table.rows):
-        lines += ["", "? marks figures that are in doubt, see the source; they are never in bold."]
+        lines += ["", "? marks doubtful figures (see the source); they are never in bold."]
     return [*lines, ""]
 
 
 def markdown_table(table: Table) -> str:
-    """One table of our own results."""
+    """Render one table of our own results."""
     return "\n".join(_table(table, Report([], [])))
 
 
@@ -81,6 +81,6 @@ def _entry(entry: TableEntry) -> str:
 
 
 def _safe(text: str) -> str:
-    """Words that mean nothing to Markdown, on one line."""
+    """Escape text for Markdown, on one line."""
     line = "".join(char if char.isprintable() else " " for char in text)
     return _LONE_UNDERSCORE.sub(r"\\_", _SPECIAL.sub(r"\\\1", line))

@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing else: no script, no font, no picture from elsewhere."""
+"""A report as one self-contained HTML page without scripts."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from xmtc.experiments.report import DatasetPart, Report, citation, machines
 from xmtc.experiments.tables import NOTHING, Table
 from xmtc.views.pages import render, several
 
-_MARKS = {"secondary": "as quoted elsewhere", "recalled": "from memory of the publication"}
+_MOST_NAMES = 4  # suites named in the title
+_MARKS = {"secondary": "as quoted in another publication", "recalled": "recalled from the publication, not verified"}
 _SOURCE_KINDS = {
-    "collected": "Taken from a collection; the publication was not at hand.",
+    "collected": "Taken from a collection of results; not checked against the publication.",
     "measured here": "Measured by this project with other software.",
 }
 
 
 def page(report: Report) -> str:
-    """The whole page."""
+    """Render the page."""
     return render(
         "report.html",
         report=report,
-        names=", ".join(suite.title for suite in report.suites),
+        names=_names(report),
         extent=_extent(report),
-        light_only=True,  # as the plots are
+        light_only=True,  # like the plots
         nothing=NOTHING,
         plots=report_figures,
         source_kinds=_SOURCE_KINDS,
@@ -41,23 +42,29 @@ def page(report: Report) -> str:
     )
 
 
+def _names(report: Report) -> str:
+    """The suites by name, or their number if there are many."""
+    titles = [suite.title for suite in report.suites]
+    return ", ".join(titles) if len(titles) <= _MOST_NAMES else several(len(titles), "suite")
+
+
 def _extent(report: Report) -> str:
     cells = [cell for suite in report.suites for cell in suite.results.cells]
     models, datasets = ({getattr(cell.name, what) for cell in cells} for what in ("model", "dataset"))
-    words = [several(len(report.suites), "suite"), several(len(datasets), "data set"), several(len(models), "model")]
-    return f"{', '.join(words)}, {several(len(cells), 'cell')} (one model on one data set with one seed)."
+    words = [several(len(report.suites), "suite"), several(len(datasets), "dataset"), several(len(models), "model")]
+    return f"{', '.join(words)}, {several(len(cells), 'run')} (one model on one dataset with one seed each)."
 
 
 def _sections(part: DatasetPart) -> dict[str, str]:
-    """What the section of a data set holds."""
+    """Headings of the section of a dataset."""
     known = {
         ("accuracy", "Accuracy"): True,
         ("rare", "Frequent and rare labels"): bool(part.groups or part.tail),
-        ("overlap", "What models share"): bool(part.overlap),
-        ("scores", "Scores as probabilities"): part.reading is not None,
+        ("overlap", "Overlap of predictions"): bool(part.overlap),
+        ("scores", "Calibration"): part.reading is not None,
         ("curves", "Training"): bool(part.curves),
         ("costs", "Time, memory and size"): True,
-        ("cells", "Each cell"): True,
+        ("cells", "All runs"): True,
     }
     return dict(section for section, there in known.items() if there)
 
@@ -65,21 +72,22 @@ def _sections(part: DatasetPart) -> dict[str, str]:
 def _noise(part: DatasetPart) -> str:
     noise = part.record.noise
     return (
-        f"{noise.get('of', 'another')} with noise, {noise.get('kind', 'of some kind')} at rate {noise.get('rate', '?')}"
+        f"{noise.get('of', 'unknown dataset')} with label noise, "
+        f"{noise.get('kind', 'unknown kind')} at rate {noise.get('rate', '?')}"
     )
 
 
 def _published_set(part: DatasetPart) -> str:
-    """The data set that others measured on, to be compared with ours."""
+    """The dataset of the published results, for comparison with ours."""
     if (found := part.published) is None:
         return ""
     sizes = [("training documents", found.train), ("test documents", found.test), ("labels", found.labels)]
     counts = [f"{count:,} {what}" for what, count in sizes if count is not None]
-    return f"Others’ figures are on {found.name}{': ' if counts else ''}{', '.join(counts)}. {found.note}".rstrip()
+    return f"Published results are on {found.name}{': ' if counts else ''}{', '.join(counts)}. {found.note}".rstrip()
 
 
 def _remarks(table: Table, report: Report) -> list[str]:
-    """What there is to know of published figures in a table."""
+    """Remarks on the published results in a table."""
     remarks = []
     for figure in (row.published for row in table.rows if row.published is not None):
         words = [_MARKS[figure.mark]] if figure.mark else []
@@ -100,7 +108,7 @@ def _cell_facts(cell: Cell) -> dict[str, str]:
         "finished": cell.finished,
         "test documents": cell.documents,
         **{f"machine: {name}": value for name, value in config.flat(cell.machine).items()},
-        **{f"found by training: {name}": value for name, value in config.flat(cell.facts).items()},
+        **{f"determined in training: {name}": value for name, value in config.flat(cell.facts).items()},
         **{f"setting: {name}": value for name, value in config.flat(cell.settings).items()},
     }
     return {

@@ -1,8 +1,8 @@
-"""One cell of a suite: train, predict, measure, and write down what it took.
+"""One run of a suite: train, predict, evaluate, and record time and memory.
 
-It runs in a process of its own, so that its memory is its own, and what kills it kills nothing else. The process is
-handed a `RunJob` as JSON on standard input, speaks JSON on standard output, and ends when standard input is closed:
-nobody is left working for a caller that died.
+Each run has its own process, so that its peak memory can be measured and a crash affects nothing else. The process
+reads a `RunJob` as JSON from standard input, replies with JSON on standard output, and exits when standard input is
+closed, so that no process outlives its caller.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from xmtc.workflows.requests import EvaluationOptions
 from xmtc.workflows.train import plan_training, train_on
 
 USAGE = "usage.json"
-"""What training took; it stands there once the model does."""
+"""Time and memory of training; written after the model."""
 WARM = 256
-"""Documents that are answered before time is taken."""
+"""Number of documents predicted as a warm-up before timing."""
 MEMBERS = "members"
-"""Answers of members that are files."""
+"""Folder with the predictions of ensemble members."""
 
 
 @dataclass(frozen=True)
 class RunJob:
-    """What to run, and where."""
+    """Parameters of a run."""
 
     suite: Suite
     cell: CellName
@@ -62,15 +62,17 @@ class RunJob:
     out: Path
     runtime: Runtime
     command: str
-    """What was typed, but for where the results go: the start of what reproduces the cell."""
+    """The command line without the output folder; the beginning of the command that reproduces the run."""
     force: bool = False
-    """Whether a training that was begun, and that cannot go on, starts over."""
+    """Whether an unfinished training run that cannot be resumed restarts."""
 
     @property
     def folder(self) -> Path:
+        """The folder of the run."""
         return self.cell.within(self.out)
 
     def to_json(self) -> dict[str, Any]:
+        """The job as a JSON object."""
         runtime = {**vars(self.runtime), "cache": None if self.runtime.cache is None else str(self.runtime.cache)}
         return {
             "suite": self.suite.name,
@@ -85,6 +87,7 @@ class RunJob:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> RunJob:
+        """Read a job from a JSON object."""
         runtime = values["runtime"]
         cache = None if runtime["cache"] is None else Path(runtime["cache"])
         return cls(
@@ -99,7 +102,7 @@ class RunJob:
 
 
 def model_of(suite: Suite, cell: CellName) -> Model:
-    """The model of a cell with its resolved settings; paths are as the suite says them, members are cells."""
+    """The model of a run with its resolved settings; paths are as in the suite, members are names of runs."""
     entry = suite.models[cell.model]
     settings = entry.resolved(cell.dataset)
     if entry.spec.members:
@@ -108,7 +111,7 @@ def model_of(suite: Suite, cell: CellName) -> Model:
 
 
 def run_fingerprint(suite: Suite, cell: CellName, suite_data: SuiteData) -> dict[str, Any]:
-    """What has to be equal for a complete cell to be this one."""
+    """Inputs and settings that identify a run."""
     entry = suite.models[cell.model]
     members = {str(each): run_fingerprint(suite, each, suite_data) for each in suite.members(cell)}
     return {
@@ -122,23 +125,23 @@ def run_fingerprint(suite: Suite, cell: CellName, suite_data: SuiteData) -> dict
 
 
 def with_current_names(made: dict[str, Any]) -> dict[str, Any]:
-    """What a run of an earlier version is made of, its settings under the names of now."""
+    """Inputs and settings of a run of an earlier version, with setting names updated to the current ones."""
     try:
         settings = config.current_names(model_class(made["model"]).Config, made["settings"])
         members = {name: with_current_names(each) for name, each in made.get("members", {}).items()}
-    except (XmtcError, KeyError, TypeError, AttributeError):  # of another version, or damaged: it is not the same run
+    except (XmtcError, KeyError, TypeError, AttributeError):  # damaged or from another version: not the same run
         return made
     return {**made, "settings": settings, **({"members": members} if members else {})}
 
 
 def run(job: RunJob, progress: Progress) -> Cell:
-    """Train, predict, measure; what an earlier try has finished is not done again."""
+    """Train, predict and evaluate; parts finished by an earlier attempt are not repeated."""
     suite, cell, folder = job.suite, job.cell, job.folder
     spec = suite.datasets[cell.dataset]
     suite_data = find(cell.dataset, spec, job.data, job.out / "made")
-    assert suite_data is not None, "the caller looks first"
+    assert suite_data is not None, "the caller checks that the data exists"
     make_folder(folder)
-    for left in folder.glob(".*.part"):  # of a write that was killed
+    for left in folder.glob(".*.part"):  # left by an interrupted write
         clear(left) if left.is_dir() else left.unlink(missing_ok=True)
     model, usage = _trained(job, suite_data, progress)
     if suite.models[cell.model].spec.calibrate:
@@ -181,7 +184,7 @@ def run(job: RunJob, progress: Progress) -> Cell:
 
 
 def _trained(job: RunJob, suite_data: SuiteData, progress: Progress) -> tuple[Model, dict[str, Any]]:
-    """The model, and what it took to train it."""
+    """The trained model with its training time and memory."""
     try:
         return _load_or_train(job, suite_data, progress)
     except XmtcError:
@@ -194,7 +197,7 @@ def _trained(job: RunJob, suite_data: SuiteData, progress: Progress) -> tuple[Mo
 
 
 def _load_or_train(job: RunJob, suite_data: SuiteData, progress: Progress) -> tuple[Model, dict[str, Any]]:
-    """The model that an earlier try has finished; otherwise train it, from what an earlier try has left."""
+    """Load the model if an earlier attempt finished it; otherwise train it, resuming if possible."""
     place, usage = job.folder / MODEL, job.folder / USAGE
     if store.is_model(place) and not Workspace.beside(place).exists():
         model = Model.load(place, job.runtime)
@@ -210,7 +213,7 @@ def _load_or_train(job: RunJob, suite_data: SuiteData, progress: Progress) -> tu
         train, valid = suite_data.documents(progress)
         return (_with_file_ids(job, valid, VALID), None) if job.suite.members(job.cell) else (train, valid)
 
-    with timed_compilation() as compiling:  # once per install, and no part of what training takes
+    with timed_compilation() as compiling:  # happens once per installation, so it is not counted as training time
         trained = train_on(decided, documents, runtime=job.runtime, progress=progress)
     took = {
         "seconds": round(max(trained.training["seconds"] - compiling(), 0.0), 3),
@@ -223,7 +226,7 @@ def _load_or_train(job: RunJob, suite_data: SuiteData, progress: Progress) -> tu
 
 
 def _placed(model: Model, job: RunJob, suite_data: SuiteData) -> dict[str, Any]:
-    """Settings with paths of this machine in place of those of the suite, and members in place of their names."""
+    """Settings with paths resolved for this machine and member names replaced by files."""
 
     def place(value: Any) -> Any:
         if isinstance(value, dict):
@@ -241,22 +244,22 @@ def _placed(model: Model, job: RunJob, suite_data: SuiteData) -> dict[str, Any]:
 
 
 def _member(job: RunJob, member: CellName, trained_on: TrainedOn) -> str:
-    """What another cell has answered, to validation and test documents, as one file.
+    """Combine the validation and test predictions of another run into one file.
 
-    Never its model, even where that is at hand: the answer must not depend on where members ran.
+    Its model is never used, even if it exists: the result must not depend on where members ran.
     """
     folder = member.within(job.out)
     joined = job.folder / MEMBERS / f"{member.model}.parquet"
     make_folder(joined.parent)
-    with replace_file(joined) as stream:  # each file numbers labels in its own way
-        answers = {name: TopK.read(folder / name) for name in read_cell(job.out, member).files}
-        told_apart = (top.named([f"{name} {each}" for each in top.ids]) for name, top in answers.items())
-        write_parquet(told_apart, stream, trained_on)
+    with replace_file(joined) as stream:  # each file has its own label numbering
+        predictions = {name: TopK.read(folder / name) for name in read_cell(job.out, member).files}
+        with_unique_ids = (top.named([f"{name} {each}" for each in top.ids]) for name, top in predictions.items())
+        write_parquet(with_unique_ids, stream, trained_on)
     return str(joined)
 
 
 def _with_file_ids(job: RunJob, documents: Any, name: str) -> Any:
-    """Documents with ids as the files of members have them: those of two files may be the same."""
+    """Documents with the ids used in member files, which include the file name because ids may repeat across files."""
     if not job.suite.members(job.cell):
         return documents
     return replace(documents, ids=pa.chunked_array([[f"{name} {each}" for each in documents.document_ids()]]))
@@ -273,7 +276,7 @@ def _trained_on(suite_data: SuiteData) -> TrainedOn:
 
 
 class Cost(NamedTuple):
-    """What others have cost that a cell is made of."""
+    """Costs of the members of an ensemble."""
 
     train: float = 0.0
     predict: float = 0.0
@@ -281,7 +284,7 @@ class Cost(NamedTuple):
 
 
 def _members_cost(job: RunJob) -> Cost:
-    """Of the members together."""
+    """Total costs of the members."""
     cells = [read_cell(job.out, each) for each in job.suite.members(job.cell)]
     return Cost(
         sum(cell.seconds["train"] for cell in cells),
@@ -291,11 +294,11 @@ def _members_cost(job: RunJob) -> Cost:
 
 
 def _measured(model: Model, test: Any, spec: Any, progress: Progress) -> tuple[Evaluation, Evaluation | None, TopK]:
-    """All measures of the first labels, as `evaluate` has them, then those of frequency groups, which look deeper."""
+    """All metrics as computed by `evaluate`, then frequency groups, which need deeper predictions."""
     a, b = spec.propensity
     options = EvaluationOptions(unknown_labels=spec.unknown_labels, propensity_a=a, propensity_b=b)
     tail = "score_labels" in model.capabilities and _has_tail(model, test)
-    model.predict(test.slice(0, WARM))  # what is loaded and compiled by the first answers is not what they take
+    model.predict(test.slice(0, WARM))  # warm-up: loading and compilation are not timed
     found = evaluate_model(model, test, replace(options, tail=tail), progress=progress)
     if np.bincount(found.truth.indices).max(initial=0) < LEAST:
         return found, None, model.predict(test, DEEP, progress=progress)
@@ -314,14 +317,14 @@ def _has_tail(model: Model, test: Any) -> bool:
 
 
 def _calibrate(model: Model, valid: Any, folder: Path, progress: Progress) -> None:
-    """Make scores probabilities, and keep that with the model."""
+    """Calibrate the model and save the calibration with it."""
     manifest = store.read_manifest(folder / MODEL)
     model.calibrate(valid, progress=progress)
     store.replace_part(folder / MODEL, DECISIONS, model.decisions.state(), before=manifest)
 
 
 def _predict_validation_set(job: RunJob, model: Model, suite_data: SuiteData, progress: Progress) -> None:
-    """What a consensus has to know."""
+    """Write predictions for the validation set, which an ensemble needs."""
     valid = suite_data.valid(model.feature_count, progress)
     if valid is not None:
         answer = model.predict(_with_file_ids(job, valid, VALID), DEEP, progress=progress)
@@ -333,7 +336,7 @@ def _size(folder: Path) -> int:
 
 
 def peak_memory() -> int | None:
-    """The most bytes of memory that this process has held."""
+    """Peak memory of this process in bytes."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
@@ -348,7 +351,7 @@ def peak_memory() -> int | None:
 
 
 def peak_device_memory() -> int | None:
-    """The most bytes of a GPU's memory that this process has reserved; None where it used none."""
+    """Peak GPU memory reserved by this process in bytes; None if it used no GPU."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available():
         return None
@@ -356,7 +359,7 @@ def peak_device_memory() -> int | None:
 
 
 def machine(runtime: Runtime) -> dict[str, Any]:
-    """What a time or a size was measured on."""
+    """Hardware and software that a run was measured on."""
     torch = sys.modules.get("torch")
     on_gpu = peak_device_memory() is not None
     return {
@@ -370,7 +373,7 @@ def machine(runtime: Runtime) -> dict[str, Any]:
 
 
 def clear(folder: Path) -> None:
-    """Remove a folder, at once: what is left of one that is being removed is not taken for a whole one."""
+    """Delete a folder atomically: rename it first, so that a partly deleted folder is never taken for a valid one."""
     going = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(going, ignore_errors=True)
     if folder.is_dir():
@@ -380,14 +383,14 @@ def clear(folder: Path) -> None:
 
 
 def drop_model(folder: Path) -> None:
-    """Of a complete cell, all but what is known of it."""
+    """Delete the model of a complete run and keep its results."""
     clear(folder / MODEL)
     clear(folder / MEMBERS)
     (folder / USAGE).unlink(missing_ok=True)
 
 
 def end_with_caller(stream: Any, end: Callable[[], Any] = lambda: os._exit(1)) -> None:
-    """Stop this process as soon as nobody holds the other end of a pipe any more."""
+    """Exit this process as soon as the other end of the pipe is closed."""
 
     def watch() -> None:
         while stream.read(1):
@@ -398,9 +401,9 @@ def end_with_caller(stream: Any, end: Callable[[], Any] = lambda: os._exit(1)) -
 
 
 def serve(progress: Progress) -> None:
-    """Run the cell that standard input names; the answer is one JSON object on standard output."""
+    """Run the job given on standard input; the reply is one JSON object on standard output."""
     answer = os.dup(1)
-    os.dup2(2, 1)  # what anybody else prints is for the person who watches
+    os.dup2(2, 1)  # redirect other output to standard error
     job = RunJob.from_json(json.loads(sys.stdin.readline()))
     end_with_caller(sys.stdin)
     try:
@@ -415,4 +418,4 @@ def serve(progress: Progress) -> None:
     with os.fdopen(answer, "w", encoding="utf-8") as stream:
         stream.write(json.dumps(reply) + "\n")
     sys.stderr.flush()
-    os._exit(0)  # nothing is left to be done, and threads need not be waited for
+    os._exit(0)  # do not wait for threads

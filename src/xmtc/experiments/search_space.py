@@ -1,4 +1,4 @@
-"""What a search over settings is to do: the model it starts from, what it may change and how that is measured."""
+"""Definition of a hyperparameter search: model, starting point, search space and metric."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from xmtc.recipes import find_recipe
 from xmtc.workflows.evaluation import KS
 
 MANY = 50
-"""From this factor between its ends on, a range that nobody declared is searched by factors."""
+"""A range without a declared scale is searched on a log scale if its ends differ by at least this factor."""
 OF_TEXT = "text."
-"""Settings of how text becomes features, which documents that come as features do not need."""
+"""Prefix of the settings for text features, which do not apply to precomputed features."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """A search that is decided but not begun."""
+    """A hyperparameter search that has not started."""
 
     model: str
     start: Settings
-    """What the first trial is: the defaults, a recipe's settings, and what the user fixed."""
+    """Settings of the first trial: defaults, recipe and fixed settings."""
     space: dict[str, Range | Choices]
     measure: str = "nDCG@5"
     trials: int = 30
     minutes: float | None = None
     named: tuple[str, ...] = ()
-    """What the user asked to search."""
+    """Settings that the user asked to search."""
 
     def settings(self, found: Mapping[str, Any]) -> Settings:
         """All settings of a trial."""
@@ -44,22 +44,26 @@ class Search:
         return changed
 
     def new_model(self, found: Mapping[str, Any]) -> Model:
+        """An untrained model with the settings of a trial."""
         return create(self.model, **config.to_mapping(self.settings(found)))
 
     def start_values(self) -> dict[str, Any]:
-        """Of the settings that are searched."""
+        """Start values of the searched settings."""
         values = config.flat(config.to_mapping(self.start))
         return {name: values[name] for name in self.space}
 
     def without_text(self) -> Search:
-        """The same for documents that come as features."""
-        kept = {n: each for n, each in self.space.items() if not n.startswith(OF_TEXT) or n in self.named}
-        if not kept:
-            raise ConfigError(f"all that is searched of {self.model} is how text is read, and these are features.")
-        return replace(self, space=kept)
+        """The same search without text settings, for precomputed features."""
+        space = {n: each for n, each in self.space.items() if not n.startswith(OF_TEXT) or n in self.named}
+        if not space:
+            raise ConfigError(
+                f"all searched settings of {self.model} concern text, but the documents are precomputed features. "
+                "Pass --search with other settings."
+            )
+        return replace(self, space=space)
 
     def to_json(self) -> dict[str, Any]:
-        """What has to be equal for trials of an earlier run to be trials of this search."""
+        """The parts of the search that must be equal to resume it."""
         tried = {name: asdict(each) for name, each in self.space.items()}
         described = {"model": self.model, "settings": config.to_mapping(self.start), "search": tried}
         found: dict[str, Any] = json.loads(json.dumps({**described, "measure": self.measure}))
@@ -76,7 +80,7 @@ def decide(
     trials: int = 30,
     minutes: float | None = None,
 ) -> Search:
-    """Settle what is searched: what the settings declare, or what `search` names; never what `settings` fix."""
+    """Define a search over the settings in `search`, or over the default search space, without fixed `settings`."""
     recipe_name, recipe_settings = (None, {}) if recipe is None else config.read_recipe(find_recipe(recipe))
     kind = model_class(name)
     if recipe_name is not None and recipe_name != name:
@@ -89,10 +93,10 @@ def decide(
             raise ConfigError(f"'{each}' is both fixed with --set and searched. Leave out one of them.")
         space.pop(each, None)
     if not space:
-        none = "no settings to search" if not config.table(start) else "nothing left to search"
-        raise ConfigError(f"{name} has {none}. Choose another model, or name a setting: --search KEY=LOW..HIGH")
+        none = "no settings to search" if not config.table(start) else "no settings left to search"
+        raise ConfigError(f"{name} has {none}. Choose another model, or pass --search KEY=LOW..HIGH")
     if measure not in (known := metrics.metric_names(KS)):
-        raise ConfigError(f"no measure '{shown(measure)}'.{nearest(measure, known)} Known: {', '.join(known)}.")
+        raise ConfigError(f"unknown metric '{shown(measure)}'.{nearest(measure, known)} Known: {', '.join(known)}.")
     if trials < 1:
         raise ConfigError(f"'trials' must be an integer ≥ 1. Got {trials}.")
     if minutes is not None and not 0 < minutes < 1e6:
@@ -101,7 +105,7 @@ def decide(
 
 
 def _named_space(start: Settings, search: Sequence[str]) -> dict[str, Range | Choices]:
-    """KEY, a group of them, KEY=[a, b] or KEY=LOW..HIGH, each refused in words where it makes no sense."""
+    """Parse --search values: KEY, a group of keys, KEY=[a, b] or KEY=LOW..HIGH."""
     declared, known = config.space(start), [row.name for row in config.table(start)]
     space: dict[str, Range | Choices] = {}
     for words in search:
@@ -118,19 +122,19 @@ def _named_space(start: Settings, search: Sequence[str]) -> dict[str, Range | Ch
         names = [name for name in group if name in declared] or [key]
         found = {name: each for name in names if (each := declared.get(name) or _every(start, name))}
         if not found:
-            raise ConfigError(f"--search {key}: nothing says what to try. Write --search {key}=LOW..HIGH or {key}=[…].")
+            raise ConfigError(f"--search {key}: no default range. Write --search {key}=LOW..HIGH or {key}=[a, b].")
         space |= found
     return space
 
 
 def _every(start: Settings, name: str) -> Choices | None:
-    """All values of a setting whose type names them."""
+    """All values of a setting with an enumerated type."""
     values = config.named_values(config.field_type(start, name))
     return Choices(*values) if values else None
 
 
 def _written(start: Settings, key: str, text: str, declared: Range | Choices | None) -> Range | Choices:
-    """LOW..HIGH or [a, b, …]; all of them have to be values that the setting can take."""
+    """Parse LOW..HIGH or [a, b, …]; all must be valid values of the setting."""
     _, dots, _ = text.partition("..")
     values = _ends(text) if dots else _listed(text)
     if not values:
@@ -140,13 +144,13 @@ def _written(start: Settings, key: str, text: str, declared: Range | Choices | N
         return Choices(*{json.dumps(value): value for value in plain}.values())
     least, most = plain
     if not least < most:
-        raise ConfigError(f"--search {key}={shown(text)}: holds nothing. Write the lower end first.")
+        raise ConfigError(f"--search {key}={shown(text)}: empty range. Write the lower end first.")
     by_factors = declared.log if isinstance(declared, Range) else least > 0 and most >= MANY * least
     return config.fitted(Range(least, most, by_factors and least > 0), config.field_type(start, key))
 
 
 def _ends(text: str) -> list[Any]:
-    """Of LOW..HIGH; none where one of them is no number."""
+    """The ends of LOW..HIGH; empty if one of them is not a number."""
     try:
         ends = [tomllib.loads(f"value = {end}")["value"] for end in text.split("..")]
     except tomllib.TOMLDecodeError:
@@ -156,7 +160,7 @@ def _ends(text: str) -> list[Any]:
 
 
 def _listed(text: str) -> list[Any]:
-    """[1, 2] as TOML has it, or [plain, smooth], whose words need no quotes here."""
+    """The values of a TOML list such as [1, 2], or of a list of unquoted words such as [plain, smooth]."""
     if not (text.startswith("[") and text.endswith("]")):
         return []
     try:

@@ -1,4 +1,4 @@
-"""The documents of a suite's data set: found, known again by content, read, split and made noisy."""
+"""The documents of a suite's dataset: find, identify by content, read, split and add label noise."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from xmtc.labels.noise import corrupted
 
 USES = ("train", "valid", "test", "labels")
 SEED = 0
-"""Of what is held out: the same documents for every seed of a suite, so that its models can be compared."""
+"""Seed of the held-out split: the same documents for every seed of a suite, so that models can be compared."""
 
 
 @dataclass(frozen=True)
 class SuiteData:
-    """A data set of a suite whose files are there."""
+    """A dataset of a suite with its files."""
 
     name: str
     spec: DataSpec
@@ -35,7 +35,7 @@ class SuiteData:
     hashes: dict[str, str]
 
     def fingerprint(self) -> dict[str, Any]:
-        """What has to be equal for results on it to be results on the same data."""
+        """Files and options that identify the data of a run."""
         spec = config.to_mapping(self.spec)
         shaping = ("planted", "format", "hold_out", "noise", "unknown_labels", "propensity")
         fields = {key: spec[key] for key in ("text_fields", "label_field", "id_field") if spec[key]}
@@ -43,7 +43,7 @@ class SuiteData:
         return {"files": self.hashes, **{key: spec[key] for key in shaping}, **fields, **separator}
 
     def documents(self, progress: Progress = silent) -> tuple[Dataset, Dataset | None]:
-        """Those to learn from, with noise where there is to be some, and those to make choices on."""
+        """The training set, with label noise if requested, and the validation set."""
         train = self._read("train", progress)
         count = None if train.features is None else int(train.features.shape[1])
         valid = self._read("valid", progress, count) if "valid" in self.files else None
@@ -56,11 +56,11 @@ class SuiteData:
         return train, valid
 
     def test(self, feature_count: int | None = None, progress: Progress = silent) -> Dataset:
-        """Those to measure on."""
+        """The test set."""
         return self._read("test", progress, feature_count)
 
     def valid(self, feature_count: int | None = None, progress: Progress = silent) -> Dataset | None:
-        """Those to make choices on, as a trained model reads them."""
+        """The validation set, with the number of features of a trained model."""
         if "valid" in self.files:
             return self._read("valid", progress, feature_count)
         return self.documents(progress)[1] if self.spec.hold_out else None
@@ -75,7 +75,7 @@ class SuiteData:
             label_separator=spec.label_separator,
             feature_count=feature_count,
         )
-        unknown = "drop" if self.spec.unknown_labels == "drop" else "refuse"  # of labels that a vocabulary lacks
+        unknown = "drop" if self.spec.unknown_labels == "drop" else "refuse"  # for labels missing from the vocabulary
         found = read(
             self.files[use], options, vocabulary=self.files.get("labels"), unknown_labels=unknown, progress=progress
         )
@@ -85,7 +85,7 @@ class SuiteData:
 
 
 def find(name: str, spec: DataSpec, folder: Path, made: Path) -> SuiteData | None:
-    """A data set whose files are in `folder`, or written to `made`; None where it is optional and not there."""
+    """A dataset with files in `folder`, or generated in `made`; None if it is optional and its files are missing."""
     files = _planted(spec.planted, made / name) if spec.planted is not None else _files(name, spec, folder)
     if files is None:
         return None
@@ -104,21 +104,21 @@ def _files(name: str, spec: DataSpec, folder: Path) -> dict[str, Path] | None:
             return None
         if path is None:
             raise DataError(
-                f"{folder / names[0]}: no such file, and data set '{name}' of the suite needs it. "
-                "Name the folder that holds the data sets with --data."
+                f"{folder / names[0]}: no such file (required by dataset '{name}' of the suite). "
+                "Pass the folder with the datasets as --data."
             )
         found[use] = path
     return found
 
 
 def _present(path: Path) -> Path | None:
-    """The file, as it is or compressed."""
+    """The file, plain or compressed."""
     places = (path, *(path.with_name(path.name + suffix) for suffix in COMPRESSED if path.name))
     return next((place for place in places if place.is_file()), None)
 
 
 def _planted(spec: PlantedSpec, folder: Path) -> dict[str, Path]:
-    """A made-up corpus, written once."""
+    """Write the synthetic corpus, unless it exists."""
     corpus = PlantedCorpus(documents=spec.documents + spec.test, labels=spec.labels, seed=SEED)
     files = {"train": folder / "train.jsonl", "test": folder / "test.jsonl"}
     bounds = {"train": (0, spec.documents), "test": (spec.documents, spec.documents + spec.test)}

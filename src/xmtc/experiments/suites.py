@@ -1,18 +1,18 @@
-"""Suites: which models run on which data sets with which seeds, as a TOML file says it.
+"""Suites: TOML files that define which models run on which datasets with which seeds.
 
     about = "…"
     seeds = [0, 1, 2]
 
     [datasets.NAME]
-    train = "NAME/train.jsonl"    # in the folder of the data sets, compressed or not
+    train = "NAME/train.jsonl"    # relative to the folder with the datasets, compressed or not
     test = "NAME/test.jsonl"
 
     [models.NAME]
-    model = "parabel"             # where it is not the name
+    model = "parabel"             # default: NAME
     recipe = "{dataset}/parabel"
     settings = { trees = 1 }
 
-A value of a setting that starts with DATA/ is a file in the folder of the data sets.
+A setting value that starts with DATA/ is a file in the folder with the datasets.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from xmtc.recipes import find_recipe
 FOLDER = Path(__file__).parent / "shipped"
 _KEYS = ("about", "seeds", "datasets", "models")
 DATA = "DATA/"
-"""What paths in settings start with that lie in the folder of the data sets."""
+"""Prefix of setting values that are paths in the folder with the datasets."""
 
 
 @dataclass(frozen=True)
 class NoiseSpec(Settings):
-    """Labels of the training documents made wrong on purpose."""
+    """Label noise added to the training set."""
 
     kind: Literal["missing", "flip"] = "missing"
-    """Labels are left out, or left out and replaced by wrong ones."""
+    """missing: remove labels; flip: replace labels by wrong ones."""
     rate: float = 0.0
-    """The chance that a label goes."""
+    """Probability that a label is affected."""
 
     of = "noise"
 
@@ -55,11 +55,14 @@ class NoiseSpec(Settings):
 
 @dataclass(frozen=True)
 class PlantedSpec(Settings):
-    """A made-up corpus in place of files."""
+    """A synthetic corpus instead of files."""
 
     documents: int = 4000
+    """Number of training documents."""
     test: int = 1000
+    """Number of test documents."""
     labels: int = 300
+    """Number of labels."""
 
     of = "planted"
 
@@ -70,45 +73,46 @@ class PlantedSpec(Settings):
 
 @dataclass(frozen=True)
 class DataSpec(Settings):
-    """A data set of a suite."""
+    """A dataset of a suite."""
 
     about: str = ""
+    """Description of the dataset."""
     train: str | tuple[str, ...] = ""
-    """Documents to learn from; of several names, the first that is there."""
+    """Training set; of several file names, the first that exists."""
     valid: str | tuple[str, ...] = ""
-    """Documents to make choices on."""
+    """Validation set."""
     test: str | tuple[str, ...] = ""
-    """Documents to measure on."""
+    """Test set."""
     labels: str | tuple[str, ...] = ""
-    """A label vocabulary."""
+    """Label vocabulary."""
     planted: PlantedSpec | None = None
-    """A made-up corpus in place of files."""
+    """Synthetic corpus instead of files."""
     format: str | None = None
-    """Of the files, where they do not say it themselves."""
+    """File format; default: detected from the files."""
     text_fields: tuple[str, ...] = ()
-    """Fields or columns that hold the text, where they are not called as usual."""
+    """Fields or columns with the text; default: detected."""
     label_field: str = ""
-    """Field or column of the labels."""
+    """Field or column with the labels; default: detected."""
     id_field: str = ""
-    """Field or column of the document ids."""
+    """Field or column with the document ids; default: detected."""
     label_separator: str = ";"
-    """What parts labels within one cell of a table."""
+    """Separator between labels in one cell of a table."""
     optional: bool = False
-    """Whether it is left out where its files are missing; else that is an error."""
+    """Skip the dataset if its files are missing, instead of raising an error."""
     hold_out: float = 0.0
-    """The part of the training documents that is held out to make choices on, where there is no file of them."""
+    """Fraction of the training documents to hold out as a validation set, if there is no file for it."""
     noise: NoiseSpec | None = None
-    """What is done to the labels of the training documents; those held out stay as they are."""
+    """Label noise to add to the training set; held-out documents keep their labels."""
     made_from: str = ""
-    """The data set that noise was added to."""
+    """Name of the dataset that noise was added to."""
     unknown_labels: Literal["count", "drop"] = "count"
-    """A test label that training never saw counts as missed, or is left out."""
+    """Count test labels that do not occur in training as missed, or drop them."""
     propensity: tuple[float, ...] = (PROPENSITY_A, PROPENSITY_B)
-    """A and B of propensity-scored measures."""
+    """A and B of propensity-scored metrics."""
     published: str = ""
-    """Its name among the published figures, where that is another."""
+    """Name of the dataset in the published results, if different."""
 
-    of = "data set"
+    of = "dataset"
 
     def check(self) -> None:
         self.require_range("hold_out", 0, 0.9)
@@ -118,8 +122,8 @@ class DataSpec(Settings):
                 self.require(name, bool(getattr(self, name)), "the name of a file")
         else:
             for name in ("train", "valid", "test", "labels"):
-                self.require(name, not getattr(self, name), "left out beside 'planted'")
-        self.require("hold_out", not (self.hold_out and self.valid), "0 beside 'valid'")
+                self.require(name, not getattr(self, name), "omitted if 'planted' is given")
+        self.require("hold_out", not (self.hold_out and self.valid), "0 if 'valid' is given")
 
 
 @dataclass(frozen=True)
@@ -127,17 +131,17 @@ class ModelSpec(Settings):
     """A model of a suite."""
 
     model: str = ""
-    """As the registry calls it."""
+    """Registered name of the model."""
     recipe: str = ""
-    """Settings to start from; {dataset} stands for the name of the data set."""
+    """Recipe with the base settings; {dataset} is replaced by the name of the dataset."""
     seeds: tuple[int, ...] = ()
-    """Where they are not those of the suite."""
+    """Seeds; default: those of the suite."""
     datasets: tuple[str, ...] = ()
-    """Which data sets it runs on; none named means all."""
+    """Datasets to run on; default: all."""
     members: tuple[str, ...] = ()
-    """Of a consensus: models of the suite, each with the same data set and seed, or its first."""
+    """Members of a consensus: models of the suite, each with the same dataset and seed, or its first seed."""
     calibrate: bool = False
-    """Whether scores are made probabilities, and a threshold is tuned, on the validation documents."""
+    """Calibrate scores and tune a threshold on the validation set."""
 
     of = "model"
 
@@ -150,18 +154,20 @@ class ModelEntry:
     settings: dict[str, Any]
 
     def resolved(self, dataset: str) -> dict[str, Any]:
-        """Recipe and settings of the suite together, nested."""
+        """Recipe merged with the settings of the suite, nested."""
         recipe: Mapping[str, Any] = {}
         if self.spec.recipe:
             of, recipe = config.read_recipe(find_recipe(self.spec.recipe.replace("{dataset}", dataset)))
             if of is not None and of != self.spec.model:
-                raise ConfigError(f"recipe '{self.spec.recipe}': is for {of}, not for {self.spec.model}.")
+                raise ConfigError(
+                    f"recipe '{self.spec.recipe}': is for {of}, not for {self.spec.model}. Choose another recipe."
+                )
         return config.merge(recipe, self.settings)
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Data sets × models × seeds."""
+    """Datasets × models × seeds."""
 
     name: str
     about: str
@@ -169,12 +175,12 @@ class Suite:
     datasets: dict[str, DataSpec]
     models: dict[str, ModelEntry]
     study: dict[str, Any] = field(default_factory=dict)
-    """Which study this is: kind, and what its figure needs to know."""
+    """Kind of the study and the parameters of its plot."""
     content: dict[str, Any] = field(default_factory=dict, repr=False)
-    """What `parsed` made it of."""
+    """The contents of the TOML file."""
 
     def cells(self) -> list[CellName]:
-        """All of them, those that others are made of first."""
+        """All runs; members come before the ensembles that use them."""
         order = sorted(self.models, key=lambda name: bool(self.models[name].spec.members))  # stable
         return [
             CellName(dataset, name, seed)
@@ -190,7 +196,7 @@ class Suite:
         return not named or dataset in named or (bool(spec.made_from) and spec.made_from in named)
 
     def members(self, cell: CellName) -> list[CellName]:
-        """The cells that a cell is made of."""
+        """The runs that an ensemble run combines."""
         found = []
         for name in self.models[cell.model].spec.members:
             seeds = self.models[name].spec.seeds or self.seeds
@@ -199,18 +205,18 @@ class Suite:
 
 
 def shipped() -> list[str]:
-    """Names of the suites that come with the package."""
+    """Names of the suites shipped with the package."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
 def read_suite(given: str | Path) -> Suite:
-    """A suite from its file, or a shipped one by its name."""
+    """Read a suite from a file, or a shipped one by name."""
     path = Path(given)
     if not path.is_file():
         if str(given) not in shipped():
             known = ", ".join(shipped())
             raise ConfigError(
-                f"no suite '{shown(given)}'.{nearest(str(given), shipped())} Give a TOML file, or {known}."
+                f"no suite '{shown(given)}'.{nearest(str(given), shipped())} Pass a TOML file, or one of: {known}."
             )
         path = FOLDER / f"{given}.toml"
     content = config.read_toml(path)
@@ -222,13 +228,13 @@ def read_suite(given: str | Path) -> Suite:
 
 
 def parsed(name: str, content: Mapping[str, Any]) -> Suite:
-    """A suite from what its file says, or from what a study puts together."""
+    """Build a suite from the contents of its file, or from those a study generates."""
     _check_keys("a suite", content, (*_KEYS, "study"))
     about = content.get("about", "")
     if not isinstance(about, str):
-        raise ConfigError(f"'about' must be a sentence. Got {config.as_written(about)}.")
+        raise ConfigError(f"'about' must be a string. Got {config.as_written(about)}.")
     datasets = {
-        check_name("data set", key): _dataset(key, _section("datasets", key, values))
+        check_name("dataset", key): _dataset(key, _section("datasets", key, values))
         for key, values in _section("", "datasets", content.get("datasets", {})).items()
     }
     models = {
@@ -258,7 +264,8 @@ def _check_keys(what: str, values: Mapping[str, Any], known: Sequence[str]) -> N
     for key in values:
         if key not in known:
             raise ConfigError(
-                f"{what} has no '{shown(key)}'.{nearest(key, known)} It has {', '.join(known[:-1])} and {known[-1]}."
+                f"{what} has no key '{shown(key)}'.{nearest(key, known)} "
+                f"Known: {', '.join(known[:-1])} and {known[-1]}."
             )
 
 
@@ -267,22 +274,22 @@ def _seeds(given: Any, whose: str = "") -> tuple[int, ...]:
         isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 2**32 for seed in given
     )
     if not good or not given or len(set(given)) < len(given):
-        raise ConfigError(f"{whose}'seeds' must be a list of different integers ≥ 0, such as [0, 1, 2].")
+        raise ConfigError(f"{whose}'seeds' must be a list of distinct integers ≥ 0, such as [0, 1, 2].")
     return tuple(given)
 
 
 def _dataset(name: str, values: Mapping[str, Any]) -> DataSpec:
     groups: dict[str, type[Settings]] = {"planted": PlantedSpec, "noise": NoiseSpec}
     made: dict[str, Settings] = {
-        key: _made(kind, f"'{key}' of data set '{name}'", _section(f"datasets.{name}", key, values[key]))
+        key: _made(kind, f"'{key}' of dataset '{name}'", _section(f"datasets.{name}", key, values[key]))
         for key, kind in groups.items()
         if key in values
     }
-    return _made(DataSpec, f"data set '{name}'", {**values, **made})
+    return _made(DataSpec, f"dataset '{name}'", {**values, **made})
 
 
 def _made(kind: type[AnySettings], what: str, values: Mapping[str, Any]) -> AnySettings:
-    """Settings, with words that say whose they are."""
+    """Build settings; errors name their section."""
     _check_keys(what, values, list(config.field_types(kind)))
     try:
         return config.from_mapping(kind, values)
@@ -300,7 +307,8 @@ def _model(name: str, values: Mapping[str, Any]) -> ModelEntry:
         _seeds(spec.seeds, f"model '{name}': ")
     if (spec.model == "consensus") != bool(spec.members):
         raise ConfigError(
-            f"model '{name}': a consensus, and nothing else, names its 'members' among the suite's models."
+            f"model '{name}': 'members' is required for a consensus and not allowed for other models. "
+            "List models of the suite as members of a consensus."
         )
     settings = _section(f"models.{name}", "settings", values.get("settings", {}))
     try:
@@ -310,45 +318,51 @@ def _model(name: str, values: Mapping[str, Any]) -> ModelEntry:
 
 
 def _check(suite: Suite) -> None:
-    """What can be said before any file is looked for."""
-    for what, found in (("data set", suite.datasets), ("model", suite.models)):
+    """Checks that need no files."""
+    for what, found in (("dataset", suite.datasets), ("model", suite.models)):
         if not found:
-            raise ConfigError(f"a suite needs a {what}. Add [{what.replace('data set', 'dataset')}s.NAME].")
+            raise ConfigError(f"a suite needs at least one {what}. Add [{what}s.NAME].")
     sources = {*suite.datasets, *(spec.made_from for spec in suite.datasets.values())} - {""}
     for name, entry in suite.models.items():
         for dataset in entry.spec.datasets:
             if dataset not in sources:
                 known = ", ".join(sorted(sources))
-                raise ConfigError(f"model '{name}': no data set '{shown(dataset)}'. The suite has: {known}.")
+                raise ConfigError(f"model '{name}': no dataset '{shown(dataset)}'. The suite has: {known}.")
         if len(set(entry.spec.members)) < len(entry.spec.members):
-            raise ConfigError(f"model '{name}': a member is named twice. Name each once.")
+            raise ConfigError(f"model '{name}': a member is listed twice. List each once.")
         for member in entry.spec.members:
             if member not in suite.models or suite.models[member].spec.members:
-                raise ConfigError(f"model '{name}': '{shown(member)}' is no model of the suite that can be a member.")
+                raise ConfigError(
+                    f"model '{name}': '{shown(member)}' cannot be a member. List models of the suite that are not "
+                    "ensembles themselves."
+                )
         for dataset, spec in suite.datasets.items():
             needs = entry.spec.calibrate or entry.spec.members
             if needs and suite._runs_on(name, dataset) and not (spec.valid or spec.hold_out):
                 raise ConfigError(
-                    f"model '{name}' needs validation documents: give '{dataset}' a 'valid' or 'hold_out'."
+                    f"model '{name}' needs a validation set. Add 'valid' or 'hold_out' to dataset '{dataset}'."
                 )
             missing = [member for member in entry.spec.members if not suite._runs_on(member, dataset)]
             if suite._runs_on(name, dataset) and missing:
-                raise ConfigError(f"model '{name}': its member '{missing[0]}' does not run on '{dataset}'.")
+                raise ConfigError(
+                    f"model '{name}': its member '{missing[0]}' does not run on '{dataset}'. Add '{dataset}' to its "
+                    "'datasets'."
+                )
 
 
 def chosen(cells: Sequence[CellName], patterns: Sequence[str]) -> list[CellName]:
-    """The cells that a pattern such as cooking/*/0 names; without patterns all."""
+    """The runs that match patterns such as cooking/*/0; all without patterns."""
     if not patterns:
         return list(cells)
     for pattern in patterns:
         if not any(_matches(cell, pattern) for cell in cells):
             example = f"{cells[0].dataset}/{cells[0].model}" if cells else "DATASET/MODEL"
-            raise ConfigError(f"--only {shown(pattern)}: names no cell. Write for example --only '{example}/*'.")
+            raise ConfigError(f"--only {shown(pattern)}: matches no run. Write for example --only '{example}/*'.")
     return [cell for cell in cells if any(_matches(cell, pattern) for pattern in patterns)]
 
 
 def _matches(cell: CellName, pattern: str) -> bool:
-    """Each part of the name against its part of the pattern; parts that are left out match anything."""
+    """Match each part of the name against its part of the pattern; omitted parts match anything."""
     parts = pattern.split("/")
     values = (cell.dataset, cell.model, str(cell.seed))
     return len(parts) <= 3 and all(fnmatchcase(value, part) for value, part in zip(values, parts, strict=False))

@@ -1,6 +1,6 @@
-"""Numbers of a run made into tables: rows and columns of words, whatever they are printed in.
+"""Tables of results as rows and columns of text, independent of the output format.
 
-Measures are in percent. Where a model ran with several seeds, a value is their mean ± standard deviation.
+Metrics are in percent. With several seeds, a value is mean ± standard deviation.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 
 MEASURES = ("P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "PSP@1", "PSP@3", "PSP@5")
 ORDER = "nDCG@5"
-"""Models are listed by it, the best first."""
+"""Metric that models are sorted by, best first."""
 RANKED = ("P@1", "P@3", "P@5")
 FEWEST_ROWS = 6
-"""Of results that two models are compared on: with five, no exact two-sided signed rank test falls below 0.05."""
+"""Minimum number of results to compare two models on: with five, an exact two-sided signed-rank test cannot reach
+p < 0.05."""
 NOTHING = "–"
 MOST = 2**53
-"""No measure, count or time is larger; what is, or is not a number, counts as not there."""
+"""Upper limit of metrics, counts and times; larger values and NaN count as missing."""
 Take = Callable[[Cell], float | None]
-"""A number of a cell; None where it has none."""
+"""Accessor of a number of a run; None if it is missing."""
 
 
 @dataclass(frozen=True)
@@ -41,17 +42,21 @@ class TableEntry:
 
 @dataclass(frozen=True)
 class Row:
+    """A row of a table."""
+
     name: str
     entries: tuple[TableEntry, ...]
     published: Figure | None = None
-    """Where it is somebody else's."""
+    """The published result that the row shows; None for our own."""
 
 
 @dataclass(frozen=True)
 class Table:
+    """A table with caption and note."""
+
     caption: str
     head: str
-    """Of the first column, which names the rows."""
+    """Head of the first column, which contains the row names."""
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     note: str = ""
@@ -59,30 +64,32 @@ class Table:
 
 @dataclass(frozen=True)
 class Runs:
-    """One model on one data set, a cell for each seed."""
+    """The runs of one model on one dataset, one per seed."""
 
     model: str
     cells: tuple[Cell, ...]
 
     @property
     def first(self) -> Cell:
+        """The run with the smallest seed."""
         return self.cells[0]
 
     def values(self, take: Take) -> list[float]:
-        """A number of each cell, as far as they have it."""
+        """The values of the runs that have one."""
         found = (take(cell) for cell in self.cells)
         return [float(value) for value in found if value is not None and abs(value) <= MOST]
 
     def mean(self, measure: str) -> float:
-        """NaN where no cell has it."""
+        """Mean of a metric over seeds; NaN if no run has it."""
         return mean_of(self.values(_measure(measure)))
 
     def formatted(self, take: Take, times: float = 100.0, places: int = 2) -> str:
+        """Mean ± standard deviation of a value as text."""
         return spread([times * value for value in self.values(take)], places)
 
 
 def runs_of(cells: Iterable[Cell]) -> list[Runs]:
-    """Cells of one data set by model, the best first, equally good ones by name."""
+    """Group the runs of one dataset by model, best first, ties by name."""
     by_model: dict[str, list[Cell]] = {}
     for cell in cells:
         by_model.setdefault(cell.name.model, []).append(cell)
@@ -91,7 +98,7 @@ def runs_of(cells: Iterable[Cell]) -> list[Runs]:
 
 
 def spread(values: Sequence[float], places: int = 2) -> str:
-    """Mean ± standard deviation of a sample; the value alone where there is but one."""
+    """Mean ± sample standard deviation; only the value if there is just one."""
     if not values:
         return NOTHING
     mean = f"{mean_of(values):.{places}f}"
@@ -99,6 +106,7 @@ def spread(values: Sequence[float], places: int = 2) -> str:
 
 
 def mean_of(values: Sequence[float]) -> float:
+    """Arithmetic mean; NaN for an empty sequence."""
     return math.fsum(values) / len(values) if values else math.nan
 
 
@@ -107,7 +115,7 @@ def _or_zero(value: float) -> float:
 
 
 def with_best(rows: Sequence[Row], values: Sequence[Sequence[float]]) -> list[Row]:
-    """Rows in which the highest value of each column is marked, equal ones as far as two places tell all."""
+    """Mark the highest value of each column as best, including all that are equal after rounding to two decimals."""
     marked = [list(row.entries) for row in rows]
     for column in range(len(values[0]) if values else 0):
         rounded = [round(100 * each[column], 2) for each in values]
@@ -119,7 +127,7 @@ def with_best(rows: Sequence[Row], values: Sequence[Sequence[float]]) -> list[Ro
 
 
 def rows_of(runs: Sequence[Runs], takes: Sequence[Take]) -> tuple[Row, ...]:
-    """A row of measures for each model, the best marked."""
+    """One row of metrics per model, with the best marked."""
     rows = [Row(each.model, tuple(TableEntry(each.formatted(take)) for take in takes)) for each in runs]
     return tuple(with_best(rows, [[mean_of(each.values(take)) for take in takes] for each in runs]))
 
@@ -128,7 +136,7 @@ def rows_of(runs: Sequence[Runs], takes: Sequence[Take]) -> tuple[Row, ...]:
 
 
 def accuracy_table(dataset: str, runs: Sequence[Runs], figures: Sequence[Figure]) -> Table:
-    """Ours, the best first, then what was published; the best of each is marked, but for figures that are in doubt."""
+    """Our results, best first, then published ones; the best of each are marked, except doubtful figures."""
     measures = _known(
         MEASURES, [*(cell.metrics for each in runs for cell in each.cells), *(f.metrics for f in figures)]
     )
@@ -142,11 +150,11 @@ def accuracy_table(dataset: str, runs: Sequence[Runs], figures: Sequence[Figure]
     ]
     order = sorted(range(len(figures)), key=lambda at: (-_or_zero(_worth(figures[at])), figures[at].method, at))
     theirs = with_best([theirs[at] for at in order], [values[at] for at in order])
-    return Table(f"Accuracy on {dataset}, %", "model", measures, (*ours, *theirs), _seeds(runs))
+    return Table(f"Accuracy on {dataset} (%)", "model", measures, (*ours, *theirs), _seeds(runs))
 
 
 def _worth(figure: Figure) -> float:
-    """What published figures are ordered by: P@1 is what all papers have."""
+    """Sort key of published results: P@1, which all papers report."""
     return figure.metrics.get("P@1", figure.metrics.get(ORDER, math.nan))
 
 
@@ -164,23 +172,23 @@ def _known(names: Sequence[str], among: Iterable[Mapping[str, Any]]) -> tuple[st
 
 
 def _seeds(runs: Sequence[Runs]) -> str:
-    """How many seeds the values are of, in words."""
+    """A sentence on the number of seeds."""
     counts = {each.model: len(each.cells) for each in runs}
     if set(counts.values()) == {1}:
         return "One seed each."
     if len(set(counts.values())) == 1:
         return f"Mean ± standard deviation over {next(iter(counts.values()))} seeds."
     counted = ", ".join(f"{model} {count}" for model, count in counts.items())
-    return f"Mean ± standard deviation where there are several seeds: {counted}."
+    return f"Mean ± standard deviation over seeds; number of seeds: {counted}."
 
 
 def beside_table(runs: Sequence[Runs], published: Mapping[str, Sequence[Figure]]) -> Table | None:
-    """Each model against figures of the same method that are not in doubt: ours, theirs, how much ours is higher."""
+    """Our results next to published ones of the same method, with differences; doubtful figures are left out."""
     pairs = [(each, figure) for each in runs for figure in published.get(each.model, ()) if not figure.source.doubt]
     measures = _known(RANKED, [figure.metrics for _, figure in pairs])
     if not measures:
         return None
-    columns = tuple(f"{name} {what}" for name in measures for what in ("ours", "theirs", "difference"))
+    columns = tuple(f"{name} {what}" for name in measures for what in ("ours", "published", "difference"))
     rows = []
     for each, figure in pairs:
         entries: list[TableEntry] = []
@@ -189,21 +197,21 @@ def beside_table(runs: Sequence[Runs], published: Mapping[str, Sequence[Figure]]
             gap = NOTHING if math.isnan(ours - theirs) else f"{100 * (ours - theirs):+.2f}".replace("-", "−")
             entries += [TableEntry(_percent(ours)), TableEntry(_percent(theirs)), TableEntry(gap)]
         rows.append(Row(each.model, tuple(entries), figure))
-    return Table("Ours beside figures of the same method by others, %", "ours / theirs", columns, tuple(rows))
+    return Table("Our results and published results of the same method (%)", "ours / published", columns, tuple(rows))
 
 
 def measures_table(runs: Sequence[Runs]) -> Table:
-    """All measures there are, a row each."""
+    """All metrics, one per row."""
     names = list(dict.fromkeys(name for each in runs for cell in each.cells for name in cell.metrics))
     rows = [Row(name, tuple(TableEntry(each.formatted(_measure(name))) for each in runs)) for name in names]
-    return Table("All measures, %", "measure", tuple(each.model for each in runs), tuple(rows))
+    return Table("All metrics (%)", "metric", tuple(each.model for each in runs), tuple(rows))
 
 
-# ---- models against each other
+# ---- model comparison
 
 
 def rank_tables(by_dataset: Mapping[str, Sequence[Runs]]) -> tuple[list[Table], str]:
-    """Average ranks and p-values over results of data set × k; with too few of them none, and the reason."""
+    """Average ranks and p-values over datasets × k; with too few results, no tables and the reason."""
     models = list(dict.fromkeys(runs.model for each in by_dataset.values() for runs in each))
     found = {
         (dataset, runs.model, name): runs.mean(name)
@@ -217,15 +225,15 @@ def rank_tables(by_dataset: Mapping[str, Sequence[Runs]]) -> tuple[list[Table], 
     lines = [line for line in lines if sum(not math.isnan(value) for value in line) > 1]
     if len(lines) < FEWEST_ROWS:
         return [], (
-            f"Ranks and signed rank tests need {FEWEST_ROWS} results of a data set and a k on which models can be "
-            f"compared; here there {'is 1' if len(lines) == 1 else f'are {len(lines)}'}."
+            f"Average ranks and signed-rank tests need at least {FEWEST_ROWS} results (dataset × k) that models have "
+            f"in common; here there {'is 1' if len(lines) == 1 else f'are {len(lines)}'}."
         )
     ranks = dict(zip(models, average_ranks(lines).tolist(), strict=True))
     counts = {model: sum(not math.isnan(line[at]) for line in lines) for at, model in enumerate(models)}
     models = [model for model in models if counts[model]]
     models.sort(key=lambda model: (round(ranks[model], 9), model))
     everywhere = [model for model in models if counts[model] == len(lines)]
-    least = min((ranks[model] for model in everywhere), default=None)  # ranks over other results are no match
+    least = min((ranks[model] for model in everywhere), default=None)  # ranks over different results are not comparable
     rows = [
         Row(
             model,
@@ -250,18 +258,19 @@ def _p_values(models: Sequence[str], columns: Mapping[str, Sequence[float]]) -> 
 
     rows = [Row(one, tuple(entry(one, other) for other in models)) for one in models]
     note = (
-        "Exact two-sided Wilcoxon signed rank tests over the same results. P@1, P@3 and P@5 of one data set are not "
-        "independent of each other, so small values say less than they seem to."
+        "Exact two-sided Wilcoxon signed-rank tests over the same results. P@1, P@3 and P@5 on one dataset are not "
+        "independent, so the p-values overstate the significance."
     )
-    return Table("p-values of each two models", "model", tuple(models), tuple(rows), note)
+    return Table("p-values of pairwise comparisons", "model", tuple(models), tuple(rows), note)
 
 
 def p_value_text(value: float) -> str:
+    """Format a p-value: 0.0312, 1.2e−5."""
     return f"{value:.4f}" if value >= 0.001 else f"{value:.1e}".replace("e-0", "e-").replace("-", "−")
 
 
 def overlap_tables(record: DatasetRecord, runs: Sequence[Runs]) -> list[Table]:
-    """How much of the first five labels each two models share, and of the first 1 to 5."""
+    """Fraction of the top 5 labels shared by each pair of models, and of the top 1 to 5."""
     shared = {frozenset(each["models"]): each["shared"] for each in record.overlap}
     models = [each.model for each in runs]
     models = [model for model in models if any(model in pair for pair in shared)]
@@ -273,8 +282,8 @@ def overlap_tables(record: DatasetRecord, runs: Sequence[Runs]) -> list[Table]:
 
     most = max(OVERLAPS)
     rows = [Row(one, tuple(entry(one, other, most) for other in models)) for one in models]
-    square = Table(f"Labels that two models share among their first {most}, %", "model", tuple(models), tuple(rows))
+    square = Table(f"Labels shared by two models among their top {most} (%)", "model", tuple(models), tuple(rows))
     pairs = [(one, other) for one, other in combinations(models, 2) if frozenset((one, other)) in shared]
     rows = [Row(f"{one} – {other}", tuple(entry(one, other, k) for k in OVERLAPS)) for one, other in pairs]
-    columns = tuple(f"first {k}" if k > 1 else "first" for k in OVERLAPS)
-    return [square, Table("Labels that two models share among their first k, %", "models", columns, tuple(rows))]
+    columns = tuple(f"top {k}" for k in OVERLAPS)
+    return [square, Table("Labels shared by two models among their top k (%)", "models", columns, tuple(rows))]

@@ -1,7 +1,7 @@
-"""Trials of a search over settings: what is kept of each, what is tried next, and when one is not worth finishing.
+"""Trials of a hyperparameter search: storage, proposals for the next trial, and pruning.
 
-A search is its trials: what comes next follows from them, the seed and the trial's number alone. One that was killed
-goes on as if it had never stopped.
+The state of a search consists of its trials: the next one depends only on them, the seed and the trial's number. A
+killed search therefore resumes as if it had never stopped.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from xmtc.views.theme import check_matplotlib
 
 COMPLETE, PRUNED, FAILED = "complete", "pruned", "failed"
 STARTERS = 10
-"""Trials at random before a search begins to learn from them."""
+"""Random trials before the sampler uses their results."""
 JUDGES = 4
-"""Complete trials that it takes to call another one hopeless."""
+"""Minimum number of complete trials for pruning."""
 PATIENCE = 2
-"""Looks of each network that nobody is judged by."""
+"""Number of initial validations of each network that are never pruned."""
 DRAWS = 50
-"""Times that settings are drawn until they are new; after that, all have been tried, or nearly."""
+"""Maximum number of draws until settings are new; after that, (nearly) all have been tried."""
 _EXAMPLE = '{"number": 0, "state": "complete", "settings": {"cost": 1.0}, "score": 0.5, "seconds": 1.0}'
 
 Space = Mapping[str, Range | Choices]
@@ -40,7 +40,7 @@ Space = Mapping[str, Range | Choices]
 
 @dataclass(frozen=True)
 class Look:
-    """A model's own score during its training, the `place`-th of a level of a tree or of the one network."""
+    """A validation score during training: the `place`-th of a tree level, or of the only network."""
 
     level: int
     place: int
@@ -53,26 +53,27 @@ class Trial:
 
     number: int
     state: str
-    """complete, pruned (it was hopeless, and ended) or failed."""
+    """complete, pruned or failed."""
     settings: dict[str, Any]
-    """Of those that are searched, by dotted name."""
+    """The searched settings by dotted name."""
     score: float | None
-    """On the validation documents; None unless complete."""
+    """Score on the validation set; None unless complete."""
     seconds: float
     looks: list[Look] = field(default_factory=list)
     error: str = ""
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Trial:
+        """Read a trial from a JSON object; raises TypeError or KeyError if it is invalid."""
         trial = cls(**{**values, "looks": [Look(**each) for each in values["looks"]]})
-        whole = isinstance(trial.number, int) and isinstance(trial.settings, dict)
-        if not whole or (trial.state == COMPLETE) is not isinstance(trial.score, float):
+        valid = isinstance(trial.number, int) and isinstance(trial.settings, dict)
+        if not valid or (trial.state == COMPLETE) is not isinstance(trial.score, float):
             raise TypeError
         return trial
 
 
 def best_of(trials: Sequence[Trial]) -> Trial | None:
-    """The complete trial of the highest score, the earlier of two."""
+    """The complete trial with the highest score, the earliest of ties."""
     complete = [trial for trial in trials if trial.score is not None]
     return max(complete, key=lambda trial: trial.score or 0.0, default=None)
 
@@ -81,7 +82,7 @@ def best_of(trials: Sequence[Trial]) -> Trial | None:
 
 
 def add_trial(path: Path, trial: Trial) -> None:
-    """A line that is on the disk when this returns."""
+    """Append a trial; it is on disk when this returns."""
     with writing(path), path.open("ab") as stream:
         stream.write((json.dumps(asdict(trial), ensure_ascii=False) + "\n").encode())
         stream.flush()
@@ -89,37 +90,37 @@ def add_trial(path: Path, trial: Trial) -> None:
 
 
 def read_trials(path: Path) -> list[Trial]:
-    """All trials that ended. A last line that was torn when the process was killed is taken out of the file."""
+    """All finished trials. An incomplete last line, left by a killed process, is removed from the file."""
     if not path.exists():
         return []
     content = path.read_bytes()
-    whole = content[: content.rfind(b"\n") + 1]
+    complete = content[: content.rfind(b"\n") + 1]
     trials: list[Trial] = []
-    for line, values in parse_lines(whole, path, 0, _EXAMPLE):
+    for line, values in parse_lines(complete, path, 0, _EXAMPLE):
         try:
             trials.append(Trial.from_json(values))
         except (TypeError, KeyError):
-            raise DataError(f"{path}:{line}: is no trial. Start over with --force.") from None
+            raise DataError(f"{path}:{line}: not a valid trial. Start over with --force.") from None
         if trials[-1].number != len(trials) - 1:
-            raise DataError(f"{path}:{line}: is not trial {len(trials) - 1}. Start over with --force.")
-    if len(whole) < len(content):
+            raise DataError(f"{path}:{line}: expected trial {len(trials) - 1}. Start over with --force.")
+    if len(complete) < len(content):
         with replace_file(path) as stream:
-            stream.write(whole)
+            stream.write(complete)
     return trials
 
 
-# ---- what is tried next
+# ---- the next trial
 
 
 def check_installed() -> None:
-    """Refuse before anything is read, not after."""
+    """Raise if Optuna or matplotlib is missing; call this before any file is read."""
     if importlib.util.find_spec("optuna") is None:
         raise missing_extra("tune needs Optuna", "tune")
     check_matplotlib()
 
 
 def proposed(space: Space, trials: Sequence[Trial], seed: int) -> dict[str, Any] | None:
-    """Settings to try after these trials; None when none is left that was not tried."""
+    """Settings of the next trial; None if all have been tried."""
     tried = {_written(trial.settings) for trial in trials}
     for draw in range(DRAWS):
         settings = _drawn(space, trials, [seed, len(trials), draw])
@@ -133,7 +134,7 @@ def _written(settings: Mapping[str, Any]) -> str:
 
 
 def _drawn(space: Space, trials: Sequence[Trial], seed: Sequence[int]) -> dict[str, Any]:
-    """Settings as Optuna's estimator of good and bad regions would have them; it has no memory but these trials."""
+    """Settings proposed by Optuna's TPE sampler; its only state is these trials."""
     import optuna
 
     with warnings.catch_warnings():
@@ -143,7 +144,7 @@ def _drawn(space: Space, trials: Sequence[Trial], seed: Sequence[int]) -> dict[s
         sampler = optuna.samplers.TPESampler(seed=number, n_startup_trials=STARTERS, multivariate=True)
         study = optuna.create_study(direction="maximize", sampler=sampler)
         distributions = {name: _distribution(each) for name, each in space.items()}
-        study.add_trials([_as_optuna_has_it(trial, space, distributions) for trial in trials])
+        study.add_trials([_optuna_trial(trial, space, distributions) for trial in trials])
         drawn = study.ask(distributions).params
     return {name: _plain(drawn[name], space[name]) for name in space}
 
@@ -159,14 +160,14 @@ def _distribution(space: Range | Choices) -> Any:
 
 
 def _plain(value: Any, space: Range | Choices) -> Any:
-    """A value as it is tried and written down; four digits say enough of a number."""
+    """A value as it is tried and stored, rounded to four significant digits."""
     if isinstance(space, Choices):
         return json.loads(value)
     return min(max(float(f"{value:.4g}"), space.low), space.high) if isinstance(value, float) else value
 
 
-def _as_optuna_has_it(trial: Trial, space: Space, distributions: Mapping[str, Any]) -> Any:
-    """A start value that a search would not try, such as 'auto', tells it nothing and is left out."""
+def _optuna_trial(trial: Trial, space: Space, distributions: Mapping[str, Any]) -> Any:
+    """Convert a trial for Optuna; values outside the search space, such as a start value 'auto', are left out."""
     from optuna.trial import TrialState, create_trial
 
     states = {COMPLETE: TrialState.COMPLETE, PRUNED: TrialState.PRUNED, FAILED: TrialState.FAIL}
@@ -190,15 +191,15 @@ def _holds(space: Range | Choices, value: Any) -> bool:
     return value in space
 
 
-# ---- when a trial is not worth finishing
+# ---- pruning
 
 
 class Hopeless(Exception):
-    """Raised within a training to end it."""
+    """Raised during training to prune a trial."""
 
 
 class Watched(Workspace):
-    """A workspace in memory that looks on: it ends a training that falls behind those that were finished."""
+    """A workspace in memory that prunes a training run with scores below those of complete trials."""
 
     def __init__(self, trials: Sequence[Trial]) -> None:
         super().__init__()
@@ -206,7 +207,7 @@ class Watched(Workspace):
         self._judges = [trial.looks for trial in trials if trial.state == COMPLETE and trial.looks]
 
     def log(self, line: Mapping[str, Any]) -> None:
-        """Only the first of several networks is judged: the others differ by their seed alone."""
+        """Record a validation score; of several networks, which differ only in their seed, only the first counts."""
         if line.get("score") is None or line.get("member", 0) != 0:
             return
         level = int(line.get("level") or 0)
@@ -216,7 +217,7 @@ class Watched(Workspace):
             raise Hopeless
 
     def _is_hopeless(self, level: int, place: int) -> bool:
-        """Whether its best so far is below what half of the others had reached by then, on the same level."""
+        """Median pruning: whether the best score so far is below the median of the complete trials at this point."""
         reached = [_reached(looks, level, place) for looks in self._judges]
         others = [score for score in reached if score is not None]
         own = _reached(self.looks, level, place)
@@ -226,5 +227,5 @@ class Watched(Workspace):
 
 
 def _reached(looks: Sequence[Look], level: int, place: int) -> float | None:
-    """The best score of a level up to this look; of a training that ended before, the best it had."""
+    """The best score of a level up to this validation, or of all if the run ended earlier."""
     return max((look.score for look in looks if look.level == level and look.place <= place), default=None)

@@ -1,7 +1,7 @@
-"""A search for the settings of a model that suit a corpus best, and the model that is trained with them.
+"""Hyperparameter search for a model on a corpus, and training with the best settings.
 
-DIR/tuning.json      what is searched on what, which has to be the same where a search goes on
-DIR/trials.jsonl     a line for each trial that ended
+DIR/tuning.json      definition and data of the search, which must be the same to resume it
+DIR/trials.jsonl     one line per finished trial
 DIR/recipe.toml      the best settings; DIR/trials.tsv and DIR/trials.svg show all trials
 DIR/model            trained with the best settings on all documents
 """
@@ -51,31 +51,32 @@ TUNING, TRIALS, RECIPE, TABLE, PICTURE, MODEL = (
     *("trials.tsv", "trials.svg", "model"),
 )
 SHARE, LEAST, MOST = 0.1, 200, 10_000
-"""Of the documents that are split off to measure on where none are given; at most a third of all."""
+"""Fraction, minimum and maximum of the documents to hold out if no validation set is given; at most a third of all."""
 
 
 @dataclass(frozen=True)
 class TuningOutcome:
-    """What a search found, and where it is written."""
+    """The result of a search."""
 
     folder: Path
     search: Search
     trials: list[Trial]
     best: Trial
     measured: int
-    """Validation documents."""
+    """Number of validation documents."""
     split_off: bool
-    """Whether they were taken from the training documents."""
+    """Whether they were held out from the training documents."""
     exhausted: bool
-    """Whether there was nothing left to try."""
+    """Whether all settings have been tried."""
     model: Model | None = None
 
     def count(self, state: str) -> int:
+        """Number of trials with this state."""
         return sum(trial.state == state for trial in self.trials)
 
 
 def tune_files(request: TuneRequest, *, runtime: Runtime | None = None, progress: Progress = silent) -> TuningOutcome:
-    """Search for the best settings on files of documents, then train with them."""
+    """Search for the best settings on files of documents, then train a model with them."""
     check_installed()
     search = decide(
         request.model,
@@ -111,14 +112,14 @@ def tune(
     force: bool = False,
     refit: bool = True,
 ) -> TuningOutcome:
-    """Search, write what was found, and train with the best settings on all training documents.
+    """Search, write the results, and train with the best settings on all training documents.
 
-    `documents` gives those to learn from and those to measure on, if there are any; otherwise some are split off.
+    `documents` returns the training and the validation set; without the latter, some training documents are held out.
     """
     check_installed()
     runtime, out = runtime or Runtime(), Path(out)
     if runtime.world_size > 1:
-        raise ConfigError("a search runs in one process. Start it without torchrun.")
+        raise ConfigError("a search runs in a single process. Run it without torchrun.")
     with _claimed(out, resume=resume, force=force):
         train, valid = documents()
         search = search if train.has_text else search.without_text()
@@ -127,7 +128,7 @@ def tune(
         bench = _Bench(search, learnt, measured, valid, runtime)
         trials, exhausted = _searched(bench, out, progress)
         best = best_of(trials)
-        assert best is not None  # the first trial is complete, or nothing is
+        assert best is not None  # the first trial is complete, or an error was raised
         outcome = TuningOutcome(out, search, trials, best, len(measured), valid is None, exhausted)
         _write(outcome)
         if not refit:
@@ -141,16 +142,16 @@ def tune(
 
 @contextmanager
 def _claimed(out: Path, *, resume: bool, force: bool) -> Iterator[None]:
-    """A folder that is this search's alone; it is gone again if there is nothing in it after a mistake."""
+    """Lock the folder for this search; an empty folder is removed after an error."""
     begun = (out / TUNING).is_file()
     if resume and not begun:
-        raise DataError(f"{out}: there is no search to go on with. Leave out --resume.")
+        raise DataError(f"{out}: no search to resume. Leave out --resume.")
     if begun and not (resume or force):
-        raise DataError(f"{out}: holds a search already. Go on with --resume, or start over with --force.")
+        raise DataError(f"{out}: already contains a search. Continue with --resume, or restart with --force.")
     check_output_folder(out, lambda path: begun)
     make_folder(out)
     try:
-        with locked(out, "another process is tuning there. Wait for it, or choose another folder."):
+        with locked(out, "another process is tuning in this folder. Wait for it, or choose another folder."):
             yield
     except XmtcError:
         if not any(out.iterdir()):
@@ -159,7 +160,7 @@ def _claimed(out: Path, *, resume: bool, force: bool) -> Iterator[None]:
 
 
 def _fingerprint(search: Search, train: Dataset, valid: Dataset | None, runtime: Runtime) -> dict[str, Any]:
-    """What must be equal for trials of an earlier run to be trials of this one."""
+    """Inputs and settings that must be equal to resume a search."""
     return {
         "version of xmtc": __version__,
         **search.to_json(),
@@ -180,15 +181,15 @@ def _begin(out: Path, fingerprint: Mapping[str, Any], resume: bool) -> None:
             if before.get(name) != value:
                 raise ConfigError(
                     f"{out}: was started with different {name}. "
-                    "Give the same files and settings, or start over with --force."
+                    "Pass the same files and settings, or start over with --force."
                 )
         return
-    _forget(out)
+    _remove_search(out)
     write_json(out / TUNING, fingerprint)
 
 
-def _forget(out: Path) -> None:
-    """Leave nothing of an earlier search."""
+def _remove_search(out: Path) -> None:
+    """Delete all files of an earlier search."""
     for name in (TUNING, TRIALS, RECIPE, TABLE, PICTURE):
         (out / name).unlink(missing_ok=True)
     log_beside(out / MODEL).unlink(missing_ok=True)
@@ -201,17 +202,17 @@ def _forget(out: Path) -> None:
 
 @dataclass(frozen=True)
 class _Bench:
-    """What every trial works with."""
+    """Data and settings shared by all trials."""
 
     search: Search
     learnt: Dataset
     measured: Dataset
     given: Dataset | None
-    """Validation documents that models may make choices on, as in any training; None where they were split off."""
+    """Validation set for early stopping, as in ordinary training; None if documents were held out for scoring."""
     runtime: Runtime
 
     def attempt(self, number: int, settings: dict[str, Any], before: Sequence[Trial], progress: Progress) -> Trial:
-        """One trial. The first, which is what everything is held against, must not fail."""
+        """Run one trial. The first one is the baseline and must not fail."""
         watched, started = Watched(before), time.perf_counter()
         score, state, error = None, COMPLETE, ""
         try:
@@ -229,24 +230,26 @@ class _Bench:
     def _measure(self, model: Model) -> float:
         found = evaluate_model(model, self.measured).metrics
         if self.search.measure not in found:
-            raise ConfigError(f"{model.name} does not tell what {self.search.measure} needs. Choose another --measure.")
+            raise ConfigError(
+                f"{self.search.measure} cannot be computed for {model.name}. Choose another metric with --measure."
+            )
         return float(found[self.search.measure])
 
 
 def _parts(train: Dataset, seed: int) -> tuple[Dataset, Dataset]:
-    """The training documents without some, and these."""
+    """Split into training and held-out documents."""
     size = min(max(round(SHARE * len(train)), LEAST), MOST, len(train) // 3)
     try:
         rows = split(train, size / len(train), seed=seed)
     except XmtcError:
         raise DataError(
-            f"{len(train):,} documents: none can be split off to measure on. Give more, or name some with --valid FILE."
+            f"{len(train):,} documents are too few to hold out a validation set. Add documents, or pass --valid FILE."
         ) from None
     return train.take(rows["train"]), train.take(rows["test"])
 
 
 def _searched(bench: _Bench, out: Path, progress: Progress) -> tuple[list[Trial], bool]:
-    """All trials, those of an earlier run first, and whether there is nothing left to try."""
+    """All trials, including those of an earlier run, and whether all settings have been tried."""
     search, path = bench.search, out / TRIALS
     trials = read_trials(path)
     started = time.perf_counter() - sum(trial.seconds for trial in trials)
@@ -261,8 +264,8 @@ def _searched(bench: _Bench, out: Path, progress: Progress) -> tuple[list[Trial]
                 return trials, True
             try:
                 trial = bench.attempt(len(trials), settings, trials, _Within(task, f"trial {len(trials)}"))
-            except XmtcError:  # what everything would be held against
-                _forget(out)
+            except XmtcError:  # the baseline failed
+                _remove_search(out)
                 raise
             add_trial(path, trial)
             trials.append(trial)
@@ -272,27 +275,29 @@ def _searched(bench: _Bench, out: Path, progress: Progress) -> tuple[list[Trial]
 
 
 def finished(out: Path) -> int:
-    """Trials of a search that was interrupted."""
+    """Number of finished trials of an interrupted search."""
     return len(read_trials(out / TRIALS))
 
 
 def trial_line(trial: Trial, trials: Sequence[Trial]) -> str:
-    """One trial in a line."""
+    """Describe a trial in one line."""
     end = trial.state if trial.score is None else f"{100 * trial.score:.2f}"
-    note = ", the start" if trial.number == 0 else ", the best so far" if best_of(trials) is trial else ""
+    note = ", starting point" if trial.number == 0 else ", best so far" if best_of(trials) is trial else ""
     return f"trial {trial.number}: {end}{note}  ({written(trial.settings)}; {trial.seconds:.1f} s)"
 
 
 def written(settings: Mapping[str, Any]) -> str:
+    """Settings as text: cost=1.0, trees=3."""
     return ", ".join(f"{name}={plain(value)}" for name, value in settings.items())
 
 
 def plain(value: Any) -> str:
+    """A setting value as text; strings without quotes."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 class _Within:
-    """Progress of one trial, as words beside the bar of all of them."""
+    """Progress of one trial, shown as a note next to the progress bar of the search."""
 
     def __init__(self, task: Task, name: str) -> None:
         self._task, self._name = task, name
@@ -319,7 +324,7 @@ class _Step:
         return
 
 
-# ---- what is written
+# ---- output files
 
 
 def _write(outcome: TuningOutcome) -> None:
@@ -333,20 +338,20 @@ def _write(outcome: TuningOutcome) -> None:
         )
         for each in trials
     ]
-    picture = trial_plot(marks, f"Trials of {outcome.search.model}", measure).svg()
-    for name, content in ((RECIPE, recipe(outcome)), (TABLE, table(trials, measure)), (PICTURE, picture)):
+    plot = trial_plot(marks, f"Trials of {outcome.search.model}", measure).svg()
+    for name, content in ((RECIPE, recipe(outcome)), (TABLE, table(trials, measure)), (PICTURE, plot)):
         with replace_file(out / name) as stream:
             stream.write(content.encode())
 
 
 def recipe(outcome: TuningOutcome) -> str:
-    """A recipe of all settings that are not the defaults."""
+    """A recipe with all settings that differ from the defaults."""
     search, best, first = outcome.search, outcome.best, outcome.trials[0]
     reached = [f"{100 * trial.score:.2f}" for trial in (best, first) if trial.score is not None]
-    where = "documents split off" if outcome.split_off else "validation documents"
+    where = "held-out documents" if outcome.split_off else "validation documents"
     about = (
         f"Best of {len(outcome.trials)} trials over {', '.join(search.space)}: {search.measure} {reached[0]} on "
-        f"{outcome.measured:,} {where}, where the settings it started from have {reached[1]}."
+        f"{outcome.measured:,} {where} (starting point: {reached[1]})."
     )
     settings = search.settings(best.settings)
     default = config.flat(config.to_mapping(type(settings)()))
@@ -357,7 +362,7 @@ def recipe(outcome: TuningOutcome) -> str:
 
 
 def table(trials: Sequence[Trial], measure: str) -> str:
-    """One trial a line, tabs between its cells."""
+    """Tab-separated table with one trial per line."""
     names = list(trials[0].settings)
     lines = [["trial", "state", measure, "seconds", *names, "error"]]
     for trial in trials:
@@ -378,18 +383,18 @@ def _refit(
     runtime: Runtime,
     progress: Progress,
 ) -> Model:
-    """The model with the best settings, trained on all documents; one that is there already, or half, is taken up."""
+    """Train the model with the best settings on all documents; reuse an existing model or resume an unfinished one."""
     wanted = config.to_mapping(settings)
     work = Workspace.beside(out)
     if not work.exists() and store.is_model(out) and store.read_manifest(out)["settings"] == wanted:
         return Model.load(out, runtime)
-    goes_on = _begun_with(work) == wanted
-    decided = plan_training(out, name=name, settings=wanted, resume=goes_on, force=not goes_on)
+    resumes = _begun_with(work) == wanted
+    decided = plan_training(out, name=name, settings=wanted, resume=resumes, force=not resumes)
     return train_on(decided, lambda: documents, runtime=runtime, progress=progress)
 
 
 def _begun_with(work: Path) -> Any:
-    """The settings of an unfinished training; None where there is none."""
+    """The settings of an unfinished training run; None if there is none."""
     try:
         return json.loads((work / "training.json").read_text(encoding="utf-8")).get("settings")
     except (OSError, ValueError, AttributeError):

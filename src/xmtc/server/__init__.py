@@ -1,1 +1,1 @@
-"""Saved models behind HTTP: an API for programs, and a page for people."""
+"""HTTP service for saved models: a JSON API and a web page."""

@@ -19,7 +19,7 @@ from xmtc.server.middleware import HostMiddleware, LimitsMiddleware, Observabili
 from xmtc.server.model_host import Log, ModelHost
 from xmtc.server.routes import api_router, public_router
 
-BEARER = HTTPBearer(auto_error=False, description="The API key of the service.")
+BEARER = HTTPBearer(auto_error=False, description="API key of the service.")
 
 
 def create_app(
@@ -29,9 +29,9 @@ def create_app(
     on_startup: Callable[[], Coroutine[Any, Any, None]] | None = None,
     log: Log | None = None,
 ) -> ASGIApp:
-    """The application that serves these models.
+    """Create the application that serves these models.
 
-    `on_startup` is a task to start with it, and `log` is called with a line for each request.
+    `on_startup` is a task that starts with it; `log` is called with a line per request.
     """
 
     @asynccontextmanager
@@ -49,8 +49,8 @@ def create_app(
     app = FastAPI(
         title="xmtc",
         version=__version__,
-        summary="The right few labels for a text, out of hundreds to millions.",
-        docs_url=None,  # these pages would fetch scripts from elsewhere
+        summary="Extreme multi-label text classification: the most relevant labels for a text, out of up to millions.",
+        docs_url=None,  # these pages would load scripts from other sites
         redoc_url=None,
         lifespan=lifespan,
         redirect_slashes=False,
@@ -82,7 +82,7 @@ def _api_key_dependency(key: str) -> Callable[[HTTPAuthorizationCredentials | No
     async def check(credentials: Annotated[HTTPAuthorizationCredentials | None, Security(BEARER)]) -> None:
         given = b"" if credentials is None else credentials.credentials.strip().encode()
         if not hmac.compare_digest(given, expected):
-            words = "this service wants its key. Send the header Authorization: Bearer KEY."
+            words = "missing or wrong API key. Send the header Authorization: Bearer KEY."
             raise Problem(401, words, {"WWW-Authenticate": "Bearer"})
 
     return check

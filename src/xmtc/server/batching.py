@@ -1,4 +1,4 @@
-"""Dynamic batching: a model predicts the texts of several requests together, hardly slower than those of one."""
+"""Dynamic batching: predict the texts of several requests in one batch."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from xmtc.workflows.hosted_model import LabelScores, PredictOptions
 Result = TypeVar("Result")
 MAX_BATCH_TEXTS = 1_024
 MAX_BATCH_CHARACTERS = 4_000_000
-"""Of one batch. A request that is larger is a batch of its own."""
+"""Maximum size of a batch. A larger request forms its own batch."""
 MAX_WAITING_CALLS = 32
-"""Calls outside of batches that wait for the model's thread."""
+"""Maximum number of non-batched calls waiting for the model's thread."""
 
 Predict = Callable[[list[str], PredictOptions], list[LabelScores]]
-"""Texts → the labels of each."""
+"""Maps texts to the labels of each."""
 
 
 @dataclass(eq=False)
 class BatchJob:
-    """The texts of one request, and the future that waits for their labels."""
+    """The texts of one request, and the future for their labels."""
 
     texts: Sequence[str]
     options: PredictOptions
@@ -38,7 +38,7 @@ class BatchJob:
 
 
 class Batcher:
-    """The one thread that a model works in, and the requests that wait for it. It belongs to one event loop."""
+    """The thread of a model and its request queue. It belongs to one event loop."""
 
     def __init__(self, name: str, predict: Predict, max_queue: int, window: float, metrics: Metrics) -> None:
         self.name = name
@@ -52,15 +52,15 @@ class Batcher:
         self._queue: list[BatchJob] = []
         self._queued_texts = 0
         self._waiting_calls = 0
-        self._throughput = 1_000.0  # texts a second, a moving average
+        self._throughput = 1_000.0  # texts per second, moving average
         self._runner: asyncio.Task[None] | None = None
 
     async def predict(self, texts: Sequence[str], options: PredictOptions) -> list[LabelScores]:
-        """The labels of each text, predicted together with those of other requests."""
+        """Predict the labels of each text, batched with other requests."""
         if not texts:
             return []
         if self._queued_texts and self._queued_texts + len(texts) > self._max_queue:
-            words = f"{self._queued_texts:,} texts wait for '{self.name}' already. Try again in a moment."
+            words = f"the queue of '{self.name}' is full ({self._queued_texts:,} texts). Try again in a moment."
             raise TooManyRequests(words, retry_after=self._queued_texts / self._throughput)
         job = BatchJob(texts, options, asyncio.get_running_loop().create_future())
         self._queue.append(job)
@@ -78,7 +78,7 @@ class Batcher:
     async def call(self, work: Callable[[], Result]) -> Result:
         """Run something else in the model's thread, between two batches."""
         if self._waiting_calls >= MAX_WAITING_CALLS:
-            words = f"{self._waiting_calls} requests wait for '{self.name}' already. Try again in a moment."
+            words = f"{self._waiting_calls} requests are already waiting for '{self.name}'. Try again in a moment."
             raise TooManyRequests(words, retry_after=1)
         self._waiting_calls += 1
         try:
@@ -87,13 +87,14 @@ class Batcher:
             self._waiting_calls -= 1
 
     def close(self) -> None:
+        """Stop the thread without waiting for queued work."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def _run(self) -> None:
-        """Work until the queue is empty. The first text waits a little for others; later batches gather meanwhile."""
+        """Process batches until the queue is empty. The first text waits briefly so that others can join its batch."""
         try:
             await asyncio.sleep(self._window)
             while self._queue:
@@ -102,7 +103,7 @@ class Batcher:
             self._runner = None
 
     def _next_batch(self) -> list[BatchJob]:
-        """The oldest request and those after it with the same options, as far as there is room."""
+        """The oldest request and later ones with the same options, up to the maximum batch size."""
         options = self._queue[0].options
         batch: list[BatchJob] = []
         rest: list[BatchJob] = []

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with limits on what the application cannot see: headers, slow requests, unread responses."""
+"""uvicorn's HTTP protocol with limits below the application level: headers, slow requests, unread responses."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from xmtc.server.errors import MEDIA_TYPE, Problem
 from xmtc.workflows.serve import ServeRequest
 
 BODY_HEADERS = (b"content-length", b"transfer-encoding")
-"""Headers of a request that has a body."""
+"""Headers of requests with a body."""
 
 
 class LimitedHttpProtocol(HttpToolsProtocol):
-    """Limits for which uvicorn has no setting, and problem+json for what is not HTTP.
+    """Limits for which uvicorn has no setting, and problem+json responses to invalid HTTP.
 
-    Headers have a maximum size; a request must arrive and a response must be read in time; a client that goes on
-    sending after its response is cut off; and an upgrade to another protocol is refused where it would lose the body.
+    Headers have a maximum size; a request must arrive and a response must be read in time; a client that keeps sending
+    after its response is disconnected; a protocol upgrade is refused if the request has a body, which would be lost.
 
-    It relies on attributes of uvicorn's class that are not documented, so the `server` extra bounds uvicorn's version:
-    checked with uvicorn 0.30.0 to 0.54.0 by tests/long/test_service_connections.py.
+    It relies on undocumented attributes of uvicorn's class, so the `server` extra bounds uvicorn's version: checked
+    with uvicorn 0.30.0 to 0.54.0 by tests/long/test_service_connections.py.
     """
 
     def __init__(self, *arguments: Any, settings: ServeRequest, **options: Any) -> None:
@@ -31,10 +31,10 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._response_timer: asyncio.TimerHandle | None = None  # for a response to be read
         self._in_header = True
         self._header_bytes = 0
-        self._is_all_header = True  # whether the latest data is
-        self._has_begun = False  # something of a request has arrived
-        self._discarded_bytes = 0  # of a body, after the response
-        self._active_cycle: Any = None  # of pipelined requests, the one whose response is being made
+        self._is_all_header = True  # whether the latest data contains only headers
+        self._has_begun = False  # part of a request has arrived
+        self._discarded_bytes = 0  # bytes of a body received after the response
+        self._active_cycle: Any = None  # of pipelined requests, the one being answered
 
     # ---- asyncio.Protocol
 
@@ -46,7 +46,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._stop_request_timer()
         if self._response_timer is not None:
             self._response_timer.cancel()
-        if self._active_cycle is not None:  # uvicorn knows of the last one only
+        if self._active_cycle is not None:  # uvicorn only tracks the last one
             self._active_cycle.disconnected = True
         super().connection_lost(exc)
 
@@ -63,48 +63,54 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self._request_timer is None and (self.cycle is None or self.cycle.response_complete):
-            self._start_request_timer()  # the next one on this connection, or blank lines that promise one
+            self._start_request_timer()  # the next request on this connection, or blank lines before it
         self._has_begun = True
         before = self._header_bytes
         self._is_all_header = self._in_header
         super().data_received(data)
-        if self._is_all_header and not self.transport.is_closing():  # the parser is silent on a line without an end
+        if self._is_all_header and not self.transport.is_closing():  # the parser has no callback for an incomplete line
             self._add_header_bytes(max(0, before + len(data) - self._header_bytes))
 
     # ---- callbacks of the parser
 
     def on_message_begin(self) -> None:
+        """Reset the counters for a new request."""
         super().on_message_begin()
         self._in_header, self._header_bytes, self._discarded_bytes = True, 0, 0
 
     def on_url(self, url: bytes) -> None:
+        """Count the URL as header bytes."""
         super().on_url(url)
         self._add_header_bytes(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        """Count the bytes of a header."""
         super().on_header(name, value)
         self._add_header_bytes(len(name) + len(value) + 4)
 
     def on_headers_complete(self) -> None:
-        self._in_header = self._is_all_header = False  # what comes now is the body, which the application counts
+        """Refuse an upgrade of a request with a body; otherwise start processing the request."""
+        self._in_header = self._is_all_header = False  # the application counts the bytes of the body
         if self.transport.is_closing():
             return
         if self.parser.should_upgrade() and any(name in BODY_HEADERS for name, _ in self.headers):
-            # The parser would take the body for the other protocol, and the application would miss it.
-            self._refuse(Problem(400, "this service speaks HTTP/1.1 alone. Send no Upgrade header."))
+            # The parser would treat the body as data of the other protocol, and the application would not get it.
+            self._refuse(Problem(400, "only HTTP/1.1 is supported. Send no Upgrade header."))
             return
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
+        """Pass on body data; disconnect a client that sends too much after its response."""
         if self.transport.is_closing():
             return
         super().on_body(body)
-        if self.cycle.response_complete:  # who is still sending shall be able to read why it was refused, for a while
+        if self.cycle.response_complete:  # keep reading for a while, so that the client can read the refusal
             self._discarded_bytes += len(body)
             if self._discarded_bytes > self._settings.max_body_bytes:
                 self.transport.abort()
 
     def on_message_complete(self) -> None:
+        """Stop the request timer."""
         if self.transport.is_closing():
             return
         super().on_message_complete()
@@ -112,27 +118,29 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._stop_request_timer()
 
     def on_response_complete(self) -> None:
+        """Switch to the next pipelined request."""
         self._active_cycle = self.pipeline[-1][0] if self.pipeline else None
         super().on_response_complete()
 
     # ---- refusals
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(Problem(400, "this is no HTTP/1.1 request. See /openapi.json for what there is."))
+        """Answer invalid HTTP with a problem+json response."""
+        self._refuse(Problem(400, "not a valid HTTP/1.1 request. See /openapi.json for the API."))
 
     def _add_header_bytes(self, more: int) -> None:
         self._header_bytes += more
         most = self._settings.max_header_bytes
         if self._header_bytes > most and not self.transport.is_closing():
-            self._refuse(Problem(431, f"the headers have more than {most:,} bytes. Send fewer."))
+            self._refuse(Problem(431, f"the headers exceed {most:,} bytes. Send fewer or shorter headers."))
 
     def _on_request_timeout(self) -> None:
-        """A request took too long to arrive."""
+        """Refuse a request that took too long to arrive."""
         self._request_timer = None
         if self.transport.is_closing():
             return
         if not self._in_header and self.cycle is not None and not self.cycle.response_complete:
-            # The middleware is about to refuse it.
+            # The middleware will refuse it.
             self._request_timer = self.loop.call_later(1.0, self._on_request_timeout)
         elif self._has_begun and self._in_header:
             seconds = self._settings.timeout
@@ -142,7 +150,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def _refuse(self, problem: Problem) -> None:
         if self.cycle is not None and not self.cycle.response_complete and self._in_header:
-            self.cycle.keep_alive = False  # the request before is answered first, and is the last one here
+            self.cycle.keep_alive = False  # answer the previous request first and close the connection after it
             self.flow.pause_reading()
             return
         body = problem.body()

@@ -1,4 +1,4 @@
-"""Errors as `application/problem+json`, in the words of the command line."""
+"""Errors as `application/problem+json`, with the same messages as on the command line."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from xmtc.core.errors import XmtcError, nearest, shown
 
 MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 100
-"""Validation errors of one body that are looked at."""
+"""Maximum number of validation errors of one body that are examined."""
 TITLES = {413: "Content Too Large", 422: "Unprocessable Content"}
-"""Reason phrases that older versions of Python name differently."""
+"""Reason phrases that differ in older Python versions."""
 
 
 class Problem(Exception):
-    """A response of type problem+json: the status, and one line that says what is wrong and what to do."""
+    """A problem+json response: a status, and one line with the problem and its remedy."""
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -32,25 +32,27 @@ class Problem(Exception):
         self.headers = dict(headers or {})
 
     def body(self) -> bytes:
+        """The JSON body."""
         title = TITLES.get(self.status) or HTTPStatus(self.status).phrase
         content = {"type": "about:blank", "title": title, "status": self.status, "detail": self.detail}
         return json.dumps(content, ensure_ascii=False).encode()
 
     def response(self) -> Response:
+        """The HTTP response."""
         return Response(self.body(), self.status, self.headers, MEDIA_TYPE)
 
 
 class TooManyRequests(Problem):
-    """Too much is waiting; the client may try again after some seconds."""
+    """The queue is full; the client should retry after some seconds."""
 
     def __init__(self, detail: str, *, retry_after: float) -> None:
         super().__init__(429, detail, {"Retry-After": str(max(1, round(retry_after)))})
 
 
 def add_exception_handlers(app: FastAPI, check_access: Callable[[Request], Awaitable[None]]) -> None:
-    """Have every error of an application answered as a problem.
+    """Answer every error of an application with a problem+json response.
 
-    `check_access` is asked before a stranger learns that a path does not exist or does not take a method.
+    `check_access` runs first, so that unauthorised clients do not learn which paths and methods exist.
     """
 
     async def on_problem(_: Request, error: Exception) -> Response:
@@ -68,8 +70,8 @@ def add_exception_handlers(app: FastAPI, check_access: Callable[[Request], Await
             return problem.response()
         path = shown(request.scope["path"])
         details = {
-            404: f"there is nothing at '{path}'. What there is: /openapi.json",
-            405: f"'{path}' does not take {shown(request.method)}. What it takes: /openapi.json",
+            404: f"no such path '{path}'. See /openapi.json for all paths.",
+            405: f"'{path}' does not support {shown(request.method)}. See /openapi.json for its methods.",
         }
         return Problem(error.status_code, details.get(error.status_code, str(error.detail)), error.headers).response()
 
@@ -80,7 +82,7 @@ def add_exception_handlers(app: FastAPI, check_access: Callable[[Request], Await
         return Problem(422, f"'{shown(str(first['loc'][-1]))}' cannot be {value}: {first['msg'].lower()}.").response()
 
     async def on_bug(_: Request, __: Exception) -> Response:
-        return Problem(500, "the service failed, and said why on its standard error. Please report it.").response()
+        return Problem(500, "internal error. See the standard error of the service, and please report it.").response()
 
     app.add_exception_handler(Problem, on_problem)
     app.add_exception_handler(XmtcError, on_user_error)
@@ -90,10 +92,10 @@ def add_exception_handlers(app: FastAPI, check_access: Callable[[Request], Await
 
 
 def validation_problem(error: ValidationError, known: list[str]) -> Problem:
-    """The first thing that is wrong with a body; `known` are the fields that it may have."""
+    """A problem that reports the first error of a body; `known` are its fields."""
     fields = f" Fields: {', '.join(known)}."
     if error.error_count() > MAX_ERRORS:  # listing all of them takes longer than finding them
-        return Problem(422, f"there are more than {MAX_ERRORS} fields that are not known.{fields}")
+        return Problem(422, f"the body has more than {MAX_ERRORS} unknown fields.{fields}")
     errors = error.errors(include_url=False)
     first: dict[str, Any] = dict(next((one for one in errors if one["type"] == "extra_forbidden"), errors[0]))
     if first["type"] == "json_invalid":
@@ -104,7 +106,7 @@ def validation_problem(error: ValidationError, known: list[str]) -> Problem:
         case "missing":
             words = f"'{name}' is missing.{fields}"
         case "extra_forbidden":
-            words = f"there is no field '{shown(name)}'.{nearest(place[-1], known) or fields}"
+            words = f"unknown field '{shown(name)}'.{nearest(place[-1], known) or fields}"
         case "value_error":
             words = str(first["ctx"]["error"])
         case "model_type" | "model_attributes_type":

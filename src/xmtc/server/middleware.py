@@ -1,4 +1,4 @@
-"""ASGI middleware around the application: metrics and response headers, host names, limits on size and time."""
+"""ASGI middleware: metrics and response headers, host names, size and time limits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RESPONSE_HEADERS = [
 
 
 class ObservabilityMiddleware:
-    """Counts and logs every request, refused ones included, and adds security headers to every response."""
+    """Counts and logs every request, including refused ones, and adds security headers to every response."""
 
     def __init__(
         self,
@@ -67,17 +67,17 @@ class ObservabilityMiddleware:
                 self._log(f"{scope['method']} {shown(scope['path'])} {status} {seconds * 1000:.1f} ms")
 
     def _route(self, path: str) -> str:
-        """The label of a path in the metrics: arbitrary paths share one."""
+        """The route label of a path in the metrics; unknown paths share one."""
         if path.startswith("/page/"):
             return "/page"
         return path if path in self._paths else "other"
 
 
 class HostMiddleware:
-    """Refuses requests for other hosts: a web page elsewhere whose name leads here must not read responses.
+    """Refuses requests for other host names, which prevents DNS rebinding attacks by other web pages.
 
-    Starlette's TrustedHostMiddleware decides whether a name is allowed. This class adds what it lacks: refusals as
-    problem+json with status 421, requests of HTTP/1.0 without a Host header, and refusing a second one.
+    Starlette's TrustedHostMiddleware decides whether a name is allowed. This class adds refusals as problem+json with
+    status 421, support for HTTP/1.0 requests without a Host header, and the refusal of duplicate Host headers.
     """
 
     def __init__(self, app: ASGIApp, allowed_hosts: Sequence[str] | None) -> None:
@@ -91,10 +91,10 @@ class HostMiddleware:
 
     async def _problem(self, scope: Scope, receive: Receive) -> Problem | None:
         if scope["http_version"] not in ("1.0", "1.1"):
-            return Problem(400, "this is no HTTP/1.1 request. See /openapi.json for what there is.")
+            return Problem(400, "not a valid HTTP/1.1 request. See /openapi.json for the API.")
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
         if len(hosts) > 1 or (not hosts and scope["http_version"] == "1.1"):
-            return Problem(400, "a request names one host. Send one header Host.")
+            return Problem(400, "a request must have exactly one Host header. Send one.")
         refusal: list[Message] = []
 
         async def collect(message: Message) -> None:
@@ -105,15 +105,15 @@ class HostMiddleware:
         if not refusal:
             return None
         name = shown(re.sub(r":\d*$", "", hosts[0]))
-        return Problem(421, f"this service is not '{name}'. Start it with --hostname {name}.")
+        return Problem(421, f"host name '{name}' is not allowed. Start the service with --hostname {name}.")
 
 
 async def _accept(scope: Scope, receive: Receive, send: Send) -> None:
-    """The application behind the host check, which answers nothing."""
+    """The application behind the host check, which sends no response."""
 
 
 class LimitsMiddleware:
-    """Limits the size of bodies, of all bodies that are being processed together, and the time for a request."""
+    """Limits the size of each body, the total size of all bodies in flight, and the time per request."""
 
     def __init__(self, app: ASGIApp, settings: ServeRequest) -> None:
         self._app = app
@@ -148,7 +148,7 @@ class LimitsMiddleware:
             exchange.body_bytes += size
             self._in_flight += size
             if size and self._in_flight > self._settings.max_in_flight_bytes:
-                raise Problem(429, "too many bytes of requests are at work already. Try again.", {"Retry-After": "1"})
+                raise Problem(429, "too many requests in progress. Try again in a moment.", {"Retry-After": "1"})
             if exchange.body_bytes > self._settings.max_body_bytes:
                 raise self._too_large()
             exchange.is_received = not message.get("more_body", False)
@@ -156,18 +156,18 @@ class LimitsMiddleware:
 
     def _too_large(self) -> Problem:
         most = self._settings.max_body_bytes
-        return Problem(413, f"the body has more than {most:,} bytes. Send fewer texts at once.")
+        return Problem(413, f"the body exceeds {most:,} bytes. Send fewer texts per request.")
 
     def _timed_out(self, is_received: bool) -> Problem:
         seconds = f"{self._settings.timeout:g} s"
         if is_received:
-            words = f"there was no answer within {seconds}. Send fewer texts at once."
+            words = f"timed out after {seconds}. Send fewer texts per request."
             return Problem(503, words, {"Retry-After": "5"})
         return Problem(408, f"the request did not arrive within {seconds}. Send it faster.", {"Connection": "close"})
 
 
 class _Exchange:
-    """One request and its response, as far as they have come."""
+    """The state of one request and its response."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self.receive, self._send = receive, send
@@ -180,6 +180,6 @@ class _Exchange:
         await self._send(message)
 
     async def refuse(self, scope: Scope, problem: Problem) -> None:
-        if not self._has_response:  # one that has begun cannot be taken back
+        if not self._has_response:  # a response that has started cannot be replaced
             with suppress(OSError):
                 await problem.response()(scope, self.receive, self._send)

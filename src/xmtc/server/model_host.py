@@ -1,4 +1,4 @@
-"""The models of a service, each reloaded when another one is saved in its folder."""
+"""The models of a service, each reloaded when a new one is saved in its folder."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ Result = TypeVar("Result")
 Log = Callable[[str], None]
 """Writes a line for the operator."""
 POLL_SECONDS = 1.0
-"""Between two looks at the folders."""
+"""Interval between checks of the model folders."""
 
 
 class ServedModel:
-    """One folder: the model that answers now, the requests that wait for it, and the feedback on its labels."""
+    """One model folder: the loaded model, its request queue and its feedback."""
 
     def __init__(
         self, name: str, folder: Path, *, settings: ServeRequest, runtime: Runtime, metrics: Metrics, log: Log
@@ -56,9 +56,9 @@ class ServedModel:
         return self.current.predict(texts, options)
 
     def reload(self) -> str | None:
-        """Load another model that was saved in the folder; returns a line for the operator where there is news.
+        """Load a new model if one was saved in the folder; returns a log line, or None if nothing changed.
 
-        One that cannot be loaded leaves the current model in its place, and is tried again when it changes.
+        If loading fails, the current model stays, and the next change of the folder triggers another attempt.
         """
         signature = manifest_signature(self._folder)
         if signature in ((), self._signature):
@@ -68,23 +68,24 @@ class ServedModel:
             check_servable(self._folder)
             model = HostedModel(self._folder, self._runtime)
             model.name_index()
-        except Exception as error:  # whatever it is, even out of memory: the current model still works
+        except Exception as error:  # for any error, even out of memory, keep the current model
             self._metrics.failed_loads.labels(model=self.name).inc()
             why = str(error) if isinstance(error, XmtcError) else f"{type(error).__name__}: {error}"
-            return f"{self.name}: the model of before stays, as the new one cannot be used. {why}"
+            return f"{self.name}: keeping the previous model, the new one failed to load. {why}"
         if model.version == self.current.version:
             return None
         self.current = model
         self._metrics.loads.labels(model=self.name).inc()
-        return f"{self.name}: a new model answers from now on ({model.label_count:,} labels)"
+        return f"{self.name}: new model loaded ({model.label_count:,} labels)"
 
     @property
     def accepts_feedback(self) -> bool:
+        """Whether the feedback file is writable."""
         file = self._feedback_file
         return os.access(file.parent, os.W_OK) and (not file.exists() or os.access(file, os.W_OK))
 
     def add_feedback(self, text: str, accepted: list[str], rejected: list[str]) -> int:
-        """Save what a person decided; it is on disk when this returns its number."""
+        """Save feedback; it is on disk when this returns its number."""
         model = self.current
         model.check_keys(accepted, "accepted")
         model.check_keys(rejected, "rejected")
@@ -92,18 +93,19 @@ class ServedModel:
             if self._feedback is None:
                 self._feedback = Feedback(self._feedback_file)
             number = self._feedback.add(version=model.version, text=text, accepted=accepted, rejected=rejected)
-        except DataError as error:  # the path of the file is nothing for strangers
+        except DataError as error:  # do not reveal the path of the file
             self._log(str(error))
-            raise Problem(503, "feedback could not be kept; the service said why on its standard error.") from None
+            raise Problem(503, "feedback could not be saved. See the standard error of the service.") from None
         self._metrics.feedback.labels(model=self.name).inc()
         return number
 
     def describe(self) -> dict[str, Any]:
+        """The model's entry in the response of `/v1/models`."""
         return {"name": self.name, **self.current.describe(), "feedback": self.accepts_feedback}
 
 
 class ModelHost:
-    """All models of a service by name. The first is the default."""
+    """All models of a service by name. The first one is the default."""
 
     def __init__(self, settings: ServeRequest, metrics: Metrics, *, log: Log, announces_reloads: bool = True) -> None:
         self.settings = settings
@@ -122,15 +124,15 @@ class ModelHost:
             return next(iter(self.models.values()))
         if name not in self.models:
             remedy = nearest(name, self.models) or f" Models: {', '.join(self.models)}."
-            raise Problem(404, f"there is no model '{shown(name)}'.{remedy}")
+            raise Problem(404, f"no model '{shown(name)}'.{remedy}")
         return self.models[name]
 
     async def in_background(self, work: Callable[[], Result]) -> Result:
-        """Run what needs no model thread without blocking the event loop."""
+        """Run work that does not need a model's thread without blocking the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     async def watch(self) -> None:
-        """Build the indexes of label names, then look at the folders until cancelled."""
+        """Build the label name indexes, then watch the folders until cancelled."""
         for model in self.models.values():
             with suppress(Exception):  # a search will report it
                 await self.in_background(model.current.name_index)
@@ -143,6 +145,7 @@ class ModelHost:
                     self._log(line)
 
     def close(self) -> None:
+        """Stop all threads without waiting for them."""
         for model in self.models.values():
             model.batcher.close()
         self._executor.shutdown(wait=False, cancel_futures=True)

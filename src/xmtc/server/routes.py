@@ -1,4 +1,4 @@
-"""The routes of the service: each reads its body, makes one call and answers with JSON."""
+"""The routes of the service."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ from xmtc.workflows.hosted_model import MAX_QUERY_LENGTH
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 MAX_MATCHES = 100
-"""Labels that one search returns."""
+"""Maximum number of labels that a search returns."""
 PROBLEMS = {
     400: "The body is not JSON.",
-    401: "The key is missing or wrong.",
-    404: "There is no such model.",
+    401: "The API key is missing or wrong.",
+    404: "No such model.",
     408: "The request took too long to arrive.",
     413: "The body is too large.",
-    415: "The body is not sent as JSON.",
-    422: "The content cannot be worked with.",
-    429: "Too much is waiting.",
-    503: "No answer in time.",
+    415: "The content type is not application/json.",
+    422: "The content is invalid.",
+    429: "Too many requests are waiting.",
+    503: "The request timed out, or the service is shutting down.",
 }
 
 
 def api_router(host: ModelHost) -> APIRouter:
-    """The routes under /v1 and the metrics. Where the service has an API key, they need it."""
+    """The routes under /v1 and the metrics. They require the API key, if the service has one."""
     router = APIRouter()
     settings = host.settings
 
@@ -63,7 +63,7 @@ def api_router(host: ModelHost) -> APIRouter:
 
     @post("/v1/predict", PredictBody, PredictResponse)
     async def predict(request: Request) -> Response:
-        """Tag texts with their best labels."""
+        """Predict the best labels of texts."""
         body = await read_body(request, PredictBody, settings)
         model = host[body.model]
         predictions = await model.batcher.predict(body.texts, body.options())
@@ -71,7 +71,7 @@ def api_router(host: ModelHost) -> APIRouter:
 
     @post("/v1/explain", ExplainBody, ExplainResponse)
     async def explain(request: Request) -> Response:
-        """Show why a text gets a label."""
+        """Explain why a label is predicted for a text."""
         body = await read_body(request, ExplainBody, settings)
         model = host[body.model]
         label, explanation = await model.batcher.call(partial(model.current.explain, body.text, body.label))
@@ -80,7 +80,7 @@ def api_router(host: ModelHost) -> APIRouter:
 
     @post("/v1/feedback", FeedbackBody, FeedbackResponse, 201)
     async def feedback(request: Request) -> Response:
-        """Keep which labels of a text are right and which are wrong, for `xmtc feedback export`."""
+        """Save which labels of a text are right and which are wrong, for `xmtc feedback export`."""
         body = await read_body(request, FeedbackBody, settings)
         model = host[body.model]
         number = await host.in_background(partial(model.add_feedback, body.text, body.accepted, body.rejected))
@@ -88,7 +88,7 @@ def api_router(host: ModelHost) -> APIRouter:
 
     @router.get("/v1/models", **_documented(ModelsResponse, 401))
     async def models() -> Response:
-        """The models that are served: settings, labels, how they were trained and what was measured."""
+        """List the served models: settings, labels, training and metrics."""
         limits = {
             "texts": settings.max_texts,
             "characters": settings.max_characters,
@@ -102,22 +102,22 @@ def api_router(host: ModelHost) -> APIRouter:
         q: Annotated[
             str,
             Query(
-                description="Words of a name, key or other name; the most frequent labels where none are given.",
+                description="Text to find in names, alternative names and keys; default: the most frequent labels.",
                 max_length=MAX_QUERY_LENGTH,
                 examples=["cast"],
             ),
         ] = "",
-        limit: Annotated[int, Query(ge=1, le=MAX_MATCHES, description="Labels, at most.")] = 20,
-        model: Annotated[str | None, Query(description="Which model; the first where none is named.")] = None,
+        limit: Annotated[int, Query(ge=1, le=MAX_MATCHES, description="Maximum number of labels.")] = 20,
+        model: Annotated[str | None, Query(description="Name of the model; default: the first one.")] = None,
     ) -> Response:
-        """Find labels by the beginning or any part of their names."""
+        """Search labels by any part of their names."""
         served = host[model]
         matches, more = await host.in_background(partial(served.current.search_labels, q, limit))
         return _json({"model": served.name, "labels": matches, "more": more})
 
     @router.get("/metrics", responses={200: {"content": {"text/plain": {}}}, **_problems(401)}, response_class=Response)
     async def metrics() -> Response:
-        """What was counted, for Prometheus."""
+        """Metrics in the Prometheus text format."""
         return Response(host.metrics.exposition(), media_type=CONTENT_TYPE)
 
     return router
@@ -130,20 +130,20 @@ def public_router(is_ready: Callable[[], bool]) -> APIRouter:
 
     @router.get("/healthz", response_model=StatusResponse)
     async def healthz() -> Response:
-        """Whether the process answers."""
+        """Liveness check."""
         return _json({"status": "ok"})
 
     @router.get("/readyz", response_model=StatusResponse, responses=_problems(503))
     async def readyz() -> Response:
-        """Whether requests are welcome."""
+        """Readiness check."""
         if not is_ready():
-            raise Problem(503, "the service is about to end. Ask another.")
+            raise Problem(503, "the service is shutting down. Use another instance.")
         return _json({"status": "ready"})
 
     @router.get("/page/{name}", include_in_schema=False)
     async def asset(name: str) -> Response:
         if name not in assets:
-            raise Problem(404, f"there is nothing at '/page/{shown(name)}'. What there is: /openapi.json")
+            raise Problem(404, f"no such path '/page/{shown(name)}'. See /openapi.json for all paths.")
         content, media_type = assets[name]
         return Response(content, headers={"content-type": media_type, "cache-control": "no-cache"})
 
@@ -155,7 +155,7 @@ def public_router(is_ready: Callable[[], bool]) -> APIRouter:
 
 
 def _page_assets() -> dict[str, tuple[bytes, str]]:
-    """Content and media type of the page's files. They are read once: no name from a request reaches a file system."""
+    """Content and media type of the page's files, read once: no name from a request reaches the file system."""
     folder = files("xmtc.server") / "page"
     return {
         file.name: (file.read_bytes(), f"{MEDIA_TYPES[PurePath(file.name).suffix]}; charset=utf-8")
@@ -171,7 +171,7 @@ def _json(content: Any, status: int = 200) -> Response:
 def _documented(
     response: type[ResponseBody], *problems: int, status: int = 200, body: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The arguments of a route that its OpenAPI documentation comes from."""
+    """Arguments of a route that define its OpenAPI documentation."""
     content = {"application/json": {"example": response.example}} if response.example is not None else {}
     return {
         "response_model": response,

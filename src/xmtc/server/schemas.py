@@ -1,4 +1,4 @@
-"""Bodies of requests and responses, with examples: the source of the OpenAPI document."""
+"""Request and response bodies with examples, from which the OpenAPI document is generated."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from xmtc.workflows.serve import ServeRequest
 
 AnyBody = TypeVar("AnyBody", bound="RequestBody")
 MAX_SCORE = 1e38
-"""Of a threshold: scores are float32."""
+"""Maximum absolute value of a threshold: scores are float32."""
 DEFAULT_K, DEFAULT_K_WITH_THRESHOLD = 5, 50
 
 
 def _positive_integer(value: Any) -> Any:
-    """An integer ≥ 1 as JSON may write it: 5 or 5.0."""
+    """Accept an integer ≥ 1, written as 5 or 5.0 in JSON."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value // 1 or value < 1:
@@ -32,7 +32,7 @@ def _threshold(value: Any) -> Any:
     if value is None or value == "auto":
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= MAX_SCORE:
-        raise ValueError(f"'threshold' must be a number or auto. Got {shown(repr(value))}.")
+        raise ValueError(f"'threshold' must be a number or 'auto'. Got {shown(repr(value))}.")
     return float(value)
 
 
@@ -44,38 +44,38 @@ class RequestBody(BaseModel):
 
     @classmethod
     def limit_schema(cls, properties: dict[str, Any], settings: ServeRequest) -> None:
-        """Write the limits of the service into the JSON schema of the fields."""
+        """Add the limits of the service to the JSON schema of the fields."""
 
     def check(self, settings: ServeRequest) -> None:
-        """Refuse what is beyond the limits of the service."""
+        """Refuse a body that exceeds the limits of the service."""
 
 
 def _strings(description: str) -> Any:
-    """A list of strings, validated up to the first item that is none."""
+    """A list of strings, validated up to the first invalid item."""
     return Field(description=description, fail_fast=True)
 
 
-ModelName = Annotated[str | None, Field(description="Which model; the first where none is named.")]
+ModelName = Annotated[str | None, Field(description="Name of the model; default: the first one.")]
 
 
 class PredictBody(RequestBody):
-    """Texts to tag."""
+    """Texts to predict labels for."""
 
     example = {"texts": ["Rust on a cast iron pan", "Cheese for a pizza"], "k": 3}
-    texts: Annotated[list[str], _strings("Texts, each tagged by itself.")]
+    texts: Annotated[list[str], _strings("Texts; each gets its own labels.")]
     k: Annotated[
         int | None,
         BeforeValidator(_positive_integer, json_schema_input_type=int | None),
-        Field(description="Labels of each text: 5 where nothing is said; with a threshold, at most so many."),
+        Field(description="Number of labels per text (default: 5); with a threshold, the maximum number."),
     ] = None
     threshold: Annotated[
         float | Literal["auto"] | None,
         BeforeValidator(_threshold, json_schema_input_type=float | Literal["auto"] | None),
-        Field(description="Of the 50 best labels those with at least this score; auto where one was tuned."),
+        Field(description="Minimum score of the returned labels, out of the best 50 or k; 'auto': tuned threshold."),
     ] = None
     model: ModelName = None
-    allow: Annotated[Annotated[list[str], _strings("Keys of labels: only these are returned.")] | None, Field()] = None
-    deny: Annotated[Annotated[list[str], _strings("Keys of labels: never these.")] | None, Field()] = None
+    allow: Annotated[Annotated[list[str], _strings("Keys of the only labels to return.")] | None, Field()] = None
+    deny: Annotated[Annotated[list[str], _strings("Keys of labels never to return.")] | None, Field()] = None
 
     @classmethod
     def limit_schema(cls, properties: dict[str, Any], settings: ServeRequest) -> None:
@@ -87,17 +87,17 @@ class PredictBody(RequestBody):
     def check(self, settings: ServeRequest) -> None:
         count, most = len(self.texts), settings.max_texts
         if count > most:
-            raise Problem(422, f"{count:,} texts; at most {most:,} go together. Send fewer at once.")
+            raise Problem(422, f"{count:,} texts exceed the limit of {most:,} per request. Send fewer texts.")
         _check_length(max(map(len, self.texts), default=0), "'texts'", settings.max_characters)
         if self.k is not None and self.k > settings.max_k:
-            raise Problem(422, f"'k' must be at most {settings.max_k:,} here. Got {shown(str(self.k), 20)}.")
+            raise Problem(422, f"'k' must be at most {settings.max_k:,}. Got {shown(str(self.k), 20)}.")
         labels = count * (self.k or (DEFAULT_K if self.threshold is None else DEFAULT_K_WITH_THRESHOLD))
         most = settings.max_labels
         if labels > most:
-            raise Problem(422, f"{labels:,} labels are asked for; at most {most:,} go together. Send fewer texts.")
+            raise Problem(422, f"{labels:,} labels exceed the limit of {most:,} per request. Send fewer texts.")
 
     def options(self) -> PredictOptions:
-        """What the workflow takes besides the texts."""
+        """The prediction options of the request."""
         allow, deny = (None if keys is None else tuple(dict.fromkeys(keys)) for keys in (self.allow, self.deny))
         return PredictOptions(self.k, self.threshold, allow, deny)
 
@@ -106,8 +106,8 @@ class ExplainBody(RequestBody):
     """A text and one of its labels."""
 
     example = {"text": "Rust on a cast iron pan", "label": "cast-iron"}
-    text: Annotated[str, Field(description="The text.")]
-    label: Annotated[str, Field(description="A label, by key or name.", min_length=1)]
+    text: Annotated[str, Field(description="Text that the label was predicted for.")]
+    label: Annotated[str, Field(description="Key or name of the label.", min_length=1)]
     model: ModelName = None
 
     @classmethod
@@ -119,12 +119,12 @@ class ExplainBody(RequestBody):
 
 
 class FeedbackBody(RequestBody):
-    """What a person decided about the labels of a text."""
+    """Feedback on the labels of a text."""
 
     example = {"text": "Rust on a cast iron pan", "accepted": ["cast-iron"], "rejected": ["pizza"]}
-    text: Annotated[str, Field(description="The text.")]
-    accepted: Annotated[list[str], _strings("Keys of labels that are right, added ones among them.")] = []
-    rejected: Annotated[list[str], _strings("Keys of labels that are wrong.")] = []
+    text: Annotated[str, Field(description="Text that the feedback is about.")]
+    accepted: Annotated[list[str], _strings("Keys of correct labels, including added ones.")] = []
+    rejected: Annotated[list[str], _strings("Keys of wrong labels.")] = []
     model: ModelName = None
 
     @classmethod
@@ -135,22 +135,22 @@ class FeedbackBody(RequestBody):
         _check_length(len(self.text), "'text'", settings.max_characters)
         both = set(self.accepted) & set(self.rejected)
         if both:
-            raise Problem(422, f"label '{shown(min(both))}' is both accepted and rejected. Decide on one.")
+            raise Problem(422, f"label '{shown(min(both))}' is both accepted and rejected. Remove it from one list.")
 
 
 def _check_length(characters: int, field: str, most: int) -> None:
     if characters > most:
-        raise Problem(422, f"a text of {field} has {characters:,} characters; at most {most:,} are taken. Cut it.")
+        raise Problem(422, f"a text in {field} has {characters:,} characters, more than {most:,}. Shorten it.")
 
 
 class ResponseBody(BaseModel):
-    """The JSON of a response."""
+    """A JSON response body."""
 
     example: ClassVar[dict[str, Any] | None] = None
 
 
 class LabelScore(BaseModel):
-    """A label and its score."""
+    """A label with its score."""
 
     key: str
     name: str
@@ -178,7 +178,7 @@ class PredictResponse(ResponseBody):
 
 
 class ExplainResponse(ResponseBody):
-    """Why a text gets a label; offsets count Unicode code points."""
+    """Explanation of a label; offsets are in Unicode code points."""
 
     example = {
         "model": "cooking",
@@ -200,14 +200,14 @@ class ExplainResponse(ResponseBody):
 
 
 class ModelsResponse(ResponseBody):
-    """The models that are served, and what a request may hold."""
+    """The served models and the limits of a request."""
 
     models: list[dict[str, Any]]
     limits: dict[str, int]
 
 
 class MatchedLabel(BaseModel):
-    """A label that a search found; `alternative` is the other name by which it did."""
+    """A label found by a search; `alternative` is the alternative name that matched."""
 
     key: str
     name: str
@@ -216,7 +216,7 @@ class MatchedLabel(BaseModel):
 
 
 class LabelsResponse(ResponseBody):
-    """Labels that a search found, the likeliest first."""
+    """Labels found by a search, best match first."""
 
     example = {
         "model": "cooking",
@@ -229,7 +229,7 @@ class LabelsResponse(ResponseBody):
 
 
 class FeedbackResponse(ResponseBody):
-    """Feedback that is on disk."""
+    """Confirmation that feedback is saved."""
 
     example = {"id": 17, "model": "cooking"}
     id: int
@@ -237,13 +237,13 @@ class FeedbackResponse(ResponseBody):
 
 
 class StatusResponse(ResponseBody):
-    """How the service is."""
+    """Status of the service."""
 
     status: str
 
 
 class ProblemDetails(BaseModel):
-    """What is wrong, and what to do."""
+    """Problem details (RFC 9457): what is wrong and how to fix it."""
 
     type: str
     title: str
@@ -252,14 +252,14 @@ class ProblemDetails(BaseModel):
 
 
 async def read_body(request: Request, kind: type[AnyBody], settings: ServeRequest) -> AnyBody:
-    """The validated body of a request. It is not read where its type is wrong."""
+    """Read and validate the body of a request; a body of the wrong content type is not read."""
     media_type = request.headers.get("content-type", "")
     if media_type.partition(";")[0].strip().lower() != "application/json":
         raise Problem(415, f"the body must be JSON. Send Content-Type: application/json, not '{shown(media_type)}'.")
     try:
         content = await request.body()
     except ClientDisconnect:
-        raise Problem(400, "the request ended before its body did.") from None
+        raise Problem(400, "the client disconnected before the body was complete.") from None
     try:
         body = kind.model_validate_json(content)
     except ValidationError as error:
@@ -269,7 +269,7 @@ async def read_body(request: Request, kind: type[AnyBody], settings: ServeReques
 
 
 def request_body(kind: type[RequestBody], settings: ServeRequest) -> dict[str, Any]:
-    """The body of a request for OpenAPI, with the limits of this service."""
+    """The OpenAPI schema of a request body, with the limits of this service."""
     schema = kind.model_json_schema()
     kind.limit_schema(schema["properties"], settings)
     content = {"application/json": {"schema": schema, "example": kind.example}}

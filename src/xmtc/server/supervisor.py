@@ -1,4 +1,4 @@
-"""Starting a service: one worker in this process, or several behind the same address that restart when they crash."""
+"""Start a service: one worker in this process, or several worker processes that restart when they crash."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from xmtc.workflows.hosted_model import check_servable, folder_names
 from xmtc.workflows.serve import API_KEY_VARIABLE, ServeRequest
 
 RESTART_SECONDS = 1.0
-"""Before a worker that crashed is started again."""
+"""Delay before a crashed worker restarts."""
 
 
 def serve(settings: ServeRequest, *, announce: Log, log: Log) -> None:
-    """Serve until a signal arrives; `announce` gets the address once the service answers, `log` lines for operators."""
+    """Serve until a signal arrives; `announce` receives the address once the service is ready, `log` the log lines."""
     for folder in settings.folders:
         check_servable(folder)
     names = list(folder_names(settings.folders))
@@ -45,12 +45,12 @@ def serve(settings: ServeRequest, *, announce: Log, log: Log) -> None:
 
 
 def _bind(settings: ServeRequest) -> list[socket.socket]:
-    """A listening socket for each worker, all at one address: the system distributes connections among them."""
+    """One listening socket per worker, all at one address; the operating system distributes connections."""
     try:
         found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
         family, kind, protocol, _, address = found[0]
     except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or "not a name"
+        why = getattr(error, "strerror", None) or "invalid name"
         raise ConfigError(f"--host {settings.host}: no such host ({why}). Use 127.0.0.1 or 0.0.0.0.") from None
 
     def bound(shared: bool) -> socket.socket:
@@ -65,17 +65,17 @@ def _bind(settings: ServeRequest) -> list[socket.socket]:
             taken = error.errno == errno.EADDRINUSE
             why = "is already in use" if taken else f"cannot be bound ({error.strerror})"
             raise ConfigError(
-                f"port {settings.port} of {settings.host} {why}. Choose another with --port, or 0 for any that is free."
+                f"port {settings.port} of {settings.host} {why}. Choose another with --port, or 0 for any free port."
             ) from None
         return listener
 
     if settings.workers > 1 and settings.port:
-        bound(shared=False).close()  # another service that shares its address would let us in unnoticed
+        bound(shared=False).close()  # fail if another service already shares this address
     listeners: list[socket.socket] = []
     for _ in range(settings.workers):
         listeners.append(bound(shared=settings.workers > 1))
         listeners[-1].listen(BACKLOG)
-        address = listeners[-1].getsockname()  # where the system chose the port, the others take the same
+        address = listeners[-1].getsockname()  # if the system chose the port, use it for the others too
     return listeners
 
 
@@ -91,7 +91,7 @@ class Supervisor:
         self._ready = [threading.Event() for _ in listeners]
 
     def run(self, on_startup: Callable[[], None]) -> None:
-        """Start the workers, and look after them until a signal arrives."""
+        """Start the workers and restart crashed ones until a signal arrives."""
         for how in (signal.SIGTERM, signal.SIGINT):
             signal.signal(how, lambda *_: self._stopping.set())
         workers = [self._start(number) for number in range(len(self._listeners))]
@@ -104,10 +104,10 @@ class Supervisor:
                 for number, worker in enumerate(workers):
                     if worker.poll() is None:
                         continue
-                    place = f"process {number + 1} of {len(workers)}"
-                    if not has_started and not self._ready[number].is_set():  # it has said why
-                        raise XmtcError(f"{place} could not begin.")
-                    self._log(f"{place} ended ({_exit_reason(worker)}) and is restarted")
+                    place = f"worker {number + 1} of {len(workers)}"
+                    if not has_started and not self._ready[number].is_set():  # it has printed the reason
+                        raise XmtcError(f"{place} failed to start. See its message above.")
+                    self._log(f"{place} crashed ({_exit_reason(worker)}), restarting")
                     mark_process_dead(worker.pid, self._metrics_directory)
                     self._ready[number].clear()
                     if not self._stopping.wait(RESTART_SECONDS):
@@ -124,10 +124,10 @@ class Supervisor:
             stdout=subprocess.PIPE,
             pass_fds=(listener,),
             env={**environment, DIRECTORY_VARIABLE: self._metrics_directory},
-            start_new_session=True,  # an interrupt from the keyboard comes to us alone, and we pass it on
+            start_new_session=True,  # only the supervisor receives Ctrl-C, and forwards it
         )
         assert worker.stdin is not None
-        # The API key is neither in its environment nor among its arguments.
+        # Sent through a pipe, so that the API key is neither in the environment nor in the arguments.
         worker.stdin.write(self._settings.to_json().encode() + b"\n")
         worker.stdin.flush()
         threading.Thread(target=self._wait_until_ready, args=(number, worker), daemon=True).start()
@@ -140,7 +140,7 @@ class Supervisor:
                 self._ready[number].set()
 
     def _stop(self, workers: Sequence[subprocess.Popen[bytes]]) -> None:
-        for listener in self._listeners:  # from now on no connection is accepted only to be left waiting
+        for listener in self._listeners:  # accept no further connections
             listener.close()
         for worker in workers:
             if worker.poll() is None:

@@ -1,4 +1,4 @@
-"""One process that answers. `python -m xmtc.server.worker` is one of several, started by the supervisor."""
+"""A worker process of the service. The supervisor starts several with `python -m xmtc.server.worker`."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from xmtc.workflows.serve import ServeRequest
 
 BACKLOG = 2048
 GRACE_SECONDS = 5.0
-"""Beyond the time of a request, for responses when the service ends."""
+"""Extra time for pending responses on shutdown, in addition to the request timeout."""
 READY = b"ready"
-"""The line with which a worker tells its supervisor that it answers."""
+"""Line that a worker prints for its supervisor once it is ready."""
 
 
 class Worker:
-    """An HTTP server on a listening socket, with models of its own."""
+    """An HTTP server on a listening socket, with its own models."""
 
     def __init__(
         self,
@@ -68,35 +68,34 @@ class Worker:
         )
 
     def run(self) -> None:
-        """Answer until a signal arrives."""
-        # A signal before uvicorn handles them is not lost, and the one that it raises again at its end, as if the
-        # process had failed, changes nothing.
+        """Serve until a signal arrives."""
+        # Handle signals that arrive before uvicorn installs its handlers, and the one it raises again on exit.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: setattr(self._server, "should_exit", True))
         self._server.run(sockets=[self._listener])
 
     async def _announce(self) -> None:
-        """Report that the service answers, once it does."""
+        """Call `on_startup` once the server accepts connections."""
         while not self._server.started:
             await asyncio.sleep(0.005)
         gc.collect()
-        gc.freeze()  # the objects of now stay: collecting them again and again would delay requests
+        gc.freeze()  # exempt existing objects from garbage collection, which would delay requests
         self._on_startup()
 
 
 def exit_now() -> None:
-    """Exit without waiting for the threads of models, whose results nobody needs any more."""
+    """Exit without waiting for model threads, whose results are no longer needed."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
 def main(number: int, listener: int) -> None:
-    """One of several workers: its settings come through standard input, and it ends when that is closed."""
+    """Run one of several workers: it reads its settings from standard input and exits when that is closed."""
     settings = ServeRequest.from_json(sys.stdin.buffer.readline().decode())
 
     def end_with_supervisor() -> None:
-        os.read(0, 1)  # returns when the other end is closed: nothing more is sent
+        os.read(0, 1)  # returns when the other end is closed
         os.kill(os.getpid(), signal.SIGTERM)
 
     worker = Worker(
@@ -105,7 +104,7 @@ def main(number: int, listener: int) -> None:
         log=partial(print, file=sys.stderr, flush=True),
         on_startup=lambda: print(READY.decode(), flush=True),
         metrics_directory=os.environ[DIRECTORY_VARIABLE],
-        announces_reloads=number == 0,  # all workers see a new model at about the same time
+        announces_reloads=number == 0,  # one log line is enough: all workers reload at about the same time
     )
     threading.Thread(target=end_with_supervisor, daemon=True).start()
     worker.run()

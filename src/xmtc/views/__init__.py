@@ -1,1 +1,1 @@
-"""Plots by matplotlib and pages from Jinja2 templates, in one theme."""
+"""Plots (matplotlib) and HTML pages (Jinja2 templates) with a common theme."""

@@ -1,4 +1,4 @@
-"""Bins of histograms, for plots and for the terminal."""
+"""Histogram bins for plots and the terminal."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ MOST_BARS, FEWEST_BARS = 30, 6
 
 @dataclass(frozen=True)
 class Bins:
-    """Bin b holds edges[b] ≤ value < edges[b + 1]; the last one all from its edge on, if the end is open."""
+    """Bin b counts edges[b] ≤ value < edges[b + 1]; with an open end, the last bin has no upper limit."""
 
     edges: NDArray[np.int64]
     open_end: bool = False
 
     def count(self, distribution: Distribution) -> NDArray[np.int64]:
-        """(bins,) how many numbers fall into each."""
+        """(bins,) number of values in each bin."""
         last = len(self.edges) - 2
         places = np.searchsorted(self.edges, distribution.values, side="right") - 1
         return np.bincount(np.minimum(places, last), distribution.counts, minlength=last + 1).astype(np.int64)
 
     def label(self, number: int) -> str:
-        """The values of a bin in words."""
+        """The range of a bin as text."""
         first, last = int(self.edges[number]), int(self.edges[number + 1]) - 1
         if self.open_end and number == len(self.edges) - 2:
             return f"{first:,} or more"
@@ -36,13 +36,13 @@ class Bins:
 
 
 def doubling_bins(distributions: Sequence[Distribution]) -> Bins:
-    """1, 2 to 3, 4 to 7, …: as wide as each other on a logarithmic axis."""
+    """Bins 1, 2 to 3, 4 to 7, …, of equal width on a logarithmic axis."""
     highest = max((each.quantile(1) for each in distributions), default=1)
     return Bins(2 ** np.arange(max(highest.bit_length(), FEWEST_BARS) + 1))
 
 
 def even_bins(distributions: Sequence[Distribution], most: int = MOST_BARS) -> Bins:
-    """Bins of one round width from 0 on; if the last hundredth reaches far out, it shares an open bin."""
+    """Bins of equal, round width from 0; values far beyond the 99th percentile share one open bin."""
     highest = max((each.quantile(1) for each in distributions), default=0)
     usual = max((each.quantile(0.99) for each in distributions), default=0)
     open_end = highest > 1.3 * usual + 1
@@ -52,7 +52,7 @@ def even_bins(distributions: Sequence[Distribution], most: int = MOST_BARS) -> B
 
 
 def round_up(number: float) -> int:
-    """The next of 1, 2, 5, 10, 20, 50, …"""
+    """Round up to the next of 1, 2, 5, 10, 20, 50, …"""
     if number <= 1:
         return 1
     power = 10 ** math.floor(math.log10(number))
@@ -60,5 +60,5 @@ def round_up(number: float) -> int:
 
 
 def format_mean(value: float) -> str:
-    """A mean with as many places as say something."""
+    """Format a mean with a sensible number of decimals."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:,.1f}" if value >= 100 else f"{value:,.2f}"

@@ -1,7 +1,7 @@
-"""Charts: series as lines, values as dots, results against their cost, and the trials of a search.
+"""Charts: line charts, dot charts, quality against cost, and the trials of a hyperparameter search.
 
-Series differ by colour, by the shape of their points and, once colours are used up, by dashes, so that they can be
-distinguished in print and by readers with colour blindness. All are legible on a phone.
+Series differ in colour, marker shape and, when colours repeat, in dash pattern, so that they can be distinguished in
+print and by colour-blind readers. All charts are legible on a phone.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ def line_chart(
     title: str,
     series: Series,
     *,
-    below: str,
-    beside: str,
+    xlabel: str,
+    ylabel: str,
     errors: Mapping[str, Sequence[float]] | None = None,
     marks: Sequence[tuple[float, str]] | None = None,
     points: bool = True,
     rings: Mapping[str, tuple[float, float]] | None = None,
     description: str = "",
 ) -> Plot:
-    """(x, y) points joined in the order given, with the names of the series above.
+    """Line chart of (x, y) points, joined in the given order, with the legend above.
 
-    `errors` has, for each point of a series, how far its bar reaches up and down. `marks` name places on the horizontal
-    axis, where round numbers would say nothing. `rings` go around one point of a series. Where the largest value is
-    more than twenty times the smallest and points are not drawn, the vertical axis is logarithmic. One series without
-    a name is that of the title.
+    `xlabel` and `ylabel` are the axis labels. `errors` contains the half length of each point's error bar. `marks` are
+    custom ticks of the x axis. `rings` highlight one point of a series. The y axis is logarithmic if points are not
+    drawn and the largest value exceeds the smallest more than twentyfold. A single series with an empty name has no
+    legend.
     """
     drawn = {name: list(each) for name, each in series.items() if each}
     figure = new_figure(_WIDTH, _HEIGHT)
-    axes = figure.add_subplot(xlabel=below, ylabel=beside)
+    axes = figure.add_subplot(xlabel=xlabel, ylabel=ylabel)
     ends = []
     for number, (name, each) in enumerate(drawn.items()):
         across, upright = zip(*each, strict=True)
@@ -79,7 +79,7 @@ def line_chart(
         axes.set_title(shown(title, 46))
     else:
         add_legend(figure, axes, shown(title, 46))
-    about = description or f"{beside} against {below} of {', '.join(name or title for name in drawn)}."
+    about = description or f"{ylabel} against {xlabel} for {', '.join(name or title for name in drawn)}."
     return Plot(figure, title, about)
 
 
@@ -109,11 +109,11 @@ def _limit_upright(axes: Axes, values: Sequence[float], steep: bool) -> None:
 
 
 @plot_style()
-def dot_chart(title: str, points: Mapping[str, tuple[float, float]], *, below: str, line: float | None = None) -> Plot:
-    """A row for each name: its value, and how far that goes up and down; `line` marks one value in all rows."""
+def dot_chart(title: str, points: Mapping[str, tuple[float, float]], *, xlabel: str, line: float | None = None) -> Plot:
+    """Dot chart with one row per name: its value and half the length of its error bar; `line` is a reference value."""
     names = [shown(name, 30) for name in points]
     figure = new_figure(380 + 7 * max(map(len, names), default=1), 92 + 24 * len(points))
-    axes = figure.add_subplot(xlabel=below)
+    axes = figure.add_subplot(xlabel=xlabel)
     axes.set_title(shown(title, 46), x=0)
     axes.grid(axis="x")
     axes.grid(visible=False, axis="y")
@@ -133,19 +133,19 @@ def dot_chart(title: str, points: Mapping[str, tuple[float, float]], *, below: s
         end = (value + spread, row)
         axes.annotate(f"{value:.2f}", end, (9, 0), textcoords="offset points", va="center", color=FAINT)
     values = "; ".join(f"{name} {value:.2f}" for name, (value, _) in zip(names, points.values(), strict=True))
-    return Plot(figure, title, f"{below}: {values}.")
+    return Plot(figure, title, f"{xlabel}: {values}.")
 
 
-# ---- results against their cost
+# ---- quality against cost
 
-_BENEATH = 0.12  # part of the height for points far below
+_BENEATH = 0.12  # fraction of the height reserved for outliers far below
 _NEAR = 9  # pixels from a point to its name
-_FAR = (0, 14, 28, 44, 62, 82)
+_FAR = (0, 14, 28, 44, 62, 82)  # further distances to try
 _LINE = 13  # height of a name in pixels
 
 
 class CostPoint(NamedTuple):
-    """A model: its cost, above 0, and its score; what is told when pointed at."""
+    """A model with its cost (> 0), its score and its tooltip."""
 
     name: str
     cost: float
@@ -154,14 +154,14 @@ class CostPoint(NamedTuple):
 
 
 @plot_style()
-def scatter(title: str, points: Sequence[CostPoint], *, below: str, beside: str) -> Plot:
-    """One named point for each model, its cost across, logarithmic, its score upright.
+def scatter(title: str, points: Sequence[CostPoint], *, xlabel: str, ylabel: str) -> Plot:
+    """Scatter plot with one named point per model: cost on a logarithmic x axis, score on the y axis.
 
-    No name lies on another or on a point; one that has to stand away from its point is joined to it by a line. Points
-    far below all others stand beneath a dashed line, with an arrow and their value.
+    Names do not overlap each other or points; a name far from its point is connected to it by a line. Outliers far
+    below all others are drawn beneath a dotted line, with an arrow and their value.
     """
     figure = new_figure(_WIDTH, _HEIGHT + 9 * max(len(points) - 8, 0))
-    axes = figure.add_subplot(xlabel=below, ylabel=beside, xscale="log", title=shown(title, 46))
+    axes = figure.add_subplot(xlabel=xlabel, ylabel=ylabel, xscale="log", title=shown(title, 46))
     floor = _floor([point.score for point in points])
     above = [point.score for point in points if point.score >= floor]
     room = 0.14 * (max(above) - min(above)) or max(0.05 * abs(max(above)), 0.5)
@@ -184,14 +184,14 @@ def scatter(title: str, points: Sequence[CostPoint], *, below: str, beside: str)
     names = [shown(each.name, 26) + ("" if each.score >= floor else f" ↓ {each.score:.1f}") for each in points]
     missing = write_beside(figure, axes, names, places)
     if missing:
-        words = f"{missing} name{'' if missing == 1 else 's'} without room"
+        words = f"{missing} name{'' if missing == 1 else 's'} hidden"
         axes.set_title(words, loc="right", fontsize=11, fontweight="normal", color=FAINT)
     values = "; ".join(f"{point.name} {point.score:.2f} at {point.cost:,.4g}" for point in points)
-    return Plot(figure, title, f"{beside} against {below}, logarithmic: {values}")
+    return Plot(figure, title, f"{ylabel} against {xlabel} (log scale): {values}")
 
 
 def _floor(scores: Sequence[float]) -> float:
-    """Below this, a point would press all others together."""
+    """Score below which a point is drawn as an outlier, because it would compress the scale for all others."""
     best, middle = max(scores), sorted(scores)[len(scores) // 2]
     return best - max(5 * (best - middle), 0.15 * abs(best)) if len(scores) > 2 else min(scores)
 
@@ -203,7 +203,7 @@ def write_beside(
     places: Sequence[tuple[float, float]],
     colours: Sequence[str] = (),
 ) -> int:
-    """Write names beside their points, none on another or on a point; how many have no room."""
+    """Write names next to their points without overlaps; returns how many did not fit."""
     labels = [
         axes.annotate(name, place, (0, 0), textcoords="offset points", fontsize=12, in_layout=False, gid=gid("name"))
         for name, place in zip(names, places, strict=True)
@@ -228,7 +228,7 @@ def write_beside(
 
 
 def place_names(widths: Sequence[float], places: Sequence[tuple[float, float]], panel: Bbox) -> list[Bbox | None]:
-    """A box for each name that meets no other name and no point, in pixels; None where there is no room left."""
+    """A box in pixels for each name that overlaps no other name and no point; None if there is no room."""
     points = [Bbox.from_extents(x - 5, y - 5, x + 5, y + 5) for x, y in places]
     boxes: list[Bbox | None] = []
     for width, (x, y) in zip(widths, places, strict=True):
@@ -243,7 +243,7 @@ def place_names(widths: Sequence[float], places: Sequence[tuple[float, float]], 
 
 
 def _name_boxes(x: float, y: float, width: float) -> list[Bbox]:
-    """Where a name may stand, the best place first: right of its point, left, above, below, then further away."""
+    """Candidate positions of a name, best first: right of its point, left, above, below, then further away."""
     corners = []
     for far in _FAR:
         for sign in (1, -1) if far else (1,):
@@ -254,26 +254,26 @@ def _name_boxes(x: float, y: float, width: float) -> list[Bbox]:
     return [Bbox.from_bounds(left, bottom, width, _LINE) for left, bottom in corners]
 
 
-# ---- the trials of a search
+# ---- the trials of a hyperparameter search
 
 _SCORE, _BEST, _START = COLOURS[:3]
 
 
 class TrialMark(NamedTuple):
-    """One trial, in its turn; the first is what the search started from."""
+    """One trial in chronological order; the first is the starting point of the search."""
 
     score: float | None
-    """From 0 to 1; None for one that has none."""
+    """From 0 to 1; None for a trial without a score."""
     state: str
-    """Why it has none, in a word."""
+    """Why the trial has no score, in one word."""
     best: bool
     tip: str
-    """What it tells of itself when pointed at."""
+    """Tooltip."""
 
 
 @plot_style()
 def trial_plot(marks: Sequence[TrialMark], title: str, measure: str) -> Plot:
-    """A dot for each score, a stepped line for the best so far, a dashed one for the start, crosses for the rest."""
+    """A dot per score, a stepped line for the best so far, a dashed one for the start, crosses for the other trials."""
     scored = [(number, 100 * mark.score) for number, mark in enumerate(marks) if mark.score is not None]
     scores = [score for _, score in scored]
     low, high = min(scores, default=0.0), max(scores, default=100.0)
@@ -281,19 +281,19 @@ def trial_plot(marks: Sequence[TrialMark], title: str, measure: str) -> Plot:
     low, high = max(low - room, 0.0), min(high + room, 102.0)
     strip = 0.09 * (high - low) if len(scores) < len(marks) else 0.0  # below the scores, for trials that have none
     figure = new_figure(716, 360)
-    axes = figure.add_subplot(xlabel="trial", ylabel=f"{shown(measure)}, %")
+    axes = figure.add_subplot(xlabel="trial", ylabel=f"{shown(measure)} (%)")
     axes.set_xlim(-0.6, max(len(marks) - 1, 1) + 0.6)
     axes.set_ylim(low - strip, high)
     axes.xaxis.set_major_locator(MaxNLocator(12, steps=[1, 2, 5, 10], integer=True))
     even_ticks(axes.yaxis)
     size = 3.6 if len(marks) <= 100 else 2.0
-    axes.scatter([], [], s=(2 * size) ** 2, color=_SCORE, label="a trial")
+    axes.scatter([], [], s=(2 * size) ** 2, color=_SCORE, label="trial")
     best = [max(scores[: at + 1]) for at in range(len(scores))]
     across = [number for number, _ in scored] + ([len(marks) - 1] if scores else [])
-    reached = f"the best so far: {max(scores):.2f}" if scores else "the best so far"
+    reached = f"best so far: {max(scores):.2f}" if scores else "best so far"
     axes.step(across, best + best[-1:], where="post", color=_BEST, linewidth=2, label=reached, gid=gid("best"))
     if marks and marks[0].score is not None:
-        words = f"where it started: {scores[0]:.2f}"
+        words = f"starting point: {scores[0]:.2f}"
         axes.axhline(scores[0], color=_START, linewidth=1.4, linestyle="dashed", label=words, gid=gid("start"))
     for state in dict.fromkeys(mark.state for mark in marks if mark.score is None):
         without = [(at, mark) for at, mark in enumerate(marks) if mark.score is None and mark.state == state]
@@ -308,5 +308,5 @@ def trial_plot(marks: Sequence[TrialMark], title: str, measure: str) -> Plot:
         ring_look = {"color": "none", "edgecolor": _BEST, "linewidth": 1.6, "kind": "ring"}
         draw_points(axes, ring, 0, [""] * len(ring), size=size + 3, **ring_look)
     add_legend(figure, axes, shown(title), most_columns=6)
-    about = f"{measure} {max(scores):.2f}" if scores else "no score"
-    return Plot(figure, title, f"{len(marks)} trials, the best with {about}")
+    about = f"best {measure} {max(scores):.2f}" if scores else "none with a score"
+    return Plot(figure, title, f"{len(marks)} trials, {about}")

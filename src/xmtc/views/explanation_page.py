@@ -1,4 +1,4 @@
-"""An explanation as an HTML page: the text with its words shaded, and the evidence in tables."""
+"""An explanation as an HTML page: the text with shaded words, and the evidence in tables."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MOST_ROWS = 20
 
 
 def page(found: Explanation) -> str:
-    """One HTML file that needs nothing else: no script, no font, no picture from elsewhere."""
+    """Render an explanation as one self-contained HTML file without scripts."""
     cut = stretches(found)
     shades = levels(cut)
     texts = [found.text[each.start : each.end].replace("\r\n", "\n").replace("\r", "\n") for each in cut]
     tips = [_tip(each) if each.parts else "" for each in cut]
-    sides = [("for", "attention" if found.shares else "speaks for the label")] if max(shades, default=0) > 0 else []
+    sides = [("for", "attention" if found.shares else "evidence for the label")] if max(shades, default=0) > 0 else []
     if min(shades, default=0) < 0:
-        sides.append(("against", "speaks against it"))
+        sides.append(("against", "evidence against it"))
     label = " ".join(found.label.split())
     return render(
         "explanation.html",
@@ -43,7 +43,7 @@ def page(found: Explanation) -> str:
 
 
 def _tip(stretch: Stretch) -> str:
-    """The weight and, where several pieces of evidence overlap, its parts."""
+    """Tooltip with the weight and, if several pieces of evidence overlap, its parts."""
     if len(stretch.parts) == 1:
         return f"{stretch.weight:+.4f}"
     parts = sorted(stretch.parts, key=lambda part: (part.end - part.start, part.start))
@@ -51,7 +51,7 @@ def _tip(stretch: Stretch) -> str:
 
 
 def _evidence(found: Explanation) -> dict[str, Any]:
-    """The evidence by its kind, as rows of tables."""
+    """The evidence grouped by kind, as table rows."""
     tokens = [item for item in found.evidence if isinstance(item, TokenEvidence)]
     aspects = [(str(item.aspect), item) for item in found.evidence if isinstance(item, AspectEvidence)]
     groups = [(item.label, item) for item in found.evidence if isinstance(item, GroupEvidence)]

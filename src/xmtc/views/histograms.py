@@ -1,8 +1,8 @@
-"""Histograms of a description of data.
+"""Histograms of a dataset description.
 
-The first file is drawn as filled bars, the second as an outline over them: they differ in print without colour, too.
-Labels are few and frequent or many and rare, so their panel is logarithmic both ways; the others count documents in
-percent, which makes files of different size comparable, and gather the longest hundredth in one last bar.
+The first file is drawn as filled bars, the second as an outline, so that they can be distinguished without colour.
+Label frequencies are heavy-tailed, so both axes of their panel are logarithmic. The other panels show percentages of
+documents, which makes files of different size comparable; values beyond the 99th percentile share the last bar.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _STYLES: tuple[dict[str, Any], ...] = ({"color": FILL}, {"fill": False, "edgecol
 class HistogramPanel(NamedTuple):
     """One histogram of up to two files."""
 
-    title: str  # what is counted along the horizontal axis
-    distributions: list[Distribution]  # an empty one for a file that has nothing of the kind
+    title: str  # label of the x axis
+    distributions: list[Distribution]  # one per file; empty if a file has no such values
     logarithmic: bool = False
 
 
 @plot_style()
 def histograms(name: str, description: Description, other_name: str | None = None) -> Plot:
-    """Histograms of labels and texts; the description's second file is drawn too if it is named."""
+    """Plot histograms of labels and texts; the second file of the description is drawn if `other_name` is given."""
     files = [(file_title(name), description)]
     if other_name is not None and description.other is not None:
         files.append((file_title(other_name), description.other))
@@ -97,7 +97,7 @@ def _draw_panel(axes: Axes, panel: HistogramPanel, names: list[str]) -> None:
     if any(each.total for each in panel.distributions):
         _draw_bars(axes, panel, names)
     else:
-        axes.text(0.5, 0.5, "nothing to draw", transform=axes.transAxes, ha="center", color=FAINT)
+        axes.text(0.5, 0.5, "no data", transform=axes.transAxes, ha="center", color=FAINT)
         axes.set(xticks=[], yticks=[])
         axes.spines.bottom.set_visible(False)
 
@@ -107,16 +107,16 @@ def _summary(distribution: Distribution) -> str:
         return "none"
     middle, high, most = (distribution.quantile(share) for share in (0.5, 0.95, 1))
     words = [f"{value:,}" if value < 100_000 else short_number(value) for value in (middle, high, most)]
-    return f"mean {format_mean(distribution.mean)}, median {words[0]}, 95 % ≤ {words[1]}, largest {words[2]}"
+    return f"mean {format_mean(distribution.mean)}, median {words[0]}, 95 % ≤ {words[1]}, max {words[2]}"
 
 
 def _draw_bars(axes: Axes, panel: HistogramPanel, names: list[str]) -> None:
-    """Filled bars for the first file, one outline for the second; every bar tells its count when pointed at."""
+    """Draw filled bars for the first file and an outline for the second; every bar has a tooltip with its count."""
     bins = (doubling_bins if panel.logarithmic else even_bins)(panel.distributions)
     counts = [bins.count(each) for each in panel.distributions]
     heights: list[NDArray[Any]] = counts if panel.logarithmic else [100 * each / max(each.sum(), 1) for each in counts]
     things = "label" if panel.logarithmic else "document"
-    axes.set(xlabel=panel.title, ylabel="labels" if panel.logarithmic else "documents, %", xlim=(0, len(counts[0])))
+    axes.set(xlabel=panel.title, ylabel="labels" if panel.logarithmic else "documents (%)", xlim=(0, len(counts[0])))
     highest = max(float(each.max()) for each in heights)
     if panel.logarithmic:
         axes.set(yscale="log", ylim=(_FLOOR, max(1.25 * highest, 12.5)))
@@ -139,13 +139,13 @@ def _draw_bars(axes: Axes, panel: HistogramPanel, names: list[str]) -> None:
 
 
 def _ticks(bins: Bins, logarithmic: bool) -> list[tuple[float, str]]:
-    """Places along the horizontal axis, counted in bars, and the numbers there."""
+    """Tick positions on the x axis, in bars, and their labels."""
     edges = bins.edges
     if logarithmic:
         powers = range(int(math.log10(float(edges[-1]))) + 1)
         return [(math.log2(10**power), short_number(10**power)) for power in powers if 10**power <= edges[-1]]
     width = int(edges[1])
-    centred = width == 1  # a bar of one value has its number under its middle
+    centred = width == 1  # the tick of a bar of one value is under its middle
     last = int(edges[-2 if bins.open_end else -1])
     marks = range(0, last + (0 if centred else 1), width * round_up(last / width / 8))
     ticks = [(mark / width + (0.5 if centred else 0), short_number(mark)) for mark in marks]

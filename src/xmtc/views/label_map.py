@@ -1,4 +1,4 @@
-"""The labels of a model on a plane, as one interactive HTML page that needs nothing else."""
+"""A two-dimensional map of a model's labels as a self-contained interactive HTML page."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from xmtc.labels.label_map import REGIONS, LabelMap
 from xmtc.views.pages import render, script, several
 
 LONGEST = 160
-"""Letters of a name or a key that the page holds."""
+"""Maximum length of a name or a key on the page in characters."""
 
 
 def page(shown: LabelMap) -> str:
-    """The whole page."""
+    """Render the page."""
     count = len(shown.names)
     labels = several(count, "label")
     if shown.left_out:
-        labels = f"The {count:,} most frequent of {count + shown.left_out:,} labels"
+        labels = f"the {count:,} most frequent of {count + shown.left_out:,} labels"
     source, script_hash = script("label_map_drawing.js", "label_map_controls.js")
     return render(
         "label_map.html",
@@ -37,7 +37,7 @@ def page(shown: LabelMap) -> str:
 
 
 def _content(shown: LabelMap) -> dict[str, Any]:
-    """All labels, the most frequent first, in little room: what the script reads."""
+    """The data for the script in compact form: all labels, most frequent first."""
     count = len(shown.names)
     documents = np.zeros(count, dtype=np.int64) if shown.documents is None else np.asarray(shown.documents)
     order = np.argsort(-documents, kind="stable")
@@ -47,7 +47,7 @@ def _content(shown: LabelMap) -> dict[str, Any]:
     keys = [_clean(shown.keys[label]) for label in order]
     other_keys = ["" if key == name else key for key, name in zip(keys, names, strict=True)]
     regions = np.where(shown.regions < 0, REGIONS, shown.regions)[order]
-    # A label without a vector is near to none, which the page is told by its own number.
+    # A label without a vector has no neighbours; its own number marks that.
     near = np.where(shown.regions[order, None] < 0, np.arange(count)[:, None], rank[shown.near[order]])
     wide = count > 1 << 16
     return {
@@ -64,7 +64,7 @@ def _content(shown: LabelMap) -> dict[str, Any]:
 
 
 def _quantised(places: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Places as whole numbers below 2¹⁶, as wide as high; the smaller extent in the middle."""
+    """Scale positions to integers below 2¹⁶ with equal aspect, centred along the shorter side."""
     if not len(places):
         return np.zeros((0, 2))
     low, high = places.min(axis=0).astype(np.float64), places.max(axis=0).astype(np.float64)
@@ -77,7 +77,7 @@ def _packed(numbers: NDArray[Any], kind: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """Text of others on one line, not too long; control characters and halves of characters become visible."""
+    """Put foreign text on one line of limited length; control characters and lone surrogates become visible."""
     line = " ".join(text[: 4 * LONGEST].split())
     line = line if len(line) <= LONGEST else line[: LONGEST - 1].rstrip() + "…"
     return "".join("\ufffd" if unicodedata.category(char) in ("Cc", "Cs") else char for char in line)

@@ -1,4 +1,4 @@
-"""HTML pages from the templates in `templates/`: single files that load nothing from elsewhere."""
+"""Render HTML pages from the templates in `templates/`; each is self-contained and loads no external files."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from xmtc.views.theme import DARK, LIGHT, css_variables
 
 
 def render(template: str, **values: Any) -> str:
-    """A page; everything but markup is escaped."""
+    """Render a template; all values except Markup are escaped."""
     return _environment().get_template(template).render(values)
 
 
 def script(*names: str) -> tuple[Markup, str]:
-    """JavaScript files as one script in a scope of its own, and its hash for a Content-Security-Policy."""
+    """Combine JavaScript files into one script with its own scope; returns it and its Content-Security-Policy hash."""
     loader = _environment().loader
     assert loader is not None
     sources = [loader.get_source(_environment(), name)[0] for name in names]
@@ -45,12 +45,12 @@ def _environment() -> Environment:
 
 
 def several(count: int, thing: str) -> str:
-    """1 label, 2,000 labels."""
+    """A count with its noun: 1 label, 2,000 labels."""
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 def _printable(value: Any) -> Any:
-    """Control characters, which HTML has no place for, become visible."""
+    """Replace control characters, which HTML does not allow, by a visible character."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     kept = (char if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cs") else "\ufffd" for char in value)

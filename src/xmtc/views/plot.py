@@ -1,4 +1,4 @@
-"""Plots by matplotlib, in one style: SVG that can stand inside a page, PNG or PDF. The same data give the same file."""
+"""Matplotlib plots in a common style, as SVG (also for embedding in pages), PNG or PDF. Output is deterministic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ except ImportError:
     check_matplotlib()
     raise
 
-# Other modules take these from here, so that the hint above comes first.
+# Other modules import these from here, so that the install hint above comes first.
 from matplotlib.axes import Axes as Axes
 from matplotlib.figure import Figure as Figure
 from matplotlib.patches import Patch as Patch
@@ -34,16 +34,16 @@ _FORMATS = (".svg", ".png", ".pdf")
 
 
 def check_plot_file(path: Path | None) -> None:
-    """Refuse a file name whose ending is no format of plots."""
+    """Refuse a file name whose extension is not a plot format."""
     if path is not None and path.suffix.lower() not in _FORMATS:
-        raise ConfigError(f"{path}: pictures are SVG, PNG or PDF. Let the name end in .svg, .png or .pdf.")
+        raise ConfigError(f"{path}: unsupported plot format. Use the extension .svg, .png or .pdf.")
 
 
 @contextmanager
 def plot_style() -> Iterator[None]:
-    """What is drawn within has our style and nothing of the user's own; a decorator as well."""
+    """Apply the common style and ignore the user's matplotlib settings; usable as a decorator."""
     with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph")  # an SVG leaves fonts to its reader
+        warnings.filterwarnings("ignore", message="Glyph")  # an SVG is rendered with the viewer's fonts
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(PLOT_STYLE)
         yield
@@ -51,20 +51,20 @@ def plot_style() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure, its title and a description for those who do not see it."""
+    """A figure with its title and a text description for screen readers."""
 
     figure: Figure
     title: str
     description: str = ""
 
     def svg(self) -> str:
-        """An SVG element without ids, so that several can stand in one page."""
+        """Render as an SVG element without ids, so that a page can contain several."""
         written = self._saved("svg", dict.fromkeys(("Creator", "Date", "Format", "Type")))
         width, height = (round(72 * inches) for inches in self.figure.get_size_inches())
         return compact_svg(written, width, height, self.title, self.description)
 
     def save(self, path: Path) -> None:
-        """Write a file of the format that its name says."""
+        """Write the plot to a file in the format of its extension."""
         kind = path.suffix.lower().removeprefix(".")
         content = self.svg().encode() if kind == "svg" else self._saved(kind, {"pdf": {"CreationDate": None}}.get(kind))
         with replace_file(path) as stream:
@@ -77,18 +77,18 @@ class Plot:
         return stream.getvalue()
 
 
-# ---- what several plots draw with
+# ---- drawing helpers
 
 
 def new_figure(width: int, height: int) -> Figure:
-    """In pixels."""
+    """Create a figure; the size is in pixels."""
     return Figure(figsize=(width / 72, height / 72), layout="constrained")
 
 
 def draw_points(
     axes: Axes, places: Sequence[tuple[float, float]], number: int, tips: Sequence[str], *, size: float, **look: Any
 ) -> None:
-    """Points of a series, each of which tells its value when pointed at in an SVG."""
+    """Draw the points of a series; in an SVG each has a tooltip."""
     default: dict[str, Any] = {"color": colour(number), "marker": marker(number), "kind": "point"}
     look = default | {"zorder": 3, "linewidth": 0} | look
     across, upright = [x for x, _ in places], [y for _, y in places]
@@ -96,13 +96,13 @@ def draw_points(
 
 
 def write_above(axes: Axes, words: str, height: int, **look: Any) -> None:
-    """A line between the axes and their title, so many pixels above the axes."""
+    """Write a line of text between the axes and their title, `height` pixels above the axes."""
     look = {"color": FAINT, "xycoords": "axes fraction", "textcoords": "offset points"} | look
     axes.annotate(words, (0, 1), (0, height), **look)
 
 
 def add_legend(figure: Figure, axes: Axes, title: str, most_columns: int = 4) -> None:
-    """The title and the names of series above the axes, in as many columns as fit; the figure grows by their height."""
+    """Add title and legend above the axes, in as many columns as fit; the figure grows by their height."""
     handles, names = axes.get_legend_handles_labels()
     width, height = figure.get_size_inches()
     for columns in range(min(len(names), most_columns), 0, -1):
@@ -116,7 +116,7 @@ def add_legend(figure: Figure, axes: Axes, title: str, most_columns: int = 4) ->
 
 
 def logarithmic(axis: Any) -> None:
-    """Ticks of a logarithmic axis at round numbers, and at 2 and 5 times these where it is short."""
+    """Set the ticks of a logarithmic axis at powers of ten, and at 2 and 5 times these if the axis is short."""
     low, high = sorted(axis.get_view_interval())
     axis.set_major_locator(LogLocator(10, subs=(1, 2, 5) if high < 300 * low else (1,), numticks=11))
     axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
@@ -124,18 +124,18 @@ def logarithmic(axis: Any) -> None:
 
 
 def even_ticks(axis: Any, most: int = 7) -> None:
-    """Ticks at round numbers, written as short as can be."""
+    """Set ticks at round numbers, formatted briefly."""
     axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10]))
     axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
 
 
 def short(value: float) -> str:
-    """A number of an axis: 0.05, 20, 1k."""
+    """Format an axis number: 0.05, 20, 1k."""
     return short_number(int(value)) if value >= 1000 else f"{value:.6g}"
 
 
 def short_number(value: int) -> str:
-    """1, 10, 100, 1k, 2.5M."""
+    """Format an integer: 1, 10, 100, 1k, 2.5M."""
     for size, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
         if value >= size:
             return f"{float(f'{value / size:.3g}'):g}{letter}"
@@ -143,5 +143,5 @@ def short_number(value: int) -> str:
 
 
 def file_title(name: str) -> str:
-    """A file's name, short enough for a line; its end says more than its start."""
+    """Shorten a file name to fit on a line, keeping its end."""
     return shown(name if len(name) <= 48 else "…" + name[-47:])

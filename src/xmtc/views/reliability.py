@@ -1,8 +1,8 @@
-"""Reliability diagrams: the scores of a model against how often they are right.
+"""Reliability diagrams: predicted scores against observed precision.
 
-Each point is a bin of as many predictions as the others: across its mean score, with a bar from its lowest to its
-highest, upright the share of its labels that are true. Calibrated scores lie on the diagonal, and what is shaded is the
-distance to it. Below it stands how many predictions have at most a given score.
+Each point is one of the equal-mass bins: x is its mean score, with a bar from its lowest to its highest score, y is the
+fraction of its labels that are true. Calibrated scores lie on the diagonal; the shaded area is the distance to it. The
+panel below shows the cumulative distribution of the scores.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @plot_style()
 def reliability_plot(name: str, found: Reliability) -> Plot:
-    """Two panels, one above the other: score against share of true labels, and where scores lie."""
+    """Plot two panels: score against observed precision, and the distribution of the scores."""
     title = file_title(name)
     error = f"expected calibration error {found.error:.4f}"
-    bins = f"{several(len(found.bins), 'bin')} of equal mass"
-    fact = f"{found.pairs:,} predictions, the first {found.k} of each document, in {bins}"
+    bins = several(len(found.bins), "equal-mass bin")
+    fact = f"{found.pairs:,} predictions (top {found.k} of each document) in {bins}"
     figure = new_figure(100 + max(400, 9 * len(title), 7 * len(fact)), 710)
     diagram, scores = figure.subplots(2, height_ratios=(4.4, 1))
     _draw_diagram(diagram, found)
@@ -34,31 +34,31 @@ def reliability_plot(name: str, found: Reliability) -> Plot:
     write_above(diagram, error, 22, fontsize=12)
     write_above(diagram, fact, 6, fontsize=12)
     _draw_spread(scores, found)
-    about = f"Mean score against share of true labels: {error}; {fact}. On the diagonal, scores are probabilities."
+    about = f"Mean score against observed precision: {error}; {fact}. Calibrated scores lie on the diagonal."
     return Plot(figure, f"Reliability of {title}", about)
 
 
 @plot_style()
 def small_reliability_plot(name: str, found: Reliability) -> Plot:
-    """The diagram alone, small enough to stand beside others."""
+    """Plot the diagram alone, small enough for a grid of plots."""
     words = f"expected calibration error {found.error:.4f}"
     figure = new_figure(336, 350)
     axes = figure.add_subplot()
     _draw_diagram(axes, found)
     axes.set_title(shown(name, 34), pad=26)
     write_above(axes, words, 6, fontsize=12)
-    about = f"Mean score against share of true labels of {name}: {words}. On the diagonal, scores are probabilities."
+    about = f"Mean score against observed precision of {name}: {words}. Calibrated scores lie on the diagonal."
     return Plot(figure, f"Reliability of {name}", about)
 
 
 def _draw_diagram(axes: Axes, found: Reliability) -> None:
     tenths = [tenth / 10 for tenth in range(0, 11, 2)]
     words = [f"{tenth:g}" for tenth in tenths]
-    axes.set(xlabel="score", ylabel="share of true labels", xlim=(0, 1), ylim=(0, 1), aspect="equal", anchor="W")
+    axes.set(xlabel="score", ylabel="observed precision", xlim=(0, 1), ylim=(0, 1), aspect="equal", anchor="W")
     axes.set_xticks(tenths, words)
     axes.set_yticks(tenths, words)
-    axes.text(0.03, 0.95, "scores are too low", color=FAINT)
-    axes.text(0.97, 0.03, "scores are too high", color=FAINT, ha="right")
+    axes.text(0.03, 0.95, "underconfident", color=FAINT)
+    axes.text(0.97, 0.03, "overconfident", color=FAINT, ha="right")
     scores, shares = [each.confidence for each in found.bins], [each.accuracy for each in found.bins]
     outline = ([*scores, *reversed(scores)], [*shares, *reversed(scores)])
     axes.fill(*outline, color=ACCENT, alpha=0.16, linewidth=0, gid=gid("gap"))
@@ -76,11 +76,11 @@ def _draw_diagram(axes: Axes, found: Reliability) -> None:
 
 
 def _draw_spread(axes: Axes, found: Reliability) -> None:
-    """The share of predictions with at most a given score, known at the ends of the bins and straight in between."""
+    """Draw the cumulative distribution of the scores, known at the bin edges and linear in between."""
     ends = [(found.bins[0].lowest, 0.0)]
     for each, count in zip(found.bins, accumulate(each.count for each in found.bins), strict=True):
         ends.append((each.highest, 100 * count / found.pairs))
-    axes.set(title="Predictions with at most this score", xlabel="score", ylabel="predictions, %")
+    axes.set(title="Cumulative distribution of scores", xlabel="score", ylabel="predictions (%)")
     axes.set(xlim=(0, 1), ylim=(0, 100), yticks=[0, 50, 100])
     axes.set_xticks([tenth / 10 for tenth in range(0, 11, 2)], [f"{tenth / 10:g}" for tenth in range(0, 11, 2)])
     outline = [(0.0, 0.0), *ends, (1.0, 100.0), (1.0, 0.0)]

@@ -1,8 +1,7 @@
-"""How strongly each stretch of a text speaks for a label, for a terminal and for a page.
+"""Shade the words of a text by the strength of their evidence for a label, for the terminal and for pages.
 
-Evidence may overlap, as a pair of words overlaps its two words: where it does, weights are added, so that each
-character is shown once. Strength is relative to the strongest stretch, in five steps; what weighs less than a tenth
-of it stays unshaded.
+Evidence may overlap, as a bigram overlaps its two words; there the weights are added, so that each character is shown
+once. Strength is relative to the strongest stretch, in five steps; weights below a tenth of it are not shaded.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ STEPS = 5
 
 @dataclass(frozen=True)
 class Stretch:
-    """A range of characters under the same evidence; there is none between the words that count."""
+    """A range of characters with the same evidence; none between words that have evidence."""
 
     start: int
     end: int
@@ -27,11 +26,12 @@ class Stretch:
 
     @property
     def weight(self) -> float:
+        """Sum of the weights of the evidence."""
         return math.fsum(part.weight for part in self.parts)
 
 
 def stretches(found: Explanation) -> list[Stretch]:
-    """The whole text cut wherever evidence begins or ends; in order, without gaps or overlaps."""
+    """Split the text wherever evidence begins or ends; in order, without gaps or overlaps."""
     size = len(found.text)
     tokens = [item for item in found.evidence if isinstance(item, TokenEvidence) and item.start < min(item.end, size)]
     begins: dict[int, list[TokenEvidence]] = {}
@@ -47,7 +47,7 @@ def stretches(found: Explanation) -> list[Stretch]:
 
 
 def levels(cut: Sequence[Stretch]) -> list[int]:
-    """From −5 for what speaks most against the label over 0, unshaded, to 5 for what speaks most for it."""
+    """Shading levels from −5 (strongest evidence against the label) over 0 (none) to 5 (strongest evidence for it)."""
     weights = [stretch.weight for stretch in cut]
     peak = max(map(abs, weights), default=0.0)
     return [int(math.copysign(int(STEPS * abs(weight) / peak + 0.5), weight)) if weight else 0 for weight in weights]

@@ -1,7 +1,7 @@
-"""SVG as matplotlib writes it, made small and free of ids, so that many plots fit into one page.
+"""Compact the SVG that matplotlib writes and remove its ids, so that a page can contain many plots.
 
-An artist whose gid is `kind|tip` becomes an element of class `kind` with the tip as its title, which browsers show when
-it is pointed at. An artist of several shapes has as many tips.
+An artist with gid `kind|tip` becomes an element of class `kind` with the tip as its title, which browsers show as a
+tooltip. An artist with several shapes has one tip per shape.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from xmtc.core.errors import shown
 from xmtc.views.theme import FONT, INK
 
 _NAMESPACE = "http://www.w3.org/2000/svg"
-_TIP_SEPARATOR = "\u2028"  # in no tip, because it is not printable
+_TIP_SEPARATOR = "\u2028"  # not printable, so no tip contains it
 _NUMBER, _FRACTION = re.compile(r"-?\d+(?:\.\d+)?"), re.compile(r"-?\d+\.\d+")
 _GAPS = re.compile(r"\s*([A-Za-z])\s*")
 _PLACES = ("x", "y", "width", "height", "transform")
-_SAID_BY_ROOT = {"font-family": None, "stroke-linejoin": None, "stroke-linecap": None, "font-size": "11px", "fill": INK}
+_ROOT_STYLE = {"font-family": None, "stroke-linejoin": None, "stroke-linecap": None, "font-size": "11px", "fill": INK}
 
 
 def gid(kind: str, tips: Sequence[str] = ()) -> str:
-    """What to give an artist for it to have a class, and tips for its shapes."""
+    """The gid that gives an artist a class and tooltips for its shapes."""
     return f"{kind}|{_TIP_SEPARATOR.join(shown(tip, 500) for tip in tips)}"
 
 
 def compact_svg(written: bytes, width: int, height: int, title: str, description: str) -> str:
-    """An SVG of that size in pixels, from what matplotlib wrote."""
+    """Convert SVG written by matplotlib to a compact SVG of the given size in pixels."""
     root = fromstring(written)
     drawn = _sheet(width, height, title)
     drawn.attrib |= {"font-family": FONT, "font-size": "11px", "fill": INK, "stroke-linejoin": "round"}
@@ -40,9 +40,9 @@ def compact_svg(written: bytes, width: int, height: int, title: str, description
     return tostring(drawn, encoding="unicode").replace(" />", "/>") + "\n"
 
 
-def stacked(pictures: Sequence[str]) -> str:
-    """Several SVG pictures as one, one below the other."""
-    drawn = [fromstring(each) for each in pictures]
+def stacked(images: Sequence[str]) -> str:
+    """Combine several SVG images into one, stacked vertically."""
+    drawn = [fromstring(each) for each in images]
     for each in (node for root in drawn for node in root.iter()):
         each.tag = each.tag.rpartition("}")[2]
     tops = [0, *accumulate(int(each.get("height", "")) for each in drawn)]
@@ -62,7 +62,7 @@ def _sheet(width: int, height: int, title: str) -> Element:
 
 
 def _add(node: Element, parent: Element, symbols: Mapping[str, Element]) -> None:
-    """A node without ids, clips, references and needless groups."""
+    """Add a node without ids, clips, references and redundant groups."""
     tag = node.tag.rpartition("}")[2]
     if tag in ("defs", "metadata"):
         return
@@ -92,7 +92,7 @@ def _add(node: Element, parent: Element, symbols: Mapping[str, Element]) -> None
 
 
 def _add_path(way: str, parent: Element, attributes: dict[str, str], place: tuple[float, float] = (0.0, 0.0)) -> None:
-    """A path, or the circle that it approximates by eight curves."""
+    """Add a path, or a circle if the path approximates one with eight curves."""
     if way.count("C") == 8:
         numbers = [float(number) for number in _NUMBER.findall(way)]
         (left, right), (top, bottom) = ((min(each), max(each)) for each in (numbers[::2], numbers[1::2]))
@@ -104,9 +104,9 @@ def _add_path(way: str, parent: Element, attributes: dict[str, str], place: tupl
 
 
 def _style(node: Element) -> dict[str, str]:
-    """The style as attributes, without what the root says already."""
+    """The style as attributes, without those inherited from the root."""
     pairs = (each.partition(": ") for each in node.get("style", "").split("; ") if each)
-    return {name: value for name, _, value in pairs if _SAID_BY_ROOT.get(name, "") not in (None, value)}
+    return {name: value for name, _, value in pairs if _ROOT_STYLE.get(name, "") not in (None, value)}
 
 
 def _short(places: str) -> str:

@@ -1,4 +1,4 @@
-"""The look that all plots and pages share: colours, fonts and line styles."""
+"""Common theme of plots and pages: colours, fonts and line styles."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 from xmtc.core.errors import missing_extra
 
 Scheme = dict[str, str | tuple[str, ...]]
-"""CSS variables of a page: a colour each, or a series of colours that is numbered."""
+"""CSS variables of a page: single colours, or numbered series of colours."""
 
-# Shades from weak to strong; text in `ink` is readable on each. Regions of the label map are distinguishable with and
-# without red-green blindness, at least 3 : 1 against the paper; the last one is for labels without a vector.
+# Shades from weak to strong; text in `ink` is readable on all of them. Region colours of the label map are
+# distinguishable with red-green colour blindness and have a contrast of at least 3:1; the last one is for labels
+# without a vector.
 LIGHT: Scheme = {
     "ink": "#1c2126",
     "faint": "#59626b",
@@ -37,13 +38,13 @@ DARK: Scheme = {
     "region": ("#7494d7", "#de7000", "#3ac589", "#ffc8ff", "#f4f058", "#5065ed", "#c2254a", "#8a939c"),
 }
 
-# Plots are on white, also within pages.
+# Plots have a white background, also in dark pages.
 FONT = "Helvetica, Arial, 'DejaVu Sans', sans-serif"
 FILL, ACCENT = "#8fb3d9", "#a33b12"
 INK, FAINT, GRID = "#222222", "#5c5c5c", "#e3e3e3"
 COLOURS = ("#2f6db3", "#a33b12", "#3b8256", "#7a5aa8", "#9a7410", "#2b8592", "#b24a7d", "#5f6670")
 DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.7)), (0, (1.2, 1.7)), (0, (5, 1.7, 1.2, 1.7)))
-"""Once the colours are used up."""
+"""Used in turn when the colours repeat."""
 MARKERS = ("o", "s", "^", "D", "v")
 
 PLOT_STYLE: dict[Any, Any] = {
@@ -51,13 +52,13 @@ PLOT_STYLE: dict[Any, Any] = {
     "figure.constrained_layout.w_pad": 0.1,
     "figure.constrained_layout.h_pad": 0.08,
     "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],  # measured with this one; an SVG names FONT, whose letters are not wider
+    "font.sans-serif": ["DejaVu Sans"],  # used to measure text; the SVG names FONT, which is not wider
     "font.size": 11,
     "svg.fonttype": "none",
     "svg.hashsalt": "xmtc",
     "pdf.fonttype": 42,
     "text.color": INK,
-    "text.parse_math": False,  # names may hold a $
+    "text.parse_math": False,  # names may contain a $
     "axes.titlesize": 13,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
@@ -94,26 +95,28 @@ PLOT_STYLE: dict[Any, Any] = {
 
 
 def check_matplotlib() -> None:
-    """Refuse before any work is done, not after it."""
+    """Raise if matplotlib is not installed; call this before any work is done."""
     if find_spec("matplotlib") is None:
         raise missing_extra("plots need matplotlib", "plots")
 
 
 def colour(number: int) -> str:
-    """Of a series, by its number."""
+    """Colour of series `number`."""
     return COLOURS[number % len(COLOURS)]
 
 
 def dashes(number: int) -> Any:
+    """Dash pattern of series `number`."""
     return DASHES[number // len(COLOURS) % len(DASHES)]
 
 
 def marker(number: int) -> str:
+    """Marker of series `number`."""
     return MARKERS[number % len(MARKERS)]
 
 
 def css_variables(scheme: Scheme) -> str:
-    """A scheme as CSS: `--ink:#1c2126;…`, of a series `--for1:…`; regions are numbered from 0."""
+    """A scheme as CSS: `--ink:#1c2126;…`, series as `--for1:…`; regions are numbered from 0."""
     pairs: list[tuple[str, str]] = []
     for name, colours in scheme.items():
         if isinstance(colours, str):

@@ -1,4 +1,4 @@
-"""Training curves: loss and validation score, of several trainings in two panels or of one in small charts."""
+"""Training curves (loss and validation score): several runs in two panels, or one run in small charts."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from xmtc.views.plot import (
 from xmtc.views.theme import COLOURS, DASHES, FAINT, colour, dashes
 from xmtc.views.training_log import Curve, Point, summary
 
-_MOST_POINTS, _MOST_SMALL_POINTS = 400, 150  # of a line of losses; beyond that, neighbours are averaged
-_MOST_VALUES = 6  # written beside the best points; beyond that, only the legend has room for them
+_MOST_POINTS, _MOST_SMALL_POINTS = 400, 150  # per loss curve; beyond that, neighbouring points are averaged
+_MOST_VALUES = 6  # best values written in the plot; beyond that, only in the legend
 _TIMES = ((7200, 3600, "hours"), (300, 60, "minutes"), (0, 1, "seconds"))
 
 
 @plot_style()
 def training_plot(curves: Sequence[Curve], against: str = "epoch") -> Plot:
-    """Two panels, one above the other: training loss and validation score."""
-    unit, below = _unit(curves, against)
+    """Plot two panels: training loss and validation score."""
+    unit, xlabel = _unit(curves, against)
     names = [file_title(curve.name) for curve in curves]
     legend = [f"{name}:  {summary(curve, against)}" for name, curve in zip(names, curves, strict=True)]
     figure = new_figure(max(716, 80 + 7 * max(map(len, legend))), 600)
@@ -38,8 +38,8 @@ def training_plot(curves: Sequence[Curve], against: str = "epoch") -> Plot:
     for words, style in zip(legend, styles, strict=True):
         losses.plot([], [], color=colour(style), linestyle=dashes(style), linewidth=2.5, label=words)
     add_legend(figure, losses, "", most_columns=1)
-    for axes, title, beside in ((losses, "Training loss", "loss"), (scores, "Validation score", "nDCG@5, %")):
-        axes.set(title=title, xlabel=below, ylabel=beside, xlim=(0, 1.01 * right))
+    for axes, title, ylabel in ((losses, "Training loss", "loss"), (scores, "Validation score", "nDCG@5 (%)")):
+        axes.set(title=title, xlabel=xlabel, ylabel=ylabel, xlim=(0, 1.01 * right))
         even_ticks(axes.xaxis, 12)
     _draw_losses(losses, curves, names, styles, unit)
     best = _draw_scores(scores, curves, names, styles, unit, against)
@@ -50,7 +50,7 @@ def training_plot(curves: Sequence[Curve], against: str = "epoch") -> Plot:
 
 
 def small_curves(name: str, curves: Sequence[Curve], against: str = "epoch") -> list[Plot]:
-    """A chart of the losses of a training and one of its scores; only those for which there is something to draw."""
+    """Charts of a run's losses and scores; only those with data."""
     several = len({curve.run for curve in curves}) > 1
     by_name = {_part_name(curve, several): curve for curve in curves}
     losses = {
@@ -66,47 +66,47 @@ def small_curves(name: str, curves: Sequence[Curve], against: str = "epoch") -> 
     best = {part: (each.best.at, 100 * each.best.value) for part, each in by_name.items() if each.best is not None}
     plots = []
     if losses:
-        plots.append(line_chart(f"{name}: training loss", losses, below=f"{against}s", beside="loss", points=False))
+        plots.append(line_chart(f"{name}: training loss", losses, xlabel=f"{against}s", ylabel="loss", points=False))
     if scores:
         title = f"{name}: validation score"
-        plots.append(line_chart(title, scores, below=f"{against}s", beside="nDCG@5, %", rings=best))
+        plots.append(line_chart(title, scores, xlabel=f"{against}s", ylabel="nDCG@5 (%)", rings=best))
     return plots
 
 
 def _part_name(curve: Curve, several: bool) -> str:
-    """What sets a curve apart from the others of its model: the member, the level; '' where there is but one."""
+    """What distinguishes a curve from the others of its model: member and level; '' if there is only one."""
     member = curve.run.rpartition(", ")[2] if several else ""
     level = "" if curve.level is None else f"level {curve.level + 1}"
     return ", ".join(words for words in (member, level) if words)
 
 
 def _unit(curves: Sequence[Curve], against: str) -> tuple[float, str]:
-    """What the horizontal axis counts in, and its name."""
+    """Unit and label of the x axis."""
     if against != "seconds":
         return 1.0, f"{against}s"
     longest = max(point.at for curve in curves for point in (*curve.losses, *curve.scores))
     size, name = next((size, name) for least, size, name in _TIMES if longest >= least)
-    return float(size), f"{name} of training"
+    return float(size), f"training time ({name})"
 
 
 def _styles(curves: Sequence[Curve]) -> list[int]:
-    """A number for each curve, of which colour and dashes follow: levels differ by colour, runs by dashes."""
+    """A style number per curve that determines colour and dashes: levels differ in colour, runs in dashes."""
     runs = list(dict.fromkeys(curve.run for curve in curves))
     levels = [curve.level or 0 for curve in curves]
-    if max(levels) == 0 or max(levels) >= len(COLOURS) or len(runs) > len(DASHES):  # there are not as many
+    if max(levels) == 0 or max(levels) >= len(COLOURS) or len(runs) > len(DASHES):  # not enough colours or dashes
         return list(range(len(curves)))
     return [len(COLOURS) * runs.index(curve.run) + level for curve, level in zip(curves, levels, strict=True)]
 
 
 def averaged(points: list[Point], most: int = _MOST_POINTS) -> list[Point]:
-    """No more points than can be told apart, each the mean of its neighbours."""
+    """Reduce a curve to at most `most` points by averaging neighbours."""
     size = math.ceil(len(points) / most) or 1
     groups = [points[start : start + size] for start in range(0, len(points), size)]
     return [Point(*(math.fsum(column) / len(group) for column in zip(*group, strict=True))) for group in groups]
 
 
 def _draw_losses(axes: Axes, curves: Sequence[Curve], names: Sequence[str], styles: Sequence[int], unit: float) -> None:
-    """From 0 on, or logarithmic where the largest loss is more than twenty times the smallest."""
+    """Draw losses from 0, or on a log scale if the largest exceeds the smallest more than twentyfold."""
     values = [point.value for curve in curves for point in curve.losses]
     if not values:
         _mark_empty(axes)
@@ -114,7 +114,7 @@ def _draw_losses(axes: Axes, curves: Sequence[Curve], names: Sequence[str], styl
     low, high = min(values), max(values)
     if low > 0 and high > 20 * low:
         axes.set_yscale("log")
-        axes.set(ylim=(low / 1.1, high * 1.1), title="Training loss, logarithmic")
+        axes.set(ylim=(low / 1.1, high * 1.1), title="Training loss (log scale)")
         logarithmic(axes.yaxis)
     else:
         axes.set_ylim(min(1.06 * low, 0.0), 1.06 * max(high, 0.0) or 1.0)
@@ -130,7 +130,7 @@ def _draw_losses(axes: Axes, curves: Sequence[Curve], names: Sequence[str], styl
 def _draw_scores(
     axes: Axes, curves: Sequence[Curve], names: Sequence[str], styles: Sequence[int], unit: float, against: str
 ) -> list[tuple[tuple[float, float], str]]:
-    """Lines with a point for each validation, and a ring around the best; where the best are, and in which colour."""
+    """Draw lines with a point per validation and a ring around the best; returns position and colour of the best."""
     values = [100 * point.value for curve in curves for point in curve.scores]
     if not values:
         _mark_empty(axes)
@@ -155,6 +155,6 @@ def _draw_scores(
 
 
 def _mark_empty(axes: Axes) -> None:
-    axes.text(0.5, 0.5, "nothing to draw", transform=axes.transAxes, ha="center", color=FAINT)
+    axes.text(0.5, 0.5, "no data", transform=axes.transAxes, ha="center", color=FAINT)
     axes.set(xlabel="", ylabel="", xticks=[], yticks=[])
     axes.spines.bottom.set_visible(False)

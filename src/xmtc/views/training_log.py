@@ -1,10 +1,10 @@
-"""Training logs: loss and validation score of one training or several.
+"""Read training logs: loss and validation score of one or several runs.
 
-A log has a JSON object a line: `step`, `epoch` and `seconds`, all counted from the start of training, and any of
-`loss`, `score` (nDCG@5 on the validation documents, 0 to 1), `best` (whether that score is the best so far), `member`
-(which run of an ensemble) and `level` (of a label tree, each a training of its own), both from 0. It may still be
-written to: a last line without an end is left for later. Where an interrupted training went back to an earlier step,
-only the steps after that count.
+A log contains one JSON object per line: `step`, `epoch` and `seconds`, all counted from the start of training, and any
+of `loss`, `score` (nDCG@5 on the validation set, 0 to 1), `best` (whether that score is the best so far), `member`
+(number of the ensemble member) and `level` (of a label tree; levels are trained separately), both from 0. A log can be
+read while it is being written: an incomplete last line is ignored. If an interrupted run resumed from an earlier step,
+the steps logged before the interruption are replaced.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from xmtc.core.errors import DataError, shown
 from xmtc.core.files import parse_lines
 
 AGAINST = ("epoch", "seconds", "step")
-_MOST = 2**53  # a larger integer is no count, and may not even fit a float
+_MOST = 2**53  # largest integer that a float represents exactly
 _EXAMPLE = '{"step": 100, "epoch": 0.5, "seconds": 12.3, "loss": 0.04}'
 
 
 class Point(NamedTuple):
-    """Where on the horizontal axis, and how high."""
+    """A point of a curve: x position and value."""
 
     at: float
     value: float
@@ -33,12 +33,12 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Curve:
-    """One training: its losses and validation scores in order, and the best of these."""
+    """Losses, validation scores and best score of one run."""
 
     run: str
-    """The model, and which member of it."""
+    """Name of the model and, for an ensemble, the member."""
     level: int | None
-    """Of a label tree, from 0."""
+    """Level of a label tree, from 0."""
     losses: list[Point]
     scores: list[Point]
     best: Point | None
@@ -47,6 +47,7 @@ class Curve:
 
     @property
     def name(self) -> str:
+        """Name of the curve: the run and, for a label tree, the level."""
         return self.run if self.level is None else f"{self.run}, level {self.level + 1}"
 
 
@@ -54,7 +55,7 @@ class Curve:
 
 
 def log_of(path: Path) -> Path:
-    """The log that a path means: itself, or that of a model folder of that name, trained or still in training."""
+    """Resolve a path to a log: the file itself, or the log of a model folder, trained or still in training."""
     if path.exists() and not path.is_dir():
         return path
     if path.name.endswith(WORK_SUFFIX) and (path / LOG).exists():
@@ -64,12 +65,12 @@ def log_of(path: Path) -> Path:
         if log.exists():
             return log
     if path.is_dir():
-        raise DataError(f"{path}: has no training log {logs[0]} beside it. Name the log of a training.")
+        raise DataError(f"{path}: no training log for this folder ({logs[0]} does not exist). Pass a training log.")
     return path
 
 
 def read_curves(paths: Sequence[Path], against: str = "epoch") -> list[Curve]:
-    """A curve for each log, or for each member and each level of a tree in it, named so that they can be told apart."""
+    """Read one curve per log, or per member and tree level in it, with unique names."""
     logs = list(dict.fromkeys(log_of(path) for path in paths))
     short = [_short_name(log) for log in logs]
     names = short if len(set(short)) == len(logs) else [str(log) for log in logs]
@@ -79,7 +80,7 @@ def read_curves(paths: Sequence[Path], against: str = "epoch") -> list[Curve]:
 
 
 def _short_name(log: Path) -> str:
-    """The name of the model that a log is of, as far as the log's place tells it."""
+    """The name of the model of a log, derived from the path of the log."""
     if log.name == LOG and log.parent.name.endswith(WORK_SUFFIX):
         return log.parent.name.removesuffix(WORK_SUFFIX)
     return log.name.removesuffix(LOG_SUFFIX).removesuffix(".jsonl")
@@ -88,30 +89,30 @@ def _short_name(log: Path) -> str:
 def curves_of(
     name: str, lines: Iterable[tuple[int, dict[str, Any]]], log: Path | str, against: str = "epoch"
 ) -> list[Curve]:
-    """The curves of one log: its numbered lines, and what errors call it."""
-    runs: dict[tuple[int, int | None], dict[int, dict[str, Any]]] = {}  # (member, level) → step → what was noted there
+    """The curves of one log, given its numbered lines; `log` names it in error messages."""
+    runs: dict[tuple[int, int | None], dict[int, dict[str, Any]]] = {}  # (member, level) → step → logged values
     for number, line in lines:
         place = f"{log}:{number}"
         step = _whole(line, "step", place)
         if step is None:
-            raise DataError(f"{place}: has no 'step'. Write one object a line: {_EXAMPLE}.")
+            raise DataError(f"{place}: 'step' is missing. Write one object per line: {_EXAMPLE}.")
         if line.get(against) is None:
-            raise DataError(f"{place}: has no '{against}'. Choose another axis with --against {_others(against)}.")
+            raise DataError(f"{place}: '{against}' is missing. Choose another axis with --against {_others(against)}.")
         noted: dict[str, Any] = {key: _number(line, key, place) for key in ("epoch", "seconds", "loss", "score")}
         noted.update(step=step, best=line.get("best") is True or None)
         run = runs.setdefault((_whole(line, "member", place) or 0, _whole(line, "level", place)), {})
-        for later in [other for other in run if other > step]:  # went back to here
+        for later in [other for other in run if other > step]:  # resumed from this step
             del run[later]
         run[step] = {**run.get(step, {}), **{key: value for key, value in noted.items() if value is not None}}
     if not runs:
-        raise DataError(f"{log}: the log is empty. Wait until the training has written its first line.")
+        raise DataError(f"{log}: the log is empty. Wait until training has written its first line.")
     several = len({member for member, _ in runs}) > 1
     found = [
         _curve(f"{name}, member {member + 1}" if several else name, level, run, against)
         for (member, level), run in runs.items()
     ]
     if not any(curve.losses or curve.scores for curve in found):
-        raise DataError(f"{log}: no line has a 'loss' or a 'score'. Check that this is the log of a training.")
+        raise DataError(f"{log}: no line has a 'loss' or a 'score'. Check that this is a training log.")
     return found
 
 
@@ -128,7 +129,7 @@ def _lines(log: Path) -> Iterable[tuple[int, dict[str, Any]]]:
 
 
 def _number(line: dict[str, Any], key: str, place: str) -> float | None:
-    """A number, or None where there is none or a loss that ran off to infinity and cannot be drawn."""
+    """A number; None if it is missing or an infinite or NaN loss, which cannot be drawn."""
     value = line.get(key)
     if value is None:
         return None
@@ -156,7 +157,7 @@ def _curve(name: str, level: int | None, run: dict[int, dict[str, Any]], against
     noted = list(run.values())
     scored = [line for line in noted if "score" in line]
     flagged = [line for line in scored if "best" in line]
-    # What the training kept; without its word on that, the highest, the earlier of two.
+    # The score that training flagged as best; otherwise the highest, the earlier one of ties.
     best = flagged[-1] if flagged else max(scored, key=lambda line: float(line["score"]), default=None)
     return Curve(
         name,
@@ -170,7 +171,7 @@ def _curve(name: str, level: int | None, run: dict[int, dict[str, Any]], against
 
 
 def summary(curve: Curve, against: str) -> str:
-    """How long a training went, and the best it reached."""
+    """Length of a run and its best score."""
     went = [f"{float(f'{curve.epochs:.4g}'):,g} epoch{'' if curve.epochs == 1 else 's'}"] if curve.epochs else []
     went += [duration(curve.seconds)] if curve.seconds else []
     if curve.best is not None:
@@ -180,7 +181,7 @@ def summary(curve: Curve, against: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """12 s, 3 min 20 s, 2 h 05 min."""
+    """Format seconds: 12 s, 3 min 20 s, 2 h 05 min."""
     if seconds < 60:
         return f"{seconds:.3g} s"
     if seconds < 3600:

@@ -1,1 +1,1 @@
-"""The verbs that the command line and the server call, one module each; `requests` holds what they take."""
+"""Operations behind the command line and the server, one module per command; `requests` defines their parameters."""

@@ -1,7 +1,7 @@
-"""Predictions for many documents: Parquet parts in a folder, each whole, so that a run that stopped can go on.
+"""Batch prediction into a folder of Parquet parts. Each part is written atomically, so an interrupted run can resume.
 
-`_answers.json` stands there before the first part and says what the answers are made of: only a run made of the same
-goes on. It says that the folder is complete when the last part is there.
+`_answers.json` is written before the first part and records the inputs; a run resumes only with the same inputs. It is
+marked complete once the last part is written.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TEMPORARY = re.compile(r"^\.(?:part-\d{5,}\.parquet|_answers\.json)\.[0-9a-f]{8
 
 
 class Written(NamedTuple):
-    """What a folder of predictions holds."""
+    """Number of documents and parts in a folder of predictions."""
 
     documents: int
     parts: int
@@ -46,9 +46,9 @@ class Written(NamedTuple):
 def batch_predict(
     request: BatchPredictRequest, *, runtime: Runtime | None = None, progress: Progress = silent
 ) -> Written:
-    """Predictions for a file (or '-') as Parquet parts of a fixed number of documents each.
+    """Predict labels for a file (or '-') and write Parquet parts with a fixed number of documents each.
 
-    A run that stopped goes on with `resume`; standard input, which cannot be read again, has to start over.
+    `resume` continues an interrupted run. Standard input cannot be read again and has to start over.
     """
     out, size, resume, force = request.out, request.batch.parts, request.batch.resume, request.batch.force
     assert out is not None
@@ -70,7 +70,7 @@ def batch_predict(
 
 
 def _inputs(request: BatchPredictRequest, predictor: DocumentPredictor) -> dict[str, Any]:
-    """What must be equal for a run to go on with the parts of another."""
+    """Inputs and settings that must be equal for a run to resume."""
     predict, options = request.predict, request.predict.reading.options
     return {
         "version of xmtc": __version__,
@@ -88,8 +88,8 @@ def _inputs(request: BatchPredictRequest, predictor: DocumentPredictor) -> dict[
 
 
 def check_folder(folder: Path, *, resume: bool = False, force: bool = False) -> None:
-    """Refuse what would overwrite work, or files that are none of ours."""
-    begun = is_begun(folder)  # else parts are someone else's: the manifest is there before them and goes after them
+    """Refuse to overwrite predictions or files that xmtc did not write."""
+    begun = is_begun(folder)  # without a manifest, parts are foreign files: it is written first and deleted last
 
     def is_own(path: Path) -> bool:
         own = path.name == ANSWERS or _TEMPORARY.match(path.name) or (begun and _PART.match(path.name))
@@ -101,12 +101,12 @@ def check_folder(folder: Path, *, resume: bool = False, force: bool = False) -> 
     manifest = read_answers(folder)
     if manifest is None:
         if resume:
-            raise DataError(f"{folder}: there are no unfinished predictions to resume. Leave out --resume.")
+            raise DataError(f"{folder}: no unfinished predictions to resume. Leave out --resume.")
     elif manifest["complete"]:
-        held = f"{manifest['documents']:,} documents"
-        raise DataError(f"{folder}: is complete, with {held}. Choose another folder, or start over with --force.")
+        count = f"{manifest['documents']:,} documents"
+        raise DataError(f"{folder}: already complete ({count}). Choose another folder, or start over with --force.")
     elif not resume:
-        raise DataError(f"{folder}: holds unfinished predictions. Go on with --resume, or start over with --force.")
+        raise DataError(f"{folder}: contains unfinished predictions. Continue with --resume, or restart with --force.")
 
 
 def write_parts(
@@ -120,9 +120,9 @@ def write_parts(
     force: bool = False,
     progress: Progress = silent,
 ) -> Written:
-    """The answers to all documents, `size` of them a part.
+    """Predict all documents and write the predictions in parts of `size` documents.
 
-    With `resume`, parts that are there are counted and not made again; one that is missing among them is made.
+    With `resume`, existing parts are counted and not computed again; missing ones are written.
     """
     check_folder(folder, resume=resume, force=force)
     fresh = not folder.exists()
@@ -133,7 +133,7 @@ def write_parts(
             _begin(folder, dict(made_of), resume)
             written = _write(folder, size, documents, answer, progress)
         except XmtcError:
-            if not resume and not finished_parts(folder):  # once the mistake is mended, nothing should be in the way
+            if not resume and not finished_parts(folder):  # leave no files that would block the next attempt
                 _remove(folder)
                 if fresh:
                     with suppress(OSError):
@@ -144,11 +144,12 @@ def write_parts(
 
 
 def is_begun(folder: Path) -> bool:
+    """Whether the folder contains a manifest of predictions, complete or not."""
     return (folder / ANSWERS).is_file()
 
 
 def finished_parts(folder: Path) -> int:
-    """How many parts are there."""
+    """Number of parts in the folder."""
     return sum(_PART.match(path.name) is not None for path in folder.iterdir()) if folder.is_dir() else 0
 
 
@@ -160,17 +161,17 @@ def _begin(folder: Path, made_of: dict[str, Any], resume: bool) -> None:
     if resume:
         before = dict((read_answers(folder) or {}).get("made_of", {}))
         if not before:
-            raise DataError(f"{folder}: was about to be emptied. Start over with --force.")
-        other = [name for name in {**made_of, **before} if made_of.get(name) != before.get(name)]
-        if other:
+            raise DataError(f"{folder}: interrupted while old parts were being deleted. Start over with --force.")
+        changed = [name for name in {**made_of, **before} if made_of.get(name) != before.get(name)]
+        if changed:
             raise ConfigError(
-                f"{folder}: was begun with another {', '.join(other)}. "
-                "Give the same files and settings, or start over with --force."
+                f"{folder}: cannot resume, changed since the run started: {', '.join(changed)}. "
+                "Pass the same files and settings, or start over with --force."
             )
         _remove(folder, _TEMPORARY)
         return
     if (folder / ANSWERS).exists():
-        # Killed while it removes the old parts, a run leaves a folder that is made of nothing: no run goes on with it.
+        # Clear the inputs first: a run killed while it deletes the old parts must not be resumed.
         write_json(folder / ANSWERS, _manifest({}))
         _remove(folder, _PART)
     _remove(folder, _TEMPORARY)
@@ -179,7 +180,7 @@ def _begin(folder: Path, made_of: dict[str, Any], resume: bool) -> None:
 
 
 def _remove(folder: Path, kind: re.Pattern[str] | None = None) -> None:
-    """Files of one kind, or all that are ours."""
+    """Delete the files of one kind, or all files of a batch prediction."""
     kinds = (_PART, _TEMPORARY) if kind is None else (kind,)
     for path in folder.iterdir():
         if any(pattern.match(path.name) for pattern in kinds):
@@ -204,7 +205,7 @@ def _write(
                     rows = write_parquet(_answered(pieces, answer, task), stream)
             count, parts = count + rows, parts + 1
     if finished_parts(folder) > parts:
-        raise DataError(f"{folder}: holds parts beyond the last document. Start over with --force.")
+        raise DataError(f"{folder}: contains parts beyond the last document. Start over with --force.")
     return Written(count, parts)
 
 
@@ -215,12 +216,12 @@ def _answered(pieces: Iterable[Dataset], answer: Callable[[Dataset], TopK], task
 
 
 def _in_parts(batches: Iterable[Dataset], size: int) -> Iterator[Iterator[Dataset]]:
-    """The documents of one part after the other, a few at a time; a part is used up before the next begins."""
+    """Regroup batches into parts of `size` documents. Consume each part before requesting the next."""
     source = iter(batches)
     rest = next(source, None)
 
     def more() -> bool:
-        """Whether documents are left; the source is read only when they are needed, so that a part ends before."""
+        """Whether documents are left. Reads the source lazily, so a part is finished before the next batch is read."""
         nonlocal rest
         while rest is not None and not len(rest):
             rest = next(source, None)
@@ -241,13 +242,13 @@ def _in_parts(batches: Iterable[Dataset], size: int) -> Iterator[Iterator[Datase
 
 
 def _check_part(path: Path, rows: int) -> None:
-    """A part of an earlier run by its own count of rows: what is in it is not read again."""
+    """Check the row count of a part of an earlier run; its contents are not read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        held = pq.read_metadata(path).num_rows
+        count = pq.read_metadata(path).num_rows
     except (pa.ArrowException, OSError, ValueError):
-        raise DataError(f"{path}: not a readable Parquet file. Delete it and go on with --resume.") from None
-    if held != rows:
-        raise DataError(f"{path}: {held:,} documents in place of {rows:,}. Delete it and go on with --resume.")
+        raise DataError(f"{path}: not a readable Parquet file. Delete it and continue with --resume.") from None
+    if count != rows:
+        raise DataError(f"{path}: contains {count:,} documents, expected {rows:,}. Delete it, then pass --resume.")

@@ -1,4 +1,4 @@
-"""Fit probabilities and thresholds of a saved model to validation documents."""
+"""Calibrate a saved model and tune its decision thresholds on a validation set."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ __all__ = ["Decisions", "calibrate"]
 
 
 def calibrate(request: CalibrateRequest, *, runtime: Runtime | None = None, progress: Progress = silent) -> Model:
-    """Learn from validation documents what a saved model's scores mean, and save that with it.
+    """Fit calibration and thresholds of a saved model on a validation set and save them in the model folder.
 
-    Only this part of the folder is written. With neither method nor threshold it is removed, which needs no documents.
+    Only this part of the folder is rewritten. With neither a method nor a threshold the calibration is removed; that
+    needs no documents.
     """
     manifest = store.read_manifest(request.folder)
     model = Model.load(request.folder, runtime)

@@ -1,4 +1,4 @@
-"""Measure several models on the same test documents."""
+"""Evaluate several models on the same test set."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["Interval", "compare", "differences", "overlap"]
 def compare(
     request: CompareRequest, *, runtime: Runtime | None = None, progress: Progress = silent
 ) -> dict[str, Evaluation]:
-    """The same test file through several models, by folder name."""
+    """Evaluate several models on one test file; returns the results by folder name."""
     models = {str(folder): Model.load(folder, runtime) for folder in request.folders}
-    tests: dict[int | None, Dataset] = {}  # read once, unless models take different numbers of features
+    tests: dict[int | None, Dataset] = {}  # read once, unless the models expect different numbers of features
     for model in models.values():
         if model.feature_count not in tests:
             tests[model.feature_count] = read_test(
@@ -34,7 +34,7 @@ def compare(
 
 
 def differences(results: Mapping[str, Evaluation], options: ComparisonOptions) -> dict[str, dict[str, Interval]]:
-    """How far each system is from the first, on the same resamples of the test documents."""
+    """Difference of each system from the first with its interval, on the same bootstrap samples of the test set."""
     first, *others = results
     return {
         name: bootstrap_difference(results[name].parts, results[first].parts, options.bootstrap, seed=options.seed)

@@ -1,4 +1,4 @@
-"""Convert files of documents and vocabularies to other formats, and split files of documents."""
+"""Convert documents and vocabularies to other formats, and split files of documents."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from xmtc.workflows.data_requests import ConvertRequest, SplitRequest
 
 @dataclass(frozen=True)
 class Converted:
-    """What was written."""
+    """Summary of what was written."""
 
     count: int
-    """Documents or labels."""
+    """Number of documents or labels."""
     changed: int = 0
-    """How often characters had to be replaced."""
+    """Number of character replacements."""
 
 
 def convert(request: ConvertRequest, *, progress: Progress = silent) -> Converted:
-    """Documents in another format, or a vocabulary as JSONL or TSV."""
-    refuse_taken(request.target, request.force)  # before the work, not after it
+    """Write documents in another format, or a vocabulary as JSONL or TSV."""
+    refuse_taken(request.target, request.force)  # fail before the work, not after it
     if request.vocabulary:
         vocabulary = read_vocabulary(request.source, language=request.language)
         write_vocabulary(vocabulary, request.target)
@@ -47,7 +47,7 @@ def convert(request: ConvertRequest, *, progress: Progress = silent) -> Converte
         progress=progress,
     )
     if documents.labels is None or documents.labels.nnz == 0:
-        options.notes.append(f"{request.source}: no document has a label. If it should: --label-field NAME.")
+        options.notes.append(f"{request.source}: no document has labels. Pass --label-field if they are in a field.")
     chosen = format_to_write(request.target, documents, request.to).name
     if str(request.source) != "-":
         refuse_read(request.target, chosen, request.source, options.file_format or detected(request.source))
@@ -59,13 +59,13 @@ def convert(request: ConvertRequest, *, progress: Progress = silent) -> Converte
 
 
 def _write(documents: Dataset, target: Path, file_format: str, lossy: bool) -> int:
-    """Documents in a file, or in a folder in place of the one that is there."""
+    """Write documents to a file, or to a folder that replaces an existing one."""
     if not target.is_dir() or not any(target.iterdir()):
         return write(documents, target, file_format=file_format, lossy=lossy)
     if not FORMATS[file_format].folder:
-        raise DataError(f"{target}: is a folder. Name a file to write to.")
+        raise DataError(f"{target}: is a folder. Pass the path of a file.")
     if not is_text_folder(target) or any(path.suffix not in (".txt", ".tsv", ".key") for path in target.iterdir()):
-        raise DataError(f"{target}: holds other files than texts and their labels. Name another folder.")
+        raise DataError(f"{target}: contains files other than texts and labels. Choose another folder.")
     new, old = (target.with_name(f".{target.name}.{secrets.token_hex(4)}.{end}") for end in ("new", "old"))
     try:
         changed = write(documents, new, file_format=file_format, lossy=lossy)
@@ -82,30 +82,33 @@ def _write(documents: Dataset, target: Path, file_format: str, lossy: bool) -> i
 
 
 def refuse_read(target: Path, to: str, source: str | Path, file_format: str) -> None:
-    """Refuse to write over what is read, be it only a file of labels beside the documents."""
+    """Refuse to overwrite an input file, including the separate label file of a format that has one."""
     for place in _written(target, to):
         for read_from in [] if str(source) == "-" else _written(Path(source), file_format):
             if place.exists() and read_from.exists() and place.samefile(read_from):
-                raise DataError(f"{place}: is the file that is read. Choose another place for what is written.")
+                raise DataError(f"{place}: is both input and output. Choose another output file.")
 
 
 def refuse_taken(target: Path, force: bool, file_format: str | None = None) -> None:
-    """Refuse to write where something is already, be it only the file of labels that goes beside the documents."""
+    """Refuse to overwrite existing output, including the separate label file of a format that has one."""
     for place in _written(target, file_format):
-        taken = place.is_file() or (place.is_dir() and any(place.iterdir()))  # a device has nothing to lose
+        taken = place.is_file() or (place.is_dir() and any(place.iterdir()))  # devices such as /dev/null are fine
         if taken and not force:
-            raise DataError(f"{place}: is there already. Choose another name, or replace it with --force.")
+            raise DataError(f"{place}: already exists. Choose another name, or replace it with --force.")
 
 
 def _written(target: Path, file_format: str | None) -> list[Path]:
-    """The files that documents go to: one, or one more for their labels."""
-    beside = None if file_format is None else FORMATS[file_format].labels_beside
-    found = None if beside is None else beside(target)
-    return [target] if found is None else [target, found]
+    """Files that documents are written to: one, plus the label file if the format has a separate one."""
+    label_path = None if file_format is None else FORMATS[file_format].labels_beside
+    label_file = None if label_path is None else label_path(target)
+    return [target] if label_file is None else [target, label_file]
 
 
 def split(request: SplitRequest, *, progress: Progress = silent) -> dict[Path, Converted]:
-    """Parts of a file in a folder, in the file's own format unless the request names one; what each file holds."""
+    """Split a file into parts in a folder, in the input format unless the request gives another.
+
+    Returns a summary per written file.
+    """
     source, out, options = request.source, request.out, request.reading.options
     file_format = options.file_format or detected(source)
     form = named_format(request.to or file_format, source)

@@ -1,4 +1,4 @@
-"""Look at files of documents: figures of one or two files, and the first documents of one."""
+"""Inspect files of documents: statistics of one or two files, and the first documents of a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def describe(request: DescribeRequest, *, progress: Progress = silent) -> Descri
     """Count documents, labels, lengths and duplicates; with two files, what they share."""
 
     def documents(path: Path) -> Dataset:
-        """Labels are read where there are some."""
+        """Read the documents, with their labels if they have any."""
         return read(path, replace(request.reading.options, labelled=False), progress=progress)
 
     first = documents(request.source)
@@ -27,5 +27,5 @@ def describe(request: DescribeRequest, *, progress: Progress = silent) -> Descri
 
 
 def first_documents(request: HeadRequest) -> Dataset:
-    """The first documents of a file."""
+    """Read the first documents of a file."""
     return read_some(request.source, request.count, request.reading.options)

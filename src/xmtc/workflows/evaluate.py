@@ -1,4 +1,4 @@
-"""Evaluate a saved model, a model in memory, or a file of predictions on test documents."""
+"""Evaluate a saved model, a model in memory, or a file of predictions on a test set."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from xmtc.workflows.saved_metrics import save_metrics
 
 
 def evaluate(request: EvaluateRequest, *, runtime: Runtime | None = None, progress: Progress = silent) -> Evaluation:
-    """All metrics of a model or of a file of predictions; with `keep` they are saved beside the model."""
+    """Compute all metrics of a model or of a file of predictions; with `keep`, save them next to the model folder."""
     options = request.options
     if request.folder is None:
         assert request.predictions is not None
@@ -58,17 +58,17 @@ def evaluate(request: EvaluateRequest, *, runtime: Runtime | None = None, progre
     result = evaluate_model(model, documents, options, progress=progress)
     if request.keep:
         saved = save_metrics(request.folder, request.test, result)
-        progress.say(f"{saved}: saved beside the model")
+        progress.say(f"metrics saved to {saved}")
     return result
 
 
 def evaluate_model(
     model: Model, test: Dataset, options: EvaluationOptions | None = None, *, progress: Progress = silent, **how: Any
 ) -> Evaluation:
-    """All metrics of a model on test documents; `how` are fields of the options, such as unknown_labels="drop"."""
+    """Compute all metrics of a model on a test set; `how` overrides options, for example unknown_labels="drop"."""
     options = replace(options or EvaluationOptions(), **how)
     if test.labels is None:
-        raise DataError("the test documents have no labels to hold answers against. Give them labels.")
+        raise DataError("the test documents have no labels. Pass a Dataset with labels.")
     threshold = _threshold(model, options)
     set_depth = model.set_depth("auto" if options.threshold is None else options.threshold)
     depth = prediction_depth(options) if threshold is None else max(prediction_depth(options), set_depth)
@@ -91,7 +91,7 @@ def evaluate_model(
 
 
 def _threshold(model: Model, options: EvaluationOptions) -> Thresholds | float | None:
-    """What says which labels are in the sets that are measured; None where no sets are."""
+    """The rule that selects each document's label set; None if no sets are evaluated."""
     if options.threshold is None:
         return model.decisions.thresholds
     return model.rule("auto") if options.threshold == "auto" else float(options.threshold)
@@ -106,14 +106,14 @@ def read_test(
     unknown_labels: str = "refuse",
     progress: Progress = silent,
 ) -> Dataset:
-    """Test documents with their labels; a file without a single label is refused.
+    """Read test documents with their labels; raises DataError if no document has a label.
 
-    A label that a given vocabulary lacks is refused too, or left out with `unknown_labels="drop"`.
+    Labels missing from a given vocabulary raise too, or are left out with `unknown_labels="drop"`.
     """
     reading = replace(reading or ReadOptions(), feature_count=None if model is None else model.feature_count)
     test = read(path, reading, vocabulary=vocabulary, unknown_labels=unknown_labels, progress=progress)
     if test.labels is None or test.labels.nnz == 0:
-        raise DataError(f"{path}: no document has a label, so there is nothing to measure. Check the label field.")
+        raise DataError(f"{path}: no document has a label, so there is nothing to evaluate. Check the label field.")
     return test
 
 
@@ -128,9 +128,9 @@ def evaluate_predictions(
     reading: ReadOptions | None = None,
     progress: Progress = silent,
 ) -> Evaluation:
-    """All metrics of a file of predictions; `train_file` gives the label counts that propensities come from."""
+    """Compute all metrics of a file of predictions; `train_file` provides the label counts for propensities."""
     named = None if vocabulary is None else read_vocabulary(vocabulary, numbered=True)
-    applied = vocabulary if named is not None and not named.plain else None  # a list only says which number is which
+    applied = vocabulary if named is not None and not named.plain else None  # a plain list only maps numbers to keys
     unknown = "drop" if options is not None and options.unknown_labels == "drop" else "refuse"
     test = read_test(test_file, reading, vocabulary=applied, unknown_labels=unknown, progress=progress)
     train = None
@@ -140,10 +140,10 @@ def evaluate_predictions(
     if named is not None and named.plain:  # line n is the key of label n
         labels = LabelIndex.from_keys(named.index.names)
     elif named is not None and (named.replaced or named.deprecated):
-        labels = None  # those in use are not numbered as the lines of the file are
+        labels = None  # label numbers do not match the line numbers of the file
     if named is None and str(test_file) != "-" and _format_of(test_file, reading) == "lf":
-        beside = lf.labels_beside(test_file)
-        labels = None if beside is None else lf.read_label_texts(beside)
+        label_file = lf.labels_beside(test_file)
+        labels = None if label_file is None else lf.read_label_texts(label_file)
     return judge_file(
         path, test, options or EvaluationOptions(), train=train, file_format=predictions_format, labels=labels
     )
@@ -162,28 +162,30 @@ def judge_file(
     file_format: str | None = None,
     labels: LabelIndex | None = None,
 ) -> Evaluation:
-    """Anybody's predictions from a file; `labels` name those that the file knows by number only.
+    """Evaluate predictions from a file; `labels` resolves labels that the file gives by number only.
 
-    With `train` its labels are numbered first, as in a model that was trained on it, so that means over labels agree.
+    With `train`, its labels are numbered first, as in a model trained on it, so that means over labels agree.
     """
     if options.threshold == "auto":
-        raise ConfigError("a file of predictions has no tuned threshold. Give a number, or name a model folder.")
+        raise ConfigError("a file of predictions has no tuned threshold. Pass a number, or evaluate a model folder.")
     threshold = None if options.threshold is None else float(options.threshold)
     depth = prediction_depth(options) + most_filtered(options, test)
     predictions = read_predictions(path, file_format, depth if threshold is None else None)  # sets are of any size
     top = match_to(predictions, test, path)
     assert test.label_index is not None
-    # Where the test file knows labels by number too, names are of no use.
+    # If the test file also gives labels by number, names are not needed.
     if labels is not None and predictions.numbered and (labels.ids(test.label_index.keys) >= 0).any():
         numbers = np.array([int(key) for key in top.index.keys], dtype=np.int64)
         if numbers.max(initial=-1) >= len(labels):
-            raise DataError(f"{path}: label {numbers.max()} has no name among {len(labels):,}. Name all labels.")
+            raise DataError(
+                f"{path}: label number {numbers.max()} is beyond the {len(labels):,} labels given. List all labels."
+            )
         top = TopK(np.where(top.labels >= 0, numbers[top.labels], -1), top.scores, labels, top.ids)
     _check_same_keys(top, test, path)
     if train is None:
         return judge(top, test, options, threshold=threshold)
     if train.labels is None or train.label_index is None:
-        raise DataError("the training documents have no labels to count.")
+        raise DataError("the training documents have no labels. Pass a Dataset with labels.")
     counts = np.bincount(train.labels.indices, minlength=train.labels.shape[1]).astype(np.int64)
     top = _numbered_after(train.label_index, top)
     counts = np.concatenate([counts, np.zeros(len(top.index) - len(counts), dtype=np.int64)])
@@ -191,7 +193,7 @@ def judge_file(
 
 
 def _numbered_after(known: LabelIndex, top: TopK) -> TopK:
-    """The same answers under the numbers of `known`; returned labels that it lacks follow."""
+    """Renumber predictions to the label numbers of `known`; predicted labels missing from it are appended."""
     returned = np.unique(top.labels[top.labels >= 0])
     numbers = np.full(len(top.index) + 1, -1, dtype=np.int64)  # a pad picks the last
     numbers[returned] = known.ids(top.index.strings("key", returned))
@@ -202,12 +204,13 @@ def _numbered_after(known: LabelIndex, top: TopK) -> TopK:
 
 
 def _check_same_keys(top: TopK, test: Dataset, path: str | Path) -> None:
-    """Predictions that share no label with the test file are in other words, not all wrong."""
+    """Raise DataError if predictions and test set have no label in common: they probably use different keys."""
     assert test.label_index is not None
     predicted = np.unique(top.labels[top.labels >= 0])
     keys = top.index.strings("key", predicted)
     if keys and (test.label_index.ids(keys) < 0).all():
         raise DataError(
-            f"{path}: no predicted label is one of the test file: '{shown(keys[0])}' there, "
-            f"'{shown(test.label_index.key(0)) if len(test.label_index) else ''}' here. Use the same keys in both."
+            f"{path}: no predicted label occurs in the test file ('{shown(keys[0])}' predicted, "
+            f"'{shown(test.label_index.key(0)) if len(test.label_index) else ''}' in the test file). "
+            "Use the same label keys in both."
         )

@@ -1,4 +1,4 @@
-"""Predictions against the true labels: the result of an evaluation, and how it is computed."""
+"""Compare predictions with the true labels: the result of an evaluation and its computation."""
 
 from __future__ import annotations
 
@@ -46,64 +46,67 @@ __all__ = [
 
 KS = (1, 3, 5)
 DEEP = 100
-"""Labels of each document that frequency groups are measured on: a document that a label is not returned for at all
-counts as one where it has no score."""
+"""Labels predicted per document for frequency groups; a label that is not among them counts as having no score."""
 LEAST = 5
-"""Test documents of a label that is in a frequency group."""
+"""Minimum number of test documents of a label in a frequency group."""
 TAIL_LABELS = 10
 TAIL_KS = (1, 10, 20)
 
 
 class Scorer(Protocol):
-    """The part of a model that the tail is measured with."""
+    """The method of a model that evaluating tail labels needs."""
 
-    def score_labels(self, documents: Any, candidates: Any) -> NDArray[np.float32]: ...
+    def score_labels(self, documents: Any, candidates: Any) -> NDArray[np.float32]:
+        """Return (n, c) scores of the given candidate labels."""
+        ...
 
 
 @dataclass(frozen=True)
 class Training:
-    """What is known of the documents that a model was trained on."""
+    """Label counts of the training set."""
 
     index: LabelIndex
     counts: NDArray[np.int64]
     """(L,) training documents of each label."""
     documents: int
+    """Number of training documents."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Measures of one system on one file, and what they were measured on."""
+    """Metrics of one system on one test set, with the predictions and true labels they were computed from."""
 
     metrics: dict[str, float]
     documents: int
     seconds: float
     unknown_labels: int | None
-    """Distinct test labels that training never saw; None where training is not known."""
+    """Distinct test labels that do not occur in the training set; None if the training set is unknown."""
     unknown_pairs: int
     """(document, label) pairs with such a label."""
     predictions: TopK = field(repr=False)
     truth: Csr = field(repr=False)
-    """(n, L') in the numbers of the predictions; labels that are never predicted follow."""
+    """(n, L') label numbers as in the predictions; labels that are never predicted follow."""
     truth_keys: list[str] = field(repr=False)
-    """Keys of the columns beyond those of the predictions."""
+    """Keys of the columns that follow those of the predictions."""
     intervals: dict[str, Interval] = field(default_factory=dict)
     groups: dict[str, list[FrequencyGroup]] = field(default_factory=dict)
     """By treatment of ties."""
     tail: dict[str, dict[str, float]] = field(default_factory=dict)
     """By denominator."""
     parts: dict[str, Parts] = field(default_factory=dict, repr=False)
-    """Of each document, where there are intervals."""
+    """Per-document terms of each metric, if intervals were computed."""
     reliability: Reliability | None = None
-    """Of the scores; None where they are no probabilities."""
+    """Reliability of the scores; None if they are not probabilities."""
     sets: dict[str, float] | None = None
-    """F1, precision, recall and size of the sets of labels at a threshold."""
+    """F1, precision, recall and size of the label sets at a threshold."""
     threshold: Thresholds | float | None = None
-    """The rule that was tuned, or the score that was given."""
+    """The tuned rule or the given score."""
 
     def to_json(self) -> dict[str, Any]:
+        """Return the metrics and everything that was computed with them as a JSON object."""
         out: dict[str, Any] = {**self.metrics, "documents": self.documents, "seconds": round(self.seconds, 4)}
         if self.intervals:
-            out["intervals"] = {name: [found.low, found.high] for name, found in self.intervals.items()}
+            out["intervals"] = {name: [interval.low, interval.high] for name, interval in self.intervals.items()}
         if self.groups:
             out["groups"] = {
                 ties: [{name: _json_number(value) for name, value in vars(group).items()} for group in groups]
@@ -111,8 +114,8 @@ class Evaluation:
             }
         if self.tail:
             out["tail"] = self.tail
-        if (found := self.reliability) is not None:
-            out["reliability"] = {f"ECE@{found.k}": found.error, "bins": [dict(vars(each)) for each in found.bins]}
+        if (curve := self.reliability) is not None:
+            out["reliability"] = {f"ECE@{curve.k}": curve.error, "bins": [dict(vars(each)) for each in curve.bins]}
         if (rule := self.threshold) is not None:
             out["threshold"] = rule.values() if isinstance(rule, Thresholds) else {"value": rule}
             out["threshold"]["scores"] = self.sets
@@ -120,12 +123,12 @@ class Evaluation:
 
 
 def _json_number(value: float) -> float | None:
-    """None for what JSON cannot hold and nobody can compute, such as the AUC of a label that every document holds."""
+    """Replace NaN, which JSON cannot represent, by None; e.g. the AUC of a label that every document has is NaN."""
     return None if math.isnan(value) else value
 
 
 def prediction_depth(options: EvaluationOptions) -> int:
-    """Labels of each document to predict."""
+    """Number of labels to predict per document."""
     return DEEP if options.groups else max(KS)
 
 
@@ -140,19 +143,19 @@ def judge(
     threshold: Thresholds | float | None = None,
     set_depth: int | None = None,
 ) -> Evaluation:
-    """All measures of predictions for the test documents, row by row.
+    """Compute all metrics of predictions; row i of the predictions belongs to test document i.
 
-    Propensities need `training`, the tail needs it and somebody who scores given labels. With a `threshold`, sets are
-    chosen among the first `set_depth` labels of each document, or among all.
+    Propensities require `training`; tail metrics require `training` and `scorer`. With a `threshold`, label sets are
+    selected among the first `set_depth` labels of each document, or among all.
     """
     if test.labels is None:
-        raise DataError("the test documents have no labels to hold answers against. Give them labels.")
+        raise DataError("the test documents have no labels. Pass a Dataset with labels.")
     truth, extra = align_labels(test, predictions.index)
     counts, unseen = _training_counts(training, predictions.index, extra), None
     if counts is not None:
-        entries = counts[truth.indices] == 0  # beyond the training labels, or among them without a document
+        entries = counts[truth.indices] == 0  # not a training label, or one without documents
         unseen = len(np.unique(truth.indices[entries])), int(entries.sum())
-        if options.unknown_labels == "drop":  # their columns go too: the macro mean runs over what is left
+        if options.unknown_labels == "drop":  # drop their columns too: the macro mean is over the remaining labels
             known, extra = len(predictions.index), []
             truth, counts = _without(truth, entries)[:, :known], counts[:known]
     if options.filter_file is not None:
@@ -162,12 +165,12 @@ def judge(
     inverse = None
     if counts is not None and training is not None:
         inverse = inverse_propensities(counts, training.documents, options.propensity_a, options.propensity_b)
-    measures = metrics.evaluate(predictions, truth, KS, inverse)
-    measures |= metrics.evaluate_sets(*counted_columns(predictions.labels, truth, counts), KS)
+    values = metrics.evaluate(predictions, truth, KS, inverse)
+    values |= metrics.evaluate_sets(*counted_columns(predictions.labels, truth, counts), KS)
     parts = metrics.document_parts(predictions, truth, KS, inverse) if options.bootstrap else {}
     intervals = metrics.bootstrap(parts, samples=options.bootstrap, seed=options.seed) if options.bootstrap else {}
     return Evaluation(
-        measures,
+        values,
         len(test),
         seconds,
         None if unseen is None else unseen[0],
@@ -188,7 +191,8 @@ def judge(
 def _groups(predictions: TopK, truth: Csr) -> dict[str, list[FrequencyGroup]]:
     if (most := int(np.bincount(truth.indices).max(initial=0))) < LEAST:
         raise DataError(
-            f"groups are of labels with {LEAST} test documents, and the most is {most}. Leave out --groups."
+            f"frequency groups need labels with at least {LEAST} test documents, but no label has more than {most}. "
+            "Leave out --groups."
         )
     conventions: tuple[Ties, ...] = ("pessimistic", "standard")
     return {ties: metrics.frequency_groups(predictions, truth, at_least=LEAST, ties=ties) for ties in conventions}
@@ -200,7 +204,7 @@ def _sets(predictions: TopK, threshold: Thresholds | float) -> TopK:
 
 
 def _training_counts(training: Training | None, index: LabelIndex, extra: Sequence[str]) -> NDArray[np.int64] | None:
-    """(L',) training documents of each column of the truth, 0 for labels that training never saw."""
+    """(L',) training documents of each column of the truth, 0 for labels that do not occur in training."""
     if training is None:
         return None
     if training.index is index:
@@ -217,7 +221,7 @@ def _without(matrix: Csr, entries: NDArray[np.bool_]) -> Csr:
 
 
 def _filtered(predictions: TopK, truth: Csr, extra: Sequence[str], path: Path) -> tuple[TopK, Csr]:
-    """Both without the pairs of a filter file; later labels move up."""
+    """Remove the pairs of a filter file from predictions and truth; later labels move up."""
     rows, keys = read_filter(path, len(predictions))
     if not keys:
         return predictions, truth
@@ -226,21 +230,21 @@ def _filtered(predictions: TopK, truth: Csr, extra: Sequence[str], path: Path) -
     numbers = np.array([beyond.get(key, -1) if at < 0 else at for at, key in zip(numbers, keys, strict=True)], np.int64)
     rows, numbers = rows[numbers >= 0], numbers[numbers >= 0]
     if not len(rows):
-        raise DataError(f"{path}: no pair in it names a label that is predicted or true. Check that the numbers fit.")
+        raise DataError(f"{path}: no pair matches a predicted or true label. Check the label numbers.")
     pairs = sp.csr_array((np.ones(len(rows), dtype=np.float32), (rows, numbers)), shape=truth.shape)
     held = sp.csr_array(truth.astype(bool).astype(np.float32))
     kept = sp.csr_array(held - held.multiply(pairs.astype(bool)))
     kept.eliminate_zeros()
     start = np.arange(len(predictions), dtype=np.int64)[:, None] * truth.shape[1]  # each pair as one number
     out = np.isin(start + predictions.labels, start[rows, 0] + numbers) & (predictions.labels >= 0)  # (n, k)
-    order = np.argsort(out, axis=1, kind="stable")  # what is filtered goes last
+    order = np.argsort(out, axis=1, kind="stable")  # filtered labels last
     labels = np.take_along_axis(np.where(out, -1, predictions.labels), order, axis=1)
     scores = np.take_along_axis(np.where(out, -np.inf, predictions.scores), order, axis=1)
     return TopK(labels, scores, predictions.index, predictions.ids), kept
 
 
 def most_filtered(options: EvaluationOptions, test: Dataset) -> int:
-    """How many labels of one document the filter may take away: as many more are to be predicted."""
+    """Most labels that the filter removes from one document; predict that many more."""
     if options.filter_file is None:
         return 0
     rows, _ = read_filter(options.filter_file, len(test))
@@ -251,16 +255,16 @@ def _tail(
     test: Dataset, truth: Csr, counts: NDArray[np.int64] | None, scorer: Scorer | None
 ) -> dict[str, dict[str, float]]:
     if scorer is None or counts is None:
-        raise ConfigError("the tail is measured by scoring given labels, which takes a model. Name a model folder.")
+        raise ConfigError("tail metrics score given labels, which requires a model. Pass a model folder.")
     rare = metrics.rarest_labels(counts, truth, TAIL_LABELS)
     if not len(rare):
-        raise DataError("no label of the test file was seen in training, so there is no tail to measure.")
+        raise DataError("no label of the test file occurs in the training set, so there is no tail to evaluate.")
     scores = scorer.score_labels(test, np.broadcast_to(rare, (len(test), len(rare))).copy())
     return metrics.tail_precision(scores, truth[:, rare], TAIL_KS)
 
 
 def write_per_label(evaluation: Evaluation, path: Path, k: int = max(KS)) -> None:
-    """A CSV with a row a label: key, name, support in the test file, suggestions, hits, and whether never suggested."""
+    """Write a CSV with one row per label: key, name, support in the test set, suggestions, hits, never suggested."""
     index = evaluation.predictions.index
     counts = metrics.per_label(evaluation.predictions, evaluation.truth, k)
     keys, names = [*index.keys, *evaluation.truth_keys], [*index.names, *evaluation.truth_keys]

@@ -1,4 +1,4 @@
-"""Why a model gives a text a label."""
+"""Explain why a model predicts a label for a text."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from xmtc.workflows.requests import ExplainRequest
 
 
 def explain(request: ExplainRequest, *, runtime: Runtime | None = None) -> Explanation:
-    """The evidence for and against a label."""
+    """Return the evidence for and against a label."""
     return Model.load(request.folder, runtime).explain(request.text, request.label)

@@ -1,4 +1,4 @@
-"""Feedback on a model's labels: which ones people accepted and rejected, stored beside the model folder."""
+"""Feedback on predicted labels: which ones people accepted or rejected, stored next to the model folder."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ CREATE TABLE feedback (
     rejected TEXT NOT NULL
 )
 """
-_PAGE = 256  # records read at a time, so that nobody who writes has to wait for long
-_PATIENCE = 30.0  # seconds to wait for others who write
+_PAGE = 256  # records per read, so that writers do not wait for long
+_LOCK_TIMEOUT = 30.0  # seconds to wait for other writers
 
 
 @dataclass(frozen=True)
@@ -43,36 +43,36 @@ class FeedbackRecord:
     time: str
     """ISO 8601, UTC."""
     version: str
-    """Of the model."""
+    """Version of the model."""
     text: str
     accepted: tuple[str, ...]
-    """Keys of labels that are right, those among them that a person added."""
+    """Keys of correct labels, including labels that a person added."""
     rejected: tuple[str, ...]
-    """Keys of labels that were offered and are wrong."""
+    """Keys of labels that were suggested and are wrong."""
 
 
 def feedback_path(folder: str | Path) -> Path:
-    """The file of feedback beside a model folder."""
+    """Path of the feedback file next to a model folder."""
     folder = Path(os.path.abspath(folder))
     return folder.with_name(f"{folder.name}.feedback.sqlite")
 
 
 def latest(records: Iterable[FeedbackRecord]) -> list[FeedbackRecord]:
-    """The last word on each text, in the order in which they were given."""
-    found: dict[str, FeedbackRecord] = {}
+    """Keep the latest record of each text, in chronological order."""
+    by_text: dict[str, FeedbackRecord] = {}
     for record in records:
-        found.pop(record.text, None)
-        found[record.text] = record
-    return list(found.values())
+        by_text.pop(record.text, None)
+        by_text[record.text] = record
+    return list(by_text.values())
 
 
 class Feedback:
-    """A file of records that several threads and processes may add to at once.
+    """A file of feedback records that several threads and processes can append to concurrently.
 
-    A record that was added outlasts the process and a power failure: every transaction is synced before it is done, the
-    removal of its journal too (synchronous = EXTRA). With a rollback journal one file is all there is, which may lie on
-    a shared disk and be copied while nobody writes. Every call has a connection of its own: nothing is shared between
-    threads, nothing is carried through a fork, and a file that was moved away is made anew.
+    An added record survives a crash and a power failure: every transaction, including the removal of its journal, is
+    synced before it returns (synchronous = EXTRA). The rollback journal keeps everything in one file, which can be on a
+    shared disk and can be copied while nobody writes. Every call opens its own connection: nothing is shared between
+    threads or inherited through a fork, and a file that was moved away is created again.
     """
 
     def __init__(self, path: str | Path, *, read_only: bool = False) -> None:
@@ -80,15 +80,15 @@ class Feedback:
         self.read_only = read_only
         self._one_at_a_time = threading.Lock()
         if not read_only and not (_writable(self.path.parent) and (not self.path.exists() or _writable(self.path))):
-            raise DataError(f"{self.path}: feedback cannot be written there. Check the folder and its permissions.")
+            raise DataError(f"{self.path}: cannot write feedback. Check the folder and its permissions.")
         if self.path.exists():
             with self._connected():
                 pass
 
     def add(self, *, version: str, text: str, accepted: Sequence[str], rejected: Sequence[str]) -> int:
-        """Keep what a person said of a text; returns its number once it is on the disk."""
+        """Store feedback on a text; returns the record's number once it is on disk."""
         if self.read_only:
-            raise DataError(f"{self.path}: was opened for reading only. Open it for writing.")
+            raise DataError(f"{self.path}: opened read-only. Open it with read_only=False to add feedback.")
         lists = (json.dumps([_clean(key) for key in keys], ensure_ascii=False) for keys in (accepted, rejected))
         values = (_clean(version), _clean(text), *lists)
         with self._one_at_a_time, self._connected(create=True) as connection:
@@ -101,7 +101,7 @@ class Feedback:
             return int(done.lastrowid or 0)
 
     def count(self) -> int:
-        """How many records there are."""
+        """Number of records."""
         if not self.path.exists():
             return 0
         with self._connected() as connection:
@@ -110,7 +110,7 @@ class Feedback:
             )
 
     def records(self) -> Iterator[FeedbackRecord]:
-        """All records in the order in which they were added; those that come meanwhile too."""
+        """Iterate over all records in the order they were added, including those added meanwhile."""
         last = 0
         while rows := self._page(last):
             for row in rows:
@@ -130,17 +130,17 @@ class Feedback:
             accepted, rejected = (tuple(str(key) for key in json.loads(keys)) for keys in lists)
             datetime.fromisoformat(time)
         except (TypeError, ValueError):
-            raise DataError(f"{self.path}: record {number} is damaged. Restore a copy of the file.") from None
+            raise DataError(f"{self.path}: record {number} is damaged. Restore the file from a backup.") from None
         return FeedbackRecord(number, time, version, text, accepted, rejected)
 
     @contextmanager
     def _connected(self, create: bool = False) -> Iterator[sqlite3.Connection]:
-        """A connection to a file that is ours; whatever goes wrong within the block is said in one line."""
+        """Open a connection to a feedback file; SQLite errors within the block are raised as DataError."""
         connection = None
         try:
             connection = sqlite3.connect(
                 f"{self.path.absolute().as_uri()}?mode={self._mode(create)}",
-                timeout=_PATIENCE,
+                timeout=_LOCK_TIMEOUT,
                 isolation_level=None,
                 uri=True,
             )
@@ -151,41 +151,45 @@ class Feedback:
             raise DataError(f"{self.path}: {_explained(error)}") from None
         finally:
             if connection is not None:
-                connection.close()  # takes back what was not committed
+                connection.close()  # rolls back uncommitted changes
 
     def _mode(self, create: bool) -> str:
-        """What was left half done by a process that died is taken back by the next, which has to write for that."""
+        """Open for writing if possible, even to read: rolling back a crashed transaction requires write access."""
         if create:
             return "rwc"
         return "rw" if _writable(self.path) and _writable(self.path.parent) else "ro"
 
     def _check(self, connection: sqlite3.Connection, create: bool) -> None:
-        """Refuse a file that is not ours, and make the table in one that is empty."""
-        found, version = _stamp(connection)
-        if (found, version) == (0, 0) and _is_empty(connection):
+        """Refuse a file that is not a feedback file, and create the table in an empty one."""
+        application, version = _stamp(connection)
+        if (application, version) == (0, 0) and _is_empty(connection):
             if create:
                 self._make(connection)
             return
-        if found != _APPLICATION:
-            raise DataError(f"{self.path}: is a database of something else. Move it away or choose another file.")
+        if application != _APPLICATION:
+            raise DataError(
+                f"{self.path}: is an SQLite database of another application. Move it or choose another file."
+            )
         if version > _FORMAT:
             raise DataError(
-                f"{self.path}: written by a newer xmtc (format {version}, this one knows {_FORMAT}). Update xmtc."
+                f"{self.path}: written by a newer xmtc (format {version}, this version reads up to {_FORMAT}). "
+                "Update xmtc."
             )
 
     def _make(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")
-        if _is_empty(connection):  # no one else was faster
+        if _is_empty(connection):  # no other process has created it meanwhile
             connection.execute(_TABLE)
             connection.execute(f"PRAGMA application_id = {_APPLICATION}")
             connection.execute(f"PRAGMA user_version = {_FORMAT}")
         connection.execute("COMMIT")
-        sync_folder(self.path.parent)  # the name of a new file is to last, too
+        sync_folder(self.path.parent)  # makes the directory entry of the new file durable
 
 
 def _stamp(connection: sqlite3.Connection) -> tuple[int, int]:
-    found, version = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
-    return int(found), int(version)
+    pragmas = ("application_id", "user_version")
+    application, version = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas)
+    return int(application), int(version)
 
 
 def _is_empty(connection: sqlite3.Connection) -> bool:
@@ -193,15 +197,15 @@ def _is_empty(connection: sqlite3.Connection) -> bool:
 
 
 def _explained(error: sqlite3.Error) -> str:
-    """What SQLite says, and the remedy."""
-    name, words = getattr(error, "sqlite_errorname", ""), shown(str(error), 120)
+    """The SQLite error message with a remedy."""
+    name, message = getattr(error, "sqlite_errorname", ""), shown(str(error), 120)
     if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
-        return f"is damaged, or no file of feedback ({words}). Restore a copy of it, or move it away."
+        return f"is damaged or not a feedback file ({message}). Restore it from a backup, or move it away."
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return f"others have been writing to it for {_PATIENCE:.0f} s ({words}). Try again."
+        return f"locked by other writers for {_LOCK_TIMEOUT:.0f} s ({message}). Try again."
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-        return f"feedback cannot be read or written there ({words}). Check place, permissions and free space."
-    return f"is no file of feedback ({words}). Move it away or choose another file."
+        return f"cannot read or write feedback ({message}). Check the path, permissions and free disk space."
+    return f"is not a feedback file ({message}). Move it away or choose another file."
 
 
 def _writable(path: Path) -> bool:
@@ -209,29 +213,29 @@ def _writable(path: Path) -> bool:
 
 
 def _clean(text: str) -> str:
-    """Half a surrogate pair, which UTF-8 cannot hold, becomes a question mark."""
+    """Replace lone surrogates, which UTF-8 cannot encode, by question marks."""
     return text.encode("utf-8", "replace").decode()
 
 
-# ---- verbs
+# ---- commands
 
 
 @dataclass(frozen=True)
 class FeedbackSummary:
-    """What people accepted and rejected."""
+    """Counts of accepted and rejected labels."""
 
     path: Path
     texts: int
     superseded: int
-    """Earlier records on the same texts."""
+    """Number of earlier records on the same texts."""
     accepted: Counter[str]
-    """By key of the label."""
+    """Counts by label key."""
     rejected: Counter[str]
     first: str
     last: str
     """Dates of the first and the last record."""
     names: Mapping[str, str]
-    """Key → display name of the labels that were rejected; '–' for one that the model does not know any more."""
+    """Key → display name of the rejected labels; '–' for labels that the model no longer has."""
 
 
 @dataclass(frozen=True)
@@ -239,26 +243,26 @@ class FeedbackExport:
     """Feedback as training data."""
 
     lines: list[str]
-    """JSON, one text a line."""
+    """JSON objects, one text per line."""
     notes: list[str]
-    """What was left out."""
+    """Notes on what was left out."""
 
 
 def feedback_file(folder: Path) -> Path:
-    """The file of feedback of a model folder, or the file itself."""
+    """Resolve a model folder, or the path of a feedback file, to the feedback file."""
     if folder.is_dir():
-        store.read_manifest(folder)  # else a folder that holds no model would only lack feedback
+        store.read_manifest(folder)  # raises if the folder is not a model
         return feedback_path(folder)
     if folder.suffix != ".sqlite" and folder.exists():
-        raise DataError(f"{folder}: neither a model folder nor a .sqlite file of feedback. Name one of them.")
+        raise DataError(f"{folder}: neither a model folder nor a .sqlite feedback file. Pass one of them.")
     return folder if folder.suffix == ".sqlite" else feedback_path(folder)
 
 
 def summarise_feedback(request: FeedbackRequest) -> FeedbackSummary:
-    """Count what people accepted and rejected."""
+    """Count accepted and rejected labels."""
     records = _recent(request)
-    words = latest(records)
-    rejected = Counter(key for word in words for key in word.rejected)
+    current = latest(records)
+    rejected = Counter(key for record in current for key in record.rejected)
     labels = _known_labels(request.folder) if rejected else None
     keys = list(rejected)
     names = keys
@@ -266,9 +270,9 @@ def summarise_feedback(request: FeedbackRequest) -> FeedbackSummary:
         names = ["–" if number < 0 else labels.name(number) for number in labels.ids(keys).tolist()]
     return FeedbackSummary(
         path=feedback_file(request.folder),
-        texts=len(words),
-        superseded=len(records) - len(words),
-        accepted=Counter(key for word in words for key in word.accepted),
+        texts=len(current),
+        superseded=len(records) - len(current),
+        accepted=Counter(key for record in current for key in record.accepted),
         rejected=rejected,
         first=records[0].time[:10],
         last=records[-1].time[:10],
@@ -277,58 +281,58 @@ def summarise_feedback(request: FeedbackRequest) -> FeedbackSummary:
 
 
 def export_feedback(request: FeedbackRequest) -> FeedbackExport:
-    """The last record on each text as JSONL to train on.
+    """Export the latest record of each text as JSONL for training.
 
-    A text whose labels were all rejected stays: a model learns from it that none of them is right.
+    A text whose labels were all rejected is included: the model learns that none of them is correct.
     """
-    words = latest(_recent(request))
-    gone, unsaid, lost = _gone(words, _known_labels(request.folder)), 0, 0
+    records = latest(_recent(request))
+    unknown, empty, lost = _unknown_keys(records, _known_labels(request.folder)), 0, 0
     lines, learnable = [], False
-    for word in words:
-        accepted = [key for key in dict.fromkeys(word.accepted) if key not in gone]
-        rejected = [key for key in dict.fromkeys(word.rejected) if key not in gone]
-        if not word.accepted and not word.rejected:
-            unsaid += 1
-        elif not accepted and (word.accepted or not rejected):
+    for record in records:
+        accepted = [key for key in dict.fromkeys(record.accepted) if key not in unknown]
+        rejected = [key for key in dict.fromkeys(record.rejected) if key not in unknown]
+        if not record.accepted and not record.rejected:
+            empty += 1
+        elif not accepted and (record.accepted or not rejected):
             lost += 1
         else:
-            row = {"id": f"feedback-{word.id}", "text": word.text, "labels": accepted, "rejected": rejected}
+            row = {"id": f"feedback-{record.id}", "text": record.text, "labels": accepted, "rejected": rejected}
             lines.append(json.dumps(row, ensure_ascii=False))
             learnable |= bool(accepted)
-    notes = [] if not gone else [f"{_counted(len(gone), 'label')} that the model does not know (any more) left out"]
-    notes += [] if not lost else [f"{_counted(lost, 'text')} left out: of their labels none is left"]
-    notes += [] if not unsaid else [f"{_counted(unsaid, 'text')} left out: nothing was accepted or rejected"]
+    notes = [] if not unknown else [f"left out {_counted(len(unknown), 'label')} that the model does not have"]
+    notes += [] if not lost else [f"left out {_counted(lost, 'text')}: the model has none of their labels"]
+    notes += [] if not empty else [f"left out {_counted(empty, 'text')}: no label was accepted or rejected"]
     return FeedbackExport(lines if learnable else [], notes)
 
 
 def _recent(request: FeedbackRequest) -> list[FeedbackRecord]:
-    """The records from the requested date on, or an error with the remedy where there are none."""
+    """The records since the requested date; raises DataError if there are none."""
     folder, since = request.folder, request.start
-    place = feedback_file(folder)
+    path = feedback_file(folder)
     remedy = f"Collect some with: xmtc serve {folder}" if folder.is_dir() else "Check the path."
-    if not place.exists():
-        raise DataError(f"{folder}: no feedback yet, {place.name} is not there. {remedy}")
-    found = list(Feedback(place, read_only=True).records())
-    if not found:
-        raise DataError(f"{place}: no feedback in it yet. {remedy}")
+    if not path.exists():
+        raise DataError(f"{folder}: no feedback yet ({path.name} does not exist). {remedy}")
+    records = list(Feedback(path, read_only=True).records())
+    if not records:
+        raise DataError(f"{path}: contains no feedback yet. {remedy}")
     if since is None:
-        return found
-    recent = [record for record in found if datetime.fromisoformat(record.time) >= since]
+        return records
+    recent = [record for record in records if datetime.fromisoformat(record.time) >= since]
     if not recent:
         raise DataError(
-            f"{place}: no feedback since then, the last is of {found[-1].time[:10]}. Choose an earlier date."
+            f"{path}: no feedback since that date; the latest is from {records[-1].time[:10]}. Choose an earlier date."
         )
     return recent
 
 
 def _known_labels(folder: Path) -> LabelIndex | None:
-    """The labels of a model; None for a file, which does not tell."""
+    """The labels of a model; None for a feedback file, which does not list them."""
     return LabelIndex(store.read_folder(folder)[1].tables["labels"]) if folder.is_dir() else None
 
 
-def _gone(words: Sequence[FeedbackRecord], labels: LabelIndex | None) -> set[str]:
-    """Keys that are not among a model's labels."""
-    keys = list(dict.fromkeys(key for word in words for key in (*word.accepted, *word.rejected)))
+def _unknown_keys(records: Sequence[FeedbackRecord], labels: LabelIndex | None) -> set[str]:
+    """Keys that are not labels of the model."""
+    keys = list(dict.fromkeys(key for record in records for key in (*record.accepted, *record.rejected)))
     if labels is None:
         return set()
     return {key for key, number in zip(keys, labels.ids(keys).tolist(), strict=True) if number < 0}

@@ -1,4 +1,4 @@
-"""Fetch public data sets of the catalogue."""
+"""Download public datasets of the catalogue."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["CATALOGUE", "DataSet", "Fetched", "fetch_dataset", "find_dataset", "
 
 
 def fetch_dataset(request: FetchRequest, *, progress: Progress = silent) -> Fetched:
-    """A data set in a folder of its own, checked and unpacked."""
+    """Download, verify and unpack a dataset into its own folder."""
     return fetch(find_dataset(request.name or ""), request.out, mirror=request.mirror, progress=progress)
 
 
 def unfinished_downloads(request: FetchRequest) -> list[Path]:
-    """Files that a download that was interrupted has left."""
+    """Partial files that an interrupted download left behind."""
     return sorted((request.out / find_dataset(request.name or "").name).glob("*.part"))

@@ -1,4 +1,4 @@
-"""Models in a long-running service: predicting with one, explaining its labels, searching and describing them."""
+"""A loaded model in a long-running service: predict, explain, search its labels and describe it."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from xmtc.models.label_selection import allowed_labels
 from xmtc.workflows import saved_metrics
 
 LabelScores = list[dict[str, Any]]
-"""The labels of one text, best first: key, name and score of each."""
+"""Labels of one text with key, name and score, best first."""
 MAX_EVIDENCE = 5_000
-"""Words or neighbours of an explanation."""
+"""Maximum number of words or neighbours in an explanation."""
 MAX_QUERY_LENGTH = 200
-"""Characters of a search for labels."""
+"""Maximum length of a label search in characters."""
 CACHED_FILTERS = 16
-"""Label filters (`allow` and `deny`) whose masks are cached."""
+"""Number of label filters (`allow` and `deny`) whose masks are cached."""
 
 
 @dataclass(frozen=True)
 class PredictOptions:
-    """What a prediction depends on besides the text; texts with equal options can be predicted in one batch."""
+    """Options of a prediction; texts with equal options can be predicted in one batch."""
 
     k: int | None = None
     threshold: float | str | None = None
@@ -46,7 +46,7 @@ class PredictOptions:
 
 
 class HostedModel:
-    """A model as it was saved at one time. It never changes: a service replaces it by another one."""
+    """A loaded model. It is immutable: to update, a service replaces it by another one."""
 
     def __init__(self, folder: Path, runtime: Runtime) -> None:
         self._folder, self._content = folder, content_of(folder)
@@ -57,19 +57,20 @@ class HostedModel:
         self._lock = Lock()
         counted = self.model.counted()
         self._counts = None if counted is None else counted[0]
-        self.model.predict([""], 1)  # compiles kernels before the first request, and finds a damaged model
+        self.model.predict([""], 1)  # compiles kernels before the first request and detects a damaged model
 
     @property
     def label_count(self) -> int:
+        """Number of labels."""
         return len(self.model.labels)
 
     def predict(self, texts: list[str], options: PredictOptions) -> list[LabelScores]:
-        """The labels of each text."""
+        """Predict the labels of each text."""
         top = self.model.predict(texts, options.k, threshold=options.threshold, allow=self._mask(options))
         return [row["labels"] for row in top.rows()]
 
     def explain(self, text: str, label: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The label that is meant with its score, and the strongest evidence for it, both as JSON."""
+        """The label with its score, and the strongest evidence for it, both as JSON."""
         number = self._label_number(label)
         explanation = self.model.explain(text, number)
         shortened = replace(explanation, evidence=explanation.evidence[:MAX_EVIDENCE])
@@ -80,12 +81,12 @@ class HostedModel:
         return LabelSearch(self.model.labels, self._counts)
 
     def name_index(self) -> LabelSearch:
-        """The index of label names. It is built once, by the first caller; for a million labels in seconds."""
+        """The search index of label names. The first call builds it, which takes seconds for a million labels."""
         with self._lock:
             return self._unlocked_index
 
     def search_labels(self, query: str, limit: int) -> tuple[list[dict[str, Any]], bool]:
-        """Labels whose names match, and whether there are more."""
+        """Labels whose names match the query, and whether there are more."""
         matches, more = self.name_index().find(query, limit)
         rows = [
             {
@@ -102,10 +103,10 @@ class HostedModel:
         numbers = self.model.labels.ids(keys)
         if (numbers < 0).any():
             unknown = keys[int(np.argmin(numbers))]
-            raise self._unknown_label(unknown, f"label of '{field}'", " Labels are meant by their keys.")
+            raise self._unknown_label(unknown, f"label of '{field}'", " Give labels by key.")
 
     def describe(self) -> dict[str, Any]:
-        """What `/v1/models` says of the model."""
+        """The model's entry in the response of `/v1/models`."""
         model = self.model
         return {
             "kind": model.name,
@@ -129,7 +130,7 @@ class HostedModel:
         return matches[0] if matches else None
 
     def _label_number(self, label: str) -> int:
-        """The number of a label by its key or name; without regard to case where neither is equal."""
+        """The number of a label, looked up by key or name; case-insensitively if there is no exact match."""
         for column in ("key", "name"):
             exact = pc.index(self.model.labels.table[column], label).as_py()
             if exact >= 0:
@@ -142,13 +143,13 @@ class HostedModel:
         raise self._unknown_label(label, "label", " Check its spelling.")
 
     def _unknown_label(self, label: str, what: str, otherwise: str) -> DataError:
-        """The nearest name comes from the index: comparing with every name would keep other requests waiting."""
+        """An error that suggests the closest name. The index finds it: comparing all names would take too long."""
         match = self._best_match(label)
         remedy = otherwise if match is None else f" Did you mean '{shown(self.model.labels.name(match.label))}'?"
         return DataError(f"{what} '{shown(label)}' is not among the model's {self.label_count:,} labels.{remedy}")
 
     def _mask(self, options: PredictOptions) -> NDArray[np.bool_] | None:
-        """(L,) the labels that may be returned; None where all may."""
+        """(L,) mask of the labels that may be returned; None if all may."""
         if options.allow is None and options.deny is None:
             return None
         choice = PredictOptions(allow=options.allow, deny=options.deny)
@@ -163,25 +164,25 @@ class HostedModel:
 
 
 def folder_names(folders: Sequence[Path]) -> dict[str, Path]:
-    """Model name → folder; a model is called as its folder is."""
+    """Model name → folder; the name of a model is the name of its folder."""
     names: dict[str, Path] = {}
     for folder in folders:
-        name = Path(os.path.abspath(folder)).name  # that of a link, not of its target
+        name = Path(os.path.abspath(folder)).name  # the name of a link, not of its target
         if name in names:
-            raise ConfigError(f"{folder}: another model is called '{shown(name)}' too. Rename one of the folders.")
+            raise ConfigError(f"{folder}: two models are named '{shown(name)}'. Rename one of the folders.")
         names[name] = folder
     return names
 
 
 def check_servable(folder: Path) -> None:
-    """Refuse what is not a model folder, and models that were not trained on text."""
+    """Refuse folders without a model, and models that were not trained on text."""
     training = read_manifest(folder).get("training", {})
     if training.get("input") == "features":
-        raise ConfigError(f"{folder}: was trained on a matrix of features, and a service takes texts. Serve another.")
+        raise ConfigError(f"{folder}: was trained on a feature matrix, not on texts. Serve a model trained on texts.")
 
 
 def manifest_signature(folder: Path) -> tuple[int, ...]:
-    """Changes whenever another model is saved in the folder; empty while there is none."""
+    """A value that changes whenever a model is saved in the folder; empty if there is none."""
     try:
         status = (folder / MANIFEST).stat()
     except OSError:
@@ -190,7 +191,7 @@ def manifest_signature(folder: Path) -> tuple[int, ...]:
 
 
 def _without_folders(value: Any) -> Any:
-    """A setting for strangers: of a path, which tells where things lie on this machine, only the last part."""
+    """Shorten paths in a setting to their last part, so that the service does not reveal the machine's folders."""
     if isinstance(value, str):
         return value.rpartition(os.sep)[2]
     if isinstance(value, (list, tuple)):

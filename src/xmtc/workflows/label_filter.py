@@ -1,4 +1,4 @@
-"""Which labels may be answered with, from files: labels to allow or deny, and candidates for each document."""
+"""Restrict the labels that may be predicted, from files: labels to allow or deny, and candidates per document."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from xmtc.data.topk import read_rows
 from xmtc.data.vocabularies import read_vocabulary
 
 FEW = 3
-"""Labels or documents that a message names."""
+"""Maximum number of labels or documents listed in a message."""
 FILES = ("allow", "deny", "candidates")
 _EXAMPLE = '{"id": "…", "labels": ["…"]}'
 
 
 @dataclass
 class DocumentCandidates:
-    """Labels to choose among for each document, which is known by its id."""
+    """Candidate labels of each document, looked up by document id."""
 
     name: str
-    """Of the file."""
+    """Name of the file."""
     rows: Mapping[str, int]
-    """Document → row."""
+    """Document id → row."""
     ends: NDArray[np.int64]  # (n + 1,)
     numbers: NDArray[np.int64]
     documents: int = 0
     """Documents seen so far."""
     without: int = 0
-    """Those among them that have no line in the file."""
+    """Documents seen so far that have no line in the file."""
     first_without: list[str] = field(default_factory=list)
 
     def watched(self, batches: Iterable[Dataset]) -> Iterator[Dataset]:
-        """The same batches, their documents looked up and counted."""
+        """Pass batches through and count documents without candidates."""
         for batch in batches:
             missing = [name for name in batch.document_ids() if name not in self.rows]
             self.documents += len(batch)
@@ -53,12 +53,12 @@ class DocumentCandidates:
             yield batch
         if self.documents and self.without == self.documents:
             raise DataError(
-                f"{self.name}: none of its ids is that of a document: '{shown(next(iter(self.rows)))}' there, "
-                f"'{shown(self.first_without[0])}' here. Use the same ids."
+                f"{self.name}: no id matches a document ('{shown(next(iter(self.rows)))}' in this file, "
+                f"'{shown(self.first_without[0])}' in the documents). Use the same ids."
             )
 
     def of(self, documents: Dataset) -> NDArray[np.int64]:
-        """(n, c) label numbers, −1 as pads."""
+        """(n, c) label numbers, padded with −1."""
         rows = np.array([self.rows.get(name, -1) for name in documents.document_ids()], dtype=np.int64)
         starts = self.ends[rows]
         counts = np.where(rows < 0, 0, self.ends[rows + 1] - starts)
@@ -69,12 +69,12 @@ class DocumentCandidates:
         return found
 
     def note(self) -> str | None:
-        """What a user should know when all documents have been seen."""
+        """A note on documents without candidates, once all documents have been seen; None if there are none."""
         if not self.without:
             return None
         have = "has" if self.without == 1 else "have"
         counts = f"{self.without:,} of {self.documents:,} documents {have}"
-        return f"{counts} no line in {self.name} and got no label: {_few(self.first_without)}"
+        return f"{counts} no line in {self.name} and got no labels: {_few(self.first_without)}"
 
 
 @dataclass(frozen=True)
@@ -82,38 +82,40 @@ class Restriction:
     """The labels that may be returned."""
 
     allowed: NDArray[np.bool_] | None = None
-    """(L,) for every document."""
+    """(L,) mask of the labels allowed for every document."""
     candidates: DocumentCandidates | None = None
     files: Mapping[str, Path | None] = field(default_factory=lambda: dict.fromkeys(FILES))
-    """Where it comes from."""
+    """Files that the restriction was read from."""
     notes: tuple[str, ...] = ()
-    """What a user should know before it is used."""
+    """Messages for the user."""
 
 
 def read_restriction(
     labels: LabelIndex, *, allow: Path | None = None, deny: Path | None = None, candidates: Path | None = None
 ) -> Restriction:
-    """Files of labels to return only, never to return, and to choose among for each document.
+    """Read the files of allowed labels, denied labels and candidate labels per document.
 
-    What the model does not know is left out and noted; a file of which it knows nothing is an error.
+    Labels that the model does not have are left out and noted; a file without any label of the model is an error.
     """
     notes: list[str] = []
     allowed: NDArray[np.bool_] | None = None
     if allow is not None:
         allowed = read_labels(labels, allow, notes)
     if deny is not None:
-        kept = ~read_labels(labels, deny, notes, with_deprecated=True)
-        allowed = kept if allowed is None else allowed & kept
+        not_denied = ~read_labels(labels, deny, notes, with_deprecated=True)
+        allowed = not_denied if allowed is None else allowed & not_denied
     if allowed is not None and not allowed.any():
         given = " and ".join(str(path) for path in (allow, deny) if path is not None)
-        raise DataError(f"{given}: leave none of the model's {len(labels):,} labels. Allow more, or deny fewer.")
+        raise DataError(
+            f"{given}: none of the model's {len(labels):,} labels remains. Allow more labels, or deny fewer."
+        )
     chosen = None if candidates is None else _read_candidates(labels, candidates, notes)
     files = dict(zip(FILES, (allow, deny, candidates), strict=True))
     return Restriction(allowed, chosen, files, tuple(notes))
 
 
 def read_labels(labels: LabelIndex, path: Path, notes: list[str], with_deprecated: bool = False) -> NDArray[np.bool_]:
-    """(L,) the labels that a vocabulary file means: by key, or by name where no key is the same."""
+    """(L,) mask of the labels in a vocabulary file, matched by key, or by name if no key matches."""
     vocabulary = read_vocabulary(path)
     given = vocabulary.index
     if with_deprecated and (vocabulary.replaced or vocabulary.deprecated):
@@ -128,9 +130,9 @@ def read_labels(labels: LabelIndex, path: Path, notes: list[str], with_deprecate
     unknown = given.strings("key", left[~np.asarray(pc.is_in(wanted, value_set=names))])
     if len(unknown) == len(given):
         close = (
-            nearest(unknown[0], labels.keys) or nearest(unknown[0], labels.names) or " Write one key or name a line."
+            nearest(unknown[0], labels.keys) or nearest(unknown[0], labels.names) or " Write one key or name per line."
         )
-        raise DataError(f"{path}: none of its {len(given):,} labels is one of the model ({_few(unknown)}).{close}")
+        raise DataError(f"{path}: the model has none of these {len(given):,} labels ({_few(unknown)}).{close}")
     _note_unknown(notes, "labels of", path, len(unknown), len(given), unknown)
     return mask
 
@@ -143,14 +145,14 @@ def _read_candidates(labels: LabelIndex, path: Path, notes: list[str]) -> Docume
     for place, row in read_rows(path, _EXAMPLE):
         document, listed = _text(row.get("id")), row.get("labels")
         if document is None or not isinstance(listed, list):
-            raise DataError(f"{place}: not the candidates of a document. Write {_EXAMPLE}.")
+            raise DataError(f"{place}: not an object with an id and a list of labels. Write {_EXAMPLE}.")
         if document in rows:
-            raise DataError(f"{place}: document '{shown(document)}' is there twice. Keep one of them.")
+            raise DataError(f"{place}: document '{shown(document)}' is listed twice. Remove one of the lines.")
         rows[document] = len(rows)
         for label in listed:
             key = _text(first_of(label, KEY_PARTS) if isinstance(label, dict) else label)
             if key is None:
-                raise DataError(f"{place}: a candidate is neither a key nor an object with one. Write {_EXAMPLE}.")
+                raise DataError(f"{place}: a candidate is neither a key nor an object with a key. Write {_EXAMPLE}.")
             if key in known:
                 numbers.append(known[key])
             else:
@@ -159,16 +161,16 @@ def _read_candidates(labels: LabelIndex, path: Path, notes: list[str]) -> Docume
     if not numbers:
         if unknown:
             first = next(iter(unknown))
-            close = nearest(first, labels.keys) or " Labels are meant by their keys."
-            raise DataError(f"{path}: none of its candidates is a label of the model ({_few(unknown)}).{close}")
-        raise DataError(f"{path}: no candidates in it. Write {_EXAMPLE} a line.")
+            close = nearest(first, labels.keys) or " Give labels by key."
+            raise DataError(f"{path}: no candidate is a label of the model ({_few(unknown)}).{close}")
+        raise DataError(f"{path}: contains no candidates. Write one {_EXAMPLE} per line.")
     count = sum(unknown.values())
     _note_unknown(notes, "candidates in", path, count, count + len(numbers), unknown)
     return DocumentCandidates(path.name, rows, np.array(ends, dtype=np.int64), np.array(numbers, dtype=np.int64))
 
 
 def _text(value: Any) -> str | None:
-    """An id or a key, as documents and labels have theirs; None for what is neither text nor a whole number."""
+    """An id or a key as a string; None if the value is neither a string nor an integer."""
     if isinstance(value, (str, int)) and not isinstance(value, bool):
         return str(value).encode("utf-8", "replace").decode()
     return None
@@ -183,6 +185,6 @@ def _note_unknown(
 
 
 def _few(values: Iterable[str]) -> str:
-    """The first few in quotes."""
+    """The first few values, quoted."""
     first = list(islice(values, FEW + 1))
     return ", ".join([f"'{shown(value)}'" for value in first[:FEW]] + (["…"] if len(first) > FEW else []))

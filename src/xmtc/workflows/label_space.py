@@ -1,4 +1,4 @@
-"""Labels by their vectors: the nearest neighbours of one, and all of them on a map."""
+"""Label vectors: the nearest neighbours of a label, and a map of all labels."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from xmtc.models.base import Model
 from xmtc.workflows.requests import LabelMapRequest, LabelNeighboursRequest
 
 NEAR = 5
-"""Labels near to each that a map tells."""
+"""Nearest neighbours listed per label of a map."""
 
 
 def label_neighbours(
     request: LabelNeighboursRequest, *, runtime: Runtime | None = None
 ) -> tuple[dict[str, object], list[dict[str, object]]]:
-    """The label and the k whose vectors are closest: key, name, training documents, similarity."""
+    """The label and its k nearest neighbours: key, name, training documents and similarity of each."""
     model = Model.load(request.folder, runtime)
     vectors, number = model.label_vectors(), model.labels.find(request.label)
     if not vectors[number].any():
         raise DataError(
-            f"label '{shown(model.labels.name(number))}' has a vector of zeros, close to none. Ask another."
+            f"label '{shown(model.labels.name(number))}' has a zero vector and thus no neighbours. "
+            "Choose another label."
         )
     best, cosines = close_to(vectors, number, request.k)
     counted = model.counted()
@@ -38,7 +39,7 @@ def label_neighbours(
 
 
 def label_map(request: LabelMapRequest, *, runtime: Runtime | None = None, progress: Progress = silent) -> LabelMap:
-    """The most frequent labels of a model, placed by their vectors."""
+    """Lay out the most frequent labels of a model in two dimensions by their vectors."""
     model = Model.load(request.folder, runtime)
     title = request.folder.resolve().name.encode("utf-8", "replace").decode()
     vectors, counted = model.label_vectors(), model.counted()

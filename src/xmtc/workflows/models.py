@@ -1,4 +1,4 @@
-"""Saved models as the command line and the server see them: load, identify, describe and verify them."""
+"""Describe and verify saved models, and list the registered ones."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ __all__ = [
 
 
 def verify(folder: str | Path) -> list[tuple[str, int]]:
-    """Check every byte of a model folder against the hashes in model.json, then load it; (file, bytes) pairs."""
+    """Check every file of a model folder against the hashes in model.json and load it; returns (file, bytes) pairs."""
     checked = store.verify_folder(Path(folder))
     Model.load(folder)
     return checked
 
 
 def describe_folder(folder: str | Path) -> dict[str, Any]:
-    """What model.json says of a saved model: its name, settings, labels, training and updates."""
+    """The contents of a saved model's model.json: name, settings, labels, training and updates."""
     manifest = store.read_manifest(Path(folder))
     kind = model_class(manifest["model"])
     default = config.flat(config.to_mapping(kind.Config()))
@@ -82,7 +82,7 @@ def describe_model(name: str) -> ModelSettings:
 
 
 def describe_models() -> list[tuple[str, str, str]]:
-    """(name, capabilities, first line of its description, or the extra it lacks) of every model."""
+    """(name, capabilities, first line of the description or the missing extra) of every model."""
     rows = []
     for name in MODELS:
         try:

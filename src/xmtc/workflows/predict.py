@@ -1,4 +1,4 @@
-"""Labels for a text or for a file of documents."""
+"""Predict the labels of a text or of a file of documents."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["DocumentPredictor", "TopK", "check_tuned", "predict", "write_parquet
 
 
 def predict(request: PredictRequest, *, runtime: Runtime | None = None, progress: Progress = silent) -> Iterator[TopK]:
-    """Labels for the text or for the documents of the file, a batch at a time, as fast as they can be read.
+    """Predict the labels of the text, or of the documents of the file batch by batch while they are read.
 
-    The model and the label files are read at once; notes on labels that the model does not know go to `progress`.
+    The model and the label files are read immediately; notes on unknown labels go to `progress`.
     """
     predictor = DocumentPredictor(request, Model.load(request.folder, runtime), progress)
     return predictor.answers()
 
 
 class DocumentPredictor:
-    """A loaded model with the labels that it may return."""
+    """A loaded model with a restriction of the labels it may return."""
 
     def __init__(self, request: PredictRequest, model: Model, progress: Progress = silent) -> None:
         self.request, self.model, self._progress = request, model, progress
@@ -40,20 +40,20 @@ class DocumentPredictor:
             progress.say(line)
 
     def answers(self) -> Iterator[TopK]:
-        """Labels of the text, or of all documents batch by batch."""
+        """Predict the labels of the text, or of all documents batch by batch."""
         for batch in [self._text()] if self.request.source is None else self.documents():
             yield self.answer(batch)
         self.report()
 
     def documents(self) -> Iterator[Dataset]:
-        """The documents of the file."""
+        """Iterate over the documents of the file in batches."""
         assert self.request.source is not None
         batches = stream(self.request.source, self.request.reading.options, feature_count=self.model.feature_count)
         candidates = self.restriction.candidates
         yield from batches if candidates is None else candidates.watched(batches)
 
     def answer(self, batch: Dataset | list[str]) -> TopK:
-        """Labels of these documents."""
+        """Predict the labels of these documents."""
         candidates = self.restriction.candidates
         return self.model.predict(
             batch,
@@ -64,7 +64,7 @@ class DocumentPredictor:
         )
 
     def report(self) -> None:
-        """Say which documents had no candidates, once all have been seen."""
+        """Report documents without candidates, once all documents have been seen."""
         if self.restriction.candidates is not None and (note := self.restriction.candidates.note()):
             self._progress.say(note)
 
@@ -73,6 +73,6 @@ class DocumentPredictor:
 
 
 def check_tuned(model: Model, folder: Path, threshold: float | str | None) -> None:
-    """Refuse 'auto' where no threshold was tuned."""
+    """Refuse 'auto' if the model has no tuned threshold."""
     if threshold == "auto" and model.decisions.thresholds is None:
-        raise ConfigError(f"{folder}: no threshold was tuned for this model. Do so with: xmtc calibrate {folder} VALID")
+        raise ConfigError(f"{folder}: the model has no tuned threshold. Tune one with: xmtc calibrate {folder} VALID")

@@ -1,4 +1,4 @@
-"""Metrics saved beside a model folder; they count as long as the model is the one that was measured."""
+"""Metrics saved next to a model folder; they are valid only for the exact model that was evaluated."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from xmtc.workflows.evaluation import Evaluation
 
 
 def metrics_path(folder: Path) -> Path:
-    """The file of metrics beside a model folder."""
-    folder = Path(os.path.abspath(folder))  # beside a link and not beside what it leads to today
+    """Path of the metrics file next to a model folder."""
+    folder = Path(os.path.abspath(folder))  # next to a symbolic link, not next to its target
     return folder.with_name(f"{folder.name}.metrics.json")
 
 
 def save_metrics(folder: Path, test: Path, result: Evaluation) -> Path:
-    """Save what was measured on a test file."""
+    """Save the metrics of an evaluation on a test file."""
     place = metrics_path(folder)
     measured = {
         "file": test.name,
@@ -32,15 +32,15 @@ def save_metrics(folder: Path, test: Path, result: Evaluation) -> Path:
 
 
 def read_metrics(folder: Path, content: str | None = None) -> dict[str, Any] | None:
-    """What was measured of a model: each measure as a fraction, and on what; None where nothing was.
+    """The saved metrics of a model as fractions, with the test file they were measured on; None if there are none.
 
-    The model is the one in the folder, or the one with this content that was loaded from there.
+    `content` identifies the model if it was loaded earlier; otherwise the model now in the folder counts.
     """
     try:
-        found = json.loads(metrics_path(folder).read_text(encoding="utf-8"))
-        if found["model"] != (content or content_of(folder)):
+        saved = json.loads(metrics_path(folder).read_text(encoding="utf-8"))
+        if saved["model"] != (content or content_of(folder)):
             return None
-        metrics = {str(name): float(value) for name, value in found["metrics"].items()}
-        return {**metrics, "measured": dict(found["measured"])}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # not there, or not ours
+        metrics = {str(name): float(value) for name, value in saved["metrics"].items()}
+        return {**metrics, "measured": dict(saved["measured"])}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # missing, or not a metrics file
         return None

@@ -29,7 +29,7 @@ from xmtc.workflows.data_requests import ReadingOptions, VocabularyOptions
 from xmtc.workflows.requests import TrainRequest
 
 Documents = Callable[[], tuple[Dataset, Dataset | None]]
-"""Gives the training set and, where there is one, the validation set."""
+"""Returns the training set and the validation set, if there is one."""
 
 
 def train(
@@ -39,10 +39,10 @@ def train(
     progress: Progress = silent,
     started: Callable[[Model], None] = lambda model: None,
 ) -> Model:
-    """Read, fit and save. Until the model folder is complete, finished parts are in the workspace beside it.
+    """Read the documents, fit a model and save it.
 
-    The log of a complete training is beside the model folder, as DIR.log.jsonl. `started` is called with the untrained
-    model once all files are read and checked.
+    While training runs, checkpoints are in a workspace next to the model folder; when it is done, the training log is
+    next to it as DIR.log.jsonl. `started` is called with the untrained model once all files are read and checked.
     """
     runtime = runtime or Runtime()
     plan = plan_training(
@@ -61,7 +61,7 @@ def train(
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A training that is decided but not begun: the model with its resolved settings, and where it goes."""
+    """A training run that has not started: the model with its resolved settings, and its folder."""
 
     model: Model
     out: Path
@@ -78,9 +78,9 @@ def plan_training(
     force: bool = False,
     follows: bool = False,
 ) -> TrainingPlan:
-    """Settle model and settings (default < recipe < given) and refuse what would overwrite work.
+    """Resolve model and settings (defaults < recipe < given) and refuse to overwrite existing models.
 
-    A process that `follows` another writes nothing, and leaves the refusing to it.
+    A process that `follows` another writes nothing and leaves these checks to the leader.
     """
     recipe_name, recipe_settings = (None, {}) if recipe is None else config.read_recipe(find_recipe(recipe))
     if name and recipe_name and name != recipe_name:
@@ -91,22 +91,24 @@ def plan_training(
         return TrainingPlan(model, out, resume)
     for place in model.made_of():
         if out.resolve() in (place.resolve(), *place.resolve().parents):
-            raise DataError(f"{out}: would replace {place}, which the model is to be made of. Choose another folder.")
+            raise DataError(f"{out}: would overwrite {place}, a part of the new model. Choose another folder.")
     check_model_target(out)
     work = Workspace.beside(out)
-    if store.is_model(out) and not force and not (resume and work.exists()):  # what is resumed was allowed before
-        raise DataError(f"{out}: holds a model already. Choose another folder, or replace it with --force.")
+    if store.is_model(out) and not force and not (resume and work.exists()):  # was checked before the interruption
+        raise DataError(f"{out}: already contains a model. Choose another folder, or replace it with --force.")
     if work.exists() and not (resume or force):
-        raise DataError(f"{work}: holds an unfinished training. Go on with --resume, or start over with --force.")
+        raise DataError(
+            f"{work}: contains an unfinished training run. Continue with --resume, or restart with --force."
+        )
     if resume and not work.exists():
-        raise DataError(f"{work}: there is no unfinished training to resume. Leave out --resume.")
+        raise DataError(f"{work}: does not exist, so there is no training run to resume. Leave out --resume.")
     return TrainingPlan(model, out, resume)
 
 
 def check_model_target(folder: Path) -> None:
-    """Refuse a place for a model that is a file, or a folder that holds other files than a model."""
+    """Refuse a target that is a file, or a folder with files that are not part of a model."""
     replaces = store.is_model(folder)
-    check_output_folder(folder, lambda path: replaces or store.is_own(path), "to put the model in")
+    check_output_folder(folder, lambda path: replaces or store.is_own(path), "for the model")
 
 
 def train_on(
@@ -117,7 +119,7 @@ def train_on(
     progress: Progress = silent,
     started: Callable[[Model], None] = lambda model: None,
 ) -> Model:
-    """Train on documents from anywhere; they are requested once this process holds the workspace."""
+    """Train on documents from any source; they are requested once this process has locked the workspace."""
     runtime = runtime or Runtime()
     leads = runtime.rank == 0
     workspace = (Workspace if leads else FollowerWorkspace)(Workspace.beside(plan.out))
@@ -140,7 +142,7 @@ def train_on(
 
 
 def unfinished_training(out: str | Path) -> tuple[Path, bool]:
-    """The workspace of a training that was interrupted, and whether parts of the model are finished in it."""
+    """The workspace of an interrupted training run, and whether it contains finished parts of the model."""
     work = Workspace.beside(Path(out))
     return work, any(work.glob("*.safetensors"))
 
@@ -148,7 +150,7 @@ def unfinished_training(out: str | Path) -> tuple[Path, bool]:
 def document_reader(
     train_file: Path, valid: Path | None, reading: ReadingOptions, vocabulary: VocabularyOptions, progress: Progress
 ) -> Documents:
-    """Reads the training set and the validation set, where there is one, when it is called."""
+    """Return a function that reads the training set and the validation set, if there is one."""
 
     def documents() -> tuple[Dataset, Dataset | None]:
         files = [train_file, *([] if valid is None else [valid])]
@@ -161,12 +163,12 @@ def document_reader(
 def read_labelled(
     files: Sequence[Path], options: ReadOptions, vocabulary: VocabularyOptions, progress: Progress
 ) -> list[Dataset]:
-    """Files of documents with labels, all with as many features as the first."""
-    found: list[Dataset] = []
+    """Read files of labelled documents, all with as many features as the first."""
+    datasets: list[Dataset] = []
     for path in files:
-        if found and found[0].features is not None:
-            options = replace(options, feature_count=int(found[0].features.shape[1]))
-        found.append(
+        if datasets and datasets[0].features is not None:
+            options = replace(options, feature_count=int(datasets[0].features.shape[1]))
+        datasets.append(
             read(
                 path,
                 options,
@@ -176,14 +178,14 @@ def read_labelled(
                 progress=progress,
             )
         )
-    for path, part in zip(files, found, strict=True):
-        if part.labels is None or part.labels.nnz == 0:
+    for path, dataset in zip(files, datasets, strict=True):
+        if dataset.labels is None or dataset.labels.nnz == 0:
             raise DataError(f"{path}: no document has a label. Check the label field.")
-    return found
+    return datasets
 
 
 def _fingerprint(model: Model, documents: Dataset, valid: Dataset | None, runtime: Runtime) -> dict[str, Any]:
-    """What must be equal for finished parts of an earlier run to be parts of this one."""
+    """Inputs and settings that must be equal to resume an earlier run."""
     return {
         "version of xmtc": __version__,
         "model": model.name,
@@ -197,7 +199,7 @@ def _fingerprint(model: Model, documents: Dataset, valid: Dataset | None, runtim
 
 
 def data_digest(documents: Dataset) -> str:
-    """A hash of documents, their labels and ids."""
+    """A hash of documents with their labels and ids."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update("\0".join(documents.document_ids()).encode())
     if documents.has_text:

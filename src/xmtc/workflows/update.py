@@ -28,9 +28,9 @@ _EXAMPLE = "old key, a tab, new key"
 
 
 def update(request: UpdateRequest, *, runtime: Runtime | None = None, progress: Progress = silent) -> Model:
-    """Update a saved model and save it again, in its place where `out` names no other folder.
+    """Update a saved model and save it, in place unless `out` is another folder.
 
-    Finished parts are beside the folder until then; the same update, started again, continues with them.
+    Finished parts are kept next to the folder until then; running the same update again continues from them.
     """
     runtime = runtime or Runtime()
     _check(request, runtime)
@@ -42,7 +42,7 @@ def update(request: UpdateRequest, *, runtime: Runtime | None = None, progress: 
         except RefusedError:
             workspace.remove()
             raise
-        except XmtcError:  # what is finished is worth keeping: a disk may have been full
+        except XmtcError:  # keep finished parts: the disk may just have been full
             workspace.remove_if_nothing_finished()
             raise
         workspace.remove()
@@ -50,7 +50,7 @@ def update(request: UpdateRequest, *, runtime: Runtime | None = None, progress: 
 
 
 def unfinished_update(request: UpdateRequest) -> Path:
-    """Where the finished parts of an update are until it is complete."""
+    """The folder with the finished parts of an incomplete update."""
     return Workspace.beside(request.target, ".update")
 
 
@@ -67,8 +67,8 @@ def _updated(request: UpdateRequest, runtime: Runtime, progress: Progress, works
     content = _content(new, retire, merge)
     if model.history and model.history[-1].get("content") == content and not request.force:
         raise DataError(
-            f"{request.folder}: has learnt this in its last update ({model.history[-1]['date']}), which is complete. "
-            "Nothing is left to do; --force learns it again."
+            f"{request.folder}: the last update ({model.history[-1]['date']}) already used these files. "
+            "Pass --force to apply them again."
         )
     workspace.go_on_or_begin(
         {
@@ -98,13 +98,13 @@ def _updated(request: UpdateRequest, runtime: Runtime, progress: Progress, works
 def _check(request: UpdateRequest, runtime: Runtime) -> None:
     store.read_manifest(request.folder)
     if runtime.world_size > 1:
-        raise ConfigError("an update is the work of one process. Run it without torchrun.")
+        raise ConfigError("an update runs in a single process. Run it without torchrun.")
     target = request.target
     if target.exists() and target.resolve() == request.folder.resolve():
         return
     check_model_target(target)
     if store.is_model(target) and not request.force:
-        raise DataError(f"{target}: holds a model already. Choose another folder, or replace it with --force.")
+        raise DataError(f"{target}: already contains a model. Choose another folder, or replace it with --force.")
 
 
 def _documents(path: Path, request: UpdateRequest, model: Model, progress: Progress) -> Dataset:
@@ -114,20 +114,20 @@ def _documents(path: Path, request: UpdateRequest, model: Model, progress: Progr
 
 
 def _digest(documents: Dataset) -> str:
-    """A hash of documents and of what their labels are called: by key they are the model's."""
+    """A hash of documents and their label keys, which identify the model's labels."""
     assert documents.label_index is not None
     keys = hashlib.blake2b("\0".join(documents.label_index.keys).encode(), digest_size=16).hexdigest()
     return f"{data_digest(documents)} {keys}"
 
 
 def _content(new: Dataset | None, retire: Sequence[str], merge: Mapping[str, str]) -> str:
-    """A hash of what an update brings, by which a repeated update is recognised."""
+    """A hash of an update's contents, by which a repeated update is recognised."""
     parts = ["" if new is None else _digest(new), *retire, "", *(f"{old}\t{target}" for old, target in merge.items())]
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
 
 
 def _retired(labels: LabelIndex, path: Path | None) -> tuple[list[str], list[str]]:
-    """Keys of the labels that a file means, by key or by name; and notes on those that the model does not know."""
+    """Keys of the labels to remove, given by key or name in a file; and notes on labels the model does not have."""
     notes: list[str] = []
     if path is None:
         return [], notes
@@ -136,10 +136,10 @@ def _retired(labels: LabelIndex, path: Path | None) -> tuple[list[str], list[str
 
 
 def _merged(labels: LabelIndex, path: Path | None) -> Mapping[str, str]:
-    """Key → key of what each becomes; both may be given by name, and the latter may be new."""
-    found: dict[str, str] = {}
+    """Old key → new key of labels to merge or rename; both may be given by name, and the new one may not exist yet."""
+    merges: dict[str, str] = {}
     if path is None:
-        return found
+        return merges
     names = Counter(labels.names)
     by_name = {name: key for key, name in zip(labels.keys, labels.names, strict=True) if names[name] == 1}
     known = set(labels.keys)
@@ -150,12 +150,14 @@ def _merged(labels: LabelIndex, path: Path | None) -> Mapping[str, str]:
                 continue
             parts = [part.strip() for part in text.split("\t")]
             if len(parts) != 2 or not all(parts):
-                raise DataError(f"{path}:{number}: not two labels and a tab between them. Write: {_EXAMPLE}.")
+                raise DataError(f"{path}:{number}: expected two labels separated by a tab. Write: {_EXAMPLE}.")
             old, new = (part if part in known else by_name.get(part, part) for part in parts)
             if old not in known:
-                raise DataError(f"{path}:{number}: label '{shown(parts[0])}' is not one of the model. Check its key.")
-            if found.setdefault(old, new) != new:
-                raise DataError(f"{path}:{number}: label '{shown(parts[0])}' becomes two others. Keep one of them.")
-    if not found:
-        raise DataError(f"{path}: no labels in it. Write: {_EXAMPLE}.")
-    return found
+                raise DataError(f"{path}:{number}: the model has no label '{shown(parts[0])}'. Check its key.")
+            if merges.setdefault(old, new) != new:
+                raise DataError(
+                    f"{path}:{number}: label '{shown(parts[0])}' is merged into two labels. Remove one of the lines."
+                )
+    if not merges:
+        raise DataError(f"{path}: contains no labels. Write: {_EXAMPLE}.")
+    return merges

@@ -1,4 +1,4 @@
-// The service, one function for each thing it does. What goes wrong is a Problem in the service's own words.
+// The HTTP API, one function per route. Errors are instances of Problem with the message of the service.
 
 import { askForKey } from "./unlock.js";
 
@@ -8,17 +8,17 @@ export class Problem extends Error {
   constructor(status, detail, wait = null) {
     super(detail);
     this.status = status;
-    this.wait = wait; // seconds until it is worth another try, where the service said so
+    this.wait = wait; // seconds until a retry, if the service gave them
   }
 
-  /** Whether the same request may well be answered another time. */
+  /** Whether a retry may succeed. */
   get passing() {
     return this.status === 0 || this.status === 401 || this.status === 408 || this.status === 429 || this.status >= 500;
   }
 }
 
 let key = remembered();
-let asking = null; // one form for all requests that were turned away at once
+let asking = null; // one dialog for all requests that were refused at the same time
 
 function remembered() {
   try {
@@ -29,17 +29,17 @@ function remembered() {
 }
 
 async function unlock(used) {
-  if (key !== used) return; // another request has asked meanwhile
+  if (key !== used) return; // another request has obtained a key meanwhile
   asking ??= askForKey(used !== null).finally(() => {
     asking = null;
   });
   const given = await asking;
-  if (given === null) throw new Problem(401, "This service asks for a key, and none was given.");
+  if (given === null) throw new Problem(401, "This service requires an API key.");
   key = given;
   try {
     sessionStorage.setItem(KEPT, given);
   } catch {
-    // It is kept until the page is left, then.
+    // Without storage, the key is kept until the page is closed.
   }
 }
 
@@ -64,7 +64,7 @@ async function fetched(path, options) {
   try {
     return await fetch(path, options);
   } catch {
-    throw new Problem(0, "The service does not answer. Is it still running?");
+    throw new Problem(0, "The service does not respond. Check that it is running.");
   }
 }
 
@@ -73,17 +73,17 @@ async function read(answer) {
   try {
     told = await answer.json();
   } catch {
-    // Not JSON: whatever stands between this page and the service has answered.
+    // Not JSON: probably the response of a proxy.
   }
   if (answer.ok && told !== null) return told;
-  const detail = told?.detail ?? told?.title ?? `The service answered with status ${answer.status}.`;
+  const detail = told?.detail ?? told?.title ?? `The service responded with status ${answer.status}.`;
   const wait = Number.parseInt(answer.headers.get("Retry-After") ?? "", 10);
   throw new Problem(answer.status, String(detail), Number.isNaN(wait) ? null : wait);
 }
 
 export const served = () => ask("/v1/models");
 
-/** The ranking of one model; `many` is a number or "auto", for as many as fit. */
+/** The ranking of one model; `many` is a number, or "auto" for the tuned threshold. */
 export async function predict(text, model, many, most) {
   const depth = many === "auto" ? { k: Math.min(100, most), threshold: "auto" } : { k: Math.min(Number(many), most) };
   const answer = await ask("/v1/predict", { texts: [text], model, ...depth });

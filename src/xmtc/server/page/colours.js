@@ -1,4 +1,4 @@
-// The switch between the system's colours, light and dark. What was chosen is remembered; theme.js reads it early.
+// The switch between system, light and dark colours. The choice is stored; theme.js reads it before the first paint.
 
 import { byId } from "./dom.js";
 
@@ -15,7 +15,7 @@ export function listen() {
       if (next === "system") localStorage.removeItem(KEPT);
       else localStorage.setItem(KEPT, next);
     } catch {
-      // It holds for this visit, then.
+      // Without storage, the choice is kept until the page is closed.
     }
     show();
   });
@@ -24,5 +24,5 @@ export function listen() {
 const chosen = () => document.documentElement.dataset.theme ?? "system";
 
 function show() {
-  byId("theme").textContent = `Colours: ${chosen()}`;
+  byId("theme").textContent = `Theme: ${chosen()}`;
 }

@@ -1,4 +1,4 @@
-// A ranking on the clipboard: names, or a table that a spreadsheet takes.
+// Copy a ranking to the clipboard: names, or a tab-separated table for a spreadsheet.
 
 import { make, plural } from "./dom.js";
 import { complain, say } from "./status.js";
@@ -12,7 +12,7 @@ export function copyButtons(result) {
   const { labels } = result;
   const button = (text, made) =>
     make("button", { type: "button", class: "quiet", onclick: () => copy(made(labels), labels.length) }, text);
-  return make("div", { class: "actions" }, button("Copy names", names), button("Copy as a table", table));
+  return make("div", { class: "actions" }, button("Copy names", names), button("Copy as table", table));
 }
 
 async function copy(text, count) {
@@ -20,11 +20,11 @@ async function copy(text, count) {
     await write(text);
     say(`Copied: ${plural(count, "label")}.`);
   } catch {
-    complain(new Error("The browser does not let this page write to the clipboard. Select the labels and copy them."));
+    complain(new Error("The browser does not allow copying to the clipboard. Select the labels and copy them manually."));
   }
 }
 
-/** Through the clipboard's own interface, or, where a page without TLS is denied it, as a selection. */
+/** Use the Clipboard API, or a selection where the API is unavailable (pages without TLS). */
 async function write(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   const field = make("textarea", { class: "unseen", "aria-hidden": "true" });

@@ -1,6 +1,6 @@
-// What a person decided on a text, label by label. A decision belongs to the text, whichever model named the label.
+// Accepted and rejected labels of a text. A decision belongs to the text, regardless of the model.
 
-/** A text that was tagged: its rankings (one or two), what was decided, and what of it the service has kept. */
+/** A tagged text: its rankings (one or two), the decisions, and those the service has saved. */
 export const entryOf = (text) => ({
   text,
   many: "10",
@@ -12,29 +12,29 @@ export const entryOf = (text) => ({
 
 export const verdict = (entry, key) => entry.decisions.get(key)?.verdict ?? null;
 
-/** Accept or reject a label; the same again takes it back. */
+/** Accept or reject a label; the same decision again undoes it. */
 export function decide(entry, { key, name }, given) {
   const before = entry.decisions.get(key) ?? { key, name, verdict: null, added: false };
   entry.decisions.set(key, { ...before, verdict: before.verdict === given ? null : given });
 }
 
-/** Accept a label that a person looked up. */
+/** Accept a label found by the search. */
 export function add(entry, { key, name }) {
   entry.decisions.set(key, { key, name, verdict: "accepted", added: true });
 }
 
-/** Labels with a decision that no ranking shows: those added by hand, and those of an earlier, longer ranking. */
+/** Labels with a decision that are in no ranking: added manually, or from an earlier, longer ranking. */
 export function others(entry) {
   const shown = new Set(entry.results.flatMap((result) => result.labels.map((label) => label.key)));
   return [...entry.decisions.values()].filter((label) => (label.added || label.verdict) && !shown.has(label.key));
 }
 
-/** Those with one verdict, in the order in which they were decided first. */
+/** Labels with this verdict, in the order of their first decision. */
 export const having = (entry, given) => [...entry.decisions.values()].filter((label) => label.verdict === given);
 
 const keysOf = (entry, given) => having(entry, given).map((label) => label.key);
 
-/** What the service is told, less the text. */
+/** The decisions as sent to the service, without the text. */
 export const decided = (entry) => ({ accepted: keysOf(entry, "accepted"), rejected: keysOf(entry, "rejected") });
 
 const sign = (entry) => {
@@ -46,7 +46,7 @@ export const isDecided = (entry) => sign(entry) !== null;
 export const isKept = (entry) => entry.kept !== null && entry.kept === sign(entry);
 export const isUnsent = (entry) => sign(entry) !== entry.kept;
 
-/** What was sent is kept by the service now; what was decided meanwhile is not. */
+/** Returns a function that marks the current decisions as saved; later ones are not included. */
 export const mark = (entry) => {
   const sent = sign(entry);
   return () => {
@@ -54,7 +54,7 @@ export const mark = (entry) => {
   };
 };
 
-/** One line of JSON for each text with decisions, oldest first, as `xmtc feedback export` writes them. */
+/** One line of JSON per text with decisions, oldest first, as in `xmtc feedback export`. */
 export function lines(entries) {
   return entries
     .filter(isDecided)

@@ -1,8 +1,8 @@
-// Small help with elements and figures. Whatever comes from outside reaches the page as text, never as markup.
+// Helpers for elements and numbers. External content is inserted as text, never as markup.
 
 export const byId = (id) => document.getElementById(id);
 
-/** An element with attributes (`on…` are listeners, false and null are left out) and children: nodes or text. */
+/** Create an element with attributes (`on…` are listeners; false and null are omitted) and children (nodes or text). */
 export function make(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -14,15 +14,15 @@ export function make(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** Words of a user or a label: in their own direction, control characters made visible. */
+/** An element with text of a user or a label: automatic direction, control characters made visible. */
 export const words = (tag, text, attributes = {}) => make(tag, { lang: "", dir: "auto", ...attributes }, visible(text));
 
-/** The text, with a sign for each character that cannot be shown. */
+/** The text with a visible symbol for each unprintable character. */
 export const visible = (text) => text.replace(/\r\n?/g, "\n").replace(/(?![\n\t])[\p{Cc}\p{Cs}]/gu, "\ufffd");
 
 const PATHS = { accept: "M3.5 8.5l3 3 6-7", reject: "M4 4l8 8M12 4l-8 8" };
 
-/** A small picture: `accept` or `reject`. */
+/** An icon: `accept` or `reject`. */
 export function icon(name) {
   const space = "http://www.w3.org/2000/svg";
   const picture = document.createElementNS(space, "svg");
@@ -41,7 +41,7 @@ export const percent = (part) => `${(100 * part).toFixed(part > 0 && part < 0.09
 export const signed = (weight) => `${weight < 0 ? "−" : "+"}${Math.abs(weight).toFixed(4)}`;
 export const score = (value, calibrated) => (calibrated ? percent(value) : value.toFixed(4).replace("-", "−"));
 
-/** How many code points; what the service counts as characters. */
+/** Number of code points, which the service counts as characters. */
 export function characters(text) {
   let pairs = 0;
   for (let at = 0; at < text.length - 1; at += 1) {

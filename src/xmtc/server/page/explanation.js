@@ -1,16 +1,16 @@
-// What carried a label, whatever the evidence: words, a way down a tree, neighbours, groups, members.
+// Views of an explanation by kind of evidence: tokens, path through a tree, neighbours, groups, members.
 
 import { counted, make, percent, signed, words } from "./dom.js";
 import { look, shaded } from "./shading.js";
 
 const MOST_ROWS = 20;
 
-/** The whole view of an explanation, as nodes. */
+/** The view of an explanation, as nodes. */
 export function explained(found, text) {
   const parts = VIEWS[found.kind]?.(found, found.text ?? text) ?? [];
-  if (!found.evidence.length && !found.constant) parts.push(faint("The model gives no evidence for this label."));
+  if (!found.evidence.length && !found.constant) parts.push(faint("The model provides no evidence for this label."));
   if (found.kind !== "path" && found.path?.length > 1) {
-    parts.push(heading("On the way down the tree that finds it most likely"), path(found.path));
+    parts.push(heading("Path through the label tree with the highest probability"), path(found.path));
   }
   return parts;
 }
@@ -20,18 +20,18 @@ const VIEWS = {
     ...(text.trim() ? shaded(text, found.evidence, found.shares) : [faint("The text is empty.")]),
     ...strongest(found),
   ],
-  path: (found) => [heading("On the way down the tree"), path(found.evidence)],
+  path: (found) => [heading("Path through the label tree"), path(found.evidence)],
   neighbours: (found) => [
-    heading("The nearest training documents"),
+    heading("Nearest training documents"),
     ...(found.constant
-      ? [faint(`${found.constant.toFixed(4)} of the score is the label’s own, the rest is the vote.`)]
+      ? [faint(`${found.constant.toFixed(4)} of the score comes from the label itself, the rest from the vote.`)]
       : []),
     make("ol", { class: "neighbours" }, ...found.evidence.map(neighbour)),
   ],
   groups: (found) => groups(found),
   members: (found) => [
-    heading("The models behind it"),
-    table(["score", "", "model", "share of the answer"], found.evidence.map((member) => [
+    heading("Ensemble members"),
+    table(["score", "", "model", "weight"], found.evidence.map((member) => [
       number(member.score.toFixed(4)),
       bar(member.share, Math.max(...found.evidence.map((other) => other.share))),
       words("td", member.model),
@@ -44,14 +44,14 @@ const heading = (text) => make("h3", {}, text);
 const faint = (text) => make("p", { class: "faint small" }, text);
 const number = (text) => make("td", { class: "number" }, text);
 
-/** A cell with a bar as long as a weight, in the colour of its side. */
+/** A table cell with a bar proportional to the weight, coloured by its sign. */
 function bar(weight, peak) {
   const drawn = make("i", { class: look(weight > 0 ? 4 : -4) });
   drawn.style.width = `${peak ? (100 * Math.abs(weight)) / peak : 0}%`;
   return make("td", { class: "bar" }, drawn);
 }
 
-/** Rows under a header; the columns of figures stand flush right. */
+/** A table with a header; numeric columns are right-aligned. */
 function table(header, rows) {
   const looks = (rows[0] ?? []).map((cell) => cell.className || null);
   const head = header.map((name, at) => (name ? make("th", { scope: "col", class: looks[at] }, name) : make("td")));
@@ -72,14 +72,14 @@ function strongest(found) {
     make("td", { class: "number faint place" }, `${token.start}–${token.end}`),
   ]);
   if (found.constant) {
-    const before = make("td", { class: "faint" }, "before any word is read");
+    const before = make("td", { class: "faint" }, "intercept");
     const place = make("td", { class: "number place" });
     rows.unshift([number(signed(found.constant)), make("td", { class: "bar" }), before, place]);
   }
   const more = tokens.length - MOST_ROWS;
   return [
-    heading(found.shares ? "Where the model looks" : "The strongest words"),
-    table([found.shares ? "share" : "weight", "", "words", "characters"], rows),
+    heading(found.shares ? "Attention by word" : "Most influential words"),
+    table([found.shares ? "attention" : "weight", "", "words", "characters"], rows),
     ...(more > 0 ? [faint(`… and ${counted(more)} more`)] : []),
   ];
 }
@@ -97,7 +97,7 @@ function path(steps) {
 
 function neighbour(near) {
   const facts = make("p", { class: "facts small" },
-    make("span", { class: near.holds ? "holds" : "faint" }, near.holds ? "has the label" : "does not have it"),
+    make("span", { class: near.holds ? "holds" : "faint" }, near.holds ? "has the label" : "does not have the label"),
     make("span", {}, `similarity ${near.similarity.toFixed(4)}`),
     near.holds ? make("span", {}, `${percent(near.share)} of the vote`) : null,
     words("span", near.id, { class: "faint" }));
@@ -106,19 +106,19 @@ function neighbour(near) {
     words("p", near.labels.join(" · "), { class: "faint small" }));
 }
 
-/** Aspects of the text, then related labels, under bars of one scale. */
+/** Aspects of the text, then related labels, with bars on a common scale. */
 function groups(found) {
   const peak = Math.max(0, ...found.evidence.map((item) => Math.abs(item.weight)));
   const parts = [];
   for (const [title, what] of [["Aspects of the text", "aspect"], ["Related labels", "label"]]) {
     const items = found.evidence.filter((item) => what in item);
     if (!items.length) continue;
-    parts.push(heading(title), table(["adds", "", what, "attention"], items.map((item) => [
+    parts.push(heading(title), table(["contribution", "", what, "attention"], items.map((item) => [
       number(signed(item.weight)),
       bar(item.weight, peak),
       words("td", String(item[what])),
       number(`${(100 * item.attention).toFixed(1)} %`),
     ])));
   }
-  return [...parts, faint("What one adds: the score before the sigmoid, less what it is without it.")];
+  return [...parts, faint("Contribution: how much the score before the sigmoid (logit) drops without it.")];
 }

@@ -1,11 +1,11 @@
-// The keyboard. Nothing is taken from someone who types, and nothing that goes with Ctrl, Alt or the command key.
+// Keyboard shortcuts. They are inactive while typing, and never use Ctrl, Alt or Command, except Ctrl Enter.
 
 import { byId } from "./dom.js";
 
 const KEPT = "xmtc-single-keys";
 const TYPING = "textarea, select, [contenteditable], input:not([type=radio], [type=checkbox])";
 
-/** `actions` maps keys to functions; those of one letter can be turned off by the person. */
+/** `actions` maps keys to functions; single-letter shortcuts can be disabled. */
 export function listen(actions) {
   const single = byId("single");
   single.checked = stored() !== "off";
@@ -42,7 +42,7 @@ function pressed(event, actions) {
   act();
 }
 
-/** Arrows belong to the labels only while the focus is among them; elsewhere they scroll. */
+/** Arrow keys move between labels only while a label has the focus; elsewhere they scroll. */
 const inList = (target, act) => (target.closest(".row .line") ? act : null);
 
 function letter(event, actions) {
@@ -63,6 +63,6 @@ function store(value) {
   try {
     localStorage.setItem(KEPT, value);
   } catch {
-    // It holds for this visit, then.
+    // Without storage, the setting is kept until the page is closed.
   }
 }

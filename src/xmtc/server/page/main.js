@@ -1,4 +1,4 @@
-// The page: a text on one side, its labels on the other, and what is decided on them.
+// Entry point of the page: a text on one side, its labels and the feedback on them on the other.
 
 import * as api from "./api.js";
 import * as colours from "./colours.js";
@@ -14,23 +14,23 @@ import * as visit from "./visit.js";
 import * as why from "./why.js";
 
 let entry = null; // the text whose labels are shown
-let asked = null; // what is being asked for now; a second press asks nothing
+let asked = null; // the request in progress; pressing Tag again does not repeat it
 let question = 0;
 let sending = false;
 
 // ---- tagging
 
-/** Tag what stands in the field. */
+/** Tag the text in the field. */
 function tag() {
   const typed = text.value();
   if (!typed.trim()) {
-    say("There is nothing to tag yet: paste a text.");
+    say("Enter a text first.");
     showText();
     text.focus();
     return;
   }
   if (text.tooLong()) {
-    complain(new Error(`The text is too long: this service takes ${counted(models.limits.characters)} characters.`));
+    complain(new Error(`The text is too long: the limit is ${counted(models.limits.characters)} characters.`));
     return;
   }
   if (!models.chosen().length) begin();
@@ -65,7 +65,7 @@ async function ask(wanted) {
   }
 }
 
-/** Shows that the service is at work once that takes a moment, and for how long. */
+/** Shows that a request is in progress, once it takes longer than a moment, and for how long. */
 let working = 0;
 function atWork() {
   working += 1;
@@ -74,7 +74,7 @@ function atWork() {
     const seconds = Math.round((Date.now() - since) / 1000);
     document.body.classList.add("working");
     byId("tag").firstChild.data = "Tagging… ";
-    if (seconds >= 3 && seconds % 5 === 3) say(`Still at work after ${seconds} s…`);
+    if (seconds >= 3 && seconds % 5 === 3) say(`Still working after ${seconds} s…`);
   }, 250);
   return () => {
     clearInterval(ticking);
@@ -112,15 +112,15 @@ function refresh() {
   const { accepted, rejected } = decisions.decided(entry);
   const taker = models.taker(entry.results.map((result) => result.model));
   const parts = [`${accepted.length} accepted`, `${rejected.length} rejected`];
-  if (decisions.isKept(entry)) parts.push("kept");
-  else if (!taker) parts.push("this service takes no decisions");
-  else if (entry.results.length > 1) parts.push(`goes to ${taker}`);
+  if (decisions.isKept(entry)) parts.push("saved");
+  else if (!taker) parts.push("this service does not store feedback");
+  else if (entry.results.length > 1) parts.push(`feedback for ${taker}`);
   byId("decided").textContent = parts.join(" · ");
   byId("send").setAttribute("aria-disabled", String(!taker || !decisions.isUnsent(entry)));
   visit.draw(entry);
 }
 
-/** Whether the field still holds the text that the labels are of. */
+/** Show whether the text has changed since the labels were predicted. */
 function compareText() {
   const changed = entry !== null && text.value() !== entry.text;
   byId("stale").hidden = !changed || !text.value().trim();
@@ -131,9 +131,9 @@ function showText() {
   if (why.isOpen()) why.close();
 }
 
-/** Bring back a text of this visit, with its labels and decisions. */
+/** Restore a text from the history, with its labels and decisions. */
 function bring(back) {
-  question += 1; // what is still asked for would come too late
+  question += 1; // ignore the response to a pending request
   asked = null;
   text.put(back.text);
   models.choose(back.results.map((result) => result.model));
@@ -143,7 +143,7 @@ function bring(back) {
   present(back);
 }
 
-/** An empty page for the next text; the one before stays among those of this visit. */
+/** An empty page for the next text; the previous one stays in the history. */
 function fresh() {
   question += 1;
   asked = null;
@@ -165,7 +165,7 @@ function decide(row, verdict) {
   decisions.decide(entry, row, verdict);
   const now = decisions.verdict(entry, row.key);
   refresh();
-  say(now ? `${now === "accepted" ? "Accepted" : "Rejected"}: ${row.name}` : `Taken back: ${row.name}`);
+  say(now ? `${now === "accepted" ? "Accepted" : "Rejected"}: ${row.name}` : `Undone: ${row.name}`);
 }
 
 function add(label) {
@@ -179,12 +179,12 @@ async function send() {
   const { accepted, rejected } = decisions.decided(entry);
   const taker = models.taker(entry.results.map((result) => result.model));
   if (!decisions.isUnsent(entry)) {
-    if (decisions.isKept(entry)) say("Kept already: nothing was changed since.");
-    else say("Nothing is decided yet: accept or reject a label first.");
+    if (decisions.isKept(entry)) say("Already saved: nothing has changed since.");
+    else say("Nothing to save: accept or reject a label first.");
     return;
   }
   if (!taker) {
-    say("This service takes no decisions. Download them instead.");
+    say("This service does not store feedback. Download it instead.");
     return;
   }
   const kept = decisions.mark(entry);
@@ -193,7 +193,7 @@ async function send() {
   try {
     await api.keep(entry.text, accepted, rejected, taker);
     kept();
-    say(`Kept: ${accepted.length} accepted, ${rejected.length} rejected`);
+    say(`Saved: ${accepted.length} accepted, ${rejected.length} rejected`);
   } catch (problem) {
     complain(problem, send);
   } finally {
@@ -202,7 +202,7 @@ async function send() {
   }
 }
 
-// ---- beginning
+// ---- start
 
 function wire() {
   colours.listen();
@@ -245,7 +245,7 @@ function wire() {
   byId("many").addEventListener("change", () => entry && ask(entry));
 }
 
-/** Escape: close what is open, or go from the text to its labels. */
+/** Escape: close the explanation, or move the focus from the text to its labels. */
 function leave(target) {
   if (why.isOpen()) {
     const back = target.closest("#why, .row") !== null;

@@ -1,4 +1,4 @@
-// The models that are served, which of them are asked, and what is known of each.
+// The served models, the selection of one or two, and a description of each.
 
 import { byId, counted, make, percent, plural, words } from "./dom.js";
 
@@ -7,17 +7,17 @@ export let limits = { characters: 1_000_000, k: 1000 };
 
 export const modelNamed = (name) => models.find((model) => model.name === name) ?? null;
 
-/** The names that are chosen: one, or two to compare. */
+/** The names of the selected models: one, or two to compare. */
 export const chosen = () => [byId("first").value, byId("second").value].filter(Boolean);
 
-/** What the service said it has; `changed` is called when a person chooses. */
+/** Offer the served models; `changed` is called when the selection changes. */
 export function offer(served, changed) {
   models = served.models;
   limits = { ...limits, ...served.limits };
   const [first, second] = [byId("first"), byId("second")];
   const options = () => models.map((model) => make("option", { value: model.name }, model.name));
   first.replaceChildren(...options());
-  second.replaceChildren(make("option", { value: "" }, "no other"), ...options());
+  second.replaceChildren(make("option", { value: "" }, "none"), ...options());
   byId("only").textContent = models.length === 1 ? models[0].name : "";
   for (const part of [first, second, ...document.querySelectorAll("#choice label")]) part.hidden = models.length < 2;
   first.onchange = second.onchange = () => {
@@ -27,7 +27,7 @@ export function offer(served, changed) {
   shape();
 }
 
-/** Choose from the program: a text that is brought back comes with its models, where they are still served. */
+/** Select models by name, for a text restored from the history; models no longer served are ignored. */
 export function choose(names) {
   const [first, second] = [byId("first"), byId("second")];
   if (modelNamed(names[0])) first.value = names[0];
@@ -45,27 +45,27 @@ function shape() {
   if (!fits && auto.checked) document.querySelector("#many input[value='10']").checked = true;
 }
 
-/** How many labels are wanted of a model: a number, or "auto" where its threshold was tuned. */
+/** The requested number of labels: a number, or "auto" if the model has a tuned threshold. */
 export function wanted(name) {
   const many = document.querySelector("#many input:checked").value;
   return many === "auto" && !modelNamed(name)?.threshold ? "10" : many;
 }
 
-/** The model that decisions go to: the first of those asked that takes them. */
+/** The model that feedback is saved for: the first one that accepts feedback. */
 export const taker = (names) => names.find((name) => modelNamed(name)?.feedback) ?? null;
 
-/** A line on a model that opens to say more. */
+/** A line about a model that expands to more details. */
 export function about(model) {
   const training = model.training ?? {};
   const facts = [model.kind, plural(model.labels, "label")];
-  const rows = [["Kind", model.kind], ["Labels", counted(model.labels)]];
+  const rows = [["Model", model.kind], ["Labels", counted(model.labels)]];
   if (training.documents !== undefined) {
     facts.push(plural(training.documents, "document"));
     rows.push(["Trained on", plural(training.documents, "document")]);
   }
-  if (training.seconds !== undefined) rows.push(["Training took", duration(training.seconds)]);
-  if (model.history?.length) rows.push(["Updated", plural(model.history.length, "time")]);
-  rows.push(["Scores", model.calibrated ? "probabilities" : "not calibrated"]);
+  if (training.seconds !== undefined) rows.push(["Training time", duration(training.seconds)]);
+  if (model.history?.length) rows.push(["Updates", counted(model.history.length)]);
+  rows.push(["Scores", model.calibrated ? "calibrated probabilities" : "not calibrated"]);
   const measured = Object.entries(model.metrics ?? {}).filter(([, value]) => typeof value === "number");
   for (const [name, value] of measured) rows.push([name, value >= 0 && value <= 1 ? percent(value) : String(value)]);
   if (model.version) rows.push(["Version", model.version]);

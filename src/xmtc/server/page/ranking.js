@@ -1,5 +1,5 @@
-// The labels of a text: one list for each model and one for those added by hand. Each row has three buttons, the label,
-// accept and reject; only those of the current row are in the order of Tab, and arrows go from row to row.
+// The labels of a text: one list per model and one for labels added manually. Each row has three buttons: label, accept
+// and reject. Only those of the current row are in the tab order; arrow keys move between rows.
 
 import { copyButtons } from "./copying.js";
 import { others, verdict } from "./decisions.js";
@@ -9,9 +9,9 @@ import { about, modelNamed } from "./models.js";
 const BUTTONS = ["label", "accept", "reject"];
 
 let columns = []; // the rows of each ranking
-let added = []; // the rows of the labels that no ranking shows
+let added = []; // the rows of labels that are in no ranking
 let current = null;
-let column = 0; // where a person came from when among the added ones
+let column = 0; // the ranking that was left when moving to the added labels
 let handlers = { why: () => {}, decide: () => {}, moved: () => {}, gone: () => {} };
 
 export const listen = (given) => {
@@ -20,7 +20,7 @@ export const listen = (given) => {
 export const currentRow = () => current;
 export const rowsOf = () => [...columns.flat(), ...added];
 
-/** Both rankings anew; the current row stays on its label where that is still there. */
+/** Draw all rankings again; the current row stays on its label if that still exists. */
 export function draw(entry) {
   const before = current;
   const both = entry.results.length > 1 ? common(entry) : new Map();
@@ -42,7 +42,7 @@ export function clear() {
   byId("rankings").replaceChildren();
 }
 
-/** Keys in both rankings, with their places in each. */
+/** Keys that are in both rankings, with their positions. */
 function common(entry) {
   const [left, right] = entry.results.map((result) => result.labels.map((label) => label.key));
   const shared = left.filter((key) => right.includes(key));
@@ -58,7 +58,7 @@ function ranked(entry, result, side, both) {
     const row = rowOf(entry, label, result.model, side, {
       figure: score(label.score, calibrated),
       length: high > low ? (label.score - low) / (high - low) : 0,
-      note: places ? `also ${ordinal(places[1 - side] + 1)}` : null,
+      note: places ? `other: ${ordinal(places[1 - side] + 1)}` : null,
     });
     row.item.classList.toggle("both", Boolean(places));
     return row;
@@ -70,7 +70,7 @@ function ordinal(place) {
   return `${place}${ending}`;
 }
 
-/** One row and its elements; `shown` has the figure, the bar's length and a note, where there are some. */
+/** One row and its elements; `shown` contains the score, the length of the bar and a note, if any. */
 function rowOf(entry, label, model, side, shown = {}) {
   const row = { key: label.key, name: label.name, model, side };
   const bar = make("i");
@@ -106,15 +106,15 @@ const twin = (row) => columns[1 - row.side]?.find((other) => other.key === row.k
 function section(result, rows, named) {
   const model = modelNamed(result.model);
   const list = make("ol", { "aria-label": "Labels, best first" }, ...rows.map((row) => row.item));
-  return make("section", { class: "ranking", "aria-label": `By ${result.model}` },
+  return make("section", { class: "ranking", "aria-label": `Labels of ${result.model}` },
     named ? words("h3", result.model) : null,
     rows.length ? list : make("p", { class: "faint" }, "No label fits this text."),
     model && !model.calibrated && rows.length
-      ? make("p", { class: "faint small" }, "Scores, not probabilities; bars are relative to the best.") : null,
+      ? make("p", { class: "faint small" }, "Scores are not probabilities. Bars are relative to the best label.") : null,
     make("div", { class: "under" }, copyButtons(result), model ? about(model) : null));
 }
 
-/** Marks after a decision; rows are made only where a label was added. */
+/** Update the marks after a decision; new rows are created only for added labels. */
 export function refresh(entry) {
   for (const row of rowsOf()) mark(entry, row);
   drawAdded(entry);
@@ -128,7 +128,7 @@ function mark(entry, row) {
   row.reject.setAttribute("aria-pressed", String(given === "rejected"));
 }
 
-/** Rows of labels that no ranking shows: those gone are taken out, new ones come last, the rest stay where they are. */
+/** Rows of labels that are in no ranking: remove old ones, append new ones, keep the others in place. */
 function drawAdded(entry) {
   const labels = others(entry);
   const keys = new Set(labels.map((label) => label.key));
@@ -166,7 +166,7 @@ function setCurrent(row) {
   if (moved) handlers.moved(row);
 }
 
-/** The focus on a row: on the label, or on the kind of button that had it. */
+/** Focus a row: the label, or another kind of button. */
 export function go(row = current, kind = "label") {
   if (!row) return;
   setCurrent(row);
@@ -178,7 +178,7 @@ export const find = (key) => rowsOf().find((row) => row.key === key) ?? null;
 
 const focusedKind = () => BUTTONS.find((kind) => current?.[kind] === document.activeElement) ?? "label";
 
-/** Up or down by one; the added labels follow on either ranking. */
+/** Move up or down by one row; the added labels follow each ranking. */
 export function move(step) {
   const inList = document.activeElement?.closest(".row") !== null;
   if (!inList) return go();
@@ -187,7 +187,7 @@ export function move(step) {
   if (at >= 0 && at < rows.length) go(rows[at], focusedKind());
 }
 
-/** To the other ranking: to the same label, or to the same place. */
+/** Move to the other ranking: to the same label, or to the same position. */
 export function across(side) {
   if (columns.length < 2 || !current || current.side === side || !columns[side].length) return;
   const rows = columns[side];

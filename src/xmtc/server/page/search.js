@@ -1,25 +1,25 @@
-// Searching for a label to add: a combobox whose matches come from the service, the newest question's alone.
+// Search for a label to add: a combobox with matches from the service; only the newest response counts.
 
 import * as api from "./api.js";
 import { byId, counted, make, words } from "./dom.js";
 import { chosen } from "./models.js";
 import { complain } from "./status.js";
 
-const PAUSE = 120; // milliseconds of quiet before the service is asked
-const NOTHING = "No label has this in its name";
+const PAUSE = 120; // milliseconds without input before a request
+const NOTHING = "No label matches";
 const field = byId("search");
 const list = byId("suggestions");
 
 let found = [];
 let active = -1;
-let question = 0; // answers to older questions are dropped
+let question = 0; // responses to older requests are ignored
 let timer = null;
 let handlers = { add: () => {}, leave: () => {}, verdict: () => null };
 
 export function listen(given) {
   handlers = given;
   field.addEventListener("input", () => {
-    activate(-1); // Enter must not add what an older question found
+    activate(-1); // Enter must not add a match of an older request
     soon();
   });
   field.addEventListener("focus", soon);
@@ -100,7 +100,7 @@ function pressed(event) {
   }
 }
 
-/** The label is accepted; the field is ready for another. */
+/** Accept the label and clear the field for another search. */
 function add(label) {
   field.value = "";
   close();

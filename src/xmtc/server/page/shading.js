@@ -1,14 +1,14 @@
-// A text whose stretches are shaded by what they weigh, by the rules of `xmtc explain --html`: where evidence overlaps
-// its weights are added, strength is relative to the strongest stretch, in five steps.
+// A text shaded by the weight of its evidence, with the rules of `xmtc explain --html`: weights of overlapping evidence
+// are added, and strength is relative to the strongest stretch, in five steps.
 
 import { make, signed, visible } from "./dom.js";
 
 export const STEPS = 5;
-const WHOLE = 60_000; // characters of a text that is shown from end to end
-const PLACES = 150; // of a longer one, the strongest stretches
-const AROUND = 250; // with as many characters before and after
+const WHOLE = 60_000; // texts up to this many characters are shown completely
+const PLACES = 150; // number of stretches shown of a longer text, strongest first
+const AROUND = 250; // characters shown before and after each
 
-/** The text cut wherever evidence begins or ends, in order, without gaps; places are code points. */
+/** Split the text wherever evidence begins or ends, in order, without gaps; positions are in code points. */
 export function stretches(tokens, size) {
   const begins = new Map();
   const cuts = new Set([0, size]);
@@ -31,7 +31,7 @@ export function stretches(tokens, size) {
   return cut;
 }
 
-/** From −5 for what speaks most against the label over 0, unshaded, to 5 for what speaks most for it. */
+/** Levels from −5 (strongest evidence against the label) over 0 (unshaded) to 5 (strongest evidence for it). */
 export function levels(cut) {
   const peak = cut.reduce((most, { weight }) => Math.max(most, Math.abs(weight)), 0);
   return cut.map(({ weight }) => (peak ? Math.sign(weight) * Math.floor((STEPS * Math.abs(weight)) / peak + 0.5) : 0));
@@ -44,7 +44,7 @@ export function shaded(text, tokens, shares) {
   const points = Array.from(text);
   const cut = stretches(tokens, points.length);
   const shades = levels(cut);
-  const said = { tabindex: "0", role: "group", "aria-label": "The text, its words shaded" };
+  const said = { tabindex: "0", role: "group", "aria-label": "Text with shaded words" };
   const box = make("div", { class: "shaded", lang: "", dir: "auto", ...said });
   const kept = windows(cut, points.length);
   let at = 0;
@@ -60,11 +60,11 @@ export function shaded(text, tokens, shares) {
     }
   }
   const whole = kept.length === 1 && kept[0][1] - kept[0][0] === points.length;
-  const note = make("p", { class: "faint small" }, "Of this long text, the parts around its strongest words.");
+  const note = make("p", { class: "faint small" }, "Long text: only the passages around its most influential words are shown.");
   return [...(whole ? [] : [note]), box, ...legend(shades, shares)];
 }
 
-/** What is shown: all of the text, or of a long one the parts around its strongest stretches, in order. */
+/** The ranges to show: the complete text, or the passages around the strongest stretches of a long one, in order. */
 function windows(cut, size) {
   if (size <= WHOLE) return [[0, size]];
   const strong = cut
@@ -82,7 +82,7 @@ function windows(cut, size) {
   return joined.length ? joined : [[0, 2 * AROUND]];
 }
 
-/** The weight, and where several pieces of evidence overlap, what it is made of. */
+/** Tooltip with the weight and, if several pieces of evidence overlap, its parts. */
 function tip(parts, weight) {
   if (parts.length === 1) return signed(weight);
   const ordered = [...parts].sort((left, right) => left.end - left.start - (right.end - right.start));
@@ -91,8 +91,8 @@ function tip(parts, weight) {
 
 function legend(shades, shares) {
   const sides = [];
-  if (shades.some((level) => level > 0)) sides.push([1, shares ? "attention" : "speaks for the label"]);
-  if (shades.some((level) => level < 0)) sides.push([-1, "speaks against it"]);
+  if (shades.some((level) => level > 0)) sides.push([1, shares ? "attention" : "evidence for the label"]);
+  if (shades.some((level) => level < 0)) sides.push([-1, "evidence against it"]);
   if (!sides.length) return [];
   const [weak, strong] = shares ? ["little", "much"] : ["weak", "strong"];
   const told = sides.map(([sign, meaning]) => {

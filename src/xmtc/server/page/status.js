@@ -1,15 +1,15 @@
-// What the page says: a word on what was done, and problems, which stay until they are dealt with.
+// Status messages, and problems, which stay until they are dismissed or solved.
 
 import { byId, make } from "./dom.js";
 
-/** A short word in the status line, perhaps with a button. */
+/** Show a short message in the status line, optionally with a button. */
 export function say(text, action = null, then = null) {
   const line = byId("said");
   line.replaceChildren(text);
   if (action) line.append(" ", make("button", { type: "button", class: "quiet", onclick: then }, action));
 }
 
-/** Something went wrong; `again` is what to do when the person wants to try once more. */
+/** Show a problem; `again` is the action of the button "Try again". */
 export function complain(problem, again = null) {
   const text = make("p", {}, problem.message ?? String(problem));
   if (problem.wait) text.append(make("span", { class: "faint" }, ` Try again in ${problem.wait} s.`));
@@ -25,5 +25,5 @@ export function complain(problem, again = null) {
   byId("problem").replaceChildren(text, buttons);
 }
 
-/** The problem is over. */
+/** Hide the problem. */
 export const settle = () => byId("problem").replaceChildren();

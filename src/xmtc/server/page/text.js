@@ -1,4 +1,4 @@
-// The field for the text: counting, dropping, opening a file, pasting from anywhere.
+// The text field: character count, drag and drop, opening files, pasting anywhere on the page.
 
 import { byId, characters, counted, plural } from "./dom.js";
 import { limits } from "./models.js";
@@ -10,7 +10,7 @@ let handlers = { changed: () => {}, isSafe: () => true, shown: () => {} };
 export const value = () => field.value;
 export const focus = () => field.focus();
 
-/** Whether the text is longer than the service takes. */
+/** Whether the text exceeds the limit of the service. */
 export const tooLong = () => characters(field.value) > limits.characters;
 
 export function listen(given) {
@@ -26,7 +26,7 @@ export function listen(given) {
   changed();
 }
 
-/** Put a text into the field. What would be lost by it, because it was never tagged, can be brought back. */
+/** Put a text into the field. A replaced text that was never tagged can be restored. */
 export function put(text, quietly = false) {
   const before = field.value;
   const lost = before.trim() && before !== text && !handlers.isSafe(before);
@@ -35,7 +35,7 @@ export function put(text, quietly = false) {
   field.scrollTop = 0;
   handlers.shown();
   changed();
-  if (lost && !quietly) say("Another text stands here now.", "Bring back what was there", () => put(before, true));
+  if (lost && !quietly) say("The text was replaced.", "Undo", () => put(before, true));
 }
 
 export function changed() {
@@ -50,7 +50,7 @@ export function changed() {
   handlers.changed();
 }
 
-/** Pasting where nothing is typed means: this is the next text. */
+/** Pasting outside of input fields replaces the text. */
 function pasted(event) {
   const target = event.target instanceof Element ? event.target : null;
   if (target?.closest("input, textarea, select, dialog")) return;
@@ -97,14 +97,14 @@ async function take(files) {
   settle();
   if (file.size > 4 * limits.characters) {
     const most = counted(limits.characters);
-    complain(new Error(`${file.name} has ${counted(file.size)} bytes; a text may have ${most} characters.`));
+    complain(new Error(`${file.name} is too large (${counted(file.size)} bytes): the limit is ${most} characters.`));
     return;
   }
   let text;
   try {
     text = decoded(await file.arrayBuffer());
   } catch {
-    complain(new Error(`${file.name} cannot be read.`));
+    complain(new Error(`${file.name} could not be read.`));
     return;
   }
   if (text.includes("\0")) {
@@ -112,11 +112,11 @@ async function take(files) {
     return;
   }
   put(text);
-  if (files.length > 1) say(`${file.name} was opened, the first of ${files.length}: one text at a time.`);
+  if (files.length > 1) say(`Opened ${file.name} only; ${files.length} files were dropped.`);
   focus();
 }
 
-/** UTF-8, or what a byte order mark says, or else the old encoding of Western Europe. */
+/** Decode UTF-8, UTF-16 with a byte order mark, or else Windows-1252. */
 function decoded(bytes) {
   const [first, second] = new Uint8Array(bytes.slice(0, 2));
   if (first === 0xff && second === 0xfe) return new TextDecoder("utf-16le").decode(bytes);

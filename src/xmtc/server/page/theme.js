@@ -1,10 +1,10 @@
-// Runs before anything is drawn, so that a remembered choice never flashes in the other colours.
+// Runs before the first paint, so that the stored colour scheme applies without a flash.
 "use strict";
 (() => {
   try {
     const kept = localStorage.getItem("xmtc-theme");
     if (kept === "light" || kept === "dark") document.documentElement.dataset.theme = kept;
   } catch {
-    // Storage is forbidden: the system's colours hold.
+    // Without storage, the system's colour scheme applies.
   }
 })();

@@ -1,14 +1,14 @@
-// The small form that asks for an API key.
+// The dialog that asks for an API key.
 
 import { byId } from "./dom.js";
 
-/** The key that was given, or null; `wrong` says that one was tried and refused. */
+/** Resolves to the key, or to null if cancelled; `wrong` means that a key was tried and refused. */
 export function askForKey(wrong) {
   const dialog = byId("unlock");
   const field = byId("secret");
   const note = byId("unlock-wrong");
   note.hidden = !wrong;
-  note.textContent = wrong ? "That key was not accepted." : "";
+  note.textContent = wrong ? "Wrong API key." : "";
   field.value = "";
   return new Promise((resolve) => {
     const form = dialog.querySelector("form");

@@ -1,4 +1,4 @@
-// The view of what carried a label: in the place of the text on a wide screen, under the label on a narrow one.
+// The explanation of a label: in place of the text on a wide screen, below the label on a narrow one.
 
 import * as api from "./api.js";
 import { byId, make, score, visible } from "./dom.js";
@@ -6,7 +6,7 @@ import { explained } from "./explanation.js";
 import { modelNamed } from "./models.js";
 import { complain } from "./status.js";
 
-const FOLLOW = 150; // milliseconds on a label before an open view follows to it
+const FOLLOW = 150; // milliseconds on a label before an open explanation switches to it
 const wide = matchMedia("(min-width: 56rem)");
 const view = byId("why");
 
@@ -20,7 +20,7 @@ wide.addEventListener("change", place);
 export const isOpen = () => open !== null;
 export const shows = (row) => open?.row === row;
 
-/** What carried a row's label; the same again closes it. */
+/** Show the explanation of a row's label, or close it if it is open. */
 export async function show(entry, row) {
   if (shows(row)) return close();
   set(entry, row);
@@ -47,7 +47,7 @@ export async function show(entry, row) {
   return undefined;
 }
 
-/** An open view goes along when a person moves among the labels of a wide screen. */
+/** On a wide screen, an open explanation follows the current row. */
 export function follow(entry, row) {
   clearTimeout(timer);
   if (open && wide.matches && !shows(row)) timer = setTimeout(() => open && !shows(row) && show(entry, row), FOLLOW);
@@ -78,15 +78,15 @@ function place() {
   if (open === null) document.body.append(view);
   else if (wide.matches) byId("editor").after(view);
   else open.row.item.append(view);
-  byId("why-close").firstChild.textContent = wide.matches ? "Back to the text" : "Close";
+  byId("why-close").firstChild.textContent = wide.matches ? "Back to text" : "Close";
 }
 
-/** After a moment without an answer the old evidence gives way to a word of patience. */
+/** If the response takes longer than a moment, fade the old explanation and show a message. */
 function wait(mine) {
   clearTimeout(patience);
   patience = setTimeout(() => {
     if (mine !== question || !open) return;
-    byId("why-facts").textContent = "Asking why…";
+    byId("why-facts").textContent = "Loading explanation…";
     view.setAttribute("aria-busy", "true");
     byId("why-body").classList.add("old");
   }, 150);
@@ -101,11 +101,11 @@ function body(...parts) {
 
 function fact(row, found) {
   const calibrated = modelNamed(row.model)?.calibrated ?? false;
-  const figure = found ? `${calibrated ? "probability" : "score"} ${score(found.label.score, calibrated)} ` : "";
-  byId("why-facts").textContent = `${figure}by ${row.model}`;
+  const figure = found ? `${calibrated ? "probability" : "score"} ${score(found.label.score, calibrated)} · ` : "";
+  byId("why-facts").textContent = `${figure}model ${row.model}`;
 }
 
-/** The evidence; a long text is scrolled to its strongest word. */
+/** Show the evidence; a long text is scrolled to its strongest word. */
 function fill(found, row, text) {
   fact(row, found);
   body(...explained(found.explanation, text));

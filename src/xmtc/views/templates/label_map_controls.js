@@ -6,7 +6,7 @@ function part(tag, words, look) {
   if (look) made.className = look;
   return made;
 }
-function named(tag, label, look) {  // a name in an element of its own, whichever way it is written
+function named(tag, label, look) {  // a name in its own element, for either writing direction
   const made = part(tag, names[label], look);
   made.dir = "auto";
   return made;
@@ -42,7 +42,7 @@ function choose(label, flying) {
   const close = labelsNear(label);
   byId("about-near").replaceChildren(...close.map(([other, cosine]) => goTo(other, cosine.toFixed(2))));
   byId("about-head").textContent = close.length
-    ? "Nearest labels, and the cosine of the vectors" : "The model keeps no vector of this label";
+    ? "Nearest labels and their cosine similarity" : "The model has no vector for this label";
   const others = close.map(([other]) => names[other]).join(", ");
   byId("said").textContent = `${names[label]}. ${facts[1]}. Nearest: ${others || "none"}`;
   byId("rest").scrollTop = 0;
@@ -100,7 +100,7 @@ function listSizes() {
   }));
 }
 
-// ---- pointing at a label
+// ---- hovering over a label
 
 const tip = byId("tip");
 function hideTip() { tip.hidden = true; hovered = -1; }
@@ -232,7 +232,7 @@ function suggest() {
     option.addEventListener("pointerdown", event => { event.preventDefault(); take(at); });
     return option;
   }));
-  const outcome = found.length ? `${several(found.length, "label")} found` : "No label has this in its name";
+  const outcome = found.length ? `${several(found.length, "label")} found` : "No label matches";
   byId("found").textContent = words ? outcome : "";
   mark();
 }
@@ -274,7 +274,7 @@ document.addEventListener("keydown", event => {
   field.select();
 });
 
-// ---- begin
+// ---- start
 
 function resize() {
   const box = stage.getBoundingClientRect(), before = ratio;

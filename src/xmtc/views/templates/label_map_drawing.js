@@ -17,7 +17,7 @@ const dark = matchMedia("(prefers-color-scheme: dark)");
 const canvas = byId("map"), pen = canvas.getContext("2d"), stage = byId("stage");
 const FIRST_LISTED = 20, SUGGESTIONS = 12, DEEPEST = 400;
 
-// ---- what stands where: places from 0 to 1, larger points for more training documents
+// ---- layout: positions from 0 to 1, larger points for more training documents
 
 const x = new Float32Array(total), y = new Float32Array(total), radius = new Float32Array(total);
 const most = documents ? Math.max(1, documents[0]) : 1;
@@ -35,7 +35,7 @@ const labelsNear = label => {
   return found;
 };
 
-// ---- the view: which place is in the middle, and how many pixels one unit has
+// ---- the view: position of the centre, and pixels per unit
 
 let wide = 1, high = 1, ratio = 1, view = {x: .5, y: .5, scale: 1}, whole = view, touched = false;
 let chosen = -1, hovered = -1, only = -1, drawing = false, flight = 0, settling = 0;
@@ -92,7 +92,7 @@ function fly(to) {
   };
   flight = requestAnimationFrame(step);
 }
-function closeUp(label) {  // near enough to see its surroundings apart
+function closeUp(label) {  // zoom in until its neighbours can be told apart
   const squared = Float32Array.from(all(), i => (x[i] - x[label]) ** 2 + (y[i] - y[label]) ** 2).sort();
   const reach = Math.max(Math.sqrt(squared[Math.min(40, total - 1)]), .002);
   return {x: x[label], y: y[label], scale: Math.max(whole.scale, .4 * Math.min(wide, high) / reach)};
@@ -109,7 +109,7 @@ function theme() {
   back = parsed(paper);
   redraw();
 }
-function stampOf(size) {  // how much of each pixel a point covers, and how much of that is its colour and not its rim
+function stampOf(size) {  // coverage of each pixel by a point, and how much of that is fill rather than rim
   let found = stamps.get(size);
   if (!found) {
     const r = size / 2 * ratio, rim = size > 5 ? .75 * ratio : 0, middle = Math.ceil(r), side = 2 * middle + 1;
@@ -123,7 +123,7 @@ function stampOf(size) {  // how much of each pixel a point covers, and how much
   }
   return found;
 }
-function stamp(picture, label, size, strength) {  // far quicker than the canvas's own circles, of which there are many
+function stamp(picture, label, size, strength) {  // much faster than drawing circles on the canvas
   const {side, middle, covered, own} = stampOf(size), colour = colours[regionOf[label]];
   const {data: pixels, width, height} = picture;
   const left = Math.round(acrossOf(label) * ratio) - middle, top = Math.round(downOf(label) * ratio) - middle;
@@ -147,7 +147,7 @@ function inView() {
     if (x[i] >= left && x[i] <= right && y[i] >= top && y[i] <= bottom) found.push(i);
   return found;
 }
-function uncovered(labels) {  // of those within the same two by two pixels, the most frequent
+function uncovered(labels) {  // keeps the most frequent label in each block of 2 × 2 pixels
   const columns = Math.ceil(wide / 2) + 1, taken = new Uint8Array(columns * (Math.ceil(high / 2) + 1));
   return labels.filter(label => {
     const cell = (downOf(label) >> 1) * columns + (acrossOf(label) >> 1);
@@ -159,7 +159,7 @@ function draw() {
   const picture = pen.createImageData(canvas.width, canvas.height), [red, green, blue] = back;
   new Uint32Array(picture.data.buffer).fill((255 << 24 | blue << 16 | green << 8 | red) >>> 0);
   const shown = inView(), growth = grown();
-  for (const label of uncovered(shown).reverse())  // rare ones first, so that frequent ones lie on top
+  for (const label of uncovered(shown).reverse())  // rare labels first, so that frequent ones are on top
     stamp(picture, label, Math.round(2 * radius[label] * growth), only < 0 || regionOf[label] === only ? .88 : .12);
   pen.putImageData(picture, 0, 0);
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
