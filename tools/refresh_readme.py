@@ -199,9 +199,9 @@ def main() -> None:
         demo.mkdir()
         with shell(demo) as here:
             finished["xmtc demo"] = here.run("xmtc demo")
-        for place in parser.parse_args().pages:
+        for number, place in enumerate(parser.parse_args().pages):
             page = place.read_text(encoding="utf-8")
-            inside = Path(folder) / place.stem
+            inside = Path(folder) / f"page-{number}"
             shutil.copytree(demo, inside)
             began = time.perf_counter()
             with shell(inside, finished) as here:
