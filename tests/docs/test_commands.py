@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMAND_LINE = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
 CLI: Any = typer.main.get_command(app)
-FOREIGN = {"--nproc-per-node"}  # of torchrun
+FOREIGN = {"--nproc-per-node", "--output"}  # of torchrun; a former name
 OPTION = re.compile(r"--?[a-zA-Z][\w-]*")
 
 
