@@ -43,14 +43,7 @@ def test_what_the_container_copies_is_there() -> None:
 
 def test_the_page_names_options_that_exist_and_their_defaults() -> None:
     options = {"--" + name.replace("_", "-") for name in inspect.signature(serve).parameters}
-    named = set(re.findall(r"`(--[a-z-]+)", PAGE)) - {
-        "--out",
-        "--output",
-        "--save-metrics",
-        "--keep",
-        "--force",
-        "--quiet",
-    }
+    named = set(re.findall(r"`(--[a-z-]+)", PAGE))
     assert named <= options
     limits = ServeRequest(folders=())
     rows = dict(re.findall(r"^\| `(--[a-z-]+)` \| ([\d,]+)", PAGE, flags=re.MULTILINE))
