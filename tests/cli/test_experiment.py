@@ -137,8 +137,8 @@ def test_mistakes(files: tuple[Path, Path], tmp_path: Path) -> None:
     )
     assert said(*noise, "--unknown-labels", "keep") == "--unknown-labels must be count or drop. Got 'keep'."
     assert said(*noise, "--on-bad-line", "skip").startswith("a study reads its files many times.")
-    assert said(*noise, "--model", "knn").startswith("model 'knn' is named twice.")
-    assert said("ablation", *files, "--model", "popularity").startswith("popularity has no parts to take away.")
+    assert said(*noise, "--model", "knn").startswith("model 'knn' is given twice.")
+    assert said("ablation", *files, "--model", "popularity").startswith("popularity has no components to ablate.")
     assert "--set neighbours" in said(*noise, "--set", "neighbours")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter").touch()

@@ -213,7 +213,7 @@ def test_mistakes(knn: Path, files: Path, data: Path, tmp_path: Path) -> None:
         ([new, "--merge", tmp_path / "unknown.tsv"], "unknown.tsv:2: the model has no label 'no such'."),
         ([new, "--merge", tmp_path / "two.tsv"], f"two.tsv:2: label '{keys[0]}' is merged into two labels."),
         ([new, "--merge", tmp_path / "circle.tsv"], "is to be merged with itself."),
-        ([new, "--merge", tmp_path / "nothing.tsv"], "nothing.tsv: no labels in it."),
+        ([new, "--merge", tmp_path / "nothing.tsv"], "nothing.tsv: contains no labels."),
         ([new, "--merge", tmp_path / "latin.tsv"], "latin.tsv:1: "),
         ([new, "--merge", tmp_path / "none.tsv"], "none.tsv: "),
         (
