@@ -216,8 +216,8 @@ class TestMistakes:
 
     def test_a_file_is_no_place_for_a_model(self, data: Path) -> None:
         train = data / "train.jsonl"
-        assert mistake("train", train, "--out", train) == f"{train}: is a file. Pass a folder to put the model in."
-        assert "cannot be created" in mistake("train", train, "--out", train / "model")
+        assert mistake("train", train, "--out", train) == f"{train}: is a file. Name a folder for the model."
+        assert "cannot be made" in mistake("train", train, "--out", train / "model")
 
     def test_an_unfinished_training_is_not_swept_away(self, data: Path, out: Path) -> None:
         work = Workspace.beside(out)

@@ -88,9 +88,12 @@ def test_interrupted_and_resumed(data: Path, tmp_path: Path) -> None:
         (["knn", "train.jsonl", "--search", "neigbours"], "knn has no setting 'neigbours'. Did you mean 'neighbours'?"),
         (["knn", "train.jsonl", "--search", "power=5..1"], "--search power=5..1: empty range."),
         (["knn", "train.jsonl", "--resume"], "no search to resume. Leave out --resume."),
-        (["knn", "train.jsonl", "--measure", "accuracy"], "no measure 'accuracy'."),
-        (["knn", "train.jsonl", "--language", "de"], "--language can only be used with --labels FILE."),
-        (["knn", "train.txt"], "all that is searched of knn is how text is read, and these are features."),
+        (["knn", "train.jsonl", "--measure", "accuracy"], "unknown metric 'accuracy'."),
+        (["knn", "train.jsonl", "--language", "de"], "--language chooses among the names in --labels FILE."),
+        (
+            ["knn", "train.txt"],
+            "all searched settings of knn concern text, but the documents are precomputed features.",
+        ),
         (["knn", "empty.jsonl"], "empty.jsonl: no document has a label. Check the label field."),
     ],
 )

@@ -209,10 +209,10 @@ def test_mistakes(knn: Path, files: Path, data: Path, tmp_path: Path) -> None:
         (["--retire", tmp_path / "all.txt"], "no label would be left. Keep one of them."),
         ([new, "--merge", tmp_path / "one.tsv"], "one.tsv:1: expected two labels separated by a tab."),
         ([new, "--merge", tmp_path / "three.tsv"], "three.tsv:1: expected two labels separated by a tab."),
-        ([new, "--merge", tmp_path / "unknown.tsv"], "unknown.tsv:2: label 'no such' is not one of the model."),
+        ([new, "--merge", tmp_path / "unknown.tsv"], "unknown.tsv:2: the model has no label 'no such'."),
         ([new, "--merge", tmp_path / "two.tsv"], f"two.tsv:2: label '{keys[0]}' is merged into two labels."),
         ([new, "--merge", tmp_path / "circle.tsv"], "is to be merged with itself."),
-        ([new, "--merge", tmp_path / "nothing.tsv"], "nothing.tsv: no labels in it."),
+        ([new, "--merge", tmp_path / "nothing.tsv"], "nothing.tsv: contains no labels."),
         ([new, "--merge", tmp_path / "latin.tsv"], "latin.tsv:1: "),
         ([new, "--merge", tmp_path / "none.tsv"], "none.tsv: "),
         (
