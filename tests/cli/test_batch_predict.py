@@ -271,7 +271,7 @@ class TestRefused:
         unfinished(monkeypatch, 2, *command)
         said = mistake(*command)
         assert said == f"{out}: contains unfinished predictions. Continue with --resume, or restart with --force."
-        with pytest.raises(DataError, match=r"is not complete. End it with the command that began it"):
+        with pytest.raises(DataError, match=r"the predictions are incomplete. Run the same command again"):
             TopK.read(out)
         call(*command, "--resume")
         for more in ([], ["--resume"]):

@@ -209,7 +209,7 @@ class TestWhatItDoes:
         call("calibrate", folder, files / "valid.jsonl")
         call("train", files / "train.jsonl", "--model", "knn", "--out", folder, "--force")
         assert not list(folder.glob("decisions-*"))
-        assert "no threshold was tuned" in mistake("predict", folder, "--text", "x", "--threshold", "auto")
+        assert "has no tuned threshold" in mistake("predict", folder, "--text", "x", "--threshold", "auto")
         assert rows(folder, files / "test.jsonl") == rows(files / "plain", files / "test.jsonl")
 
     def test_a_copy_keeps_it(self, files: Path, folder: Path, tmp_path: Path) -> None:

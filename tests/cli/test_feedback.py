@@ -116,7 +116,7 @@ class TestExport:
         done = call("feedback", "export", model, ok=False)
         note, error = done.err.splitlines()
         assert note == "left out 1 text: no label was accepted or rejected"
-        assert error.startswith(f"xmtc: {feedback_path(model)}: nothing in it can be learnt from.")
+        assert error.startswith(f"xmtc: {feedback_path(model)}: contains no accepted labels.")
         assert (done.status, done.out) == (2, "")
         give(model, "c", [keys[0]])
         assert [row["text"] for row in call("feedback", "export", model).lines()] == ["b", "c"]

@@ -152,7 +152,7 @@ def test_only_the_most_frequent_are_drawn_when_asked(folder: Path, tmp_path: Pat
     done = call("labels", "map", folder, "--out", page, "--most", 3)
     assert "2 rarer labels left out" in done.err
     assert content(page)["names"] == ["steel", "</script><b>iron", "wine"]
-    assert "The 3 most frequent of 5 labels" in page.read_text()
+    assert "3 most frequent of 5 labels" in page.read_text()
 
 
 @pytest.mark.usefixtures("with_vectors")

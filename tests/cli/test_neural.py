@@ -146,7 +146,7 @@ class TestWithTorch:
     def test_the_doctor_tells_what_they_run_on(self) -> None:
         import torch
 
-        assert f"neural models   torch {torch.__version__} on " in call("doctor").out
+        assert f"neural models torch {torch.__version__} on " in " ".join(call("doctor").out.split())
 
 
 HIDDEN = """

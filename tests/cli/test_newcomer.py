@@ -28,21 +28,21 @@ def here(tmp_path: Path) -> Path:
 class TestNothingThatIsReadIsOverwritten:
     def test_by_describe(self, here: Path) -> None:
         before = (here / "b.jsonl").read_bytes()
-        said = mistake("data", "describe", here / "a.jsonl", here / "b.jsonl", "--json", here / "b.jsonl")
-        assert "is both input and output" in said
+        said = mistake("data", "describe", here / "a.jsonl", here / "b.jsonl", f"--json={here / 'b.jsonl'}")
+        assert "is also an input file" in said
         assert (here / "b.jsonl").read_bytes() == before
 
     @pytest.mark.parametrize("option", ["--allow", "--deny", "--candidates"])
     def test_by_predict(self, ova: Path, data: Path, tmp_path: Path, option: str) -> None:
         (tmp_path / "l.jsonl").write_text('{"key": "x", "id": "d0000600", "labels": []}\n')
         given = (option, tmp_path / "l.jsonl", "--output", tmp_path / "l.jsonl")
-        assert "is both input and output" in mistake("predict", ova, data / "test.jsonl", *given)
+        assert "is also an input file" in mistake("predict", ova, data / "test.jsonl", *given)
         assert (tmp_path / "l.jsonl").read_text().startswith('{"key": "x"')
 
     def test_by_split(self, here: Path) -> None:
         (here / "train.jsonl").write_text((here / "a.jsonl").read_text() * 4)
         said = mistake("data", "split", here / "train.jsonl", "--out", here, "--force", "--apart")
-        assert "is both input and output" in said
+        assert "is also an input file" in said
         assert len((here / "train.jsonl").read_text().splitlines()) == 12
 
     def test_parts_of_a_model(self, ova: Path, data: Path) -> None:
@@ -177,7 +177,7 @@ class TestFilesAsPeopleHaveThem:
         said = mistake(
             "data", "split", here / "train_raw_texts.txt", "--out", here, "--test", 0.4, "--apart", "--force"
         )
-        assert "is both input and output" in said
+        assert "is also an input file" in said
         assert (here / "train_labels.txt").read_bytes() == before
 
     def test_a_folder_is_not_replaced_by_a_file(self, here: Path) -> None:

@@ -34,7 +34,7 @@ def test_addresses_that_cannot_be_had(model: Path) -> None:
         words = mistake("serve", model, "--port", port)
     assert words.startswith(f"port {port} of 127.0.0.1 is already in use")
     assert words.endswith("Choose another with --port, or 0 for any free port.")
-    assert mistake("serve", model, "--port", 70000) == "'port' must be from 0 to 65535. Got 70000."
+    assert mistake("serve", model, "--port", 70000) == "--port must be from 0 to 65535. Got 70000."
 
 
 @pytest.mark.parametrize(

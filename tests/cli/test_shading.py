@@ -147,7 +147,7 @@ def test_words_are_shaded_by_sign_and_strength() -> None:
     assert len({strong, weak, against}) == 3
     legend = shaded(found).split("\n\n")[2]
     assert len(COLOUR.findall(legend)) == 10
-    assert "evidence against it" in legend
+    assert "evidence against" in legend
 
 
 def test_attention_shares_have_no_side_against() -> None:

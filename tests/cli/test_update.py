@@ -206,7 +206,7 @@ def test_mistakes(knn: Path, files: Path, data: Path, tmp_path: Path) -> None:
         ([new, "--replay", tmp_path / "unlabelled.jsonl"], "unlabelled.jsonl: no document has a label."),
         ([new, "--retire", tmp_path / "strange.txt"], "no such label"),
         ([new, "--retire", tmp_path / "nothing.txt"], "nothing.txt: "),
-        (["--retire", tmp_path / "all.txt"], "no label would be left. Keep one of them."),
+        (["--retire", tmp_path / "all.txt"], "the update would remove all labels. Keep at least one."),
         ([new, "--merge", tmp_path / "one.tsv"], "one.tsv:1: expected two labels separated by a tab."),
         ([new, "--merge", tmp_path / "three.tsv"], "three.tsv:1: expected two labels separated by a tab."),
         ([new, "--merge", tmp_path / "unknown.tsv"], "unknown.tsv:2: the model has no label 'no such'."),

@@ -56,7 +56,7 @@ def commands(run: Demo) -> str:
             f"  xmtc train {run.train_file} --model knn --out {mine}",
             f"  xmtc evaluate {mine} {run.test_file}",
             f"  xmtc compare {run.out} {mine} {run.test_file}",
-            f"  xmtc predict {mine} {run.test_file} -k 3 --out predictions.jsonl",
+            f"  xmtc predict {mine} {run.test_file} --out predictions.jsonl",
             f"  xmtc serve {run.out}",
         ]
     )

@@ -86,7 +86,7 @@ def refuse_read(target: Path, to: str, source: str | Path, file_format: str) -> 
     for place in _written(target, to):
         for read_from in [] if str(source) == "-" else _written(Path(source), file_format):
             if place.exists() and read_from.exists() and place.samefile(read_from):
-                raise DataError(f"{place}: is both input and output. Choose another output file.")
+                raise DataError(f"{place}: is also an input file. Choose another output file.")
 
 
 def refuse_taken(target: Path, force: bool, file_format: str | None = None) -> None:
