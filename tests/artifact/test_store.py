@@ -399,7 +399,7 @@ class TestLinks:
         with pytest.raises(ModelFormatError) as caught:
             read_folder(tmp_path / "m")
         assert "has changed since" in str(caught.value)
-        assert "calibration counts as a change. Restore it, or train again" in str(caught.value)
+        assert "calibration counts as a change. Restore it, or train" in str(caught.value)
         with pytest.raises(ModelFormatError, match="has changed since"):
             verify_folder(tmp_path / "m")
 

@@ -182,11 +182,11 @@ class TestResume:
         whole = part.read_bytes()
         part.write_bytes(whole[:-5])
         said = mistake(*command, "--resume")
-        assert said == f"{part}: not a readable Parquet file. Delete it and continue with --resume."
+        assert said == f"{part}: not a readable Parquet file. Delete it and use --resume."
         TopK.read(out / part_name(2)).write(part)
         pq.write_table(pq.read_table(part).slice(0, 7), part)
         said = mistake(*command, "--resume")
-        assert said == f"{part}: contains 7 documents, expected 30. Delete it, then pass --resume."
+        assert said == f"{part}: contains 7 documents, expected 30. Delete it and use --resume."
         part.unlink()
         call(*command, "--resume")
         assert part.read_bytes() == whole
@@ -223,7 +223,7 @@ class TestResume:
         }.items():
             said = mistake(*given)
             remedy = "Pass the same files and settings, or start over with --force."
-            assert said == f"{out}: cannot resume, changed since the run started: {what}. {remedy}"
+            assert said == f"{out}: cannot be resumed; changed since the run started: {what}. {remedy}"
         original = source.read_bytes()
         source.write_bytes(original.replace(b"the", b"teh", 1))
         assert "changed since the run started: input." in mistake("predict", ova, source, "--parts", 30, *command)
@@ -270,7 +270,7 @@ class TestRefused:
         command = ("predict", ova, source, "--output", out, "--parts", 30)
         unfinished(monkeypatch, 2, *command)
         said = mistake(*command)
-        assert said == f"{out}: contains unfinished predictions. Continue with --resume, or restart with --force."
+        assert said == f"{out}: contains unfinished predictions. Use --resume, or start over with --force."
         with pytest.raises(DataError, match=r"the predictions are incomplete. Run the same command again"):
             TopK.read(out)
         call(*command, "--resume")

@@ -302,7 +302,7 @@ def test_exports_that_are_refused(ran: Ran, tmp_path: Path) -> None:
     )
     assert mistake("bench", "export", tmp_path, "--out", file).startswith(f"{tmp_path / 'bench.json'}: cannot be read")
     line = mistake("bench", "export", ran.out, "--out", tmp_path / "suite.json")
-    assert line == f"{tmp_path / 'suite.json'}: results files are JSON lines. Use the extension .jsonl."
+    assert line == f"{tmp_path / 'suite.json'}: results files must be JSON Lines. Use the extension .jsonl."
     assert not any(tmp_path.iterdir())
 
 
@@ -310,11 +310,11 @@ def test_exports_that_are_refused(ran: Ran, tmp_path: Path) -> None:
     ("change", "line", "words"),
     [
         (lambda lines: lines[:1] + lines[2:] + ["{"], 7, "invalid JSON"),
-        (lambda lines: lines[1:], 1, "unsupported format for this version of xmtc. Export the results again."),
+        (lambda lines: lines[1:], 1, "format not supported by this version of xmtc. Export the results again."),
         (
             lambda lines: [lines[0], lines[0]],
             2,
-            "unsupported format for this version of xmtc. Export the results again.",
+            "format not supported by this version of xmtc. Export the results again.",
         ),
         (lambda lines: [*lines, lines[-1]], 8, "'small/popularity/0' is a duplicate. Export the results again."),
         (
@@ -363,7 +363,7 @@ def test_imports_that_are_refused(ran: Ran, tmp_path: Path) -> None:
     values = json.loads(record.read_text())
     record.write_text(json.dumps(values | {"files": values["files"] | {"test": "0" * 64}}))
     said = mistake("bench", "import", theirs, "--out", here)
-    reason = "dataset 'small' has different files from the one to import"
+    reason = "data set 'small' has different files from the one to import"
     assert said == f"{here}: {reason}. Import into a new folder."
 
     said = mistake("bench", "import", here, "--out", here)
@@ -414,7 +414,9 @@ def test_mistakes(ran: Ran, tmp_path: Path) -> None:
     assert mistake("bench", ran.suite, "b", "--out", tmp_path / "x") == "bench runs one suite at a time. Leave out 'b'."
     assert mistake("bench", "quik", "--out", tmp_path / "x").startswith("no suite 'quik'. Did you mean 'quick'?")
     said = mistake("bench", ran.suite, "--data", tmp_path, "--out", tmp_path / "x")
-    assert said.startswith(f"{tmp_path / 'small/train.jsonl'}: no such file (required by dataset 'small' of the suite)")
+    assert said.startswith(
+        f"{tmp_path / 'small/train.jsonl'}: no such file (required by data set 'small' of the suite)"
+    )
     assert refused(ran, "--only", "small/kn").startswith("--only small/kn: matches no run.")
     (tmp_path / "file").touch()
     assert refused(ran, out=tmp_path / "file") == f"{tmp_path / 'file'}: is a file. Pass a folder."

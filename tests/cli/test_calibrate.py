@@ -24,7 +24,7 @@ MEASURES = {
     "precision": "precision",
     "recall": "recall",
 }
-HINT = "measured on the validation set that was fitted; for an unbiased estimate: xmtc evaluate {} TEST\n"  # one line
+HINT = "measured on the validation set used for fitting; for an unbiased estimate: xmtc evaluate {} TEST\n"  # one line
 
 
 @pytest.fixture(scope="module")
@@ -314,7 +314,7 @@ class TestRefused:
         valid = files / "valid.jsonl"
         assert (
             mistake("calibrate", valid, folder)
-            == f"{valid}: is a file, not a model folder. Pass the model folder first."
+            == f"{valid}: is a file, not a model folder. The model folder comes first."
         )
         assert "no such folder" in mistake("calibrate", tmp_path / "no", valid)
         path = tmp_path / "v.jsonl"
@@ -329,7 +329,7 @@ class TestRefused:
         key = load(folder).labels.key(0)
         path.write_text(10 * (json.dumps({"text": "zzz", "labels": [key]}) + "\n"))
         said = mistake("calibrate", folder, path)
-        assert said == "no validation document has a predicted label. Use documents like the training documents."
+        assert said == "no validation document has a predicted label. Use documents similar to the training set."
         assert "is also an input file" in mistake("calibrate", folder, valid, f"--json={valid}")
         assert not list(folder.glob("decisions-*"))
 

@@ -233,8 +233,8 @@ class TestSplit:
             (["--test", "0.6", "--valid", "0.5"], "of a split must be less than 1"),
             (["--seed", "-1"], "'seed'"),
             (["--to", "jsnl"], "no format 'jsnl'. Did you mean 'jsonl'?"),
-            (["--to", "text"], "the format 'text' has no labels and cannot be written"),
-            (["--to", "npz"], "npz is for features"),
+            (["--to", "text"], "the format 'text' cannot store labels"),
+            (["--to", "npz"], "npz stores features"),
         ],
     )
     def test_mistakes(self, small: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
@@ -341,10 +341,10 @@ class TestConvert:
     @pytest.mark.parametrize(
         ("out", "more", "message"),
         [
-            ("o.xyz", [], "the file ending does not determine a format. Pass --to FORMAT: annif, annif-folder,"),
+            ("o.xyz", [], "the extension does not determine a format. Pass --to FORMAT: annif, annif-folder,"),
             ("o.xyz", ["--to", "cvs"], "no format 'cvs'. Did you mean 'csv'?"),
-            ("o.svm", [], "these documents are text, but libsvm is for features"),
-            ("o.txt", ["--to", "text"], "the format 'text' has no labels"),
+            ("o.svm", [], "these documents have text, but libsvm stores features"),
+            ("o.txt", ["--to", "text"], "the format 'text' cannot store labels"),
             ("o.txt", ["--to", "attentionxml"], "the file name is not NAME_texts.txt"),
             ("no/o.csv", [], "does not exist. Create it first."),
             ("o.csv", ["--unknown-labels", "keep"], "must be refuse or drop"),
@@ -382,7 +382,7 @@ class TestConvertVocabulary:
 
     def test_mistakes(self, tmp_path: Path) -> None:
         (tmp_path / "v.tsv").write_text("a\tAy\nb\tBee\n")
-        assert "Omit 'language'" in mistake(
+        assert "Leave out --language" in mistake(
             "data", "convert", tmp_path / "v.tsv", tmp_path / "v.jsonl", "--vocabulary", "--language", "de"
         )
         assert "writing SKOS is not supported" in mistake(

@@ -135,7 +135,7 @@ class TestCompare:
         test = data / "test.jsonl"
         assert mistake("compare", ova) == "compare requires one or more model folders, followed by a test file."
         assert "Missing argument" in mistake("compare")
-        assert mistake("compare", test, ova) == f"{test}: is a file, not a model folder. Pass the model folder first."
+        assert mistake("compare", test, ova) == f"{test}: is a file, not a model folder. The model folder comes first."
         assert "no such file" in mistake("compare", ova, "nowhere.jsonl")
         assert "must be count or drop" in mistake("compare", ova, test, "--unknown-labels", "x")
 
@@ -259,7 +259,7 @@ class TestCloserLooks:
 
     def test_groups_of_a_small_test_file(self, tiny: tuple[Path, Path]) -> None:
         said = mistake("evaluate", *tiny, "--groups")
-        need = "frequency groups need labels with at least 5 test documents"
+        need = "requency groups need labels with at least 5 test documents"
         assert said == f"{need}, but no label has more than 1. Leave out --groups."
 
     def test_per_label(self, tiny: tuple[Path, Path], tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ class TestReliability:
         assert table.splitlines()[-1].startswith("coverage@5")
         told = json.loads((tmp_path / "s.json").read_text())["reliability"]
         error = told["ECE@5"]
-        assert line == f"expected calibration error of the top 5 labels: {error:.4f} (15 equal-mass bins)"
+        assert line == f"expected calibration error of the top 5 labels: {error:.4f} (15 equal-sized bins)"
         counts = [each["count"] for each in told["bins"]]
         assert max(counts) - min(counts) <= 1
         assert sum(each["count"] * abs(each["confidence"] - each["accuracy"]) for each in told["bins"]) / sum(
@@ -368,7 +368,7 @@ class TestReliability:
         out, told = tmp_path / "r.svg", tmp_path / "s.json"
         asked = ("evaluate", "--predictions", path, test, "--reliability", out, "--json", told)
         said = mistake(*asked)
-        assert said == f"{out}: no reliability diagram: scores are not probabilities (some are outside 0 to 1)."
+        assert said == f"{out}: not written: scores are not probabilities (some are outside 0 to 1)."
         assert call(*asked, ok=False).out == done.out  # the metrics are not lost
         assert "reliability" not in json.loads(told.read_text())
         assert not out.exists()
@@ -383,7 +383,7 @@ class TestReliability:
         assert done.out.split("\n\n")[1] == remedy
         out = tmp_path / "r.svg"
         said = mistake("evaluate", tmp_path / "m", test, "--reliability", out)
-        assert said == f"{out}: no reliability diagram: {remedy}."
+        assert said == f"{out}: not written: {remedy}."
         assert not out.exists()
 
     def test_without_predictions(self, beyond: tuple[Path, Path], tmp_path: Path) -> None:
@@ -393,7 +393,7 @@ class TestReliability:
         assert "\n\nno document has a predicted label\n" in call(*asked).out
         out = tmp_path / "r.svg"
         said = mistake(*asked, "--reliability", out)
-        assert said == f"{out}: no reliability diagram: no document has a predicted label."
+        assert said == f"{out}: not written: no document has a predicted label."
 
     @pytest.mark.parametrize("name", ["r.jpg", "r", "svg", "r.svg.gz"])
     def test_other_formats_are_refused(self, ova: Path, data: Path, tmp_path: Path, name: str) -> None:

@@ -127,8 +127,8 @@ def test_mistakes(files: tuple[Path, Path], tmp_path: Path) -> None:
 
     noise = ("noise", *files, "--model", "knn")
     assert said(*noise, "--rates", "0,x") == "--rates must be numbers, such as 0,0.2,0.4. Got 'x'."
-    assert said(*noise, "--rates", "0,1") == "noise rates must be numbers ≥ 0 and < 1. Write for example 0,0.2,0.4."
-    assert said(*noise, "--kinds", "flop") == "unknown kind of noise 'flop'. Known: missing, flip."
+    assert said(*noise, "--rates", "0,1") == "noise rates must be numbers ≥ 0 and < 1, such as 0,0.2,0.4."
+    assert said(*noise, "--kinds", "flop") == "unknown kind of noise 'flop'. Available: missing, flip."
     for seeds in ("x", "-1", "²", "1,,2", "9" * 5000):
         assert said(*noise, "--seeds", seeds).startswith("--seeds must be integers ≥ 0, such as 0,1,2.")
     assert "'seeds' must be a list of distinct integers" in said(*noise, "--seeds", "1,1")
@@ -138,7 +138,7 @@ def test_mistakes(files: tuple[Path, Path], tmp_path: Path) -> None:
         == f"{tmp_path / 'no'}: no such file. Check the path."
     )
     assert said(*noise, "--unknown-labels", "keep") == "--unknown-labels must be count or drop. Got 'keep'."
-    assert said(*noise, "--on-bad-line", "skip").startswith("a study reads its files many times.")
+    assert said(*noise, "--on-bad-line", "skip").startswith("--on-bad-line skip cannot be used with studies.")
     assert said(*noise, "--model", "knn").startswith("model 'knn' is given twice.")
     assert said("ablation", *files, "--model", "popularity").startswith("popularity has no components to ablate.")
     assert "--set neighbours" in said(*noise, "--set", "neighbours")

@@ -25,7 +25,7 @@ class TestExplain:
     def test_words_of_a_linear_model(self, ova: Path, label_text: tuple[str, str], corpus: object) -> None:
         name, text = label_text
         first, constant, *evidence = call("explain", ova, "--text", text, "--label", name).out.splitlines()
-        assert "bias, independent of the text" in constant
+        assert "intercept, independent of the text" in constant
         score = load(ova).predict([text], 1).scores[0, 0]
         assert first == f"{name}   score {score:.4f}"
         weight, word, place = evidence[0].split()
@@ -94,7 +94,7 @@ class TestVerify:
     def test_whole(self, models: Path) -> None:
         for name in ("one_vs_all", "knn", "popularity", "features"):
             *files, last = call("verify", models / name).out.splitlines()
-            assert last == f"{models / name}: valid, all files match their hashes"
+            assert last == f"{models / name}: valid; all files match their hashes"
             assert all(line.startswith("ok ") for line in files)
             assert len(files) == len(list((models / name).iterdir())) - 1
 

@@ -243,10 +243,10 @@ class TestMistakes:
 
     def test_no_model_there(self, data: Path, tmp_path: Path) -> None:
         said = mistake("predict", tmp_path / "nowhere", "--text", "x")
-        assert said.startswith(f"{tmp_path / 'nowhere'}: no such folder. Train one with: xmtc train")
+        assert said.startswith(f"{tmp_path / 'nowhere'}: no such folder. Train a model with: xmtc train")
         assert "not a model folder: model.json is missing" in mistake("predict", data, "--text", "x")
         said = mistake("predict", data / "train.jsonl", "--text", "x")
-        assert said == f"{data / 'train.jsonl'}: is a file, not a model folder. Pass the model folder first."
+        assert said == f"{data / 'train.jsonl'}: is a file, not a model folder. The model folder comes first."
 
     def test_features_for_a_text_model_and_text_for_a_features_model(self, models: Path, data: Path) -> None:
         said = mistake("predict", models / "one_vs_all", data / "test.txt")

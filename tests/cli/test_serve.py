@@ -32,7 +32,7 @@ def test_addresses_that_cannot_be_had(model: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         words = mistake("serve", model, "--port", port)
-    assert words.startswith(f"port {port} of 127.0.0.1 is already in use")
+    assert words.startswith(f"port {port} on 127.0.0.1 is already in use")
     assert words.endswith("Choose another with --port, or 0 for any free port.")
     assert mistake("serve", model, "--port", 70000) == "--port must be from 0 to 65535. Got 70000."
 
@@ -41,7 +41,7 @@ def test_addresses_that_cannot_be_had(model: Path) -> None:
     ("option", "value", "words"),
     [
         ("--workers", "0", "--workers must be an integer ≥ 1. Got 0."),
-        ("--max-texts", "0", "the limit on 'texts' must be an integer ≥ 1. Got 0."),
+        ("--max-texts", "0", "--max-texts must be an integer ≥ 1. Got 0."),
         ("--timeout", "0", "--timeout must be a number of seconds > 0. Got 0."),
         ("--window", "-1", "--window must be at least 0 and less than 1,000 ms. Got -1."),
         ("--threads", "0", "'threads' must be an integer ≥ 1. Got 0."),
@@ -64,7 +64,7 @@ def test_keys_that_are_none(model: Path, tmp_path: Path, monkeypatch: pytest.Mon
         place.write_text(content)
         assert words in mistake("serve", model, "--api-key-file", place)
     monkeypatch.setenv(API_KEY_VARIABLE, "short")
-    assert mistake("serve", model).startswith(f"{API_KEY_VARIABLE}: an API key has at least 8 ASCII characters")
+    assert mistake("serve", model).startswith(f"{API_KEY_VARIABLE}: an API key must have at least 8 ASCII characters")
 
 
 def test_without_its_extra_it_says_how_to_get_it(model: Path) -> None:
@@ -89,4 +89,4 @@ def test_measures_are_kept_beside_the_model_and_shown(model: Path, tmp_path: Pat
     answers = tmp_path / "answers.jsonl"
     call("predict", model, test, "--output", answers)
     words = mistake("evaluate", "--predictions", answers, test, "--keep")
-    assert words == "--save-metrics requires a model. Leave it out with --predictions."
+    assert words == "--save-metrics requires a model. Leave out --save-metrics or --predictions."

@@ -216,15 +216,16 @@ class TestMistakes:
 
     def test_a_file_is_no_place_for_a_model(self, data: Path) -> None:
         train = data / "train.jsonl"
-        assert mistake("train", train, "--out", train) == f"{train}: is a file. Name a folder for the model."
-        assert "cannot be made" in mistake("train", train, "--out", train / "model")
+        assert mistake("train", train, "--out", train) == f"{train}: is a file. Pass a folder for the model."
+        assert "cannot be created" in mistake("train", train, "--out", train / "model")
 
     def test_an_unfinished_training_is_not_swept_away(self, data: Path, out: Path) -> None:
         work = Workspace.beside(out)
         work.mkdir()
         (work / "labels-0.safetensors").write_bytes(b"precious")
         said = mistake("train", data / "train.jsonl", "--out", out)
-        assert said == f"{work}: contains an unfinished training run. Continue with --resume, or restart with --force."
+        assert said.startswith(f"{work}: contains an unfinished training run. ")
+        assert said.endswith(" with --resume, or start over with --force.")
         mistake("train", data / "nowhere.jsonl", "--out", out, "--force")
         assert (work / "labels-0.safetensors").read_bytes() == b"precious"
         call("train", data / "train.jsonl", "--model", "popularity", "--out", out, "--force")

@@ -39,9 +39,9 @@ def test_what_is_told_and_written(data: Path, done: Any) -> None:
     assert f"best: trial {best['number']} of 3 (3 complete)" in lines
     result = json.loads(out.with_name("result.json").read_text())
     assert (result["metric"], result["best"]["score"], len(result["trials"])) == ("nDCG@5", best["score"], 3)
-    assert "validation set: 200 documents split off from TRAIN" in lines
+    assert "validation set: 200 documents held out from TRAIN" in lines
     assert f"saved knn in {out / 'model'}, trained on all 600 documents" in lines
-    assert told.err.splitlines()[-1].endswith(f"measure the model with: xmtc evaluate {out / 'model'} TEST")
+    assert told.err.splitlines()[-1].endswith(f"evaluate the model with: xmtc evaluate {out / 'model'} TEST")
     assert sum(line.startswith("trial ") for line in told.err.splitlines()) == 3
     assert read_manifest(out / "model")["settings"]["neighbours"] == best["settings"]["neighbours"]
     call("evaluate", out / "model", data / "test.jsonl")
@@ -89,7 +89,7 @@ def test_interrupted_and_resumed(data: Path, tmp_path: Path) -> None:
         (["knn", "train.jsonl", "--search", "power=5..1"], "--search power=5..1: empty range."),
         (["knn", "train.jsonl", "--resume"], "no search to resume. Leave out --resume."),
         (["knn", "train.jsonl", "--measure", "accuracy"], "unknown metric 'accuracy'."),
-        (["knn", "train.jsonl", "--language", "de"], "--language chooses among the names in --labels FILE."),
+        (["knn", "train.jsonl", "--language", "de"], "--language can only be used with --labels FILE."),
         (
             ["knn", "train.txt"],
             "all searched settings of knn concern text, but the documents are precomputed features.",

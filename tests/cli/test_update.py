@@ -74,7 +74,7 @@ class TestInPlace:
         seen = ", 100 earlier documents replayed" if load(model).name == "parabel" else ""
         assert done.out.startswith(f"saved {load(model).name} in {model}: 60 new documents, 1 new label{seen}, ")
         assert done.err == (
-            "the update was not checked: pass --valid FILE, or at least 500 new documents to hold out a tenth\n"
+            "the update was not checked: pass --valid FILE, or at least 500 new documents (a tenth is held out)\n"
         )
         assert verify_folder(model)
         assert beside(model) == []
@@ -146,7 +146,9 @@ class TestJudged:
         before = content(parabel)
         said = mistake("update", parabel, files / "wrong.jsonl", "--valid", data / "test.jsonl", "--margin", "0.5")
         assert said.startswith("the update would lower nDCG@5 from ")
-        assert said.endswith(" on 100 documents, by more than 0.5. Check the new documents, or use --force.")
+        assert said.endswith(
+            " on 100 documents, by more than the margin of 0.5. Check the new documents, or use --force."
+        )
         assert content(parabel) == before
         assert beside(parabel) == []
         done = call("update", parabel, files / "wrong.jsonl", "--valid", data / "test.jsonl", "--margin", "100")
@@ -211,7 +213,7 @@ def test_mistakes(knn: Path, files: Path, data: Path, tmp_path: Path) -> None:
         ([new, "--merge", tmp_path / "three.tsv"], "three.tsv:1: expected two labels separated by a tab."),
         ([new, "--merge", tmp_path / "unknown.tsv"], "unknown.tsv:2: the model has no label 'no such'."),
         ([new, "--merge", tmp_path / "two.tsv"], f"two.tsv:2: label '{keys[0]}' is merged into two labels."),
-        ([new, "--merge", tmp_path / "circle.tsv"], "is to be merged with itself."),
+        ([new, "--merge", tmp_path / "circle.tsv"], "is merged into itself."),
         ([new, "--merge", tmp_path / "nothing.tsv"], "nothing.tsv: contains no labels."),
         ([new, "--merge", tmp_path / "latin.tsv"], "latin.tsv:1: "),
         ([new, "--merge", tmp_path / "none.tsv"], "none.tsv: "),

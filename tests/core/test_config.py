@@ -162,7 +162,7 @@ class TestSpaces:
 
     def test_types_and_sentences_are_what_they_were(self) -> None:
         rows = {row.name: row for row in table(Group())}
-        assert rows["inner.rate"].kind == "number or one of auto"
+        assert rows["inner.rate"].kind == "number or auto"
         assert rows["inner.count"].sentence == "How many."
         assert rows["inner.plain"].space is None
         assert [str(rows[name].space) for name in ("inner.rate", "inner.sizes", "kind")] == [

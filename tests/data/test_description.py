@@ -338,9 +338,12 @@ def test_tables() -> None:
     text = description_text(
         "train.jsonl", describe(as_dataset(TEXTS, LABELS), as_dataset(["one two"], [["z"]])), "t.csv"
     )
-    lines = {line.split("  ")[0].strip(): line.split() for line in text.splitlines() if not line.startswith(" ")}
+    lines: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        if not line.startswith(" "):
+            lines.setdefault(line.split("  ")[0].strip(), line.split())
     assert lines["documents"][-2:] == ["7", "1"]
-    assert lines["labels unseen in train.jsonl"][-3:] == ["1", "(100.0", "%)"]
+    assert lines["labels not in train.jsonl"][-3:] == ["1", "(100.0", "%)"]
     assert "2 (of 1 texts)" in text
     assert "12,345" in description_text("many", describe(as_dataset(["a"] * 12_345)))
 

@@ -606,8 +606,8 @@ def test_without_a_published_sum_the_first_one_counts(server, tmp_path):
     server.content = b"replaced at its source"
     message = refused(server, tmp_path)
     assert message == (
-        f"{server.url}/thing.bin: differs from the file of {date}: sha256 {sha256(server.content)}, expected "
-        f"{sha256(CONTENT)}. Delete {tmp_path}/thing/download.json to accept the new file."
+        f"{server.url}/thing.bin: differs from the file downloaded on {date}: "
+        f"sha256 {sha256(server.content)}, expected {sha256(CONTENT)}. Delete {tmp_path}/thing/download.json to accept the new file."
     )
     assert names(tmp_path / "thing") == ["download.json"]
     (tmp_path / "thing" / "download.json").unlink()
@@ -744,7 +744,9 @@ def test_by_hand(server, tmp_path, monkeypatch):
     assert said[-1].endswith(f"xmtc train {tmp_path}/thing/thing.bin --out thing-model")
     assert fetch(entry, tmp_path).files[0].how == "there"
     (tmp_path / "thing" / "thing.bin").write_bytes(b"another")
-    with pytest.raises(DataError, match=r"differs from the file of .* Delete .*download.json to accept the new file"):
+    with pytest.raises(
+        DataError, match=r"differs from the file downloaded on .* Delete .*download.json to accept the new file"
+    ):
         fetch(entry, tmp_path)
     done = get(server, tmp_path / "mirrored", entry)
     assert done.parts["train"].read_bytes() == CONTENT, "a mirror serves what needs a browser elsewhere"
@@ -1011,7 +1013,7 @@ def test_texts_beside_a_matrix_of_labels(tmp_path):
     notes = prepare(tmp_path / "names.txt", Numbered("Y.npz"), tmp_path / "labels.jsonl")
     assert "4 names for 3 labels" in notes[0]
     assert [row["name"] for row in rows(tmp_path / "labels.jsonl")] == ["0", "1", "2"]
-    for text, words in (("one\n", "1 lines for 3 rows"), ("a\nb\nc\nd\n", "more lines for 3 rows")):
+    for text, words in (("one\n", "1 lines for 3 rows"), ("a\nb\nc\nd\n", "too many lines for 3 rows")):
         (tmp_path / "X.txt").write_text(text)
         with pytest.raises(DataError, match=words):
             prepare(tmp_path / "X.txt", Matched("Y.npz"), tmp_path / "out.jsonl")

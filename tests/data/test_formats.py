@@ -322,7 +322,7 @@ class TestAttentionXml:
         texts, labels = tmp_path / "x_texts.txt", tmp_path / "x_labels.txt"
         for first, second, words in (
             ("a\nb\nc\n", "x\ny\n", f"{labels}: no labels for line 3"),
-            ("a\n", "x\ny\n", f"{labels}:2: no such line"),
+            ("a\n", "x\ny\n", f"{labels}:2: no matching line"),
         ):
             put(texts, first)
             put(labels, second)
@@ -849,7 +849,7 @@ class TestWriting:
             write(dataset, tmp_path / "a.jsonl")
 
     @pytest.mark.parametrize(
-        ("name", "words"), [("a.xyz", "does not determine a format"), ("a.svm", "these documents are text")]
+        ("name", "words"), [("a.xyz", "does not determine a format"), ("a.svm", "these documents have text")]
     )
     def test_names_that_do_not_fit(self, tmp_path, name, words):
         with pytest.raises(DataError, match=words):

@@ -381,7 +381,7 @@ class TestHostile:
         secret.write_text('<!ENTITY l29 "the secret">')
         content = doctype.replace("SECRET", secret.as_uri()) + RDF + CONCEPT.format("&l29;")
         path.write_bytes(f'<?xml version="1.0" encoding="{encoding}"?>\n{content}'.encode(encoding))
-        assert "a document type with entities is not supported" in refusal(path, 2)
+        assert "a DOCTYPE with entities is not supported" in refusal(path, 2)
 
     def test_a_harmless_document_type(self, tmp_path):
         path = tmp_path / "l.rdf"

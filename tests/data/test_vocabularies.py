@@ -413,7 +413,7 @@ class TestWritten:
             (
                 LabelVocabulary(LabelIndex.from_keys(["a\tb"])),
                 "l.tsv",
-                r"TSV cannot store the tab, line end or outer spaces of 'a\tb'",
+                r"TSV cannot store the tab, line break or outer spaces of 'a\tb'",
             ),
             (LabelVocabulary(LabelIndex.from_keys(["a"], ["b\n"])), "l.tsv", r"of 'b\n'"),
             (LabelVocabulary(LabelIndex.from_keys(["a"], descriptions=[" d"])), "l.tsv", "of ' d'"),

@@ -300,7 +300,7 @@ class TestModel:
         with pytest.raises(ConfigError, match="this model has no tuned threshold"):
             model.predict(sets[2], threshold="auto")
         for wrong in ("0.5", "x", True):
-            with pytest.raises(ConfigError, match="'threshold' must be a number or auto"):
+            with pytest.raises(ConfigError, match="'threshold' must be a number or 'auto'"):
                 model.predict(sets[2], threshold=wrong)
         for strange in (float("nan"), float("inf"), 1e39):
             with pytest.raises(ConfigError, match="a threshold must be a number"):

@@ -357,7 +357,7 @@ def test_what_cannot_be_tuned_on_is_refused() -> None:
     pads = np.full_like(labels, -1)
     with pytest.raises(DataError, match="contain no labels"):
         tune("global", "micro", pads, scores, truth, label_count=6)
-    with pytest.raises(DataError, match="No documents"):
+    with pytest.raises(DataError, match="no documents"):
         tune("global", "micro", labels[:0], scores[:0], truth[:0], label_count=6)
     with pytest.raises(DataError, match=r"none of the .* is true"):
         tune("global", "micro", labels, scores, sp.csr_array(truth.shape), label_count=6)

@@ -73,11 +73,9 @@ def test_rates_and_kinds_of_noise() -> None:
     assert names(rates=[0.07, 0, 0.07], kinds=["missing", "missing"]) == ["news-clean", "news-missing-7"]
     assert names(rates=[0.125], kinds=["flip"]) == ["news-flip-12.5"]
     for rates in ([], [1.0], [-0.1], [float("nan")]):
-        with pytest.raises(
-            ConfigError, match=r"^noise rates must be numbers ≥ 0 and < 1. Write for example 0,0.2,0.4.$"
-        ):
+        with pytest.raises(ConfigError, match=r"^noise rates must be numbers ≥ 0 and < 1, such as 0,0.2,0.4.$"):
             names(rates=rates)
-    with pytest.raises(ConfigError, match=r"^unknown kind of noise 'fip'. Known: missing, flip.$"):
+    with pytest.raises(ConfigError, match=r"^unknown kind of noise 'fip'. Available: missing, flip.$"):
         names(kinds=["fip"])
     with pytest.raises(ConfigError, match="Leave out --valid"):
         noise_suite(StudyFiles(Path("a"), Path("b"), Path("c")), ["knn"], settings={}, seeds=[0])
@@ -164,7 +162,7 @@ def test_ablation_is_a_suite() -> None:
     assert [each.neighbours for each in made.values()] == [9, 1, 9]
     assert made["knn-equal-votes"].power == 0
     with pytest.raises(
-        UnsupportedError, match=r"^popularity has no components to ablate\. Models that have: .*knn, .*\.$"
+        UnsupportedError, match=r"^popularity has no components to ablate\. Models with components: .*knn, .*\.$"
     ):
         ablation_suite(FILES, "popularity", settings={}, seeds=[0])
 
@@ -294,7 +292,7 @@ def test_the_tail_is_told(tmp_path: Path) -> None:
     assert best(table) == {"knn": list(table.columns), "popularity": []}
     assert {"top 1", "top 10", "top 20"} <= set(words(figure))
     assert "knn: 42 at 1" in tips(figure)
-    with pytest.raises(UnsupportedError, match="no model in these results scores given labels"):
+    with pytest.raises(UnsupportedError, match="no model in these results can score given labels"):
         study_figure(results(tmp_path / "none", suite, [worth("news/parabel/0", 0.9)]))
 
 

@@ -116,7 +116,7 @@ def test_files_in_the_folder_of_the_data_sets(tmp_path: Path) -> None:
     }
     assert found.hashes["train"] == found.hashes["test"]
     first = DataSpec(train=("no.txt", "one/train.jsonl"), test="one/test.jsonl", labels=".")
-    with pytest.raises(DataError, match=r"no such file \(required by dataset 'x' of the suite\)\. Pass the folder"):
+    with pytest.raises(DataError, match=r"no such file \(required by data set 'x' of the suite\)\. Pass the folder"):
         find("x", first, tmp_path, tmp_path / "made")
     with pytest.raises(DataError, match="no such file"):
         find("x", DataSpec(train=".", test="."), Path(), tmp_path / "made")
@@ -166,7 +166,7 @@ def test_patterns(patterns: list[str], expected: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["", "cookin", "cooking/knn/0/1", "cooking/knn/2", "knn"])
 def test_patterns_that_name_nothing(pattern: str) -> None:
-    with pytest.raises(ConfigError, match=r"matches no run\. Write for example --only 'one/trees/\*'\.$"):
+    with pytest.raises(ConfigError, match=r"matches no run\. Write, for example, --only 'one/trees/\*'\.$"):
         chosen(parsed("small", content()).cells(), ["one", pattern])
 
 
@@ -187,9 +187,12 @@ SEEDS = "'seeds' must be a list of distinct integers ≥ 0, such as [0, 1, 2]."
 MISTAKES: list[tuple[Callable[[dict[str, Any]], None], str]] = [
     (
         put("sedes", value=[0]),
-        "a suite has no key 'sedes'. Did you mean 'seeds'? Known: about, seeds, datasets and models.",
+        "a suite has no key 'sedes'. Did you mean 'seeds'? Available: about, seeds, datasets and models.",
     ),
-    (put("study", value={"kind": "noise"}), "a suite has no key 'study'. Known: about, seeds, datasets and models."),
+    (
+        put("study", value={"kind": "noise"}),
+        "a suite has no key 'study'. Available: about, seeds, datasets and models.",
+    ),
     (put("about", value=3), "'about' must be a string. Got 3."),
     (put("seeds", value=[]), SEEDS),
     (put("seeds", value=[0, 0]), SEEDS),
@@ -204,29 +207,32 @@ MISTAKES: list[tuple[Callable[[dict[str, Any]], None], str]] = [
     (put("models", "knn", value=[1]), "'models.knn' must be a table."),
     (put("models", "knn", "settings", value=1), "'models.knn.settings' must be a table."),
     (put("datasets", "cooking", "planted", value=1), "'datasets.cooking.planted' must be a table."),
-    (put("datasets", "one", "trian", value="x"), "dataset 'one' has no key 'trian'. Did you mean 'train'? Known: "),
-    (put("datasets", "one", "train", value=""), "dataset 'one': 'train' of dataset must be the name of a file."),
+    (
+        put("datasets", "one", "trian", value="x"),
+        "data set 'one' has no key 'trian'. Did you mean 'train'? Available: ",
+    ),
+    (put("datasets", "one", "train", value=""), "data set 'one': 'train' of data set must be the name of a file."),
     (
         put("datasets", "one", "test", value=7),
-        "dataset 'one': 'test' of dataset must be a string or list of strings.",
+        "data set 'one': 'test' of data set must be a string or list of strings.",
     ),
     (
         put("datasets", "one", "hold_out", value=0.1),
-        "dataset 'one': 'hold_out' of dataset must be 0 if 'valid' is given.",
+        "data set 'one': 'hold_out' of data set must be 0 if 'valid' is given.",
     ),
-    (put("datasets", "one", "propensity", value=[1]), "dataset 'one': 'propensity' of dataset must be a list of two"),
-    (put("datasets", "one", "noise", value={"rate": 2}), "'noise' of dataset 'one': 'rate' of noise must be a number"),
-    (put("datasets", "cooking", "planted", "text", value=1), "'planted' of dataset 'cooking' has no key 'text'."),
+    (put("datasets", "one", "propensity", value=[1]), "data set 'one': 'propensity' of data set must be a list of two"),
+    (put("datasets", "one", "noise", value={"rate": 2}), "'noise' of data set 'one': 'rate' of noise must be a number"),
+    (put("datasets", "cooking", "planted", "text", value=1), "'planted' of data set 'cooking' has no key 'text'."),
     (
         put("datasets", "cooking", "test", value="x"),
-        "dataset 'cooking': 'test' of dataset must be omitted if 'planted'",
+        "data set 'cooking': 'test' of data set must be omitted if 'planted'",
     ),
     (
         put("datasets", "cooking", "valid", value="x"),
-        "dataset 'cooking': 'valid' of dataset must be omitted if 'planted'",
+        "data set 'cooking': 'valid' of data set must be omitted if 'planted'",
     ),
-    (put("models", "parabell", value={}), "no model 'parabell'. Did you mean 'parabel'? Known: "),
-    (put("models", "knn", "modle", value="knn"), "model 'knn' has no key 'modle'. Did you mean 'model'? Known: "),
+    (put("models", "parabell", value={}), "no model 'parabell'. Did you mean 'parabel'? Available: "),
+    (put("models", "knn", "modle", value="knn"), "model 'knn' has no key 'modle'. Did you mean 'model'? Available: "),
     (put("models", "knn", "calibrate", value=1), "model 'knn': 'calibrate' of model must be true or false. Got 1."),
     (
         put("models", "knn", "settings", value={"text": 1, "text.min_df": 2}),
@@ -234,7 +240,7 @@ MISTAKES: list[tuple[Callable[[dict[str, Any]], None], str]] = [
     ),
     (
         put("models", "popularity", "datasets", value=["cookin"]),
-        "model 'popularity': no dataset 'cookin'. The suite has: cooking, one.",
+        "model 'popularity': no data set 'cookin'. The suite has: cooking, one.",
     ),
     (put("models", "both", "members", value=[]), "model 'both': 'members' is required for a consensus"),
     (
@@ -247,14 +253,14 @@ MISTAKES: list[tuple[Callable[[dict[str, Any]], None], str]] = [
     (put("models", "both", "datasets", value=[]), "model 'both': its member 'knn' does not run on 'one'."),
     (
         put("datasets", "one", "valid", value=""),
-        "model 'trees' needs a validation set. Add 'valid' or 'hold_out' to dataset 'one'.",
+        "model 'trees' needs a validation set. Add 'valid' or 'hold_out' to data set 'one'.",
     ),
     (
         put("datasets", "cooking", "hold_out", value=0),
-        "model 'both' needs a validation set. Add 'valid' or 'hold_out' to dataset 'cooking'.",
+        "model 'both' needs a validation set. Add 'valid' or 'hold_out' to data set 'cooking'.",
     ),
     *(
-        (put("datasets", name, value={"train": "x", "test": "y"}), f"dataset '{told}': invalid name. Use at most")
+        (put("datasets", name, value={"train": "x", "test": "y"}), f"data set '{told}': invalid name. Use at most")
         for name, told in (("a/b", "a/b"), ("..", ".."), ("", ""), ("a b", "a b"), ("a" * 101, "a" * 59 + "…"))
     ),
     (

@@ -375,7 +375,7 @@ class TestDecided:
     def test_without_optuna(self) -> None:
         with mock.patch("importlib.util.find_spec", return_value=None), pytest.raises(MissingExtraError) as caught:
             check_installed()
-        assert str(caught.value) == 'tune requires Optuna. Install it with: pip install "xmtc[tune]".'
+        assert str(caught.value) == 'tune requires Optuna. Install it with: pip install "xmtc[tune]"'
 
 
 SPACE = {"x": Range(0.0, 1.0), "n": Range(1, 9), "c": Choices([], [3, 5])}

@@ -278,14 +278,14 @@ def test_blocks_of_comparisons_join(kind: type, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("predicted", "truth", "k", "words"),
     [
-        (PREDICTED[:2], TRUTH, 1, "Predictions have 2 rows"),
+        (PREDICTED[:2], TRUTH, 1, "predictions have 2 rows"),
         (PREDICTED, TRUTH, 0, "'k' must be an integer ≥ 1. Got 0"),
         (PREDICTED, TRUTH, 2.0, "'k' must be an integer ≥ 1. Got 2.0"),
         (PREDICTED, TRUTH, True, "'k' must be an integer ≥ 1. Got True"),
         (PREDICTED.astype(float), TRUTH, 1, "of an integer type"),
         (PREDICTED[0], TRUTH, 1, "label numbers (n, k)"),
         (PREDICTED, TRUTH.toarray(), 1, "scipy CSR matrix"),
-        (PREDICTED[:0], TRUTH[:0], 1, "No documents"),
+        (PREDICTED[:0], TRUTH[:0], 1, "no documents"),
     ],
 )
 def test_bad_input_is_named_on_one_line(predicted: Any, truth: Any, k: Any, words: str) -> None:

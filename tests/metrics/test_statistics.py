@@ -181,8 +181,8 @@ PARTS = document_parts(PREDICTED, TRUTH, (1,))
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"parts": {}}, "No metrics"),
-        ({"parts": {"P@1": Parts(np.empty(0), np.empty(0))}}, "No documents"),
+        ({"parts": {}}, "no metrics"),
+        ({"parts": {"P@1": Parts(np.empty(0), np.empty(0))}}, "no documents"),
         ({"parts": PARTS | {"x": Parts(np.ones(2), np.ones(2))}}, "2 to 3 documents"),
         ({"samples": 0}, "'samples' must be an integer ≥ 1. Got 0"),
         ({"seed": -1}, "'seed' must be an integer ≥ 0. Got -1"),
@@ -199,7 +199,7 @@ def test_bad_resampling_is_named(arguments: dict[str, Any], words: str) -> None:
 
 
 def test_systems_that_do_not_pair_are_refused() -> None:
-    with pytest.raises(DataError, match=r"Only one of the two systems has P@3"):
+    with pytest.raises(DataError, match=r"only one of the two systems has P@3"):
         bootstrap_difference(PARTS, document_parts(PREDICTED, TRUTH, (1, 3)))
     with pytest.raises(DataError, match="predictions for 3 and 2 documents"):
         bootstrap_difference(PARTS, document_parts(PREDICTED[:2], TRUTH[:2], (1,)))
@@ -278,7 +278,7 @@ def test_sets_without_labels_are_zero(predicted: Array, truth: sp.csr_array) -> 
 
 
 def test_sets_refuse_what_evaluate_refuses() -> None:
-    with pytest.raises(DataError, match="No documents"):
+    with pytest.raises(DataError, match="no documents"):
         evaluate_sets(PREDICTED[:0], TRUTH[:0])
     with pytest.raises(DataError, match="'k' must be an integer ≥ 1"):
         per_label(PREDICTED, TRUTH, 0)
@@ -319,7 +319,7 @@ def test_overlap_refuses_other_documents() -> None:
     with pytest.raises(DataError, match="'k' must be an integer ≥ 1"):
         overlap(two, two, 0)
     nothing = TopK(np.empty((0, 2)), np.empty((0, 2)), two.index)
-    with pytest.raises(DataError, match="No documents to compare"):
+    with pytest.raises(DataError, match="no documents to compare"):
         overlap(nothing, nothing, 1)
 
 
@@ -435,7 +435,7 @@ def test_groups_agree_with_the_reference(seed: int, ties: Any, monkeypatch: pyte
         (PREDICTED, {}, "need scores"),
         (scored(PREDICTED, np.ones((3, 2))), {}, "must be (n, k) arrays"),
         (scored(PREDICTED, np.full((3, 3), np.nan)), {}, "is NaN"),
-        (scored(PREDICTED, np.ones((3, 3))), {}, "No label has 5 test documents; the maximum is 2. Lower 'at_least'"),
+        (scored(PREDICTED, np.ones((3, 3))), {}, "no label has 5 test documents; the maximum is 2. Lower 'at_least'"),
         (scored(PREDICTED, np.ones((3, 3))), {"ties": "best"}, "'ties' must be"),
         (scored(PREDICTED, np.ones((3, 3))), {"groups": 0}, "'groups' must be an integer ≥ 1"),
         (scored(PREDICTED, np.ones((3, 3))), {"at_least": 0}, "'at_least' must be an integer ≥ 1"),
@@ -488,11 +488,11 @@ def test_rarest_labels_have_training_and_test_documents() -> None:
 @pytest.mark.parametrize(
     ("scores", "truth", "ks", "words"),
     [
-        (np.ones(3), TRUTH, (1,), "Scores must be numbers (n, t)"),
-        (np.ones((3, 0)), TRUTH[:, :0], (1,), "Scores must be numbers (n, t)"),
+        (np.ones(3), TRUTH, (1,), "scores must be numbers (n, t)"),
+        (np.ones((3, 0)), TRUTH[:, :0], (1,), "scores must be numbers (n, t)"),
         (np.ones((3, 3)), TRUTH, (1,), "3 columns of scores but 4"),
-        (np.ones((2, 4)), TRUTH, (1,), "Scores have 2 rows"),
-        (np.ones((0, 4)), TRUTH[:0], (1,), "No documents"),
+        (np.ones((2, 4)), TRUTH, (1,), "scores have 2 rows"),
+        (np.ones((0, 4)), TRUTH[:0], (1,), "no documents"),
         (np.full((3, 4), np.nan), TRUTH, (1,), "is NaN"),
         (np.ones((3, 4)), TRUTH, (), "'ks' is empty"),
         (np.ones((3, 4)), TRUTH, (0,), "'k' must be an integer ≥ 1"),
@@ -508,8 +508,8 @@ def test_bad_tail_is_named(scores: Array, truth: Any, ks: Any, words: str) -> No
 @pytest.mark.parametrize(
     ("counts", "options", "words"),
     [
-        ([0, 0, 0, 0], {}, "No label has both"),
-        ([], {}, "No label has both"),
+        ([0, 0, 0, 0], {}, "no label has both"),
+        ([], {}, "no label has both"),
         ([[1, 2, 3, 4]], {}, "one number per label"),
         ([1, 1, 1, 1], {"count": 0}, "'count' must be an integer ≥ 1"),
         ([1, 1, 1, 1], {"at_least": -1}, "'at_least' must be an integer ≥ 0"),
@@ -581,7 +581,7 @@ def test_wilcoxon_of_many_pairs_nears_the_normal_distribution() -> None:
     ("first", "second", "words"),
     [
         ([], [], "non-empty"),
-        ([1, 2], [1], "Got 2 and 1 results"),
+        ([1, 2], [1], "got 2 and 1 results"),
         ([1, math.nan], [1, 2], "finite"),
         ([[1, 2]], [[1, 2]], "shape (1, 2)"),
         (np.arange(1.0, 1002), np.zeros(1001), "1,001 differences are too many for the exact test (maximum 1,000)"),

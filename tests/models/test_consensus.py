@@ -331,7 +331,7 @@ class TestModels:
 
     def test_a_consensus_may_be_a_member(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
         Consensus(members=both(members)).fit(valid).save(tmp_path / "inner")
-        with pytest.raises(DataError, match=r"inner: depends on other folders itself. Train it with --set copy=tr"):
+        with pytest.raises(DataError, match=r"inner: itself depends on other folders. Train it with --set copy=tr"):
             Consensus(members=[str(tmp_path / "inner")], copy=True).fit(valid)
         Consensus(members=both(members), copy=True).fit(valid).save(tmp_path / "inner")
         outer = Consensus(members=[str(tmp_path / "inner"), str(members / "often")], copy=True).fit(valid)

@@ -371,7 +371,7 @@ def test_too_many_straight_weights_are_refused(monkeypatch: pytest.MonkeyPatch) 
         ({"columns": "tf"}, "'columns' of rank_ae"),
         (
             {"reads": "sequence", "head.straight": True},
-            r"'head.straight' of rank_ae requires a bag\. Use reads = 'bag'",
+            r"'head.straight' of rank_ae requires reads = 'bag'",
         ),
         (
             {"head.straight": True, "head.decode_from": "label"},

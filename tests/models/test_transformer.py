@@ -179,9 +179,9 @@ class TestRefused:
         [
             ({"is_encoder_decoder": True}, r"an encoder-decoder \(bert\)"),
             ({"is_decoder": True}, "a decoder"),
-            ({"model_type": "no-such-thing"}, "cannot be read as an encoder"),
-            ({"model_type": None}, "cannot be read as an encoder"),
-            ({"num_hidden_layers": 3}, r"weights are missing.*encoder\.layer\.2"),
+            ({"model_type": "no-such-thing"}, "cannot be loaded"),
+            ({"model_type": None}, "cannot be loaded"),
+            ({"num_hidden_layers": 3}, r"missing or wrong weights.*encoder\.layer\.2"),
             ({"intermediate_size": 20}, "encoder"),
         ],
     )
@@ -195,13 +195,13 @@ class TestRefused:
     def test_no_configuration(self, tmp_path: Path, tiny: Path, content: str) -> None:
         folder = Path(shutil.copytree(tiny, tmp_path / "encoder"))
         (folder / "config.json").write_text(content, encoding="latin-1")
-        self.refused(folder, "not a valid encoder configuration")
+        self.refused(folder, "config.json: invalid")
 
     def test_damaged_weights(self, tmp_path: Path, tiny: Path) -> None:
         folder = Path(shutil.copytree(tiny, tmp_path / "encoder"))
         content = (folder / "model.safetensors").read_bytes()
         (folder / "model.safetensors").write_bytes(content[:-100])
-        self.refused(folder, "cannot be read as an encoder")
+        self.refused(folder, "cannot be loaded")
 
     def test_a_decoder(self, tmp_path: Path) -> None:
         sizes = {"vocab_size": 40, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 14}

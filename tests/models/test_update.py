@@ -325,7 +325,7 @@ class TestJudged:
         with pytest.raises(RefusedError) as said:
             model.update(*new, valid=valid)
         assert str(said.value) == (
-            "the update would lower nDCG@5 from 100.00 to 63.09 on 50 documents, by more than 2. "
+            "the update would lower nDCG@5 from 100.00 to 63.09 on 50 documents, by more than the margin of 2. "
             "Check the new documents, or use --force."
         )
         assert vars(model) == before

@@ -230,7 +230,7 @@ def test_a_model_that_is_saved_anew_takes_over(
     wait_for(lambda: served.lines == ["changing: new model loaded (2 labels)"])
     (folder / "model.json").write_text("{}")
     wait_for(lambda: len(served.lines) == 2)
-    assert served.lines[1].startswith("changing: keeping the previous model, the new one failed to load.")
+    assert served.lines[1].startswith("changing: keeping the previous model; the new one failed to load.")
     assert {label["key"] for label in served.predict("ham and bread")[0]} <= {"x", "y"}
     shutil.rmtree(folder)
     time.sleep(0.1)

@@ -31,7 +31,7 @@ BAD = [
     ({"texts": ["a"], "threshold": "high"}, "'threshold' must be a number or 'auto'. Got 'high'."),
     ({"texts": ["a"], "threshold": True}, "'threshold' must be a number or 'auto'. Got True."),
     ({"texts": ["a"], "threshold": 1e39}, "'threshold' must be a number or 'auto'. Got 1e+39."),
-    ({"texts": ["a"] * 5}, "5 texts exceed the limit of 4 per request. Send fewer texts."),
+    ({"texts": ["a"] * 5}, "5 texts exceed the limit of 4 . Send fewer texts or lower k."),
     ({"texts": ["a" * 101]}, "a text in 'texts' has 101 characters, more than 100. Shorten it."),
     ({"texts": ["a"], "model": 3}, "'model' must be a string. Got 3."),
     ({"texts": ["a"], "allow": "x"}, "'allow' must be a list of strings. Got 'x'."),
@@ -109,7 +109,7 @@ def test_a_field_with_a_strange_name_is_just_not_known(serve: Serve, name: str) 
 def test_labels_of_all_texts_together_are_bounded(serve: Serve) -> None:
     served = serve(max_k=1000)
     words = served.refused("/v1/predict", {"texts": ["a"] * 101, "k": 1000})
-    assert words == "101,000 labels exceed the limit of 100,000 per request. Send fewer texts."
+    assert words == "texts × k = 101,000 exceeds the limit of 100,000. Send fewer texts or lower k."
     assert len(served.predict(*["a"] * 101)) == 101
 
 

@@ -16,7 +16,7 @@ from xmtc.views.charts import line_chart
 from xmtc.views.plot import check_plot_file
 
 SERIES = {"a $x$ <b>": [(0.0, 1.0), (1.0, 3.0)], "名前 🍳": [(0.0, 2.0), (1.0, 1.0)]}
-HINT = 'plots require matplotlib. Install it with: pip install "xmtc[plots]".'
+HINT = 'plots require matplotlib. Install it with: pip install "xmtc[plots]"'
 
 
 def test_an_svg_has_no_ids_references_or_styles_that_could_clash_in_a_page() -> None:

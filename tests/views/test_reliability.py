@@ -202,13 +202,13 @@ def artist(axes: Any, kind: str) -> Any:
 
 
 def test_words_and_table() -> None:
-    assert reliability_words(SOME) == "expected calibration error of the first 5 labels: 0.2000 (2 bins of equal mass)"
-    assert reliability_words(Reliability(5, 0.2, SOME.bins[:1])).endswith("(1 bin of equal mass)")
+    assert reliability_words(SOME) == "expected calibration error of the top 5 labels: 0.2000 (2 equal-sized bins)"
+    assert reliability_words(Reliability(5, 0.2, SOME.bins[:1])).endswith("(1 equal-sized bin)")
     assert reliability_table(SOME).splitlines() == [
-        "scores            mean score  share of hits  pairs",
-        "--------------------------------------------------",
-        "0.1250 to 0.3750      0.2500         0.5000  1,200",
-        "0.5000 to 1.0000      0.7500         0.6000  1,199",
+        "scores            mean score  observed precision  pairs",
+        "-------------------------------------------------------",
+        "0.1250 to 0.3750      0.2500              0.5000  1,200",
+        "0.5000 to 1.0000      0.7500              0.6000  1,199",
     ]
 
 

@@ -38,7 +38,7 @@ class Link:
         if copied and (path / MANIFEST).is_file():
             inner = json.loads((path / MANIFEST).read_text(encoding="utf-8")).get("links", {})
             if any("copied" not in entry for entry in inner.values()):
-                raise DataError(f"{path}: depends on other folders itself. Train it with --set copy=true first.")
+                raise DataError(f"{path}: itself depends on other folders. Train it with --set copy=true first.")
         return link
 
 
@@ -140,7 +140,7 @@ def _found(folder: Path, entry: Mapping[str, Any]) -> Link:
             return Link(place.resolve(), entry["content"], "copied" in entry)
     raise ModelFormatError(
         f"{there[0]}: has changed since {folder}, which depends on it, was trained; calibration counts as a change. "
-        "Restore it, or train again with --set copy=true."
+        f"Restore it, or train {folder} again with --set copy=true."
     )
 
 

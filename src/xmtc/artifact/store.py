@@ -172,9 +172,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.is_file():
         if folder.exists() and not folder.is_dir():
-            raise ModelFormatError(f"{folder}: is a file, not a model folder. Pass the model folder first.")
+            raise ModelFormatError(f"{folder}: is a file, not a model folder. The model folder comes first.")
         what = "no such folder" if not folder.exists() else f"not a model folder: {MANIFEST} is missing"
-        raise ModelFormatError(f"{folder}: {what}. Train one with: xmtc train TRAIN --out {folder}")
+        raise ModelFormatError(f"{folder}: {what}. Train a model with: xmtc train TRAIN --out {folder}")
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         version = manifest["format"]

@@ -49,7 +49,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="SUITE | import FROM… | export DIR",
-            help="Suite to run: a TOML file or the name of a shipped suite; or results to import or export.",
+            help="Suite to run: a TOML file or the name of a built-in suite; or results to import or export.",
             autocompletion=completer("suites"),
         ),
     ] = None,
@@ -63,7 +63,7 @@ def bench(
     """Run a benchmark suite: data sets × models × seeds.
 
     Complete runs are not repeated; to resume after an interruption, repeat the command. Without arguments, lists the
-    shipped suites. `xmtc bench import FROM… --out DIR` imports runs from other machines. `xmtc bench export DIR --out
+    built-in suites. `xmtc bench import FROM… --out DIR` imports runs from other machines. `xmtc bench export DIR --out
     FILE.jsonl` writes results to one file for `xmtc report` and `xmtc bench import`.
     """
     from xmtc.experiments.suites import read_suite

@@ -46,7 +46,7 @@ def calibrate(
     sets = "" if decisions.thresholds is None else "; predict --threshold auto returns label sets"
     echo(f"saved in {request.folder}: predict returns {scores}{sets}")
     folder = shlex.quote(str(request.folder))
-    note(f"measured on the validation set that was fitted; for an unbiased estimate: xmtc evaluate {folder} TEST")
+    note(f"measured on the validation set used for fitting; for an unbiased estimate: xmtc evaluate {folder} TEST")
 
 
 def _to_json(found: Decisions) -> dict[str, Any]:

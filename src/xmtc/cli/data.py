@@ -41,7 +41,7 @@ def describe(
 ) -> None:
     """Print statistics of one or two files of documents.
 
-    Counts documents, labels, lengths and duplicates; with two files, also what they have in common.
+    Reports documents, labels, text lengths and duplicates; with two files, also what they have in common.
     """
     from xmtc.cli.describe import description_text
     from xmtc.cli.progress import terminal_progress

@@ -28,7 +28,7 @@ def evaluate(
     output: JsonOutput,
     per_label: Annotated[
         Path | None,
-        typer.Option(help="Write support, suggestions and hits of each label to FILE as CSV.", metavar="FILE"),
+        typer.Option(help="Write each label's support, number of predictions and hits to FILE as CSV.", metavar="FILE"),
     ] = None,
     reliability: Annotated[
         Path | None,
@@ -61,7 +61,7 @@ def evaluate(
     if reliability is not None:
         if result.reliability is None:
             why = _no_reliability(result, of_model=of_model)
-            raise DataError(f"{reliability}: no reliability diagram: {why}.")
+            raise DataError(f"{reliability}: not written: {why}.")
         note(f"{reliability}: reliability diagram")
 
 

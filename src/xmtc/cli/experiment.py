@@ -54,7 +54,7 @@ def noise(
 ) -> None:
     """Measure robustness to noisy training labels.
 
-    Corrupts the labels of 80 % of the training documents at increasing rates. The other 20 % are the validation set;
+    Corrupts the labels of 80% of the training documents at increasing rates. The other 20% are the validation set;
     they and the test set are not changed. Writes a figure and a table.
     """
     from xmtc.experiments.studies import noise_suite
@@ -78,7 +78,7 @@ def ablation(
 ) -> None:
     """Measure the contribution of each part of a model.
 
-    Trains the model as configured, and with each part removed or set to its published form. Writes a figure and a
+    Trains the model as configured, and once per part with that part removed or as published. Writes a figure and a
     table.
     """
     from xmtc.experiments.studies import ablation_suite

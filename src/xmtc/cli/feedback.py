@@ -39,7 +39,7 @@ def export(
     for line in exported.notes:
         note(line)
     if not exported.lines:
-        raise DataError(f"{place}: contains no accepted labels. Accept labels of some texts first.")
+        raise DataError(f"{place}: contains no accepted labels. Accept some on the web page first.")
     if output is None:
         echo("\n".join(exported.lines))
         return

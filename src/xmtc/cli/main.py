@@ -35,7 +35,7 @@ from xmtc.core.errors import XmtcError, XmtcWarning
 
 app = typer.Typer(
     name="xmtc",
-    help="Extreme multi-label text classification: choose from up to millions of labels.",
+    help="Extreme multi-label text classification: the most relevant labels for a text, out of up to millions.",
     cls=RootGroup,
     context_settings=HELP_NAMES,
     add_completion=False,
@@ -74,7 +74,7 @@ def root(
         ),
     ] = None,
 ) -> None:
-    """Extreme multi-label text classification: choose from up to millions of labels."""
+    """Extreme multi-label text classification: the most relevant labels for a text, out of up to millions."""
 
 
 for command in (

@@ -90,7 +90,7 @@ def verify(folder: ModelFolder, output: JsonOutput) -> None:
     files = workflow.verify(folder)
     for name, size in files:
         echo(f"ok  {size:>14,}  {name}")
-    echo(f"{folder}: valid, all files match their hashes")
+    echo(f"{folder}: valid; all files match their hashes")
     output.write({"folder": folder, "valid": True, "files": [{"name": name, "bytes": size} for name, size in files]})
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MOST_SHOWN = 10
 """Skipped lines that are listed."""
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no notes to standard error.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not print progress or notes to standard error.")]
 
 AnyRequest = TypeVar("AnyRequest", bound=BaseRequest)
 

@@ -29,7 +29,7 @@ def report(
 ) -> None:
     """Write a report on benchmark results.
 
-    The report compares the results with published figures. It is an HTML page and a Markdown file with its tables.
+    Writes an HTML page that compares the results with published figures, and its tables as Markdown.
     """
     check_matplotlib()
     from xmtc.core.files import replace_file

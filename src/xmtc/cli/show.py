@@ -73,7 +73,7 @@ def tail_table(tail: Mapping[str, Mapping[str, float]]) -> str:
 
 def reliability_words(found: Reliability) -> str:
     """The expected calibration error in words."""
-    bins = f"{len(found.bins)} equal-mass bin{'' if len(found.bins) == 1 else 's'}"
+    bins = f"{len(found.bins)} equal-sized bin{'' if len(found.bins) == 1 else 's'}"
     return f"expected calibration error of the top {found.k} labels: {found.error:.4f} ({bins})"
 
 
@@ -182,7 +182,7 @@ def shortened(text: str, width: int) -> str:
 
 NOTHING = "nothing in this text is evidence for or against it"
 CONSTANTS = {
-    "tokens": "bias, independent of the text",
+    "tokens": "intercept, independent of the text",
     "neighbours": "score of the label itself, besides the vote",
 }
 

@@ -24,8 +24,8 @@ def tune(
 ) -> None:
     """Search for the best settings, then train with them.
 
-    `xmtc models NAME` shows the ranges that are searched. The first trial uses the defaults, so the best trial is never
-    worse on the validation set.
+    `xmtc models NAME` shows the ranges that are searched. The first trial uses the defaults, so the result is never
+    worse than the defaults on the validation set.
     """
     from xmtc.cli.progress import terminal_progress
     from xmtc.experiments import tuning
@@ -44,7 +44,7 @@ def tune(
     output.write(_result(outcome))
     if outcome.model is not None:
         model = outcome.folder / tuning.MODEL
-        note(f"the settings were chosen on the validation set; measure the model with: xmtc evaluate {model} TEST")
+        note(f"the settings were chosen on the validation set; evaluate the model with: xmtc evaluate {model} TEST")
 
 
 def _show(outcome: TuningOutcome, start: str) -> None:
@@ -55,7 +55,7 @@ def _show(outcome: TuningOutcome, start: str) -> None:
     out, first, best = outcome.folder, outcome.trials[0], outcome.best
     rows = [[name, tuning.plain(first.settings[name]), tuning.plain(best.settings[name])] for name in first.settings]
     scores = [f"{100 * trial.score:.2f}" for trial in (first, best) if trial.score is not None]
-    where = "split off from TRAIN" if outcome.split_off else "from --valid"
+    where = "held out from TRAIN" if outcome.split_off else "from --valid"
     echo(table(["", start, "best"], [*rows, [f"{outcome.search.measure}, %", *scores]]))
     others = {state: outcome.count(state) for state in (COMPLETE, PRUNED, FAILED)}
     counts = ", ".join(f"{count} {state}" for state, count in others.items() if count)

@@ -38,7 +38,7 @@ def update(
     echo(f"saved {updated.name} in {request.target}: {update_line(entry)}, {entry['seconds']:.1f} s")
     output.write({"model": updated.name, "folder": request.target, "labels": len(updated.labels), **snake_keys(entry)})
     if entry["nDCG@5 after"] is None:
-        note("the update was not checked: pass --valid FILE, or at least 500 new documents to hold out a tenth")
+        note("the update was not checked: pass --valid FILE, or at least 500 new documents (a tenth is held out)")
     if updated.decisions.is_fitted:
         target = shlex.quote(str(request.target))
         note(f"the model was calibrated before the update; calibrate it again with: xmtc calibrate {target} VALID")

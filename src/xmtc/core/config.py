@@ -261,15 +261,16 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def kind_name(kind: Any) -> str:
     """Describe a type in words: 'integer', 'one of a, b'."""
     if typing.get_origin(kind) is typing.Literal:
-        return "one of " + ", ".join(typing.get_args(kind))
+        words = typing.get_args(kind)
+        return ("one of " if len(words) > 1 else "") + ", ".join(words)
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         return " or ".join(kind_name(part) for part in typing.get_args(kind))
     if typing.get_origin(kind) is tuple:
         return f"list of {kind_name(typing.get_args(kind)[0])}s"
     if isinstance(kind, type) and issubclass(kind, Settings):
         return "group of settings"
-    words = {bool: "true or false", int: "integer", float: "number", str: "string", type(None): "none"}
-    return words.get(kind, getattr(kind, "__name__", str(kind)))
+    names = {bool: "true or false", int: "integer", float: "number", str: "string", type(None): "none"}
+    return names.get(kind, getattr(kind, "__name__", str(kind)))
 
 
 def _coerced(owner: Settings, name: str, value: Any, kind: Any) -> Any:

@@ -216,7 +216,7 @@ def _parsed(text: str, place: str, example: str) -> dict[str, Any]:
             f"{place}: invalid JSON ({what} at column {error.colno}). Write one object per line: {example}."
         ) from None
     except (RecursionError, ValueError):
-        raise DataError(f"{place}: JSON nested too deeply, or a number is too long. Write {example}.") from None
+        raise DataError(f"{place}: JSON is nested too deeply, or a number is too long. Write {example}.") from None
     if not isinstance(value, dict):
         raise DataError(f"{place}: not a JSON object. Write one object per line: {example}.")
     return value

@@ -61,7 +61,7 @@ def _pairs(texts: str | Path, labels: Path) -> Iterator[list[tuple[int, tuple[by
         yield [(number, (text, line)) for (number, text), (_, line) in zip(block, beside, strict=True)]
     extra = next(others, None)
     if extra is not None:
-        raise DataError(f"{labels}:{extra[0]}: no such line in {texts}. Write one line of labels per text.")
+        raise DataError(f"{labels}:{extra[0]}: no matching line in {texts}. Write one line of labels per text.")
 
 
 def write_attentionxml(dataset: Dataset, path: Path, lossy: bool = False) -> int:

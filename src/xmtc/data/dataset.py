@@ -44,12 +44,12 @@ class Dataset:
             if part is not None:
                 counts[name] = int(part.shape[0])
         if not counts:
-            raise DataError("a dataset needs text or features. Pass one of them.")
+            raise DataError("a data set needs text or features. Pass one of them.")
         if self.ids is not None:
             counts["ids"] = len(self.ids)
         if len(set(counts.values())) > 1:
             sizes = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-            raise DataError(f"the parts of a dataset differ in length: {sizes}. Pass one row per document.")
+            raise DataError(f"the parts of a data set differ in length: {sizes}. Pass one row per document.")
         if self.labels is None:
             return
         if self.label_index is None:
@@ -279,7 +279,7 @@ def as_csr(matrix: Any, what: str) -> Csr:
         raise DataError(f"{what}: a column index is out of range for {csr.shape[1]:,} columns. Rebuild the matrix.")
     if not np.isfinite(csr.data).all():
         bad = int(np.searchsorted(csr.indptr, int(np.argmin(np.isfinite(csr.data))), side="right")) - 1
-        raise DataError(f"{what} of document {bad} contain NaN or infinity. Replace it with a finite number.")
+        raise DataError(f"{what} of document {bad} contain NaN or infinity. Replace these values with finite numbers.")
     return csr
 
 

@@ -162,7 +162,7 @@ class _Fetching:
         known = self.record.files.get(remote.name)
         if remote.sha256 is None and known is not None and digest != known.sha256:
             return (
-                f"{where}: differs from the file of {known.date}: sha256 {digest}, expected {known.sha256}. "
+                f"{where}: differs from the file downloaded on {known.date}: sha256 {digest}, expected {known.sha256}. "
                 f"Delete {self.record.path} to accept the new file."
             )
         if not begins_as(remote.name, arrived):

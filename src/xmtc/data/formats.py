@@ -66,7 +66,7 @@ def _refuse_other_kinds(head: FileHead) -> None:
         return
     path, start, name = head.path, head.raw, head.name
     if head.is_pipe and is_compressed(start):
-        raise DataError(f"{path}: compressed. Pass the file itself, or decompress it: xz -dc FILE | xmtc …")
+        raise DataError(f"{path}: compressed input. Pass the file by name, or decompress it: xz -dc FILE | xmtc …")
     remedy = 'Write CSV, or JSONL with one object per line: {"text": "…", "labels": ["…"]}.'
     if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise DataError(f"{path}:1: UTF-16, not UTF-8. Convert the file to UTF-8.")
@@ -88,15 +88,15 @@ def format_to_write(path: Path, dataset: Dataset, name: str | None) -> Format:
         by_name = [each.name for _, each in FORMATS.loadable() if plain.endswith(each.endings or ("\0",))]
         if not by_name:
             known = ", ".join(sorted(each.name for _, each in FORMATS.loadable() if each.write))
-            raise DataError(f"{path}: the file ending does not determine a format. Pass --to FORMAT: {known}.")
+            raise DataError(f"{path}: the extension does not determine a format. Pass --to FORMAT: {known}.")
         name = by_name[0]
     chosen = named_format(name, path)
     if chosen.write is None:
-        raise DataError(f"{path}: the format '{name}' has no labels and cannot be written. Choose another format.")
+        raise DataError(f"{path}: the format '{name}' cannot store labels and is read-only. Choose another format.")
     has = "text" if dataset.has_text else "features"
     if chosen.holds != has:
         fitting = ", ".join(each.name for _, each in FORMATS.loadable() if each.holds == has and each.write)
-        raise DataError(f"{path}: these documents are {has}, but {name} is for {chosen.holds}. Choose: {fitting}.")
+        raise DataError(f"{path}: these documents have {has}, but {name} stores {chosen.holds}. Choose: {fitting}.")
     reserved = {"id", "labels"} & set(dataset.fields)
     if reserved and chosen.fields:
         raise DataError(f"{path}: a text field has the reserved name '{reserved.pop()}'. Rename it.")

@@ -51,7 +51,7 @@ class LabelIndex:
         """Create labels from plain lists; names default to the keys."""
         key = string_array(keys)
         if len(key) != len(pc.unique(key)):
-            raise DataError(f"label '{shown(_repeated(key))}' occurs twice. Remove one of them.")
+            raise DataError(f"label '{shown(_repeated(key))}' occurs twice. Remove the duplicate.")
         return cls(_label_table(key, names, alternatives, parents, descriptions))
 
     @classmethod

@@ -215,7 +215,7 @@ class PlantedCorpus:
             raise ConfigError(f"'size' of planted batches must be an integer ≥ 1. Got {size}.")
         if not 0 <= start <= stop <= self.documents:
             wanted = f"documents {start} to {stop}"
-            raise ConfigError(f"planted cannot give {wanted} of {self.documents}. Raise 'documents'.")
+            raise ConfigError(f"{wanted} are out of range for planted, which has {self.documents}. Raise 'documents'.")
         return self._batches(size, start, stop)
 
     def _batches(self, size: int, start: int, stop: int) -> Iterator[PlantedBatch]:

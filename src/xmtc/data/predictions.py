@@ -94,7 +94,7 @@ def match_to(predictions: PredictionFile, test: Dataset, path: str | Path) -> To
         place = {name: row for row, name in enumerate(top.ids)}
         if len(place) < len(top):
             twice = next(name for row, name in enumerate(top.ids) if place[name] != row)
-            raise DataError(f"{path}: document '{shown(twice)}' occurs twice. Remove one of them.")
+            raise DataError(f"{path}: document '{shown(twice)}' occurs twice. Remove the duplicate.")
         if len(set(wanted)) < len(wanted):
             raise DataError(
                 f"{path}: two test documents have the same id, so predictions cannot be matched. Use unique ids."
@@ -187,7 +187,7 @@ def _ordered(
     """Sort labels by score, best first. Without scores, keep their order and assign descending scores."""
     given = [label[2] for label in labels] if scores is None else list(scores)
     if len({key for key, _, _ in labels}) < len(labels):
-        raise DataError(f"{place}: a label occurs twice. Remove one of them.")
+        raise DataError(f"{place}: a label occurs twice. Remove the duplicate.")
     if all(score is None for score in given):
         given = [-rank for rank in range(1, len(labels) + 1)]  # negative, so not mistaken for probabilities
     numbers = [_number(score, place) for score in given]
@@ -238,7 +238,7 @@ def _xc(path: str | Path) -> Iterator[Ranking]:
             pairs = []
             for key, colon, score in (part.partition(":") for part in text.split()):
                 if not colon or not (key.isascii() and key.isdigit() and int(_digits(key)) < labels):
-                    raise DataError(f"{place}: '{shown(key)}' is not a label below {labels:,}. Write label:score.")
+                    raise DataError(f"{place}: '{shown(key)}' is not a number below {labels:,}. Write label:score.")
                 pairs.append((_digits(key), _digits(key), score))
             seen += 1
             yield None, _ordered(pairs, None, place)

@@ -126,7 +126,7 @@ def _matched(source: Path, making: Matched, out: _Writer) -> None:
         found = labels.indices[labels.indptr[count - 1] : labels.indptr[count]]
         out.row(text=out.text(line), labels=[str(label) for label in found.tolist()])
     if count != rows:
-        more = "more" if count > rows else f"{count:,}"
+        more = "too many" if count > rows else f"{count:,}"
         raise DataError(f"{source}: {more} lines for {rows:,} rows of {making.labels}. Download the data set again.")
 
 

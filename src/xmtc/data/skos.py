@@ -216,7 +216,7 @@ def _refuse_entities(path: str | Path, content: bytes) -> None:
 
     def refuse(*_: object) -> None:
         line = parser.CurrentLineNumber
-        raise DataError(f"{path}:{line}: a document type with entities is not supported. Export the file without it.")
+        raise DataError(f"{path}:{line}: a DOCTYPE with entities is not supported. Export the file without it.")
 
     def doctype(name: str, system: str | None, public: str | None, subset: bool) -> None:
         if system or public:

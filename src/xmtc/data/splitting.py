@@ -43,7 +43,7 @@ def split(
     for name in sizes:
         if not len(rows[name]):
             raise DataError(
-                f"no document can be held out for '{name}': each has a label without another training document, or a "
+                f"no document can be held out for '{name}': each has a label that no other training document has, or a "
                 "text that is repeated too often. Provide more documents."
             )
     return {name: rows[name] for name in ("train", "valid", "test") if name in rows}

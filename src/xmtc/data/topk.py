@@ -328,7 +328,7 @@ def _check(row: dict[str, Any], place: str) -> None:
     if has_surrogate(str(document)):
         raise DataError(f"{place}: 'id' contains an unpaired surrogate. Write the complete character.")
     if len(set(keys)) < len(keys):
-        raise DataError(f"{place}: a label occurs twice. Remove one of them.")
+        raise DataError(f"{place}: a label occurs twice. Remove the duplicate.")
 
 
 def _is_score(value: Any) -> bool:

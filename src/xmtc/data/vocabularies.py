@@ -83,7 +83,7 @@ class _Columns:
 
     def vocabulary(self, path: str | Path, plain: bool) -> LabelVocabulary:
         if not self.keys and self.replacements:
-            raise DataError(f"{path}: all labels are deprecated. Add labels in use.")
+            raise DataError(f"{path}: all labels are deprecated. Add one that is not.")
         if not self.keys:
             raise DataError(f"{path}: contains no labels. Write one per line.")
         index = LabelIndex.from_keys(self.keys, self.names, self.alternatives, self.parents, self.descriptions)
@@ -105,7 +105,7 @@ def read_vocabulary(path: str | Path, numbered: bool = False, *, language: str |
     if plain_name(path).endswith(".csv"):
         return _read_csv(path, language)
     if language is not None:
-        raise DataError(f"{path}: has one name per label and no languages to choose from. Omit 'language'.")
+        raise DataError(f"{path}: has one name per label and no languages to choose from. Leave out --language.")
     if _is_jsonl(path, start):
         return _read_jsonl(path)
     names = _plain_lines(path) if numbered else None
@@ -228,7 +228,7 @@ def _tsv_lines(vocabulary: LabelVocabulary, path: str | Path) -> Iterator[str]:
         for cell in cells:
             if cell != cell.strip() or cell.startswith("\ufeff") or any(sign in cell for sign in "\t\r\n"):
                 raise DataError(
-                    f"{path}: TSV cannot store the tab, line end or outer spaces of '{shown(cell)}'. Write JSONL."
+                    f"{path}: TSV cannot store the tab, line break or outer spaces of '{shown(cell)}'. Write JSONL."
                 )
         yield "\t".join(cells)
 

@@ -92,9 +92,9 @@ class Calibration:
             points, chances = (np.asarray(arrays[name], dtype=np.float64) for name in ("points", "chances"))
             rising = points.ndim == 1 and len(points) > 0 and (np.diff(points) > 0).all() and np.isfinite(points).all()
             if not rising or chances.shape != points.shape or not (np.diff(chances) >= 0).all():
-                raise ValueError("points and chances of a calibration are not ascending")
+                raise ValueError("points and probabilities of a calibration are not ascending")
             if not (chances[0] >= 0 and chances[-1] <= 1):
-                raise ValueError("chances of a calibration are outside [0, 1]")
+                raise ValueError("probabilities of a calibration are outside [0, 1]")
             return cls("isotonic", points, chances)
         if method != "platt":
             raise ValueError(f"unknown calibration method '{shown(method)}'")
@@ -112,7 +112,7 @@ def fit_calibration(method: Method, scores: ArrayLike, hits: ArrayLike) -> Calib
     if given.ndim != 1 or given.shape != true.shape:
         raise DataError(f"scores and hits must be (m,) arrays. Got the shapes {given.shape} and {true.shape}.")
     if not (np.abs(given) <= np.finfo(np.float32).max).all():
-        raise DataError("a score to calibrate on is infinite or NaN. Remove padding and such labels.")
+        raise DataError("a score to calibrate on is infinite or NaN. Remove padding and labels with such scores.")
     if len(given) < LEAST_PAIRS:
         raise DataError(
             f"{len(given)} scored labels are too few to calibrate; the minimum is {LEAST_PAIRS}. "

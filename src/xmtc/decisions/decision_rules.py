@@ -94,7 +94,7 @@ def decide(
         few = f"{len(answer)} validation document{'' if len(answer) == 1 else 's'}"
         raise DataError(f"{few}: too few to calibrate the model. Provide at least {LEAST_DOCUMENTS}.")
     if not (answer.labels >= 0).any():
-        raise DataError("no validation document has a predicted label. Use documents like the training documents.")
+        raise DataError("no validation document has a predicted label. Use documents similar to the training set.")
     calibration = None if method is None else calibration_of(method, answer.labels, answer.scores, truth)
     scores = answer.scores if calibration is None else calibration.apply(answer.scores)
     facts: dict[str, Any] = {"documents": len(answer)}

@@ -80,7 +80,7 @@ class Thresholds:
         """Restore saved thresholds; raise ValueError, KeyError or TypeError if they are inconsistent."""
         kind, measure, value = values["kind"], values["measure"], float(values["value"])
         if kind not in get_args(Kind) or measure not in get_args(Measure) or not _is_score(value):
-            raise ValueError("kind, measure or value of thresholds are invalid")
+            raise ValueError("kind, measure or value of thresholds is invalid")
         if kind != "label":
             return cls(kind, measure, value)
         by_label = np.asarray(arrays["by_label"], dtype=np.float32)  # (L,)
@@ -174,7 +174,7 @@ class _Pairs:
                 "the predictions to tune thresholds on contain no labels. Use documents with predicted labels."
             )
         if not np.isfinite(pairs.scores).all():
-            raise DataError("a score to tune thresholds on is infinite or NaN. Remove such labels.")
+            raise DataError("a score to tune thresholds on is infinite or NaN. Remove labels with such scores.")
         return pairs
 
     def ordered(self, order: NDArray[np.int64]) -> _Pairs:

@@ -126,7 +126,7 @@ def run_bench(
             echo(f"skipped: {line}")
         for name, suite_data in bench.data_sets.items():
             if suite_data.hashes["train"] == suite_data.hashes["test"]:
-                echo(f"note: {name}: training and test set are the same documents, so results are not on unseen data")
+                echo(f"note: {name}: training and test set are identical, so results are not on unseen data")
         outcome = SuiteOutcome()
         complete = set(records.cell_names(bench.out)) - set(stale)
         outcome.there = [cell for cell in cells if cell in complete]

@@ -49,7 +49,7 @@ def import_cells(source: Path, out: Path, *, force: bool = False) -> tuple[list[
 def export_results(folder: Path, path: Path) -> Results:
     """Write the complete runs of a folder to a results file."""
     if plain_name(path) == path.name.lower() and path.suffix.lower() != ".jsonl":
-        raise DataError(f"{path}: results files are JSON lines. Use the extension .jsonl.")
+        raise DataError(f"{path}: results files must be JSON Lines. Use the extension .jsonl.")
     results = records.read_results(folder)
     if not results.cells:
         raise DataError(f"{folder}: contains no complete run. Run the suite first.")
@@ -62,7 +62,7 @@ def _check_same_data(theirs: dict[str, DatasetRecord], out: Path) -> None:
         mine = records.read_dataset(out, name)
         if mine is not None and mine.files != record.files:
             raise DataError(
-                f"{out}: dataset '{name}' has different files from the one to import. Import into a new folder."
+                f"{out}: data set '{name}' has different files from the one to import. Import into a new folder."
             )
 
 

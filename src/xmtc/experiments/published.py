@@ -221,5 +221,5 @@ def refuse_unknown(names: Collection[str], known: Collection[str], where: str) -
         if name not in known:
             raise DataError(
                 f"published.toml: {where}: unknown name '{shown(name)}'.{nearest(str(name), known)} "
-                f"Known: {shown(', '.join(each for each in known if each), 200)}."
+                f"Available: {shown(', '.join(each for each in known if each), 200)}."
             )

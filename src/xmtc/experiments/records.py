@@ -205,7 +205,7 @@ def _read_folder(folder: Path) -> Results:
     for path in sorted((folder / "datasets").glob("*.json")):
         record = _made(DatasetRecord, _read(path), path)
         if record.name != path.stem:
-            raise DataError(f"{path}: belongs to another dataset. Copy or run it again.")
+            raise DataError(f"{path}: belongs to another data set. Copy or run it again.")
         datasets[record.name] = record
     cells = [read_cell(folder, name) for name in cell_names(folder)]
     return Results(folder, *_checked_head(head, folder / BENCH), datasets, cells)
@@ -249,7 +249,7 @@ def _read_results_file(path: Path) -> Results:
             place = f"{path}:{number}"
             kind = values.pop("record", None)
             if kind not in ((DATASET, RUN) if head else (SUITE,)) or values.pop("format", None) != FORMAT:
-                raise DataError(f"{place}: unsupported format for this version of xmtc. Export the results again.")
+                raise DataError(f"{place}: format not supported by this version of xmtc. Export the results again.")
             name: CellName | str
             if kind == SUITE:
                 head = _checked_head(values, place)
@@ -299,7 +299,7 @@ def _read(path: Path, remedy: str = "Copy or run it again.") -> dict[str, Any]:
     except ValueError:
         raise DataError(f"{path}: damaged. {remedy}") from None
     if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
-        raise DataError(f"{path}: unsupported format for this version of xmtc. {remedy}")
+        raise DataError(f"{path}: format not supported by this version of xmtc. {remedy}")
     return values
 
 

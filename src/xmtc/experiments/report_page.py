@@ -51,8 +51,8 @@ def _names(report: Report) -> str:
 def _extent(report: Report) -> str:
     cells = [cell for suite in report.suites for cell in suite.results.cells]
     models, datasets = ({getattr(cell.name, what) for cell in cells} for what in ("model", "dataset"))
-    words = [several(len(report.suites), "suite"), several(len(datasets), "dataset"), several(len(models), "model")]
-    return f"{', '.join(words)}, {several(len(cells), 'run')} (one model on one dataset with one seed each)."
+    words = [several(len(report.suites), "suite"), several(len(datasets), "data set"), several(len(models), "model")]
+    return f"{', '.join(words)}, {several(len(cells), 'run')} (one model on one data set with one seed each)."
 
 
 def _sections(part: DatasetPart) -> dict[str, str]:
@@ -72,7 +72,7 @@ def _sections(part: DatasetPart) -> dict[str, str]:
 def _noise(part: DatasetPart) -> str:
     noise = part.record.noise
     return (
-        f"{noise.get('of', 'unknown dataset')} with label noise, "
+        f"{noise.get('of', 'unknown data set')} with label noise, "
         f"{noise.get('kind', 'unknown kind')} at rate {noise.get('rate', '?')}"
     )
 

@@ -31,9 +31,9 @@ class TuneRequest(BaseRequest):
     assignments: Annotated[tuple[str, ...], Option("KEY=VALUE", "--set")] = ()
     """Fix a setting for all trials; can be repeated."""
     search: Annotated[tuple[str, ...], Option("KEY[=VALUES]")] = ()
-    """Search only this setting, optionally in KEY=LOW..HIGH or KEY=[a, b]; can be repeated."""
+    """Search only this setting, optionally with a range KEY=LOW..HIGH or values KEY=[a, b]; can be repeated."""
     recipe: Annotated[str | None, Option("RECIPE", "--config", complete="recipes")] = None
-    """Recipe with the settings to start from: a TOML file, or the name of a shipped one."""
+    """Recipe with the settings to start from: a TOML file, or the name of a built-in recipe."""
     measure: Annotated[str, Option("NAME", "--metric")] = "nDCG@5"
     """Metric to optimise."""
     force: Annotated[bool, Option()] = False
@@ -41,7 +41,7 @@ class TuneRequest(BaseRequest):
     resume: Annotated[bool, Option()] = False
     """Resume an interrupted search."""
     refit: Annotated[bool, Option()] = True
-    """Train on all of TRAIN with the best settings at the end."""
+    """At the end, train on all of TRAIN with the best settings."""
     vocabulary: VocabularyOptions = field(default_factory=VocabularyOptions)
     reading: ReadingOptions = field(default_factory=ReadingOptions)
 
@@ -57,13 +57,13 @@ class StudyRequest(BaseRequest):
     out: Annotated[Path, Option("DIR", short="-o")]
     """Folder for the runs, the figure and the table."""
     valid: Annotated[Path | None, Option("FILE")] = None
-    """Validation set."""
+    """Validation set; not for noise studies, which hold out their own."""
     assignments: Annotated[tuple[str, ...], Option("KEY=VALUE", "--set")] = ()
     """Change a setting of all models; can be repeated."""
     seeds: Annotated[str, Option("N,…")] = "0"
     """Random seeds, such as 0,1,2; each model is trained once per seed."""
     labels: Annotated[Path | None, Option("FILE")] = None
-    """Label vocabulary: JSONL, TSV, SKOS or a list."""
+    """Label vocabulary: JSONL, TSV, CSV, SKOS or a list."""
     unknown_labels: Annotated[UnseenLabels, Option()] = "count"
     """Test labels that do not occur in training: count them as missed, or drop them."""
     only: Annotated[tuple[str, ...], Option("PATTERN")] = ()

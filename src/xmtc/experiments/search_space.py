@@ -84,7 +84,7 @@ def decide(
     recipe_name, recipe_settings = (None, {}) if recipe is None else config.read_recipe(find_recipe(recipe))
     kind = model_class(name)
     if recipe_name is not None and recipe_name != name:
-        raise ConfigError(f"{recipe}: is a recipe for {recipe_name}, not for {name}. Leave out one of them.")
+        raise ConfigError(f"{recipe}: is a recipe for {recipe_name}, not for {name}. Choose another recipe.")
     start: Settings = kind(**config.merge(recipe_settings, settings or {})).config
     fixed = list(config.flat(config.current_names(kind.Config, config.merge(settings or {}))))
     space = _named_space(start, search) if search else config.space(start)
@@ -94,9 +94,9 @@ def decide(
         space.pop(each, None)
     if not space:
         none = "no settings to search" if not config.table(start) else "no settings left to search"
-        raise ConfigError(f"{name} has {none}. Choose another model, or pass --search KEY=LOW..HIGH")
+        raise ConfigError(f"{name} has {none}. Choose another model, or pass --search KEY=LOW..HIGH.")
     if measure not in (known := metrics.metric_names(KS)):
-        raise ConfigError(f"unknown metric '{shown(measure)}'.{nearest(measure, known)} Known: {', '.join(known)}.")
+        raise ConfigError(f"unknown metric '{shown(measure)}'.{nearest(measure, known)} Available: {', '.join(known)}.")
     if trials < 1:
         raise ConfigError(f"'trials' must be an integer ≥ 1. Got {trials}.")
     if minutes is not None and not 0 < minutes < 1e6:

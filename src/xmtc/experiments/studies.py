@@ -94,10 +94,10 @@ def noise_suite(
         raise ConfigError("a noise study holds out its own clean validation set. Leave out --valid.")
     rates, kinds = sorted(set(rates)), list(dict.fromkeys(kinds))
     if not rates or not all(0 <= rate < 1 for rate in rates):
-        raise ConfigError("noise rates must be numbers ≥ 0 and < 1. Write for example 0,0.2,0.4.")
+        raise ConfigError("noise rates must be numbers ≥ 0 and < 1, such as 0,0.2,0.4.")
     for kind in kinds:
         if kind not in KINDS:
-            raise ConfigError(f"unknown kind of noise '{shown(kind)}'. Known: {', '.join(KINDS)}.")
+            raise ConfigError(f"unknown kind of noise '{shown(kind)}'. Available: {', '.join(KINDS)}.")
     base = files.section() | {"hold_out": CLEAN, "made_from": files.name}
     datasets: dict[str, Any] = {}
     for kind in kinds:
@@ -118,7 +118,7 @@ def ablation_suite(files: StudyFiles, model: str, *, settings: Mapping[str, Any]
     without = model_class(section["model"]).ablations
     if not without:
         able = ", ".join(each for each in MODELS if _has_parts(each))
-        raise UnsupportedError(f"{name} has no components to ablate. Models that have: {able}.")
+        raise UnsupportedError(f"{name} has no components to ablate. Models with components: {able}.")
     models = {name: section}
     for part, change in without.items():
         changed = section | {"settings": config.merge(section["settings"], change)}
@@ -272,7 +272,7 @@ def _tail_figure(results: Results) -> tuple[str, Table]:
     runs = [each for each in runs_of(results.cells) if each.first.tail]
     if not runs:
         raise UnsupportedError(
-            f"{results.source}: no model in these results scores given labels, which tail metrics require."
+            f"{results.source}: no model in these results can score given labels, which tail metrics require."
         )
     ks = [int(cut.partition("@")[2]) for cut in TAIL_CUTS]
     places = list(range(len(ks)))  # equidistant, although the cuts are not
@@ -298,8 +298,8 @@ def _tail_figure(results: Results) -> tuple[str, Table]:
     ).svg()
     heads = tuple(f"{cut}, {way}" for way in ("min", "max") for cut in TAIL_CUTS)
     note = (
-        "Each label ranks all test documents; hits are divided by the sum over labels of min(documents, k) "
-        "or, as published, of max(documents, k), with which rare labels cannot reach 100 %."
+        "For each label, all test documents are ranked; hits are divided by the sum over labels of min(documents, k) "
+        "or, as published, of max(documents, k), with which rare labels cannot reach 100%."
     )
     return figure, Table("Tail P@k (%)", "model", heads, tuple(with_best(rows, values)), note)
 

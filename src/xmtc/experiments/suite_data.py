@@ -104,8 +104,8 @@ def _files(name: str, spec: DataSpec, folder: Path) -> dict[str, Path] | None:
             return None
         if path is None:
             raise DataError(
-                f"{folder / names[0]}: no such file (required by dataset '{name}' of the suite). "
-                "Pass the folder with the datasets as --data."
+                f"{folder / names[0]}: no such file (required by data set '{name}' of the suite). "
+                "Pass the folder with the data sets as --data."
             )
         found[use] = path
     return found

@@ -112,7 +112,7 @@ class DataSpec(Settings):
     published: str = ""
     """Name of the dataset in the published results, if different."""
 
-    of = "dataset"
+    of = "data set"
 
     def check(self) -> None:
         self.require_range("hold_out", 0, 0.9)
@@ -234,7 +234,7 @@ def parsed(name: str, content: Mapping[str, Any]) -> Suite:
     if not isinstance(about, str):
         raise ConfigError(f"'about' must be a string. Got {config.as_written(about)}.")
     datasets = {
-        check_name("dataset", key): _dataset(key, _section("datasets", key, values))
+        check_name("data set", key): _dataset(key, _section("datasets", key, values))
         for key, values in _section("", "datasets", content.get("datasets", {})).items()
     }
     models = {
@@ -265,7 +265,7 @@ def _check_keys(what: str, values: Mapping[str, Any], known: Sequence[str]) -> N
         if key not in known:
             raise ConfigError(
                 f"{what} has no key '{shown(key)}'.{nearest(key, known)} "
-                f"Known: {', '.join(known[:-1])} and {known[-1]}."
+                f"Available: {', '.join(known[:-1])} and {known[-1]}."
             )
 
 
@@ -281,11 +281,11 @@ def _seeds(given: Any, whose: str = "") -> tuple[int, ...]:
 def _dataset(name: str, values: Mapping[str, Any]) -> DataSpec:
     groups: dict[str, type[Settings]] = {"planted": PlantedSpec, "noise": NoiseSpec}
     made: dict[str, Settings] = {
-        key: _made(kind, f"'{key}' of dataset '{name}'", _section(f"datasets.{name}", key, values[key]))
+        key: _made(kind, f"'{key}' of data set '{name}'", _section(f"datasets.{name}", key, values[key]))
         for key, kind in groups.items()
         if key in values
     }
-    return _made(DataSpec, f"dataset '{name}'", {**values, **made})
+    return _made(DataSpec, f"data set '{name}'", {**values, **made})
 
 
 def _made(kind: type[AnySettings], what: str, values: Mapping[str, Any]) -> AnySettings:
@@ -302,7 +302,8 @@ def _model(name: str, values: Mapping[str, Any]) -> ModelEntry:
     rest.setdefault("model", name)
     spec = _made(ModelSpec, f"model '{name}'", rest)
     if spec.model not in MODELS:
-        raise ConfigError(f"no model '{shown(spec.model)}'.{nearest(spec.model, MODELS)} Known: {', '.join(MODELS)}.")
+        hint = f"{nearest(spec.model, MODELS)} Available: {', '.join(MODELS)}."
+        raise ConfigError(f"no model '{shown(spec.model)}'.{hint}")
     if spec.seeds:
         _seeds(spec.seeds, f"model '{name}': ")
     if (spec.model == "consensus") != bool(spec.members):
@@ -327,7 +328,7 @@ def _check(suite: Suite) -> None:
         for dataset in entry.spec.datasets:
             if dataset not in sources:
                 known = ", ".join(sorted(sources))
-                raise ConfigError(f"model '{name}': no dataset '{shown(dataset)}'. The suite has: {known}.")
+                raise ConfigError(f"model '{name}': no data set '{shown(dataset)}'. The suite has: {known}.")
         if len(set(entry.spec.members)) < len(entry.spec.members):
             raise ConfigError(f"model '{name}': a member is listed twice. List each once.")
         for member in entry.spec.members:
@@ -340,7 +341,7 @@ def _check(suite: Suite) -> None:
             needs = entry.spec.calibrate or entry.spec.members
             if needs and suite._runs_on(name, dataset) and not (spec.valid or spec.hold_out):
                 raise ConfigError(
-                    f"model '{name}' needs a validation set. Add 'valid' or 'hold_out' to dataset '{dataset}'."
+                    f"model '{name}' needs a validation set. Add 'valid' or 'hold_out' to data set '{dataset}'."
                 )
             missing = [member for member in entry.spec.members if not suite._runs_on(member, dataset)]
             if suite._runs_on(name, dataset) and missing:
@@ -357,7 +358,7 @@ def chosen(cells: Sequence[CellName], patterns: Sequence[str]) -> list[CellName]
     for pattern in patterns:
         if not any(_matches(cell, pattern) for cell in cells):
             example = f"{cells[0].dataset}/{cells[0].model}" if cells else "DATASET/MODEL"
-            raise ConfigError(f"--only {shown(pattern)}: matches no run. Write for example --only '{example}/*'.")
+            raise ConfigError(f"--only {shown(pattern)}: matches no run. Write, for example, --only '{example}/*'.")
     return [cell for cell in cells if any(_matches(cell, pattern) for pattern in patterns)]
 
 

@@ -225,7 +225,7 @@ def rank_tables(by_dataset: Mapping[str, Sequence[Runs]]) -> tuple[list[Table], 
     lines = [line for line in lines if sum(not math.isnan(value) for value in line) > 1]
     if len(lines) < FEWEST_ROWS:
         return [], (
-            f"Average ranks and signed-rank tests need at least {FEWEST_ROWS} results (dataset × k) that models have "
+            f"Average ranks and signed-rank tests need at least {FEWEST_ROWS} results (data set × k) that models have "
             f"in common; here there {'is 1' if len(lines) == 1 else f'are {len(lines)}'}."
         )
     ranks = dict(zip(models, average_ranks(lines).tolist(), strict=True))
@@ -258,7 +258,7 @@ def _p_values(models: Sequence[str], columns: Mapping[str, Sequence[float]]) -> 
 
     rows = [Row(one, tuple(entry(one, other) for other in models)) for one in models]
     note = (
-        "Exact two-sided Wilcoxon signed-rank tests over the same results. P@1, P@3 and P@5 on one dataset are not "
+        "Exact two-sided Wilcoxon signed-rank tests over the same results. P@1, P@3 and P@5 on one data set are not "
         "independent, so the p-values overstate the significance."
     )
     return Table("p-values of pairwise comparisons", "model", tuple(models), tuple(rows), note)

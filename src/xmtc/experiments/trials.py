@@ -115,7 +115,7 @@ def read_trials(path: Path) -> list[Trial]:
 def check_installed() -> None:
     """Raise if Optuna or matplotlib is missing; call this before any file is read."""
     if importlib.util.find_spec("optuna") is None:
-        raise missing_extra("tune needs Optuna", "tune")
+        raise missing_extra("tune requires Optuna", "tune")
     check_matplotlib()
 
 

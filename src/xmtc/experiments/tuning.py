@@ -147,7 +147,7 @@ def _claimed(out: Path, *, resume: bool, force: bool) -> Iterator[None]:
     if resume and not begun:
         raise DataError(f"{out}: no search to resume. Leave out --resume.")
     if begun and not (resume or force):
-        raise DataError(f"{out}: already contains a search. Continue with --resume, or restart with --force.")
+        raise DataError(f"{out}: already contains a search. Continue with --resume, or start over with --force.")
     check_output_folder(out, lambda path: begun)
     make_folder(out)
     try:
@@ -231,7 +231,7 @@ class _Bench:
         found = evaluate_model(model, self.measured).metrics
         if self.search.measure not in found:
             raise ConfigError(
-                f"{self.search.measure} cannot be computed for {model.name}. Choose another metric with --measure."
+                f"{self.search.measure} cannot be computed for {model.name}. Choose another metric with --metric."
             )
         return float(found[self.search.measure])
 

@@ -49,10 +49,10 @@ class GraphSettings(Settings):
     of: ClassVar[str] = "graph"
 
     source: Literal["auto", "documents", "hierarchy"] = "auto"
-    """Edges of the graph: co-occurrence in documents, or parents and children; auto: the hierarchy if at least half of
+    """Edges of the graph: co-occurrence in documents, or parents and children; 'auto': hierarchy if at least half of
     the labels have a parent, otherwise documents."""
     edges: Literal["auto", "exact", "implicit"] = "auto"
-    """Store co-occurrence edges explicitly ('exact'), or walk through documents ('implicit'); auto: exact unless there
+    """Store co-occurrence edges ('exact'), or walk through documents ('implicit'); 'auto': exact unless there
     are too many."""
     weighted: bool = True
     """Follow edges in proportion to the number of co-occurrences; false: all edges (or documents) equally."""

@@ -32,7 +32,7 @@ def label_groups(labels: Csr, size: int, progress: Progress = silent, *, threads
     comes last.
     """
     if size < 0:
-        raise ConfigError(f"The size of label groups must be an integer ≥ 0. Got {size}.")
+        raise ConfigError(f"the size of label groups must be an integer ≥ 0. Got {size}.")
     labels = as_sets(labels)
     groups = np.full((int(labels.shape[1]), size), -1, dtype=np.int32)
     if not size or not labels.nnz:

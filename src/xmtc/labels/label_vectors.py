@@ -45,9 +45,9 @@ class LabelVectorSettings(Settings):
     epochs: int = 1
     """Passes over the walks."""
     learning_rate: float = 0.025
-    """Initial learning rate of deepwalk; it decreases linearly to zero."""
+    """Initial learning rate of DeepWalk; it decreases linearly to zero."""
     whiten: bool = True
-    """Centre and whiten the vectors of deepwalk, which otherwise have a common dominant direction."""
+    """Centre and whiten the DeepWalk vectors, which otherwise have a common dominant direction."""
     unit: bool = True
     """Normalise vectors to unit length; the paper uses unit=false and whiten=false."""
     graph: GraphSettings = field(default_factory=GraphSettings)

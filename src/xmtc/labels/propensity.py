@@ -33,7 +33,7 @@ def inverse_propensities(
     if documents < 1:
         raise DataError(f"'documents' must be the number of training documents, ≥ 1. Got {documents}.")
     if not (0 <= a < math.inf and 0 < b < math.inf):
-        raise DataError(f"The propensity constants must be A ≥ 0 and B > 0. Got A = {a}, B = {b}.")
+        raise DataError(f"the propensity constants must be A ≥ 0 and B > 0. Got A = {a}, B = {b}.")
     scale = max(math.log(documents) - 1.0, 0.0) * (b + 1.0) ** a
     weights: NDArray[np.float64] = 1.0 + scale * (counts + b) ** -a  # (L,)
     return weights

@@ -78,7 +78,7 @@ def frequency_groups(
     frequent = np.flatnonzero(support >= at_least)
     if not len(frequent):
         most = int(support.max(initial=0))
-        raise DataError(f"No label has {at_least} test documents; the maximum is {most}. Lower 'at_least'.")
+        raise DataError(f"no label has {at_least} test documents; the maximum is {most}. Lower 'at_least'.")
     frequent = frequent[np.argsort(-support[frequent], kind="stable")]  # (m,)
     sizes = support[frequent]  # (m,)
     auc, aupr = _areas(found, returned, scores, frequent, ties)  # (m,) each
@@ -98,12 +98,12 @@ def frequency_groups(
 
 def _checked(predicted: Scored) -> tuple[IntegerArray, NDArray[np.floating[Any]]]:
     if not hasattr(predicted, "scores"):
-        raise DataError(f"Frequency groups need scores. Pass a TopK, not {type(predicted).__name__}.")
+        raise DataError(f"frequency groups need scores. Pass a TopK, not {type(predicted).__name__}.")
     returned, scores = label_numbers(predicted), np.asarray(predicted.scores)  # (n, k') each
     if returned.shape != scores.shape:
-        raise DataError(f"Labels and scores must be (n, k) arrays. Got the shapes {returned.shape} and {scores.shape}.")
+        raise DataError(f"labels and scores must be (n, k) arrays. Got the shapes {returned.shape} and {scores.shape}.")
     if np.isnan(scores[returned >= 0]).any():
-        raise DataError("A score is NaN, so documents cannot be ranked. Replace it with a number.")
+        raise DataError("a score is NaN, so documents cannot be ranked. Replace it with a number.")
     return returned, scores
 
 

@@ -76,7 +76,7 @@ class Match:
 def match(predicted: Predicted, truth: Truth, ks: list[int]) -> Match:
     """Find every true label among the first max(ks) predictions of its document."""
     returned = label_numbers(predicted)  # (n, k')
-    check_truth(truth, len(returned), "Predictions")
+    check_truth(truth, len(returned), "predictions")
     check_cutoffs(ks)
     rows, labels = true_labels(truth)
     ranks = first_ranks(np.ascontiguousarray(returned[:, : max(ks)]), rows, labels)
@@ -88,7 +88,7 @@ def label_numbers(predicted: Predicted) -> IntegerArray:
     labels = np.asarray(getattr(predicted, "labels", predicted))  # (n, k')
     if labels.ndim != 2 or not np.issubdtype(labels.dtype, np.integer):
         raise DataError(
-            f"Predictions must be a TopK or label numbers (n, k) of an integer type. "
+            f"predictions must be a TopK or label numbers (n, k) of an integer type. "
             f"Got {type(predicted).__name__} of shape {labels.shape}, type {labels.dtype}."
         )
     return labels
@@ -102,13 +102,13 @@ def check_truth(truth: Truth, documents: int, what: str) -> None:
             f"{what} have {documents} rows, but true labels have shape {truth.shape}. Pass one row per document."
         )
     if documents == 0:
-        raise DataError("No documents to evaluate. Pass at least one.")
+        raise DataError("no documents to evaluate. Pass at least one.")
 
 
 def check_sparse(truth: Truth) -> None:
     """Raise `DataError` unless true labels are a sparse matrix."""
     if not sp.issparse(truth) or truth.ndim != 2:
-        raise DataError(f"True labels must be a scipy CSR matrix (n, L). Got {type(truth).__name__}.")
+        raise DataError(f"true labels must be a scipy CSR matrix (n, L). Got {type(truth).__name__}.")
 
 
 def check_cutoffs(ks: list[int]) -> None:

@@ -50,12 +50,12 @@ def bootstrap_difference(
     _check(second, samples, level, seed)
     odd = sorted(first.keys() ^ second.keys())
     if odd:
-        raise DataError(f"Only one of the two systems has {odd[0]}. Evaluate both with the same metrics and cut-offs.")
+        raise DataError(f"only one of the two systems has {odd[0]}. Evaluate both with the same metrics and cut-offs.")
     names = list(first)
     counts = [len(parts[names[0]].numerator) for parts in (first, second)]
     if counts[0] != counts[1]:
         raise DataError(
-            f"The two systems have predictions for {counts[0]} and {counts[1]} documents. Use the same documents."
+            f"the two systems have predictions for {counts[0]} and {counts[1]} documents. Use the same documents."
         )
     values = _resampled([parts[name] for parts in (first, second) for name in names], samples, seed)
     differences = values[:, : len(names)] - values[:, len(names) :]  # (samples, metrics)
@@ -64,12 +64,12 @@ def bootstrap_difference(
 
 def _check(parts: Mapping[str, Parts], samples: int, level: float, seed: int) -> None:
     if not parts:
-        raise DataError("No metrics to resample. Pass the result of document_parts.")
+        raise DataError("no metrics to resample. Pass the result of document_parts.")
     lengths = {len(side) for part in parts.values() for side in (part.numerator, part.denominator)}
     if len(lengths) > 1:
-        raise DataError(f"The metrics cover {min(lengths)} to {max(lengths)} documents. Use the same documents.")
+        raise DataError(f"the metrics cover {min(lengths)} to {max(lengths)} documents. Use the same documents.")
     if lengths == {0}:
-        raise DataError("No documents to resample. Pass at least one.")
+        raise DataError("no documents to resample. Pass at least one.")
     check_count("samples", samples)
     check_count("seed", seed, least=0)
     if not 0.0 < level < 1.0:

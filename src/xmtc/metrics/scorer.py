@@ -39,7 +39,7 @@ def scorer(name: str) -> Callable[[Predictor, Any, Any], float]:
     metric = None if parts is None else next((m for m in (f"{parts[1]}@k", parts[1]) if m in METRICS), None)
     if parts is None or metric is None or _propensity_scored(metric):
         known = ", ".join(f"{each.removesuffix('@k')}@k" for each in METRICS if not _propensity_scored(each))
-        raise DataError(f"A scorer must be one of {known} with an integer k ≥ 1, such as 'P@1'. Got {name!r}.")
+        raise DataError(f"a scorer must be one of {known} with an integer k ≥ 1, such as 'P@1'. Got {name!r}.")
     return _Scorer(metric, k=int(parts[2]))
 
 

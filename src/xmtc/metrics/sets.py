@@ -107,9 +107,9 @@ def overlap(first: TopK, second: TopK, k: int) -> float:
     """
     check_count("k", k)
     if len(first) != len(second):
-        raise DataError(f"The two predictions have {len(first)} and {len(second)} documents. Use the same documents.")
+        raise DataError(f"the two predictions have {len(first)} and {len(second)} documents. Use the same documents.")
     if len(first) == 0:
-        raise DataError("No documents to compare. Pass at least one.")
+        raise DataError("no documents to compare. Pass at least one.")
     returned, other = first.labels[:, :k], _numbered_as(first, second)[:, :k]  # (n, ≤ k) each
     chosen = first_mentions(other)
     ranks = first_ranks(np.ascontiguousarray(returned), np.nonzero(chosen)[0], other[chosen])

@@ -27,7 +27,7 @@ def wilcoxon(first: ArrayLike, second: ArrayLike, noise: float = NOISE) -> float
     """
     one, other = _results(first), _results(second)
     if len(one) != len(other):
-        raise DataError(f"Got {len(one)} and {len(other)} results. Pass pairs of results, one of each method.")
+        raise DataError(f"got {len(one)} and {len(other)} results. Pass pairs of results, one of each method.")
     noise *= max(np.abs(one).max(), np.abs(other).max())
     differences = one - other
     differences = differences[np.abs(differences) > noise]  # (n,)
@@ -50,7 +50,7 @@ def average_ranks(table: ArrayLike, ties: Literal["min", "mid"] = "min") -> Floa
     """
     values = np.asarray(table, dtype=np.float64)
     if values.ndim != 2 or values.size == 0:
-        raise DataError(f"Results must be a non-empty table (rows, methods). Got shape {values.shape}.")
+        raise DataError(f"results must be a non-empty table (rows, methods). Got shape {values.shape}.")
     if ties not in ("min", "mid"):
         raise DataError(f"'ties' must be 'min' or 'mid'. Got {ties!r}.")
     present = ~np.isnan(values)
@@ -68,7 +68,7 @@ def average_ranks(table: ArrayLike, ties: Literal["min", "mid"] = "min") -> Floa
 def _results(values: ArrayLike) -> FloatArray:
     results = np.asarray(values, dtype=np.float64)
     if results.ndim != 1 or len(results) == 0 or not np.isfinite(results).all():
-        raise DataError(f"Results must be a non-empty list of finite numbers. Got shape {results.shape}.")
+        raise DataError(f"results must be a non-empty list of finite numbers. Got shape {results.shape}.")
     return results
 
 

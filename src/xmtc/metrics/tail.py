@@ -26,13 +26,13 @@ def tail_precision(scores: ArrayLike, truth: Truth, ks: Iterable[int] = (1, 10, 
     ks = list(ks)
     given = np.asarray(scores)
     if given.ndim != 2 or given.dtype.kind not in "biuf" or given.shape[1] == 0:
-        raise DataError(f"Scores must be numbers (n, t), one column per label. Got {given.dtype}, shape {given.shape}.")
-    check_truth(truth, len(given), "Scores")
+        raise DataError(f"scores must be numbers (n, t), one column per label. Got {given.dtype}, shape {given.shape}.")
+    check_truth(truth, len(given), "scores")
     check_cutoffs(ks)
     if truth.shape[1] != given.shape[1]:
         raise DataError(f"{given.shape[1]} columns of scores but {truth.shape[1]} of true labels. Pass one per label.")
     if np.isnan(given).any():
-        raise DataError("A score is NaN, so documents cannot be ranked. Replace it with a number.")
+        raise DataError("a score is NaN, so documents cannot be ranked. Replace it with a number.")
     true = np.zeros(given.shape, dtype=bool)  # (n, t)
     true[true_labels(truth)] = True
     documents = true.sum(axis=0)  # (t,)
@@ -60,5 +60,5 @@ def rarest_labels(train_counts: ArrayLike, test_truth: Truth, count: int = 10, a
     tested = tested[tested < len(counts)]
     tested = tested[counts[tested] >= at_least]  # in order of their numbers
     if not len(tested):
-        raise DataError("No label has both training and test documents. Use the same label numbers for both.")
+        raise DataError("no label has both training and test documents. Use the same label numbers for both.")
     return tested[np.argsort(counts[tested], kind="stable")][:count]

@@ -53,7 +53,7 @@ class AttentionXmlSettings(NeuralSettings):
 class AttentionXml(NeuralModel):
     """AttentionXML: bidirectional LSTM with label-wise attention.
 
-    Every label attends to the words that matter to it. Without a tree, it suits up to some tens of thousands of labels;
+    Each label has its own attention over the words. Without a tree, it suits up to tens of thousands of labels;
     with `head.tree.height` ≥ 1, a shallow and wide label tree with one network per level, it suits up to millions. Each
     member has its own tree.
     """

@@ -266,7 +266,7 @@ class Model(SklearnModel):
         """The rule that selects sets of labels: a fixed threshold, or "auto" for the tuned one."""
         if threshold != "auto":
             if isinstance(threshold, (str, bool)):
-                raise ConfigError(f"'threshold' must be a number or auto. Got {shown(repr(threshold))}.")
+                raise ConfigError(f"'threshold' must be a number or 'auto'. Got {shown(repr(threshold))}.")
             if self.decisions.calibration is not None and not 0 <= threshold <= 1:
                 raise ConfigError(f"'threshold' must be from 0 to 1, since scores are probabilities. Got {threshold}.")
             return fixed(threshold)

@@ -91,7 +91,7 @@ class Consensus(Model):
             example = """--set 'members=["a", "b"]'"""
             raise ConfigError(f"consensus has no members. Pass model folders or files of predictions: {example}")
         if valid is not None:
-            raise ConfigError("consensus is trained on the validation set only. Pass it as the training set.")
+            raise ConfigError("consensus is trained on the validation set only. Pass it as TRAIN, without --valid.")
         places = [place.resolve() for place in self.made_of()]
         if len(set(places)) < len(places):
             twice = next(place for place in places if places.count(place) > 1)

@@ -78,7 +78,7 @@ class DxmlSettings(UpdatableSettings, NetworkSettings):
     neighbours: int | Literal["auto"] = "auto"
     """Number of training documents that vote; 'auto' maximises nDCG@5 on the validation set."""
     sharpness: float | Literal["auto"] = "auto"
-    """Vote weights are exp(sharpness · (cosine − largest cosine)); 0: all equal, as published; 'auto' as above."""
+    """Vote weights are exp(sharpness · (cosine − largest cosine)); 0 for equal votes, as published; 'auto': tuned."""
     direct: Annotated[float, Range(0, 3)] = 1.0
     """Weight of a label's direct score, relative to the vote."""
     columns: Annotated[Weighing, Choices()] = "given"
@@ -122,7 +122,7 @@ class Dxml(NeuralModel):
 
     Label vectors come from the label co-occurrence graph, so that labels that occur together are close. A network
     embeds each document close to the mean of its labels' vectors, and the nearest training documents vote. Accepts
-    texts and feature matrices. A score is the fraction of the vote, blended with the label's direct score if `direct` >
+    texts and feature matrices. A score is the label's share of the vote, blended with its direct score if `direct` >
     0.
     """
 

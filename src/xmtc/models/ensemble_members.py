@@ -89,7 +89,7 @@ class ModelMember(Member):
 
     def check_update(self) -> None:
         if "update" not in self.model.capabilities:
-            raise UnsupportedError(f"{self.name}: this member is a {self.model.name} model, which cannot be updated.")
+            raise UnsupportedError(f"{self.name}: {self.model.name} cannot be updated. Train the consensus again.")
 
     def counted(self) -> tuple[NDArray[np.int64], int] | None:
         return self.model.counted()
@@ -132,7 +132,7 @@ class FileMember(Member):
             )
         if len(self._rows) < len(self._top):
             twice = next(document for row, document in enumerate(self._top.ids) if self._rows[document] != row)
-            raise DataError(f"{path}: document '{shown(twice)}' occurs twice. Remove one of them.")
+            raise DataError(f"{path}: document '{shown(twice)}' occurs twice. Remove the duplicate.")
 
     def check_update(self) -> None:
         raise UnsupportedError(

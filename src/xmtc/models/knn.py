@@ -55,7 +55,7 @@ class KnnSettings(Settings):
 class Knn(Model):
     """k-nearest neighbours by tf-idf cosine similarity.
 
-    Exact search; votes are weighted by similarity. A score is the fraction of the vote.
+    Exact search; votes are weighted by similarity. A score is the label's share of the vote.
     """
 
     name = "knn"

@@ -52,7 +52,7 @@ class LemlSettings(Settings):
     bias: Annotated[float, Choices(0.0, 0.3, 1.0)] = 1.0
     """Value of a constant feature that acts as the bias; 0 for none."""
     longer: Annotated[float, Choices(0.0, 0.1, 0.2, 0.4)] = 0.0
-    """Weight of a second copy of all features, scaled by √(number of features), which restores document length."""
+    """Weight of a second copy of all features, scaled by √(number of features) to reflect document length."""
     columns: Annotated[Weighing, Choices()] = "given"
     """Weighting of feature matrices: as given, or multiplied by idf. Text always uses tf-idf."""
     text: TextSettings = field(default_factory=TextSettings)

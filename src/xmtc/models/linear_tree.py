@@ -32,7 +32,7 @@ class LinearTreeSettings(LinearObjective):
     power: int = 3
     """Exponent of the edge log-probability −max(0, 1 − margin)^power; 2 as published. Unused with the logistic loss."""
     label_features: int = 256
-    """Number of features, the largest ones, that represent a label in clustering; 0 keeps all."""
+    """Number of features, those with the largest weights, that represent a label in clustering; 0 keeps all."""
     keep_replay: int = 0
     """Number of training documents stored in the model folder for replay in updates; 0 for none."""
     text: TextSettings = field(default_factory=TextSettings)

@@ -67,8 +67,8 @@ class Maacf(PretrainedModel):
     """MAACF+: multi-aspect document encoders with label groups.
 
     Several encoders (convolutions, LSTMs with attention, or pretrained transformers) represent aspects of a document,
-    each label is represented together with related labels, and a network scores every pair. All labels are scored
-    exactly.
+    each label is represented together with related labels, and a network scores every pair. With too many labels
+    for that, a linear tree proposes the labels to score.
     """
 
     name = "maacf"

@@ -85,7 +85,7 @@ class RankAeSettings(WordNetworkSettings):
         in_order = self.reads == "sequence"
         self.require("vectors", in_order or self.vectors != "corpus", "'random' or a file with reads = 'bag'")
         if in_order and self.head.straight:
-            raise ConfigError("'head.straight' of rank_ae requires a bag. Use reads = 'bag', or head.straight = false.")
+            raise ConfigError("'head.straight' of rank_ae requires reads = 'bag'. Set it, or head.straight = false.")
         if self.head.straight and self.head.decode_from == "label":
             raise ConfigError(
                 "'head.straight' of rank_ae needs decoding from documents. Use head.decode_from = 'both' or 'feature'."

@@ -46,5 +46,5 @@ def preferred() -> str:
 def model_class(name: str) -> type[Any]:
     """Import and return the class of a model."""
     if "/" in name and name not in MODELS:
-        raise ConfigError(f"no model '{name}'. Pass a recipe with --config. Known models: {', '.join(MODELS)}.")
+        raise ConfigError(f"no model '{name}'. Pass a recipe with --config. Available: {', '.join(MODELS)}.")
     return MODELS[name]

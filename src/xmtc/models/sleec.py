@@ -108,8 +108,8 @@ class Sleec(Model):
     """SLEEC: locally embedded documents; nearest neighbours vote.
 
     Training documents are clustered, and in each cluster a regression embeds documents close to those with similar
-    labels. The embeddings preserve only similarities to near documents, so that rare labels count as much as frequent
-    ones. A score is the fraction of the vote.
+    labels. The embeddings preserve only similarities to nearby documents, so that rare labels count as much as frequent
+    ones. A score is the label's share of the vote.
     """
 
     name = "sleec"

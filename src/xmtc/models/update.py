@@ -204,7 +204,7 @@ def carry_out(model: Learner, request: Request, run: FitContext) -> Learner:
     if before is not None and after is not None and after < before - request.margin and not request.force:
         raise RefusedError(
             f"the update would lower nDCG@5 from {100 * before:.2f} to {100 * after:.2f} on {len(validation or ()):,} "
-            f"documents, by more than {100 * request.margin:g}. Check the new documents, or use --force."
+            f"documents, by more than the margin of {100 * request.margin:g}. Check the new documents, or use --force."
         )
     whole = new if held is None else stacked([new, held])  # held-out documents may be replayed later
     updated.remember(renewed(change.replay, whole, change.documents_before, model.kept_for_replay, run.runtime.seed))

@@ -21,7 +21,7 @@ class XmlRnnSettings(NeuralSettings):
 class XmlRnn(NeuralModel):
     """XML-RNN: bidirectional LSTM with max-pooling.
 
-    This is AttentionXML without attention, its usual baseline.
+    AttentionXML without the attention; the usual baseline for it.
     """
 
     name = "xml_rnn"

@@ -94,7 +94,7 @@ class PredictBody(RequestBody):
         labels = count * (self.k or (DEFAULT_K if self.threshold is None else DEFAULT_K_WITH_THRESHOLD))
         most = settings.max_labels
         if labels > most:
-            raise Problem(422, f"{labels:,} labels exceed the limit of {most:,} per request. Send fewer texts.")
+            raise Problem(422, f"texts × k = {labels:,} exceeds the limit of {most:,}. Send fewer texts or lower k.")
 
     def options(self) -> PredictOptions:
         """The prediction options of the request."""

@@ -65,7 +65,7 @@ def _bind(settings: ServeRequest) -> list[socket.socket]:
             taken = error.errno == errno.EADDRINUSE
             why = "is already in use" if taken else f"cannot be bound ({error.strerror})"
             raise ConfigError(
-                f"port {settings.port} of {settings.host} {why}. Choose another with --port, or 0 for any free port."
+                f"port {settings.port} on {settings.host} {why}. Choose another with --port, or 0 for any free port."
             ) from None
         return listener
 

@@ -72,7 +72,7 @@ class DocumentFeatures:
     def evidence(self, text: str, weights: Mapping[int, float]) -> list[TokenEvidence]:
         """Return text spans with their contribution to Σ value × weight over features, largest first."""
         if self.tfidf is None:
-            raise UnsupportedError("this model was trained on a feature matrix, so it has no words to show. Use text.")
+            raise UnsupportedError("this model was trained on features, so it has no words to show. Train on text.")
         return self.tfidf.evidence(text, weights)
 
     def state(self) -> State:

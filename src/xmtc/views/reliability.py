@@ -25,7 +25,7 @@ def reliability_plot(name: str, found: Reliability) -> Plot:
     """Plot two panels: score against observed precision, and the distribution of the scores."""
     title = file_title(name)
     error = f"expected calibration error {found.error:.4f}"
-    bins = several(len(found.bins), "equal-mass bin")
+    bins = several(len(found.bins), "equal-sized bin")
     fact = f"{found.pairs:,} predictions (top {found.k} of each document) in {bins}"
     figure = new_figure(100 + max(400, 9 * len(title), 7 * len(fact)), 710)
     diagram, scores = figure.subplots(2, height_ratios=(4.4, 1))

@@ -97,7 +97,7 @@ PLOT_STYLE: dict[Any, Any] = {
 def check_matplotlib() -> None:
     """Raise if matplotlib is not installed; call this before any work is done."""
     if find_spec("matplotlib") is None:
-        raise missing_extra("plots need matplotlib", "plots")
+        raise missing_extra("plots require matplotlib", "plots")
 
 
 def colour(number: int) -> str:

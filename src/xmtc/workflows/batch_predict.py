@@ -106,7 +106,7 @@ def check_folder(folder: Path, *, resume: bool = False, force: bool = False) -> 
         count = f"{manifest['documents']:,} documents"
         raise DataError(f"{folder}: already complete ({count}). Choose another folder, or start over with --force.")
     elif not resume:
-        raise DataError(f"{folder}: contains unfinished predictions. Continue with --resume, or restart with --force.")
+        raise DataError(f"{folder}: contains unfinished predictions. Use --resume, or start over with --force.")
 
 
 def write_parts(
@@ -165,7 +165,7 @@ def _begin(folder: Path, made_of: dict[str, Any], resume: bool) -> None:
         changed = [name for name in {**made_of, **before} if made_of.get(name) != before.get(name)]
         if changed:
             raise ConfigError(
-                f"{folder}: cannot resume, changed since the run started: {', '.join(changed)}. "
+                f"{folder}: cannot be resumed; changed since the run started: {', '.join(changed)}. "
                 "Pass the same files and settings, or start over with --force."
             )
         _remove(folder, _TEMPORARY)
@@ -249,6 +249,6 @@ def _check_part(path: Path, rows: int) -> None:
     try:
         count = pq.read_metadata(path).num_rows
     except (pa.ArrowException, OSError, ValueError):
-        raise DataError(f"{path}: not a readable Parquet file. Delete it and continue with --resume.") from None
+        raise DataError(f"{path}: not a readable Parquet file. Delete it, then pass --resume.") from None
     if count != rows:
-        raise DataError(f"{path}: contains {count:,} documents, expected {rows:,}. Delete it, then pass --resume.")
+        raise DataError(f"{path}: contains {count:,} documents, expected {rows:,}. Delete it and use --resume.")

@@ -59,7 +59,7 @@ class VocabularyOptions(BaseRequest):
     """The label vocabulary of the documents."""
 
     labels: Annotated[Path | None, Option("FILE")] = None
-    """Label vocabulary: JSONL, TSV, SKOS or a list."""
+    """Label vocabulary: JSONL, TSV, CSV, SKOS or a list."""
     language: Annotated[str | None, Option("CODE")] = None
     """Language of the label names in a SKOS file, such as en."""
     unknown_labels: Annotated[NotInLabels, Option()] = "refuse"
@@ -135,7 +135,7 @@ class ConvertRequest(BaseRequest):
     vocabulary: Annotated[bool, Option()] = False
     """Convert a label vocabulary, such as SKOS, instead of documents."""
     labels: Annotated[Path | None, Option("FILE")] = None
-    """Label vocabulary: JSONL, TSV, SKOS or a list."""
+    """Label vocabulary: JSONL, TSV, CSV, SKOS or a list."""
     language: Annotated[str | None, Option("CODE")] = None
     """Language of the label names in a SKOS file, such as en."""
     unknown_labels: Annotated[NotInLabels, Option()] = "refuse"

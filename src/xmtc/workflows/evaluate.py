@@ -178,7 +178,7 @@ def judge_file(
         numbers = np.array([int(key) for key in top.index.keys], dtype=np.int64)
         if numbers.max(initial=-1) >= len(labels):
             raise DataError(
-                f"{path}: label number {numbers.max()} is beyond the {len(labels):,} labels given. List all labels."
+                f"{path}: label number {numbers.max()} is out of range for {len(labels):,} labels. List all labels."
             )
         top = TopK(np.where(top.labels >= 0, numbers[top.labels], -1), top.scores, labels, top.ids)
     _check_same_keys(top, test, path)

@@ -255,7 +255,7 @@ def _tail(
     test: Dataset, truth: Csr, counts: NDArray[np.int64] | None, scorer: Scorer | None
 ) -> dict[str, dict[str, float]]:
     if scorer is None or counts is None:
-        raise ConfigError("tail metrics score given labels, which requires a model. Pass a model folder.")
+        raise ConfigError("tail metrics need a model that scores given labels. Pass a model folder.")
     rare = metrics.rarest_labels(counts, truth, TAIL_LABELS)
     if not len(rare):
         raise DataError("no label of the test file occurs in the training set, so there is no tail to evaluate.")

@@ -200,12 +200,12 @@ def _explained(error: sqlite3.Error) -> str:
     """The SQLite error message with a remedy."""
     name, message = getattr(error, "sqlite_errorname", ""), shown(str(error), 120)
     if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
-        return f"is damaged or not a feedback file ({message}). Restore it from a backup, or move it away."
+        return f"is damaged or not a feedback file ({message}). Restore it from a backup, or move it."
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return f"locked by other writers for {_LOCK_TIMEOUT:.0f} s ({message}). Try again."
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
         return f"cannot read or write feedback ({message}). Check the path, permissions and free disk space."
-    return f"is not a feedback file ({message}). Move it away or choose another file."
+    return f"is not a feedback file ({message}). Move it or choose another file."
 
 
 def _writable(path: Path) -> bool:

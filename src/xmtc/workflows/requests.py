@@ -40,9 +40,9 @@ class ComparisonOptions(BaseRequest):
     """Options of the evaluation of each model in a comparison."""
 
     bootstrap: Annotated[int, Option("N")] = 0
-    """Number of bootstrap resamples for 95 % confidence intervals, such as 1000; 0 for none."""
+    """Number of bootstrap resamples for 95% confidence intervals, such as 1000; 0 for none."""
     filter_file: Annotated[Path | None, Option("FILE", "--filter")] = None
-    """Pairs 'document label' to exclude from predictions and true labels."""
+    """File of 'document label' pairs to exclude from predictions and true labels."""
     unknown_labels: Annotated[UnseenLabels, Option()] = "count"
     """Test labels that do not occur in training: count them as missed, or drop them."""
     seed: Annotated[int, Option("N")] = 0
@@ -58,11 +58,11 @@ class EvaluationOptions(ComparisonOptions):
     """Options of the evaluation of one model or file of predictions."""
 
     threshold: Annotated[str | float | None, Option("auto|SCORE")] = None
-    """Also compute F1 of the label sets with at least this score (default: auto if the model is calibrated)."""
+    """Also compute F1 of the sets of labels with at least this score (default: auto if the model is calibrated)."""
     groups: Annotated[bool, Option()] = False
     """Also report AUC and AUPR by label frequency."""
     tail: Annotated[bool, Option()] = False
-    """Also report P@k of the ten rarest labels over all documents."""
+    """Also rank all documents for each of the ten rarest labels and report P@k."""
     propensity_a: Annotated[float, Option("A")] = PROPENSITY_A
     """Parameter A of the propensity model."""
     propensity_b: Annotated[float, Option("B")] = PROPENSITY_B
@@ -101,7 +101,7 @@ class TrainRequest(BaseRequest):
     valid: Annotated[Path | None, Option("FILE")] = None
     """Validation set."""
     recipe: Annotated[str | None, Option("RECIPE", "--config", complete="recipes")] = None
-    """Recipe with settings: a TOML file, or the name of a shipped one."""
+    """Recipe with settings: a TOML file, or the name of a built-in recipe."""
     assignments: Annotated[tuple[str, ...], Option("KEY=VALUE", "--set")] = ()
     """Change a setting, such as text.min_df=3; can be repeated."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -125,17 +125,17 @@ class UpdateRequest(BaseRequest):
     out: Annotated[Path | None, Option("DIR2", short="-o")] = None
     """Folder to write the updated model to (default: replace the model in DIR)."""
     valid: Annotated[Path | None, Option("FILE")] = None
-    """Validation set to check the update with (default: a tenth of NEW)."""
+    """Validation set to check the update with (default: a tenth of NEW, if it has at least 500 documents)."""
     replay: Annotated[Path | None, Option("FILE")] = None
     """Earlier training documents to train on again (default: the sample stored with the model)."""
     retire: Annotated[Path | None, Option("FILE")] = None
     """Labels to remove, one key per line."""
     merge: Annotated[Path | None, Option("FILE")] = None
-    """Labels to merge: old key, tab and new key on each line."""
+    """Labels to rename or merge: old key, tab and new key on each line."""
     margin: Annotated[float, Option("POINTS")] = 2.0
     """Reject the update if nDCG@5 drops by more than this many points."""
     force: Annotated[bool, Option()] = False
-    """Keep the update even if it is rejected; replace a model in --out."""
+    """Save the update even if nDCG@5 drops too far; replace a model in --out."""
     vocabulary: VocabularyOptions = field(default_factory=VocabularyOptions)
     reading: ReadingOptions = field(default_factory=ReadingOptions)
 
@@ -239,7 +239,7 @@ class EvaluateRequest(BaseRequest):
     train: Annotated[Path | None, Option("FILE")] = None
     """With --predictions: the training set, needed for PSP and PSnDCG."""
     labels: Annotated[Path | None, Option("FILE")] = None
-    """Label vocabulary: JSONL, TSV, SKOS or a list."""
+    """Label vocabulary: JSONL, TSV, CSV, SKOS or a list."""
     keep: Annotated[bool, Option(names="--save-metrics")] = False
     """Save the metrics alongside the model; xmtc models and xmtc serve show them."""
     options: EvaluationOptions = field(default_factory=EvaluationOptions)
@@ -251,9 +251,9 @@ class EvaluateRequest(BaseRequest):
                 "evaluate requires a model folder and a test file, or --predictions FILE and a test file."
             )
         if self.options.tail and self.predictions is not None:
-            raise ConfigError("--tail requires a model. Leave it out with --predictions.")
+            raise ConfigError("--tail requires a model. Leave out --tail or --predictions.")
         if self.keep and self.predictions is not None:
-            raise ConfigError("--save-metrics requires a model. Leave it out with --predictions.")
+            raise ConfigError("--save-metrics requires a model. Leave out --save-metrics or --predictions.")
         _check_filter(self.options, self.reading)
         for option, given in (("--train", self.train), ("--predictions-format", self.predictions_format)):
             if given is not None and self.predictions is None:
@@ -293,13 +293,13 @@ class CalibrateRequest(BaseRequest):
     method: Annotated[Literal["isotonic", "platt", "none"], Option()] = "isotonic"
     """Calibration method; none returns the scores unchanged."""
     threshold: Annotated[Literal["global", "document", "label", "none"], Option()] = "global"
-    """Threshold to tune: one for all labels, one per label, or the best label set of each document."""
+    """Tune one threshold for all labels, the best label set of each document, one threshold per label, or none."""
     measure: Annotated[Literal["micro", "macro", "document"] | None, Option(names="--f1")] = None
-    """F1 average to optimise (default: micro; document with --threshold document)."""
+    """Average of F1 to maximise (default: micro; document with --threshold document)."""
     k: Annotated[int, Option("N", "-k")] = 50
     """Number of labels per document to consider."""
     labels: Annotated[Path | None, Option("FILE")] = None
-    """Label vocabulary: JSONL, TSV, SKOS or a list."""
+    """Label vocabulary: JSONL, TSV, CSV, SKOS or a list."""
     unknown_labels: Annotated[NotInLabels, Option()] = "refuse"
     """Labels that are not in --labels: stop with an error, or drop them."""
     reading: ReadingOptions = field(default_factory=ReadingOptions)

@@ -36,7 +36,7 @@ class ServeRequest(BaseRequest):
     workers: Annotated[int, Option("N")] = 1
     """Worker processes; they share the model files in memory."""
     api_key_file: Annotated[Path | None, Option("FILE")] = None
-    """File with the API key that requests must send (default: the variable XMTC_API_KEY)."""
+    """File with the API key that requests must send (default: the environment variable XMTC_API_KEY)."""
     hostname: Annotated[tuple[str, ...], Option("NAME")] = ()
     """Additional host name of the service, such as that of a proxy; can be repeated."""
     feedback: Annotated[Path | None, Option("FOLDER")] = None
@@ -50,7 +50,7 @@ class ServeRequest(BaseRequest):
     max_k: Annotated[int, Option("N")] = 1_000
     """Maximum number of labels per text."""
     queue: Annotated[int, Option("N")] = 10_000
-    """Maximum number of texts that wait for a model."""
+    """Maximum number of texts waiting for a model."""
     timeout: Annotated[float, Option("S")] = 30.0
     """Maximum time for a request in seconds."""
     window: Annotated[float, Option("MS")] = 2.0
@@ -67,8 +67,8 @@ class ServeRequest(BaseRequest):
     def check(self) -> None:
         for name in ("max_body", "max_texts", "max_characters", "max_k", "queue"):
             if getattr(self, name) < 1:
-                limit = name.removeprefix("max_")
-                raise ConfigError(f"the limit on '{limit}' must be an integer ≥ 1. Got {getattr(self, name)}.")
+                option = "--" + name.replace("_", "-")
+                raise ConfigError(f"{option} must be an integer ≥ 1. Got {getattr(self, name)}.")
         if not 0 < self.timeout < float("inf"):
             raise ConfigError(f"--timeout must be a number of seconds > 0. Got {self.timeout:g}.")
         if not 0 <= self.window < 1000:
@@ -156,6 +156,6 @@ def read_api_key(path: Path | None, environment: Mapping[str, str] = os.environ)
             raise ConfigError(f"{path}: contains no API key. Write it to the first line of the file.")
     if not key.isascii() or not key.isprintable() or " " in key or len(key) < MIN_KEY_LENGTH:
         raise ConfigError(
-            f"{source}: an API key has at least {MIN_KEY_LENGTH} ASCII characters and no spaces. Choose another."
+            f"{source}: an API key must have at least {MIN_KEY_LENGTH} ASCII characters, no spaces. Choose another."
         )
     return key

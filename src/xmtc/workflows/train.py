@@ -84,21 +84,21 @@ def plan_training(
     """
     recipe_name, recipe_settings = (None, {}) if recipe is None else config.read_recipe(find_recipe(recipe))
     if name and recipe_name and name != recipe_name:
-        raise ConfigError(f"{recipe}: is a recipe for {recipe_name}, not for {name}. Leave out one of them.")
+        raise ConfigError(f"{recipe}: is a recipe for {recipe_name}, not for {name}. Leave out --model or --config.")
     model = model_class(name or recipe_name or preferred())(**config.merge(recipe_settings, settings or {}))
     out = Path(out)
     if follows:
         return TrainingPlan(model, out, resume)
     for place in model.made_of():
         if out.resolve() in (place.resolve(), *place.resolve().parents):
-            raise DataError(f"{out}: would overwrite {place}, a part of the new model. Choose another folder.")
+            raise DataError(f"{out}: would overwrite {place}, a member of the new model. Choose another folder.")
     check_model_target(out)
     work = Workspace.beside(out)
     if store.is_model(out) and not force and not (resume and work.exists()):  # was checked before the interruption
         raise DataError(f"{out}: already contains a model. Choose another folder, or replace it with --force.")
     if work.exists() and not (resume or force):
         raise DataError(
-            f"{work}: contains an unfinished training run. Continue with --resume, or restart with --force."
+            f"{work}: contains an unfinished training run. Continue with --resume, or start over with --force."
         )
     if resume and not work.exists():
         raise DataError(f"{work}: does not exist, so there is no training run to resume. Leave out --resume.")

@@ -177,17 +177,17 @@ def named_settings(message: str) -> list[str]:
 class TestRefusals:
     def test_the_device(self) -> None:
         message = refusal(planned(), 5 * GB, 1000 * GB)
-        assert message.startswith("level 1 of 4 (2,048 nodes) needs ")
+        assert message.startswith("tree level 1 of 4 (2,048 nodes) needs ")
         assert "on the device" in message
-        assert "; 5.0 GB are free. Lower " in message
+        assert "; 5.0 GB is free. Lower " in message
 
     def test_the_host(self) -> None:
         plans = planned()
         message = refusal(plans, int(plans[2].device / 0.89), 8 * GB)
-        assert message.startswith("level 4 of 4 (670,091 nodes) needs 13.7 GB of host memory for its rows; 8.0 GB")
+        assert message.startswith("tree level 4 of 4 (670,091 nodes) needs 13.7 GB host memory for its rows; 8.0 GB")
         assert "head.tree.rows=bfloat16" in message
         free = int((plans[3].device - plans[3].table) / 0.89)
-        assert refusal(plans, free, 8 * GB).startswith("level 4 of 4")
+        assert refusal(plans, free, 8 * GB).startswith("tree level 4 of 4")
         assert placed(planned(kept=2), free, 8 * GB)[3].on_host  # as the message says
 
     def test_a_device_that_is_the_host(self) -> None:
@@ -195,7 +195,7 @@ class TestRefusals:
         wanted = plans[3].device + plans[3].best
         assert placed(plans, int(wanted / 0.9) + 1, None) == plans
         message = refusal(plans, int(wanted / 0.9) - 1, None)
-        assert message.startswith(f"level 4 of 4 (670,091 nodes) needs {wanted / GB:.1f} GB, ")
+        assert message.startswith(f"tree level 4 of 4 (670,091 nodes) needs {wanted / GB:.1f} GB, ")
         assert f"{plans[3].table / GB:.1f} GB of it for the table of rows" in message
         assert message.endswith("Set head.tree.rows=bfloat16, or lower encoder.units.")
         assert "on the device" not in message
@@ -211,7 +211,7 @@ class TestRefusals:
     def test_what_is_largest_is_named_with_a_remedy(self, changes: dict[str, int], part: str, remedy: str) -> None:
         message = refusal(planned(**changes), 50 * GB, 10**15)
         assert f" of it for {part}" in message
-        assert remedy in message.split(" are free. Lower ")[1]
+        assert remedy in message.split(" is free. Lower ")[1]
 
     def test_candidates_and_rows_in_use(self) -> None:
         sizes = AMAZON_670K._replace(words=1000)
@@ -221,7 +221,7 @@ class TestRefusals:
         ):
             message = refusal([plan], 20 * GB, 10**15)
             assert f" of it for {part}" in message
-            assert "head.tree.beam_width" in message.split(" are free. Lower ")[1]
+            assert "head.tree.beam_width" in message.split(" is free. Lower ")[1]
 
     def test_remedies_are_settings(self) -> None:
         known = {row.name for row in settings_table(AttentionXml.Config())}
@@ -291,7 +291,7 @@ class TestModels:
         monkeypatch.setattr(tree_member, "free_memory", lambda device: (10**5, None))
         monkeypatch.setattr(Trainer, "run", lambda *_: pytest.fail("trained"))
         progress = Stopping()
-        with pytest.raises(ConfigError, match=r"^level 1 of 3 \(4 nodes\) needs .* 100 kB are free\. "):
+        with pytest.raises(ConfigError, match=r"^tree level 1 of 3 \(4 nodes\) needs .* 100 kB is free\. "):
             tree_model().fit(TEXTS, TRUTH, runtime=RUNTIME, progress=progress, workspace=Workspace(tmp_path))
         assert not list(tmp_path.glob("member-*"))
         assert not any(event.startswith(("plan", "training")) for event in progress.events)

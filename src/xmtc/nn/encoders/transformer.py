@@ -212,7 +212,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         kind = config["model_type"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{folder / 'config.json'}: not a valid encoder configuration ({shown(error)}).") from None
+        raise DataError(f"{folder / 'config.json'}: invalid ({shown(error)}). Copy the folder again.") from None
     if config.get("is_encoder_decoder") or config.get("is_decoder"):
         what = "an encoder-decoder" if config.get("is_encoder_decoder") else "a decoder"
         raise DataError(f"{folder}: this is {what} ({shown(kind)}). Use an encoder, such as BERT.")
@@ -232,11 +232,11 @@ def _read_module(folder: Path) -> Any:
                 output_loading_info=True,
             )
         except Exception as error:  # of many kinds; all mean that it cannot be read
-            raise DataError(f"{folder}: cannot be read as an encoder ({_first_line(error)}).") from None
+            raise DataError(f"{folder}: cannot be loaded ({_first_line(error)}). Use another encoder.") from None
     missing = sorted(name for name in loading_info["missing_keys"] if "pooler" not in name)
     if missing or loading_info["mismatched_keys"]:
         lacking = missing or [str(loading_info["mismatched_keys"])]
-        raise DataError(f"{folder}: weights are missing or have the wrong shape: {shown(', '.join(lacking))}.")
+        raise DataError(f"{folder}: missing or wrong weights: {shown(', '.join(lacking))}. Copy the folder again.")
     return module.float().eval()
 
 
@@ -265,7 +265,7 @@ def _called(folder: Path, module: Any, **given: Tensor) -> Tensor:
     try:
         states: Tensor = module(**given, attention_mask=torch.ones(1, next(iter(given.values())).shape[1]))[0]
     except Exception as error:  # any error of third-party code
-        raise DataError(f"{folder}: cannot be used as a text encoder ({_first_line(error)}).") from None
+        raise DataError(f"{folder}: not a text encoder ({_first_line(error)}). Use another, such as BERT.") from None
     return states
 
 

@@ -34,7 +34,7 @@ class AutoencoderSettings(Settings):
     feature_loss: LossName = "bce"
     """Loss of labels decoded from documents."""
     balance: Annotated[float, Range(0.03, 10, log=True)] = 1.0
-    """Weight of the loss of decoded label sets, relative to the mean squared distance of the codes."""
+    """Weight of the loss of labels decoded from label sets, relative to the mean squared distance of the codes."""
     feature_balance: Annotated[float, Range(0.03, 10, log=True)] = 6.0
     """Weight of the loss of labels decoded from documents."""
     dropout: Annotated[float, Range(0, 0.6)] = 0.0

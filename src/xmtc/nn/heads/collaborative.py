@@ -62,7 +62,7 @@ class CollaborativeSettings(Settings):
     hard: Annotated[float, Range(0, 1)] = 0.5
     """Fraction of hard negatives: the highest-scoring labels of a random pool."""
     pool: int = 4096
-    """Size of the pool, drawn again in each step."""
+    """Size of the random pool for hard negatives, redrawn at each step."""
 
     of = "head"
 

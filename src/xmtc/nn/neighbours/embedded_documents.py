@@ -31,7 +31,7 @@ class SearchSettings(Settings):
     kind: Literal["exact", "faiss"] = "exact"
     """Exact search over all documents, or approximate search with FAISS."""
     probes: int = PROBES
-    """Number of lists that FAISS probes; more are more accurate and slower."""
+    """Number of lists that FAISS probes; a larger number is more accurate but slower."""
     clusters: int = 1
     """Number of clusters of the training documents, of which only the nearest is searched; more than 1 as published."""
 

@@ -50,7 +50,7 @@ class TrainingSettings(Settings):
     decay_from: float = 1.0
     """Fraction of the epochs after which the learning rate decays linearly to zero; 1 keeps it constant."""
     averaging: Literal["window", "all", "none"] = "window"
-    """Weight averaging: exponential over the last epochs ('window'), over all since `average_from`, or none."""
+    """Weight averaging: exponential over the last epochs ('window'), all since `average_from` ('all'), or none."""
     average_from: float = 1.0
     """Epochs before weight averaging starts."""
     average_window: float = 1.0

@@ -163,14 +163,14 @@ def placed(plans: Sequence[LevelPlan], free: int, host: int | None) -> list[Leve
             parts = plan.parts if plan.on_host or not plan.table else {**plan.parts, TABLE: plan.table}
             largest = max(parts, key=lambda name: parts[name])
             raise ConfigError(
-                f"level {number} of {len(plans)} ({plan.nodes:,} nodes) needs {_size(wanted)}"
+                f"tree level {number} of {len(plans)} ({plan.nodes:,} nodes) needs {_size(wanted)}"
                 f"{' on the device' if host is not None else ''}, {_size(parts[largest])} of it for {largest}; "
-                f"{_size(free)} are free. {REMEDIES.get(largest, 'Lower training.batch_size or encoder.units')}."
+                f"{_size(free)} is free. {REMEDIES.get(largest, 'Lower training.batch_size or encoder.units')}."
             )
         if host is not None and plan.host > SPARE * host:
             raise ConfigError(
-                f"level {number} of {len(plans)} ({plan.nodes:,} nodes) needs {_size(plan.host)} of host memory for "
-                f"its rows; {_size(host)} are free. Set head.tree.rows=bfloat16, or lower encoder.units."
+                f"tree level {number} of {len(plans)} ({plan.nodes:,} nodes) needs {_size(plan.host)} host memory for "
+                f"its rows; {_size(host)} is free. Set head.tree.rows=bfloat16, or lower encoder.units."
             )
         out.append(plan)
     return out

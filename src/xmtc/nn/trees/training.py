@@ -53,15 +53,15 @@ class TreeSettings(Settings):
     beam_width: Annotated[int, Alias("beam")] = 160
     """Beam width: nodes followed per level. In training, nodes above a label of the document come first."""
     epochs: int | Literal["same"] = "same"
-    """Epochs of each level after the first; 'same' as `training.epochs`."""
+    """Epochs of each level after the first; 'same' uses `training.epochs`."""
     average_from: float | Literal["same"] = "same"
-    """Epochs before weight averaging starts on each level after the first; 'same' as in `training`."""
+    """Epochs before weight averaging starts on each level after the first; 'same' uses that of `training`."""
     learning_rate: float | Literal["same"] = "same"
-    """Learning rate of each level after the first; 'same' as in `training`."""
+    """Learning rate of each level after the first; 'same' uses that of `training`."""
     rows: Literal["float32", "bfloat16"] = "float32"
-    """Data type of the nodes' attention rows and their moments; 'bfloat16' halves the memory."""
+    """Data type of the nodes' attention vectors and their optimiser moments; 'bfloat16' halves the memory."""
     label_features: int = 256
-    """Number of features, the largest ones, that represent a label in clustering; 0 keeps all."""
+    """Number of features, those with the largest weights, that represent a label in clustering; 0 keeps all."""
 
     of = "head.tree"
 

@@ -58,7 +58,7 @@ function ranked(entry, result, side, both) {
     const row = rowOf(entry, label, result.model, side, {
       figure: score(label.score, calibrated),
       length: high > low ? (label.score - low) / (high - low) : 0,
-      note: places ? `other: ${ordinal(places[1 - side] + 1)}` : null,
+      note: places ? `other model: ${ordinal(places[1 - side] + 1)}` : null,
     });
     row.item.classList.toggle("both", Boolean(places));
     return row;

@@ -64,7 +64,7 @@ function show(answer, typed) {
   field.setAttribute("aria-expanded", String(!list.hidden));
   activate(found.length && typed ? 0 : -1);
   const count = answer.more ? `More than ${found.length}` : counted(found.length);
-  byId("found").textContent = found.length ? `${count} labels` : NOTHING;
+  byId("found").textContent = found.length ? `${count} ${found.length === 1 ? "label" : "labels"}` : NOTHING;
   if (!found.length) {
     list.hidden = false;
     const nothing = { role: "option", "aria-disabled": "true", "aria-selected": "false", class: "faint" };

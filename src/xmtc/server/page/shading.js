@@ -94,7 +94,7 @@ function legend(shades, shares) {
   if (shades.some((level) => level > 0)) sides.push([1, shares ? "attention" : "evidence for the label"]);
   if (shades.some((level) => level < 0)) sides.push([-1, "evidence against it"]);
   if (!sides.length) return [];
-  const [weak, strong] = shares ? ["little", "much"] : ["weak", "strong"];
+  const [weak, strong] = shares ? ["low", "high"] : ["weak", "strong"];
   const told = sides.map(([sign, meaning]) => {
     const ramp = Array.from({ length: STEPS }, (_, step) => make("mark", { class: look(sign * (step + 1)) }));
     return make("span", {}, `${meaning}: ${weak} `, make("b", { "aria-hidden": "true" }, ...ramp), ` ${strong}`);

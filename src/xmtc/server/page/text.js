@@ -104,15 +104,15 @@ async function take(files) {
   try {
     text = decoded(await file.arrayBuffer());
   } catch {
-    complain(new Error(`${file.name} could not be read.`));
+    complain(new Error(`${file.name} could not be read. Open it again, or paste its text.`));
     return;
   }
   if (text.includes("\0")) {
-    complain(new Error(`${file.name} is not a text file.`));
+    complain(new Error(`${file.name} is not a text file. Open a plain text file, or paste the text.`));
     return;
   }
   put(text);
-  if (files.length > 1) say(`Opened ${file.name} only; ${files.length} files were dropped.`);
+  if (files.length > 1) say(`Opened only ${file.name}, the first of ${files.length} files.`);
   focus();
 }
 

@@ -42,7 +42,7 @@ export function draw(current) {
 
 function download() {
   const address = URL.createObjectURL(new Blob([lines(entries)], { type: "application/x-ndjson" }));
-  const link = make("a", { href: address, download: "decisions.jsonl" });
+  const link = make("a", { href: address, download: "feedback.jsonl" });
   link.click();
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
