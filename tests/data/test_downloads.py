@@ -607,7 +607,8 @@ def test_without_a_published_sum_the_first_one_counts(server, tmp_path):
     message = refused(server, tmp_path)
     assert message == (
         f"{server.url}/thing.bin: differs from the file downloaded on {date}: "
-        f"sha256 {sha256(server.content)}, expected {sha256(CONTENT)}. Delete {tmp_path}/thing/download.json to accept the new file."
+        f"sha256 {sha256(server.content)}, expected {sha256(CONTENT)}. "
+        f"Delete {tmp_path}/thing/download.json to accept the new file."
     )
     assert names(tmp_path / "thing") == ["download.json"]
     (tmp_path / "thing" / "download.json").unlink()
