@@ -135,6 +135,7 @@ class TestCompare:
         test = data / "test.jsonl"
         assert mistake("compare", ova) == "compare requires one or more model folders, followed by a test file."
         assert "Missing argument" in mistake("compare")
+        assert mistake("compare", ova, ova) == f"{ova}: is a model folder. Pass the test file as the last argument."
         assert mistake("compare", test, ova) == f"{test}: is a file, not a model folder. The model folder comes first."
         assert "no such file" in mistake("compare", ova, "nowhere.jsonl")
         assert "must be count or drop" in mistake("compare", ova, test, "--unknown-labels", "x")
@@ -259,7 +260,7 @@ class TestCloserLooks:
 
     def test_groups_of_a_small_test_file(self, tiny: tuple[Path, Path]) -> None:
         said = mistake("evaluate", *tiny, "--groups")
-        need = "requency groups need labels with at least 5 test documents"
+        need = "frequency groups need labels with at least 5 test documents"
         assert said == f"{need}, but no label has more than 1. Leave out --groups."
 
     def test_per_label(self, tiny: tuple[Path, Path], tmp_path: Path) -> None:

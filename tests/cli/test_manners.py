@@ -362,7 +362,9 @@ class TestCompletion:
 
     def test_an_unknown_shell(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(importlib.import_module("typer.completion"), "_get_shell_name", lambda: None)
-        assert mistake("--show-completion") == "cannot detect a supported shell. Name one: bash, zsh, fish, powershell."
+        choices = "Choose one of: bash, zsh, fish, powershell."
+        assert mistake("--show-completion") == f"cannot detect a supported shell. {choices}"
+        assert mistake("--show-completion", "tcsh") == f"no completion for the shell 'tcsh'. {choices}"
 
 
 class TestInstallHints:

@@ -68,6 +68,7 @@ class Outer(Settings):
     ("values", "message"),
     [
         ({"rat": 1}, "outer has no setting 'rat'. Did you mean 'rate'?"),
+        ({"width": 3}, "outer has no setting 'width'. Did you mean 'inner.width'?"),
         ({"rate": 2}, "'rate' of outer must be a number from 0 to 1. Got 2.0."),
         ({"rate": "fast"}, "'rate' of outer must be a number. Got 'fast'."),
         ({"rate": True}, "'rate' of outer must be a number. Got True."),

@@ -31,7 +31,7 @@ BAD = [
     ({"texts": ["a"], "threshold": "high"}, "'threshold' must be a number or 'auto'. Got 'high'."),
     ({"texts": ["a"], "threshold": True}, "'threshold' must be a number or 'auto'. Got True."),
     ({"texts": ["a"], "threshold": 1e39}, "'threshold' must be a number or 'auto'. Got 1e+39."),
-    ({"texts": ["a"] * 5}, "5 texts exceed the limit of 4 . Send fewer texts or lower k."),
+    ({"texts": ["a"] * 5}, "5 texts exceed the limit of 4 per request. Send fewer texts."),
     ({"texts": ["a" * 101]}, "a text in 'texts' has 101 characters, more than 100. Shorten it."),
     ({"texts": ["a"], "model": 3}, "'model' must be a string. Got 3."),
     ({"texts": ["a"], "allow": "x"}, "'allow' must be a list of strings. Got 'x'."),

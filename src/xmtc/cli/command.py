@@ -65,7 +65,7 @@ class RootGroup(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Join a completion option and the shell that follows it."""
         if args and args[0] in ("--install-completion", "--show-completion"):
-            shell = args[1:2] if args[1:2] and args[1] in SHELLS else []
+            shell = args[1:2] if args[1:2] and not args[1].startswith("-") else []
             args = [f"{args[0]}={shell[0] if shell else DETECT}", *args[1 + len(shell) :]]
         return super().parse_args(ctx, args)
 

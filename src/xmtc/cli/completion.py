@@ -70,7 +70,8 @@ def _shell(given: str) -> str:
     """The shell that was given, or the one xmtc runs in."""
     shell = _typer()._get_shell_name() if given == DETECT else given
     if shell not in SHELLS:
-        raise ConfigError(f"cannot detect a supported shell. Name one: {', '.join(SHELLS[:4])}.")
+        why = "cannot detect a supported shell" if given == DETECT else f"no completion for the shell '{given}'"
+        raise ConfigError(f"{why}. Choose one of: {', '.join(SHELLS[:4])}.")
     return str(shell)
 
 

@@ -88,9 +88,10 @@ def _blocks(found: Description) -> list[dict[str, str]]:
 
 
 def _distributions(files: dict[str, Description]) -> str:
+    """Two tables: means and quantiles, and histograms, which would be too wide together."""
     many = len(files) > 1
     figures = {name: _counted(each) for name, each in files.items()}
-    rows = []
+    rows, drawn = [], []
     for kind in KINDS:
         found = {name: each[kind] for name, each in figures.items() if kind in each}
         doubling = kind == "documents per label"
@@ -98,9 +99,12 @@ def _distributions(files: dict[str, Description]) -> str:
         for number, (name, each) in enumerate(found.items()):
             quantiles = [f"{each.quantile(share):,}" for share in SHARES]
             title = [kind if not number else "", *([name] if many else [])]
-            rows.append([*title, format_mean(each.mean), *quantiles, text_histogram(each, bins, doubling)])
-    header = ["", *(["file"] if many else []), "mean", *(_NAMED.get(share, f"{100 * share:g} %") for share in SHARES)]
-    return table([*header, "histogram"], rows, right=range(2 if many else 1, len(header)))
+            rows.append([*title, format_mean(each.mean), *quantiles])
+            drawn.append([*title, text_histogram(each, bins, doubling)])
+    first = ["", *(["file"] if many else [])]
+    header = [*first, "mean", *(_NAMED.get(share, f"{100 * share:g} %") for share in SHARES)]
+    numbers = table(header, rows, right=range(len(first), len(header)))
+    return numbers + "\n\n" + table([*first, "histogram"], drawn)
 
 
 def _counted(found: Description) -> dict[str, Distribution]:

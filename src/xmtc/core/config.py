@@ -322,7 +322,7 @@ def from_mapping(cls: type[AnySettings], values: Mapping[str, Any]) -> AnySettin
             _warn_renamed(cls.of, head, former[head])
             head = former[head]
         if head not in known:
-            raise ConfigError(f"{cls.of} has no setting '{shown(head)}'.{nearest(head, known)} See: xmtc models NAME")
+            raise ConfigError(f"{cls.of} has no setting '{shown(head)}'.{_suggestion(cls, head)}")
         if rest or isinstance(value, Mapping):
             nested = known[head]
             if not (isinstance(nested, type) and issubclass(nested, Settings)):
@@ -332,6 +332,15 @@ def from_mapping(cls: type[AnySettings], values: Mapping[str, Any]) -> AnySettin
         else:
             plain[head] = value
     return cls(**plain)
+
+
+def _suggestion(cls: type[Settings], name: str) -> str:
+    """The setting that was probably meant: of this group, or of the same name in a group below."""
+    known = field_types(cls)
+    groups = [group for group, kind in known.items() if isinstance(kind, type) and issubclass(kind, Settings)]
+    inside = [f"{group}.{name}" for group in groups if name in field_types(known[group])]
+    found = f" Did you mean '{inside[0]}'?" if inside else nearest(name, known)
+    return f"{found} See: xmtc models NAME"
 
 
 def to_mapping(settings: Settings) -> dict[str, Any]:

@@ -249,6 +249,6 @@ def _check_part(path: Path, rows: int) -> None:
     try:
         count = pq.read_metadata(path).num_rows
     except (pa.ArrowException, OSError, ValueError):
-        raise DataError(f"{path}: not a readable Parquet file. Delete it, then pass --resume.") from None
+        raise DataError(f"{path}: not a readable Parquet file. Delete it and use --resume.") from None
     if count != rows:
         raise DataError(f"{path}: contains {count:,} documents, expected {rows:,}. Delete it and use --resume.")

@@ -110,6 +110,8 @@ def read_test(
 
     Labels missing from a given vocabulary raise too, or are left out with `unknown_labels="drop"`.
     """
+    if (Path(path) / "model.json").is_file():
+        raise DataError(f"{path}: is a model folder. Pass the test file as the last argument.")
     reading = replace(reading or ReadOptions(), feature_count=None if model is None else model.feature_count)
     test = read(path, reading, vocabulary=vocabulary, unknown_labels=unknown_labels, progress=progress)
     if test.labels is None or test.labels.nnz == 0:
