@@ -64,7 +64,7 @@ def test_noise(files: tuple[Path, Path], out: Path) -> None:
     assert rows["knn, flip"] == [f"{100 * scores['clean']:.2f}", f"{100 * scores['flip-60']:.2f}"]
     assert (out / "table.md").read_text() in done.out
     ElementTree.fromstring((out / "figure.svg").read_text())
-    assert f"{out / 'figure.svg'}: the figure; {out / 'table.md'}: the table behind it" in done.err
+    assert f"{out / 'figure.svg'}: figure; {out / 'table.md'}: table" in done.err
     command = found[f"{name}-clean/knn/0"].command
     assert command.startswith(
         "xmtc experiment noise train.jsonl test.jsonl --model knn --set neighbours=5 --rates 0,0.6"
@@ -95,9 +95,9 @@ def test_ablation(files: tuple[Path, Path], out: Path) -> None:
     done = experiment("ablation", files, out, "--model", "knn", "--set", "neighbours=5", "--set", "power=2.0")
     assert f"{out}: 3 runs completed, 0 already complete, 0 failed" in done.out
     rows = table(out)
-    assert set(rows) == {"model", "whole", "one-neighbour", "equal-votes"}
+    assert set(rows) == {"model", "full model", "one-neighbour", "equal-votes"}
     found, name = cells(out), files[0].parent.name
-    assert rows["whole"][0] == f"{100 * found[f'{name}/knn/0'].metrics['P@1']:.2f}"
+    assert rows["full model"][0] == f"{100 * found[f'{name}/knn/0'].metrics['P@1']:.2f}"
     assert rows["one-neighbour"][-1] == "neighbours=1"
     assert rows["equal-votes"][-1] == "power=0.0"
     ElementTree.fromstring((out / "figure.svg").read_text())

@@ -263,7 +263,7 @@ def test_interrupted_refused_and_resumed(place: Path) -> None:
         assert process.returncode == 2
         assert said == (
             f"xmtc: interrupted.work: was started with different {what}. "
-            "Give the same files and settings, or start over with --force.\n"
+            "Use the same files and settings, or start over with --force.\n"
         )
     original = (place / "train.jsonl").read_bytes()
     try:
@@ -280,7 +280,7 @@ def test_interrupted_refused_and_resumed(place: Path) -> None:
     process = start(place, "interrupted")
     _, said = process.communicate(timeout=120)
     assert process.returncode == 2
-    assert said.startswith("xmtc: interrupted.work: holds an unfinished training.")
+    assert said.startswith("xmtc: interrupted.work: contains an unfinished training run.")
 
     process = start(place, "interrupted", "--resume")
     _, said = process.communicate(timeout=600)

@@ -399,7 +399,7 @@ KINDS: list[tuple[dict[str, Any], list[str]]] = [
     ),
     (
         {"kind": "tokens", "evidence": (TokenEvidence("wheat", 4, 9, 0.9),), "shares": True, "path": STEPS},
-        ["attention: little", "Attention by word", "wheat", "Path through the label tree with the highest"],
+        ["attention: low", "Attention by word", "wheat", "Path through the label tree with the highest"],
     ),
     ({"kind": "tokens", "evidence": ()}, ["no evidence"]),
 ]
@@ -509,7 +509,7 @@ def test_files_and_pasting(tab: Any, tmp_path: Path) -> None:
     assert tab.input_value("#text") == "Gouda für alle"
     tab.set_input_files("#file", tmp_path / "picture.png")
     tab.wait_for_selector("#problem p")
-    assert tab.inner_text("#problem p") == "picture.png is not a text file."
+    assert tab.inner_text("#problem p") == "picture.png is not a text file. Open a plain text file, or paste the text."
     assert tab.input_value("#text") == "Gouda für alle"
     drop = """type => {
         const data = new DataTransfer();
