@@ -88,7 +88,7 @@ def test_an_offer_of_another_protocol_is_refused_where_it_would_cost_the_body(se
     head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\n" + offer
     answer = service.raw(head + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     assert answer.startswith(b"HTTP/1.1 400")
-    assert b"HTTP/1.1 alone" in answer
+    assert b"only HTTP/1.1 is supported" in answer
     answer = service.raw(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + offer + b"\r\n", timeout=0.5)
     assert answer.startswith(b"HTTP/1.1 200")
 
