@@ -270,7 +270,7 @@ class TestRefused:
         command = ("predict", ova, source, "--output", out, "--parts", 30)
         unfinished(monkeypatch, 2, *command)
         said = mistake(*command)
-        assert said == f"{out}: contains unfinished predictions. Use --resume, or start over with --force."
+        assert said == f"{out}: contains unfinished predictions. Continue with --resume, or start over with --force."
         with pytest.raises(DataError, match=r"the predictions are incomplete. Run the same command again"):
             TopK.read(out)
         call(*command, "--resume")

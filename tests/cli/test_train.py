@@ -224,8 +224,8 @@ class TestMistakes:
         work.mkdir()
         (work / "labels-0.safetensors").write_bytes(b"precious")
         said = mistake("train", data / "train.jsonl", "--out", out)
-        assert said.startswith(f"{work}: contains an unfinished training run. ")
-        assert said.endswith(" with --resume, or start over with --force.")
+        remedy = "Continue with --resume, or start over with --force."
+        assert said == f"{work}: contains an unfinished training run. {remedy}"
         mistake("train", data / "nowhere.jsonl", "--out", out, "--force")
         assert (work / "labels-0.safetensors").read_bytes() == b"precious"
         call("train", data / "train.jsonl", "--model", "popularity", "--out", out, "--force")

@@ -106,7 +106,9 @@ def check_folder(folder: Path, *, resume: bool = False, force: bool = False) -> 
         count = f"{manifest['documents']:,} documents"
         raise DataError(f"{folder}: already complete ({count}). Choose another folder, or start over with --force.")
     elif not resume:
-        raise DataError(f"{folder}: contains unfinished predictions. Use --resume, or start over with --force.")
+        raise DataError(
+            f"{folder}: contains unfinished predictions. Continue with --resume, or start over with --force."
+        )
 
 
 def write_parts(
