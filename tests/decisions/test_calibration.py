@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
 
-from xmtc.core.errors import ConfigError, DataError
+from xmtc.artifact.saved_state import SavedState
+from xmtc.artifact.store import State
+from xmtc.core.errors import ConfigError, DataError, ModelFormatError
 from xmtc.decisions.calibration import LEAST_PAIRS, Calibration, fit_calibration, isotonic_blocks
 
 METHODS = ("isotonic", "platt")
@@ -205,7 +207,7 @@ def test_what_is_kept_gives_the_same_calibration(method: Any, within: bool) -> N
     calibration = fit_calibration(method, scores, hits)
     values = json.loads(json.dumps(calibration.values()))
     assert all(array.dtype == np.float64 for array in calibration.arrays().values())
-    again = Calibration.restored(values, calibration.arrays())
+    again = Calibration.restored(values, SavedState(State(arrays=calibration.arrays())))
     np.testing.assert_array_equal(again.apply(scores), calibration.apply(scores))
 
 
@@ -230,8 +232,9 @@ def test_what_is_kept_gives_the_same_calibration(method: Any, within: bool) -> N
     ],
 )
 def test_parts_that_do_not_fit_are_refused(values: dict[str, Any], arrays: dict[str, Any]) -> None:
-    with pytest.raises((ValueError, KeyError, TypeError)):
-        Calibration.restored(values, arrays)
+    given = {name: np.array(array) for name, array in arrays.items()}
+    with pytest.raises((ValueError, KeyError, TypeError, ModelFormatError)):
+        Calibration.restored(values, SavedState(State(arrays=given)))
 
 
 def test_too_little_to_fit_on_is_refused() -> None:

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from xmtc import load
 from xmtc.artifact import store
+from xmtc.artifact.saved_state import SavedState
 from xmtc.core.errors import ConfigError, DataError, ModelFormatError, NotFittedError
 from xmtc.data.dataset import Dataset, align_labels, as_dataset
 from xmtc.data.label_index import LabelIndex
@@ -201,8 +202,8 @@ class TestKept:
         ],
     )
     def test_damage(self, values: dict[str, Any], arrays: dict[str, Any]) -> None:
-        with pytest.raises((ValueError, KeyError, TypeError)):
-            Decisions.restored(store.State({"depth": 5, "facts": {}, **values}, arrays), label_count=3)
+        with pytest.raises((ValueError, KeyError, TypeError, ModelFormatError)):
+            Decisions.restored(SavedState(store.State({"depth": 5, "facts": {}, **values}, arrays)), label_count=3)
 
     def test_thresholds_of_another_model(
         self, model: Model, sets: tuple[Dataset, Dataset, Dataset], tmp_path: Path

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.metrics import f1_score
 
-from xmtc.core.errors import ConfigError, DataError
+from xmtc.artifact.saved_state import SavedState
+from xmtc.artifact.store import State
+from xmtc.core.errors import ConfigError, DataError, ModelFormatError
 from xmtc.data.label_index import LabelIndex
 from xmtc.data.topk import TopK
 from xmtc.decisions.thresholds import (
@@ -327,7 +329,7 @@ def test_what_is_kept_gives_the_same_sets(kind: Any) -> None:
     scores = np.where(labels >= 0, (scores + 1) / 4, scores)
     thresholds = tune(kind, "document", labels, scores, truth, label_count=6)
     values = json.loads(json.dumps(thresholds.values()))
-    again = Thresholds.restored(values, thresholds.arrays())
+    again = Thresholds.restored(values, SavedState(State(arrays=thresholds.arrays())))
     assert (again.kind, again.measure, again.value) == (kind, "document", thresholds.value)
     assert (again.choose(labels, scores) == thresholds.choose(labels, scores)).all()
     assert (again.by_label is not None) == (kind == "label")
@@ -348,8 +350,9 @@ def test_what_is_kept_gives_the_same_sets(kind: Any) -> None:
     ],
 )
 def test_parts_that_do_not_fit_are_refused(values: dict[str, Any], arrays: dict[str, Any]) -> None:
-    with pytest.raises((ValueError, KeyError, TypeError)):
-        Thresholds.restored(values, arrays)
+    given = {name: np.array(array) for name, array in arrays.items()}
+    with pytest.raises((ValueError, KeyError, TypeError, ModelFormatError)):
+        Thresholds.restored(values, SavedState(State(arrays=given)))
 
 
 def test_what_cannot_be_tuned_on_is_refused() -> None:

@@ -278,7 +278,7 @@ class TestLabelTree:
             grown.compressed(levels)
 
     def test_state_comes_back(self, grown: LabelTree) -> None:
-        assert_same_tree(LabelTree.from_state({**grown.state(), "weights": np.zeros(3)}), grown)
+        assert_same_tree(LabelTree.from_arrays({**grown.state(), "weights": np.zeros(3)}), grown)
 
     @pytest.mark.parametrize(
         ("name", "array"),
@@ -302,10 +302,10 @@ class TestLabelTree:
     )
     def test_damage_is_refused(self, name: str, array: list[int] | None) -> None:
         arrays = {"order": np.array([2, 0, 1]), "starts-0": np.array([0, 2]), "starts-1": np.array([0, 1, 3])}
-        LabelTree.from_state(arrays)
+        LabelTree.from_arrays(arrays)
         damaged = {key: value for key, value in arrays.items() if key != name}
         with pytest.raises(ModelFormatError, match="label tree is damaged"):
-            LabelTree.from_state(damaged if array is None else {**damaged, name: np.array(array)})
+            LabelTree.from_arrays(damaged if array is None else {**damaged, name: np.array(array)})
 
 
 class TestBuilders:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from tests.support.forest import Chance, Floats, chunk, unit_matrix
 from tests.support.models import planted_split
-from xmtc.artifact.store import read_manifest
+from xmtc.artifact.saved_state import SavedState
+from xmtc.artifact.store import State, read_manifest
 from xmtc.artifact.workspace import Workspace
 from xmtc.core.errors import ModelFormatError
 from xmtc.core.runtime import Runtime
@@ -632,27 +633,83 @@ class TestDamage:
 
     def test_whole(self, state: tuple[dict[str, np.ndarray], int, int]) -> None:
         arrays, labels, width = state
-        assert len(Forest.from_state(arrays, labels=labels, width=width, beam=10, link=3)) == 2
+        assert len(restored(arrays, labels, width)) == 2
 
     @pytest.mark.parametrize("name", [*Chunks._fields, "order", "starts-0"])
     def test_a_changed_array(self, name: str, state: tuple[dict[str, np.ndarray], int, int]) -> None:
         arrays, labels, width = state
         before = arrays[f"tree-1.{name}"]
         for after in (before[:-1], np.append(before, before[-1:]), before.astype(np.float64), before[None]):
-            damaged = {**arrays, f"tree-1.{name}": after}
-            with pytest.raises(ModelFormatError, match="damaged"):
-                Forest.from_state(damaged, labels=labels, width=width, beam=10, link=3)
+            with pytest.raises(ModelFormatError, match="train (the model|it) again"):
+                restored({**arrays, f"tree-1.{name}": after}, labels, width)
         if name.endswith("_start"):
             for after in (before * 1000, before + 1, np.zeros_like(before)):
                 if before.any():
-                    with pytest.raises(ModelFormatError, match="damaged"):
-                        Forest.from_state(
-                            {**arrays, f"tree-1.{name}": after}, labels=labels, width=width, beam=10, link=3
-                        )
+                    with pytest.raises(ModelFormatError, match="does not ascend|not a power of two|do not match"):
+                        restored({**arrays, f"tree-1.{name}": after}, labels, width)
+
+    @pytest.mark.parametrize(
+        ("name", "value", "what"),
+        [
+            ("sparse_columns", 65535, "columns outside its node"),
+            ("sparse_ends", 2**31 - 1, "ends of sparse rows"),
+            ("sparse_ends", -1, "ends of sparse rows"),
+            ("table", 0, "row twice|no empty slot|rows outside"),
+            ("table", 2**31 - 1, "features outside the model"),
+            ("table", -(2**31), "features outside the model"),
+            ("bias", np.nan, "contains NaN"),
+            ("order", 0, "labels are missing"),
+            ("order", 2**62, "contains numbers"),
+        ],
+    )
+    def test_values_that_kernels_must_not_see(
+        self, name: str, value: float, what: str, state: tuple[dict[str, np.ndarray], int, int]
+    ) -> None:
+        """Each of these made a kernel read beyond its arrays, or search for an empty slot forever."""
+        arrays, labels, width = state
+        damaged = {**arrays, f"tree-1.{name}": np.full_like(arrays[f"tree-1.{name}"], value)}
+        with pytest.raises(ModelFormatError, match=what):
+            restored(damaged, labels, width)
+
+    def test_a_single_value_anywhere(self, state: tuple[dict[str, np.ndarray], int, int]) -> None:
+        """Every slot, row end and column is checked, not only those at the edges."""
+        arrays, labels, width = state
+        random = np.random.default_rng(5)
+        for name, value in (("table", width), ("sparse_ends", 2**30), ("sparse_columns", 60_000)):
+            whole = arrays[f"tree-1.{name}"]
+            for place in random.integers(0, len(whole), 20).tolist():
+                damaged = whole.copy()
+                damaged[place - place % 2 if name == "table" else place] = value
+                with pytest.raises(ModelFormatError, match="weights are damaged"):
+                    restored({**arrays, f"tree-1.{name}": damaged}, labels, width)
+
+    def test_a_row_that_two_features_share(self, state: tuple[dict[str, np.ndarray], int, int]) -> None:
+        arrays, labels, width = state
+        table = arrays["tree-1.table"].copy().reshape(-1, 2)
+        start, stop = arrays["tree-1.table_start"][:2].tolist()
+        used = np.flatnonzero(table[start:stop, 0] >= 0)[:2] + start
+        table[used[1], 1] = table[used[0], 1]
+        with pytest.raises(ModelFormatError, match="refers to a row twice"):
+            restored({**arrays, "tree-1.table": table.ravel()}, labels, width)
+
+    def test_weights_in_half_precision(self) -> None:
+        problem = random_problem(100, 60, 30, 2, 4)
+        chunks, numbers = trained(problem, LinearObjective(prune=0.4, weights="float16"))
+        arrays = Forest([(problem.tree, chunks)], numbers, beam=10, link=3).state()
+        assert len(restored(arrays, 30, 60)) == 1
+        for name in ("dense", "sparse_weights"):
+            wrong = arrays[f"tree-0.{name}"].copy()
+            wrong[len(wrong) // 2] = 0x7C00  # infinity
+            with pytest.raises(ModelFormatError, match="a weight is NaN or infinite"):
+                restored({**arrays, f"tree-0.{name}": wrong}, 30, 60)
 
     def test_other_labels_or_features(self, state: tuple[dict[str, np.ndarray], int, int]) -> None:
         arrays, labels, width = state
-        with pytest.raises(ModelFormatError, match="a tree has 30 labels, not 31"):
-            Forest.from_state(arrays, labels=labels + 1, width=width, beam=10, link=3)
-        with pytest.raises(ModelFormatError, match="do not match the 61 features"):
-            Forest.from_state(arrays, labels=labels, width=width + 1, beam=10, link=3)
+        with pytest.raises(ModelFormatError, match="'tree-0.order' has shape 30, expected 31"):
+            restored(arrays, labels + 1, width)
+        with pytest.raises(ModelFormatError, match="'numbers' has shape 60, expected 61"):
+            restored(arrays, labels, width + 1)
+
+
+def restored(arrays: dict[str, np.ndarray], labels: int, width: int) -> Forest:
+    return Forest.from_state(SavedState(State(arrays=arrays)), labels=labels, width=width, beam=10, link=3)

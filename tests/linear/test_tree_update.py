@@ -15,6 +15,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from tests.support.models import planted_split
+from xmtc.artifact.saved_state import SavedState
+from xmtc.artifact.store import State
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import as_dataset
 from xmtc.labels.tree import LabelTree, homes_of
@@ -117,7 +119,7 @@ class TestTfidf:
         more = ["green quince jam", "green quince pie"]
         twice = grown.grown(tokens(more), 11)
         arrays, table = twice.state()
-        loaded = Tfidf.from_state(settings, arrays, table)
+        loaded = Tfidf.from_state(settings, table, SavedState(State(arrays=arrays)))
         for texts in (OLD, NEW, more):
             found = twice.transform(tokens(texts))
             np.testing.assert_allclose(found.toarray(), expected_rows(texts, twice), atol=1e-6)

@@ -15,6 +15,7 @@ import torch
 
 import xmtc
 from tests.support.tiny_encoder import write_encoder
+from xmtc.artifact.saved_state import SavedState
 from xmtc.core.errors import ConfigError, DataError, MissingExtraError, UnsupportedError
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import as_dataset
@@ -295,7 +296,7 @@ class TestPieces:
 
     def test_kept_whole(self, content: str) -> None:
         reader = PieceReader(content, 8, 80)
-        again = PieceReader.from_state(8, reader.state())
+        again = PieceReader.from_state(8, SavedState(reader.state()))
         assert again.size == reader.size
         assert self.numbers(again, "lemon steel") == self.numbers(reader, "lemon steel")
 

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 import xmtc
 from tests.support.models import planted_split
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.errors import DataError, ModelFormatError, RefusedError
 from xmtc.data.dataset import Dataset, as_dataset, stacked
@@ -248,7 +249,7 @@ class TestReplay:
     @pytest.mark.parametrize("part", ["labels.indices", "labels.indptr", "text.bytes", "text.offsets", "ids.offsets"])
     def test_damage_is_named(self, part: str, tmp_path: Path) -> None:
         state = replay_state(numbered(5))
-        assert len(restored_replay(state, LabelIndex.from_keys(["a"]))) == 5
+        assert len(restored_replay(SavedState(state), LabelIndex.from_keys(["a"]))) == 5
         wrong = state.arrays[part].copy()
         wrong[2] = 255 if part == "text.bytes" else 99
         arrays = {**state.arrays, part: wrong}

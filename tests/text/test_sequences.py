@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.core.errors import ConfigError, UnsupportedError
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset, as_dataset
@@ -75,7 +76,7 @@ def test_features_are_refused() -> None:
 
 def test_state_and_back() -> None:
     sequences, block = fitted(max_tokens=4)
-    back = WordSequences.from_state(sequences.settings, sequences.state())
+    back = WordSequences.from_state(sequences.settings, SavedState(sequences.state()))
     assert back.words == sequences.words
     assert back.size == sequences.size
     assert back.state() == sequences.state()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.errors import DataError, UnsupportedError
 from xmtc.core.runtime import Runtime
@@ -158,7 +159,7 @@ class TestState:
         reader, bags = fitted(documents, weighing, most=2)
         state = reader.state()
         others = {**state.arrays, "0.table": np.zeros((9, 2), np.float32)}  # a model's weights lie beside
-        back = BagReader.from_state(TextSettings(min_df=1), 2, State(state.values, others, state.tables))
+        back = BagReader.from_state(TextSettings(min_df=1), 2, SavedState(State(state.values, others, state.tables)))
         assert back.size == reader.size
         assert back.words == reader.words
         assert equal(back.encode(as_dataset(documents), RUNTIME), bags)
@@ -171,7 +172,7 @@ class TestState:
         state = fitted(MATRIX, "idf")[0].state()
         state.arrays["columns"] = np.asarray(columns)
         with pytest.raises(ValueError, match="columns"):
-            BagReader.from_state(TextSettings(), 9, state)
+            BagReader.from_state(TextSettings(), 9, SavedState(state))
 
 
 def test_the_other_kind_of_document_is_refused() -> None:

@@ -14,7 +14,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from xmtc.core.errors import ModelFormatError
+from xmtc.core.errors import ModelFormatError, shown
 
 _TYPES = {
     "F64": np.float64,
@@ -31,6 +31,8 @@ _TYPES = {
     "BOOL": np.bool_,
 }
 _CODES = {np.dtype(kind): code for code, kind in _TYPES.items()}
+LONGEST_HEADER = 100_000_000
+"""Maximum size of a header in bytes, as in the safetensors library."""
 Shapes = Mapping[str, tuple[tuple[int, ...], DTypeLike]]
 """Shape and data type of each array, by name."""
 
@@ -114,24 +116,40 @@ def _header(shapes: Shapes, metadata: Mapping[str, str] | None) -> tuple[bytes, 
     return len(text).to_bytes(8, "little") + text, entries
 
 
-def map_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """Memory-map the arrays of a safetensors file; return them with the metadata."""
+def map_bytes(path: Path) -> tuple[NDArray[np.uint8], os.stat_result]:
+    """Memory-map a file; return its bytes with the status of exactly this file."""
     try:
-        size = path.stat().st_size
         with path.open("rb") as stream:
-            length = int.from_bytes(stream.read(8), "little")
-            if length > size - 8:
-                raise ValueError("header longer than the file")
-            header = json.loads(stream.read(length))
-        start = 8 + length
-        metadata = header.pop("__metadata__", {})
-        mapped = np.memmap(path, dtype=np.uint8, mode="r", offset=0) if size > start else np.empty(size, np.uint8)
-        arrays = {name: _view(mapped, start, entry) for name, entry in header.items()}
+            status = os.fstat(stream.fileno())
+            empty = not status.st_size
+            return np.empty(0, np.uint8) if empty else np.memmap(stream, dtype=np.uint8, mode="r"), status
     except FileNotFoundError:
         raise ModelFormatError(f"{path}: missing, so the folder is damaged. Copy or train the model again.") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ModelFormatError(f"{path}: cannot be read ({reason}). Check its permissions.") from None
+
+
+def map_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """Memory-map the arrays of a safetensors file; return them with the metadata."""
+    return arrays_in(map_bytes(path)[0], path)
+
+
+def arrays_in(mapped: NDArray[np.uint8], path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """Return the arrays in the bytes of a safetensors file, without a copy, and the metadata."""
+    try:
+        length = int.from_bytes(mapped[:8].tobytes(), "little")
+        if length > len(mapped) - 8:
+            raise ValueError("header longer than the file")
+        if length > LONGEST_HEADER:
+            raise ValueError(f"a header of {length:,} bytes")
+        header = json.loads(mapped[8 : 8 + length].tobytes())
+        metadata = header.pop("__metadata__", {})
+        arrays = {name: _view(mapped, 8 + length, entry) for name, entry in header.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ModelFormatError(
-            f"{path}: not a readable safetensors file ({error}). Copy or train the model again."
+            f"{path}: not a readable safetensors file ({shown(reason)}). Copy or train the model again."
         ) from None
     return arrays, metadata
 
@@ -140,6 +158,9 @@ def _view(mapped: NDArray[np.uint8], start: int, entry: Mapping[str, Any]) -> ND
     first, last = entry["data_offsets"]
     kind = np.dtype(_TYPES[entry["dtype"]])
     shape = tuple(int(count) for count in entry["shape"])
-    if not 0 <= first <= last <= len(mapped) - start or last - first != kind.itemsize * int(np.prod(shape)):
+    if any(count < 0 for count in shape) or not 0 <= first <= last <= len(mapped) - start:
         raise ValueError("an array extends beyond the file")
-    return mapped[start + first : start + last].view(kind).reshape(shape).view(np.ndarray)
+    if last - first != kind.itemsize * math.prod(shape):
+        raise ValueError("the size of an array does not match its shape")
+    view = mapped[start + first : start + last].view(kind).reshape(shape).view(np.ndarray)
+    return view if view.flags.aligned else view.copy()

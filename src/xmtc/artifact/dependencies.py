@@ -18,6 +18,8 @@ from xmtc.core.errors import DataError, ModelFormatError
 from xmtc.core.files import content_hash, sync_folder
 
 MANIFEST = "model.json"
+DIGEST = "digest"
+"""Key of the hash of model.json in model.json."""
 _COPY = re.compile(r"^linked-[0-9a-f]{16}/(?!\.\.?$)[^/\\]+$")
 
 
@@ -47,11 +49,19 @@ def content_of(path: Path) -> str:
     if not (path / MANIFEST).is_file():
         return content_hash(path)
     text = (path / MANIFEST).read_bytes()
-    with suppress(ValueError, AttributeError):
+    with suppress(ValueError, AttributeError, RecursionError):
         manifest = json.loads(text)
-        manifest.pop("training", None)
+        for name in ("training", DIGEST):
+            manifest.pop(name, None)
         text = json.dumps(manifest, sort_keys=True).encode()
     return hashlib.blake2b(text, digest_size=32).hexdigest()
+
+
+def manifest_digest(manifest: Mapping[str, Any]) -> str:
+    """Return the hash of the content of model.json, without the hash itself."""
+    bare = {name: value for name, value in manifest.items() if name != DIGEST}
+    text = json.dumps(bare, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=32).hexdigest()
 
 
 def write_links(folder: Path, links: Mapping[str, Link]) -> dict[str, dict[str, Any]]:

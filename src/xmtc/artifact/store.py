@@ -1,13 +1,15 @@
 """The model folder: JSON, safetensors and Arrow files. Loading never executes code from a file.
 
 `model.json` lists content-hashed files in the same folder and is replaced last, in one step, so an interrupted save
-leaves the old model intact.
+leaves the old model intact. It also has a hash of its own content. Loading verifies all hashes, each file once: what
+was verified is recorded in the user's cache (`stamps`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import secrets
@@ -15,17 +17,37 @@ import shutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Literal, cast
 
+import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from xmtc.artifact.arrays import map_arrays, write_arrays
-from xmtc.artifact.dependencies import MANIFEST, Link, check_entries, copies, read_links, write_links
-from xmtc.core.errors import DataError, ModelFormatError
+from xmtc.artifact.arrays import arrays_in, map_bytes, write_arrays
+from xmtc.artifact.dependencies import (
+    DIGEST,
+    MANIFEST,
+    Link,
+    check_entries,
+    copies,
+    manifest_digest,
+    read_links,
+    write_links,
+)
+from xmtc.artifact.stamps import Stamps, signature
+from xmtc.core.errors import DataError, ModelFormatError, shown
 from xmtc.core.files import locked, make_folder, sync_folder, write_json
+from xmtc.core.parallel import run_parallel
+from xmtc.core.runtime import available_threads
 
-FORMAT = 1
+FORMAT = 2
+"""Version of the layout. Version 1, which is still read, has no hash of model.json."""
+OLDEST_FORMAT = 1
+LONGEST_MANIFEST = 64 << 20
+"""Maximum size of model.json in bytes."""
+Verify = Literal["always", "once", "never"]
+"""Whether loading hashes all files, only those that were not verified before, or none."""
+_PART_FILE = re.compile(r"^[a-z_]+-[0-9a-f]{16}\.(?:safetensors|arrow)$")
 _OWN_FILE = re.compile(r"^(?:[a-z_]+-[0-9a-f]{16}\.(?:safetensors|arrow)|linked-[0-9a-f]{16}|\.[^/\\]*\.part)$")
 
 
@@ -64,7 +86,8 @@ def write_folder(folder: Path, manifest: Mapping[str, Any], state: State) -> Non
         parts = {name: part.values for name, part in state.parts.items()}
         more = {**({"parts": parts} if parts else {}), **({"links": links} if links else {})}
         sync_folder(folder)
-        write_json(folder / MANIFEST, {"format": FORMAT, **manifest, "state": state.values, "files": files, **more})
+        whole = {**manifest, "state": state.values, "files": files, **more}
+        write_json(folder / MANIFEST, sealed(whole))
         _clear(folder, {entry["name"] for entry in files.values()} | copies(links))
 
 
@@ -86,8 +109,14 @@ def replace_part(folder: Path, name: str, part: State | None, before: Mapping[st
         if not parts:
             del manifest["parts"]  # as in a model without parts
         sync_folder(folder)
-        write_json(folder / MANIFEST, manifest)
+        write_json(folder / MANIFEST, sealed(manifest))
         _clear(folder, {entry["name"] for entry in files.values()} | copies(manifest.get("links", {})))
+
+
+def sealed(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of model.json with format version and hash."""
+    bare = {"format": FORMAT, **{name: value for name, value in manifest.items() if name not in ("format", DIGEST)}}
+    return {**bare, DIGEST: manifest_digest(json.loads(json.dumps(bare)))}  # as it will be read
 
 
 def _clear(folder: Path, kept: Collection[str]) -> None:
@@ -168,7 +197,7 @@ def _write_part(folder: Path, name: str, suffix: str, write: Callable[[IO[bytes]
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read model.json and check its structure."""
+    """Read model.json; check its hash and its structure."""
     path = folder / MANIFEST
     if not path.is_file():
         if folder.exists() and not folder.is_dir():
@@ -176,30 +205,59 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         what = "no such folder" if not folder.exists() else f"not a model folder: {MANIFEST} is missing"
         raise ModelFormatError(f"{folder}: {what}. Train a model with: xmtc train TRAIN --out {folder}")
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = _parsed(path)
         version = manifest["format"]
-        if version == FORMAT:  # the layout of other versions is unknown
+        if version in range(OLDEST_FORMAT, FORMAT + 1):  # the layout of other versions is unknown
+            if version > 1 and manifest[DIGEST] != manifest_digest(manifest):
+                raise ValueError("its content does not match its hash")
             _check_manifest(manifest)
     except KeyError as error:
         raise ModelFormatError(f"{path}: damaged ({error} is missing). Copy or train the model again.") from None
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ModelFormatError(f"{path}: damaged ({error}). Copy or train the model again.") from None
-    if version != FORMAT:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else shown(str(error))
+        raise ModelFormatError(f"{path}: damaged ({reason}). Copy or train the model again.") from None
+    if version not in range(OLDEST_FORMAT, FORMAT + 1):
         raise ModelFormatError(
-            f"{path}: format {version}; this version of xmtc reads format {FORMAT}. Use the version that wrote it."
+            f"{path}: format {shown(str(version))}; this version of xmtc reads formats {OLDEST_FORMAT} to {FORMAT}. "
+            "Use the version that wrote it."
         )
-    return cast("dict[str, Any]", manifest)
+    return manifest
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    """The JSON object in a file, without numbers that no model has."""
+    if path.stat().st_size > LONGEST_MANIFEST:
+        raise ValueError(f"{path.stat().st_size:,} bytes")
+
+    def integer(text: str) -> int:
+        if len(text) > 20 or abs(int(text)) >= 1 << 63:
+            raise ValueError(f"the number {text[:20]}… is too large")
+        return int(text)
+
+    def number(text: str) -> float:
+        value = float(text)
+        if not math.isfinite(value):
+            raise ValueError(f"the number {text[:20]} is too large")
+        return value
+
+    def constant(text: str) -> float:
+        raise ValueError(f"{text} is not a number")
+
+    found = json.loads(path.read_text(encoding="utf-8"), parse_int=integer, parse_float=number, parse_constant=constant)
+    if not isinstance(found, dict):
+        raise ValueError("not a JSON object")
+    return found
 
 
 def _check_manifest(manifest: Mapping[str, Any]) -> None:
     for entry in manifest["files"].values():
-        if not _OWN_FILE.match(entry["name"]) or not isinstance(entry["bytes"], int):
+        if not _PART_FILE.match(entry["name"]) or type(entry["bytes"]) is not int or type(entry["blake2b"]) is not str:
             raise ValueError(f"invalid file entry {entry['name']!r}")
     if not isinstance(manifest["model"], str) or not isinstance(manifest["settings"], dict):
         raise ValueError("no model name or settings")
     if not isinstance(manifest["state"], dict) or not isinstance(manifest.get("training", {}), dict):
         raise ValueError("no state or training facts")
-    if not isinstance(manifest.get("labels", 0), int):
+    if type(manifest.get("labels", 0)) is not int:
         raise ValueError("no number of labels")
     for entry in manifest.get("history", []):
         _check_update(entry)
@@ -220,64 +278,83 @@ def _check_update(entry: Mapping[str, Any]) -> None:
         raise ValueError("invalid history")
 
 
-def read_folder(folder: Path) -> tuple[dict[str, Any], State]:
-    """Read a model's manifest and state; arrays and tables are memory-mapped. Only sizes and headers are checked.
+def read_folder(folder: Path, verify: Verify = "once") -> tuple[dict[str, Any], State]:
+    """Read a model's manifest and state; arrays and tables are memory-mapped, and their hashes are verified.
 
     Dependencies are verified by hash: model.json of another model, all bytes of anything else.
     """
     manifest = read_manifest(folder)
     try:
-        return manifest, _read_state(folder, manifest)
+        return manifest, _read_state(folder, manifest, verify)
     except ModelFormatError:
         again = read_manifest(folder)
         if again == manifest:
             raise
-        return again, _read_state(folder, again)  # another process saved a new model in the meantime
+        return again, _read_state(folder, again, verify)  # another process saved a new model in the meantime
 
 
-def _read_state(folder: Path, manifest: Mapping[str, Any]) -> State:
+def _read_state(folder: Path, manifest: Mapping[str, Any], verify: Verify) -> State:
     parts = {name: State(values=values) for name, values in manifest.get("parts", {}).items()}
     state = State(values=manifest["state"], parts=parts)
-    for name, entry in manifest["files"].items():
-        path = folder / entry["name"]
-        if not path.is_file():
-            raise ModelFormatError(f"{path}: missing, so the folder is damaged. Copy or train the model again.")
-        if path.stat().st_size != entry["bytes"]:
-            raise ModelFormatError(
-                f"{path}: {path.stat().st_size:,} bytes, expected {entry['bytes']:,}. Copy or train the model again."
-            )
+    for name, (path, mapped) in _mapped_files(folder, manifest, verify).items():
         if path.suffix == ".safetensors":
-            (parts.get(name) or state).arrays, _ = map_arrays(path)
+            (parts.get(name) or state).arrays, _ = arrays_in(mapped, path)
         else:
-            state.tables[name] = map_table(path)
+            state.tables[name] = _table_in(mapped, path)
     state.links = read_links(folder, manifest.get("links", {}))
     return state
 
 
-def map_table(path: Path) -> pa.Table:
-    """Memory-map an Arrow file."""
+def _mapped_files(
+    folder: Path, manifest: Mapping[str, Any], verify: Verify
+) -> dict[str, tuple[Path, NDArray[np.uint8]]]:
+    """Map all files of a model, and compare the hash of what was mapped with model.json."""
+    stamps = Stamps(folder)
+    mapped: dict[str, tuple[Path, NDArray[np.uint8]]] = {}
+    unknown = []
+    for name, entry in manifest["files"].items():
+        path = folder / entry["name"]
+        content, status = map_bytes(path)
+        mapped[name] = path, content
+        if len(content) != entry["bytes"]:
+            raise ModelFormatError(
+                f"{path}: {len(content):,} bytes, expected {entry['bytes']:,}. Copy or train the model again."
+            )
+        held = signature(status)
+        if verify == "always" or not stamps.covers(entry["name"], entry["blake2b"], held):
+            unknown.append((path, entry, content, held))
+    if verify == "never":
+        return mapped
+
+    def matches(part: tuple[Path, Mapping[str, Any], NDArray[np.uint8], Any]) -> bool:
+        return hashlib.blake2b(part[2].data, digest_size=32).hexdigest() == str(part[1]["blake2b"])
+
+    for (path, entry, _, held), fits in zip(unknown, run_parallel(matches, unknown, available_threads()), strict=True):
+        if not fits:
+            raise ModelFormatError(f"{path}: content does not match its hash. Copy or train the model again.")
+        stamps.add(entry["name"], entry["blake2b"], held)
+    stamps.save()
+    return mapped
+
+
+def _table_in(mapped: NDArray[np.uint8], path: Path) -> pa.Table:
+    """The table in the bytes of an Arrow file, without a copy."""
     try:
-        return pa.ipc.open_file(pa.memory_map(os.fsencode(path))).read_all()
-    except (pa.ArrowException, OSError) as error:
+        table = pa.ipc.open_file(pa.py_buffer(mapped)).read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        reason = shown(str(error).splitlines()[0]) if str(error) else type(error).__name__
         raise ModelFormatError(
-            f"{path}: not a readable Arrow file ({str(error).splitlines()[0]}). Copy or train the model again."
+            f"{path}: not a readable Arrow file ({reason}). Copy or train the model again."
         ) from None
+    return table
 
 
 def verify_folder(folder: Path) -> list[tuple[str, int]]:
     """Verify the hash of every file of a model against model.json; return their names and sizes."""
-    manifest = read_manifest(folder)
-    checked = []
-    for entry in manifest["files"].values():
-        path = folder / entry["name"]
-        if not path.is_file():
-            raise ModelFormatError(f"{path}: missing. Copy or train the model again.")
-        with path.open("rb") as stream:
-            digest = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
-        if digest != entry["blake2b"]:
-            raise ModelFormatError(f"{path}: content does not match its hash. Copy or train the model again.")
-        checked.append((entry["name"], entry["bytes"]))
-    for link in read_links(folder, manifest.get("links", {})).values():
+    manifest, state = read_folder(folder, "always")
+    checked = [(entry["name"], entry["bytes"]) for entry in manifest["files"].values()]
+    for link in state.links.values():
         inner = verify_folder(link.path) if is_model(link.path) else [(link.path.name, _size(link.path))]
         checked += [(f"{link.path.name}/{name}" if is_model(link.path) else name, size) for name, size in inner]
     return checked

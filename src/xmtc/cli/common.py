@@ -36,12 +36,11 @@ def make_runtime(
 
     Under torchrun, rank and world size come from RANK and WORLD_SIZE.
     """
+    from xmtc.core.caches import cache_folder
     from xmtc.core.runtime import Runtime, available_threads
 
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # otherwise idle torch threads spin
     _load_numba()
-    place = os.environ.get("XMTC_CACHE") or str(Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "xmtc")
-    cache = None if place == "off" else Path(place).expanduser()
     usable = available_threads() if threads is None else threads
     together = os.environ if "TORCHELASTIC_RUN_ID" in os.environ else {}
     return Runtime(
@@ -51,7 +50,7 @@ def make_runtime(
         rank=int(together.get("RANK", 0)),
         world_size=int(together.get("WORLD_SIZE", 1)),
         seed=seed,
-        cache=cache,
+        cache=cache_folder(),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,9 @@ class LabelIndex:
 
     Backed by an Arrow table, so that a million labels can be memory-mapped.
     """
+
+    columns: ClassVar = {"key": pa.string(), "name": pa.string(), "alternatives": pa.list_(pa.string())}
+    """Columns of a saved table, without missing values."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table.select(LABEL_SCHEMA.names).cast(LABEL_SCHEMA)

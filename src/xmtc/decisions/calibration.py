@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.core.errors import ConfigError, DataError, shown
 
 Method = Literal["isotonic", "platt"]
@@ -85,13 +86,13 @@ class Calibration:
         return {"points": self.points, "chances": self.chances} if self.method == "isotonic" else {}
 
     @classmethod
-    def restored(cls, values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Calibration:
+    def restored(cls, values: Mapping[str, Any], state: SavedState) -> Calibration:
         """Restore a saved calibration; raise ValueError, KeyError or TypeError if it is inconsistent."""
         method = values["method"]
         if method == "isotonic":
-            points, chances = (np.asarray(arrays[name], dtype=np.float64) for name in ("points", "chances"))
-            rising = points.ndim == 1 and len(points) > 0 and (np.diff(points) > 0).all() and np.isfinite(points).all()
-            if not rising or chances.shape != points.shape or not (np.diff(chances) >= 0).all():
+            points = state.array("points", np.float64, (None,))
+            chances = state.array("chances", np.float64, points.shape)
+            if not len(points) or not (np.diff(points) > 0).all() or not (np.diff(chances) >= 0).all():
                 raise ValueError("points and probabilities of a calibration are not ascending")
             if not (chances[0] >= 0 and chances[-1] <= 1):
                 raise ValueError("probabilities of a calibration are outside [0, 1]")

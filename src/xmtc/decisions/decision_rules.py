@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.errors import DataError
 from xmtc.data.topk import TopK
@@ -59,17 +60,13 @@ class Decisions:
         return State({**values, "depth": self.depth, "facts": self.facts}, dict(arrays))
 
     @classmethod
-    def restored(cls, state: State, label_count: int) -> Decisions:
+    def restored(cls, state: SavedState, label_count: int) -> Decisions:
         """Restore from a saved state; raise ValueError, KeyError or TypeError if it is inconsistent."""
 
         def part(name: str, kind: Any) -> Any:
-            start = f"{name}."
-            arrays = {key.removeprefix(start): array for key, array in state.arrays.items() if key.startswith(start)}
-            return kind.restored(state.values[name], arrays) if name in state.values else None
+            return kind.restored(state.value(name, dict), state.part(f"{name}.")) if state.has_value(name) else None
 
-        depth, facts = state.values["depth"], state.values["facts"]
-        if not isinstance(depth, int) or depth < 1 or not isinstance(facts, dict):
-            raise ValueError("depth or facts of decisions are damaged")
+        depth, facts = state.value("depth", int, 1), state.value("facts", dict)
         thresholds = part("thresholds", Thresholds)
         if thresholds is not None and thresholds.by_label is not None and len(thresholds.by_label) != label_count:
             raise ValueError(f"{len(thresholds.by_label):,} thresholds for {label_count:,} labels")

@@ -28,6 +28,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.core.errors import ConfigError, DataError, shown
 from xmtc.core.jit import inlined, kernel
 from xmtc.data.topk import TopK
@@ -76,17 +77,14 @@ class Thresholds:
         return {} if self.by_label is None else {"by_label": self.by_label}
 
     @classmethod
-    def restored(cls, values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Thresholds:
+    def restored(cls, values: Mapping[str, Any], state: SavedState) -> Thresholds:
         """Restore saved thresholds; raise ValueError, KeyError or TypeError if they are inconsistent."""
         kind, measure, value = values["kind"], values["measure"], float(values["value"])
         if kind not in get_args(Kind) or measure not in get_args(Measure) or not _is_score(value):
             raise ValueError("kind, measure or value of thresholds is invalid")
         if kind != "label":
             return cls(kind, measure, value)
-        by_label = np.asarray(arrays["by_label"], dtype=np.float32)  # (L,)
-        if by_label.ndim != 1 or not np.isfinite(by_label).all():
-            raise ValueError("thresholds of labels are invalid")
-        return cls(kind, measure, value, by_label)
+        return cls(kind, measure, value, state.array("by_label", np.float32, (None,)))
 
 
 def fixed(value: float) -> Thresholds:

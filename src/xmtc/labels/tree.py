@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.core.errors import ConfigError, DataError, ModelFormatError
 from xmtc.core.parallel import run_parallel
 from xmtc.core.progress import Progress, silent
@@ -128,7 +129,7 @@ class LabelTree:
             yield "it has no single root"
         for level, starts in enumerate(self.starts):
             below = len(self) if level + 1 == self.depth else len(self.starts[level + 1]) - 1
-            if len(starts) < 2 or starts[0] != 0 or starts[-1] != below or (np.diff(starts) < 1).any():
+            if len(starts) < 2 or starts[0] != 0 or starts[-1] != below or (starts[1:] <= starts[:-1]).any():
                 yield f"the nodes of level {level} are inconsistent with the {below:,} nodes below them"
         if len(self) and (self.order.min() < 0 or self.order.max() >= len(self)):
             yield f"'order' contains labels outside 0 to {len(self) - 1:,}"
@@ -140,7 +141,17 @@ class LabelTree:
         return {"order": self.order, **{f"starts-{level}": starts for level, starts in enumerate(self.starts)}}
 
     @classmethod
-    def from_state(cls, arrays: Mapping[str, NDArray[np.int64]]) -> LabelTree:
+    def from_state(cls, state: SavedState, labels: int) -> LabelTree:
+        """Restore and check a saved tree over this number of labels."""
+        order = state.array("order", np.int64, (labels,), low=0, high=labels)
+        held = set(state.names())
+        levels = itertools.takewhile(lambda name: name in held, (f"starts-{level}" for level in itertools.count()))
+        tree = cls(order, tuple(state.array(name, np.int64, (None,), low=0) for name in levels))
+        tree.check()
+        return tree
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[np.int64]]) -> LabelTree:
         """Restore and check a tree from the arrays of `state`; other arrays are ignored."""
         if "order" not in arrays:
             raise ModelFormatError("the label tree is damaged: 'order' is missing. Copy or train the model again.")

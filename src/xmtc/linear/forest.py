@@ -11,14 +11,15 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.workspace import Workspace
-from xmtc.core.errors import ModelFormatError
 from xmtc.core.jit import frozen, kernel
 from xmtc.core.parallel import run_parallel
 from xmtc.core.progress import Progress, silent
 from xmtc.data.dataset import Csr
 from xmtc.labels.tree import LabelTree, homes_of
 from xmtc.linear.beam_search import FIRST_ROUND, SearchTree, score_rows, search_row, search_rows
+from xmtc.linear.chunk_schema import restored_chunks
 from xmtc.linear.node_training import LinearObjective, Members, NodeTrainer, Rows
 from xmtc.linear.simd import LANES
 from xmtc.linear.tree_update import update_tree
@@ -234,24 +235,18 @@ class Forest:
         return arrays
 
     @classmethod
-    def from_state(cls, arrays: dict[str, NDArray[Any]], *, labels: int, width: int, beam: int, link: int) -> Forest:
-        """Restore a forest from `state`, checking the numbers of labels and features."""
-        numbers = arrays["numbers"]
-        if numbers.shape != (width,) or numbers.dtype != np.int32:
-            raise ModelFormatError(f"the trees do not match the {width:,} features. Copy or train the model again.")
+    def from_state(
+        cls, state: SavedState, *, labels: int, width: int, beam: int, link: int, threads: int = 1
+    ) -> Forest:
+        """Restore a forest over these numbers of labels and features."""
+        numbers = state.array("numbers", np.int32, (width,), low=0, high=width)
         trees: list[tuple[LabelTree, Chunks]] = []
-        places = {name.partition(".")[0] for name in arrays if name.startswith("tree-")}
+        places = {name.partition(".")[0] for name in state.names() if name.startswith("tree-")}
         for place in range(max(1, len(places))):
-            prefix = f"tree-{place}."
-            part = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
-            chunks = Chunks(**{name: frozen(part.pop(name)) for name in Chunks._fields})
-            tree = LabelTree.from_state(part)
-            if len(tree) != labels:
-                raise ModelFormatError(
-                    f"a tree has {len(tree):,} labels, not {labels:,}. Copy or train the model again."
-                )
-            chunks.check(np.concatenate([np.diff(starts) for starts in tree.starts]))
-            trees.append((tree, chunks))
+            part = state.part(f"tree-{place}.")
+            tree = LabelTree.from_state(part, labels)
+            children = np.concatenate([np.diff(starts) for starts in tree.starts])
+            trees.append((tree, restored_chunks(part, children, width, threads)))
         return cls(trees, numbers, beam=beam, link=link)
 
     # ---- internals
@@ -312,7 +307,8 @@ class Forest:
         found: NDArray[np.int64],
         given: NDArray[np.float32],
     ) -> None:
-        beam, link, width = self._beam or len(tree.first), self._link, len(self._numbers)
+        beam = min(self._beam, len(tree.first)) or len(tree.first)
+        link, width = self._link, len(self._numbers)
         if len(found) == 1:
             search_row(*rows[1:], tree, beam, link, nodes, labels, ABSENT, LANES, found[0], given[0])
         else:

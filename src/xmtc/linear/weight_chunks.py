@@ -7,13 +7,12 @@ single node can be retrained and replaced.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc.core.errors import ModelFormatError
 from xmtc.core.jit import frozen, inlined, kernel
 from xmtc.linear.simd import LANES, add_dot, add_narrow_dot, add_wide_dot, widened
 
@@ -63,36 +62,6 @@ class Chunks(NamedTuple):
         """A single node whose children all have probability 1."""
         bias = np.full(-(-children // LANES) * LANES, np.inf, np.float32)
         return packed(np.empty(0, np.int32), [NO_WEIGHTS], bias, children, half)
-
-    def check(self, children: NDArray[np.int64]) -> None:
-        """Raise ModelFormatError unless the arrays are consistent with nodes that have these numbers of children."""
-        wrong = next(self._faults(children), None)
-        if wrong:
-            raise ModelFormatError(f"the weights are damaged: {wrong}. Copy or train the model again.")
-
-    def _faults(self, children: NDArray[np.int64]) -> Iterator[str]:
-        weights = (np.dtype(np.float32), np.dtype(np.uint16))
-        kinds = {"table": np.int32, "sparse_ends": np.int32, "sparse_columns": np.uint16, "bias": np.float32}
-        for name, array in self._asdict().items():
-            kind = np.int64 if name.endswith("_start") else kinds.get(name, self.dense.dtype)
-            if array.ndim != 1 or array.dtype != kind or self.dense.dtype not in weights:
-                yield f"'{name}' is a {array.ndim}-d array of {array.dtype}"
-        for name, held in (
-            ("table_start", len(self.table) / 2),
-            ("dense_start", len(self.dense)),
-            ("sparse_start", len(self.sparse_columns)),
-            ("sparse_start", len(self.sparse_weights)),
-            ("sparse_row_start", len(self.sparse_ends)),
-            ("bias_start", len(self.bias)),
-        ):
-            starts = getattr(self, name)
-            if len(starts) != len(children) + 1 or starts[0] != 0 or starts[-1] != held or (np.diff(starts) < 0).any():
-                yield f"'{name}' is inconsistent with the array sizes"
-        places, widths = np.diff(self.table_start), np.diff(self.bias_start)
-        if (places < 1).any() or (places & (places - 1)).any():
-            yield "the size of a hash table is not a power of two"
-        if (widths != -(-children // LANES) * LANES).any() or (np.diff(self.dense_start) % np.maximum(widths, 1)).any():
-            yield "the row widths do not match the number of children"
 
     def taken(self, nodes: range) -> Chunks:
         """The chunks of consecutive nodes."""

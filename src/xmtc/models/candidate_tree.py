@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 import numpy as np
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.config import Settings
 from xmtc.core.runtime import Runtime
@@ -97,13 +98,11 @@ class Proposer:
         )
 
     @classmethod
-    def from_state(cls, state: State, text: TextSettings, labels: int) -> Self | None:
+    def from_state(cls, state: SavedState, text: TextSettings, labels: int) -> Self | None:
         """Restore from `state`; None if it has no tree."""
-        if PREFIX not in state.values:
+        if not state.has_value(PREFIX):
             return None
-        begin, start = f"{PREFIX}.", f"{PREFIX}_"
-        arrays = {name.removeprefix(begin): a for name, a in state.arrays.items() if name.startswith(begin)}
-        tables = {name.removeprefix(start): t for name, t in state.tables.items() if name.startswith(start)}
-        features = DocumentFeatures.from_state(text, State(state.values[PREFIX], arrays, tables))
-        forest = {name.removeprefix("forest."): a for name, a in arrays.items() if name.startswith("forest.")}
-        return cls(features, Forest.from_state(forest, labels=labels, width=features.width, beam=BEAM, link=POWER))
+        inner = state.renamed(state.value(PREFIX, dict), f"{PREFIX}.", f"{PREFIX}_")
+        features = DocumentFeatures.from_state(text, inner)
+        forest = Forest.from_state(inner.part("forest."), labels=labels, width=features.width, beam=BEAM, link=POWER)
+        return cls(features, forest)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from xmtc.artifact import store
 from xmtc.artifact.dependencies import Link
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.config import Choices, Range, Settings, changed
 from xmtc.core.errors import ConfigError, DataError, XmtcError
@@ -326,18 +327,18 @@ class Consensus(Model):
         kept.links = {f"member {place}": link for place, link in enumerate(self._links)}
         return kept
 
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: SavedState) -> None:
         self._open(list(state.links.values()))
         self._number(self.labels)
-        if (count := len(self._members)) != len(self.config.members) or count != len(state.values["calibrations"]):
+        calibrations = state.value("calibrations", list)
+        if (count := len(self._members)) != len(self.config.members) or count != len(calibrations):
             raise ValueError(f"found {count} members, expected {len(self.config.members)}")
-        for place, (member, values) in enumerate(zip(self._members, state.values["calibrations"], strict=True)):
-            start = f"member.{place}."
-            arrays = {name.removeprefix(start): a for name, a in state.arrays.items() if name.startswith(start)}
-            member.calibration = None if values is None else Calibration.restored(values, arrays)
-        self._documents = int(state.values["documents"])
+        for place, (member, values) in enumerate(zip(self._members, calibrations, strict=True)):
+            part = state.part(f"member.{place}.")
+            member.calibration = None if values is None else Calibration.restored(values, part)
+        self._documents = state.value("documents", int, 0)
         learnt = self.config.combine == "learnt"
-        self._learnt = Learnt.restored(state.values["learnt"], len(self._members)) if learnt else None
+        self._learnt = Learnt.restored(state.value("learnt", dict), len(self._members)) if learnt else None
 
 
 def _linked(place: Path, copied: bool) -> Link:

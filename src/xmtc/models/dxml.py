@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.config import Choices, Range
 from xmtc.core.explanation import Explanation
@@ -174,7 +175,7 @@ class Dxml(NeuralModel):
         self._share(vectors)
         return found
 
-    def _restored_reader(self, state: State) -> DocumentReader:
+    def _restored_reader(self, state: SavedState) -> DocumentReader:
         return BagReader.from_state(self.config.text, self.config.most_features, state)
 
     def _label_vectors(self, train: Dataset, run: FitContext) -> tuple[Array, dict[str, Any]]:
@@ -332,10 +333,9 @@ class Dxml(NeuralModel):
         state.values.update(votes.values)
         return state
 
-    def _restore(self, state: State) -> None:
-        self._share(state.arrays[VECTORS])
-        if len(self._vectors) != len(self.label_counts):
-            raise ValueError(f"found {len(self._vectors):,} label vectors, expected {len(self.label_counts):,}")
+    def _restore(self, state: SavedState) -> None:
+        labels = len(self.label_counts)
+        self._share(state.array(VECTORS, np.float32, (labels, None)))
         width = self.config.members * self._vectors.shape[1]
-        self._vote = EmbeddingVote.from_state(state, width, self.config.search, self.runtime)
+        self._vote = EmbeddingVote.from_state(state, labels, width, self.config.search, self.runtime)
         super()._restore(state)

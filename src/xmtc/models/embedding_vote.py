@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr
@@ -22,7 +23,7 @@ from xmtc.models.base import Labels, Mask, Scores
 from xmtc.models.neighbour_vote import Ballots, Voters
 from xmtc.nn.device import chunk_memory
 from xmtc.nn.heads.label_targets import TargetHead
-from xmtc.nn.neighbours.embedded_documents import EMBEDDINGS, EmbeddedDocuments, SearchSettings
+from xmtc.nn.neighbours.embedded_documents import EmbeddedDocuments, SearchSettings
 from xmtc.nn.network import Network
 from xmtc.nn.prediction import sortable
 
@@ -133,16 +134,13 @@ class EmbeddingVote:
         return state
 
     @classmethod
-    def from_state(cls, state: State, width: int, search: SearchSettings, runtime: Runtime) -> EmbeddingVote:
-        """Restore from `state`; embeddings must have this width."""
-        voters, shape = Voters.from_state(state), state.arrays[EMBEDDINGS].shape
-        if shape != (len(voters), width):
-            raise ValueError(f"embeddings have shape {' × '.join(map(str, shape))}, expected {len(voters)} × {width}")
-        neighbours = int(state.values["neighbours"])
-        if neighbours < 1:
-            raise ValueError(f"the number of neighbours is {neighbours}")
-        embedded = EmbeddedDocuments.from_arrays(state.arrays, search, runtime)
-        return cls(voters, embedded, neighbours, float(state.values["sharpness"]))
+    def from_state(
+        cls, state: SavedState, labels: int, width: int, search: SearchSettings, runtime: Runtime
+    ) -> EmbeddingVote:
+        """Restore the vote of a model with this number of labels and embeddings of this width."""
+        voters = Voters.from_state(state, labels)
+        embedded = EmbeddedDocuments.from_state(state, (len(voters), width), search, runtime)
+        return cls(voters, embedded, state.value("neighbours", int, 1), state.value("sharpness", float))
 
 
 def ranked(

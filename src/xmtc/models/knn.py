@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.config import Settings
 from xmtc.core.explanation import Explanation
@@ -148,17 +149,18 @@ class Knn(Model):
         kept.tables.update(voters.tables)
         return kept
 
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: SavedState) -> None:
         self._features = DocumentFeatures.from_state(self.config.text, state)
-        arrays = state.arrays
+        self._voters = Voters.from_state(state, len(self.label_counts))
+        size = state.value("documents", int, len(self._voters), len(self._voters) + 1)
+        documents = state.array("index.documents", np.int32, (None,), low=0, high=size)
         self._index = InvertedIndex(
-            arrays["index.indptr"],
-            arrays["index.documents"],
-            arrays["index.values"],
-            int(state.values["documents"]),
+            state.offsets("index.indptr", self._features.width, len(documents)),
+            documents,
+            state.array("index.values", np.float32, (len(documents),)),
+            size,
         )
-        self._voters = Voters.from_state(state)
-        self._neighbours, self._power = int(state.values["neighbours"]), float(state.values["power"])
+        self._neighbours, self._power = state.value("neighbours", int, 1), state.value("power", float, 0)
 
 
 def _weights(products: NDArray[np.float32], power: float) -> NDArray[np.float32]:

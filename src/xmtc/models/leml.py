@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.config import Choices, Range, Settings
 from xmtc.core.explanation import Explanation
@@ -150,10 +151,8 @@ class Leml(Model):
         kept.arrays.update(self._factors._asdict())
         return kept
 
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: SavedState) -> None:
         self._features = ColumnFeatures.from_state(self.config.text, self.config.bias, state, self.config.longer)
-        self._factors = Factors(state.arrays[FEATURES], state.arrays[LABELS])
-        shapes = (len(self._factors.features), len(self._factors.labels))
-        if shapes != (self._features.width, len(self.label_counts)):
-            raise ValueError(f"the factors are for {shapes[0]:,} features and {shapes[1]:,} labels")
+        labels = state.array(LABELS, np.float32, (len(self.label_counts), None))
+        self._factors = Factors(state.array(FEATURES, np.float32, (self._features.width, labels.shape[1])), labels)
         self._across = np.ascontiguousarray(self._factors.labels.T)

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.config import Alias
 from xmtc.core.explanation import Explanation
@@ -94,12 +95,16 @@ class ForestModel(Model):
         kept.arrays.update({f"forest.{name}": array for name, array in self._forest.state().items()})
         return kept
 
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: SavedState) -> None:
         self._features = DocumentFeatures.from_state(self.config.text, state)
-        arrays = {name.removeprefix("forest."): a for name, a in state.arrays.items() if name.startswith("forest.")}
         beam, link = self._beam_and_link()
         self._forest = Forest.from_state(
-            arrays, labels=len(self.label_counts), width=self._features.width, beam=beam, link=link
+            state.part("forest."),
+            labels=len(self.label_counts),
+            width=self._features.width,
+            beam=beam,
+            link=link,
+            threads=self.runtime.threads,
         )
 
 
@@ -120,7 +125,7 @@ class LinearTreeModel(ForestModel):
             name, seed = f"tree-{place}", run.runtime.seed + 104_729 * place
             if not run.workspace.has(name):
                 run.workspace.save(name, self._grow(rows, train.labels, seed, run).state())
-            tree = LabelTree.from_state(run.workspace.load(name)[0])
+            tree = LabelTree.from_arrays(run.workspace.load(name)[0])
             chunks = train_tree(
                 numbered,
                 int(rows.shape[1]),

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.explanation import AspectEvidence, Explanation, GroupEvidence
 from xmtc.data.dataset import Dataset
@@ -178,14 +179,9 @@ class Maacf(PretrainedModel):
             state.tables |= kept.tables
         return state
 
-    def _restore(self, state: State) -> None:
-        self._groups = np.array(state.arrays[GROUPS])
+    def _restore(self, state: SavedState) -> None:
         labels = len(self.label_counts)
-        if self._groups.shape != (labels, self.config.groups) or self._groups.dtype != np.int32:
-            shape = " × ".join(map(str, self._groups.shape))
-            raise ValueError(f"label groups have shape {shape}, expected {labels:,} × {self.config.groups}")
-        if self._groups.size and not -1 <= self._groups.min() <= self._groups.max() < labels:
-            raise ValueError(f"label groups refer to labels outside the {labels:,}")
+        self._groups = np.array(state.array(GROUPS, np.int32, (labels, self.config.groups), low=-1, high=labels))
         super()._restore(state)
         self._proposer = Proposer.from_state(state, self._words, labels)
 

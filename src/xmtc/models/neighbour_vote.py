@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.explanation import NeighbourEvidence
 from xmtc.data.dataset import Dataset
@@ -88,6 +89,8 @@ class Voters:
         return State({}, {"label_indptr": self.indptr, "label_indices": self.labels}, {DOCUMENTS: self.documents})
 
     @classmethod
-    def from_state(cls, state: State) -> Voters:
-        """Restore from `state`."""
-        return cls(state.arrays["label_indptr"], state.arrays["label_indices"], state.tables[DOCUMENTS])
+    def from_state(cls, state: SavedState, labels: int) -> Voters:
+        """Restore documents of a model with this number of labels."""
+        table = state.table(DOCUMENTS, {"id": pa.string(), "snippet": pa.string()})
+        held = state.array("label_indices", np.int32, (None,), low=0, high=labels)
+        return cls(state.offsets("label_indptr", table.num_rows, len(held)), held, table)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.artifact.workspace import Workspace
 from xmtc.core.config import Settings
@@ -140,7 +141,7 @@ class NeuralModel(Model):
         """The document reader, and the encoded training documents."""
         return WordSequences.fit(train, self.config.text, run.runtime, run.progress)
 
-    def _restored_reader(self, state: State) -> DocumentReader:
+    def _restored_reader(self, state: SavedState) -> DocumentReader:
         return WordSequences.from_state(self.config.text, state)
 
     def _initial_table(self, numbered: Numbered, run: FitContext) -> tuple[Table, dict[str, Any]]:
@@ -271,17 +272,15 @@ class NeuralModel(Model):
                     state.arrays[f"{number}.{name}"] = array
         return state
 
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: SavedState) -> None:
         self._reader = self._restored_reader(state)
         spec, self._members = self._spec(self.runtime), []
+        table = state.array(f"0.{TABLE}", np.float32, (None, None)) if self._frozen else None
         for number in range(self.config.members):
-            start = f"{number}."
-            arrays = {name.removeprefix(start): a for name, a in state.arrays.items() if name.startswith(start)}
-            if self._frozen:
-                arrays[TABLE] = state.arrays[f"0.{TABLE}"]
             # Random initial weights are replaced at once, so the random state is restored.
             with torch.random.fork_rng(devices=[]), memory_errors("Use device 'cpu', or a machine with more memory."):
-                self._members.append(self._member_type.restored(spec, arrays, len(self.label_counts)))
+                part = state.part(f"{number}.")
+                self._members.append(self._member_type.restored(spec, part, len(self.label_counts), table))
 
 
 def cached_array(

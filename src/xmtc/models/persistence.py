@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -10,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.artifact import store
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core import config
-from xmtc.core.errors import ModelFormatError, NotFittedError, XmtcError
+from xmtc.core.errors import ModelFormatError, NotFittedError, XmtcError, shown
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset
 from xmtc.data.label_index import LabelIndex
@@ -54,8 +56,11 @@ class StoredModel(ABC):
         """The state to save."""
 
     @abstractmethod
-    def _restore(self, state: State) -> None:
-        """Restore the saved state; arrays are memory-mapped and must not be modified."""
+    def _restore(self, state: SavedState) -> None:
+        """Restore the saved state, naming type, shape and range of each array.
+
+        Arrays are memory-mapped and must not be modified.
+        """
 
     @property
     def labels(self) -> LabelIndex:
@@ -82,7 +87,7 @@ class StoredModel(ABC):
     def replay(self) -> Dataset | None:
         """The documents stored for replay in updates."""
         if isinstance(self._replay, State):
-            self._replay = restored_replay(self._replay, self.labels)
+            self._replay = restored_replay(SavedState(self._replay), self.labels)
         return self._replay
 
     def remember(self, documents: Dataset | None) -> None:
@@ -111,32 +116,52 @@ class StoredModel(ABC):
         store.write_folder(Path(folder), manifest, State(state.values, arrays, tables, parts, state.links))
 
     @classmethod
-    def load(cls, folder: str | Path, runtime: Runtime | None = None) -> Self:
-        """Load a trained model from its folder; arrays are memory-mapped."""
-        manifest, state = store.read_folder(Path(folder))
+    def load(cls, folder: str | Path, runtime: Runtime | None = None, *, verify: bool = False) -> Self:
+        """Load a trained model from its folder; arrays are memory-mapped, and everything is checked.
+
+        The files are hashed unless they were verified before and have not changed since; `verify` hashes them in any
+        case. Type, shape and range of every array are checked on each load.
+        """
+        manifest, state = store.read_folder(Path(folder), "always" if verify else "once")
         kind = model_class(manifest["model"])
         if not issubclass(kind, cls):
             raise ModelFormatError(f"{folder}: contains the model {manifest['model']}, not {cls.name}. Use xmtc.load.")
         try:
             model: Self = kind(**config.current_names(kind.Config, manifest["settings"]))
-            model._labels = LabelIndex(state.tables["labels"])
-            model.label_counts = state.arrays["label_counts"]
-            model.training = dict(manifest["training"])
-            model.facts = dict(model.training.get("found", {}))
-            model.history = [dict(entry) for entry in manifest.get("history", [])]
-            model._replay = state.parts.get(REPLAY)
             model.runtime = runtime or Runtime()
-            arrays = {
-                name.removeprefix("model."): array for name, array in state.arrays.items() if name.startswith("model.")
-            }
-            model._restore(State(state.values, arrays, state.tables, links=state.links))
-            if DECISIONS in state.parts:
-                model.decisions = Decisions.restored(state.parts[DECISIONS], len(model.labels))
+            model._take_over(manifest, state)
         except ModelFormatError as error:
             raise ModelFormatError(f"{folder}: {error}") from None
         except XmtcError:
             raise
-        except (KeyError, ValueError, TypeError, IndexError, RuntimeError) as error:
-            what = f"{error} is missing" if isinstance(error, KeyError) else f"inconsistent model folder: {error}"
+        except (KeyError, ValueError, TypeError, IndexError, RuntimeError, OverflowError, MemoryError) as error:
+            reason = shown(str(error).splitlines()[0]) if str(error) else type(error).__name__
+            what = f"{reason} is missing" if isinstance(error, KeyError) else f"inconsistent model folder: {reason}"
             raise ModelFormatError(f"{folder}: {what}. Copy or train the model again.") from None
         return model
+
+    def _take_over(self, manifest: Mapping[str, Any], state: State) -> None:
+        """Restore everything from a model folder."""
+        saved = SavedState(state)
+        self._labels = LabelIndex(saved.table("labels", LabelIndex.columns, manifest["labels"]))
+        self.label_counts = saved.array("label_counts", np.int64, (len(self._labels),), low=0)
+        self.training = _checked_training(manifest["training"])
+        self.facts = dict(self.training.get("found", {}))
+        self.history = [dict(entry) for entry in manifest.get("history", [])]
+        self._replay = state.parts.get(REPLAY)
+        self._restore(saved.part("model."))
+        saved.finish()
+        if DECISIONS in state.parts:
+            decisions = SavedState(state.parts[DECISIONS])
+            self.decisions = Decisions.restored(decisions, len(self.labels))
+            decisions.finish()
+
+
+def _checked_training(training: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the training facts; raise ValueError if those that the code uses are damaged."""
+    documents, features = training["documents"], training.get("features")
+    if type(documents) is not int or documents < 0 or not isinstance(training.get("found", {}), dict):
+        raise ValueError("the training facts are damaged")
+    if training["input"] not in ("text", "features") or (features is not None and type(features) is not int):
+        raise ValueError("the training facts do not name the input of the model")
+    return dict(training)

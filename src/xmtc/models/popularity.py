@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.config import Settings
 from xmtc.data.dataset import Dataset
@@ -50,5 +51,5 @@ class Popularity(Model):
     def _state(self) -> State:
         return State(arrays={"shares": self._shares})
 
-    def _restore(self, state: State) -> None:
-        self._shares = state.arrays["shares"]
+    def _restore(self, state: SavedState) -> None:
+        self._shares = state.array("shares", np.float32, (len(self.label_counts),))

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.errors import ConfigError, DataError
 from xmtc.core.explanation import TokenEvidence
@@ -99,10 +100,10 @@ class PretrainedModel(NeuralModel):
             state.values[ENCODER] = self._backbone.config
         return state
 
-    def _restored_reader(self, state: State) -> DocumentReader:
+    def _restored_reader(self, state: SavedState) -> DocumentReader:
         if self._pretrained is None:
             return super()._restored_reader(state)
-        self._backbone = Backbone(state.values[ENCODER])
+        self._backbone = Backbone(state.value(ENCODER, dict))
         return PieceReader.from_state(self.config.text.max_tokens, state)
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import torch
 
-from xmtc.artifact.store import State
+from xmtc.artifact.saved_state import SavedState
 from xmtc.core.errors import ConfigError, UnsupportedError
 from xmtc.core.explanation import Explanation, TokenEvidence
 from xmtc.core.runtime import Runtime
@@ -144,7 +144,7 @@ class RankAe(NeuralModel):
             raise UnsupportedError("a feature matrix has no word order. Use reads = 'bag'.")
         return WordSequences.fit(train, config.sequence, run.runtime, run.progress)
 
-    def _restored_reader(self, state: State) -> DocumentReader:
+    def _restored_reader(self, state: SavedState) -> DocumentReader:
         if self._in_order:
             return WordSequences.from_state(self.config.sequence, state)
         return BagReader.from_state(self.config.text, self.config.most_features, state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import pyarrow as pa
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.errors import ModelFormatError
 from xmtc.data.dataset import Dataset, stacked
@@ -50,7 +51,7 @@ def replay_state(documents: Dataset) -> State:
     return State({"documents": len(documents), "features": width}, arrays)
 
 
-def restored_replay(state: State, index: LabelIndex) -> Dataset:
+def restored_replay(state: SavedState, index: LabelIndex) -> Dataset:
     """Restore the documents stored for a model with these labels."""
     try:
         return _restored(state, index)
@@ -61,20 +62,24 @@ def restored_replay(state: State, index: LabelIndex) -> Dataset:
         ) from None
 
 
-def _restored(state: State, index: LabelIndex) -> Dataset:
-    arrays, count = state.arrays, int(state.values["documents"])
-    labels = sp.csr_array(
-        (np.ones(len(arrays["labels.indices"]), np.float32), arrays["labels.indices"], arrays["labels.indptr"]),
-        shape=(count, len(index)),
-    )
-    labels.check_format()
+def _restored(state: SavedState, index: LabelIndex) -> Dataset:
+    count = state.value("documents", int, 0)
+    indptr, indices = _rows(state, "labels", count, len(index))
+    labels = sp.csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=(count, len(index)))
     features = None
-    if state.values["features"] is not None:
-        parts = arrays["features.data"], arrays["features.indices"], arrays["features.indptr"]
-        features = sp.csr_array(parts, shape=(count, int(state.values["features"])))
-        features.check_format()
-    fields = {"text": _strings(arrays, "text", count)} if "text.bytes" in arrays else {}
-    return Dataset(fields, features, labels, index, _strings(arrays, "ids", count))
+    if state.has("features.data"):
+        width = state.value("features", int, 0, 1 << 31)
+        indptr, indices = _rows(state, "features", count, width)
+        values = state.array("features.data", np.float32, (len(indices),))
+        features = sp.csr_array((values, indices, indptr), shape=(count, width))
+    fields = {"text": _strings(state, "text", count)} if state.has("text.bytes") else {}
+    return Dataset(fields, features, labels, index, _strings(state, "ids", count))
+
+
+def _rows(state: SavedState, name: str, count: int, width: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Row starts and columns of a saved sparse matrix of this shape."""
+    indices = state.array(f"{name}.indices", np.int32, (None,), low=0, high=width)
+    return state.offsets(f"{name}.indptr", count, len(indices)), indices
 
 
 def _bytes(values: Sequence[str]) -> dict[str, NDArray[Any]]:
@@ -83,10 +88,9 @@ def _bytes(values: Sequence[str]) -> dict[str, NDArray[Any]]:
     return {"bytes": np.frombuffer(b"".join(encoded), dtype=np.uint8), "offsets": offsets}
 
 
-def _strings(arrays: Mapping[str, NDArray[Any]], name: str, count: int) -> pa.ChunkedArray:
-    offsets, data = np.ascontiguousarray(arrays[f"{name}.offsets"]), np.ascontiguousarray(arrays[f"{name}.bytes"])
-    if len(offsets) != count + 1 or offsets[0] != 0 or offsets[-1] != len(data) or (np.diff(offsets) < 0).any():
-        raise ValueError(f"'{name}' is inconsistent with the array sizes")
+def _strings(state: SavedState, name: str, count: int) -> pa.ChunkedArray:
+    data = state.array(f"{name}.bytes", np.uint8, (None,))
+    offsets = state.offsets(f"{name}.offsets", count, len(data))
     whole = pa.LargeStringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(data))
     whole.validate(full=True)
     pieces = [whole.slice(at, 1 << 16).cast(pa.string()) for at in range(0, count, 1 << 16)]

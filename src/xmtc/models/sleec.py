@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.config import Choices, Range, Settings
 from xmtc.core.explanation import Explanation
@@ -233,17 +234,21 @@ class Sleec(Model):
                 kept.arrays.update({f"{place}.{number}.{name}": array for name, array in cluster._asdict().items()})
         return kept
 
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: SavedState) -> None:
         self._features = ColumnFeatures.from_state(self.config.text, self.config.bias, state)
-        self._voters = Voters.from_state(state)
+        self._voters = Voters.from_state(state, len(self.label_counts))
         self._learners = []
         for place in range(self.config.learners):
-            centres = state.arrays[f"{place}.{CENTRES}"]
-            clusters = [
-                Cluster(**{name: state.arrays[f"{place}.{number}.{name}"] for name in Cluster._fields})
-                for number in range(centres.shape[1])
-            ]
+            part = state.part(f"{place}.")
+            centres = part.array(CENTRES, np.float32, (self._features.width, None))
+            clusters = [self._restored_cluster(part.part(f"{number}.")) for number in range(centres.shape[1])]
             self._learners.append(Learner(clusters, centres))
+
+    def _restored_cluster(self, state: SavedState) -> Cluster:
+        members = state.array("members", np.int32, (None,), low=0, high=len(self._voters))
+        columns = state.array("columns", np.int32, (None,), low=0, high=self._features.width)
+        weights = state.array("weights", np.float32, (len(columns), None))
+        return Cluster(members, columns, weights, state.array("vectors", np.float32, (weights.shape[1], len(members))))
 
 
 def _varying(rows: Csr) -> Csr:

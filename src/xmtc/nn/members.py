@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.workspace import Workspace
 from xmtc.core.progress import Progress
 from xmtc.core.runtime import Runtime
@@ -152,8 +153,8 @@ class NeuralMember(ABC, Generic[Spec]):
 
     @classmethod
     @abstractmethod
-    def restored(cls, spec: Spec, arrays: Arrays, labels: int) -> Self:
-        """Restore a member from its arrays."""
+    def restored(cls, spec: Spec, state: SavedState, labels: int, table: NDArray[Any] | None) -> Self:
+        """Restore a member from its arrays; `table` has the word vectors if all members share them."""
 
     best_labels: Callable[..., tuple[NDArray[np.int64], NDArray[np.float32]]]
     """(members, documents, k, allowed=None) → (n, k) labels and mean probabilities of all members, best first."""
@@ -206,7 +207,8 @@ class FlatMember(NeuralMember[MemberSpec]):
         return {name: array for name, array in whole.items() if not is_left_out(name.removeprefix("head."))}
 
     @classmethod
-    def restored(cls, spec: MemberSpec, arrays: Arrays, labels: int) -> Self:
+    def restored(cls, spec: MemberSpec, state: SavedState, labels: int, table: NDArray[Any] | None) -> Self:
+        arrays = state.weights() | ({} if table is None else {TABLE: table})
         network = spec.network(arrays[TABLE], labels)
         network.head.drop_training_parts()
         load_weights(network, arrays)

@@ -21,6 +21,7 @@ import scipy.sparse as sp
 
 from xmtc import __version__
 from xmtc.artifact import store
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.config import to_mapping
 from xmtc.core.errors import XmtcError
@@ -80,7 +81,7 @@ def tfidf_of(
         return tfidf, rows
 
     def restored(state: State) -> tuple[Tfidf, Csr]:
-        tfidf = Tfidf.from_state(settings, state.arrays, state.tables["terms"])
+        tfidf = Tfidf.from_state(settings, state.tables["terms"], SavedState(state))
         parts = tuple(state.arrays[f"rows.{part}"] for part in ("data", "indices", "indptr"))
         return tfidf, sp.csr_array(parts, shape=(len(parts[2]) - 1, len(tfidf)))
 

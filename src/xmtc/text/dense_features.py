@@ -6,6 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
@@ -89,8 +90,8 @@ class ColumnFeatures:
         return state
 
     @classmethod
-    def from_state(cls, text: TextSettings, bias: float, state: State, longer: float = 0.0) -> ColumnFeatures:
+    def from_state(cls, text: TextSettings, bias: float, state: SavedState, longer: float = 0.0) -> ColumnFeatures:
         """Restore from a saved state."""
-        arrays = {name: array for name, array in state.arrays.items() if name.startswith("tfidf.")}
-        features = DocumentFeatures.from_state(text, State(state.values, arrays, state.tables))
-        return cls(features, state.arrays.get(COLUMNS), bias, longer)
+        features = DocumentFeatures.from_state(text, state)
+        weights = state.array(COLUMNS, np.float32, (features.width,)) if state.has(COLUMNS) else None
+        return cls(features, weights, bias, longer)

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.errors import DataError, UnsupportedError
 from xmtc.core.explanation import TokenEvidence
@@ -17,7 +18,7 @@ from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset
 from xmtc.text.cache import tfidf_of, tokens_of
-from xmtc.text.tfidf import TextSettings, Tfidf
+from xmtc.text.tfidf import TERMS, TextSettings, Tfidf
 
 
 class DocumentFeatures:
@@ -83,12 +84,12 @@ class DocumentFeatures:
         return State({"width": self.width}, {f"tfidf.{name}": part for name, part in arrays.items()}, {"terms": table})
 
     @classmethod
-    def from_state(cls, settings: TextSettings, state: State) -> DocumentFeatures:
+    def from_state(cls, settings: TextSettings, state: SavedState) -> DocumentFeatures:
         """Restore from a saved state."""
-        if "terms" not in state.tables:
-            return cls(None, int(state.values["width"]))
-        arrays = {name.removeprefix("tfidf."): part for name, part in state.arrays.items()}
-        return cls(Tfidf.from_state(settings, arrays, state.tables["terms"]), int(state.values["width"]))
+        width = state.value("width", int, 0, 1 << 31)
+        if not state.has_table("terms"):
+            return cls(None, width)
+        return cls(Tfidf.from_state(settings, state.table("terms", TERMS, width), state.part("tfidf.")), width)
 
 
 def column_idf(rows: Csr) -> NDArray[np.float32]:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.config import Settings
 from xmtc.core.errors import DataError, UnsupportedError
@@ -120,9 +121,9 @@ class WordSequences:
         return State(tables={WORDS: pa.table(words)})
 
     @classmethod
-    def from_state(cls, settings: SequenceSettings, state: State) -> WordSequences:
+    def from_state(cls, settings: SequenceSettings, state: SavedState) -> WordSequences:
         """Restore from a saved state."""
-        table = state.tables[WORDS]
+        table = state.table(WORDS, {"word": pa.string(), "documents": pa.int64()})
         terms = table["word"].combine_chunks()
         return cls(settings, Vocabulary(terms, np.asarray(table["documents"]), 0))
 

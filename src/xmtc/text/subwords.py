@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.config import Settings
 from xmtc.core.errors import ConfigError, DataError, UnsupportedError, missing_extra
@@ -113,9 +114,10 @@ class PieceReader:
         return State(tables={TOKENISER: pa.table(columns)})
 
     @classmethod
-    def from_state(cls, max_tokens: int, state: State) -> PieceReader:
+    def from_state(cls, max_tokens: int, state: SavedState) -> PieceReader:
         """Restore from a saved state."""
-        table = state.tables[TOKENISER]
+        columns = {"tokeniser": pa.large_string(), "pieces": pa.int64()}
+        table = state.table(TOKENISER, columns, 1)
         return cls(table["tokeniser"][0].as_py(), max_tokens, table["pieces"][0].as_py())
 
 

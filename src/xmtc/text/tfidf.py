@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.core.config import Choices, Range, Settings
 from xmtc.core.explanation import TokenEvidence
 from xmtc.core.parallel import run_parallel
@@ -64,6 +65,10 @@ class TextSettings(Settings):
         pair = self.char_ngrams
         fits = len(pair) in (0, 2) and (not pair or 1 <= pair[0] <= pair[1] <= 10)
         self.require("char_ngrams", fits, "empty or two ascending integers from 1 to 10, such as [3, 5]")
+
+
+TERMS = {"term": pa.string()}
+"""Columns of the saved table of feature names."""
 
 
 class Tfidf:
@@ -162,10 +167,18 @@ class Tfidf:
         return arrays, pa.table({"term": self.terms})
 
     @classmethod
-    def from_state(cls, settings: TextSettings, arrays: Mapping[str, NDArray[Any]], table: pa.Table) -> Tfidf:
-        """Restore from a saved state."""
-        terms = table["term"].combine_chunks()
-        return cls(settings, terms, arrays["kinds"], arrays["idf"], arrays["ngram_keys"], arrays["ngram_features"])
+    def from_state(cls, settings: TextSettings, table: pa.Table, state: SavedState) -> Tfidf:
+        """Restore from a saved state, with the table of the feature names."""
+        width = table.num_rows
+        keys = state.array("ngram_keys", np.uint64, (None,))
+        return cls(
+            settings,
+            table["term"].combine_chunks(),
+            state.array("kinds", np.int8, (width,), low=0, high=2),
+            state.array("idf", np.float32, (width,)),
+            keys,
+            state.array("ngram_features", np.int32, (len(keys),), low=0, high=width),
+        )
 
     def occurrences(self, text: str) -> list[tuple[int, int, int]]:
         """Return (feature, start, end) for every feature in one text, with its character range."""

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
@@ -119,13 +120,10 @@ class BagReader:
         return state
 
     @classmethod
-    def from_state(cls, settings: TextSettings, most: int, state: State) -> BagReader:
+    def from_state(cls, settings: TextSettings, most: int, state: SavedState) -> BagReader:
         """Restore from a saved state."""
-        arrays = {name: array for name, array in state.arrays.items() if name.startswith("tfidf.")}
-        features = DocumentFeatures.from_state(settings, State(state.values, arrays, state.tables))
-        columns = state.arrays.get(COLUMNS)
-        if columns is not None and columns.shape != (features.width,):
-            raise ValueError(f"column weights have shape {columns.shape}, expected {features.width:,} columns")
+        features = DocumentFeatures.from_state(settings, state)
+        columns = state.array(COLUMNS, np.float32, (features.width,)) if state.has(COLUMNS) else None
         return cls(features, columns, most)
 
 

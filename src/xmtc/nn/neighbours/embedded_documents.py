@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.core.config import Settings
 from xmtc.core.runtime import Runtime
 from xmtc.nn.device import chosen_device
@@ -99,12 +99,15 @@ class EmbeddedDocuments:
         return arrays
 
     @classmethod
-    def from_arrays(
-        cls, arrays: Mapping[str, NDArray[Any]], search: SearchSettings, runtime: Runtime
+    def from_state(
+        cls, state: SavedState, shape: tuple[int, int], search: SearchSettings, runtime: Runtime
     ) -> EmbeddedDocuments:
-        """Restore from `arrays`."""
-        partition = Partition(arrays[CENTRES], arrays[CLUSTERS]) if CENTRES in arrays else None
-        return cls(arrays[EMBEDDINGS], search, runtime, partition)
+        """Restore embeddings of this shape."""
+        vectors, partition = state.array(EMBEDDINGS, np.float32, shape), None
+        if state.has(CENTRES):
+            centres = state.array(CENTRES, np.float32, (None, shape[1]))
+            partition = Partition(centres, state.array(CLUSTERS, np.int32, (shape[0],), low=0, high=len(centres)))
+        return cls(vectors, search, runtime, partition)
 
 
 def partition_of(vectors: Array, clusters: int, runtime: Runtime) -> Partition | None:

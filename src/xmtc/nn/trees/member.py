@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.data.dataset import Csr, Dataset
 from xmtc.labels.features import positive_features
 from xmtc.labels.tree import LabelTree, TreeRevision, homes_of, shallow_sizes, shallow_tree
@@ -99,19 +100,13 @@ class TreeMember(TreeNetwork, NeuralMember[TreeSpec]):
         return arrays
 
     @classmethod
-    def restored(cls, spec: TreeSpec, arrays: Arrays, labels: int) -> Self:
-        tree = LabelTree.from_state(_named(arrays, "tree."))
-        if len(tree) != labels:
-            raise ValueError(f"the label tree has {len(tree):,} labels, expected {labels:,}")
-        levels = Levels(tree, spec.device)
-        shared = {TABLE: arrays.get(TABLE, np.empty(0))}
-        own = [shared | _named(arrays, f"{level}.") for level in range(len(levels))]
+    def restored(cls, spec: TreeSpec, state: SavedState, labels: int, table: NDArray[Any] | None) -> Self:
+        levels = Levels(LabelTree.from_state(state.part("tree."), labels), spec.device)
+        if table is None and state.has(TABLE):
+            table = state.array(TABLE, np.float32, (None, None))
+        shared = {} if table is None else {TABLE: table}
+        own = [state.part(f"{level}.").weights() | shared for level in range(len(levels))]
         return cls(levels, _restored_levels(spec, levels, own), spec.tree.beam_width)
-
-
-def _named(arrays: Arrays, prefix: str) -> Arrays:
-    """The arrays whose names start with a prefix, without it."""
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def _restored_levels(spec: TreeSpec, levels: Levels, arrays: Sequence[Arrays]) -> list[Network]:
@@ -146,7 +141,7 @@ def label_tree(spec: TreeSpec, train: Dataset | None, run: MemberRun) -> LabelTr
             progress=run.progress,
         )
         run.workspace.save(name, tree.state())
-    return LabelTree.from_state(run.workspace.load(name)[0])
+    return LabelTree.from_arrays(run.workspace.load(name)[0])
 
 
 def _plans(
