@@ -20,7 +20,7 @@ from safetensors.numpy import load_file, save_file
 from xmtc.artifact import store
 from xmtc.artifact.arrays import map_arrays, write_arrays
 from xmtc.artifact.dependencies import Link
-from xmtc.artifact.store import State, read_folder, read_manifest, replace_part, verify_folder, write_folder
+from xmtc.artifact.store import State, read_folder, read_manifest, replace_part, sealed, verify_folder, write_folder
 from xmtc.core.errors import DataError, ModelFormatError
 
 ARRAYS = {
@@ -134,7 +134,7 @@ class TestFolder:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            (lambda m: m.update(format=99), "format 99; this version of xmtc reads format 1"),
+            (lambda m: m.update(format=99), "format 99; this version of xmtc reads formats 1 to 2"),
             (lambda m: m.pop("files"), "damaged"),
             (lambda m: m["files"]["arrays"].update(name="../../etc/passwd"), "invalid file entry"),
             (lambda m: m["files"]["arrays"].update(name="./../../secret.part"), "invalid file entry"),
@@ -146,7 +146,8 @@ class TestFolder:
         write_folder(tmp_path / "m", manifest(), state())
         content = json.loads((tmp_path / "m" / "model.json").read_text())
         change(content)  # type: ignore[operator]
-        (tmp_path / "m" / "model.json").write_text(json.dumps(content))
+        whole = content if content["format"] == 99 else sealed(content)
+        (tmp_path / "m" / "model.json").write_text(json.dumps(whole))
         with pytest.raises(ModelFormatError, match=message):
             read_folder(tmp_path / "m")
 

@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.models import QUICK
 from xmtc import load
+from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State, read_manifest
 from xmtc.core import config
 from xmtc.core.config import Choices, Range, Settings
@@ -100,8 +101,8 @@ class Fake(Model):
     def _state(self) -> State:
         return State(arrays={"nothing": np.zeros(1)})
 
-    def _restore(self, state: State) -> None:
-        return
+    def _restore(self, state: SavedState) -> None:
+        state.array("nothing", np.float64, (1,))
 
 
 @pytest.fixture(autouse=True)

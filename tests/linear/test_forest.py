@@ -640,12 +640,12 @@ class TestDamage:
         arrays, labels, width = state
         before = arrays[f"tree-1.{name}"]
         for after in (before[:-1], np.append(before, before[-1:]), before.astype(np.float64), before[None]):
-            with pytest.raises(ModelFormatError, match="train (the model|it) again"):
+            with pytest.raises(ModelFormatError, match=r"train (the model|it) again"):
                 restored({**arrays, f"tree-1.{name}": after}, labels, width)
         if name.endswith("_start"):
             for after in (before * 1000, before + 1, np.zeros_like(before)):
                 if before.any():
-                    with pytest.raises(ModelFormatError, match="does not ascend|not a power of two|do not match"):
+                    with pytest.raises(ModelFormatError, match=r"does not ascend|not a power of two|do not match"):
                         restored({**arrays, f"tree-1.{name}": after}, labels, width)
 
     @pytest.mark.parametrize(
@@ -705,7 +705,7 @@ class TestDamage:
 
     def test_other_labels_or_features(self, state: tuple[dict[str, np.ndarray], int, int]) -> None:
         arrays, labels, width = state
-        with pytest.raises(ModelFormatError, match="'tree-0.order' has shape 30, expected 31"):
+        with pytest.raises(ModelFormatError, match=r"'tree-0\.order' has shape 30, expected 31"):
             restored(arrays, labels + 1, width)
         with pytest.raises(ModelFormatError, match="'numbers' has shape 60, expected 61"):
             restored(arrays, labels, width + 1)

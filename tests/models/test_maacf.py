@@ -317,13 +317,13 @@ class TestFolder:
     @pytest.mark.parametrize(
         ("name", "damage", "message"),
         [
-            ("groups", lambda groups: groups[:-1], "label groups have shape 7 × 2, expected 8 × 2"),
-            ("groups", lambda groups: groups[:, :1], "label groups have shape 8 × 1, expected 8 × 2"),
-            ("groups", lambda groups: groups + 1, "label groups refer to labels outside the 8"),
-            ("groups", lambda groups: groups - 2, "label groups refer to labels outside the 8"),
+            ("groups", lambda groups: groups[:-1], "has shape 7 × 2, expected 8 × 2"),
+            ("groups", lambda groups: groups[:, :1], "has shape 8 × 1, expected 8 × 2"),
+            ("groups", lambda groups: groups + 1, "expected ≥ -1 and < 8"),
+            ("groups", lambda groups: groups - 2, "expected ≥ -1 and < 8"),
             ("groups", lambda groups: None, "groups"),
             ("0.head.rows", lambda rows: rows[:-1], r"head\.rows has shape \(7, 16\), expected \(8, 16\)"),
-            ("candidates.forest.numbers", lambda numbers: numbers[:-1], "the trees do not match the"),
+            ("candidates.forest.numbers", lambda numbers: numbers[:-1], "'model.candidates.forest.numbers' has shape"),
             ("candidates.forest.numbers", lambda numbers: None, "numbers"),
         ],
     )
