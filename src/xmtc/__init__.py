@@ -82,11 +82,11 @@ __all__ = [  # `from xmtc import *` leaves out the models that need an extra
 ]
 
 
-def load(folder: str | Path, runtime: Runtime | None = None) -> Model:
-    """A trained model from its folder."""
+def load(folder: str | Path, runtime: Runtime | None = None, *, verify: bool = False) -> Model:
+    """A trained model from its folder; `verify` hashes all files, even if they were verified before."""
     from xmtc.models.base import Model
 
-    return Model.load(folder, runtime)
+    return Model.load(folder, runtime, verify=verify)
 
 
 def create(name: str, **settings: Any) -> Model:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from xmtc.core.errors import ModelFormatError, shown
+from xmtc.core.parsing import parse_json
 
 _TYPES = {
     "F64": np.float64,
@@ -143,13 +144,12 @@ def arrays_in(mapped: NDArray[np.uint8], path: Path) -> tuple[dict[str, NDArray[
             raise ValueError("header longer than the file")
         if length > LONGEST_HEADER:
             raise ValueError(f"a header of {length:,} bytes")
-        header = json.loads(mapped[8 : 8 + length].tobytes())
+        header = parse_json(mapped[8 : 8 + length].tobytes())
         metadata = header.pop("__metadata__", {})
         arrays = {name: _view(mapped, 8 + length, entry) for name, entry in header.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelFormatError(
-            f"{path}: not a readable safetensors file ({shown(reason)}). Copy or train the model again."
+            f"{path}: not a readable safetensors file ({shown(str(error))}). Copy or train the model again."
         ) from None
     return arrays, metadata
 

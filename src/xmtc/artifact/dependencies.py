@@ -16,6 +16,7 @@ from typing import Any
 
 from xmtc.core.errors import DataError, ModelFormatError
 from xmtc.core.files import content_hash, sync_folder
+from xmtc.core.parsing import parse_json, read_json
 
 MANIFEST = "model.json"
 DIGEST = "digest"
@@ -38,7 +39,7 @@ class Link:
         """Create a link to the current content of a path."""
         link = cls(path.resolve(), content_of(path), copied)
         if copied and (path / MANIFEST).is_file():
-            inner = json.loads((path / MANIFEST).read_text(encoding="utf-8")).get("links", {})
+            inner = read_json(path / MANIFEST).get("links", {})
             if any("copied" not in entry for entry in inner.values()):
                 raise DataError(f"{path}: itself depends on other folders. Train it with --set copy=true first.")
         return link
@@ -49,8 +50,8 @@ def content_of(path: Path) -> str:
     if not (path / MANIFEST).is_file():
         return content_hash(path)
     text = (path / MANIFEST).read_bytes()
-    with suppress(ValueError, AttributeError, RecursionError):
-        manifest = json.loads(text)
+    with suppress(ValueError, AttributeError):
+        manifest = parse_json(text)
         for name in ("training", DIGEST):
             manifest.pop(name, None)
         text = json.dumps(manifest, sort_keys=True).encode()

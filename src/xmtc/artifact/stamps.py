@@ -7,7 +7,6 @@ times, so it is hashed again. Stamps are never in the model folder: whoever writ
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -18,6 +17,7 @@ from typing import Any
 from xmtc.core.caches import cache_folder
 from xmtc.core.errors import XmtcError
 from xmtc.core.files import make_folder, write_json
+from xmtc.core.parsing import read_json
 
 SETTLED = 2 * 10**9
 """Nanoseconds after which another write to a file changes its times, on any common file system."""
@@ -43,8 +43,8 @@ class Stamps:
         self._new: dict[str, tuple[str, Signature]] = {}
         self._is_changed = False
         if self._path is not None:
-            with suppress(OSError, ValueError, RecursionError):
-                read = json.loads(self._path.read_bytes())
+            with suppress(OSError, ValueError):
+                read = read_json(self._path)
                 self._known = read if isinstance(read, dict) else {}
 
     def covers(self, name: str, digest: str, held: Signature) -> bool:

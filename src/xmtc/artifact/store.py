@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 import secrets
@@ -38,6 +37,7 @@ from xmtc.artifact.stamps import Stamps, signature
 from xmtc.core.errors import DataError, ModelFormatError, shown
 from xmtc.core.files import locked, make_folder, sync_folder, write_json
 from xmtc.core.parallel import run_parallel
+from xmtc.core.parsing import read_json
 from xmtc.core.runtime import available_threads
 
 FORMAT = 2
@@ -213,9 +213,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             _check_manifest(manifest)
     except KeyError as error:
         raise ModelFormatError(f"{path}: damaged ({error} is missing). Copy or train the model again.") from None
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else shown(str(error))
-        raise ModelFormatError(f"{path}: damaged ({reason}). Copy or train the model again.") from None
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ModelFormatError(f"{path}: damaged ({shown(str(error))}). Copy or train the model again.") from None
     if version not in range(OLDEST_FORMAT, FORMAT + 1):
         raise ModelFormatError(
             f"{path}: format {shown(str(version))}; this version of xmtc reads formats {OLDEST_FORMAT} to {FORMAT}. "
@@ -225,25 +224,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _parsed(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, without numbers that no model has."""
+    """The JSON object in a file of a reasonable size."""
     if path.stat().st_size > LONGEST_MANIFEST:
         raise ValueError(f"{path.stat().st_size:,} bytes")
-
-    def integer(text: str) -> int:
-        if len(text) > 20 or abs(int(text)) >= 1 << 63:
-            raise ValueError(f"the number {text[:20]}… is too large")
-        return int(text)
-
-    def number(text: str) -> float:
-        value = float(text)
-        if not math.isfinite(value):
-            raise ValueError(f"the number {text[:20]} is too large")
-        return value
-
-    def constant(text: str) -> float:
-        raise ValueError(f"{text} is not a number")
-
-    found = json.loads(path.read_text(encoding="utf-8"), parse_int=integer, parse_float=number, parse_constant=constant)
+    found = read_json(path)
     if not isinstance(found, dict):
         raise ValueError("not a JSON object")
     return found

@@ -37,7 +37,7 @@ __all__ = [
 def verify(folder: str | Path) -> list[tuple[str, int]]:
     """Check every file of a model folder against the hashes in model.json and load it; returns (file, bytes) pairs."""
     checked = store.verify_folder(Path(folder))
-    Model.load(folder)
+    _ = Model.load(folder).replay  # checks every array; documents for replay are read on first use
     return checked
 
 
