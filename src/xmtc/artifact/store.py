@@ -41,10 +41,12 @@ from xmtc.core.parsing import read_json
 from xmtc.core.runtime import available_threads
 
 FORMAT = 2
-"""Version of the layout. Version 1, which is still read, has no hash of model.json."""
+"""Version of the layout. Version 1, which is still read, has no hash of model.json, and BLAKE2b hashes of files."""
 OLDEST_FORMAT = 1
 LONGEST_MANIFEST = 64 << 20
 """Maximum size of model.json in bytes."""
+HASH, OLD_HASH = "sha256", "blake2b"
+"""Keys of the hash of a file: SHA-256, for which processors have instructions, and BLAKE2b in version 1."""
 Verify = Literal["always", "once", "never"]
 """Whether loading hashes all files, only those that were not verified before, or none."""
 _PART_FILE = re.compile(r"^[a-z_]+-[0-9a-f]{16}\.(?:safetensors|arrow)$")
@@ -146,7 +148,7 @@ class _HashingFile:
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
-        self.hash = hashlib.blake2b(digest_size=32)
+        self.hash = hashlib.sha256()
         self.size = 0
         self.closed = False
 
@@ -193,7 +195,7 @@ def _write_part(folder: Path, name: str, suffix: str, write: Callable[[IO[bytes]
         ) from None
     finally:
         temporary.unlink(missing_ok=True)
-    return {"name": final, "bytes": hashing.size, "blake2b": digest}
+    return {"name": final, "bytes": hashing.size, HASH: digest}
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -235,7 +237,7 @@ def _parsed(path: Path) -> dict[str, Any]:
 
 def _check_manifest(manifest: Mapping[str, Any]) -> None:
     for entry in manifest["files"].values():
-        if not _PART_FILE.match(entry["name"]) or type(entry["bytes"]) is not int or type(entry["blake2b"]) is not str:
+        if not _PART_FILE.match(entry["name"]) or type(entry["bytes"]) is not int or type(_hash_of(entry)) is not str:
             raise ValueError(f"invalid file entry {entry['name']!r}")
     if not isinstance(manifest["model"], str) or not isinstance(manifest["settings"], dict):
         raise ValueError("no model name or settings")
@@ -249,6 +251,12 @@ def _check_manifest(manifest: Mapping[str, Any]) -> None:
     for name, values in manifest.get("parts", {}).items():
         if not isinstance(values, dict) or name not in manifest["files"]:
             raise ValueError(f"invalid part {name!r}")
+
+
+def _hash_of(entry: Mapping[str, Any]) -> str:
+    """The hash in a file entry."""
+    found: str = entry[HASH] if HASH in entry else entry[OLD_HASH]
+    return found
 
 
 def _check_update(entry: Mapping[str, Any]) -> None:
@@ -305,18 +313,20 @@ def _mapped_files(
                 f"{path}: {len(content):,} bytes, expected {entry['bytes']:,}. Copy or train the model again."
             )
         held = signature(status)
-        if verify == "always" or not stamps.covers(entry["name"], entry["blake2b"], held):
+        if verify == "always" or not stamps.covers(entry["name"], _hash_of(entry), held):
             unknown.append((path, entry, content, held))
     if verify == "never":
         return mapped
 
     def matches(part: tuple[Path, Mapping[str, Any], NDArray[np.uint8], Any]) -> bool:
-        return hashlib.blake2b(part[2].data, digest_size=32).hexdigest() == str(part[1]["blake2b"])
+        fresh = hashlib.sha256() if HASH in part[1] else hashlib.blake2b(digest_size=32)
+        fresh.update(part[2].data)
+        return fresh.hexdigest() == _hash_of(part[1])
 
     for (path, entry, _, held), fits in zip(unknown, run_parallel(matches, unknown, available_threads()), strict=True):
         if not fits:
             raise ModelFormatError(f"{path}: content does not match its hash. Copy or train the model again.")
-        stamps.add(entry["name"], entry["blake2b"], held)
+        stamps.add(entry["name"], _hash_of(entry), held)
     stamps.save()
     return mapped
 
