@@ -35,6 +35,24 @@ class TestInput:
             (row,) = call("predict", models / name, "--text", "").lines()
             assert row["id"] == "0"
 
+    def test_no_known_word(self, ova: Path, models: Path, label_text: tuple[str, str], tmp_path: Path) -> None:
+        lines = [{"id": "a", "text": label_text[1]}, *({"id": f"u{n}", "text": "qqzz " * n} for n in range(5))]
+        stdin = "".join(json.dumps(line) + "\n" for line in lines)
+        done = call("predict", ova, "-", "-k", 2, stdin=stdin)
+        assert [row.get("known_words") for row in done.lines()] == [None] + [False] * 5
+        assert all(len(row["labels"]) == 2 for row in done.lines())
+        said = "5 of 6 documents have no word that the model knows and get labels that do not depend on their text: "
+        assert done.err.splitlines() == [said + "'u0', 'u1', 'u2', …"]
+        done = call("predict", ova, "-", "--threshold", 0, "--out", tmp_path / "parts", "--parts", 4, stdin=stdin)
+        assert "5 of 6 documents have no word that the model knows and get no label: 'u0'" in done.err
+        assert pq.read_table(tmp_path / "parts")["known_words"].to_pylist() == [True, *[False] * 5]
+        assert [len(names) for names in TopK.read(tmp_path / "parts").names()][1:] == [0] * 5
+        done = call("predict", ova, "--text", "qqzz", "-k", 1)
+        assert done.err == "the model knows no word of this text, so the labels do not depend on it\n"
+        assert call("predict", models / "popularity", "--text", "qqzz").err == ""  # it uses no words
+        done = call("explain", ova, "--text", "qqzz", "--label", label_text[0])
+        assert "the model knows no word of this text" in done.err
+
     def test_file_keeps_ids_and_order_and_equals_the_library(self, ova: Path, data: Path, texts: list[str]) -> None:
         rows = call("predict", ova, data / "test.jsonl", "-k", 4).lines()
         given = [json.loads(line)["id"] for line in (data / "test.jsonl").read_text().splitlines()]
@@ -176,18 +194,19 @@ class TestSets:
     def test_an_empty_set_in_every_form(self, tuned: Path, one_of_none: Path, tmp_path: Path) -> None:
         asked = ("predict", tuned, one_of_none, "--threshold", "auto")
         empty, full = call(*asked).lines()
-        assert empty == {"id": "0", "labels": []}
+        assert empty == {"id": "0", "labels": [], "known_words": False}
         assert full["labels"]
         lines = call(*asked, "--output-format", "tsv").out.splitlines()
         assert lines[0] == "id\trank\tkey\tname\tscore"
         assert {line.split("\t")[0] for line in lines[1:]} == {"1"}
         assert call(*asked, "--output-format", "table").out.startswith("0\n  (no label)\n1\n    0.")
         call(*asked, "--output", tmp_path / "a.parquet")
-        assert pq.read_table(tmp_path / "a.parquet").to_pylist()[0] == {"id": "0", "labels": []}
+        assert pq.read_table(tmp_path / "a.parquet").to_pylist()[0] == empty
         assert TopK.read(tmp_path / "a.parquet").names() == [[], [label["name"] for label in full["labels"]]]
 
     def test_text(self, tuned: Path, label_text: tuple[str, str]) -> None:
-        assert call("predict", tuned, "--text", "zzz", "--threshold", "auto").lines() == [{"id": "0", "labels": []}]
+        (row,) = call("predict", tuned, "--text", "zzz", "--threshold", "auto").lines()
+        assert row == {"id": "0", "labels": [], "known_words": False}
         (row,) = call("predict", tuned, "--text", label_text[1], "--threshold", 0.1).lines()
         assert row["labels"][0]["name"] == label_text[0]
         said = call("predict", tuned, "--text", "zzz", "--threshold", 0.5, "--output-format", "table").out

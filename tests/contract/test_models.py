@@ -174,12 +174,14 @@ class TestPredict:
             assert (labels < len(fitted.labels)).all()
 
     def test_k_beyond_the_labels(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
-        wide = len(fitted.labels) + 7
         documents = documents_of(type(fitted), planted[1].slice(0, 5))
-        answer = fitted.predict(documents, k=wide)
-        assert answer.labels.shape == (5, wide)
-        assert (answer.labels[:, len(fitted.labels) :] == -1).all()
+        answer = fitted.predict(documents, k=10**12)  # a row of this length would not fit into memory
+        assert answer.labels.shape == (5, len(fitted.labels))
+        assert same(answer, fitted.predict(documents, k=len(fitted.labels)))
         assert (answer.first(3).labels == fitted.predict(documents, k=3).labels).all()
+        allowed = np.arange(len(fitted.labels)) < 2
+        for given in ({"allow": allowed}, {"candidates": answer.labels[:, :2]}, {"threshold": 0.0}):
+            assert fitted.predict(documents, k=10**12, **given).labels.shape[1] <= len(fitted.labels)  # type: ignore[arg-type]
 
     def test_smaller_k_is_a_prefix(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
         documents = documents_of(type(fitted), planted[1])
@@ -201,6 +203,32 @@ class TestPredict:
         answer = fitted.predict(documents, k=3)
         assert answer.labels.shape == (3, 3)
         assert not np.isnan(answer.scores).any()
+
+    def test_no_known_word_no_label_in_sets(self, fitted: Model, planted: tuple[Dataset, Dataset, object]) -> None:
+        known = documents_of(type(fitted), planted[1].slice(0, 2))
+        if isinstance(known, Dataset):
+            documents: object = ["", *known.text().to_pylist(), "… ?"]
+        else:
+            empty = sp.csr_array((1, known.shape[1]), dtype=np.float32)
+            documents = sp.vstack([empty, known, empty], format="csr")
+        answer = fitted.predict(documents, k=3)
+        sets = fitted.predict(documents, threshold=0.0)
+        if fitted.name == "popularity":  # it uses no words, so that it knows none
+            assert answer.known_words is None
+            assert fitted.known_words(documents) is None
+            assert (sets.labels[:, 0] >= 0).all()
+            return
+        expected = [False, True, True, fitted.name == "transformer"]  # which knows punctuation
+        for found in (answer.known_words, sets.known_words, fitted.known_words(documents)):
+            assert found is not None
+            assert found.tolist() == expected
+        assert (sets.labels >= 0).any(axis=1).tolist() == expected
+        assert ["known_words" not in row for row in answer.rows()] == expected
+        candidates = fitted.predict(documents, candidates=answer, threshold=0.0)
+        assert (candidates.labels >= 0).any(axis=1).tolist() == expected
+        if "explain" in fitted.capabilities:
+            assert isinstance(documents, list)
+            assert [fitted.explain(text, 0).known_words for text in documents] == expected
 
     def test_no_documents(self, fitted: Model) -> None:
         documents = [] if "text" in fitted.capabilities else sp.csr_array((0, 3000), dtype=np.float32)

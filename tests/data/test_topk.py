@@ -30,6 +30,24 @@ def answers() -> TopK:
 
 
 class TestMemory:
+    def test_known_words_travel(self, tmp_path):
+        top = TopK([[0, 1], [1, 0], [2, -1]], np.zeros((3, 2)), INDEX, None, [True, False, True])
+        assert ["known_words" in row for row in top.rows()] == [False, True, False]
+        assert list(top.rows())[1]["known_words"] is False
+        both = TopK.concatenate(
+            [top.first(1).named(["a", "b", "c"]), top.relabelled([[0], [0], [0]], np.zeros((3, 1)))]
+        )
+        assert both.known_words.tolist() == [True, False, True] * 2
+        assert TopK.concatenate([top, TopK(top.labels, top.scores, INDEX)]).known_words is None
+        for name in ("a.jsonl", "a.parquet"):
+            top.write(tmp_path / name)
+            assert TopK.read(tmp_path / name).known_words.tolist() == [True, False, True]
+            assert TopK.read(tmp_path / name, INDEX).known_words.tolist() == [True, False, True]
+            answers().write(tmp_path / name)
+            assert TopK.read(tmp_path / name).known_words is None
+        with pytest.raises(DataError, match="known_words has the shape"):
+            TopK([[0]], [[1.0]], INDEX, None, [True, False])
+
     def test_names_keys_and_pairs_leave_pads_out(self):
         top = answers()
         assert top.names() == [["potato 🥔", "Größe\n", "zero"], ["three"], []]

@@ -44,6 +44,19 @@ def test_an_empty_text_and_any_script_are_answered(serve: Serve, trained: dict[s
     assert serve().predict(*texts) == right(trained["tree"], texts)
 
 
+def test_a_text_without_a_known_word_is_marked(serve: Serve) -> None:
+    served = serve()
+    body = {"texts": [served.texts[0], "qqzz", ""], "k": 2}
+    found = served.client.post("/v1/predict", json=body).json()["predictions"]
+    assert [row.get("known_words") for row in found] == [None, False, False]
+    assert [set(row) for row in found[:2]] == [{"labels"}, {"labels", "known_words"}]
+    assert [len(row["labels"]) for row in found] == [2, 2, 2]
+    sets = served.client.post("/v1/predict", json={**body, "threshold": 0.0}).json()["predictions"]
+    assert [len(row["labels"]) for row in sets] == [2, 0, 0]
+    why = {"text": "qqzz", "label": found[1]["labels"][0]["key"]}
+    assert served.client.post("/v1/explain", json=why).json()["explanation"]["known_words"] is False
+
+
 def test_some_labels_only_or_never(serve: Serve, trained: dict[str, Path]) -> None:
     served = serve()
     text = served.texts[0]

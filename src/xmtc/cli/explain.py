@@ -39,6 +39,8 @@ def explain(
             stream.write(page(found).encode())
     echo(shaded(found, output_width()) if in_colour() else explanation(found))
     output.write(found.to_json())
+    if not found.known_words:
+        note("the model knows no word of this text; the score is the same for every such text")
     if html is not None:
         note(f"{html}: explanation")
 

@@ -86,6 +86,8 @@ class Explanation:
     """Path down the label tree; empty if the model has no tree."""
     shares: bool = False
     """Whether token weights are attention weights, which show where the model attends and carry no sign."""
+    known_words: bool = True
+    """Whether the text has a word that the model knows; otherwise the score does not depend on the text."""
 
     def to_json(self) -> dict[str, Any]:
         """Convert to plain values; front ends select a view by `kind`."""

@@ -34,10 +34,19 @@ TRAINED_ON = "xmtc.trained_on"
 
 
 class TopK:
-    """Label numbers (n, k), best first, padded with −1; scores (n, k), padded with −∞."""
+    """Label numbers (n, k), best first, padded with −1; scores (n, k), padded with −∞.
+
+    `known_words` (n,) is False for documents without a word or feature that the model knows, whose labels therefore do
+    not depend on the document; None if this is not recorded.
+    """
 
     def __init__(
-        self, labels: ArrayLike, scores: ArrayLike, index: LabelIndex, ids: Sequence[str] | None = None
+        self,
+        labels: ArrayLike,
+        scores: ArrayLike,
+        index: LabelIndex,
+        ids: Sequence[str] | None = None,
+        known_words: ArrayLike | None = None,
     ) -> None:
         try:
             self.labels: NDArray[np.int64] = np.asarray(labels, dtype=np.int64)  # (n, k)
@@ -54,10 +63,18 @@ class TopK:
             raise DataError(f"{len(self.ids)} document ids for {len(self.labels)} rows. Pass one id per row.")
         if self.labels.size and self.labels.max() >= len(index):
             raise DataError(f"label {self.labels.max()} is out of range for {len(index):,} labels numbered from 0.")
+        self.known_words: NDArray[np.bool_] | None = None if known_words is None else np.asarray(known_words, bool)
+        if self.known_words is not None and self.known_words.shape != (len(self.labels),):
+            shape = self.known_words.shape
+            raise DataError(f"known_words has the shape {shape} for {len(self.labels)} rows. Pass one value per row.")
 
     def named(self, ids: Sequence[str]) -> TopK:
         """Return the same predictions with these document ids."""
-        return TopK(self.labels, self.scores, self.index, ids)
+        return TopK(self.labels, self.scores, self.index, ids, self.known_words)
+
+    def relabelled(self, labels: ArrayLike, scores: ArrayLike, index: LabelIndex | None = None) -> TopK:
+        """Return other labels and scores for the same documents, numbered by `index` if it is given."""
+        return TopK(labels, scores, self.index if index is None else index, self.ids, self.known_words)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -85,21 +102,26 @@ class TopK:
 
     def first(self, k: int) -> TopK:
         """Return the top k labels of each document."""
-        return TopK(self.labels[:, :k], self.scores[:, :k], self.index, self.ids)
+        return self.relabelled(self.labels[:, :k], self.scores[:, :k])
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield one JSON-ready record per document, as prediction files contain them."""
+        """Yield one JSON-ready record per document, as prediction files contain them.
+
+        `known_words` is present, and false, only in records of documents without a known word.
+        """
+        unknown = [False] * len(self) if self.known_words is None else (~self.known_words).tolist()
         digits = self._split(self.scores[self.labels >= 0].astype(str).tolist())  # shortest text that restores float32
-        for document, *columns in zip(self.ids, self.keys(), self.names(), digits, strict=True):
+        for document, lacks, *columns in zip(self.ids, unknown, self.keys(), self.names(), digits, strict=True):
             yield {
                 "id": document,
                 "labels": [
                     {"key": key, "name": name, "score": float(score)} for key, name, score in zip(*columns, strict=True)
                 ],
+                **({"known_words": False} if lacks else {}),
             }
 
     def to_arrow(self) -> pa.Table:
-        """Convert to a table with the columns `id` and `labels` (a list of key, name, score)."""
+        """Convert to a table with the columns `id`, `labels` (a list of key, name, score) and `known_words`."""
         import pyarrow as pa
 
         step = max(1, _CELLS // max(1, self.k))
@@ -118,7 +140,9 @@ class TopK:
         )
         ends = np.concatenate([[0], np.cumsum(filled.sum(axis=1))]).astype(np.int32)
         lists = pa.ListArray.from_arrays(pa.array(ends), parts, type=schema.field("labels").type)
-        return pa.RecordBatch.from_arrays([pa.array(self.ids[start:stop], pa.string()), lists], schema=schema)
+        ids = pa.array(self.ids[start:stop], pa.string())
+        known = pa.nulls(len(ids), pa.bool_()) if self.known_words is None else pa.array(self.known_words[start:stop])
+        return pa.RecordBatch.from_arrays([ids, lists, known], schema=schema)
 
     def write(self, path: str | Path) -> None:
         """Write JSONL, or Parquet if the name ends in .parquet; atomic."""
@@ -137,21 +161,24 @@ class TopK:
         Labels are numbered by `index`, or by first occurrence in the file if `index` is None.
         """
         ids: list[str] = []
+        known: list[bool] = []
 
         def rankings() -> Iterator[list[tuple[str, str | None, float]]]:
             for place, row in read_rows(path):
                 _check(row, place)
                 ids.append(str(row["id"]))
+                known.append(row.get("known_words") is not False)
                 yield [(label["key"], label.get("name"), label["score"]) for label in row["labels"]]
 
         top = cls.from_rankings(ids, rankings())
+        top.known_words = None if all(known) else np.array(known)
         if index is None:
             return top
         numbers = np.append(index.ids(top.index.keys), -1)  # padding, −1, stays −1
         if (numbers[:-1] < 0).any():
             bad = shown(top.index.key(int(np.argmin(numbers))))
             raise DataError(f"{path}: label '{bad}' is not in the label index. Read the file without an index.")
-        return cls(numbers[top.labels], top.scores, index, ids)
+        return top.relabelled(numbers[top.labels], top.scores, index)
 
     @classmethod
     def from_rankings(cls, ids: Sequence[str], rankings: Iterable[Sequence[tuple[str, str | None, float]]]) -> TopK:
@@ -184,6 +211,7 @@ class TopK:
             np.concatenate([part.scores for part in parts]),
             parts[0].index,
             [name for part in parts for name in part.ids],
+            join_masks([part.known_words for part in parts]),
         )
 
     def _strings(self, column: str) -> list[list[str]]:
@@ -195,12 +223,18 @@ class TopK:
         return [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
+def join_masks(masks: Sequence[NDArray[np.bool_] | None]) -> NDArray[np.bool_] | None:
+    """Concatenate masks of documents with known words; None if one of them is not recorded."""
+    recorded = [mask for mask in masks if mask is not None]
+    return np.concatenate(recorded) if recorded and len(recorded) == len(masks) else None
+
+
 def arrow_schema() -> pa.Schema:
-    """Return the schema of prediction tables: id, and labels as a list of key, name, score."""
+    """Return the schema of prediction tables: id, labels as a list of key, name, score, and known_words."""
     import pyarrow as pa
 
     label = pa.struct([("key", pa.string()), ("name", pa.string()), ("score", pa.float32())])
-    return pa.schema([("id", pa.string()), ("labels", pa.list_(label))])
+    return pa.schema([("id", pa.string()), ("labels", pa.list_(label)), ("known_words", pa.bool_())])
 
 
 def write_parquet(answers: Iterable[TopK], stream: IO[bytes], trained_on: TrainedOn | None = None) -> int:

@@ -102,8 +102,11 @@ def decide(
     thresholds = None
     if threshold is not None:
         measure = measure or ("document" if threshold == "document" else "micro")
-        thresholds = tune(threshold, measure, answer.labels, scores, truth, label_count=len(answer.index))
-        sets = select_labels(TopK(answer.labels, scores, answer.index), thresholds.choose(answer.labels, scores))
+        labels = answer.labels
+        if answer.known_words is not None:  # documents without a known word get no set
+            labels = np.where(answer.known_words[:, None], labels, -1)
+        thresholds = tune(threshold, measure, labels, scores, truth, label_count=len(answer.index))
+        sets = select_labels(answer.relabelled(answer.labels, scores), thresholds.choose(answer.labels, scores))
         facts["F1"] = score_sets(sets.labels, truth, counts)
     nothing = calibration is None and thresholds is None
     return Decisions(calibration, thresholds, DEPTH if nothing else answer.k, facts)

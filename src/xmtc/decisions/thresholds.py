@@ -131,15 +131,20 @@ def tune(
 
 
 def select_labels(top: TopK, chosen: NDArray[np.bool_]) -> TopK:
-    """Keep only the chosen labels, shifted to the left in their order and padded."""
+    """Keep only the chosen labels, shifted to the left in their order and padded.
+
+    The set of a document without a known word is empty: its scores do not depend on the document.
+    """
     if chosen.shape != top.labels.shape:
         raise DataError(f"labels {top.labels.shape} and mask {chosen.shape} differ in shape. Pass one value per label.")
     chosen = chosen & (top.labels >= 0)  # (n, k)
+    if top.known_words is not None:
+        chosen &= top.known_words[:, None]
     order = np.argsort(~chosen, axis=1, kind="stable")
     stays = np.take_along_axis(chosen, order, axis=1)
     labels = np.where(stays, np.take_along_axis(top.labels, order, axis=1), -1)
     scores = np.where(stays, np.take_along_axis(top.scores, order, axis=1), np.float32(-np.inf))
-    return TopK(labels, scores, top.index, top.ids)
+    return top.relabelled(labels, scores)
 
 
 def hits_among(labels: NDArray[np.integer[Any]], truth: Truth) -> NDArray[np.bool_]:

@@ -30,7 +30,7 @@ from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset, align_labels, as_dataset
 from xmtc.data.label_index import LabelIndex
-from xmtc.data.topk import TopK
+from xmtc.data.topk import TopK, join_masks
 from xmtc.decisions.calibration import Method
 from xmtc.decisions.decision_rules import DEPTH, Decisions, decide
 from xmtc.decisions.thresholds import Kind, Measure, Thresholds, fixed, select_labels
@@ -82,6 +82,13 @@ class Model(SklearnModel):
     @abstractmethod
     def _score_labels(self, batch: Dataset, candidates: Labels) -> Scores:
         """(n, c) scores of given labels, equal to those of `_predict`; negative entries are ignored."""
+
+    def _known_words(self, batch: Dataset) -> Mask | None:
+        """(n,) which documents have a word or feature that the model knows; None if the model uses neither.
+
+        Called after `_predict` or `_score_labels` on the same batch, whose features need not be computed again.
+        """
+        return None
 
     def _update(self, change: Change, run: FitContext) -> None:
         """Train on new documents; `labels` and `label_counts` are already those after the update.
@@ -224,7 +231,8 @@ class Model(SklearnModel):
 
         With `threshold`, a set of labels of any size: those of the 50 best with at least this score, or, with "auto",
         those selected by the rule that `calibrate` tuned; at most k if k is given, and among the k best if k exceeds
-        50. `allow` restricts the result to these labels, `deny` excludes labels. `candidates` has labels for each
+        50; none for documents without a known word (`TopK.known_words`). A k beyond the number of labels is reduced to
+        it. `allow` restricts the result to these labels, `deny` excludes labels. `candidates` has labels for each
         document, in any form that `score_labels` accepts: only these are scored and ranked, including those with score
         0.
         """
@@ -238,7 +246,8 @@ class Model(SklearnModel):
         if threshold is not None:
             wide = max(int(k or 0), self.set_depth(threshold), 0 if given_labels is None else given_labels.shape[1])
         ranked = self._ranked(dataset, wide, allowed, given_labels, progress)
-        answer = TopK(ranked.labels, self.decisions.probabilities(ranked.scores), labels, dataset.document_ids())
+        scores = self.decisions.probabilities(ranked.scores)
+        answer = TopK(ranked.labels, scores, labels, dataset.document_ids(), ranked.known_words)
         if rule is None:
             return answer
         sets = select_labels(answer, rule.choose(answer.labels, answer.scores))
@@ -247,10 +256,12 @@ class Model(SklearnModel):
     def _ranked(
         self, dataset: Dataset, k: int, allowed: Mask | None, candidates: Labels | None, progress: Progress
     ) -> TopK:
-        """Rank labels in batches; scores are raw, before calibration."""
-        most = min(k, len(self.labels) if allowed is None else int(np.count_nonzero(allowed)))
+        """Rank labels in batches, (n, min(k, L)); scores are raw, before calibration."""
+        k = min(k, len(self.labels))
+        most = k if allowed is None else min(k, int(np.count_nonzero(allowed)))
         numbers = [np.empty((0, k), dtype=np.int64)]
         scores = [np.empty((0, k), dtype=np.float32)]
+        known: list[Mask | None] = []
         with progress.task("predicting", total=len(dataset)) as task:
             for start, batch in zip(range(0, len(dataset), BATCH), dataset.batches(BATCH), strict=True):
                 if candidates is None:
@@ -259,8 +270,14 @@ class Model(SklearnModel):
                     found, given = self._best_of(batch, most, candidates[start : start + BATCH], allowed)
                 numbers.append(_padded(found, k, -1))
                 scores.append(_padded(given, k, -np.inf))
+                known.append(self._known_words(batch))
                 task.advance(len(batch))
-        return TopK(np.concatenate(numbers), np.concatenate(scores), self.labels)
+        return TopK(np.concatenate(numbers), np.concatenate(scores), self.labels, None, join_masks(known))
+
+    def known_words(self, documents: Any) -> Mask | None:
+        """(n,) whether each document has a word or feature that the model knows; None if the model uses neither."""
+        dataset = self._checked(as_dataset(documents), trained=True)
+        return join_masks([self._known_words(batch) for batch in dataset.batches(BATCH)])
 
     def rule(self, threshold: float | str) -> Thresholds:
         """The rule that selects sets of labels: a fixed threshold, or "auto" for the tuned one."""
@@ -363,8 +380,10 @@ class Model(SklearnModel):
         number = int(label) if isinstance(label, (int, np.integer)) else self.labels.find(label)
         if not 0 <= number < len(self.labels):
             raise DataError(f"label number {number} is out of range: the model has {len(self.labels):,} labels.")
-        score = float(self.score_labels([text], np.array([[number]]))[0, 0])
-        return self._explain(text, number, score)
+        document = as_dataset([text])
+        score = float(self.score_labels(document, np.array([[number]]))[0, 0])
+        known = self.known_words(document)
+        return replace(self._explain(text, number, score), known_words=known is None or bool(known[0]))
 
     # ---- checks
 
@@ -375,7 +394,7 @@ class Model(SklearnModel):
         if dataset.has_text and "text" in self.capabilities:
             return dataset
         if dataset.features is not None and "features" in self.capabilities:
-            return replace(dataset, fields={})
+            return replace(dataset, fields={}) if dataset.has_text else dataset
         given, taken = ("text", "features") if dataset.has_text else ("features", "text")
         raise UnsupportedError(f"{self.name} takes {taken}, not {given}. List what each model takes with: xmtc models")
 

@@ -270,6 +270,11 @@ class Consensus(Model):
         gathered = self._gathered(batch, answers, None)
         return _ranked(gathered.labels, self._combined(gathered), k)
 
+    def _known_words(self, batch: Dataset) -> Mask | None:
+        """Which documents have a word that a member knows; members that use no words do not count."""
+        masks = [mask for member in self._members if (mask := member.known_words(batch)) is not None]
+        return np.asarray(np.stack(masks).any(axis=0)) if masks else None
+
     def _score_labels(self, batch: Dataset, candidates: Labels) -> Scores:
         return self._combined(self._gathered_candidates(batch, candidates)).astype(np.float32)
 

@@ -64,6 +64,10 @@ class Member(ABC):
         return scores
 
     @abstractmethod
+    def known_words(self, batch: Dataset) -> Mask | None:
+        """(n,) which documents have a word that the member knows; None if it uses no words or this is not recorded."""
+
+    @abstractmethod
     def check_update(self) -> None:
         """Raise UnsupportedError if it cannot be updated."""
 
@@ -98,6 +102,10 @@ class ModelMember(Member):
         with self._named():
             answer = self.model.predict(batch, min(k, len(self.labels)), allow=allowed)
         return answer.labels, answer.scores
+
+    def known_words(self, batch: Dataset) -> Mask | None:
+        with self._named():
+            return self.model.known_words(batch)
 
     def _score_labels(self, batch: Dataset, labels: Labels) -> Scores:
         with self._named():
@@ -156,12 +164,22 @@ class FileMember(Member):
             scores = np.take_along_axis(np.where(out, np.float32(-np.inf), scores), order, axis=1)
         return labels[:, :k], scores[:, :k]
 
+    def known_words(self, batch: Dataset) -> Mask | None:
+        """As recorded in the file."""
+        known = self._top.known_words
+        return None if known is None else known[self._places(batch)]
+
     def _score_labels(self, batch: Dataset, labels: Labels) -> Scores:
         """Only labels in the file have a score; all others count as missing."""
         gathered = combining.gather([self._of(batch)], labels)
         return np.where(gathered.held[0], gathered.chances[0], -np.inf).astype(np.float32)
 
     def _of(self, batch: Dataset) -> Answer:
+        rows = self._places(batch)
+        return self._top.labels[rows], self._top.scores[rows]
+
+    def _places(self, batch: Dataset) -> NDArray[np.int64]:
+        """Rows of these documents in the file."""
         ids = batch.document_ids()
         rows = np.array([self._rows.get(document, -1) for document in ids], dtype=np.int64)
         if (rows < 0).any():
@@ -172,4 +190,4 @@ class FileMember(Member):
                 f"{self._path}: no prediction for {missing}. This member is a file of predictions: "
                 "train again with a file that covers them, or with the member's model folder."
             )
-        return self._top.labels[rows], self._top.scores[rows]
+        return rows

@@ -117,6 +117,9 @@ class Knn(Model):
     def _score_labels(self, batch: Dataset, candidates: Labels) -> Scores:
         return look_up_rows(*self._votes(batch), candidates)
 
+    def _known_words(self, batch: Dataset) -> Mask | None:
+        return self._features.known_words(batch, self.runtime)
+
     def _votes(self, batch: Dataset) -> Ballots:
         found, products = self._nearest(self._features.transform(batch, self.runtime))
         return self._ballots(found, products, self._power, len(self.labels))

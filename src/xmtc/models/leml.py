@@ -130,6 +130,9 @@ class Leml(Model):
     def _score_labels(self, batch: Dataset, candidates: Labels) -> Scores:
         return likelihoods(self._embedded(batch), self._across, candidates)
 
+    def _known_words(self, batch: Dataset) -> Mask | None:
+        return self._features.known_words(batch, self.runtime)
+
     def _embedded(self, batch: Dataset) -> NDArray[np.float32]:
         """(n, r) documents in the low-dimensional space."""
         rows = self._features.transform(batch, self.runtime)

@@ -84,6 +84,9 @@ class ForestModel(Model):
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
         return self._forest.predict(self._features.transform(batch, self.runtime), k, allowed, self.runtime.threads)
 
+    def _known_words(self, batch: Dataset) -> Mask | None:
+        return self._features.known_words(batch, self.runtime)
+
     def _tag(self, row: Csr, k: int) -> tuple[Labels, Scores]:
         return self._forest.predict_one(unit_rows(row), k)
 

@@ -249,6 +249,10 @@ class NeuralModel(Model):
         with cpu_threads(self.runtime.threads), memory_errors(self.less_memory):
             return self._candidate_scores(self._documents(batch), candidates)
 
+    def _known_words(self, batch: Dataset) -> Mask | None:
+        known: Mask = self._reader.known_words(batch, self.runtime)
+        return known
+
     def _best_labels(self, documents: Documents, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
         """(n, k) labels and mean probabilities of all members."""
         return self._member_type.best_labels(self._members, documents, k, allowed)

@@ -190,6 +190,9 @@ class Sleec(Model):
     def _score_labels(self, batch: Dataset, candidates: Labels) -> Scores:
         return look_up_rows(*self._votes(batch), candidates)
 
+    def _known_words(self, batch: Dataset) -> Mask | None:
+        return self._features.known_words(batch, self.runtime)
+
     def _votes(self, batch: Dataset) -> Ballots:
         found, cosines = self._nearest(batch)
         return self._voters.ballots(found, self._weights(cosines), len(self.label_counts))

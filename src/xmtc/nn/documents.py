@@ -36,6 +36,9 @@ class DocumentReader(Protocol):
     def encode(self, dataset: Dataset, runtime: Runtime) -> Numbered:
         """Encode documents as word numbers."""
 
+    def known_words(self, dataset: Dataset, runtime: Runtime) -> NDArray[np.bool_]:
+        """Which documents have a word that the reader knows (n,)."""
+
     def grown(self, dataset: Dataset, documents: int, runtime: Runtime) -> Self:
         """This reader extended by the words of more documents, numbered last; `documents` is the total number seen."""
 

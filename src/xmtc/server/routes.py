@@ -67,7 +67,7 @@ def api_router(host: ModelHost) -> APIRouter:
         body = await read_body(request, PredictBody, settings)
         model = host[body.model]
         predictions = await model.batcher.predict(body.texts, body.options())
-        return _json({"model": model.name, "predictions": [{"labels": labels} for labels in predictions]})
+        return _json({"model": model.name, "predictions": predictions})
 
     @post("/v1/explain", ExplainBody, ExplainResponse)
     async def explain(request: Request) -> Response:

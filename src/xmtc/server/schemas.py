@@ -158,9 +158,12 @@ class LabelScore(BaseModel):
 
 
 class Prediction(BaseModel):
-    """The labels of one text, best first."""
+    """The labels of one text, best first. Texts without a known word get the same labels, and none at a threshold."""
 
     labels: list[LabelScore]
+    known_words: Annotated[
+        Literal[False] | None, Field(description="Present, and false, if the model knows no word of the text.")
+    ] = None
 
 
 class PredictResponse(ResponseBody):

@@ -59,6 +59,10 @@ class ColumnFeatures:
         """Compute the rows (n, width) of new documents."""
         return self.of(self.features.transform(dataset, runtime))
 
+    def known_words(self, dataset: Dataset, runtime: Runtime) -> NDArray[np.bool_]:
+        """Return which documents have a feature, the constant column aside."""
+        return self.features.known_words(dataset, runtime)
+
     def of(self, rows: Csr) -> Csr:
         """Complete rows of plain features to (n, width)."""
         if self.weights is not None:

@@ -18,6 +18,7 @@ from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset
 from xmtc.text.cache import tfidf_of, tokens_of
+from xmtc.text.known_words import KnownWords, rows_with_values
 from xmtc.text.tfidf import TERMS, TextSettings, Tfidf
 
 
@@ -27,6 +28,7 @@ class DocumentFeatures:
     def __init__(self, tfidf: Tfidf | None, width: int) -> None:
         self.tfidf = tfidf
         self.width = width
+        self._known = KnownWords()
 
     @classmethod
     def fit(
@@ -57,6 +59,16 @@ class DocumentFeatures:
 
     def transform(self, dataset: Dataset, runtime: Runtime) -> Csr:
         """Compute the rows (n, width) of new documents."""
+        rows = self._rows(dataset, runtime)
+        self._known.remember(dataset, rows_with_values(rows) if self.tfidf is None else np.diff(rows.indptr) > 0)
+        return rows
+
+    def known_words(self, dataset: Dataset, runtime: Runtime) -> NDArray[np.bool_]:
+        """Return which documents have a feature (n,); free for the documents that were transformed last."""
+        known = self._known.get(dataset)
+        return rows_with_values(self.transform(dataset, runtime)) if known is None else known
+
+    def _rows(self, dataset: Dataset, runtime: Runtime) -> Csr:
         if self.tfidf is not None:
             if not dataset.has_text:
                 raise UnsupportedError("this model was trained on text. Got a feature matrix: pass texts.")

@@ -16,6 +16,7 @@ from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset
 from xmtc.text.cache import tokens_of
+from xmtc.text.known_words import KnownWords, rows_with
 from xmtc.text.tokens import Span, TokenBlock, Tokens, spans
 from xmtc.text.vocabulary import Vocabulary
 
@@ -53,6 +54,7 @@ class WordSequences:
     def __init__(self, settings: SequenceSettings, vocabulary: Vocabulary) -> None:
         self.settings = settings
         self.vocabulary = vocabulary
+        self._known = KnownWords()
 
     @property
     def size(self) -> int:
@@ -105,7 +107,14 @@ class WordSequences:
         """Convert new texts to sequences; a text without words becomes one unknown word."""
         if not dataset.has_text:
             raise UnsupportedError("this model was trained on text. Got a feature matrix: pass texts.")
-        return self._numbered(tokens_of(dataset.text(), runtime))
+        block = self._numbered(tokens_of(dataset.text(), runtime))
+        self._known.remember(dataset, _known_rows(block))
+        return block
+
+    def known_words(self, dataset: Dataset, runtime: Runtime) -> NDArray[np.bool_]:
+        """Return which texts have a known word (n,); free for the texts that were encoded last."""
+        known = self._known.get(dataset)
+        return _known_rows(self.encode(dataset, runtime)) if known is None else known
 
     def spans(self, text: str) -> list[Span]:
         """Return the words of a text, up to `max_tokens`, with their character ranges."""
@@ -126,6 +135,10 @@ class WordSequences:
         table = state.table(WORDS, {"word": pa.string(), "documents": pa.int64()})
         terms = table["word"].combine_chunks()
         return cls(settings, Vocabulary(terms, np.asarray(table["documents"]), 0))
+
+
+def _known_rows(block: TokenBlock) -> NDArray[np.bool_]:
+    return rows_with(block.ids >= FIRST_WORD, block.indptr)
 
 
 def first_words(block: TokenBlock, most: int) -> TokenBlock:

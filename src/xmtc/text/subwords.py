@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
@@ -17,6 +18,7 @@ from xmtc.core.mapped_text import cut_texts
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset
+from xmtc.text.known_words import KnownWords, rows_with
 from xmtc.text.sequences import FIRST_WORD, first_words
 from xmtc.text.tokens import BLOCK_BYTES, Span, TokenBlock
 
@@ -54,6 +56,8 @@ class PieceReader:
                 f"tokenizer.json has {most:,} subwords, but the encoder has embeddings for {pieces:,}. "
                 "Use the tokeniser that belongs to the encoder."
             )
+        self._is_piece = _is_piece(self._tokeniser, self.size)  # (size,)
+        self._known = KnownWords()
 
     @property
     def size(self) -> int:
@@ -86,7 +90,17 @@ class PieceReader:
                     lengths.append(len(ids))
                 task.advance(len(block))
         whole = TokenBlock(np.cumsum(lengths, dtype=np.int64), np.concatenate(numbers))
-        return first_words(whole, self.max_tokens)
+        block = first_words(whole, self.max_tokens)
+        self._known.remember(dataset, rows_with(self._is_piece[block.ids], block.indptr))
+        return block
+
+    def known_words(self, dataset: Dataset, runtime: Runtime) -> NDArray[np.bool_]:
+        """Return which texts have a subword besides special tokens (n,); free for the texts that were encoded last."""
+        known = self._known.get(dataset)
+        if known is None:
+            block = self.encode(dataset, runtime)
+            known = rows_with(self._is_piece[block.ids], block.indptr)
+        return known
 
     def _numbers(self, texts: list[str]) -> Iterator[list[int]]:
         for encoding in self._tokeniser.encode_batch_fast(texts):  # without character offsets
@@ -128,6 +142,16 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
     while start < end and text[end - 1].isspace():
         end -= 1
     return start, end
+
+
+def _is_piece(tokeniser: Any, size: int) -> NDArray[np.bool_]:
+    """Return which ids are subwords, and neither reserved numbers nor special tokens such as that of unknown words."""
+    found = np.arange(size) >= FIRST_WORD
+    special = [number for number, token in tokeniser.get_added_tokens_decoder().items() if token.special]
+    unknown = getattr(tokeniser.model, "unk_token", None)
+    special += [] if unknown is None else [tokeniser.token_to_id(unknown)]
+    found[[number + FIRST_WORD for number in special if number is not None and number + FIRST_WORD < size]] = False
+    return found
 
 
 def _tokeniser(content: str, max_tokens: int) -> Any:

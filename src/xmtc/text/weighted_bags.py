@@ -95,6 +95,10 @@ class BagReader:
         """Convert new documents to bags; one without known features gets an unknown one with weight 0."""
         return self._bags(self.features.transform(dataset, runtime))
 
+    def known_words(self, dataset: Dataset, runtime: Runtime) -> NDArray[np.bool_]:
+        """Return which documents have a known feature."""
+        return self.features.known_words(dataset, runtime)
+
     def _bags(self, rows: Csr) -> Bags:
         if not rows.data.all():  # explicit zeros would count as features of a bag
             rows = rows.copy()

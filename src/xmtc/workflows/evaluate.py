@@ -182,7 +182,7 @@ def judge_file(
             raise DataError(
                 f"{path}: label number {numbers.max()} is out of range for {len(labels):,} labels. List all labels."
             )
-        top = TopK(np.where(top.labels >= 0, numbers[top.labels], -1), top.scores, labels, top.ids)
+        top = top.relabelled(np.where(top.labels >= 0, numbers[top.labels], -1), top.scores, labels)
     _check_same_keys(top, test, path)
     if train is None:
         return judge(top, test, options, threshold=threshold)
@@ -202,7 +202,7 @@ def _numbered_after(known: LabelIndex, top: TopK) -> TopK:
     others = returned[numbers[returned] < 0]
     numbers[others] = len(known) + np.arange(len(others))
     index = known if not len(others) else LabelIndex(pa.concat_tables([known.table, top.index.take(others).table]))
-    return TopK(numbers[top.labels], top.scores, index, top.ids)
+    return top.relabelled(numbers[top.labels], top.scores, index)
 
 
 def _check_same_keys(top: TopK, test: Dataset, path: str | Path) -> None:

@@ -240,7 +240,7 @@ def _filtered(predictions: TopK, truth: Csr, extra: Sequence[str], path: Path) -
     order = np.argsort(out, axis=1, kind="stable")  # filtered labels last
     labels = np.take_along_axis(np.where(out, -1, predictions.labels), order, axis=1)
     scores = np.take_along_axis(np.where(out, -np.inf, predictions.scores), order, axis=1)
-    return TopK(labels, scores, predictions.index, predictions.ids), kept
+    return predictions.relabelled(labels, scores), kept
 
 
 def most_filtered(options: EvaluationOptions, test: Dataset) -> int:

@@ -25,8 +25,8 @@ from xmtc.models.base import Model
 from xmtc.models.label_selection import allowed_labels
 from xmtc.workflows import saved_metrics
 
-LabelScores = list[dict[str, Any]]
-"""Labels of one text with key, name and score, best first."""
+LabelScores = dict[str, Any]
+"""`labels` of one text with key, name and score, best first; `known_words` is false if it has no known word."""
 MAX_EVIDENCE = 5_000
 """Maximum number of words or neighbours in an explanation."""
 MAX_QUERY_LENGTH = 200
@@ -67,7 +67,7 @@ class HostedModel:
     def predict(self, texts: list[str], options: PredictOptions) -> list[LabelScores]:
         """Predict the labels of each text."""
         top = self.model.predict(texts, options.k, threshold=options.threshold, allow=self._mask(options))
-        return [row["labels"] for row in top.rows()]
+        return [{name: value for name, value in row.items() if name != "id"} for row in top.rows()]
 
     def explain(self, text: str, label: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """The label with its score, and the strongest evidence for it, both as JSON."""

@@ -74,7 +74,7 @@ class DocumentCandidates:
             return None
         have = "has" if self.without == 1 else "have"
         counts = f"{self.without:,} of {self.documents:,} documents {have}"
-        return f"{counts} no line in {self.name} and got no labels: {_few(self.first_without)}"
+        return f"{counts} no line in {self.name} and got no labels: {few(self.first_without)}"
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def read_labels(labels: LabelIndex, path: Path, notes: list[str], with_deprecate
         close = (
             nearest(unknown[0], labels.keys) or nearest(unknown[0], labels.names) or " Write one key or name per line."
         )
-        raise DataError(f"{path}: the model has none of these {len(given):,} labels ({_few(unknown)}).{close}")
+        raise DataError(f"{path}: the model has none of these {len(given):,} labels ({few(unknown)}).{close}")
     _note_unknown(notes, "labels of", path, len(unknown), len(given), unknown)
     return mask
 
@@ -162,7 +162,7 @@ def _read_candidates(labels: LabelIndex, path: Path, notes: list[str]) -> Docume
         if unknown:
             first = next(iter(unknown))
             close = nearest(first, labels.keys) or " Give labels by key."
-            raise DataError(f"{path}: no candidate is a label of the model ({_few(unknown)}).{close}")
+            raise DataError(f"{path}: no candidate is a label of the model ({few(unknown)}).{close}")
         raise DataError(f"{path}: contains no candidates. Write one {_EXAMPLE} per line.")
     count = sum(unknown.values())
     _note_unknown(notes, "candidates in", path, count, count + len(numbers), unknown)
@@ -181,10 +181,10 @@ def _note_unknown(
 ) -> None:
     if count:
         are = "is not a label" if count == 1 else "are not labels"
-        notes.append(f"{count:,} of {total:,} {what} {path.name} {are} of the model: {_few(unknown)}")
+        notes.append(f"{count:,} of {total:,} {what} {path.name} {are} of the model: {few(unknown)}")
 
 
-def _few(values: Iterable[str]) -> str:
+def few(values: Iterable[str]) -> str:
     """The first few values, quoted."""
     first = list(islice(values, FEW + 1))
     return ", ".join([f"'{shown(value)}'" for value in first[:FEW]] + (["…"] if len(first) > FEW else []))

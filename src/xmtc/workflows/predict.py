@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from xmtc.core.errors import ConfigError
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
@@ -12,7 +14,7 @@ from xmtc.data.dataset import Dataset
 from xmtc.data.reading import stream
 from xmtc.data.topk import TopK, write_parquet
 from xmtc.models.base import Model
-from xmtc.workflows.label_filter import Restriction, read_restriction
+from xmtc.workflows.label_filter import FEW, Restriction, few, read_restriction
 from xmtc.workflows.requests import PredictRequest
 
 __all__ = ["DocumentPredictor", "TopK", "check_tuned", "predict", "write_parquet"]
@@ -38,6 +40,8 @@ class DocumentPredictor:
         )
         for line in self.restriction.notes:
             progress.say(line)
+        self._documents = self._without_known_words = 0
+        self._first_without: list[str] = []
 
     def answers(self) -> Iterator[TopK]:
         """Predict the labels of the text, or of all documents batch by batch."""
@@ -55,18 +59,36 @@ class DocumentPredictor:
     def answer(self, batch: Dataset | list[str]) -> TopK:
         """Predict the labels of these documents."""
         candidates = self.restriction.candidates
-        return self.model.predict(
+        answer = self.model.predict(
             batch,
             self.request.k,
             threshold=self.request.threshold,
             allow=self.restriction.allowed,
             candidates=None if candidates is None or isinstance(batch, list) else candidates.of(batch),
         )
+        self._documents += len(answer)
+        if answer.known_words is not None and not answer.known_words.all():
+            without = np.flatnonzero(~answer.known_words)
+            self._without_known_words += len(without)
+            self._first_without += [answer.ids[row] for row in without[: FEW + 1 - len(self._first_without)]]
+        return answer
 
     def report(self) -> None:
-        """Report documents without candidates, once all documents have been seen."""
+        """Report documents without candidates or known words, once all documents have been seen."""
         if self.restriction.candidates is not None and (note := self.restriction.candidates.note()):
             self._progress.say(note)
+        if self._without_known_words:
+            self._progress.say(self._known_words_note())
+
+    def _known_words_note(self) -> str:
+        """A note on documents without a known word."""
+        sets = self.request.threshold is not None
+        if self.request.source is None:
+            consequence = "it gets no label" if sets else "the labels do not depend on it"
+            return f"the model knows no word of this text, so {consequence}"
+        counts = f"{self._without_known_words:,} of {self._documents:,} documents"
+        consequence = "get no label" if sets else "get labels that do not depend on their text"
+        return f"{counts} have no word that the model knows and {consequence}: {few(self._first_without)}"
 
     def _text(self) -> list[str]:
         return [self.request.text or ""]

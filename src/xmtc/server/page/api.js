@@ -83,11 +83,11 @@ async function read(answer) {
 
 export const served = () => ask("/v1/models");
 
-/** The ranking of one model; `many` is a number, or "auto" for the tuned threshold. */
+/** The ranking of one model, {labels, known_words}; `many` is a number, or "auto" for the tuned threshold. */
 export async function predict(text, model, many, most) {
   const depth = many === "auto" ? { k: Math.min(100, most), threshold: "auto" } : { k: Math.min(Number(many), most) };
   const answer = await ask("/v1/predict", { texts: [text], model, ...depth });
-  return answer.predictions[0].labels;
+  return answer.predictions[0];
 }
 
 export const explain = (text, label, model) => ask("/v1/explain", { text, label, model });

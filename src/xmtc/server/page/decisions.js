@@ -4,7 +4,7 @@
 export const entryOf = (text) => ({
   text,
   many: "10",
-  results: [], // {model, labels: [{key, name, score}]}
+  results: [], // {model, labels: [{key, name, score}], known_words: false if the text has no known word}
   decisions: new Map(), // key → {key, name, verdict: "accepted" | "rejected" | null, added}
   explanations: new Map(),
   kept: null, // the decisions as they were last sent

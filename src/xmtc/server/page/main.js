@@ -49,9 +49,9 @@ async function ask(wanted) {
   const done = atWork();
   try {
     const most = models.limits.k;
-    const labels = await Promise.all(names.map((name, at) => api.predict(wanted.text, name, many[at], most)));
+    const rankings = await Promise.all(names.map((name, at) => api.predict(wanted.text, name, many[at], most)));
     if (mine !== question) return;
-    wanted.results = names.map((model, at) => ({ model, labels: labels[at] }));
+    wanted.results = names.map((model, at) => ({ model, ...rankings[at] }));
     wanted.many = many[0];
     visit.remember(wanted);
     present(wanted, true);

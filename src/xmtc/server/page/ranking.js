@@ -103,12 +103,17 @@ function rowOf(entry, label, model, side, shown = {}) {
 
 const twin = (row) => columns[1 - row.side]?.find((other) => other.key === row.key) ?? null;
 
+const noKnownWord = (rows) =>
+  `No known word in this text${rows.length ? ": the labels do not depend on it" : ", so it gets no label"}.`;
+
 function section(result, rows, named) {
   const model = modelNamed(result.model);
   const list = make("ol", { "aria-label": "Labels, best first" }, ...rows.map((row) => row.item));
   return make("section", { class: "ranking", "aria-label": `Labels of ${result.model}` },
     named ? words("h3", result.model) : null,
-    rows.length ? list : make("p", { class: "faint" }, "No label fits this text."),
+    result.known_words === false ? make("p", { class: "note" }, noKnownWord(rows)) : null,
+    rows.length ? list : null,
+    rows.length || result.known_words === false ? null : make("p", { class: "faint" }, "No label fits this text."),
     model && !model.calibrated && rows.length
       ? make("p", { class: "faint small" }, "Scores are not probabilities. Bars are relative to the best label.") : null,
     make("div", { class: "under" }, copyButtons(result), model ? about(model) : null));
