@@ -20,6 +20,7 @@ from xmtc.server import model_host
 from xmtc.server.metrics import BUCKETS
 from xmtc.workflows import hosted_model, saved_metrics
 from xmtc.workflows.evaluate import evaluate_model
+from xmtc.workflows.feedback import Feedback
 
 Labels = list[list[dict[str, Any]]]
 
@@ -170,8 +171,6 @@ def test_labels_are_found_by_their_names(serve: Serve, trained: dict[str, Path])
 
 
 def test_feedback_is_kept_beside_the_model(serve: Serve, tmp_path: Path) -> None:
-    from xmtc.workflows.feedback import Feedback
-
     served = serve("tree", "near", feedback=tmp_path)
     keys = [label["key"] for label in served.predict(served.texts[0], k=3)[0]]
     first = {"text": served.texts[0], "accepted": keys[:2], "rejected": keys[2:]}
@@ -196,13 +195,36 @@ def test_feedback_that_cannot_be_meant_is_refused(serve: Serve, tmp_path: Path) 
     assert words == f"label '{known}' is both accepted and rejected. Remove it from one list."
     words = served.refused("/v1/feedback", {"text": "a", "accepted": [known, "no such"]})
     assert words == "label of 'accepted' 'no such' is not among the model's 60 labels. Give labels by key."
+    words = served.refused("/v1/feedback", {"text": "a"})
+    assert words.startswith("the feedback contains no decision. ")
+    words = served.refused("/v1/feedback", {"text": "a", "accepted": [known], "withdraw": True})
+    assert words == "'withdraw' cannot be combined with a decision. Leave out either of them."
     assert not list(tmp_path.iterdir()), "something was kept"
+
+
+def test_complete_and_withdrawn_feedback(serve: Serve, tmp_path: Path) -> None:
+    served = serve(feedback=tmp_path)
+    key = served.host[None].current.model.labels.keys[0]
+    bodies: list[dict[str, Any]] = [
+        {"text": "a", "accepted": [key], "complete": True},
+        {"text": "b", "complete": True},
+        {"text": "b", "withdraw": True},
+        {"text": "c", "rejected": [key]},
+    ]
+    assert [served.post("/v1/feedback", body).status_code for body in bodies] == [201] * 4
+    records = list(Feedback(tmp_path / "tree.feedback.sqlite").records())
+    assert [(found.text, found.accepted, found.rejected, found.complete) for found in records] == [
+        ("a", (key,), (), True),
+        ("b", (), (), True),
+        ("b", (), (), False),
+        ("c", (), (key,), False),
+    ]
 
 
 def test_feedback_that_cannot_be_kept_says_so_and_not_where(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "tree.feedback.sqlite").write_text("not a database at all, " * 100)
     served = serve(feedback=tmp_path)
-    words = served.refused("/v1/feedback", {"text": "a"}, 503)
+    words = served.refused("/v1/feedback", {"text": "a", "complete": True}, 503)
     assert words == "feedback could not be saved. See the standard error of the service."
     assert len(served.lines) == 1
     assert served.lines[0].startswith(f"{tmp_path / 'tree.feedback.sqlite'}: is damaged or not a feedback file")

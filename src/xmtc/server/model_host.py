@@ -84,7 +84,7 @@ class ServedModel:
         file = self._feedback_file
         return os.access(file.parent, os.W_OK) and (not file.exists() or os.access(file, os.W_OK))
 
-    def add_feedback(self, text: str, accepted: list[str], rejected: list[str]) -> int:
+    def add_feedback(self, text: str, accepted: list[str], rejected: list[str], *, complete: bool) -> int:
         """Save feedback; it is on disk when this returns its number."""
         model = self.current
         model.check_keys(accepted, "accepted")
@@ -92,7 +92,9 @@ class ServedModel:
         try:
             if self._feedback is None:
                 self._feedback = Feedback(self._feedback_file)
-            number = self._feedback.add(version=model.version, text=text, accepted=accepted, rejected=rejected)
+            number = self._feedback.add(
+                version=model.version, text=text, accepted=accepted, rejected=rejected, complete=complete
+            )
         except DataError as error:  # do not reveal the path of the file
             self._log(str(error))
             raise Problem(503, "feedback could not be saved. See the standard error of the service.") from None

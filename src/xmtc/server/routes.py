@@ -83,7 +83,8 @@ def api_router(host: ModelHost) -> APIRouter:
         """Save which labels of a text are right and which are wrong, for `xmtc feedback export`."""
         body = await read_body(request, FeedbackBody, settings)
         model = host[body.model]
-        number = await host.in_background(partial(model.add_feedback, body.text, body.accepted, body.rejected))
+        work = partial(model.add_feedback, body.text, body.accepted, body.rejected, complete=body.complete)
+        number = await host.in_background(work)
         return _json({"id": number, "model": model.name}, 201)
 
     @router.get("/v1/models", **_documented(ModelsResponse, 401))
