@@ -15,7 +15,15 @@ import pytest
 
 from xmtc.core.errors import DataError
 from xmtc.workflows import feedback as module
-from xmtc.workflows.feedback import Feedback, FeedbackRecord, feedback_path, latest
+from xmtc.workflows.feedback import (
+    Feedback,
+    FeedbackFullError,
+    FeedbackLimits,
+    FeedbackQuotaError,
+    FeedbackRecord,
+    feedback_path,
+    latest,
+)
 
 WRITER = """
 import sys
@@ -182,6 +190,41 @@ class TestOldFormat:
         records = {record.text: record for record in Feedback(old).records()}
         assert (len(records), records["old"].complete, records["new"].complete) == (12, False, True)
         assert (records["old"].accepted, records["p 0"].complete) == (("a",), False)
+
+
+class TestLimits:
+    def test_are_counted_in_the_file(self, path: Path) -> None:
+        """Through restarts and by several writers; what is refused leaves nothing behind."""
+        limits = FeedbackLimits(file_bytes=1 << 20, daily_records=3, daily_bytes=1_000)
+        for client in ("x", "y", "x", "x"):
+            Feedback(path, limits=limits).add(version="v", text="t", accepted=["a"], rejected=[], client=client)
+        size = path.stat().st_size
+        with pytest.raises(
+            FeedbackQuotaError, match=r"limit of 3 records of feedback per day\. Continue tomorrow"
+        ) as no:
+            Feedback(path, limits=limits).add(version="v", text="t", accepted=["a"], rejected=[], client="x")
+        assert 0 < no.value.retry_after <= 86_401
+        with pytest.raises(FeedbackQuotaError, match="--max-daily-feedback-size"):
+            Feedback(path, limits=limits).add(version="v", text="é" * 500, accepted=[], rejected=[], client="y")
+        with pytest.raises(FeedbackFullError, match=r"reached its limit of 1 MiB\. Export and move it"):
+            Feedback(path, limits=limits).add(version="v", text="t" * (1 << 20), accepted=[], rejected=[], client="z")
+        assert path.stat().st_size == size
+        assert Feedback(path).count() == 4
+        add(Feedback(path), "without limits")
+
+    def test_a_new_day(self, path: Path) -> None:
+        limits = FeedbackLimits(file_bytes=1 << 20, daily_records=1, daily_bytes=1_000)
+        kept = Feedback(path, limits=limits)
+        kept.add(version="v", text="t", accepted=["a"], rejected=[], client="x")
+        with sqlite3.connect(path) as connection:
+            connection.execute("UPDATE usage SET day = '2026-01-31'")
+        connection.close()
+        kept.add(version="v", text="t", accepted=["a"], rejected=[], client="y")
+        kept.add(version="v", text="t", accepted=["a"], rejected=[], client="x")
+        with sqlite3.connect(path) as connection:
+            rows = connection.execute("SELECT client, records, bytes FROM usage ORDER BY client").fetchall()
+        connection.close()
+        assert rows == [("x", 1, 8), ("y", 1, 8)]  # a text of 1, and '["a"]' and '[]'
 
 
 class TestRefused:

@@ -9,14 +9,14 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from xmtc.core.errors import DataError, shown
 from xmtc.core.files import sync_folder
 
 _APPLICATION = int.from_bytes(b"xmtc", "big")
-_FORMAT = 2  # format 1 has no column 'complete'
+_FORMAT = 2  # format 1 has no column 'complete' and no table 'usage'
 _TABLE = """
 CREATE TABLE feedback (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -28,8 +28,41 @@ CREATE TABLE feedback (
     complete INTEGER NOT NULL DEFAULT 0 -- 1: the accepted labels are all labels of the text
 )
 """
+_USAGE = """
+CREATE TABLE usage ( -- of the current day
+    client TEXT PRIMARY KEY,
+    day TEXT NOT NULL, -- ISO 8601, UTC
+    records INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
+) WITHOUT ROWID
+"""
 _PAGE = 256  # records per read, so that writers do not wait for long
 _LOCK_TIMEOUT = 30.0  # seconds to wait for other writers
+
+
+class FeedbackFullError(DataError):
+    """The feedback file has reached its maximum size."""
+
+
+class FeedbackQuotaError(DataError):
+    """A client has used up its quota of the day."""
+
+    def __init__(self, message: str, *, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        """Seconds until the next day."""
+
+
+@dataclass(frozen=True)
+class FeedbackLimits:
+    """Limits of a feedback file. Days are in UTC."""
+
+    file_bytes: int
+    """Maximum size of the file."""
+    daily_records: int
+    """Maximum number of records per client and day."""
+    daily_bytes: int
+    """Maximum total size of texts and labels per client and day."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +107,9 @@ class Feedback:
     threads or inherited through a fork, and a file that was moved away is created again.
     """
 
-    def __init__(self, path: str | Path, *, read_only: bool = False) -> None:
+    def __init__(self, path: str | Path, *, read_only: bool = False, limits: FeedbackLimits | None = None) -> None:
         self.path = Path(path)
+        self.limits = limits
         self.read_only = read_only
         self._one_at_a_time = threading.Lock()
         if not read_only and not (_writable(self.path.parent) and (not self.path.exists() or _writable(self.path))):
@@ -85,22 +119,32 @@ class Feedback:
                 pass
 
     def add(
-        self, *, version: str, text: str, accepted: Sequence[str], rejected: Sequence[str], complete: bool = False
+        self,
+        *,
+        version: str,
+        text: str,
+        accepted: Sequence[str],
+        rejected: Sequence[str],
+        complete: bool = False,
+        client: str = "",
     ) -> int:
         """Store feedback on a text; returns the record's number once it is on disk.
 
-        A record without labels that is not complete withdraws earlier feedback on the text.
+        A record without labels that is not complete withdraws earlier feedback on the text. The limits are counted in
+        the file, so that they apply across processes and restarts; `client` is only stored there, until the next day.
         """
         if self.read_only:
             raise DataError(f"{self.path}: opened read-only. Open it with read_only=False to add feedback.")
-        lists = (json.dumps([_clean(key) for key in keys], ensure_ascii=False) for keys in (accepted, rejected))
+        lists = tuple(json.dumps([_clean(key) for key in keys], ensure_ascii=False) for keys in (accepted, rejected))
         values = (_clean(version), _clean(text), *lists, int(complete))
         with self._one_at_a_time, self._connected(create=True) as connection:
             connection.execute("BEGIN IMMEDIATE")
-            time = datetime.now(UTC).isoformat(timespec="milliseconds")
+            now = datetime.now(UTC)
+            if self.limits is not None:
+                _count_usage(connection, self.limits, _clean(client), now, size=_size(text, *lists))
             done = connection.execute(
                 "INSERT INTO feedback (time, version, text, accepted, rejected, complete) VALUES (?, ?, ?, ?, ?, ?)",
-                (time, *values),
+                (now.isoformat(timespec="milliseconds"), *values),
             )
             connection.execute("COMMIT")
             return int(done.lastrowid or 0)
@@ -191,6 +235,7 @@ class Feedback:
         connection.execute("BEGIN IMMEDIATE")
         if _is_empty(connection):  # no other process has created it meanwhile
             connection.execute(_TABLE)
+            connection.execute(_USAGE)
             connection.execute(f"PRAGMA application_id = {_APPLICATION}")
             connection.execute(f"PRAGMA user_version = {_FORMAT}")
         connection.execute("COMMIT")
@@ -200,8 +245,44 @@ class Feedback:
         connection.execute("BEGIN IMMEDIATE")
         if _stamp(connection)[1] < _FORMAT:  # no other process has migrated it meanwhile
             connection.execute("ALTER TABLE feedback ADD COLUMN complete INTEGER NOT NULL DEFAULT 0")
+            connection.execute(_USAGE)
             connection.execute(f"PRAGMA user_version = {_FORMAT}")
         connection.execute("COMMIT")
+
+
+def _count_usage(
+    connection: sqlite3.Connection, limits: FeedbackLimits, client: str, now: datetime, *, size: int
+) -> None:
+    """Add a record of this size to the usage of a client; raises if it exceeds a limit."""
+    pages, page_size = (int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "page_size"))
+    if pages * page_size + size > limits.file_bytes:
+        raise FeedbackFullError(
+            f"the feedback file has reached its limit of {limits.file_bytes >> 20:,} MiB. "
+            "Export and move it, or raise --max-feedback."
+        )
+    day = now.date().isoformat()
+    query = "SELECT records, bytes FROM usage WHERE client = ? AND day = ?"
+    found = connection.execute(query, (client, day)).fetchone()
+    records, total = (found[0] + 1, found[1] + size) if found else (1, size)
+    if records > limits.daily_records or total > limits.daily_bytes:
+        midnight = datetime.combine(now.date() + timedelta(days=1), datetime.min.time(), UTC)
+        reached, option = (
+            (f"{limits.daily_records:,} records", "--max-daily-feedback")
+            if records > limits.daily_records
+            else (f"{limits.daily_bytes >> 20:,} MiB", "--max-daily-feedback-size")
+        )
+        raise FeedbackQuotaError(
+            f"this client has reached its limit of {reached} of feedback per day. "
+            f"Continue tomorrow (UTC), or raise {option}.",
+            retry_after=int((midnight - now).total_seconds()) + 1,
+        )
+    if not found:
+        connection.execute("DELETE FROM usage WHERE day != ?", (day,))
+    connection.execute("INSERT OR REPLACE INTO usage VALUES (?, ?, ?, ?)", (client, day, records, total))
+
+
+def _size(*texts: str) -> int:
+    return sum(len(text.encode("utf-8", "replace")) for text in texts)
 
 
 def _stamp(connection: sqlite3.Connection) -> tuple[int, int]:
