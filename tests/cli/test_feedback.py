@@ -35,8 +35,10 @@ def keys(model: Path) -> list[str]:
     return load(model).labels.keys
 
 
-def give(model: Path, text: str, accepted: list[str], rejected: list[str] | None = None) -> int:
-    return Feedback(feedback_path(model)).add(version="v", text=text, accepted=accepted, rejected=rejected or [])
+def give(model: Path, text: str, accepted: list[str], rejected: list[str] | None = None, complete: bool = False) -> int:
+    return Feedback(feedback_path(model)).add(
+        version="v", text=text, accepted=accepted, rejected=rejected or [], complete=complete
+    )
 
 
 def set_time(model: Path, number: int, time: str) -> None:
@@ -82,10 +84,18 @@ class TestExport:
         give(model, "first", [keys[0]])
         give(model, "second\n“quoted” 水", [keys[1], keys[0], keys[1]], [keys[2], keys[2]])
         give(model, "first", [keys[2]], [keys[0]])
+        give(model, "third", [keys[1]], complete=True)
+        give(model, "fourth", [], complete=True)
         done = call("feedback", "export", model)
+        fields = ("id", "text", "labels", "rejected", "complete")
         assert done.lines() == [
-            {"id": "feedback-2", "text": "second\n“quoted” 水", "labels": [keys[1], keys[0]], "rejected": [keys[2]]},
-            {"id": "feedback-3", "text": "first", "labels": [keys[2]], "rejected": [keys[0]]},
+            dict(zip(fields, row, strict=True))
+            for row in (
+                ("feedback-2", "second\n“quoted” 水", [keys[1], keys[0]], [keys[2]], False),
+                ("feedback-3", "first", [keys[2]], [keys[0]], False),
+                ("feedback-4", "third", [keys[1]], [], True),
+                ("feedback-5", "fourth", [], [], True),
+            )
         ]
         assert "“quoted” 水" in done.out
         assert done.err == ""
@@ -94,32 +104,45 @@ class TestExport:
     def test_labels_that_have_gone(self, model: Path, keys: list[str], tmp_path: Path) -> None:
         (tmp_path / "retire.txt").write_text(f"{keys[0]}\n{keys[1]}\n")
         give(model, "a", [keys[0], keys[3]], [keys[1]])
-        give(model, "b", [keys[0]], [keys[3]])  # what was right has gone: that nothing else is was not said
+        give(model, "b", [keys[0]], [keys[3]])
         give(model, "c", [], [keys[1]])
         give(model, "d", [], [keys[4], keys[1]])
+        give(model, "e", [keys[0]], complete=True)  # the label may have another key now
+        give(model, "f", [keys[0], keys[3]], complete=True)
+        give(model, "g", [keys[3]], [keys[1]], complete=True)
         call("update", model, "--retire", tmp_path / "retire.txt")
         done = call("feedback", "export", model)
-        assert [(row["text"], row["labels"], row["rejected"]) for row in done.lines()] == [
-            ("a", [keys[3]], []),
-            ("d", [], [keys[4]]),
+        assert [(row["text"], row["labels"], row["rejected"], row["complete"]) for row in done.lines()] == [
+            ("a", [keys[3]], [], False),
+            ("b", [], [keys[3]], False),
+            ("d", [], [keys[4]], False),
+            ("f", [keys[3]], [], False),
+            ("g", [keys[3]], [], True),
         ]
         assert done.err.splitlines() == [
             "left out 2 labels that the model does not have",
             "left out 2 texts: the model has none of their labels",
         ]
         every = call("feedback", "export", feedback_path(model))  # a file alone does not tell what has gone
-        assert [row["text"] for row in every.lines()] == ["a", "b", "c", "d"]
+        assert [row["text"] for row in every.lines()] == list("abcdefg")
 
     def test_nothing_to_learn_from(self, model: Path, keys: list[str]) -> None:
         give(model, "a", [])
-        give(model, "b", [], [keys[0]])
         done = call("feedback", "export", model, ok=False)
         note, error = done.err.splitlines()
         assert note == "left out 1 text: no label was accepted or rejected"
-        assert error.startswith(f"xmtc: {feedback_path(model)}: contains no accepted labels.")
+        assert error.startswith(f"xmtc: {feedback_path(model)}: contains no decisions.")
         assert (done.status, done.out) == (2, "")
-        give(model, "c", [keys[0]])
-        assert [row["text"] for row in call("feedback", "export", model).lines()] == ["b", "c"]
+        give(model, "b", [], [keys[0]])
+        assert [row["text"] for row in call("feedback", "export", model).lines()] == ["b"]
+
+    def test_other_formats_cannot_store_it(self, model: Path, keys: list[str], tmp_path: Path) -> None:
+        give(model, "a", [keys[0]])
+        for name in ("out.csv", "out.TSV", "out.parquet", "out.csv.gz"):
+            said = mistake("feedback", "export", model, "--out", tmp_path / name)
+            assert said.endswith("cannot store rejected labels. Choose a file name that ends in .jsonl.")
+        call("feedback", "export", model, "--out", tmp_path / "out.ndjson")
+        assert not list(tmp_path.glob("out.[!n]*"))
 
     def test_since(self, model: Path, keys: list[str]) -> None:
         for text, time in (
@@ -167,7 +190,7 @@ class TestExport:
 class TestShow:
     def test_counts(self, model: Path, keys: list[str]) -> None:
         set_time(model, give(model, "a", [keys[0]], [keys[1]]), "2026-01-31T10:00:00.000+00:00")
-        give(model, "b", [keys[0], keys[2]], [keys[1], keys[3]])
+        give(model, "b", [keys[0], keys[2]], [keys[1], keys[3]], complete=True)
         give(model, "c", [keys[1]], ["gone"])
         set_time(model, give(model, "c", [keys[1]]), "2026-02-01T10:00:00.000+00:00")
         first, second = call("feedback", "show", model).out.split("\n\n")
@@ -179,6 +202,7 @@ class TestShow:
             "earlier feedback on them": "1",
             "labels accepted": "4",
             "labels rejected": "3",
+            "texts with all their labels": "1",
             "first": "2026-01-31",
             "last": "2026-02-01",
         }

@@ -480,8 +480,8 @@ def test_earlier_texts_come_back_and_decisions_can_be_taken_home(tab: Any, tmp_p
     taken.value.save_as(tmp_path / "decisions.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "decisions.jsonl").read_text(encoding="utf-8").splitlines()]
     assert lines == [  # as `xmtc feedback export` writes them
-        {"text": TEXT, "labels": [first[0]], "rejected": []},
-        {"text": "Salmon and cod in the storm", "labels": [], "rejected": [rejected]},
+        {"text": TEXT, "labels": [first[0]], "rejected": [], "complete": False},
+        {"text": "Salmon and cod in the storm", "labels": [], "rejected": [rejected], "complete": False},
     ]
 
 

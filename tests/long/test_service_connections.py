@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -138,3 +139,76 @@ def test_a_model_that_cannot_be_loaded_ends_a_start_with_its_line(folder: Path, 
         with pytest.raises(AssertionError, match=r"xmtc: .*0 bytes, expected") as failed:
             (Service if more else ForkedService)(broken, *more)
         assert "Traceback" not in str(failed.value)
+
+
+HALF = (
+    b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 4000000\r\n\r\n"
+)
+
+
+def logged(service: Service, words: str) -> str:
+    """The line with these words, which comes within seconds."""
+    until = time.monotonic() + 15
+    while words not in service.errors():
+        assert time.monotonic() < until, service.errors()
+        time.sleep(0.1)
+    return next(line for line in service.errors().splitlines() if words in line)
+
+
+@pytest.mark.parametrize("kind", ["headers", "small bodies", "large bodies"])
+def test_half_sent_requests_keep_nobody_out(folder: Path, kind: str) -> None:
+    """More of them than connections, or than bytes, that a service takes: others are served, and the log names who."""
+    begun = {
+        "headers": HALF[:70],
+        "small bodies": HALF + b'{"texts": ["a',
+        "large bodies": HALF + b'{"texts": ["' + b"a" * 700_000,
+    }[kind]
+    more = () if kind == "large bodies" else ("--max-connections", 200)
+    with serving(folder, *more, kind=ForkedService) as running:
+        held = [socket.create_connection(("127.0.0.1", running.port), 10, ("127.0.0.9", 0)) for _ in range(400)]
+        try:
+            for one in held:
+                with suppress(OSError):
+                    one.sendall(begun)
+            time.sleep(1.2)
+            started = time.monotonic()
+            for _ in range(5):
+                assert running.predict(["a" * 300_000]).status == 200
+            assert time.monotonic() - started < 5
+            line = logged(running, "dropped")
+            assert "all from 127.0.0.9" in line
+            assert line.startswith("limits reached: slow ")
+            answers = [one.recv(1000, socket.MSG_DONTWAIT) for one in held if not is_waiting(one)]
+            assert sum(answer.startswith((b"HTTP/1.1 408", b"HTTP/1.1 429")) for answer in answers) > 50
+            assert running.errors().count("\n") <= 3
+        finally:
+            for one in held:
+                one.close()
+        assert running.predict(["a"]).status == 200
+
+
+def is_waiting(connection: socket.socket) -> bool:
+    """Whether nothing has come back, or the connection was reset."""
+    try:
+        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except OSError:
+        return True
+
+
+def test_a_client_that_takes_all_connections_does_not_take_those_of_others(folder: Path) -> None:
+    """Its requests are all at work, so that none can be dropped; behind a proxy, the same by the forwarded address."""
+    with serving(folder, "--max-connections", 20, "--trusted-proxy", "127.0.0.7", kind=ForkedService) as running:
+        held = [socket.create_connection(("127.0.0.1", running.port), 10, ("127.0.0.9", 0)) for _ in range(30)]
+        assert running.predict(["a"]).status == 200
+        for one in held:
+            one.close()
+        proxied = [socket.create_connection(("127.0.0.1", running.port), 10, ("127.0.0.7", 0)) for _ in range(12)]
+        for number, one in enumerate(proxied):
+            client = b"X-Forwarded-For: 198.51.100.%d\r\n" % (7 if number < 11 else 8)
+            one.sendall(HALF.replace(b"Host:", client + b"Host:") + b'{"texts": ["a')
+        time.sleep(0.5)
+        answers = [not is_waiting(one) and one.recv(1000)[:12] for one in proxied]
+        assert answers == [False] * 10 + [b"HTTP/1.1 429", False]
+        assert "requests refused: 1, all from 198.51.100.7" in logged(running, "requests refused")
+        for one in proxied:
+            one.close()

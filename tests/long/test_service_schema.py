@@ -72,8 +72,10 @@ def test_what_is_right_is_accepted(service: Service, tmp_path: Path) -> None:
         fields |= {
             "predict": {"allow": {**known, "minItems": 1}, "deny": {"const": []}, "threshold": {"type": "null"}},
             "explain": {"label": {"enum": keys}},
-            "feedback": {"accepted": known, "rejected": {"const": []}},
+            "feedback": {"accepted": {**known, "minItems": 1}, "rejected": {"const": []}, "withdraw": {"const": False}},
         }[path]
+        if path == "feedback":
+            content["schema"]["required"].append("accepted")
     search = document["paths"]["/v1/labels"]["get"]["parameters"]
     next(parameter for parameter in search if parameter["name"] == "model")["schema"] = {"enum": ["planted"]}
     (tmp_path / "document.json").write_text(json.dumps(document))

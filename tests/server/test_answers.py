@@ -17,9 +17,11 @@ from tests.support.models import planted_split
 from xmtc import load
 from xmtc.models.parabel import Parabel
 from xmtc.server import model_host
+from xmtc.server.clients import ClientNames
 from xmtc.server.metrics import BUCKETS
 from xmtc.workflows import hosted_model, saved_metrics
 from xmtc.workflows.evaluate import evaluate_model
+from xmtc.workflows.feedback import Feedback
 
 Labels = list[list[dict[str, Any]]]
 
@@ -183,8 +185,6 @@ def test_labels_are_found_by_their_names(serve: Serve, trained: dict[str, Path])
 
 
 def test_feedback_is_kept_beside_the_model(serve: Serve, tmp_path: Path) -> None:
-    from xmtc.workflows.feedback import Feedback
-
     served = serve("tree", "near", feedback=tmp_path)
     keys = [label["key"] for label in served.predict(served.texts[0], k=3)[0]]
     first = {"text": served.texts[0], "accepted": keys[:2], "rejected": keys[2:]}
@@ -209,13 +209,69 @@ def test_feedback_that_cannot_be_meant_is_refused(serve: Serve, tmp_path: Path) 
     assert words == f"label '{known}' is both accepted and rejected. Remove it from one list."
     words = served.refused("/v1/feedback", {"text": "a", "accepted": [known, "no such"]})
     assert words == "label of 'accepted' 'no such' is not among the model's 60 labels. Give labels by key."
+    words = served.refused("/v1/feedback", {"text": "a"})
+    assert words.startswith("the feedback contains no decision. ")
+    words = served.refused("/v1/feedback", {"text": "a", "accepted": [known], "withdraw": True})
+    assert words == "'withdraw' cannot be combined with a decision. Leave out either of them."
     assert not list(tmp_path.iterdir()), "something was kept"
+
+
+def test_complete_and_withdrawn_feedback(serve: Serve, tmp_path: Path) -> None:
+    served = serve(feedback=tmp_path)
+    key = served.host[None].current.model.labels.keys[0]
+    bodies: list[dict[str, Any]] = [
+        {"text": "a", "accepted": [key], "complete": True},
+        {"text": "b", "complete": True},
+        {"text": "b", "withdraw": True},
+        {"text": "c", "rejected": [key]},
+    ]
+    assert [served.post("/v1/feedback", body).status_code for body in bodies] == [201] * 4
+    records = list(Feedback(tmp_path / "tree.feedback.sqlite").records())
+    assert [(found.text, found.accepted, found.rejected, found.complete) for found in records] == [
+        ("a", (key,), (), True),
+        ("b", (), (), True),
+        ("b", (), (), False),
+        ("c", (), (key,), False),
+    ]
+
+
+def test_feedback_has_quotas(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxied = {"host": "0.0.0.0", "trusted_proxy": ("192.0.2.1",)}
+    monkeypatch.setattr(ClientNames, "is_proxy", lambda _, address: address == "testclient")
+    served = serve(feedback=tmp_path, max_daily_feedback=2, max_daily_feedback_size=1, max_feedback=4, **proxied)
+
+    def give(client: str, text: str = "a") -> Any:
+        return served.post("/v1/feedback", {"text": text, "complete": True}, headers={"X-Forwarded-For": client})
+
+    assert [give(client).status_code for client in ("198.51.100.1", "198.51.100.2", "198.51.100.1")] == [201] * 3
+    refused = give("198.51.100.1")
+    assert refused.status_code == 429
+    assert 0 < int(refused.headers["retry-after"]) <= 86_400
+    assert problem(refused) == (
+        "this client has reached its limit of 2 records of feedback per day. Continue tomorrow (UTC), or raise "
+        "--max-daily-feedback."
+    )
+    large = "x" * 600_000
+    assert give("198.51.100.2", large).status_code == 201
+    assert give("198.51.100.3", large).status_code == 201
+    refused = give("198.51.100.3", large)
+    assert refused.status_code == 429
+    assert problem(refused).endswith(
+        "limit of 1 MiB of feedback per day. Continue tomorrow (UTC), or raise --max-daily-feedback-size."
+    )
+    statuses = [give(f"198.51.100.{number}", large).status_code for number in range(4, 10)]
+    assert statuses == [201] * 4 + [507] * 2
+    assert problem(give("198.51.100.11", large)) == (
+        "the feedback file has reached its limit of 4 MiB. Export and move it, or raise --max-feedback."
+    )
+    assert (tmp_path / "tree.feedback.sqlite").stat().st_size < 4 << 20
+    assert served.metrics()["xmtc_feedback_total", "tree"] == 9
 
 
 def test_feedback_that_cannot_be_kept_says_so_and_not_where(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "tree.feedback.sqlite").write_text("not a database at all, " * 100)
     served = serve(feedback=tmp_path)
-    words = served.refused("/v1/feedback", {"text": "a"}, 503)
+    words = served.refused("/v1/feedback", {"text": "a", "complete": True}, 503)
     assert words == "feedback could not be saved. See the standard error of the service."
     assert len(served.lines) == 1
     assert served.lines[0].startswith(f"{tmp_path / 'tree.feedback.sqlite'}: is damaged or not a feedback file")
@@ -279,6 +335,7 @@ SERIES = {
         "xmtc_model_seconds_total": {"model"},
         "xmtc_explanations_total": {"model"},
         "xmtc_feedback_total": {"model"},
+        "xmtc_dropped_connections_total": set(),
         "xmtc_model_loads_total": {"model"},
         "xmtc_model_failed_loads_total": {"model"},
         "xmtc_requests_total": {"route", "status"},

@@ -326,3 +326,61 @@ def test_folders_that_cannot_be_served_are_refused_in_words(tmp_path: Path) -> N
 def test_limits_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         ServeRequest(folders=(Path("m"),), **wrong)
+
+
+ELSEWHERE = [
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+    {"Sec-Fetch-Site": "cross-site", "Origin": "http://testserver"},
+    {"Origin": "https://evil.example"},
+    {"Origin": "null"},
+    {"Host": "testserver:8000", "Origin": "http://testserver:8001"},
+    {"Origin": "http://testserver.evil.example"},
+    {"Origin": "file://"},
+    {"Origin": ""},
+]
+
+
+@pytest.mark.parametrize("headers", ELSEWHERE, ids=str)
+def test_what_changes_something_is_refused_from_pages_elsewhere(
+    serve: Serve, headers: dict[str, str], tmp_path: Path
+) -> None:
+    served = serve(host="0.0.0.0", hostname=("testserver",), feedback=tmp_path)
+    for path in ("/v1/feedback", "/v1/predict", "/v1/explain", "/nowhere"):
+        answer = served.post(path, {"text": "a", "complete": True}, headers=headers)
+        assert answer.status_code == 403, path
+        assert problem(answer).startswith("requests from other web sites are not allowed.")
+    for path in ("/v1/models", "/v1/labels", "/"):
+        answer = served.client.get(path, headers=headers)  # which changes nothing, and which they cannot read
+        assert answer.status_code == 200
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Sec-Fetch-Site": "same-origin", "Origin": "https://proxy.example"},  # the proxy has changed Host
+        {"Sec-Fetch-Site": "none"},
+        {"Origin": "http://testserver"},
+        {"Origin": "https://TESTSERVER"},  # TLS ends at a proxy
+        {"Origin": "https://tags.example:8443"},  # named by --hostname
+        {"Host": "testserver:8000", "Origin": "http://testserver:8000"},
+    ],
+    ids=str,
+)
+def test_its_own_page_and_programs_are_served(serve: Serve, headers: dict[str, str], tmp_path: Path) -> None:
+    served = serve(host="0.0.0.0", hostname=("testserver", "tags.example"), feedback=tmp_path)
+    assert served.post("/v1/feedback", {"text": "a", "complete": True}, headers=headers).status_code == 201
+
+
+def test_forms_of_other_pages_are_not_read(serve: Serve, tmp_path: Path) -> None:
+    """What a page elsewhere can send without asking first has another content type, whatever its headers."""
+    served = serve(feedback=tmp_path)
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=a", ""):
+        answer = served.client.post(
+            "/v1/feedback", content='{"text": "a", "complete": true}', headers={"Content-Type": kind}
+        )
+        assert answer.status_code == 415, kind
+    assert not list(tmp_path.iterdir())

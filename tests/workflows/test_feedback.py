@@ -15,7 +15,15 @@ import pytest
 
 from xmtc.core.errors import DataError
 from xmtc.workflows import feedback as module
-from xmtc.workflows.feedback import Feedback, FeedbackRecord, feedback_path, latest
+from xmtc.workflows.feedback import (
+    Feedback,
+    FeedbackFullError,
+    FeedbackLimits,
+    FeedbackQuotaError,
+    FeedbackRecord,
+    feedback_path,
+    latest,
+)
 
 WRITER = """
 import sys
@@ -151,6 +159,74 @@ def test_a_file_that_was_moved_away_is_made_anew(path: Path) -> None:
     assert [record.text for record in kept.records()] == ["b"]
 
 
+class TestOldFormat:
+    """Files of format 1 have no column 'complete'."""
+
+    @pytest.fixture
+    def old(self, path: Path) -> Path:
+        with sqlite3.connect(path) as connection:
+            columns = "time TEXT NOT NULL, version TEXT NOT NULL, text TEXT NOT NULL, accepted TEXT NOT NULL"
+            connection.execute(
+                f"CREATE TABLE feedback (id INTEGER PRIMARY KEY AUTOINCREMENT, {columns}, rejected TEXT NOT NULL)"
+            )
+            connection.execute(f"PRAGMA application_id = {module._APPLICATION}")
+            connection.execute("PRAGMA user_version = 1")
+            values = ("2026-01-31T23:59:59.999+00:00", "v", "old", '["a"]', '["b"]')
+            connection.execute("INSERT INTO feedback VALUES (1, ?, ?, ?, ?, ?)", values)
+        connection.close()
+        return path
+
+    def test_is_read_as_it_is(self, old: Path) -> None:
+        before = old.read_bytes()
+        kept = Feedback(old, read_only=True)
+        expected = FeedbackRecord(1, "2026-01-31T23:59:59.999+00:00", "v", "old", ("a",), ("b",), complete=False)
+        assert (list(kept.records()), kept.count()) == ([expected], 1)
+        assert old.read_bytes() == before
+
+    def test_is_migrated_by_the_first_of_several_writers(self, old: Path) -> None:
+        others = [writer(old, name, 5) for name in ("p", "q")]
+        Feedback(old).add(version="v", text="new", accepted=["a"], rejected=[], complete=True)
+        assert [other.communicate(timeout=60) and other.returncode for other in others] == [0, 0]
+        records = {record.text: record for record in Feedback(old).records()}
+        assert (len(records), records["old"].complete, records["new"].complete) == (12, False, True)
+        assert (records["old"].accepted, records["p 0"].complete) == (("a",), False)
+
+
+class TestLimits:
+    def test_are_counted_in_the_file(self, path: Path) -> None:
+        """Through restarts and by several writers; what is refused leaves nothing behind."""
+        limits = FeedbackLimits(file_bytes=1 << 20, daily_records=3, daily_bytes=1_000)
+        for client in ("x", "y", "x", "x"):
+            Feedback(path, limits=limits).add(version="v", text="t", accepted=["a"], rejected=[], client=client)
+        size = path.stat().st_size
+        with pytest.raises(
+            FeedbackQuotaError, match=r"limit of 3 records of feedback per day\. Continue tomorrow"
+        ) as no:
+            Feedback(path, limits=limits).add(version="v", text="t", accepted=["a"], rejected=[], client="x")
+        assert 0 < no.value.retry_after <= 86_401
+        with pytest.raises(FeedbackQuotaError, match="--max-daily-feedback-size"):
+            Feedback(path, limits=limits).add(version="v", text="é" * 500, accepted=[], rejected=[], client="y")
+        with pytest.raises(FeedbackFullError, match=r"reached its limit of 1 MiB\. Export and move it"):
+            Feedback(path, limits=limits).add(version="v", text="t" * (1 << 20), accepted=[], rejected=[], client="z")
+        assert path.stat().st_size == size
+        assert Feedback(path).count() == 4
+        add(Feedback(path), "without limits")
+
+    def test_a_new_day(self, path: Path) -> None:
+        limits = FeedbackLimits(file_bytes=1 << 20, daily_records=1, daily_bytes=1_000)
+        kept = Feedback(path, limits=limits)
+        kept.add(version="v", text="t", accepted=["a"], rejected=[], client="x")
+        with sqlite3.connect(path) as connection:
+            connection.execute("UPDATE usage SET day = '2026-01-31'")
+        connection.close()
+        kept.add(version="v", text="t", accepted=["a"], rejected=[], client="y")
+        kept.add(version="v", text="t", accepted=["a"], rejected=[], client="x")
+        with sqlite3.connect(path) as connection:
+            rows = connection.execute("SELECT client, records, bytes FROM usage ORDER BY client").fetchall()
+        connection.close()
+        assert rows == [("x", 1, 8), ("y", 1, 8)]  # a text of 1, and '["a"]' and '[]'
+
+
 class TestRefused:
     def refused(self, path: Path) -> str:
         with pytest.raises(DataError) as caught:
@@ -176,9 +252,9 @@ class TestRefused:
     def test_a_newer_format(self, path: Path) -> None:
         add(Feedback(path), "a")
         with sqlite3.connect(path) as connection:
-            connection.execute("PRAGMA user_version = 2")
+            connection.execute("PRAGMA user_version = 3")
         connection.close()
-        assert "written by a newer xmtc (format 2, this version reads up to 1). Update xmtc." in self.refused(path)
+        assert "written by a newer xmtc (format 3, this version reads up to 2). Update xmtc." in self.refused(path)
 
     def test_a_folder(self, path: Path) -> None:
         path.mkdir()

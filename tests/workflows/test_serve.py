@@ -29,6 +29,7 @@ def test_a_worker_gets_what_its_supervisor_has(tmp_path: Path) -> None:
     request = ServeRequest(
         folders=(tmp_path / "a", tmp_path / "b"),
         hostname=("tags.example", "*.example.org"),
+        trusted_proxy=("10.0.0.0/8",),
         feedback=tmp_path,
         api_key="correct-horse",
         api_key_file=tmp_path / "key",
@@ -56,5 +57,9 @@ def test_values_that_make_no_sense_are_refused_in_one_line(tmp_path: Path) -> No
         ServeRequest(folders=(), port=65536)
     with pytest.raises(ConfigError, match=r"^--hostname a\*b: use a wildcard only as the first part"):
         ServeRequest(folders=(), hostname=("a*b",))
+    with pytest.raises(ConfigError, match=r"^--trusted-proxy must be an IP address or a network .* Got 'proxy'\.$"):
+        ServeRequest(folders=(), trusted_proxy=("10.0.0.1", "proxy"))
+    with pytest.raises(ConfigError, match=r"^--max-client-connections must be an integer ≥ 1\. Got 0\.$"):
+        ServeRequest(folders=(), max_client_connections=0)
     with pytest.raises(DataError, match=r"nowhere: no such folder\. Create it first\.$"):
         ServeRequest(folders=(), feedback=tmp_path / "nowhere")

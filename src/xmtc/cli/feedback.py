@@ -28,18 +28,21 @@ def export(
 ) -> None:
     """Export feedback as JSONL for `xmtc update`.
 
-    Uses the latest feedback on each text. `labels` are the accepted labels; rejected ones are in a separate field.
+    Uses the latest feedback on each text. `labels` are the accepted labels, `rejected` the rejected ones; all others
+    are unknown unless `complete` is true.
     """
     from xmtc.core.files import replace_file
-    from xmtc.workflows.feedback import export_feedback, feedback_file
+    from xmtc.workflows.feedback_export import check_export_name, export_feedback, feedback_file
 
     place = feedback_file(request.folder)
     check_writable(output, place)
+    if output is not None:
+        check_export_name(output)
     exported = export_feedback(request)
     for line in exported.notes:
         note(line)
     if not exported.lines:
-        raise DataError(f"{place}: contains no accepted labels. Accept some on the web page first.")
+        raise DataError(f"{place}: contains no decisions. Accept or reject labels on the web page first.")
     if output is None:
         echo("\n".join(exported.lines))
         return
@@ -53,7 +56,7 @@ def export(
 def show(request: FeedbackRequest, output: JsonOutput) -> None:
     """Summarise feedback, with the labels rejected most often."""
     from xmtc.cli.text_table import table
-    from xmtc.workflows.feedback import summarise_feedback
+    from xmtc.workflows.feedback_export import summarise_feedback
 
     check_writable(output.path)
     found = summarise_feedback(request)
@@ -62,6 +65,7 @@ def show(request: FeedbackRequest, output: JsonOutput) -> None:
         ["earlier feedback on them", f"{found.superseded:,}"],
         ["labels accepted", f"{found.accepted.total():,}"],
         ["labels rejected", f"{found.rejected.total():,}"],
+        ["texts with all their labels", f"{found.complete:,}"],
         ["first", found.first],
         ["last", found.last],
     ]
@@ -74,6 +78,7 @@ def show(request: FeedbackRequest, output: JsonOutput) -> None:
             "earlier_feedback": found.superseded,
             "labels_accepted": found.accepted.total(),
             "labels_rejected": found.rejected.total(),
+            "complete_texts": found.complete,
             "first": found.first,
             "last": found.last,
             "rejected_most": [

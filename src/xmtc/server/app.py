@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Security
@@ -14,8 +16,9 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.types import ASGIApp
 
 from xmtc import __version__
+from xmtc.server.clients import RefusalLog
 from xmtc.server.errors import Problem, add_exception_handlers
-from xmtc.server.middleware import HostMiddleware, LimitsMiddleware, ObservabilityMiddleware
+from xmtc.server.middleware import HostMiddleware, LimitsMiddleware, ObservabilityMiddleware, OriginMiddleware
 from xmtc.server.model_host import Log, ModelHost
 from xmtc.server.routes import api_router, public_router
 
@@ -28,11 +31,14 @@ def create_app(
     is_ready: Callable[[], bool] = lambda: True,
     on_startup: Callable[[], Coroutine[Any, Any, None]] | None = None,
     log: Log | None = None,
+    refusal_log: RefusalLog | None = None,
 ) -> ASGIApp:
     """Create the application that serves these models.
 
-    `on_startup` is a task that starts with it; `log` is called with a line per request.
+    `on_startup` is a task that starts with it; `log` is called with a line per request, and
+    `refusal_log` counts clients that exceed limits (default: on standard error).
     """
+    refusals = refusal_log or RefusalLog(partial(print, file=sys.stderr, flush=True))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -44,6 +50,7 @@ def create_app(
                 task.cancel()
                 with suppress(asyncio.CancelledError):
                     await task
+            refusals.flush()
             host.close()
 
     app = FastAPI(
@@ -67,7 +74,8 @@ def create_app(
             await check_key(await BEARER(request))
 
     add_exception_handlers(app, check_access)
-    wrapped = HostMiddleware(LimitsMiddleware(app, settings), settings.allowed_hosts)
+    limited = LimitsMiddleware(app, settings, refusals)
+    wrapped = HostMiddleware(OriginMiddleware(limited, settings.hostname), settings.allowed_hosts)
     return ObservabilityMiddleware(wrapped, metrics=host.metrics, paths=public_paths | _paths(api), log=log)
 
 

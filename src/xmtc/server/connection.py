@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with limits below the application level: headers, slow requests, unread responses."""
+"""uvicorn's HTTP protocol with limits below the application level: connections, headers, slow requests, responses."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from xmtc.server.connection_limits import PROGRESS_BYTES, ConnectionLimits
 from xmtc.server.errors import MEDIA_TYPE, Problem
 from xmtc.workflows.serve import ServeRequest
 
@@ -17,16 +18,22 @@ BODY_HEADERS = (b"content-length", b"transfer-encoding")
 class LimitedHttpProtocol(HttpToolsProtocol):
     """Limits for which uvicorn has no setting, and problem+json responses to invalid HTTP.
 
-    Headers have a maximum size; a request must arrive and a response must be read in time; a client that keeps sending
-    after its response is disconnected; a protocol upgrade is refused if the request has a body, which would be lost.
+    The number of connections is limited; headers have a maximum size; a request must arrive and a response must be read
+    in time; a client that keeps sending after its response is disconnected; a protocol upgrade is refused if the
+    request has a body, which would be lost.
 
     It relies on undocumented attributes of uvicorn's class, so the `server` extra bounds uvicorn's version: checked
     with uvicorn 0.30.0 to 0.54.0 by tests/long/test_service_connections.py.
     """
 
-    def __init__(self, *arguments: Any, settings: ServeRequest, **options: Any) -> None:
+    def __init__(
+        self, *arguments: Any, settings: ServeRequest, connection_limits: ConnectionLimits, **options: Any
+    ) -> None:
         super().__init__(*arguments, **options)
         self._settings = settings
+        self._connection_limits = connection_limits
+        self._progress_time = self.loop.time()  # when the connection was last idle or made progress
+        self._new_bytes = 0  # received since then
         self._request_timer: asyncio.TimerHandle | None = None  # for a request to arrive
         self._response_timer: asyncio.TimerHandle | None = None  # for a response to be read
         self._in_header = True
@@ -40,9 +47,14 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        problem = self._connection_limits.add(self, self.client[0] if self.client else "unknown")
+        if problem is not None:
+            self._refuse(problem)
+            return
         self._start_request_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._connection_limits.remove(self)
         self._stop_request_timer()
         if self._response_timer is not None:
             self._response_timer.cancel()
@@ -64,6 +76,9 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._request_timer is None and (self.cycle is None or self.cycle.response_complete):
             self._start_request_timer()  # the next request on this connection, or blank lines before it
+        self._new_bytes += len(data)
+        if not self._has_begun or self._new_bytes >= PROGRESS_BYTES:
+            self._record_progress()
         self._has_begun = True
         before = self._header_bytes
         self._is_all_header = self._in_header
@@ -119,8 +134,31 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Switch to the next pipelined request."""
+        self._record_progress()
         self._active_cycle = self.pipeline[-1][0] if self.pipeline else None
         super().on_response_complete()
+
+    # ---- limits
+
+    def seconds_without_progress(self) -> float:
+        """Seconds since the last progress of an incomplete request or an idle connection; 0 for other connections."""
+        receives_body = self._has_begun and not self._in_header
+        is_answered = self.cycle is None or self.cycle.response_complete
+        return self.loop.time() - self._progress_time if receives_body or is_answered else 0.0
+
+    def drop(self, problem: Problem) -> None:
+        """Close the connection, with a response if a request has begun."""
+        if self.transport.is_closing():
+            self.transport.abort()
+        elif self._has_begun and (self.cycle is None or self._in_header or not self.cycle.response_started):
+            self._refuse(problem)
+        else:
+            self.transport.close()
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+
+    def _record_progress(self) -> None:
+        self._progress_time, self._new_bytes = self.loop.time(), 0
 
     # ---- refusals
 
@@ -154,7 +192,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self.flow.pause_reading()
             return
         body = problem.body()
-        head = f"content-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        headers = {"content-type": MEDIA_TYPE, "content-length": len(body), "connection": "close", **problem.headers}
+        head = "".join(f"{name.lower()}: {value}\r\n" for name, value in headers.items()) + "\r\n"
         self.transport.write(STATUS_LINE[problem.status] + head.encode() + body)
         self.transport.close()
 

@@ -48,6 +48,9 @@ class Metrics:
             registry=registry,
             buckets=BUCKETS,
         )
+        self.dropped_connections = counter(
+            "xmtc_dropped_connections_total", "Connections dropped or refused because of the limit on connections."
+        )
         self._cpu_seconds = counter("xmtc_cpu_seconds_total", "CPU time of all processes in seconds.")
         self._resident_bytes = gauge("xmtc_resident_bytes", "Resident memory of all processes with mapped models.")
         self._processes = gauge("xmtc_processes", "Worker processes.")

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from xmtc.core.errors import DataError, XmtcError, nearest, shown
 from xmtc.core.runtime import Runtime
 from xmtc.server.batching import Batcher
-from xmtc.server.errors import Problem
+from xmtc.server.errors import Problem, TooManyRequests
 from xmtc.server.metrics import Metrics
-from xmtc.workflows.feedback import Feedback, feedback_path
+from xmtc.workflows.feedback import Feedback, FeedbackFullError, FeedbackQuotaError, feedback_path
 from xmtc.workflows.hosted_model import (
     HostedModel,
     LabelScores,
@@ -47,6 +47,7 @@ class ServedModel:
         place = feedback_path(folder)
         self._feedback_file = place if settings.feedback is None else settings.feedback / place.name
         self._feedback: Feedback | None = None
+        self._feedback_limits = settings.feedback_limits
         self._signature = manifest_signature(folder)
         self.current = HostedModel(folder, runtime)
         metrics.loads.labels(model=name).inc()
@@ -84,15 +85,21 @@ class ServedModel:
         file = self._feedback_file
         return os.access(file.parent, os.W_OK) and (not file.exists() or os.access(file, os.W_OK))
 
-    def add_feedback(self, text: str, accepted: list[str], rejected: list[str]) -> int:
+    def add_feedback(self, text: str, accepted: list[str], rejected: list[str], *, complete: bool, client: str) -> int:
         """Save feedback; it is on disk when this returns its number."""
         model = self.current
         model.check_keys(accepted, "accepted")
         model.check_keys(rejected, "rejected")
         try:
             if self._feedback is None:
-                self._feedback = Feedback(self._feedback_file)
-            number = self._feedback.add(version=model.version, text=text, accepted=accepted, rejected=rejected)
+                self._feedback = Feedback(self._feedback_file, limits=self._feedback_limits)
+            number = self._feedback.add(
+                version=model.version, text=text, accepted=accepted, rejected=rejected, complete=complete, client=client
+            )
+        except FeedbackQuotaError as error:
+            raise TooManyRequests(str(error), retry_after=error.retry_after) from None
+        except FeedbackFullError as error:
+            raise Problem(507, str(error)) from None
         except DataError as error:  # do not reveal the path of the file
             self._log(str(error))
             raise Problem(503, "feedback could not be saved. See the standard error of the service.") from None

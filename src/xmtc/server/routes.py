@@ -13,6 +13,7 @@ from fastapi.responses import Response
 from pydantic_core import to_json
 
 from xmtc.core.errors import shown
+from xmtc.server.clients import CLIENT
 from xmtc.server.errors import MEDIA_TYPE, Problem
 from xmtc.server.metrics import CONTENT_TYPE
 from xmtc.server.model_host import ModelHost
@@ -41,13 +42,15 @@ MAX_MATCHES = 100
 PROBLEMS = {
     400: "The body is not JSON.",
     401: "The API key is missing or wrong.",
+    403: "The request comes from a page of another web site.",
     404: "No such model.",
     408: "The request took too long to arrive.",
     413: "The body is too large.",
     415: "The content type is not application/json.",
     422: "The content is invalid.",
-    429: "Too many requests are waiting.",
+    429: "Too many requests are waiting, or a quota is used up.",
     503: "The request timed out, or the service is shutting down.",
+    507: "The feedback file is full.",
 }
 
 
@@ -59,7 +62,8 @@ def api_router(host: ModelHost) -> APIRouter:
     def post(
         path: str, body: type[RequestBody], response: type[ResponseBody], status: int = 200
     ) -> Callable[[Endpoint], Endpoint]:
-        return router.post(path, **_documented(response, *PROBLEMS, status=status, body=request_body(body, settings)))
+        problems = [problem for problem in PROBLEMS if problem != 507 or response is FeedbackResponse]
+        return router.post(path, **_documented(response, *problems, status=status, body=request_body(body, settings)))
 
     @post("/v1/predict", PredictBody, PredictResponse)
     async def predict(request: Request) -> Response:
@@ -83,7 +87,8 @@ def api_router(host: ModelHost) -> APIRouter:
         """Save which labels of a text are right and which are wrong, for `xmtc feedback export`."""
         body = await read_body(request, FeedbackBody, settings)
         model = host[body.model]
-        number = await host.in_background(partial(model.add_feedback, body.text, body.accepted, body.rejected))
+        who = {"complete": body.complete, "client": request.scope[CLIENT]}
+        number = await host.in_background(partial(model.add_feedback, body.text, body.accepted, body.rejected, **who))
         return _json({"id": number, "model": model.name}, 201)
 
     @router.get("/v1/models", **_documented(ModelsResponse, 401))

@@ -125,6 +125,8 @@ class FeedbackBody(RequestBody):
     text: Annotated[str, Field(description="Text that the feedback is about.")]
     accepted: Annotated[list[str], _strings("Keys of correct labels, including added ones.")] = []
     rejected: Annotated[list[str], _strings("Keys of wrong labels.")] = []
+    complete: Annotated[bool, Field(description="Whether the accepted labels are all labels of the text.")] = False
+    withdraw: Annotated[bool, Field(description="Withdraw earlier feedback on the text; requires no labels.")] = False
     model: ModelName = None
 
     @classmethod
@@ -136,6 +138,12 @@ class FeedbackBody(RequestBody):
         both = set(self.accepted) & set(self.rejected)
         if both:
             raise Problem(422, f"label '{shown(min(both))}' is both accepted and rejected. Remove it from one list.")
+        decides = bool(self.accepted or self.rejected or self.complete)
+        if self.withdraw and decides:
+            raise Problem(422, "'withdraw' cannot be combined with a decision. Leave out either of them.")
+        if not self.withdraw and not decides:
+            remedy = "Accept or reject a label, or set 'complete' (no label is correct) or 'withdraw'."
+            raise Problem(422, f"the feedback contains no decision. {remedy}")
 
 
 def _check_length(characters: int, field: str, most: int) -> None:

@@ -16,7 +16,9 @@ import uvicorn
 
 from xmtc.core.errors import XmtcError
 from xmtc.server.app import create_app
+from xmtc.server.clients import RefusalLog
 from xmtc.server.connection import LimitedHttpProtocol
+from xmtc.server.connection_limits import ConnectionLimits
 from xmtc.server.metrics import DIRECTORY_VARIABLE, Metrics
 from xmtc.server.model_host import Log, ModelHost
 from xmtc.workflows.hosted_model import folder_names
@@ -44,6 +46,8 @@ class Worker:
     ) -> None:
         metrics = Metrics(list(folder_names(settings.folders)), metrics_directory)
         host = ModelHost(settings, metrics, log=log, announces_reloads=announces_reloads)
+        refusal_log = RefusalLog(log)
+        limits = ConnectionLimits(settings, log=refusal_log, on_drop=metrics.dropped_connections.inc)
         self._listener = listener
         self._on_startup = on_startup
         app = create_app(
@@ -51,16 +55,18 @@ class Worker:
             is_ready=lambda: not self._server.should_exit,
             on_startup=self._announce,
             log=log if settings.log else None,
+            refusal_log=refusal_log,
         )
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
-                http=partial(LimitedHttpProtocol, settings=settings),  # type: ignore[arg-type]
+                http=partial(LimitedHttpProtocol, settings=settings, connection_limits=limits),  # type: ignore[arg-type]
                 ws="none",
                 lifespan="on",
                 log_level="error",
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,  # ClientNames reads them, of trusted proxies only
                 timeout_keep_alive=75,
                 timeout_graceful_shutdown=round(settings.timeout + GRACE_SECONDS),
                 backlog=BACKLOG,

@@ -6,21 +6,17 @@ import json
 import os
 import sqlite3
 import threading
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from xmtc.artifact import store
 from xmtc.core.errors import DataError, shown
 from xmtc.core.files import sync_folder
-from xmtc.data.label_index import LabelIndex
-from xmtc.workflows.requests import FeedbackRequest
 
 _APPLICATION = int.from_bytes(b"xmtc", "big")
-_FORMAT = 1
+_FORMAT = 2  # format 1 has no column 'complete' and no table 'usage'
 _TABLE = """
 CREATE TABLE feedback (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -28,11 +24,45 @@ CREATE TABLE feedback (
     version TEXT NOT NULL, -- of the model
     text TEXT NOT NULL,
     accepted TEXT NOT NULL, -- a JSON list of keys
-    rejected TEXT NOT NULL
+    rejected TEXT NOT NULL,
+    complete INTEGER NOT NULL DEFAULT 0 -- 1: the accepted labels are all labels of the text
 )
+"""
+_USAGE = """
+CREATE TABLE usage ( -- of the current day
+    client TEXT PRIMARY KEY,
+    day TEXT NOT NULL, -- ISO 8601, UTC
+    records INTEGER NOT NULL,
+    bytes INTEGER NOT NULL
+) WITHOUT ROWID
 """
 _PAGE = 256  # records per read, so that writers do not wait for long
 _LOCK_TIMEOUT = 30.0  # seconds to wait for other writers
+
+
+class FeedbackFullError(DataError):
+    """The feedback file has reached its maximum size."""
+
+
+class FeedbackQuotaError(DataError):
+    """A client has used up its quota of the day."""
+
+    def __init__(self, message: str, *, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        """Seconds until the next day."""
+
+
+@dataclass(frozen=True)
+class FeedbackLimits:
+    """Limits of a feedback file. Days are in UTC."""
+
+    file_bytes: int
+    """Maximum size of the file."""
+    daily_records: int
+    """Maximum number of records per client and day."""
+    daily_bytes: int
+    """Maximum total size of texts and labels per client and day."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +79,8 @@ class FeedbackRecord:
     """Keys of correct labels, including labels that a person added."""
     rejected: tuple[str, ...]
     """Keys of labels that were suggested and are wrong."""
+    complete: bool = False
+    """Whether the accepted labels are all labels of the text; otherwise labels without a decision are unknown."""
 
 
 def feedback_path(folder: str | Path) -> Path:
@@ -75,8 +107,9 @@ class Feedback:
     threads or inherited through a fork, and a file that was moved away is created again.
     """
 
-    def __init__(self, path: str | Path, *, read_only: bool = False) -> None:
+    def __init__(self, path: str | Path, *, read_only: bool = False, limits: FeedbackLimits | None = None) -> None:
         self.path = Path(path)
+        self.limits = limits
         self.read_only = read_only
         self._one_at_a_time = threading.Lock()
         if not read_only and not (_writable(self.path.parent) and (not self.path.exists() or _writable(self.path))):
@@ -85,17 +118,33 @@ class Feedback:
             with self._connected():
                 pass
 
-    def add(self, *, version: str, text: str, accepted: Sequence[str], rejected: Sequence[str]) -> int:
-        """Store feedback on a text; returns the record's number once it is on disk."""
+    def add(
+        self,
+        *,
+        version: str,
+        text: str,
+        accepted: Sequence[str],
+        rejected: Sequence[str],
+        complete: bool = False,
+        client: str = "",
+    ) -> int:
+        """Store feedback on a text; returns the record's number once it is on disk.
+
+        A record without labels that is not complete withdraws earlier feedback on the text. The limits are counted in
+        the file, so that they apply across processes and restarts; `client` is only stored there, until the next day.
+        """
         if self.read_only:
             raise DataError(f"{self.path}: opened read-only. Open it with read_only=False to add feedback.")
-        lists = (json.dumps([_clean(key) for key in keys], ensure_ascii=False) for keys in (accepted, rejected))
-        values = (_clean(version), _clean(text), *lists)
+        lists = tuple(json.dumps([_clean(key) for key in keys], ensure_ascii=False) for keys in (accepted, rejected))
+        values = (_clean(version), _clean(text), *lists, int(complete))
         with self._one_at_a_time, self._connected(create=True) as connection:
             connection.execute("BEGIN IMMEDIATE")
-            time = datetime.now(UTC).isoformat(timespec="milliseconds")
+            now = datetime.now(UTC)
+            if self.limits is not None:
+                _count_usage(connection, self.limits, _clean(client), now, size=_size(text, *lists))
             done = connection.execute(
-                "INSERT INTO feedback (time, version, text, accepted, rejected) VALUES (?, ?, ?, ?, ?)", (time, *values)
+                "INSERT INTO feedback (time, version, text, accepted, rejected, complete) VALUES (?, ?, ?, ?, ?, ?)",
+                (now.isoformat(timespec="milliseconds"), *values),
             )
             connection.execute("COMMIT")
             return int(done.lastrowid or 0)
@@ -117,21 +166,25 @@ class Feedback:
                 yield self._record(row)
             last = rows[-1][0]
 
-    def _page(self, last: int) -> list[tuple[int, str, str, str, str, str]]:
+    def _page(self, last: int) -> list[tuple[int, str, str, str, str, str, int]]:
         if not self.path.exists():
             return []
-        query = "SELECT id, time, version, text, accepted, rejected FROM feedback WHERE id > ? ORDER BY id LIMIT ?"
         with self._connected() as connection:
-            return [] if _is_empty(connection) else connection.execute(query, (last, _PAGE)).fetchall()
+            if _is_empty(connection):
+                return []
+            complete = "complete" if _stamp(connection)[1] > 1 else "0"
+            columns = f"id, time, version, text, accepted, rejected, {complete}"
+            query = f"SELECT {columns} FROM feedback WHERE id > ? ORDER BY id LIMIT ?"
+            return connection.execute(query, (last, _PAGE)).fetchall()
 
-    def _record(self, row: tuple[int, str, str, str, str, str]) -> FeedbackRecord:
-        number, time, version, text, *lists = row
+    def _record(self, row: tuple[int, str, str, str, str, str, int]) -> FeedbackRecord:
+        number, time, version, text, *lists, complete = row
         try:
             accepted, rejected = (tuple(str(key) for key in json.loads(keys)) for keys in lists)
             datetime.fromisoformat(time)
         except (TypeError, ValueError):
             raise DataError(f"{self.path}: record {number} is damaged. Restore the file from a backup.") from None
-        return FeedbackRecord(number, time, version, text, accepted, rejected)
+        return FeedbackRecord(number, time, version, text, accepted, rejected, bool(complete))
 
     @contextmanager
     def _connected(self, create: bool = False) -> Iterator[sqlite3.Connection]:
@@ -160,7 +213,7 @@ class Feedback:
         return "rw" if _writable(self.path) and _writable(self.path.parent) else "ro"
 
     def _check(self, connection: sqlite3.Connection, create: bool) -> None:
-        """Refuse a file that is not a feedback file, and create the table in an empty one."""
+        """Refuse a file that is not a feedback file; to write, create the table or migrate an old format."""
         application, version = _stamp(connection)
         if (application, version) == (0, 0) and _is_empty(connection):
             if create:
@@ -175,15 +228,61 @@ class Feedback:
                 f"{self.path}: written by a newer xmtc (format {version}, this version reads up to {_FORMAT}). "
                 "Update xmtc."
             )
+        if create and version < _FORMAT:
+            self._migrate(connection)
 
     def _make(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")
         if _is_empty(connection):  # no other process has created it meanwhile
             connection.execute(_TABLE)
+            connection.execute(_USAGE)
             connection.execute(f"PRAGMA application_id = {_APPLICATION}")
             connection.execute(f"PRAGMA user_version = {_FORMAT}")
         connection.execute("COMMIT")
         sync_folder(self.path.parent)  # makes the directory entry of the new file durable
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        if _stamp(connection)[1] < _FORMAT:  # no other process has migrated it meanwhile
+            connection.execute("ALTER TABLE feedback ADD COLUMN complete INTEGER NOT NULL DEFAULT 0")
+            connection.execute(_USAGE)
+            connection.execute(f"PRAGMA user_version = {_FORMAT}")
+        connection.execute("COMMIT")
+
+
+def _count_usage(
+    connection: sqlite3.Connection, limits: FeedbackLimits, client: str, now: datetime, *, size: int
+) -> None:
+    """Add a record of this size to the usage of a client; raises if it exceeds a limit."""
+    pages, page_size = (int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "page_size"))
+    if pages * page_size + size > limits.file_bytes:
+        raise FeedbackFullError(
+            f"the feedback file has reached its limit of {limits.file_bytes >> 20:,} MiB. "
+            "Export and move it, or raise --max-feedback."
+        )
+    day = now.date().isoformat()
+    query = "SELECT records, bytes FROM usage WHERE client = ? AND day = ?"
+    found = connection.execute(query, (client, day)).fetchone()
+    records, total = (found[0] + 1, found[1] + size) if found else (1, size)
+    if records > limits.daily_records or total > limits.daily_bytes:
+        midnight = datetime.combine(now.date() + timedelta(days=1), datetime.min.time(), UTC)
+        reached, option = (
+            (f"{limits.daily_records:,} records", "--max-daily-feedback")
+            if records > limits.daily_records
+            else (f"{limits.daily_bytes >> 20:,} MiB", "--max-daily-feedback-size")
+        )
+        raise FeedbackQuotaError(
+            f"this client has reached its limit of {reached} of feedback per day. "
+            f"Continue tomorrow (UTC), or raise {option}.",
+            retry_after=int((midnight - now).total_seconds()) + 1,
+        )
+    if not found:
+        connection.execute("DELETE FROM usage WHERE day != ?", (day,))
+    connection.execute("INSERT OR REPLACE INTO usage VALUES (?, ?, ?, ?)", (client, day, records, total))
+
+
+def _size(*texts: str) -> int:
+    return sum(len(text.encode("utf-8", "replace")) for text in texts)
 
 
 def _stamp(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -215,128 +314,3 @@ def _writable(path: Path) -> bool:
 def _clean(text: str) -> str:
     """Replace lone surrogates, which UTF-8 cannot encode, by question marks."""
     return text.encode("utf-8", "replace").decode()
-
-
-# ---- commands
-
-
-@dataclass(frozen=True)
-class FeedbackSummary:
-    """Counts of accepted and rejected labels."""
-
-    path: Path
-    texts: int
-    superseded: int
-    """Number of earlier records on the same texts."""
-    accepted: Counter[str]
-    """Counts by label key."""
-    rejected: Counter[str]
-    first: str
-    last: str
-    """Dates of the first and the last record."""
-    names: Mapping[str, str]
-    """Key → display name of the rejected labels; '–' for labels that the model no longer has."""
-
-
-@dataclass(frozen=True)
-class FeedbackExport:
-    """Feedback as training data."""
-
-    lines: list[str]
-    """JSON objects, one text per line."""
-    notes: list[str]
-    """Notes on what was left out."""
-
-
-def feedback_file(folder: Path) -> Path:
-    """Resolve a model folder, or the path of a feedback file, to the feedback file."""
-    if folder.is_dir():
-        store.read_manifest(folder)  # raises if the folder is not a model
-        return feedback_path(folder)
-    if folder.suffix != ".sqlite" and folder.exists():
-        raise DataError(f"{folder}: neither a model folder nor a .sqlite feedback file. Pass one of them.")
-    return folder if folder.suffix == ".sqlite" else feedback_path(folder)
-
-
-def summarise_feedback(request: FeedbackRequest) -> FeedbackSummary:
-    """Count accepted and rejected labels."""
-    records = _recent(request)
-    current = latest(records)
-    rejected = Counter(key for record in current for key in record.rejected)
-    labels = _known_labels(request.folder) if rejected else None
-    keys = list(rejected)
-    names = keys
-    if labels is not None:
-        names = ["–" if number < 0 else labels.name(number) for number in labels.ids(keys).tolist()]
-    return FeedbackSummary(
-        path=feedback_file(request.folder),
-        texts=len(current),
-        superseded=len(records) - len(current),
-        accepted=Counter(key for record in current for key in record.accepted),
-        rejected=rejected,
-        first=records[0].time[:10],
-        last=records[-1].time[:10],
-        names=dict(zip(keys, names, strict=True)),
-    )
-
-
-def export_feedback(request: FeedbackRequest) -> FeedbackExport:
-    """Export the latest record of each text as JSONL for training.
-
-    A text whose labels were all rejected is included: the model learns that none of them is correct.
-    """
-    records = latest(_recent(request))
-    unknown, empty, lost = _unknown_keys(records, _known_labels(request.folder)), 0, 0
-    lines, learnable = [], False
-    for record in records:
-        accepted = [key for key in dict.fromkeys(record.accepted) if key not in unknown]
-        rejected = [key for key in dict.fromkeys(record.rejected) if key not in unknown]
-        if not record.accepted and not record.rejected:
-            empty += 1
-        elif not accepted and (record.accepted or not rejected):
-            lost += 1
-        else:
-            row = {"id": f"feedback-{record.id}", "text": record.text, "labels": accepted, "rejected": rejected}
-            lines.append(json.dumps(row, ensure_ascii=False))
-            learnable |= bool(accepted)
-    notes = [] if not unknown else [f"left out {_counted(len(unknown), 'label')} that the model does not have"]
-    notes += [] if not lost else [f"left out {_counted(lost, 'text')}: the model has none of their labels"]
-    notes += [] if not empty else [f"left out {_counted(empty, 'text')}: no label was accepted or rejected"]
-    return FeedbackExport(lines if learnable else [], notes)
-
-
-def _recent(request: FeedbackRequest) -> list[FeedbackRecord]:
-    """The records since the requested date; raises DataError if there are none."""
-    folder, since = request.folder, request.start
-    path = feedback_file(folder)
-    remedy = f"Collect some with: xmtc serve {folder}" if folder.is_dir() else "Check the path."
-    if not path.exists():
-        raise DataError(f"{folder}: no feedback yet ({path.name} does not exist). {remedy}")
-    records = list(Feedback(path, read_only=True).records())
-    if not records:
-        raise DataError(f"{path}: contains no feedback yet. {remedy}")
-    if since is None:
-        return records
-    recent = [record for record in records if datetime.fromisoformat(record.time) >= since]
-    if not recent:
-        raise DataError(
-            f"{path}: no feedback since that date; the latest is from {records[-1].time[:10]}. Choose an earlier date."
-        )
-    return recent
-
-
-def _known_labels(folder: Path) -> LabelIndex | None:
-    """The labels of a model; None for a feedback file, which does not list them."""
-    return LabelIndex(store.read_folder(folder)[1].tables["labels"]) if folder.is_dir() else None
-
-
-def _unknown_keys(records: Sequence[FeedbackRecord], labels: LabelIndex | None) -> set[str]:
-    """Keys that are not labels of the model."""
-    keys = list(dict.fromkeys(key for record in records for key in (*record.accepted, *record.rejected)))
-    if labels is None:
-        return set()
-    return {key for key, number in zip(keys, labels.ids(keys).tolist(), strict=True) if number < 0}
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

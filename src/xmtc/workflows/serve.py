@@ -7,12 +7,16 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from xmtc.core.errors import ConfigError, DataError
+from xmtc.core.errors import ConfigError, DataError, shown
 from xmtc.core.request import Argument, BaseRequest, Option
 from xmtc.core.runtime import Runtime, available_threads
+
+if TYPE_CHECKING:
+    from xmtc.workflows.feedback import FeedbackLimits
 
 API_KEY_VARIABLE = "XMTC_API_KEY"
 """The environment variable with the API key."""
@@ -39,8 +43,16 @@ class ServeRequest(BaseRequest):
     """File with the API key that requests must send (default: the environment variable XMTC_API_KEY)."""
     hostname: Annotated[tuple[str, ...], Option("NAME")] = ()
     """Additional host name of the service, such as that of a proxy; can be repeated."""
+    trusted_proxy: Annotated[tuple[str, ...], Option("ADDRESS")] = ()
+    """Address or network of a reverse proxy whose X-Forwarded-For header names the clients; can be repeated."""
     feedback: Annotated[Path | None, Option("FOLDER")] = None
     """Folder for feedback (default: next to each model)."""
+    max_feedback: Annotated[int, Option("N")] = 1_024
+    """Maximum size of a feedback file in MiB."""
+    max_daily_feedback: Annotated[int, Option("N")] = 10_000
+    """Maximum number of feedback records per client address and day."""
+    max_daily_feedback_size: Annotated[int, Option("N")] = 64
+    """Maximum size of the feedback per client address and day in MiB."""
     max_body: Annotated[int, Option("N")] = 32
     """Maximum size of a request in MiB."""
     max_texts: Annotated[int, Option("N")] = 1_000
@@ -49,6 +61,10 @@ class ServeRequest(BaseRequest):
     """Maximum number of characters per text."""
     max_k: Annotated[int, Option("N")] = 1_000
     """Maximum number of labels per text."""
+    max_connections: Annotated[int, Option("N")] = 2_000
+    """Maximum number of connections per worker."""
+    max_client_connections: Annotated[int | None, Option("N")] = None
+    """Maximum number of connections per worker and client address (default: half of --max-connections)."""
     queue: Annotated[int, Option("N")] = 10_000
     """Maximum number of texts waiting for a model."""
     timeout: Annotated[float, Option("S")] = 30.0
@@ -65,8 +81,12 @@ class ServeRequest(BaseRequest):
     """The API key itself. Not an option, because other users of the machine can read command lines."""
 
     def check(self) -> None:
-        for name in ("max_body", "max_texts", "max_characters", "max_k", "queue"):
-            if getattr(self, name) < 1:
+        for name in (
+            *("max_feedback", "max_daily_feedback", "max_daily_feedback_size"),
+            *("max_body", "max_texts", "max_characters", "max_k", "queue"),
+            *("max_connections", "max_client_connections"),
+        ):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 option = "--" + name.replace("_", "-")
                 raise ConfigError(f"{option} must be an integer ≥ 1. Got {getattr(self, name)}.")
         if not 0 < self.timeout < float("inf"):
@@ -82,6 +102,13 @@ class ServeRequest(BaseRequest):
         for name in self.hostname:
             if "*" in name.removeprefix("*.") and name != "*":
                 raise ConfigError(f"--hostname {name}: use a wildcard only as the first part, as in *.example.com.")
+        for proxy in self.trusted_proxy:
+            try:
+                ip_network(proxy, strict=False)
+            except ValueError:
+                raise ConfigError(
+                    f"--trusted-proxy must be an IP address or a network such as 10.0.0.0/8. Got '{shown(proxy)}'."
+                ) from None
         if self.feedback is not None and not self.feedback.is_dir():
             raise DataError(f"{self.feedback}: no such folder. Create it first.")
 
@@ -106,6 +133,11 @@ class ServeRequest(BaseRequest):
         return 8 * self.max_body_bytes
 
     @property
+    def client_connections(self) -> int:
+        """Maximum number of connections of one client to one worker."""
+        return self.max_client_connections or max(1, self.max_connections // 2)
+
+    @property
     def max_header_bytes(self) -> int:
         """Maximum size in bytes of a request line and its headers."""
         return 1 << 16
@@ -119,6 +151,13 @@ class ServeRequest(BaseRequest):
     def max_labels(self) -> int:
         """Maximum total number of labels per request."""
         return max(100_000, 50 * self.max_texts)
+
+    @property
+    def feedback_limits(self) -> FeedbackLimits:
+        """Limits of each feedback file."""
+        from xmtc.workflows.feedback import FeedbackLimits
+
+        return FeedbackLimits(self.max_feedback << 20, self.max_daily_feedback, self.max_daily_feedback_size << 20)
 
     def runtime(self) -> Runtime:
         """The runtime of one worker: an equal part of the cores unless `threads` is set."""
@@ -135,7 +174,8 @@ class ServeRequest(BaseRequest):
         values = json.loads(text)
         paths = {name: Path(values[name]) for name in ("api_key_file", "feedback") if values[name] is not None}
         folders = tuple(Path(folder) for folder in values["folders"])
-        return cls(**{**values, **paths, "folders": folders, "hostname": tuple(values["hostname"])})
+        names = {name: tuple(values[name]) for name in ("hostname", "trusted_proxy")}
+        return cls(**{**values, **paths, **names, "folders": folders})
 
 
 def read_api_key(path: Path | None, environment: Mapping[str, str] = os.environ) -> str | None:

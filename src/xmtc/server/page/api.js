@@ -96,4 +96,8 @@ export function search(words, model, limit = 20) {
   return ask(`/v1/labels?${new URLSearchParams({ q: words, limit: String(limit), model })}`);
 }
 
-export const keep = (text, accepted, rejected, model) => ask("/v1/feedback", { text, accepted, rejected, model });
+/** Save the decisions on a text; without any, withdraw the earlier ones. */
+export function keep(text, accepted, rejected, model) {
+  const withdraw = accepted.length + rejected.length === 0;
+  return ask("/v1/feedback", withdraw ? { text, withdraw, model } : { text, accepted, rejected, model });
+}

@@ -60,7 +60,7 @@ export function lines(entries) {
     .filter(isDecided)
     .map((entry) => {
       const { accepted, rejected } = decided(entry);
-      return `${JSON.stringify({ text: entry.text, labels: accepted, rejected })}\n`;
+      return `${JSON.stringify({ text: entry.text, labels: accepted, rejected, complete: false })}\n`;
     })
     .join("");
 }
