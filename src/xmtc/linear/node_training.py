@@ -18,6 +18,7 @@ from xmtc.core.config import Range, Settings
 from xmtc.core.jit import kernel
 from xmtc.core.parallel import run_parallel
 from xmtc.data.dataset import Csr
+from xmtc.linear.node_documents import Members, Undecided, child_signs
 from xmtc.linear.simd import LANES, aligned_zeros
 from xmtc.linear.solver import row_squares, solve
 from xmtc.linear.weight_chunks import NO_WEIGHTS, Chunks, Triplets, packed, pruned
@@ -65,24 +66,6 @@ class Rows(NamedTuple):
         indptr = matrix.indptr.astype(np.int64, copy=False)
         values = matrix.data.astype(np.float32, copy=False)
         return cls(indptr, numbers[matrix.indices], values, row_squares(indptr, values))
-
-
-class Members(NamedTuple):
-    """Documents of each node, or of each child of the nodes, ascending."""
-
-    indptr: NDArray[np.int64]
-    documents: NDArray[np.int32]
-
-    @classmethod
-    def build(cls, positives: Csr) -> Members:
-        """From a (documents, nodes) 0/1 matrix."""
-        columns = positives.T.tocsr()
-        columns.sort_indices()
-        return cls(columns.indptr.astype(np.int64), columns.indices.astype(np.int32))
-
-    def of(self, node: int) -> NDArray[np.int32]:
-        """The documents of one node."""
-        return self.documents[self.indptr[node] : self.indptr[node + 1]]
 
 
 def numbers_by_frequency(matrix: Csr) -> NDArray[np.int32]:
@@ -160,7 +143,7 @@ class NodeTrainer:
     """Trains the nodes of one level. If `documents` is None, every node uses all rows.
 
     With an `origin`, nodes resume from their previous classifiers, and only `touched` nodes are trained; `known` (n,)
-    marks rows that they were trained on before.
+    marks rows that they were trained on before. `undecided` has the children that rows with partial labels skip.
     """
 
     def __init__(
@@ -176,7 +159,9 @@ class NodeTrainer:
         origin: Callable[[int], Origin] | None = None,
         touched: NDArray[np.bool_] | None = None,
         known: NDArray[np.bool_] | None = None,
+        undecided: Undecided | None = None,
     ) -> None:
+        self._undecided = undecided
         self._rows, self._width = rows, width
         self._origin, self._touched, self._known = origin, touched, known
         self._documents, self._children, self._starts = documents, children, starts
@@ -279,7 +264,7 @@ class NodeTrainer:
             local.values,
             len(local.numbers),
             local.squares,
-            _signs(local.documents, self._children.indptr, self._children.documents, first, count, LANES),
+            child_signs(local.documents, self._children, first, count, LANES, self._undecided),
             loss=aim.loss,
             cost=aim.cost * scale,
             tolerance=aim.tolerance,
@@ -399,20 +384,3 @@ def _bring_back(
     for i in range(len(places)):
         row, lane = places[i] // lanes, places[i] % lanes
         weights[row, lane] += (np.float32(1.0) - moved[lane]) * before[i]
-
-
-@kernel()
-def _signs(
-    documents: NDArray[np.int32],
-    child_indptr: NDArray[np.int64],
-    child_documents: NDArray[np.int32],
-    first: int,
-    count: int,
-    lanes: int,
-) -> NDArray[np.int8]:
-    """(n, lanes) 1 if a document belongs to a child, −1 otherwise and in unused lanes."""
-    out = np.full((len(documents), lanes), np.int8(-1))
-    for lane in range(count):
-        for i in range(child_indptr[first + lane], child_indptr[first + lane + 1]):
-            out[np.searchsorted(documents, child_documents[i]), lane] = 1
-    return out

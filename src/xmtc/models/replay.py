@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.errors import ModelFormatError
-from xmtc.data.dataset import Dataset, stacked
+from xmtc.data.dataset import Csr, Dataset, stacked
 from xmtc.data.label_index import LabelIndex
 
 
@@ -42,11 +42,14 @@ def replay_state(documents: Dataset) -> State:
     arrays: dict[str, NDArray[Any]] = {f"ids.{name}": a for name, a in _bytes(documents.document_ids()).items()}
     if documents.has_text:
         arrays |= {f"text.{name}": array for name, array in _bytes(documents.text().to_pylist()).items()}
-    for name, matrix in (("labels", documents.labels), ("features", documents.features)):
-        if matrix is not None and (name == "labels" or not documents.has_text):
+    features = None if documents.has_text else documents.features
+    for name, matrix in (("labels", documents.labels), ("rejected", documents.rejected), ("features", features)):
+        if matrix is not None:
             arrays[f"{name}.indptr"] = matrix.indptr.astype(np.int64)
             arrays[f"{name}.indices"] = matrix.indices.astype(np.int32)
-            arrays |= {} if name == "labels" else {f"{name}.data": matrix.data}
+            arrays |= {f"{name}.data": matrix.data} if name == "features" else {}
+    if documents.partial is not None:
+        arrays["partial"] = documents.partial.astype(np.uint8)
     width = None if documents.has_text or documents.features is None else int(documents.features.shape[1])
     return State({"documents": len(documents), "features": width}, arrays)
 
@@ -64,8 +67,9 @@ def restored_replay(state: SavedState, index: LabelIndex) -> Dataset:
 
 def _restored(state: SavedState, index: LabelIndex) -> Dataset:
     count = state.value("documents", int, 0)
-    indptr, indices = _rows(state, "labels", count, len(index))
-    labels = sp.csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=(count, len(index)))
+    labels = _label_matrix(state, "labels", (count, len(index)))
+    rejected = _label_matrix(state, "rejected", (count, len(index))) if state.has("rejected.indptr") else None
+    partial = state.array("partial", np.uint8, (count,), low=0, high=2).astype(bool) if state.has("partial") else None
     features = None
     if state.has("features.data"):
         width = state.value("features", int, 0, 1 << 31)
@@ -73,7 +77,13 @@ def _restored(state: SavedState, index: LabelIndex) -> Dataset:
         values = state.array("features.data", np.float32, (len(indices),))
         features = sp.csr_array((values, indices, indptr), shape=(count, width))
     fields = {"text": _strings(state, "text", count)} if state.has("text.bytes") else {}
-    return Dataset(fields, features, labels, index, _strings(state, "ids", count))
+    return Dataset(fields, features, labels, index, _strings(state, "ids", count), rejected, partial)
+
+
+def _label_matrix(state: SavedState, name: str, shape: tuple[int, int]) -> Csr:
+    """The stored accepted or rejected labels."""
+    indptr, indices = _rows(state, name, *shape)
+    return sp.csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=shape)
 
 
 def _rows(state: SavedState, name: str, count: int, width: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
