@@ -37,6 +37,10 @@ class Dataset:
     """Keys and names of the L label columns."""
     ids: pa.ChunkedArray | None = None
     """Document ids; row numbers if the source has none."""
+    rejected: Csr | None = None
+    """(n, L) matrix with a 1 for each label known to be wrong for a document; None if there are none."""
+    partial: NDArray[np.bool_] | None = None
+    """(n,) True where labels that are neither in `labels` nor in `rejected` are unknown; None if all are complete."""
 
     def __post_init__(self) -> None:
         counts = {f"field '{name}'": len(column) for name, column in self.fields.items()}
@@ -50,6 +54,7 @@ class Dataset:
         if len(set(counts.values())) > 1:
             sizes = ", ".join(f"{name} {count:,}" for name, count in counts.items())
             raise DataError(f"the parts of a data set differ in length: {sizes}. Pass one row per document.")
+        self._check_partial()
         if self.labels is None:
             return
         if self.label_index is None:
@@ -59,6 +64,22 @@ class Dataset:
                 f"{self.labels.shape[1]:,} label columns but {len(self.label_index):,} labels in the index. "
                 "Pass one label per column."
             )
+
+    def _check_partial(self) -> None:
+        """Check rejected and partial labels; drop them if there are none, so that complete data has a fast path."""
+        if self.rejected is not None:
+            if self.labels is None or self.rejected.shape != self.labels.shape:
+                raise DataError("'rejected' must have the shape of 'labels'. Pass one row per document.")
+            twice = np.flatnonzero(np.diff(self.labels.multiply(self.rejected).tocsr().indptr))
+            if len(twice):
+                raise DataError(
+                    f"a label of document {twice[0]} is both accepted and rejected. Remove it from one of the lists."
+                )
+            object.__setattr__(self, "rejected", self.rejected if self.rejected.nnz else None)
+        if self.partial is not None:
+            if self.labels is None or self.partial.shape != (len(self),) or self.partial.dtype != bool:
+                raise DataError("'partial' must be one boolean per document with labels.")
+            object.__setattr__(self, "partial", self.partial if self.partial.any() else None)
 
     def __len__(self) -> int:
         if self.fields:
@@ -104,6 +125,49 @@ class Dataset:
             return [str(row) for row in range(len(self))]
         return list(self.ids.to_pylist())
 
+    def partial_rows(self) -> NDArray[np.bool_]:
+        """(n,) whether each document has unknown labels; all False for complete data."""
+        return np.zeros(len(self), dtype=bool) if self.partial is None else self.partial
+
+    def decided(self) -> Csr:
+        """(n, L) matrix with a 1 for each label that is accepted or rejected."""
+        assert self.labels is not None
+        if self.rejected is None:
+            return self.labels
+        both = sp.csr_array(self.labels + self.rejected)
+        both.sort_indices()
+        return both
+
+    def is_known(self, candidates: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """(n, c) whether it is known that each candidate label is right or wrong; negative entries count as known."""
+        known = np.ones(candidates.shape, dtype=bool)
+        rows = np.flatnonzero(self.partial_rows())
+        if len(rows):
+            decided = self.decided()[rows]
+            width = int(decided.shape[1])
+            pairs = np.repeat(np.arange(len(rows)), np.diff(decided.indptr)) * width + decided.indices
+            wanted = np.arange(len(rows))[:, None] * width + candidates[rows]
+            known[rows] = np.isin(wanted, pairs) | (candidates[rows] < 0)
+        return known
+
+    def complete_documents(self) -> Dataset:
+        """The documents without unknown labels, which can be used for validation."""
+        complete = self if self.partial is None else self.take(~self.partial)
+        return complete if complete.rejected is None else replace(complete, rejected=None)
+
+    def without_rejected_only(self) -> Dataset:
+        """The same documents without labels that are rejected somewhere and accepted nowhere."""
+        if self.rejected is None:
+            return self
+        assert self.labels is not None
+        assert self.label_index is not None
+        accepted, rejected = (np.bincount(m.indices, minlength=m.shape[1]) for m in (self.labels, self.rejected))
+        kept = np.flatnonzero((accepted > 0) | (rejected == 0))
+        if len(kept) == len(accepted):
+            return self
+        labels, rejections = (sp.csr_array(matrix[:, kept]) for matrix in (self.labels, self.rejected))
+        return replace(self, labels=labels, rejected=rejections, label_index=self.label_index.take(kept))
+
     def take(self, rows: ArrayLike) -> Dataset:
         """Return the documents of these rows, in this order."""
         chosen = _row_numbers(rows, len(self))
@@ -115,6 +179,8 @@ class Dataset:
             ids=pa.chunked_array([pa.array(chosen).cast(pa.string())])
             if self.ids is None
             else _taken(self.ids, chosen),
+            rejected=None if self.rejected is None else self.rejected[chosen],
+            partial=None if self.partial is None else self.partial[chosen],
         )
 
     def slice(self, start: int, stop: int) -> Dataset:
@@ -128,6 +194,8 @@ class Dataset:
             features=None if self.features is None else self.features[start:stop],
             labels=None if self.labels is None else self.labels[start:stop],
             ids=pa.chunked_array(ids) if self.ids is None else self.ids.slice(start, stop - start),
+            rejected=None if self.rejected is None else self.rejected[start:stop],
+            partial=None if self.partial is None else self.partial[start:stop],
         )
 
     def batches(self, size: int) -> Iterator[Dataset]:
@@ -150,7 +218,14 @@ def stacked(parts: Sequence[Dataset]) -> Dataset:
     features = None if first.has_text else sp.vstack([part.features for part in parts], format="csr")
     ids = pa.chunked_array([pa.array(part.document_ids(), pa.string()) for part in parts])
     labels = None if first.labels is None else sp.vstack([part.labels for part in parts], format="csr")
-    return Dataset(fields, features, labels, first.label_index, ids)
+    rejected = partial = None
+    if any(part.rejected is not None for part in parts):
+        shapes = [sp.csr_array(part.labels.shape, dtype=np.float32) for part in parts if part.labels is not None]
+        given = [none if part.rejected is None else part.rejected for part, none in zip(parts, shapes, strict=True)]
+        rejected = sp.csr_array(sp.vstack(given, format="csr"))
+    if any(part.partial is not None for part in parts):
+        partial = np.concatenate([part.partial_rows() for part in parts])
+    return Dataset(fields, features, labels, first.label_index, ids, rejected, partial)
 
 
 def align_labels(dataset: Dataset, index: LabelIndex) -> tuple[Csr, list[str]]:
@@ -170,6 +245,15 @@ def align_labels(dataset: Dataset, index: LabelIndex) -> tuple[Csr, list[str]]:
     aligned = sp.csr_array((dataset.labels.data, columns, dataset.labels.indptr), shape=shape)
     aligned.sort_indices()
     return aligned, dataset.label_index.strings("key", unknown)
+
+
+def align_rejected(dataset: Dataset, index: LabelIndex) -> Csr | None:
+    """(n, L) the rejected labels in the numbering of a model's label index; labels unknown to the model are dropped."""
+    if dataset.rejected is None:
+        return None
+    assert dataset.label_index is not None
+    numbers = index.ids(dataset.label_index.table["key"].combine_chunks())
+    return label_matrix(dataset.rejected.indptr, numbers[dataset.rejected.indices], len(index))
 
 
 def _taken(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.ChunkedArray:
@@ -297,8 +381,12 @@ def as_labels(labels: Any) -> tuple[Csr, LabelIndex | None]:
     return labels_from_lists(labels)
 
 
-def as_dataset(documents: Any, labels: Any = None) -> Dataset:
-    """Convert documents (a Dataset, texts or a matrix) and labels (lists or a matrix) to a Dataset."""
+def as_dataset(documents: Any, labels: Any = None, rejected: Any = None, complete: Any = None) -> Dataset:
+    """Convert documents (a Dataset, texts or a matrix) and labels (lists or a matrix) to a Dataset.
+
+    `rejected` has the labels known to be wrong, in the same form as `labels`. `complete` is a boolean, or one for each
+    document: whether all other labels are known to be wrong too; False by default if `rejected` is given, else True.
+    """
     if isinstance(documents, Dataset):
         dataset = documents
     elif isinstance(documents, (str, bytes)):
@@ -308,11 +396,43 @@ def as_dataset(documents: Any, labels: Any = None) -> Dataset:
     else:
         dataset = Dataset(fields={"text": text_column(documents)})
     if labels is None:
+        if rejected is not None or complete is not None:
+            raise DataError("'rejected' and 'complete' require 'labels'. Pass one list of labels per document.")
         return dataset
-    matrix, index = as_labels(labels)
+    matrix, wrong, index = _decided_labels(labels, rejected)
     if matrix.shape[0] != len(dataset):
         raise DataError(f"{len(dataset):,} documents but {matrix.shape[0]:,} label rows. Pass one row per document.")
-    return replace(dataset, labels=matrix, label_index=index)
+    partial = _partial_rows(len(dataset), rejected is None if complete is None else complete)
+    return replace(dataset, labels=matrix, label_index=index, rejected=wrong, partial=partial)
+
+
+def _decided_labels(labels: Any, rejected: Any) -> tuple[Csr, Csr | None, LabelIndex | None]:
+    """Convert accepted and rejected labels with one numbering."""
+    if rejected is None:
+        matrix, index = as_labels(labels)
+        return matrix, None, index
+    is_matrix = [sp.issparse(given) or getattr(given, "ndim", 1) == 2 for given in (labels, rejected)]
+    if is_matrix[0] != is_matrix[1]:
+        raise DataError("'labels' and 'rejected' must have the same form. Pass lists for both, or matrices for both.")
+    if is_matrix[0]:
+        return as_labels(labels)[0], as_labels(rejected)[0], None
+    accepted = _listed(labels, "labels must be one list per document, or a 0/1 matrix.")
+    wrong = _listed(rejected, "rejected labels must be one list per document.")
+    if len(accepted) != len(wrong):
+        raise DataError(
+            f"{len(accepted):,} lists of labels but {len(wrong):,} of rejected ones. Pass one per document."
+        )
+    both, index = labels_from_lists([*accepted, *wrong])
+    return both[: len(accepted)], both[len(accepted) :], index
+
+
+def _partial_rows(count: int, complete: Any) -> NDArray[np.bool_]:
+    if isinstance(complete, (bool, np.bool_)):
+        return np.full(count, not complete)
+    flags = np.asarray(complete)
+    if flags.shape != (count,) or flags.dtype != bool:
+        raise DataError(f"'complete' must be a boolean, or one boolean for each of the {count:,} documents.")
+    return ~flags
 
 
 def check_known(known: LabelIndex, test: Dataset) -> None:

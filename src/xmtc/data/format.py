@@ -77,6 +77,8 @@ class Format:
     """Whether text fields stay separate."""
     ids: bool = False
     """Whether document ids are stored."""
+    decisions: bool = False
+    """Whether rejected labels and incomplete label lists are stored."""
     folder: bool = False
     """Whether documents are files in a folder."""
     lines: bool = True

@@ -97,7 +97,7 @@ def format_to_write(path: Path, dataset: Dataset, name: str | None) -> Format:
     if chosen.holds != has:
         fitting = ", ".join(each.name for _, each in FORMATS.loadable() if each.holds == has and each.write)
         raise DataError(f"{path}: these documents have {has}, but {name} stores {chosen.holds}. Choose: {fitting}.")
-    reserved = {"id", "labels"} & set(dataset.fields)
+    reserved = {"id", "labels", *(("rejected", "complete") if chosen.decisions else ())} & set(dataset.fields)
     if reserved and chosen.fields:
         raise DataError(f"{path}: a text field has the reserved name '{reserved.pop()}'. Rename it.")
     return chosen
@@ -115,4 +115,9 @@ def write(dataset: Dataset, path: str | Path, *, file_format: str | None = None,
         raise DataError(f"{path}: a label has an empty key. Give each label a key.")
     chosen = format_to_write(path, dataset, file_format)
     assert chosen.write is not None
+    if dataset.partial is not None and not chosen.decisions and not lossy:
+        raise DataError(
+            f"{path}: some documents have unknown labels, which {chosen.name} cannot store. "
+            "Choose jsonl, or pass --lossy to write the accepted labels only."
+        )
     return chosen.write(dataset, path, lossy)

@@ -1,4 +1,7 @@
-"""JSONL format: one document per line, {"id": …, "text": …, "labels": […]}."""
+"""JSONL format: one document per line, {"id": …, "text": …, "labels": […]}.
+
+A document may also have labels known to be wrong, "rejected": […], and "complete": false if other labels are unknown.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,14 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from xmtc.core.errors import DataError
 from xmtc.core.files import parse_lines, read_blocks, replace_file
@@ -21,7 +25,7 @@ from xmtc.data.dataset import Dataset
 from xmtc.data.format import FileHead, Format
 from xmtc.data.records import BadLines, ReadOptions, Records
 from xmtc.data.rows import Columns, RowBatch, choose_columns
-from xmtc.data.writing import documents_with_fields
+from xmtc.data.writing import documents_with_fields, label_lists
 
 EXAMPLE = '{"text": "…", "labels": ["…"]}'
 # A fast search for candidates by their first letters; whether they are JSON values is checked afterwards.
@@ -75,9 +79,17 @@ def _looked_up(
         except DataError as error:
             looked.add(error)
             continue
+        columns = _with_decisions(columns, options)
         return columns, _schema(row, columns)
     options.bad_lines.messages += looked.messages
     return None, None
+
+
+def _with_decisions(columns: Columns, options: ReadOptions) -> Columns:
+    """Add the fields 'rejected' and 'complete', unless they are used for something else or labels are ignored."""
+    used = {*columns.text, columns.labels, columns.id}
+    names = [None if name in used or options.ignore_labels else name for name in ("rejected", "complete")]
+    return replace(columns, rejected=names[0], complete=names[1])
 
 
 def _slow(block: bytes, before: int, columns: Columns, path: str | Path, options: ReadOptions) -> Records:
@@ -94,8 +106,11 @@ def _schema(row: dict[str, Any], columns: Columns) -> pa.Schema | None:
         return None
     kinds: dict[str, pa.DataType] = {columns.id: pa.int64() if type(row.get(columns.id)) is int else pa.string()}
     kinds |= dict.fromkeys(columns.text, pa.string())
-    whole_numbers = bool(labels) and all(type(label) is int for label in labels)
-    return pa.schema([*kinds.items(), (columns.labels, pa.list_(pa.int64() if whole_numbers else pa.string()))])
+    rejected = row.get("rejected") if columns.rejected else None
+    every = [*labels, *(rejected if isinstance(rejected, list) else ())]
+    keys = pa.list_(pa.int64() if every and all(type(label) is int for label in every) else pa.string())
+    decisions = {columns.rejected: keys, columns.complete: pa.bool_()}
+    return pa.schema([*kinds.items(), (columns.labels, keys), *((n, kind) for n, kind in decisions.items() if n)])
 
 
 def _fast(block: bytes, columns: Columns, schema: pa.Schema, options: ReadOptions) -> Records | None:
@@ -136,7 +151,33 @@ def _fast(block: bytes, columns: Columns, schema: pa.Schema, options: ReadOption
         texts = {name: pc.fill_null(text, "") for name, text in texts.items()}
     ids = table[columns.id].combine_chunks().cast(pa.string())
     counts = np.asarray(pc.fill_null(pc.list_value_length(labels), 0), dtype=np.int64)
-    return Records(ids=ids, lines=np.arange(1, count + 1), fields=texts, label_counts=counts, label_keys=keys)
+    records = Records(ids=ids, lines=np.arange(1, count + 1), fields=texts, label_counts=counts, label_keys=keys)
+    return _with_rejected(records, counts, table, columns)
+
+
+def _with_rejected(
+    records: Records, label_counts: NDArray[np.int64], table: pa.Table, columns: Columns
+) -> Records | None:
+    """Add rejected labels and whether labels are complete; None if a label is null, empty or also accepted."""
+    count = len(records)
+    partial = np.zeros(count, dtype=bool)
+    if columns.rejected is not None and table[columns.rejected].null_count < count:
+        rejected = table[columns.rejected].combine_chunks()
+        keys = rejected.flatten().cast(pa.string())
+        if keys.null_count or pc.any(pc.equal(keys, "")).as_py():
+            return None
+        counts = np.asarray(pc.fill_null(pc.list_value_length(rejected), 0), dtype=np.int64)
+        both = np.asarray(pc.dictionary_encode(pa.concat_arrays([records.label_keys, keys])).indices, dtype=np.int64)
+        rows = [np.repeat(np.arange(count), times) for times in (label_counts, counts)]
+        pairs = np.concatenate(rows) * (both.max(initial=0) + 1) + both
+        if np.isin(pairs[len(rows[0]) :], pairs[: len(rows[0])]).any():
+            return None
+        partial = np.asarray(pc.is_valid(rejected)).astype(bool)
+        records = replace(records, rejected_counts=counts, rejected_keys=keys)
+    if columns.complete is not None and table[columns.complete].null_count < count:
+        complete = table[columns.complete].combine_chunks()
+        partial = np.asarray(pc.coalesce(pc.invert(complete), pa.array(partial))).astype(bool)
+    return replace(records, partial=partial) if partial.any() else records
 
 
 def _placed(records: Records, before: int) -> Records:
@@ -158,10 +199,16 @@ def _is_utf8(block: bytes) -> bool:
 
 
 def write_jsonl(dataset: Dataset, path: Path, lossy: bool = False) -> int:
-    """Write one object per document with id, text fields and labels."""
+    """Write one object per document with id, text fields and labels, and with rejected labels if there are any."""
+    wrong = None if dataset.rejected is None else replace(dataset, labels=dataset.rejected, rejected=None, partial=None)
+    rejected = chain.from_iterable(label_lists(batch) for batch in wrong.batches(1024)) if wrong else repeat([])
+    partial = repeat(False) if dataset.partial is None else iter(dataset.partial.tolist())
     with replace_file(path) as stream:
         for document, texts, labels in documents_with_fields(dataset):
-            row = {"id": document, **dict(zip(dataset.fields, texts, strict=True)), "labels": labels}
+            row: dict[str, Any] = {"id": document, **dict(zip(dataset.fields, texts, strict=True)), "labels": labels}
+            wrong_labels, is_partial = next(rejected), next(partial)
+            if wrong_labels or is_partial:
+                row |= {"rejected": wrong_labels, "complete": not is_partial}
             stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
     return 0
 
@@ -184,4 +231,5 @@ JSONL = Format(
     endings=_ENDINGS,
     fields=True,
     ids=True,
+    decisions=True,
 )

@@ -55,9 +55,9 @@ def read(
     if not parts:
         raise _nothing_in(path, options)
     dataset = _dataset(parts, spool.finish(), asked_for=bool(options.text_fields))
-    if options.labelled or any(len(part.label_keys) for part in parts):
-        labels, index = _labels(parts, path, vocabulary, language, unknown_labels)
-        dataset = replace(dataset, labels=labels, label_index=index)
+    if options.labelled or any(len(part.label_keys) + len(part.rejected_keys) for part in parts):
+        labels, rejected, index = _decided_labels(parts, path, vocabulary, language, unknown_labels)
+        dataset = replace(dataset, labels=labels, label_index=index, rejected=rejected, partial=_partial(parts))
         options.notes.extend(_label_notes(parts, labels, index, path, vocabulary))
     return dataset
 
@@ -96,8 +96,8 @@ def read_some(path: str | Path, count: int, options: ReadOptions | None = None) 
     table = pa.Table.from_batches(batches) if batches else pa.table({})
     dataset = _dataset(parts, table, asked_for=bool(options.text_fields))
     if any(part.label_counts is not None for part in parts):
-        labels, index = _labels(parts, path, None, None, "refuse")
-        dataset = replace(dataset, labels=labels, label_index=index)
+        labels, rejected, index = _decided_labels(parts, path, None, None, "refuse")
+        dataset = replace(dataset, labels=labels, label_index=index, rejected=rejected, partial=_partial(parts))
     lines = np.concatenate([part.lines for part in parts])
     last = int(lines[count - 1]) if len(lines) >= count else np.inf
     for message in options.bad_lines.messages:
@@ -153,6 +153,7 @@ def _lean(records: Records) -> Records:
         lines=np.asarray(records.lines, dtype=np.int64),
         label_counts=None if records.label_counts is None else np.asarray(records.label_counts, dtype=np.int64),
         label_keys=pa.array(records.label_keys, pa.string()),
+        rejected_keys=pa.array(records.rejected_keys, pa.string()),
     )
 
 
@@ -179,6 +180,25 @@ def _dataset(parts: list[Records], table: pa.Table, asked_for: bool) -> Dataset:
 
 
 # ---- labels
+
+
+def _decided_labels(
+    parts: list[Records], path: str | Path, vocabulary: str | Path | None, language: str | None, unknown: str
+) -> tuple[Csr, Csr | None, LabelIndex]:
+    """Number accepted and rejected labels alike."""
+    if all(part.rejected_counts is None for part in parts):
+        labels, index = _labels(parts, path, vocabulary, language, unknown)
+        return labels, None, index
+    wrong = [replace(part, label_counts=part.rejected_counts, label_keys=part.rejected_keys) for part in parts]
+    both, index = _labels([*parts, *wrong], path, vocabulary, language, unknown)
+    count = sum(map(len, parts))
+    return both[:count], both[count:], index
+
+
+def _partial(parts: list[Records]) -> NDArray[np.bool_] | None:
+    if all(part.partial is None for part in parts):
+        return None
+    return np.concatenate([np.zeros(len(p), dtype=bool) if p.partial is None else p.partial for p in parts])
 
 
 def _labels(

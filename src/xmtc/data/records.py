@@ -79,6 +79,12 @@ class Records:
     """Number of labels of each document; None if the file has no labels."""
     label_keys: list[str] | pa.Array = field(default_factory=list)
     """The labels of all documents, concatenated."""
+    rejected_counts: Sequence[int] | NDArray[np.int64] | None = None
+    """Number of rejected labels of each document; None if no document of the batch has any."""
+    rejected_keys: list[str] | pa.Array = field(default_factory=list)
+    """The rejected labels of all documents, concatenated."""
+    partial: NDArray[np.bool_] | None = None
+    """Whether each document may have labels that are not listed; None if all label lists are complete."""
     label_width: int | None = None
     """Number of labels if the file states it; keys are then numbers below it."""
     label_index: LabelIndex | None = None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from xmtc.core.errors import DataError, nearest, shown
@@ -33,6 +34,10 @@ class Columns:
     text: tuple[str, ...]
     labels: str
     id: str
+    rejected: str | None = None
+    """Field with the labels known to be wrong, if the format has one."""
+    complete: str | None = None
+    """Field that states whether the labels are complete, if the format has one."""
 
 
 def first_of(row: Mapping[str, Any], names: Iterable[str]) -> Any:
@@ -97,6 +102,8 @@ class RowBatch:
         self._ids: list[str] = []
         self._texts: list[list[str]] = []
         self._labels: list[list[str]] = []
+        self._rejected: list[list[str]] = []
+        self._partial: list[bool] = []
         self._names: dict[str, str] = {}
 
     def add(self, number: int, row: Mapping[str, Any]) -> None:
@@ -105,8 +112,9 @@ class RowBatch:
         try:
             texts = [text_of(row, name, columns.text, place) for name in columns.text]
             labels = self._labels_of(row, place)
+            rejected, is_partial = self._decisions_of(row, labels, place)
             identifier = identifier_of(row.get(columns.id), number, place)
-            self._check_whole(texts, labels, place)
+            self._check_whole(texts, [*labels, *rejected], place)
         except DataError as error:
             self.options.bad_lines.add(error)
             return
@@ -114,6 +122,8 @@ class RowBatch:
         self._ids.append(identifier)
         self._texts.append(texts)
         self._labels.append(labels)
+        self._rejected.append(rejected)
+        self._partial.append(is_partial)
 
     def _labels_of(self, row: Mapping[str, Any], place: str) -> list[str]:
         name = self.columns.labels
@@ -124,6 +134,19 @@ class RowBatch:
                 raise DataError(f"{place}: no '{shown(name)}'. Add a list of labels, which may be empty: [].")
             return []
         return labels_of(row[name], name, place, self.options, self._names)
+
+    def _decisions_of(self, row: Mapping[str, Any], labels: list[str], place: str) -> tuple[list[str], bool]:
+        """Rejected labels, and whether the labels are partial: the default if a document has rejected labels."""
+        if self.options.ignore_labels:
+            return [], False
+        given = None if self.columns.rejected is None else row.get(self.columns.rejected)
+        complete = None if self.columns.complete is None else row.get(self.columns.complete)
+        if complete is not None and not isinstance(complete, bool):
+            raise DataError(f"{place}: 'complete' must be true or false. Got {json_kind(complete)}.")
+        rejected = [] if given is None else labels_of(given, "rejected", place, self.options, self._names)
+        for key in set(labels).intersection(rejected):
+            raise DataError(f"{place}: label '{shown(key)}' is both accepted and rejected. Remove it from one list.")
+        return rejected, given is not None if complete is None else not complete
 
     def _check_whole(self, texts: list[str], labels: list[str], place: str) -> None:
         """Raise `DataError` for unpaired surrogates, which JSON allows and UTF-8 does not."""
@@ -149,6 +172,9 @@ class RowBatch:
             label_counts=[len(row) for row in self._labels],
             label_keys=pa.array([key for row in self._labels for key in row], pa.string()),
             label_names=self._names,
+            rejected_counts=[len(row) for row in self._rejected] if any(self._rejected) else None,
+            rejected_keys=pa.array([key for row in self._rejected for key in row], pa.string()),
+            partial=np.array(self._partial) if any(self._partial) else None,
         )
 
 

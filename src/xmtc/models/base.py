@@ -113,14 +113,21 @@ class Model(SklearnModel):
         documents: Any,
         labels: Any = None,
         *,
+        rejected: Any = None,
+        complete: Any = None,
         valid: Any = None,
         runtime: Runtime | None = None,
         progress: Progress = silent,
         workspace: Workspace | None = None,
     ) -> Self:
-        """Train on documents (a Dataset, texts, or a feature matrix) and their labels (lists, or a 0/1 matrix)."""
+        """Train on documents (a Dataset, texts, or a feature matrix) and their labels (lists, or a 0/1 matrix).
+
+        `rejected` has labels known to be wrong, in the form of `labels`. `complete` is a boolean, or one for each
+        document: False if labels that are not listed are unknown, the default with `rejected`. Validation uses complete
+        documents only.
+        """
         started = time.perf_counter()
-        train = self._checked(as_dataset(documents, labels))
+        train = self._checked(as_dataset(documents, labels, rejected, complete)).without_rejected_only()
         if train.labels is None or train.label_index is None:
             raise DataError("training requires labels. Pass one list of labels per document.")
         if train.labels.nnz == 0:
@@ -148,6 +155,8 @@ class Model(SklearnModel):
         documents: Any = None,
         labels: Any = None,
         *,
+        rejected: Any = None,
+        complete: Any = None,
         valid: Any = None,
         replay: Any = None,
         retire: Iterable[str] = (),
@@ -160,6 +169,7 @@ class Model(SklearnModel):
     ) -> Self:
         """Train on new documents, which may have new labels, without retraining on the old ones.
 
+        `rejected` and `complete` are as in `fit`: labels known to be wrong, and whether all other labels are wrong.
         `retire` has the keys of labels to remove, `merge` maps keys of labels to the keys they are merged into.
         `replay` has earlier training documents; by default, those stored in the model (`keep_replay`). The update is
         validated by nDCG@5 on `valid`, or on held-out new documents: if it drops by more than `margin`, the update is
@@ -178,7 +188,7 @@ class Model(SklearnModel):
             return as_trained(dataset, self.training, what)
 
         request = Request(
-            nothing_new(self.training) if documents is None else read((documents, labels), "new"),
+            nothing_new(self.training) if documents is None else read((documents, labels, rejected, complete), "new"),
             None if valid is None else read(valid, "validation"),
             None if replay is None else read(replay, "replayed"),
             retire,
@@ -293,11 +303,12 @@ class Model(SklearnModel):
 
         `method` is isotonic or platt; None keeps the scores. `threshold` is global (one for all labels), label (one for
         each) or document (the best set of each document); None tunes none. `measure` is the F1 to optimise: micro,
-        macro or document. The k best labels of each document are used.
+        macro or document. The k best labels of each document are used; documents with unknown labels are left out.
         """
         dataset = self._checked(as_dataset(documents, labels), trained=True)
         if dataset.labels is None or dataset.label_index is None:
             raise DataError("calibration requires labels. Pass one list of labels per document.")
+        dataset = _complete(dataset, "calibration")
         check_positive("k", k)
         answer = self._ranked(dataset, min(int(k), len(self.labels)), None, None, progress)
         truth, _ = align_labels(dataset, self.labels)
@@ -383,6 +394,7 @@ class Model(SklearnModel):
         dataset = self._checked(as_dataset(*valid) if isinstance(valid, tuple) else as_dataset(valid))
         if dataset.labels is None or dataset.label_index is None:
             raise DataError("validation requires labels. Pass one list of labels per document.")
+        dataset = _complete(dataset, "validation")
         labels, _ = align_labels(dataset, index)
         return replace(dataset, labels=labels[:, : len(index)], label_index=index)
 
@@ -397,6 +409,14 @@ class Model(SklearnModel):
             and bool(np.isfinite(document.data).all())
             and (not document.nnz or (document.indices[0] >= 0 and document.indices[-1] < document.shape[1]))
         )
+
+
+def _complete(dataset: Dataset, what: str) -> Dataset:
+    """The documents whose labels are all known; DataError if there are none."""
+    complete = dataset.complete_documents()
+    if len(dataset) and not len(complete):
+        raise DataError(f"{what} requires documents with complete labels. All {len(dataset):,} have unknown labels.")
+    return complete
 
 
 def _padded(array: NDArray[Any], width: int, pad: float) -> NDArray[Any]:

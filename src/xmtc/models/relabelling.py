@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xmtc.core.errors import DataError, shown
@@ -44,13 +45,21 @@ class Relabelling:
         return label_matrix(labels.indptr, self.numbers[labels.indices], len(self.index))
 
     def taken_over(self, documents: Dataset) -> Dataset:
-        """Documents with their labels, matched by key, in the new numbering; unknown labels are dropped."""
+        """Documents with their labels, matched by key, in the new numbering; unknown labels are dropped.
+
+        A label that is both accepted and rejected after a merge counts as accepted.
+        """
         assert documents.labels is not None
         assert documents.label_index is not None
         keys = [self.keys.get(key, key) for key in documents.label_index.keys]
-        numbers = self.index.ids(keys)[documents.labels.indices]
-        labels = label_matrix(documents.labels.indptr, numbers, len(self.index))
-        return replace(documents, labels=labels, label_index=self.index)
+        numbers = self.index.ids(keys)
+        labels = label_matrix(documents.labels.indptr, numbers[documents.labels.indices], len(self.index))
+        rejected = documents.rejected
+        if rejected is not None:
+            rejected = label_matrix(rejected.indptr, numbers[rejected.indices], len(self.index))
+            rejected = sp.csr_array(rejected - rejected.multiply(labels))
+            rejected.eliminate_zeros()
+        return replace(documents, labels=labels, label_index=self.index, rejected=rejected)
 
 
 def relabelled(

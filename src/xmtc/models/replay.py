@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from xmtc.artifact.store import State
 from xmtc.core.errors import ModelFormatError
-from xmtc.data.dataset import Dataset, stacked
+from xmtc.data.dataset import Csr, Dataset, stacked
 from xmtc.data.label_index import LabelIndex
 
 
@@ -41,11 +41,14 @@ def replay_state(documents: Dataset) -> State:
     arrays: dict[str, NDArray[Any]] = {f"ids.{name}": a for name, a in _bytes(documents.document_ids()).items()}
     if documents.has_text:
         arrays |= {f"text.{name}": array for name, array in _bytes(documents.text().to_pylist()).items()}
-    for name, matrix in (("labels", documents.labels), ("features", documents.features)):
-        if matrix is not None and (name == "labels" or not documents.has_text):
+    features = None if documents.has_text else documents.features
+    for name, matrix in (("labels", documents.labels), ("rejected", documents.rejected), ("features", features)):
+        if matrix is not None:
             arrays[f"{name}.indptr"] = matrix.indptr.astype(np.int64)
             arrays[f"{name}.indices"] = matrix.indices.astype(np.int32)
-            arrays |= {} if name == "labels" else {f"{name}.data": matrix.data}
+            arrays |= {f"{name}.data": matrix.data} if name == "features" else {}
+    if documents.partial is not None:
+        arrays["partial"] = documents.partial.astype(np.uint8)
     width = None if documents.has_text or documents.features is None else int(documents.features.shape[1])
     return State({"documents": len(documents), "features": width}, arrays)
 
@@ -63,18 +66,25 @@ def restored_replay(state: State, index: LabelIndex) -> Dataset:
 
 def _restored(state: State, index: LabelIndex) -> Dataset:
     arrays, count = state.arrays, int(state.values["documents"])
-    labels = sp.csr_array(
-        (np.ones(len(arrays["labels.indices"]), np.float32), arrays["labels.indices"], arrays["labels.indptr"]),
-        shape=(count, len(index)),
-    )
-    labels.check_format()
+    labels, rejected = (_label_matrix(arrays, name, (count, len(index))) for name in ("labels", "rejected"))
+    partial = arrays["partial"].astype(bool) if "partial" in arrays else None
     features = None
     if state.values["features"] is not None:
         parts = arrays["features.data"], arrays["features.indices"], arrays["features.indptr"]
         features = sp.csr_array(parts, shape=(count, int(state.values["features"])))
         features.check_format()
     fields = {"text": _strings(arrays, "text", count)} if "text.bytes" in arrays else {}
-    return Dataset(fields, features, labels, index, _strings(arrays, "ids", count))
+    return Dataset(fields, features, labels, index, _strings(arrays, "ids", count), rejected, partial)
+
+
+def _label_matrix(arrays: Mapping[str, NDArray[Any]], name: str, shape: tuple[int, int]) -> Csr | None:
+    """The stored accepted or rejected labels; None if no label is rejected."""
+    if name == "rejected" and "rejected.indptr" not in arrays:
+        return None
+    indices = arrays[f"{name}.indices"]
+    labels = sp.csr_array((np.ones(len(indices), np.float32), indices, arrays[f"{name}.indptr"]), shape=shape)
+    labels.check_format()
+    return labels
 
 
 def _bytes(values: Sequence[str]) -> dict[str, NDArray[Any]]:

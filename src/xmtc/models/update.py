@@ -178,14 +178,15 @@ def nothing_new(training: Mapping[str, Any]) -> Dataset:
 def carry_out(model: Learner, request: Request, run: FitContext) -> Learner:
     """An updated copy of the model; the model itself is not changed."""
     started = time.perf_counter()
-    assert request.new.label_index is not None
     known = became(entry["merged"] for entry in model.history)
     merge = dict(request.merge or {})
-    labels = relabelled(model.labels, request.new.label_index, request.retire, merge, known)
+    accepted = request.new.without_rejected_only().label_index  # rejecting a label does not create it
+    assert accepted is not None
+    labels = relabelled(model.labels, accepted, request.retire, merge, known)
     new, held, valid = labels.taken_over(request.new), None, request.valid
-    if valid is None and request.is_validated and len(new) >= 10 * MIN_VALIDATION:
+    if valid is None and request.is_validated and (~new.partial_rows()).sum() >= 10 * MIN_VALIDATION:
         new, held = _split(new, run.runtime.seed)
-    validation = held if valid is None else labels.taken_over(valid)
+    validation = held if valid is None else labels.taken_over(valid.complete_documents())
     if validation is not None and len(validation) < MIN_VALIDATION:
         validation = None
     replay = request.replay if request.replay is not None else model.replay
@@ -229,10 +230,11 @@ def carry_out(model: Learner, request: Request, run: FitContext) -> Learner:
 
 
 def _split(new: Dataset, seed: int) -> tuple[Dataset, Dataset]:
-    """Split new documents into those to train on and those held out for validation."""
+    """Split new documents into those to train on and those held out for validation, which have complete labels."""
     order = np.random.default_rng([seed, 13]).permutation(len(new))
-    count = min(HELD_OUT, len(new) // 10)
-    return new.take(np.sort(order[count:])), new.take(np.sort(order[:count]))
+    complete = ~new.partial_rows()[order]
+    chosen = np.flatnonzero(complete)[: min(HELD_OUT, int(complete.sum()) // 10)]
+    return new.take(np.sort(np.delete(order, chosen))), new.take(np.sort(order[chosen]))
 
 
 def _quality(model: Updatable, documents: Dataset, numbers: Labels | None) -> float:
