@@ -15,16 +15,24 @@ from xmtc.artifact.store import State
 from xmtc.artifact.workspace import Workspace
 from xmtc.core.config import Settings
 from xmtc.core.runtime import Runtime
-from xmtc.data.dataset import Csr, Dataset, as_dataset
+from xmtc.data.dataset import Dataset, as_dataset
 from xmtc.metrics import ndcg
 from xmtc.models.base import Labels, Mask, Model, Scores
 from xmtc.models.context import FitContext
 from xmtc.models.update import Change
 from xmtc.nn.device import chosen_device, cpu_threads, memory_errors
-from xmtc.nn.documents import DocumentReader, Documents, split_validation
+from xmtc.nn.documents import DocumentReader, Documents, Labelled, PartialLabels, split_validation
 from xmtc.nn.encoders.base import Encoder
 from xmtc.nn.heads.base import Head, LinearHead
-from xmtc.nn.members import FlatMember, MemberRun, MemberSpec, NeuralMember, TrainingData, UpdateBatch
+from xmtc.nn.members import (
+    FlatMember,
+    MemberRun,
+    MemberSpec,
+    NeuralMember,
+    TrainingData,
+    UpdateBatch,
+    UpdateDocuments,
+)
 from xmtc.nn.network import TABLE, Network
 from xmtc.nn.prediction import best_labels
 from xmtc.nn.tensors import as_array
@@ -33,7 +41,7 @@ from xmtc.nn.training.loop import TrainingSettings
 from xmtc.nn.training.process_group import Group
 from xmtc.nn.word_table import Table, initial_table, rows_of_new_words
 from xmtc.text.sequences import SequenceSettings, WordSequences
-from xmtc.text.weighted_bags import Numbered, taken
+from xmtc.text.weighted_bags import Numbered
 from xmtc.text.word2vec import CorpusVectorSettings
 
 
@@ -172,12 +180,14 @@ class NeuralModel(Model):
         self._reader, numbered = self._fit_reader(train, run)
         self.facts = {}
         table = self._table(numbered, group, run)
-        (learnt, labels), held = split_validation(
+        learnt, held = split_validation(
             train, numbered, valid, self._reader, self.config.training.validation_size, run.runtime
         )
-        validation = None if held is None else (Documents(held[0], None, device), held[1])
+        validation = None if held is None else (Documents(held.numbered, None, device), held.labels)
         frequencies = self.label_counts / len(train)
-        data = TrainingData(train, table, Documents(learnt, labels, device), labels, validation, frequencies)
+        data = TrainingData(
+            train, table, learnt.documents(device), learnt.labels, validation, frequencies, learnt.partial
+        )
         spec, self._members, scores = self._spec(run.runtime), [], []
         for number in range(self.config.members):
             member_run = MemberRun(number, run.runtime, group, run.progress, run.workspace)
@@ -199,18 +209,19 @@ class NeuralModel(Model):
 
     def _update(self, change: Change, run: FitContext) -> None:
         """Extend the members to the new labels and words, and train them on new and replayed documents."""
-        group = Group(run.runtime, chosen_device(run.runtime))
+        device = chosen_device(run.runtime)
+        group = Group(run.runtime, device)
         before, documents_now = self._reader.size, change.documents_before + len(change.new)
-        self._reader = self._reader.grown(change.new, documents_now, run.runtime)
-        documents, labels = self._update_documents(change, run)
+        self._reader = self._reader.grown(change.new.complete_documents(), documents_now, run.runtime)
+        learnt, decided = self._update_documents(change, run)
         batch = UpdateBatch(
             change.labels.kept,
             change.relatives,
             change.carried(change.counts_before),
             self.label_counts / documents_now,
             self._rows_of_new_words(self._reader.size - before, run.runtime),
-            documents,
-            labels,
+            None if learnt is None else UpdateDocuments.of(learnt, device),
+            None if decided is None else UpdateDocuments.of(decided, device),
         )
         spec, members = self._spec(run.runtime), []
         for number, member in enumerate(self._members):
@@ -219,16 +230,20 @@ class NeuralModel(Model):
                 members.append(member.updated(spec, batch, member_run))
         self._members = members
 
-    def _update_documents(self, change: Change, run: FitContext) -> tuple[Documents | None, Csr]:
-        """A mixture of new and replayed documents, and their labels; None if there are none."""
-        replayed = 0 if change.replay is None else len(change.replay)
-        rows = self.config.update.mixture(len(change.new), replayed, run.runtime.seed)
-        assert change.documents.labels is not None
-        labels = change.documents.labels[rows]
-        if not len(rows):
-            return None, labels
-        numbered = self._reader.encode(change.documents, run.runtime)
-        return Documents(taken(numbered, rows), labels, chosen_device(run.runtime)), labels
+    def _update_documents(self, change: Change, run: FitContext) -> tuple[Labelled | None, Labelled | None]:
+        """New and replayed documents to train on, and new ones with unknown labels, mixed with complete ones."""
+        if not len(change.new):
+            return None, None
+        documents, update, seed = change.documents, self.config.update, run.runtime.seed
+        assert documents.labels is not None
+        encoded = self._reader.encode(documents, run.runtime)
+        whole = Labelled(encoded, documents.labels, PartialLabels.of(documents))
+        is_new, is_partial = np.arange(len(documents)) < len(change.new), documents.partial_rows()
+        complete, partial = np.flatnonzero(is_new & ~is_partial), np.flatnonzero(is_new & is_partial)
+        replayed, others = np.flatnonzero(~is_new), np.flatnonzero(~is_partial)
+        rows = np.concatenate([complete, replayed])[update.mixture(len(complete), len(replayed), seed)]
+        mixed = np.concatenate([partial, others])[update.mixture(len(partial), len(others), seed)]
+        return whole.take(rows) if len(rows) else None, whole.take(mixed) if len(mixed) else None
 
     # ---- prediction
 

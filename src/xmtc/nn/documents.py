@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -14,6 +15,8 @@ from torch import Tensor
 from xmtc.artifact.store import State
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset
+from xmtc.labels.tree import LabelTree
+from xmtc.nn.training.losses import PartialBatch
 from xmtc.text.sequences import PADDING
 from xmtc.text.weighted_bags import Bags, Numbered, taken
 
@@ -46,8 +49,56 @@ class DocumentReader(Protocol):
         """The state to save in the model folder."""
 
 
-Labelled = tuple[Numbered, Csr]
-"""Encoded documents and their labels."""
+class PartialLabels(NamedTuple):
+    """Which documents have unknown labels, and which labels of these are known to be wrong."""
+
+    partial: NDArray[np.bool_]  # (n,)
+    rejected: Csr  # (n, L), empty rows for complete documents
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> PartialLabels | None:
+        """The unknown labels of a data set; None if it has none."""
+        if dataset.partial is None or not dataset.partial.any():
+            return None
+        assert dataset.labels is not None
+        rejected = sp.csr_array(dataset.labels.shape, dtype=np.float32)
+        if dataset.rejected is not None:
+            rejected = sp.csr_array(sp.diags_array(dataset.partial.astype(np.float32)) @ dataset.rejected)
+            rejected.eliminate_zeros()
+        return cls(dataset.partial, rejected)
+
+    def take(self, rows: NDArray[np.int64]) -> PartialLabels | None:
+        """Those of some documents; None if all of them are complete."""
+        return PartialLabels(self.partial[rows], self.rejected[rows]) if self.partial[rows].any() else None
+
+    def of_nodes(self, tree: LabelTree, level: int) -> PartialLabels:
+        """The same for the nodes of a level: a node is rejected if all labels below it are."""
+        node_of = tree.node_of(level)
+        sizes = np.bincount(node_of, minlength=tree.nodes(level))
+        columns, shape = node_of[self.rejected.indices], (len(self.partial), len(sizes))
+        ones = np.ones(len(columns), dtype=np.float32)
+        counts = sp.csr_array((ones, columns, self.rejected.indptr.copy()), shape=shape)
+        counts.sum_duplicates()
+        counts.data = (counts.data == sizes[counts.indices]).astype(np.float32)
+        counts.eliminate_zeros()
+        return PartialLabels(self.partial, counts)
+
+
+class Labelled(NamedTuple):
+    """Encoded documents and their labels."""
+
+    numbered: Numbered
+    labels: Csr
+    partial: PartialLabels | None = None
+
+    def take(self, rows: NDArray[np.int64]) -> Labelled:
+        """Some of the documents."""
+        partial = None if self.partial is None else self.partial.take(rows)
+        return Labelled(taken(self.numbered, rows), self.labels[rows], partial)
+
+    def documents(self, device: torch.device) -> Documents:
+        """These documents on a device."""
+        return Documents(self.numbered, self.labels, device, self.partial)
 
 
 def split_validation(
@@ -55,20 +106,24 @@ def split_validation(
 ) -> tuple[Labelled, Labelled | None]:
     """Split off at most `most` validation documents: from `valid` if given, else a tenth of the training set.
 
-    `numbered` has the encoded training documents.
+    `numbered` has the encoded training documents. Documents with unknown labels are not used for validation, unless
+    there are no others.
     """
     assert train.labels is not None
+    whole = Labelled(numbered, train.labels, PartialLabels.of(train))
     random = np.random.default_rng([runtime.seed, 2])
     if valid is not None and len(valid) and most:
         assert valid.labels is not None
         chosen = np.sort(random.permutation(len(valid))[:most])
-        return (numbered, train.labels), (reader.encode(valid.take(chosen), runtime), valid.labels[chosen])
+        return whole, Labelled(reader.encode(valid.take(chosen), runtime), valid.labels[chosen])
     count = min(most, len(train) // 10)
     if not count:
-        return (numbered, train.labels), None
+        return whole, None
     order = random.permutation(len(train))
-    held, kept = np.sort(order[:count]), np.sort(order[count:])
-    return (taken(numbered, kept), train.labels[kept]), (taken(numbered, held), train.labels[held])
+    if whole.partial is not None and not whole.partial.partial.all():
+        order = order[np.argsort(whole.partial.partial[order], kind="stable")]  # complete documents first
+        count = min(count, int((~whole.partial.partial).sum()))
+    return whole.take(np.sort(order[count:])), whole.take(np.sort(order[:count]))
 
 
 class Batch(NamedTuple):
@@ -81,16 +136,22 @@ class Batch(NamedTuple):
 class Documents:
     """Concatenated word sequences or weighted bags, and the labels of each document."""
 
-    def __init__(self, sequences: Numbered, labels: Csr | None, device: torch.device) -> None:
+    def __init__(
+        self,
+        sequences: Numbered,
+        labels: Csr | None,
+        device: torch.device,
+        partial: PartialLabels | None = None,
+    ) -> None:
         self.lengths = np.diff(sequences.indptr)
         self._ids = torch.from_numpy(np.ascontiguousarray(sequences.ids, dtype=np.int32)).to(device)
         self._ends = torch.from_numpy(sequences.indptr[1:].astype(np.int64)).to(device)
         self._lengths = torch.from_numpy(self.lengths.astype(np.int64)).to(device)
         self._weights = torch.from_numpy(sequences.weights).to(device) if isinstance(sequences, Bags) else None
-        self._labels: tuple[Tensor, Tensor] | None = None
-        self._most_labels = 1
+        self._labels: _LabelLists | None = None
+        self._partial: tuple[Tensor, _LabelLists] | None = None
         if labels is not None:
-            self._label(labels)
+            self._label(labels, partial)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -100,17 +161,18 @@ class Documents:
         """The device of the tensors."""
         return self._ids.device
 
-    def labelled(self, labels: Csr) -> Documents:
+    def labelled(self, labels: Csr, partial: PartialLabels | None = None) -> Documents:
         """The same documents with other labels."""
         other = copy.copy(self)
-        other._label(labels)
+        other._label(labels, partial)
         return other
 
-    def _label(self, labels: Csr) -> None:
-        starts = torch.from_numpy(labels.indptr.astype(np.int64)).to(self.device)
-        held = np.append(labels.indices, -1).astype(np.int64)  # with a sentinel to look up for missing labels
-        self._labels = starts, torch.from_numpy(held).to(self.device)
-        self._most_labels = max(1, int(np.diff(labels.indptr).max(initial=0)))
+    def _label(self, labels: Csr, partial: PartialLabels | None) -> None:
+        self._labels = _LabelLists(labels, self.device)
+        self._partial = None
+        if partial is not None:
+            rows = torch.from_numpy(partial.partial).to(self.device)
+            self._partial = rows, _LabelLists(partial.rejected, self.device)
 
     def tokens(self, rows: Tensor, length: int) -> Tensor:
         """(B, length) word numbers; padding comes first, so that all texts end at the same position."""
@@ -133,8 +195,29 @@ class Documents:
     def positives(self, rows: Tensor) -> Tensor:
         """(B, m) label numbers, −1 as padding; m is the same for every batch."""
         assert self._labels is not None
-        starts, held = self._labels
-        places = starts.index_select(0, rows)[:, None] + torch.arange(self._most_labels, device=rows.device)
+        return self._labels.take(rows)
+
+    def partial(self, rows: Tensor) -> PartialBatch | None:
+        """Which of these documents have unknown labels, and their rejected ones; None if all documents are complete."""
+        if self._partial is None:
+            return None
+        partial, rejected = self._partial
+        return PartialBatch(partial.index_select(0, rows), rejected.take(rows))
+
+
+class _LabelLists:
+    """The labels of each document on the device."""
+
+    def __init__(self, labels: Csr, device: torch.device) -> None:
+        self._starts = torch.from_numpy(labels.indptr.astype(np.int64)).to(device)
+        held = np.append(labels.indices, -1).astype(np.int64)  # with a sentinel to look up for missing labels
+        self._held = torch.from_numpy(held).to(device)
+        self._most = max(1, int(np.diff(labels.indptr).max(initial=0)))
+
+    def take(self, rows: Tensor) -> Tensor:
+        """(B, m) label numbers of some documents, −1 as padding; m is the same for every batch."""
+        starts, held = self._starts, self._held
+        places = starts.index_select(0, rows)[:, None] + torch.arange(self._most, device=rows.device)
         beyond = places >= starts.index_select(0, rows + 1)[:, None]
         return held[places.masked_fill_(beyond, len(held) - 1)]
 

@@ -23,13 +23,13 @@ from xmtc.core.progress import Progress
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset
 from xmtc.nn.device import arithmetic, chosen_device, chunk_memory, cpu_threads, memory_errors
-from xmtc.nn.documents import Documents
+from xmtc.nn.documents import Documents, Labelled, PartialLabels
 from xmtc.nn.encoders.base import Encoder
 from xmtc.nn.heads.base import Head
 from xmtc.nn.network import TABLE, Network
 from xmtc.nn.prediction import best_labels, candidate_scores
 from xmtc.nn.tensors import as_array, load_weights
-from xmtc.nn.training.fine_tuning import UpdateSettings, absent_from, carry_weights, settle
+from xmtc.nn.training.fine_tuning import UpdateSettings, absent_from, carry_weights, only_label_rows, settle
 from xmtc.nn.training.loop import Trainer, TrainingSettings
 from xmtc.nn.training.optimisers import Adam, Optimiser
 from xmtc.nn.training.process_group import Group
@@ -48,6 +48,34 @@ class TrainingData(NamedTuple):
     labels: Csr
     validation: tuple[Documents, Csr] | None
     frequencies: NDArray[np.float64]  # (L,) fraction of the training documents with each label
+    partial: PartialLabels | None = None
+    """Unknown labels of the documents."""
+
+
+class UpdateDocuments(NamedTuple):
+    """Documents to train on in an update."""
+
+    documents: Documents
+    labels: Csr
+    partial: PartialLabels | None
+
+    @classmethod
+    def of(cls, labelled: Labelled, device: torch.device) -> UpdateDocuments:
+        """Copy documents and their labels to a device."""
+        return cls(labelled.documents(device), labelled.labels, labelled.partial)
+
+    @property
+    def decided(self) -> NDArray[np.int64]:
+        """Labels that a document with unknown labels accepts or rejects, ascending."""
+        if self.partial is None:
+            return np.empty(0, dtype=np.int64)
+        accepted = self.labels[np.flatnonzero(self.partial.partial)].indices
+        return np.union1d(accepted, self.partial.rejected.indices).astype(np.int64)
+
+    @property
+    def undecided(self) -> NDArray[np.int64]:
+        """All other labels."""
+        return np.setdiff1d(np.arange(self.labels.shape[1]), self.decided)
 
 
 class UpdateBatch(NamedTuple):
@@ -58,10 +86,10 @@ class UpdateBatch(NamedTuple):
     carried: Csr  # (L, L before) old labels that each label is initialised from
     frequencies: NDArray[np.float64]  # (L,)
     words: NDArray[np.float32]  # (new words, e) initial vectors
-    documents: Documents | None
-    """New and replayed documents with their labels; None if the update has none."""
-    labels: Csr
-    """The labels of these documents."""
+    complete: UpdateDocuments | None
+    """New documents without unknown labels, and replayed ones; None if there are no such new ones."""
+    decisions: UpdateDocuments | None
+    """New documents with unknown labels, and complete ones to balance them; None if there are no such new ones."""
 
 
 @dataclass(frozen=True)
@@ -194,11 +222,17 @@ class FlatMember(NeuralMember[MemberSpec]):
         table = np.concatenate([as_array(self.network.table), batch.words])
         network = spec.network(table, len(batch.frequencies))
         carry_weights(network, self.network, batch.carried, batch.relatives.shape[0], batch.frequencies)
-        if batch.documents is not None:
+        fresh = np.arange(len(batch.kept), len(batch.frequencies))
+        if batch.complete is not None:
             start = {name: part.detach().clone() for name, part in network.named_parameters()}
-            _train(network, batch.documents, spec.update.training(spec.training), None, spec, run)
-            fresh = np.arange(len(batch.kept), len(batch.frequencies))
-            settle(network, start, spec.update.retention, len(batch.words), fresh, absent_from(batch.labels))
+            _train(network, batch.complete.documents, spec.update.training(spec.training), None, spec, run)
+            settle(network, start, spec.update.retention, len(batch.words), fresh, absent_from(batch.complete.labels))
+        if batch.decisions is not None and network.head.of_labels:
+            start = {name: part.detach().clone() for name, part in network.named_parameters()}
+            settings = spec.update.decision_training(spec.training)
+            with only_label_rows(network):
+                _train(network, batch.decisions.documents, settings, None, spec, run, "decisions")
+            settle(network, start, spec.update.retention, 0, fresh, batch.decisions.undecided)
         return type(self)(network.eval())
 
     def arrays(self) -> Arrays:
@@ -244,9 +278,13 @@ def _train(
     validate: Callable[[], float] | None,
     spec: MemberSpec,
     run: MemberRun,
+    part: str = "",
 ) -> float:
-    """Train a network, resuming from the workspace if possible; returns its validation score."""
-    done, begun = f"member-{run.number}", f"checkpoint-{run.number}"
+    """Train a network, resuming from the workspace if possible; returns its validation score.
+
+    `part` names a second training of the same member.
+    """
+    done, begun = f"{part or 'member'}-{run.number}", f"checkpoint-{part}{run.number}"
     if run.workspace.has(done):
         arrays, values = run.workspace.load(done)
         load_weights(network, arrays)

@@ -39,6 +39,13 @@ class Network(nn.Module):
         self.trained_words = trained_words
         self.compute = compute
         self.bag_to_head = bag_to_head
+        self.head_only = False
+        """Whether only the head is trained: documents are encoded as in prediction, without dropout."""
+
+    def train(self, mode: bool = True) -> Network:
+        """Switch to training, or to evaluation, as always if only the head is trained."""
+        super().train(mode and not self.head_only)
+        return self
 
     def encode(self, tokens: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Encode documents as states or vectors, with the mask of real words; tokens and weights (B, T)."""
@@ -57,6 +64,8 @@ class Network(nn.Module):
 
         `score` maps the encoded documents and their mask to the loss and its gradient with respect to the encoding.
         """
+        if self.head_only:
+            return score(*self.encode(tokens, weights))[0]
         mask = tokens != PADDING
         with torch.no_grad():
             words = self.embedded(tokens, weights)

@@ -13,7 +13,7 @@ from xmtc.core.config import Choices, Range, Settings
 from xmtc.nn.encoders.base import initialise
 from xmtc.nn.encoders.rank_ae_encoder import Activation, activated
 from xmtc.nn.heads.base import Head, LinearHead, gradient_of, wide_type
-from xmtc.nn.training.losses import CrossEntropy, LabelLoss
+from xmtc.nn.training.losses import CrossEntropy, LabelLoss, PartialBatch
 from xmtc.nn.training.ranking_loss import RankingLoss
 
 LossName = Literal["ranking", "bce"]
@@ -111,8 +111,13 @@ class LabelAutoencoder(Head):
         hidden = self._hidden(documents[:, : self.width]).to(documents.dtype)
         return torch.cat([hidden, documents[:, self.width :]], dim=1)
 
-    def learn(self, documents: Tensor, mask: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-        """Mean loss of a batch, and its gradient with respect to the codes; parameter gradients are accumulated."""
+    def learn(
+        self, documents: Tensor, mask: Tensor, positives: Tensor, chunk: int, partial: PartialBatch | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Mean loss of a batch, and its gradient with respect to the codes; parameter gradients are accumulated.
+
+        The code of a document with unknown labels is not compared with that of its label set, which is incomplete.
+        """
         settings, compute = self.settings, documents.dtype
         codes = documents[:, : self.width].detach().to(wide_type(documents)).requires_grad_()
         bag = documents[:, self.width :]
@@ -123,15 +128,20 @@ class LabelAutoencoder(Head):
             summed = self._summed(positives, kept)
             with torch.enable_grad():
                 encoded = self._encoded(summed)
-                apart = F.mse_loss(codes, encoded if settings.follow else encoded.detach())
+                wanted = encoded if settings.follow else encoded.detach()
+                if partial is None:
+                    apart = F.mse_loss(codes, wanted)
+                else:
+                    apart = ((codes - wanted).square() * (~partial.partial)[:, None]).mean()
             loss += apart.detach()
             ends.append((apart, torch.ones_like(apart)))
-            part, end = self._decoded(encoded, bag[:, :0], positives, chunk, settings.loss, settings.balance)
+            given = positives, partial
+            part, end = self._decoded(encoded, bag[:, :0], given, chunk, settings.loss, settings.balance)
             loss += part
             ends.append(end)
         if settings.decode_from != "label":
             weight = settings.feature_balance
-            part, end = self._decoded(codes, bag, positives, chunk, settings.feature_loss, weight)
+            part, end = self._decoded(codes, bag, (positives, partial), chunk, settings.feature_loss, weight)
             loss += part
             ends.append(end)
         self._take_back([codes, *([summed] if self.encodes else [])], ends)
@@ -140,7 +150,13 @@ class LabelAutoencoder(Head):
         return loss, gradient_of(codes).to(compute)
 
     def _decoded(
-        self, codes: Tensor, bag: Tensor, positives: Tensor, chunk: int, loss: LossName, weight: float
+        self,
+        codes: Tensor,
+        bag: Tensor,
+        given: tuple[Tensor, PartialBatch | None],
+        chunk: int,
+        loss: LossName,
+        weight: float,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Weighted mean loss of the labels decoded from codes; the hidden layer, and the gradient of the loss in it."""
         with torch.enable_grad():
@@ -148,7 +164,8 @@ class LabelAutoencoder(Head):
         objective: LabelLoss = self.settings.ranking if loss == "ranking" else CrossEntropy()
         vectors = torch.cat([hidden.detach().to(bag.dtype), bag], dim=1)
         scale, width = weight / len(codes), hidden.shape[1]
-        part, gradient = self.output.learn_by(objective, vectors, positives, chunk, scale, width)
+        positives, partial = given
+        part, gradient = self.output.learn_by(objective, vectors, positives, chunk, scale, width, partial)
         return part, (hidden, gradient.to(hidden.dtype))
 
     def _hidden(self, codes: Tensor) -> Tensor:

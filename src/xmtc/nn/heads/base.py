@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from xmtc.nn.training.losses import CrossEntropy, LabelLoss, ScoredLabels
+from xmtc.nn.training.losses import CrossEntropy, LabelLoss, PartialBatch, ScoredLabels
 
 ALIGNED = 16
 """Chunk sizes are multiples of this, for matrix units."""
@@ -40,8 +40,13 @@ class Head(nn.Module, ABC):
         """(B, K) logits of labels given for each document; negative candidates are ignored."""
 
     @abstractmethod
-    def learn(self, encoded: Tensor, mask: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-        """Mean loss over documents and labels, and its gradient in `encoded`; parameter gradients are accumulated."""
+    def learn(
+        self, encoded: Tensor, mask: Tensor, positives: Tensor, chunk: int, partial: PartialBatch | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Mean loss over documents and labels, and its gradient in `encoded`; parameter gradients are accumulated.
+
+        Unknown labels of `partial` documents have no loss.
+        """
 
     def drop_training_parts(self) -> None:
         """Drop parameters that prediction does not need; saved networks do not have them."""
@@ -120,14 +125,23 @@ class LinearHead(Head):
         return torch.cat(parts, dim=1) if parts else vectors.new_empty(candidates.shape, dtype=torch.float32)
 
     @torch.no_grad()
-    def learn(self, vectors: Tensor, mask: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+    def learn(
+        self, vectors: Tensor, mask: Tensor, positives: Tensor, chunk: int, partial: PartialBatch | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Mean loss over documents and labels, and its gradient in the vectors; parameter gradients are accumulated."""
         scale = 1.0 / (len(vectors) * self.labels)
-        return self.learn_by(CrossEntropy(), vectors, positives, chunk, scale, vectors.shape[1])
+        return self.learn_by(CrossEntropy(), vectors, positives, chunk, scale, vectors.shape[1], partial)
 
     @torch.no_grad()
     def learn_by(
-        self, objective: LabelLoss, vectors: Tensor, positives: Tensor, chunk: int, scale: float, wanted: int
+        self,
+        objective: LabelLoss,
+        vectors: Tensor,
+        positives: Tensor,
+        chunk: int,
+        scale: float,
+        wanted: int,
+        partial: PartialBatch | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Loss times `scale`, and its gradient in the first `wanted` columns of the vectors.
 
@@ -143,7 +157,8 @@ class LinearHead(Head):
         def given(labels: Tensor) -> Tensor:
             return self.candidate_logits(vectors, mask, labels, chunk)
 
-        for low, high, part, error in objective.errors(ScoredLabels(self.labels, chunk, logits, given), positives):
+        scored = ScoredLabels(self.labels, chunk, logits, given)
+        for low, high, part, error in objective.errors(scored, positives, partial):
             loss += part
             narrow = error.mul_(scale).to(vectors.dtype)
             gradient_of(self.rows)[low:high, : vectors.shape[1]] += narrow.t() @ vectors

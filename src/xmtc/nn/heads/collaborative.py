@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from xmtc.core.config import Choices, Range, Settings
 from xmtc.nn.heads.base import Head, even_chunk, gradient_of, wide_type
-from xmtc.nn.training.losses import dense_error
+from xmtc.nn.training.losses import PartialBatch, dense_error
 
 TILE_BYTES = {"cpu": 4 << 20, "cuda": 256 << 20}
 """Memory for hidden values computed at once: small enough for a CPU cache, large enough to keep a GPU busy."""
@@ -308,18 +308,25 @@ class CollaborativeHead(Head):
 
     # ---- training
 
-    def learn(self, encoded: Tensor, mask: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+    def learn(
+        self, encoded: Tensor, mask: Tensor, positives: Tensor, chunk: int, partial: PartialBatch | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Mean loss of a batch, and its gradient in the aspects; parameter gradients are accumulated."""
         aspects = self._aspects(encoded.detach()).clone().requires_grad_()
         learn = self._learn_drawn if self.settings.drawn(self.labels) else self._learn_all
-        loss, gradient = learn(aspects, positives, chunk)
+        loss, gradient = learn(aspects, positives, chunk, partial)
         return loss, gradient.flatten(1).to(encoded.dtype)
 
-    def _learn_drawn(self, aspects: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-        """Train on the labels of each document and sampled negatives."""
+    def _learn_drawn(
+        self, aspects: Tensor, positives: Tensor, chunk: int, partial: PartialBatch | None
+    ) -> tuple[Tensor, Tensor]:
+        """Train on the labels of each document and sampled negatives; partial documents have rejected labels only."""
         with torch.enable_grad():
             tables = self._tables()
             negatives = self._drawn(aspects, tables, positives, chunk)
+            if partial is not None:
+                drawn = negatives.masked_fill(partial.partial[:, None], -1)
+                negatives = torch.cat([drawn, partial.rejected], dim=1)
             numbers = torch.cat([positives.clamp(min=0), negatives.clamp(min=0)], dim=1)
             logits = self._given(aspects, tables, numbers)
             above, below = logits.split([positives.shape[1], negatives.shape[1]], dim=1)
@@ -327,7 +334,9 @@ class CollaborativeHead(Head):
             found = loss(above, below, positives >= 0, negatives >= 0)
         return found.detach(), self._take_back([(found, torch.ones_like(found))], aspects)
 
-    def _learn_all(self, aspects: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+    def _learn_all(
+        self, aspects: Tensor, positives: Tensor, chunk: int, partial: PartialBatch | None
+    ) -> tuple[Tensor, Tensor]:
         """Train on all labels; the gradients of a chunk are propagated at once, those of the tables at the end."""
         scale = 1.0 / (len(aspects) * self.labels)
         with torch.enable_grad():
@@ -338,7 +347,7 @@ class CollaborativeHead(Head):
             numbers = torch.arange(low, min(low + chunk, self.labels), device=aspects.device)
             with torch.enable_grad():
                 logits = self._shared(aspects, leaves, numbers)
-            part, error = dense_error(logits.detach(), positives, low)
+            part, error = dense_error(logits.detach(), positives, low, partial)
             loss += part
             gradient += self._take_back([(logits, error * scale)], aspects, leaves)
         gradient_of(self.rows).add_(gradient_of(leaves.rows))

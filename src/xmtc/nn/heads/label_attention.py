@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from xmtc.nn.heads.base import ALIGNED, CandidateHead, even_chunk, gradient_of, wide_type
-from xmtc.nn.training.losses import candidate_error, dense_error
+from xmtc.nn.training.losses import PartialBatch, candidate_error, dense_error
 
 ONES = 8
 """Extra columns of the values: two of ones, whose mixture is the softmax denominator; the others align rows."""
@@ -105,10 +105,13 @@ class LabelAttention(CandidateHead):
         return torch.softmax(scores.masked_fill(~mask, -torch.inf), dim=1)
 
     @torch.no_grad()
-    def learn(self, states: Tensor, mask: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+    def learn(
+        self, states: Tensor, mask: Tensor, positives: Tensor, chunk: int, partial: PartialBatch | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Mean loss over documents and labels, and its gradient in the states; parameter gradients are accumulated.
 
-        `positives` (B, m) are each document's labels, −1 as padding; `chunk` is the number of labels per chunk.
+        `positives` (B, m) are each document's labels, −1 as padding; `chunk` is the number of labels per chunk. Unknown
+        labels of `partial` documents have no loss.
         """
         states, mask, has_token = _with_a_token(states, mask)
         values = self._values(states, mask)
@@ -119,7 +122,7 @@ class LabelAttention(CandidateHead):
             high = min(low + chunk, self.labels)
             rows = self._rows(low, high, states)
             done = self._forward(states, mask, values, rows)
-            part, error = dense_error(done.logits[:, : high - low], positives, low)
+            part, error = dense_error(done.logits[:, : high - low], positives, low, partial)
             loss += part
             error = nn.functional.pad(error.mul_(scale), (0, len(rows) - (high - low)))
             d_scores = self._backward(done, values, error, d_values)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from xmtc.core.config import Choices, Range, Settings
 from xmtc.nn.heads.base import Head, LinearHead, even_chunk, gradient_of, wide_type
-from xmtc.nn.training.losses import CrossEntropy
+from xmtc.nn.training.losses import CrossEntropy, PartialBatch
 
 ALIKE = 0.999
 """Targets with at least this cosine count as equal."""
@@ -105,8 +105,13 @@ class TargetHead(Head):
         return F.normalize(mean, dim=1) if self.settings.unit else mean, (count > 0).to(kind)
 
     @torch.no_grad()
-    def learn(self, encoded: Tensor, mask: Tensor, positives: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-        """Mean loss of a batch, and its gradient in the embeddings; parameter gradients are accumulated."""
+    def learn(
+        self, encoded: Tensor, mask: Tensor, positives: Tensor, chunk: int, partial: PartialBatch | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Mean loss of a batch, and its gradient in the embeddings; parameter gradients are accumulated.
+
+        Documents with unknown labels are not contrasted with the targets of others, which may have these labels.
+        """
         settings, kind = self.settings, wide_type(encoded)
         wide = encoded.to(kind)
         targets, counts = self.targets(positives, kind)
@@ -116,14 +121,16 @@ class TargetHead(Head):
             loss += settings.robust / len(wide) * part
             gradient += settings.robust / len(wide) * error
         if settings.contrast:
-            part, error = contrast_error(wide, targets, counts, settings.temperature)
+            asked = counts if partial is None else counts * (~partial.partial)[:, None]
+            part, error = contrast_error(wide, targets, counts, settings.temperature, asked)
             loss += settings.contrast / len(wide) * part
             gradient += settings.contrast / len(wide) * error
         if self.output is not None:
             scale = self.scale.exp()
             scaled = wide * scale
             weight = settings.decode / len(wide)
-            part, error = self.output.learn_by(CrossEntropy(), scaled, positives, chunk, weight, scaled.shape[1])
+            width = scaled.shape[1]
+            part, error = self.output.learn_by(CrossEntropy(), scaled, positives, chunk, weight, width, partial)
             loss += part
             gradient += error * scale
             gradient_of(self.scale).add_((error * scaled).sum())
@@ -138,11 +145,15 @@ def robust_error(encoded: Tensor, targets: Tensor, counts: Tensor) -> tuple[Tens
     return loss, apart.clamp(-1, 1)
 
 
-def contrast_error(encoded: Tensor, targets: Tensor, counts: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def contrast_error(
+    encoded: Tensor, targets: Tensor, counts: Tensor, temperature: float, asked: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Summed cross-entropy of each document's target among those of the batch, and its gradient.
 
-    Equal targets share the probability mass; documents without labels neither have nor serve as targets.
+    Equal targets share the probability mass; documents without labels (`counts` 0) neither have nor serve as targets.
+    The loss is that of the documents `asked` (B, 1), by default all with labels.
     """
+    asked = counts if asked is None else asked
     own = torch.eye(len(targets), device=targets.device, dtype=targets.dtype)
     unit = F.normalize(targets, dim=1)
     same = torch.maximum((unit @ unit.t() > ALIKE).to(targets.dtype), own)
@@ -150,6 +161,6 @@ def contrast_error(encoded: Tensor, targets: Tensor, counts: Tensor, temperature
     logits = encoded @ targets.t() / temperature
     logits = logits.masked_fill((counts.t() == 0) & (own == 0), -torch.inf)
     given = F.log_softmax(logits, dim=1)
-    loss = -(wanted * given.masked_fill(wanted == 0, 0.0) * counts).sum()
-    gradient = ((given.exp() - wanted) * counts) @ targets / temperature
+    loss = -(wanted * given.masked_fill(wanted == 0, 0.0) * asked).sum()
+    gradient = ((given.exp() - wanted) * asked) @ targets / temperature
     return loss, gradient

@@ -1,9 +1,14 @@
-"""Fine-tuning of a trained network in an update: new words, changed labels, and a short training run."""
+"""Fine-tuning of a trained network in an update: new words, changed labels, and a short training run.
+
+Documents with unknown labels train nothing but the rows of the labels that they decide on: all other labels keep their
+scores on every document.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -52,6 +57,10 @@ class UpdateSettings(Settings):
             decay_from=0.0,
             average_from=settings.average_from * self.epochs / settings.epochs,
         )
+
+    def decision_training(self, settings: TrainingSettings) -> TrainingSettings:
+        """Settings of a short training on documents with unknown labels, which are read as in prediction."""
+        return dataclasses.replace(self.training(settings), skipped_words=0.0)
 
     def mixture(self, new: int, replayed: int, seed: int) -> NDArray[np.int64]:
         """Rows of the documents of an epoch, ascending: all new ones, which come first, and replayed ones."""
@@ -103,6 +112,22 @@ def settle(
             share[torch.from_numpy(fresh).to(share.device)] = 0.0
             share[torch.from_numpy(absent).to(share.device)] = 1.0
         part.data.lerp_(start[name].to(part), share.view(-1, *[1] * (part.ndim - 1)) if part.ndim else share)
+
+
+@contextmanager
+def only_label_rows(network: Network) -> Iterator[None]:
+    """Train nothing but the rows of the labels, temporarily: the encoder and the shared parts of the head are fixed."""
+    trained = {name: part.requires_grad for name, part in network.named_parameters()}
+    for name, part in network.named_parameters():
+        part.requires_grad_(trained[name] and name.removeprefix("head.") in network.head.of_labels)
+    network.head_only = True
+    try:
+        yield
+    finally:
+        network.head_only = False
+        for name, part in network.named_parameters():
+            part.requires_grad_(trained[name])
+            part.grad = None
 
 
 def absent_from(labels: Csr) -> NDArray[np.int64]:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from xmtc.nn.documents import Documents
 from xmtc.nn.heads.base import CandidateHead, Head
+from xmtc.nn.training.losses import PartialBatch
 from xmtc.nn.training.optimisers import Adam, Optimiser
 from xmtc.nn.training.process_group import Group
 from xmtc.nn.trees.device_tree import Level
@@ -66,7 +67,10 @@ class AllLabelsObjective(Objective):
         return self.head.chunk(batch, length, size, free)
 
     def learn(self, rows: Tensor, encoded: Tensor, mask: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
-        return self.head.learn(encoded, mask, self.documents.positives(rows), chunk)
+        positives, partial = self.documents.positives(rows), self.documents.partial(rows)
+        if partial is None:
+            return self.head.learn(encoded, mask, positives, chunk)
+        return self.head.learn(encoded, mask, positives, chunk, partial)
 
 
 class CandidateObjective(Objective):
@@ -117,6 +121,11 @@ class CandidateObjective(Objective):
         self._slots.copy_(slots.masked_fill_(level.children(parents) < 0, -1).flatten(1))
         places = level.places(parents, self.documents.positives(rows))
         self._targets.zero_().scatter_add_(1, places.clamp(min=0), (places >= 0).to(self._targets.dtype))
+        partial = self.documents.partial(rows)
+        if partial is not None:  # unknown nodes become padding
+            rejected = level.places(parents, partial.rejected)
+            known = PartialBatch(partial.partial, rejected).known(places, 0, slots.shape[1] * most, torch.float32)
+            self._slots.masked_fill_(known == 0, -1)
         self.table.take(self._numbers, self._working)
 
     def learn(self, rows: Tensor, encoded: Tensor, mask: Tensor, chunk: int) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,7 @@ With p over a document's labels and q over all others, L_P = Σ_q max_p (m + s_q
 s_p)₊. The maximum is attained at the lowest positive score a, or at the highest negative score z, so that L_P = Σ_q
 (s_q − (a − m))₊ and L_N = Σ_p (m + z − s_p)₊: pairs are never formed. These two numbers depend on whole rows, but
 logits are computed in chunks of labels; therefore there are two passes over the chunks. A document with no labels, or
-with all of them, has a = ∞ or z = −∞, and all of its terms vanish.
+with all of them, has a = ∞ or z = −∞, and all of its terms vanish. Unknown labels belong to neither p nor q.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from xmtc.core.config import Range, Settings
-from xmtc.nn.training.losses import ChunkError, ScoredLabels
+from xmtc.nn.training.losses import ChunkError, PartialBatch, ScoredLabels, chunk_places
 
 
 @dataclass(frozen=True)
@@ -38,24 +38,26 @@ class RankingLoss(Settings):
         """Check the values."""
         self.require_range("margin", 0)
 
-    def errors(self, scored: ScoredLabels, positives: Tensor) -> Iterator[ChunkError]:
+    def errors(
+        self, scored: ScoredLabels, positives: Tensor, partial: PartialBatch | None = None
+    ) -> Iterator[ChunkError]:
         """The error of each chunk of labels; with several chunks, logits are computed twice."""
         if scored.chunk >= scored.labels:
             whole = scored.logits(0, scored.labels)
-            survey = self.survey(positives, whole.gather(1, positives.clamp(min=0)))
+            survey = self.survey(positives, whole.gather(1, positives.clamp(min=0)), partial)
             survey.look(whole, 0)
             yield ChunkError(0, scored.labels, *survey.error(whole, 0))
             return
-        survey = self.survey(positives, scored.given(positives))
+        survey = self.survey(positives, scored.given(positives), partial)
         for low, high in scored.chunks():
             survey.look(scored.logits(low, high), low)
         for low, high in scored.chunks():
             yield ChunkError(low, high, *survey.error(scored.logits(low, high), low))
 
     @torch.no_grad()
-    def survey(self, positives: Tensor, positive_logits: Tensor) -> Survey:
+    def survey(self, positives: Tensor, positive_logits: Tensor, partial: PartialBatch | None = None) -> Survey:
         """Start a batch: `positives` (B, m) label numbers, −1 as padding, and their logits (B, m)."""
-        return Survey(self, positives, positive_logits)
+        return Survey(self, positives, positive_logits, partial)
 
     def scores(self, logits: Tensor) -> Tensor:
         """The scores to compare."""
@@ -82,10 +84,12 @@ class Survey:
     all shapes are known in advance, so that both can be captured.
     """
 
-    def __init__(self, loss: RankingLoss, positives: Tensor, positive_logits: Tensor) -> None:
+    def __init__(
+        self, loss: RankingLoss, positives: Tensor, positive_logits: Tensor, partial: PartialBatch | None
+    ) -> None:
         rows, pads = len(positives), positives < 0
         self._loss = loss
-        self._positives = positives
+        self._positives, self._partial = positives, partial
         self._scores = loss.scores(positive_logits).masked_fill(pads, torch.inf)  # (B, m)
         self._slopes = loss.slopes(self._scores).masked_fill_(pads, 0.0)
         lowest, self._lowest_at = self._scores.min(1, keepdim=True)  # (B, 1), its column among the positives
@@ -97,7 +101,7 @@ class Survey:
     @torch.no_grad()
     def look(self, logits: Tensor, low: int) -> None:
         """First pass over labels low … low + C − 1: record the highest negative and the number of violations."""
-        negatives = self._loss.scores(logits).scatter_add(1, *self._hidden(logits, low))
+        negatives = self._negatives(self._loss.scores(logits).clone(), low)
         highest, place = negatives.max(1, keepdim=True)
         self._highest_label = torch.where(highest > self._highest, place + low, self._highest_label)
         self._highest = torch.maximum(highest, self._highest)
@@ -107,18 +111,23 @@ class Survey:
     def error(self, logits: Tensor, low: int) -> tuple[Tensor, Tensor]:
         """Summed loss of the labels low … low + C − 1, and its gradient (B, C) in the logits."""
         pull, scores = self._pull, self._loss.scores(logits)
-        excess = (scores - self._floor).scatter_add_(1, *self._hidden(logits, low)).relu_()
-        places, inside = _places(pull.labels, low, logits.shape[1])
+        excess = self._negatives(scores - self._floor, low).relu_()
+        places, inside = chunk_places(pull.labels, low, logits.shape[1])
         loss = (excess.sum(1, keepdim=True) * pull.share).sum() + (pull.losses * inside).sum()
         torch.ops.aten.threshold_backward.grad_input(pull.share.expand_as(excess), excess, 0, grad_input=excess)
         if self._loss.score == "sigmoid":
             torch.ops.aten.sigmoid_backward.grad_input(excess, scores, grad_input=excess)
         return loss, excess.scatter_add_(1, places, pull.gradients * inside)
 
-    def _hidden(self, logits: Tensor, low: int) -> tuple[Tensor, Tensor]:
-        """Columns (B, m) of a chunk, and values to add so that its positives become −∞ and nothing else changes."""
-        places, inside = _places(self._positives, low, logits.shape[1])
-        return places, torch.zeros_like(places, dtype=logits.dtype).masked_fill_(inside, -torch.inf)
+    def _negatives(self, values: Tensor, low: int) -> Tensor:
+        """(B, C) the values of a chunk, overwritten by −∞ for positives and unknown labels."""
+        places, inside = chunk_places(self._positives, low, values.shape[1])
+        hidden = torch.zeros_like(places, dtype=values.dtype).masked_fill_(inside, -torch.inf)
+        negatives = values.scatter_add_(1, places, hidden)
+        if self._partial is None:
+            return negatives
+        known = self._partial.known(self._positives, low, values.shape[1], values.dtype)
+        return negatives.masked_fill_(known == 0, -torch.inf)
 
     @cached_property
     def _pull(self) -> _Pull:
@@ -138,8 +147,3 @@ class Survey:
             torch.nn.functional.pad(short * positive_share, (0, 1)),
             torch.cat([-raised * self._slopes, pushed * slope], 1),
         )
-
-
-def _places(labels: Tensor, low: int, width: int) -> tuple[Tensor, Tensor]:
-    """Columns of labels in a chunk, and which of them are in it; the others get an arbitrary column."""
-    return (labels - low).clamp(0, width - 1), (labels >= low) & (labels < low + width)

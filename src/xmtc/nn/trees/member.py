@@ -23,6 +23,7 @@ from xmtc.nn.tensors import as_array, read_tensor
 from xmtc.nn.training.fine_tuning import absent_from, carried_rows, settle
 from xmtc.nn.training.loop import batch_size
 from xmtc.nn.training.objectives import ROWS
+from xmtc.nn.trees.decisions import trained_on_decisions
 from xmtc.nn.trees.device_tree import Levels
 from xmtc.nn.trees.memory_plan import (
     LevelPlan,
@@ -66,10 +67,13 @@ class TreeMember(TreeNetwork, NeuralMember[TreeSpec]):
             weights[TABLE] = np.concatenate([weights[TABLE], batch.words])
             weights[ROWS] = as_array(_revised_rows(network, tree, revision, level, batch.carried))
             starts.append(weights)
-        if batch.documents is None:
+        fresh = np.flatnonzero(revision.places < 0)
+        if batch.complete is None:
             networks = _restored_levels(spec, levels, starts)
         else:
-            networks = _trained_from(spec, levels, starts, np.flatnonzero(revision.places < 0), batch, run)
+            networks = _trained_from(spec, levels, starts, fresh, batch, run)
+        if batch.decisions is not None:
+            networks[-1] = trained_on_decisions(spec, levels, networks[-1], fresh, batch.decisions, run)
         return type(self)(levels, networks, spec.tree.beam_width)
 
     # ---- scoring
@@ -192,7 +196,8 @@ def _trained_from(
     run: MemberRun,
 ) -> list[Network]:
     """The networks of all levels after a short training from `starts`; labels at `fresh` positions are new."""
-    assert batch.documents is not None
+    assert batch.complete is not None
+    documents, labels, partial = batch.complete
     tree, update = spec.tree, spec.update
     rate = tree.learning_rate if tree.learning_rate == "same" else update.learning_rate * tree.learning_rate
     short = dataclasses.replace(
@@ -200,11 +205,11 @@ def _trained_from(
         tree=dataclasses.replace(tree, epochs="same", average_from="same", learning_rate=rate),
         training=update.training(spec.training),
     )
-    data = TrainingData(None, starts[0][TABLE], batch.documents, batch.labels, None, batch.frequencies)
+    data = TrainingData(None, starts[0][TABLE], documents, labels, None, batch.frequencies, partial)
     plans = _plans(short, data, [(level.nodes, level.parents, level.most) for level in levels.levels], run)
     networks, _ = TreeTraining(short, levels, data, plans, run, starts).run()
     for level, (network, start) in enumerate(zip(networks, starts, strict=True)):
-        absent = absent_from(levels.tree.node_labels(batch.labels, level + 1))
+        absent = absent_from(levels.tree.node_labels(labels, level + 1))
         own = fresh if level + 1 == levels.tree.depth else fresh[:0]
         before = {name: read_tensor(array) for name, array in start.items()}
         settle(network, before, update.retention, len(batch.words), own, absent)

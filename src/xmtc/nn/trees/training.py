@@ -1,9 +1,9 @@
 """Training of a label tree's networks, level by level.
 
 The first level is a network over all its nodes. Every other level starts from the one above and is trained, for each
-document, on the children of a fixed number of parents: those above a label of the document, then the highest-scoring
-ones. Each trained level and the parents for the next one are parts of the workspace; parents are computed in one pass
-and written as a stream. Training can resume after any part.
+document, on the children of a fixed number of parents: those above a label of the document, or above one known to be
+wrong, then the highest-scoring ones. Each trained level and the parents for the next one are parts of the workspace;
+parents are computed in one pass and written as a stream. Training can resume after any part.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
@@ -117,6 +118,7 @@ class TreeTraining:
     ) -> None:
         self.tree, self.training, self.levels, self.starts = spec.tree, spec.training, levels, starts
         self.documents, self.labels, self.validation = data.documents, data.labels, data.validation
+        self.partial = data.partial
         self._spec, self._table = spec, data.table
         self.places = [torch.device("cpu") if plan.on_host else spec.device for plan in plans]
         self.seed, self.member, self.group = run.seed, run.number, run.group
@@ -170,7 +172,8 @@ class TreeTraining:
         settings, name = self.tree.training(self.training, level), f"checkpoint-{self.member}-level-{level}"
         torch.manual_seed(self.seed + 7919 * level)
         truth = self.levels.tree.node_labels(self.labels, level + 1)
-        documents = self.documents.labelled(truth)
+        partial = None if self.partial is None else self.partial.of_nodes(self.levels.tree, level + 1)
+        documents = self.documents.labelled(truth, partial)
         network, objective = self._first(truth, documents) if level == 0 else self._next(level, settings, documents)
         trainer = Trainer(
             network,
@@ -260,7 +263,8 @@ class TreeTraining:
         """Write, for each document, the nodes of this level below which the next level is trained."""
         level = self.levels.levels[number]
         count = min(self.tree.beam_width, level.nodes)
-        sets = [("parents", self.documents.labelled(self.levels.tree.node_labels(self.labels, number + 1)))]
+        decided = self.labels if self.partial is None else sp.csr_array(self.labels + self.partial.rejected)
+        sets = [("parents", self.documents.labelled(self.levels.tree.node_labels(decided, number + 1)))]
         sets += [] if self.validation is None else [("watched", self.validation[0])]
         shapes: dict[str, tuple[tuple[int, ...], DTypeLike]]
         shapes = {name: ((len(documents), count), np.int32) for name, documents in sets}
@@ -282,7 +286,7 @@ class TreeTraining:
     def _favoured(
         self, number: int, documents: Documents, rows: NDArray[np.int64], above: BeamNodes | None, found: BeamNodes
     ) -> Tensor:
-        """(B, m) whether a node has a label of the document below it; such nodes come before all others."""
+        """(B, m) whether a label below the node is decided; such nodes come before all others."""
         positives = documents.positives(torch.from_numpy(rows).to(documents.device))
         places = positives if above is None else self.levels.levels[number].places(above.nodes, positives)
         held = torch.zeros(found.scores.shape, dtype=torch.int64, device=documents.device)
