@@ -59,7 +59,7 @@ def restored_replay(state: SavedState, index: LabelIndex) -> Dataset:
     try:
         return _restored(state, index)
     except (KeyError, ValueError, TypeError, IndexError) as error:
-        what = str(error).splitlines()[0].rstrip(".")
+        what = str(error).splitlines()[0].removesuffix(" Copy or train the model again.").rstrip(".")
         raise ModelFormatError(
             f"the documents stored for replay are damaged ({what}). Copy or train the model again."
         ) from None
