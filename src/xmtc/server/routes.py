@@ -74,7 +74,8 @@ def api_router(host: ModelHost) -> APIRouter:
         """Explain why a label is predicted for a text."""
         body = await read_body(request, ExplainBody, settings)
         model = host[body.model]
-        label, explanation = await model.batcher.call(partial(model.current.explain, body.text, body.label))
+        work = partial(model.current.explain, body.text, body.label)
+        label, explanation = await model.batcher.call(work, len(body.text))
         host.metrics.explanations.labels(model=model.name).inc()
         return _json({"model": model.name, "label": label, "explanation": explanation})
 
