@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.support.app import samples
+from xmtc.core.cancellation import Cancelled, check
+from xmtc.core.parallel import run_parallel
 from xmtc.server import batching
 from xmtc.server.batching import Batcher
 from xmtc.server.errors import TooManyRequests
@@ -34,16 +38,21 @@ class Echo:
 
 
 def run(
-    echo: Echo, story: Callable[[Batcher], Awaitable[None]], queue: int = 1000, window: float = 0.01
+    echo: Any,
+    story: Callable[[Batcher], Awaitable[None]],
+    queue: int = 1000,
+    window: float = 0.01,
+    is_model: bool = False,
 ) -> dict[str, float]:
     metrics = Metrics(["m"])
 
     async def whole() -> None:
-        batcher = Batcher("m", echo, queue, window, metrics)
+        batcher = Batcher("m", echo if is_model else lambda: echo, queue, window, metrics)
         try:
             await asyncio.wait_for(story(batcher), 20)
         finally:
-            echo.gate.set()
+            if isinstance(echo, Echo):
+                echo.gate.set()
             batcher.close()
 
     asyncio.run(whole())
@@ -89,22 +98,157 @@ def test_only_requests_that_want_the_same_are_tagged_together_and_the_oldest_goe
     assert [options for _, options in echo.asked] == [wants[0], wants[1], wants[3], wants[5], wants[6]]
 
 
-def test_a_batch_has_a_size_and_a_larger_request_is_one_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batching, "MAX_BATCH_TEXTS", 4)
-    monkeypatch.setattr(batching, "MAX_BATCH_CHARACTERS", 40)
+def small_batches(monkeypatch: pytest.MonkeyPatch, texts: int, characters: int) -> None:
+    monkeypatch.setattr(batching, "MAX_BATCH_TEXTS", texts)
+    monkeypatch.setattr(batching, "MAX_BATCH_CHARACTERS", characters)
+    monkeypatch.setattr(batching, "FIRST_BATCH_COST", characters)
+    monkeypatch.setattr(batching, "TEXT_COST", 0)
+
+
+def test_a_batch_has_a_size_and_a_larger_request_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_batches(monkeypatch, 4, 40)
     echo = Echo()
 
     async def story(batcher: Batcher) -> None:
         sizes = [3, 2, 1, 9, 1]
         found = await asyncio.gather(
-            *(batcher.predict(["x"] * size, Options()) for size in sizes),
+            *(batcher.predict([str(i) for i in range(size)], Options()) for size in sizes),
             batcher.predict(["y" * 50], Options()),
         )
-        assert [len(answer) for answer in found] == [*sizes, 1]
+        assert [keys(answer) for answer in found[:-1]] == [[str(i) for i in range(size)] for size in sizes]
+        assert keys(found[-1]) == ["y" * 50]
+
+    counted = run(echo, story)
+    assert [len(texts) for texts, _ in echo.asked] == [4, 3, 4, 4, 1, 1]
+    assert echo.asked[-1][0] == ["y" * 50]
+    assert counted["xmtc_texts_total"] == 17
+    assert counted["xmtc_waiting_texts"] == 0
+
+
+def test_the_smallest_and_the_oldest_request_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So small requests do not wait for large ones, and large ones progress while small ones keep coming."""
+    small_batches(monkeypatch, 100, 20)
+    echo = Echo()
+    order: list[str] = []
+
+    async def ask(batcher: Batcher, name: str, count: int) -> None:
+        await batcher.predict([name * 9] * count, Options())
+        order.append(name)
+
+    async def story(batcher: Batcher) -> None:
+        await asyncio.gather(*(ask(batcher, name, count) for name, count in [("A", 6), ("B", 6), ("c", 2), ("d", 2)]))
 
     run(echo, story)
-    assert [len(texts) for texts, _ in echo.asked] == [4, 3, 9, 1]
-    assert echo.asked[-1][0] == ["y" * 50]
+    assert "".join(texts[0][0] for texts, _ in echo.asked) == "cAdAABBB"
+    assert order == ["c", "d", "A", "B"]
+
+
+def test_a_slow_model_gets_small_batches() -> None:
+    """A request that comes later does not wait until all of an earlier one is predicted."""
+    sizes: list[int] = []
+
+    def slow(texts: list[str], options: Options) -> list[list[dict[str, Any]]]:
+        sizes.append(len(texts))
+        time.sleep(0.005 * len(texts))
+        return [[{"key": text[:1]}] for text in texts]
+
+    async def story(batcher: Batcher) -> None:
+        large = asyncio.create_task(batcher.predict(["x" * 1000] * 500, Options()))
+        while len(sizes) < 4:
+            await asyncio.sleep(0.001)
+        started = time.monotonic()
+        assert keys(await batcher.predict(["y"], Options())) == ["y"]
+        assert time.monotonic() - started < 1
+        assert not large.done()
+        large.cancel()
+
+    run(slow, story)
+    assert sizes[0] > 200
+    assert max(sizes[4:]) <= 60  # 0.3 s
+
+
+def test_work_that_nobody_waits_for_is_stopped() -> None:
+    stopped = threading.Event()
+    at_work = threading.Event()
+
+    def endless(texts: list[str], options: Options) -> list[list[dict[str, Any]]]:
+        if "endless" not in texts:
+            return [[{"key": text}] for text in texts]
+        at_work.set()
+        try:
+            for _ in run_parallel(lambda _: time.sleep(0.001), range(100_000), options.k or 1):
+                pass
+        except Cancelled:
+            stopped.set()
+            raise
+        raise AssertionError("not stopped")
+
+    async def story(batcher: Batcher) -> None:
+        for threads in (1, 2):
+            jobs = [asyncio.create_task(batcher.predict([text], Options(k=threads))) for text in ("endless", "with it")]
+            while not at_work.is_set():
+                await asyncio.sleep(0.001)
+            other = asyncio.create_task(batcher.predict(["other"], Options()))
+            jobs[0].cancel()
+            await asyncio.sleep(0.05)
+            assert not stopped.is_set(), "the other request of the batch waits for it"
+            jobs[1].cancel()
+            assert keys(await asyncio.wait_for(other, 5)) == ["other"]
+            assert stopped.is_set()
+            at_work.clear()
+            stopped.clear()
+
+    counted = run(endless, story)
+    assert counted["xmtc_waiting_texts"] == 0
+
+
+def test_calls_and_texts_take_turns_and_a_call_is_stopped() -> None:
+    """One explanation at most delays a prediction."""
+    echo = Echo()
+    done: list[str] = []
+
+    def long_work() -> None:
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            check()
+
+    async def story(batcher: Batcher) -> None:
+        stuck = asyncio.create_task(batcher.call(long_work, 10))
+        await asyncio.sleep(0.01)
+        calls = [asyncio.create_task(batcher.call(partial(done.append, str(i)), 10_000 - i)) for i in range(4)]
+        await asyncio.sleep(0.01)
+        text = asyncio.create_task(batcher.predict(["text"], Options()))
+        text.add_done_callback(lambda _: done.append("text"))
+        await asyncio.sleep(0.01)
+        stuck.cancel()
+        started = time.monotonic()
+        await asyncio.gather(text, *calls)
+        assert time.monotonic() - started < 5
+
+    run(echo, story)
+    assert done.index("text") <= 2
+    assert sorted(done) == ["0", "1", "2", "3", "text"]
+
+
+def test_all_texts_of_a_request_are_predicted_by_one_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_batches(monkeypatch, 2, 1000)
+    version = 0
+
+    def model() -> Any:
+        loaded = version
+
+        def predict(texts: list[str], options: Options) -> list[list[dict[str, Any]]]:
+            nonlocal version
+            version += 1  # another one is loaded meanwhile
+            return [[{"key": str(loaded)}] for _ in texts]
+
+        return predict
+
+    async def story(batcher: Batcher) -> None:
+        assert keys(await batcher.predict(["x"] * 9, Options())) == ["0"] * 9
+        assert keys(await batcher.predict(["x"], Options())) == ["5"]
+
+    run(model, story, is_model=True)
 
 
 def test_what_arrives_while_a_batch_is_tagged_gathers() -> None:

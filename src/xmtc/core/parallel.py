@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from xmtc.core.cancellation import cancellable
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -15,8 +17,10 @@ def run_parallel(
 ) -> Iterator[Result]:
     """Yield results in the order of `items`; at most `threads` + `ahead` are in flight, so memory stays bounded.
 
-    If items differ greatly in cost and results are small, a larger `ahead` keeps all threads busy.
+    If items differ greatly in cost and results are small, a larger `ahead` keeps all threads busy. Between items, work
+    under a `Cancellation` can be stopped.
     """
+    function = cancellable(function)
     if threads <= 1:
         yield from map(function, items)
         return

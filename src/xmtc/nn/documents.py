@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from xmtc.artifact.store import State
+from xmtc.core.cancellation import check
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset
 from xmtc.labels.tree import LabelTree
@@ -285,6 +286,7 @@ def sorted_batches(lengths: NDArray[np.int64], tokens: int, most: int) -> Iterat
     order = np.argsort(lengths, kind="stable")
     start = 0
     while start < len(order):
+        check()
         ahead = lengths[order[start : start + most]]
         fitting = np.flatnonzero(rounded_length(ahead) * np.arange(1, len(ahead) + 1) <= tokens)
         count = int(fitting[-1]) + 1 if len(fitting) else 1

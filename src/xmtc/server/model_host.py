@@ -18,8 +18,6 @@ from xmtc.server.metrics import Metrics
 from xmtc.workflows.feedback import Feedback, FeedbackFullError, FeedbackQuotaError, feedback_path
 from xmtc.workflows.hosted_model import (
     HostedModel,
-    LabelScores,
-    PredictOptions,
     check_servable,
     folder_names,
     manifest_signature,
@@ -51,10 +49,7 @@ class ServedModel:
         self._signature = manifest_signature(folder)
         self.current = HostedModel(folder, runtime)
         metrics.loads.labels(model=name).inc()
-        self.batcher = Batcher(name, self._predict, settings.queue, settings.window / 1000, metrics)
-
-    def _predict(self, texts: list[str], options: PredictOptions) -> list[LabelScores]:
-        return self.current.predict(texts, options)
+        self.batcher = Batcher(name, lambda: self.current.predict, settings.queue, settings.window / 1000, metrics)
 
     def reload(self) -> str | None:
         """Load a new model if one was saved in the folder; returns a log line, or None if nothing changed.

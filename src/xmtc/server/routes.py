@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
 from functools import partial
 from importlib.resources import files
 from pathlib import PurePath
@@ -36,6 +37,7 @@ from xmtc.server.schemas import (
 from xmtc.workflows.hosted_model import MAX_QUERY_LENGTH
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+Result = TypeVar("Result")
 MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 MAX_MATCHES = 100
 """Maximum number of labels that a search returns."""
@@ -70,7 +72,7 @@ def api_router(host: ModelHost) -> APIRouter:
         """Predict the best labels of texts."""
         body = await read_body(request, PredictBody, settings)
         model = host[body.model]
-        predictions = await model.batcher.predict(body.texts, body.options())
+        predictions = await _while_connected(request, model.batcher.predict(body.texts, body.options()))
         return _json({"model": model.name, "predictions": predictions})
 
     @post("/v1/explain", ExplainBody, ExplainResponse)
@@ -78,7 +80,8 @@ def api_router(host: ModelHost) -> APIRouter:
         """Explain why a label is predicted for a text."""
         body = await read_body(request, ExplainBody, settings)
         model = host[body.model]
-        label, explanation = await model.batcher.call(partial(model.current.explain, body.text, body.label))
+        work = partial(model.current.explain, body.text, body.label)
+        label, explanation = await _while_connected(request, model.batcher.call(work, len(body.text)))
         host.metrics.explanations.labels(model=model.name).inc()
         return _json({"model": model.name, "label": label, "explanation": explanation})
 
@@ -167,6 +170,19 @@ def _page_assets() -> dict[str, tuple[bytes, str]]:
         for file in folder.iterdir()
         if PurePath(file.name).suffix in MEDIA_TYPES
     }
+
+
+async def _while_connected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+    """Wait for the result; if the client disconnects, stop the work."""
+    job, gone = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait((job, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not job.done():
+            raise Problem(503, "the client has disconnected.")
+        return job.result()
+    finally:
+        job.cancel()
+        gone.cancel()
 
 
 def _json(content: Any, status: int = 200) -> Response:

@@ -18,6 +18,7 @@ from xmtc.artifact.saved_state import SavedState
 from xmtc.core.config import Choices, Range, Settings
 from xmtc.core.explanation import TokenEvidence
 from xmtc.core.parallel import run_parallel
+from xmtc.core.string_table import StringNumbers, number_strings, places
 from xmtc.data.dataset import Csr
 from xmtc.text import token_kernels
 from xmtc.text.tokens import TokenBlock, Tokens, fold, spans
@@ -26,7 +27,6 @@ from xmtc.text.vocabulary import (
     fold_types,
     frequent_enough,
     mapped_blocks,
-    places,
     worth_a_table,
 )
 
@@ -310,14 +310,17 @@ def _longer_candidates(
 def _character_candidates(
     words: pa.Array, blocks: list[TokenBlock], settings: TextSettings, threads: int
 ) -> _Candidates:
-    counts, encoded = [], [pa.array([], pa.string()).dictionary_encode()]
+    counts, occurrences, join = [], [], StringNumbers()
     for numbers, grams in _grams_of(words, settings):
+        strings = pa.array(grams, pa.string())
+        ids, first = number_strings(strings)
         counts.append(numbers)
-        encoded.append(pa.array(grams, pa.string()).dictionary_encode())
-    joined = pa.chunked_array(encoded).unify_dictionaries()
+        occurrences.append(ids)
+        join.add(strings.take(pa.array(first)))
+    join.settle()
     indptr = _offsets(counts)
-    parts = np.concatenate([np.asarray(chunk.indices, dtype=np.int32) for chunk in joined.chunks])
-    dictionary = joined.chunk(joined.num_chunks - 1).dictionary
+    parts = np.concatenate([numbers[ids] for numbers, ids in zip(join.numbers, occurrences, strict=True)])
+    dictionary = join.strings
     width = len(dictionary)
     frequencies = np.zeros(width, dtype=np.int64)
 

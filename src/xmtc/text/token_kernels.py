@@ -9,10 +9,6 @@ from numpy.typing import NDArray
 
 from xmtc.core.jit import inlined, kernel
 
-# FNV-1a, 64 bits
-_OFFSET = np.uint64(0xCBF29CE484222325)
-_PRIME = np.uint64(0x100000001B3)
-
 
 @inlined
 def _code_point(data: NDArray[np.uint8], at: Any, first: Any) -> tuple[Any, int]:
@@ -29,14 +25,13 @@ def _code_point(data: NDArray[np.uint8], at: Any, first: Any) -> tuple[Any, int]
     ), 4
 
 
-@kernel(outputs=("starts", "lengths", "hashes", "indptr"))
+@kernel(outputs=("starts", "lengths", "indptr"))
 def split_words(
     data: NDArray[np.uint8],  # UTF-8 bytes of all documents of the block
     offsets: NDArray[np.int32],  # (n + 1,) where documents start in it
     classes: NDArray[np.uint8],  # (0x110000,) of tokens.py
-    starts: NDArray[np.int32],  # out: first byte of each token
+    starts: NDArray[np.int64],  # out: first byte of each token
     lengths: NDArray[np.int32],  # out: bytes of each token
-    hashes: NDArray[np.uint64],  # out: hash of each token's bytes
     indptr: NDArray[np.int64],  # out: (n + 1,) where the tokens of documents start
 ) -> None:
     """Find the tokens of each document: runs of word characters and the marks that follow them."""
@@ -46,9 +41,8 @@ def split_words(
         at = np.int64(offsets[document])
         stop = np.int64(offsets[document + 1])
         start = np.int64(-1)  # −1 outside a token
-        hashed = _OFFSET
         while at < stop:
-            code = np.int64(data[at])
+            code = np.int64(data[np.uint64(at)])  # an unsigned index is never counted from the end
             width = 1
             if code >= 0x80:
                 code, width = _code_point(data, at, code)
@@ -56,67 +50,22 @@ def split_words(
             if kind == 1 or (kind == 2 and start >= 0):
                 if start < 0:
                     start = at
-                    hashed = _OFFSET
-                for i in range(width):
-                    hashed = (hashed ^ np.uint64(data[at + i])) * _PRIME
             elif start >= 0:
                 starts[count] = start
                 lengths[count] = at - start
-                hashes[count] = hashed
                 count += 1
                 start = np.int64(-1)
             at += width
         if start >= 0:
             starts[count] = start
             lengths[count] = at - start
-            hashes[count] = hashed
             count += 1
         indptr[document + 1] = count
 
 
-@kernel(outputs=("ids", "first"))
-def number_types(
-    data: NDArray[np.uint8],
-    starts: NDArray[np.int32],
-    lengths: NDArray[np.int32],
-    hashes: NDArray[np.uint64],
-    ids: NDArray[np.int32],  # out: type number of each token
-    first: NDArray[np.int32],  # out: first token of each type
-) -> int:
-    """Number the distinct tokens by first occurrence; return how many there are."""
-    size = 16
-    while size < 2 * len(starts):
-        size *= 2
-    slots = np.full(size, -1, np.int32)  # open addressing: slot → type
-    mask = np.uint64(size - 1)
-    used = 0
-    for token in range(len(starts)):
-        slot = (hashes[token] ^ (hashes[token] >> np.uint64(32))) & mask
-        while True:
-            entry = slots[slot]
-            if entry < 0:
-                entry = np.int32(used)
-                first[used] = token
-                slots[slot] = entry
-                used += 1
-                break
-            known = first[entry]
-            if hashes[known] == hashes[token] and lengths[known] == lengths[token]:
-                same = True
-                for i in range(lengths[token]):
-                    if data[starts[known] + i] != data[starts[token] + i]:
-                        same = False
-                        break
-                if same:
-                    break
-            slot = (slot + np.uint64(1)) & mask
-        ids[token] = entry
-    return used
-
-
 @kernel()
 def gather_bytes(
-    data: NDArray[np.uint8], starts: NDArray[np.int32], lengths: NDArray[np.int32]
+    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int32]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
     """Concatenate pieces of a byte array; return them with their offsets."""
     offsets = np.zeros(len(starts) + 1, np.int32)

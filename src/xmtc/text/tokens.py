@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from xmtc.core.mapped_text import cut_texts, let_go, string_offsets
 from xmtc.core.parallel import run_parallel
+from xmtc.core.string_table import StringNumbers, number_bytes
 from xmtc.text import token_kernels
 
 BLOCK_BYTES = 1 << 20
@@ -77,40 +78,14 @@ def fold(token: str, lowercase: bool = True) -> str:
 def tokenise(texts: pa.ChunkedArray, threads: int = 1, advance: Callable[[int], None] | None = None) -> Tokens:
     """Split texts into tokens. The result does not depend on `threads`."""
     blocks: list[TokenBlock] = []
-    join = _Join()
+    join = StringNumbers()
     for block, types, _ in run_parallel(_tokenise_block, _blocks(texts), threads):
         blocks.append(block)
         join.add(types)
         if advance is not None:
             advance(len(block.indptr) - 1)
     join.settle()
-    return Tokens(blocks, join.types_of, join.types.cast(pa.string()))
-
-
-class _Join:
-    """Global numbering of the types of all blocks, in order of first occurrence.
-
-    Block dictionaries are buffered until they are as large as the global one and then merged, so work is proportional
-    to the blocks and memory to the distinct types.
-    """
-
-    def __init__(self) -> None:
-        self.types: pa.Array = pa.array([], pa.large_string())  # may exceed 2 GiB in total
-        self.types_of: list[NDArray[np.int32]] = []
-        self._waiting: list[pa.Array] = []
-
-    def add(self, types: pa.Array) -> None:
-        self._waiting.append(types)
-        if sum(map(len, self._waiting)) > max(len(self.types), 1 << 18):
-            self.settle()
-
-    def settle(self) -> None:
-        wide = [types.cast(pa.large_string()) for types in self._waiting]
-        encoded = pa.concat_arrays([self.types, *wide]).dictionary_encode()  # known types keep their numbers
-        numbers = np.asarray(encoded.indices, dtype=np.int32)[len(self.types) :]
-        ends = np.cumsum([len(types) for types in self._waiting], dtype=np.int64)
-        self.types_of += [part.copy() for part in np.split(numbers, ends[:-1])] if self._waiting else []
-        self.types, self._waiting = encoded.dictionary, []
+    return Tokens(blocks, join.numbers, join.strings.cast(pa.string()))
 
 
 def spans(text: str) -> list[Span]:
@@ -167,21 +142,19 @@ def _joined(pieces: list[pa.Array]) -> pa.Array:
 
 def _tokenise_block(
     texts: pa.Array,
-) -> tuple[TokenBlock, pa.Array, tuple[NDArray[np.int32], NDArray[np.int32]]]:
+) -> tuple[TokenBlock, pa.Array, tuple[NDArray[np.int64], NDArray[np.int32]]]:
     offsets = string_offsets(texts)
     data = np.frombuffer(texts.buffers()[2] or b"", dtype=np.uint8)
     room = (int(offsets[-1]) - int(offsets[0]) + 1) // 2 + 1 if len(offsets) > 1 else 0
     room += len(texts)  # every document may end in a token
-    starts, lengths = np.empty(room, dtype=np.int32), np.empty(room, dtype=np.int32)
-    hashes = np.empty(room, dtype=np.uint64)
+    starts, lengths = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int32)
     indptr = np.empty(len(texts) + 1, dtype=np.int64)
-    token_kernels.split_words(data, offsets, character_classes(), starts, lengths, hashes, indptr)
+    token_kernels.split_words(data, offsets, character_classes(), starts, lengths, indptr)
     count = int(indptr[-1])
-    starts, lengths, hashes = starts[:count], lengths[:count], hashes[:count]
-    ids, first = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32)
-    used = token_kernels.number_types(data, starts, lengths, hashes, ids, first)
-    small = ids.astype(np.uint16) if used <= 1 << 16 else ids
-    type_starts, type_lengths = starts[first[:used]], lengths[first[:used]]
+    starts, lengths = starts[:count], lengths[:count]
+    ids, first = number_bytes(data, starts, lengths)
+    small = ids.astype(np.uint16) if len(first) <= 1 << 16 else ids
+    type_starts, type_lengths = starts[first], lengths[first]
     gathered, type_offsets = token_kernels.gather_bytes(data, type_starts, type_lengths)
     types = pa.StringArray.from_buffers(len(type_starts), pa.py_buffer(type_offsets), pa.py_buffer(gathered))
     let_go(texts)

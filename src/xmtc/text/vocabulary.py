@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xmtc.core.parallel import run_parallel
+from xmtc.core.string_table import number_strings, places
 from xmtc.text import token_kernels
 from xmtc.text.tokens import TokenBlock, Tokens, fold
 
@@ -95,11 +96,10 @@ class Vocabulary:
 def fold_types(types: pa.Array, lowercase: bool, min_length: int) -> tuple[pa.Array, NDArray[np.int32]]:
     """Return the distinct normalised tokens, and the number of each type's normalised form (−1 if too short)."""
     forms = fold_all(types, lowercase)
-    encoded = forms.dictionary_encode()
-    numbers = np.asarray(encoded.indices, dtype=np.int32)
+    numbers, first = number_strings(forms)
     if min_length > 1:
         numbers = np.where(np.asarray(pc.utf8_length(forms)) < min_length, np.int32(-1), numbers)
-    return encoded.dictionary, numbers
+    return forms.take(pa.array(first)), numbers
 
 
 def fold_all(types: pa.Array, lowercase: bool) -> pa.Array:
@@ -115,12 +115,6 @@ def fold_all(types: pa.Array, lowercase: bool) -> pa.Array:
 def worth_a_table(types: int, terms: int) -> bool:
     """Whether `places`, which hashes all terms on each call, is faster than a dictionary that is built once."""
     return types >= MANY and 4 * types > terms
-
-
-def places(forms: pa.Array, terms: pa.Array) -> NDArray[np.int32]:
-    """Return the position of each form among distinct terms, −1 if missing."""
-    found = pc.index_in(forms, value_set=terms)
-    return np.asarray(pc.fill_null(found, -1), dtype=np.int32)
 
 
 def mapped_blocks(tokens: Tokens, numbers: NDArray[np.int32], threads: int) -> list[TokenBlock]:
