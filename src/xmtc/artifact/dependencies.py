@@ -16,6 +16,7 @@ from typing import Any
 
 from xmtc.core.errors import DataError, ModelFormatError
 from xmtc.core.files import content_hash, sync_folder
+from xmtc.core.parsing import parse_json, read_json
 
 MANIFEST = "model.json"
 _COPY = re.compile(r"^linked-[0-9a-f]{16}/(?!\.\.?$)[^/\\]+$")
@@ -36,7 +37,7 @@ class Link:
         """Create a link to the current content of a path."""
         link = cls(path.resolve(), content_of(path), copied)
         if copied and (path / MANIFEST).is_file():
-            inner = json.loads((path / MANIFEST).read_text(encoding="utf-8")).get("links", {})
+            inner = read_json(path / MANIFEST, any_number=True).get("links", {})
             if any("copied" not in entry for entry in inner.values()):
                 raise DataError(f"{path}: itself depends on other folders. Train it with --set copy=true first.")
         return link
@@ -48,7 +49,7 @@ def content_of(path: Path) -> str:
         return content_hash(path)
     text = (path / MANIFEST).read_bytes()
     with suppress(ValueError, AttributeError):
-        manifest = json.loads(text)
+        manifest = parse_json(text, any_number=True)
         manifest.pop("training", None)
         text = json.dumps(manifest, sort_keys=True).encode()
     return hashlib.blake2b(text, digest_size=32).hexdigest()

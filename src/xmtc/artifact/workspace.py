@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from xmtc.artifact.arrays import Later, Shapes, map_arrays, new_arrays, write_arrays
 from xmtc.core.errors import ConfigError, DataError, ModelFormatError
 from xmtc.core.files import locked, make_folder, replace_file, write_json
+from xmtc.core.parsing import read_json
 
 LOG = "log.jsonl"
 LOG_SUFFIX = ".log.jsonl"
@@ -63,7 +64,7 @@ class Workspace:
             raise DataError(f"{path}: missing, so the training cannot be resumed. Start over with --force.")
         if resume and path.is_file():
             try:
-                before = dict(json.loads(path.read_text(encoding="utf-8")))
+                before = dict(read_json(path, any_number=True))
             except (ValueError, TypeError):
                 raise DataError(f"{path}: damaged. Start over with --force.") from None
             for name, value in fingerprint.items():

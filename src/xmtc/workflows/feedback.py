@@ -16,6 +16,7 @@ from pathlib import Path
 from xmtc.artifact import store
 from xmtc.core.errors import DataError, shown
 from xmtc.core.files import sync_folder
+from xmtc.core.parsing import parse_json
 from xmtc.data.label_index import LabelIndex
 from xmtc.workflows.requests import FeedbackRequest
 
@@ -127,7 +128,7 @@ class Feedback:
     def _record(self, row: tuple[int, str, str, str, str, str]) -> FeedbackRecord:
         number, time, version, text, *lists = row
         try:
-            accepted, rejected = (tuple(str(key) for key in json.loads(keys)) for keys in lists)
+            accepted, rejected = (tuple(str(key) for key in parse_json(keys)) for keys in lists)
             datetime.fromisoformat(time)
         except (TypeError, ValueError):
             raise DataError(f"{self.path}: record {number} is damaged. Restore the file from a backup.") from None
