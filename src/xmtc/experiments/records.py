@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, cast
 
 from xmtc.artifact.workspace import LOG
 from xmtc.core.errors import DataError, shown
@@ -256,7 +256,7 @@ def _read_results_file(path: Path) -> Results:
                 head = _checked_head(values, place)
                 continue
             if kind == DATASET:
-                record = _made(DatasetRecord, values, place)
+                record = _made(DatasetRecord, {**values, "name": str(values.get("name"))}, place)
                 name, datasets[record.name] = record.name, record
             else:
                 name = CellName.parsed(str(values.pop("cell", None)))
@@ -305,29 +305,8 @@ def _read(path: Path, remedy: str = "Copy or run it again.") -> dict[str, Any]:
 
 
 def _made(kind: type[Kind], values: Mapping[str, Any], place: Path | str) -> Kind:
-    for name, hint in get_type_hints(kind).items():
-        if name in values and not _fits(values[name], hint):
-            raise DataError(f"{place}: damaged, '{name}' is invalid. Copy or run it again.")
     try:
         return kind(**values)
     except TypeError:
         missing = sorted({each.name for each in fields(cast(Any, kind))} ^ set(values))
         raise DataError(f"{place}: damaged, '{missing[0]}' is missing or unknown. Copy or run it again.") from None
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value read from JSON has the declared type of its field."""
-    inner = get_args(hint)
-    if hint is Any:
-        return True
-    if get_origin(hint) is dict:
-        return isinstance(value, dict) and all(_fits(item, inner[1]) for item in value.values())
-    if get_origin(hint) is list:
-        return isinstance(value, list) and all(_fits(item, inner[0]) for item in value)
-    if inner:  # a union
-        return any(_fits(value, each) for each in inner)
-    if isinstance(value, bool):
-        return hint is bool
-    if hint is float:
-        return isinstance(value, (int, float)) and abs(value) < 2**127
-    return isinstance(value, hint)
