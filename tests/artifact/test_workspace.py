@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 
 from xmtc.artifact.arrays import Later, Shapes
 from xmtc.artifact.workspace import FollowerWorkspace, Workspace
-from xmtc.core.errors import ConfigError, DataError
+from xmtc.core.errors import ConfigError, DataError, XmtcWarning
 
 SHAPES: Shapes = {
     "flags": ((3,), np.bool_),
@@ -229,14 +229,47 @@ def test_mapped_parts_are_not_copied_and_cannot_be_written_to(tmp_path: Path) ->
     work = workspaces(tmp_path)[0]
     work.save("part", {"a": np.arange(3)})
     array = work.map("part")[0]["a"]
+    followed = FollowerWorkspace(tmp_path / "m.work").map("part")[0]["a"]
     with pytest.raises(ValueError, match="read-only"):
         array[0] = 1
     with (tmp_path / "m.work" / "part.safetensors").open("r+b") as stream:
         stream.seek(-8, 2)
         stream.write((9).to_bytes(8, "little"))
-    assert array.tolist() == [0, 1, 9]
-    follower = FollowerWorkspace(tmp_path / "m.work")
-    assert follower.map("part")[0]["a"].tolist() == [0, 1, 9]
+    assert array.tolist() == followed.tolist() == [0, 1, 9]
+
+
+def test_one_flipped_bit_makes_a_part_unfinished(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    for streamed in (False, True):
+        for place in [*map(int, rng.integers(0, 100, 9)), 0, -1, -8]:
+            work = workspaces(tmp_path)[0]
+            if streamed:
+                with work.stream("part", {"a": ((30,), np.int64)}, {"loss": 0.5}) as arrays:
+                    arrays["a"][:] = np.arange(30)
+            else:
+                work.save("part", {"a": np.arange(30)}, {"loss": 0.5})
+            path = tmp_path / "m.work" / "part.safetensors"
+            content = bytearray(path.read_bytes())
+            content[place] ^= 1 << int(rng.integers(8))
+            again = Workspace(tmp_path / "m.work")
+            assert again.has("part")
+            assert again.load("part")[0]["a"].tolist() == list(range(30))
+            path.write_bytes(content)
+            with pytest.raises(DataError, match=r"part.safetensors: .* Start over with --force."):
+                FollowerWorkspace(tmp_path / "m.work").map("part")
+            assert not FollowerWorkspace(tmp_path / "m.work").has("part")
+            assert path.is_file()  # a follower deletes nothing
+            with pytest.warns(XmtcWarning, match="part.safetensors: damaged, so this part is trained again."):
+                assert not Workspace(tmp_path / "m.work").has("part")
+            assert files(tmp_path / "m.work") == ["training.json"]
+
+
+def test_a_part_without_its_checksum_is_unfinished(tmp_path: Path) -> None:
+    work = workspaces(tmp_path)[0]
+    work.save("part", {"a": np.arange(3)})
+    (tmp_path / "m.work" / "part.checksum").unlink()
+    with pytest.warns(XmtcWarning, match="trained again"):
+        assert not Workspace(tmp_path / "m.work").has("part")
 
 
 def test_a_damaged_part_cannot_be_mapped(tmp_path: Path) -> None:

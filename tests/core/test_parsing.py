@@ -29,14 +29,14 @@ DEEP = MOST_LEVELS + 1
 @pytest.mark.parametrize("any_number", [False, True])
 @pytest.mark.parametrize("as_bytes", [False, True])
 def test_json_faults_are_value_errors(text: str, any_number: bool, as_bytes: bool) -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=r".") as caught:
         parse_json(text.encode() if as_bytes else text, any_number=any_number)
     assert len(str(caught.value)) < 200
 
 
 @pytest.mark.parametrize("text", ["1e999", "-1e999", "NaN", "Infinity", "-Infinity", str(2**64), str(-(2**63) - 1)])
 def test_numbers_beyond_64_bits_only_if_asked(text: str) -> None:
-    with pytest.raises(ValueError, match="64 bits|not a JSON number"):
+    with pytest.raises(ValueError, match=r"64 bits|not a JSON number"):
         parse_json(f'{{"a": [{text}]}}')
     assert repr(parse_json(text, any_number=True)) == repr(json.loads(text))
 
@@ -72,12 +72,12 @@ def test_the_deepest_allowed_json() -> None:
     ],
 )
 def test_toml_faults_are_value_errors(text: str) -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=r".") as caught:
         parse_toml(text)
     assert len(str(caught.value)) < 200
 
 
 def test_valid_toml_is_unchanged() -> None:
     values = parse_toml('a = inf\nb = 1_000.5\nc = [1, 2.5e-3, true, 1979-05-27]\n[d.e]\nf = "' + "." * 500 + '"')
-    assert values["a"] == float("inf") and values["b"] == 1000.5 and values["c"][:3] == [1, 0.0025, True]
+    assert (values["a"], values["b"], values["c"][:3]) == (float("inf"), 1000.5, [1, 0.0025, True])
     assert values["d"]["e"]["f"] == "." * 500

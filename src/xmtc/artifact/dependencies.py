@@ -39,7 +39,7 @@ class Link:
         """Create a link to the current content of a path."""
         link = cls(path.resolve(), content_of(path), copied)
         if copied and (path / MANIFEST).is_file():
-            inner = read_json(path / MANIFEST).get("links", {})
+            inner = read_json(path / MANIFEST, any_number=True).get("links", {})
             if any("copied" not in entry for entry in inner.values()):
                 raise DataError(f"{path}: itself depends on other folders. Train it with --set copy=true first.")
         return link
@@ -51,7 +51,7 @@ def content_of(path: Path) -> str:
         return content_hash(path)
     text = (path / MANIFEST).read_bytes()
     with suppress(ValueError, AttributeError):
-        manifest = parse_json(text)
+        manifest = parse_json(text, any_number=True)
         for name in ("training", DIGEST):
             manifest.pop(name, None)
         text = json.dumps(manifest, sort_keys=True).encode()

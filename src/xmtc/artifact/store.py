@@ -118,7 +118,8 @@ def replace_part(folder: Path, name: str, part: State | None, before: Mapping[st
 def sealed(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """The content of model.json with format version and hash."""
     bare = {"format": FORMAT, **{name: value for name, value in manifest.items() if name not in ("format", DIGEST)}}
-    return {**bare, DIGEST: manifest_digest(json.loads(json.dumps(bare)))}  # as it will be read
+    plain = json.loads(json.dumps(bare), parse_constant=lambda _: None)  # a metric that is NaN or infinite is unknown
+    return {**plain, DIGEST: manifest_digest(plain)}
 
 
 def _clear(folder: Path, kept: Collection[str]) -> None:
@@ -329,6 +330,11 @@ def _mapped_files(
         stamps.add(entry["name"], _hash_of(entry), held)
     stamps.save()
     return mapped
+
+
+def map_table(path: Path) -> pa.Table:
+    """Memory-map an Arrow file and check its content."""
+    return _table_in(map_bytes(path)[0], path)
 
 
 def _table_in(mapped: NDArray[np.uint8], path: Path) -> pa.Table:

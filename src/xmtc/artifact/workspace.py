@@ -5,21 +5,25 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.artifact.arrays import Later, Shapes, map_arrays, new_arrays, write_arrays
-from xmtc.core.errors import ConfigError, DataError, ModelFormatError
+from xmtc.core.checksum import file_checksum
+from xmtc.core.errors import ConfigError, DataError, ModelFormatError, XmtcWarning
 from xmtc.core.files import locked, make_folder, replace_file, write_json
+from xmtc.core.parsing import parse_json, read_json
 
 LOG = "log.jsonl"
 LOG_SUFFIX = ".log.jsonl"
 WORK_SUFFIX = ".work"
+SUM_SUFFIX = ".checksum"
 
 
 def log_beside(folder: Path) -> Path:
@@ -35,12 +39,17 @@ def _beside(folder: Path, suffix: str) -> Path:
 class Workspace:
     """Finished parts of an incomplete training, from which it can be resumed.
 
-    Without a folder the parts stay in memory. Each part is one safetensors file, written atomically.
+    Without a folder the parts stay in memory. Each part is one safetensors file, written atomically, with its checksum
+    in a file next to it. A part that does not match its checksum counts as not finished and is trained again.
     """
+
+    owns_files = True
+    """Whether this process deletes damaged parts."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
         self._memory: dict[str, tuple[dict[str, NDArray[Any]], dict[str, Any]]] = {}
+        self._verified: set[str] = set()  # parts that this process wrote or compared with their checksum
 
     @classmethod
     def beside(cls, folder: Path, suffix: str = WORK_SUFFIX) -> Path:
@@ -63,7 +72,7 @@ class Workspace:
             raise DataError(f"{path}: missing, so the training cannot be resumed. Start over with --force.")
         if resume and path.is_file():
             try:
-                before = dict(json.loads(path.read_text(encoding="utf-8")))
+                before = dict(read_json(path, any_number=True))
             except (ValueError, TypeError):
                 raise DataError(f"{path}: damaged. Start over with --force.") from None
             for name, value in fingerprint.items():
@@ -119,10 +128,41 @@ class Workspace:
         return made
 
     def has(self, name: str) -> bool:
-        """Whether a part is finished."""
+        """Whether a part is finished and undamaged."""
         if self.folder is None:
             return name in self._memory
-        return (self.folder / f"{name}.safetensors").is_file()
+        path = self._path(name)
+        if not path.is_file():
+            return False
+        if not self._is_whole(name):
+            if self.owns_files:
+                warnings.warn(f"{path}: damaged, so this part is trained again.", XmtcWarning, stacklevel=2)
+                self.drop(name)
+            return False
+        return True
+
+    def _path(self, name: str) -> Path:
+        assert self.folder is not None
+        return self.folder / f"{name}.safetensors"
+
+    def _is_whole(self, name: str) -> bool:
+        """Whether a part matches its checksum; read once in each process."""
+        if name not in self._verified:
+            path = self._path(name)
+            try:
+                if path.with_suffix(SUM_SUFFIX).read_text(encoding="utf-8") != file_checksum(path):
+                    return False
+            except (OSError, ValueError):
+                return False
+            self._verified.add(name)
+        return True
+
+    def _seal(self, name: str, file: IO[bytes]) -> None:
+        """Write the checksum of a part before the part gets its final name."""
+        file.flush()
+        self._verified.add(name)
+        sums = self._path(name).with_suffix(SUM_SUFFIX)
+        sums.write_text(file_checksum(Path(file.name)), encoding="utf-8")
 
     def save(
         self, name: str, arrays: Mapping[str, NDArray[Any] | Later], values: Mapping[str, Any] | None = None
@@ -131,8 +171,9 @@ class Workspace:
         if self.folder is None:
             self._remember(name, arrays, values)
             return
-        with replace_file(self.folder / f"{name}.safetensors") as file:
+        with replace_file(self._path(name)) as file:
             write_arrays(file, arrays, {"values": json.dumps(values or {})})
+            self._seal(name, file)
 
     def _remember(
         self, name: str, arrays: Mapping[str, NDArray[Any] | Later], values: Mapping[str, Any] | None
@@ -151,7 +192,7 @@ class Workspace:
         """
         if self.folder is None:
             return self._stream_to_memory(name, arrays, values)
-        return self._stream_to_file(self.folder / f"{name}.safetensors", arrays, values)
+        return self._stream_to_file(name, arrays, values)
 
     @contextmanager
     def _stream_to_memory(
@@ -167,16 +208,18 @@ class Workspace:
 
     @contextmanager
     def _stream_to_file(
-        self, path: Path, arrays: Shapes, values: Mapping[str, Any] | None
+        self, name: str, arrays: Shapes, values: Mapping[str, Any] | None
     ) -> Iterator[dict[str, NDArray[Any]]]:
         failed: OSError | None = None
         try:
-            with replace_file(path) as file, new_arrays(file, arrays, {"values": json.dumps(values or {})}) as given:
-                try:
-                    yield given
-                except OSError as error:
-                    failed = error
-                    raise
+            with replace_file(self._path(name)) as file:
+                with new_arrays(file, arrays, {"values": json.dumps(values or {})}) as given:
+                    try:
+                        yield given
+                    except OSError as error:
+                        failed = error
+                        raise
+                self._seal(name, file)
         except DataError:
             if failed is not None:  # raised in the block, so not about writing this file
                 raise failed from None
@@ -187,7 +230,9 @@ class Workspace:
         if self.folder is None:
             self._memory.pop(name, None)
         else:
-            (self.folder / f"{name}.safetensors").unlink(missing_ok=True)
+            self._verified.discard(name)
+            self._path(name).unlink(missing_ok=True)
+            self._path(name).with_suffix(SUM_SUFFIX).unlink(missing_ok=True)
 
     def log(self, line: Mapping[str, Any]) -> None:
         """Append a line to the training log; without a folder there is no log."""
@@ -208,10 +253,12 @@ class Workspace:
         if self.folder is None:
             return self._memory[name]
         try:
-            arrays, metadata = map_arrays(self.folder / f"{name}.safetensors")
+            arrays, metadata = map_arrays(self._path(name))
         except ModelFormatError as error:
             raise DataError(f"{error} Start over with --force.") from None
-        return arrays, json.loads(metadata.get("values", "{}"))
+        if not self._is_whole(name):
+            raise DataError(f"{self._path(name)}: does not match its checksum. Start over with --force.")
+        return arrays, parse_json(metadata.get("values", "{}"), any_number=True)
 
     def keep_log(self, place: Path, replaces: bool) -> None:
         """Move the log of a complete training to `place`; if there is none, delete the log of a replaced model."""
@@ -229,6 +276,8 @@ class Workspace:
 
 class FollowerWorkspace(Workspace):
     """Workspace of a follower process: reads the parts finished by the leader process, and writes nothing."""
+
+    owns_files = False
 
     def begin(self, fingerprint: Mapping[str, Any], resume: bool) -> None:
         return

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from xmtc.core.errors import ConfigError, XmtcWarning, nearest, shown
+from xmtc.core.parsing import parse_toml
 
 AnySettings = TypeVar("AnySettings", bound="Settings")
 
@@ -406,19 +407,21 @@ def parse_assignments(assignments: Sequence[str]) -> dict[str, Any]:
         if not equals or not key.strip():
             raise ConfigError(f"--set {assignment}: expected key=value, for example --set text.min_df=3.")
         try:
-            values[key.strip()] = tomllib.loads(f"value = {text}")["value"]
+            values[key.strip()] = parse_toml(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             values[key.strip()] = text.strip()
+        except ValueError as error:
+            raise ConfigError(f"--set {shown(assignment)}: {error}. Correct the value.") from None
     return values
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file written by a user."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}). Check the path.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ConfigError(f"{path}: invalid TOML ({error}). Correct the file.") from None
 
 

@@ -22,6 +22,7 @@ from typing import IO, Any, BinaryIO, cast
 from filelock import FileLock, Timeout
 
 from xmtc.core.errors import DataError, shown
+from xmtc.core.parsing import parse_json
 
 COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 MOST_LINE = 1 << 30
@@ -209,13 +210,13 @@ def parse_lines(
 
 def _parsed(text: str, place: str, example: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
+        value = parse_json(text, any_number=True)
     except json.JSONDecodeError as error:
         what = error.msg.removesuffix(" at").rstrip(": ")
         raise DataError(
             f"{place}: invalid JSON ({what} at column {error.colno}). Write one object per line: {example}."
         ) from None
-    except (RecursionError, ValueError):
+    except ValueError:
         raise DataError(f"{place}: JSON is nested too deeply, or a number is too long. Write {example}.") from None
     if not isinstance(value, dict):
         raise DataError(f"{place}: not a JSON object. Write one object per line: {example}.")

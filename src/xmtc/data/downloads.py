@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from urllib.parse import quote
 
 from xmtc.core.errors import DataError, shown
 from xmtc.core.files import locked, sync_folder, write_json
+from xmtc.core.parsing import read_json
 from xmtc.core.progress import Progress, silent
 from xmtc.data.archives import Unpacked, begins_as, bytes_task, sweep, unpack
 from xmtc.data.catalogue import DataSet, Part, RemoteFile, find
@@ -269,7 +269,7 @@ class _Record:
         if not self.path.exists():
             return
         try:
-            content = json.loads(self.path.read_text(encoding="utf-8"))
+            content = read_json(self.path)
             self.files = {name: _Known(**entry) for name, entry in content["files"].items()}
             self.unpacked = str(content["unpacked"])
             self.made = dict(content["made"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import json
 import os
 import re
 import shutil
@@ -22,6 +21,7 @@ from urllib.parse import urlsplit
 from xmtc import __version__
 from xmtc.core.errors import ConfigError, DataError, shown
 from xmtc.core.files import write_json, writing
+from xmtc.core.parsing import read_json
 from xmtc.core.progress import Progress
 from xmtc.data.archives import bytes_task
 
@@ -120,7 +120,7 @@ class _Memory:
     def of(cls, part: Path, url: str) -> _Memory:
         """Load the state of a partial download; empty unless it is from the same URL and can be resumed."""
         try:
-            content = json.loads(_beside(part).read_text(encoding="utf-8"))
+            content = read_json(_beside(part))
             have = part.stat().st_size
             if content["url"] == url and content["validator"]:
                 return cls(have, str(content["validator"]), content["total"])

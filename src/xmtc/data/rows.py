@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from xmtc.core.errors import DataError, nearest, shown
 from xmtc.core.files import has_surrogate
+from xmtc.core.parsing import parse_json
 from xmtc.data.records import ReadOptions, Records, json_kind
 
 TEXT_FIELDS = ("title", "abstract", "body", "content", "description")
@@ -231,8 +231,8 @@ def cell_labels(cell: str, separator: str, place: str) -> list[Any]:
     if not (text.startswith("[") and text.endswith("]")):
         return [part for part in (part.strip() for part in cell.split(separator)) if part]
     try:
-        return list(json.loads(text))
-    except (ValueError, RecursionError):
+        return list(parse_json(text, any_number=True))
+    except ValueError:
         found = _python_list(text)
     if found is None:
         raise DataError(f'{place}: {shown(text, 40)} is not a list of labels. Write ["a", "b"] or a{separator}b.')

@@ -18,6 +18,7 @@ from xml.sax import SAXParseException
 
 from xmtc.core.errors import DataError, missing_extra, shown
 from xmtc.core.files import decode_line, read_blocks
+from xmtc.core.parsing import parse_json
 
 try:
     import rdflib
@@ -242,8 +243,8 @@ def _refuse_entities(path: str | Path, content: bytes) -> None:
 def _json_ld(path: str | Path, graph: Graph) -> None:
     content = b"".join(read_blocks(path))
     try:
-        document = json.loads(content)
-    except (ValueError, RecursionError) as error:
+        document = parse_json(content, any_number=True)
+    except ValueError as error:
         raise _refusal(path, "JSON-LD", error, getattr(error, "lineno", 1)) from None
     _refuse_remote(path, document)
     try:

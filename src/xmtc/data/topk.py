@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from xmtc.core.errors import DataError, shown
 from xmtc.core.files import has_surrogate, parse_lines, plain_name, read_blocks, replace_file
+from xmtc.core.parsing import parse_json, read_json
 from xmtc.data.label_index import LabelIndex
 
 if TYPE_CHECKING:
@@ -266,7 +267,7 @@ def read_trained_on(path: str | Path) -> TrainedOn | None:
         return None
     try:
         metadata = pq.read_schema(path).metadata or {}
-        facts = json.loads(metadata[TRAINED_ON.encode()])
+        facts = parse_json(metadata[TRAINED_ON.encode()])
         return int(facts[0]), [(str(key), str(name), int(count)) for key, name, count in facts[1]]
     except (KeyError, ValueError, TypeError, IndexError, OSError, pa.ArrowException):
         return None
@@ -332,17 +333,18 @@ def read_answers(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        manifest = dict(json.loads(path.read_text(encoding="utf-8")))
+        manifest = dict(read_json(path, any_number=True))
         version = manifest["format"]
         if version == FORMAT:  # the layout of other versions is unknown
             counts = [manifest[name] for name in ("documents", "parts")] if manifest["complete"] else []
             if not isinstance(manifest["made_of"], dict) or not all(isinstance(count, int) for count in counts):
                 raise TypeError
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError):
         raise DataError(f"{path}: damaged. Predict again with --force, or copy the folder again.") from None
     if version != FORMAT:
         raise DataError(
-            f"{path}: format {version}; this version of xmtc reads format {FORMAT}. Use the version that wrote it."
+            f"{path}: format {shown(version)}; this version of xmtc reads format {FORMAT}. "
+            "Use the version that wrote it."
         )
     return manifest
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from xmtc.core.errors import ConfigError, DataError, MissingExtraError, shown
 from xmtc.core.files import check_output_folder, locked, make_folder, write_json
+from xmtc.core.parsing import read_json
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.description import describe
@@ -192,7 +193,7 @@ def _changed(out: Path, cell: CellName, made: dict[str, Any], force: bool = Fals
                 raise
     elif (folder / BEGUN).is_file():
         with suppress(ValueError):
-            before = json.loads((folder / BEGUN).read_text(encoding="utf-8"))
+            before = read_json(folder / BEGUN, any_number=True)
     elif not folder.is_dir():
         return ""
     if not isinstance(before, dict):

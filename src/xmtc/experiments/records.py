@@ -24,6 +24,7 @@ from typing import Any, TypeVar, cast
 from xmtc.artifact.workspace import LOG
 from xmtc.core.errors import DataError, shown
 from xmtc.core.files import make_folder, parse_lines, plain_name, read_blocks, replace_file, write_json
+from xmtc.core.parsing import read_json
 
 Kind = TypeVar("Kind")
 
@@ -255,7 +256,7 @@ def _read_results_file(path: Path) -> Results:
                 head = _checked_head(values, place)
                 continue
             if kind == DATASET:
-                record = _made(DatasetRecord, values, place)
+                record = _made(DatasetRecord, {**values, "name": str(values.get("name"))}, place)
                 name, datasets[record.name] = record.name, record
             else:
                 name = CellName.parsed(str(values.pop("cell", None)))
@@ -293,7 +294,7 @@ def read_dataset(folder: Path, name: str) -> DatasetRecord | None:
 
 def _read(path: Path, remedy: str = "Copy or run it again.") -> dict[str, Any]:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path, any_number=True)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}). {remedy}") from None
     except ValueError:

@@ -29,6 +29,7 @@ from xmtc.core import config
 from xmtc.core.errors import XmtcError
 from xmtc.core.files import content_hash, make_folder, replace_file, write_json, writing
 from xmtc.core.jit import timed_compilation
+from xmtc.core.parsing import read_json
 from xmtc.core.progress import Progress
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import align_labels
@@ -202,7 +203,7 @@ def _load_or_train(job: RunJob, suite_data: SuiteData, progress: Progress) -> tu
     if store.is_model(place) and not Workspace.beside(place).exists():
         model = Model.load(place, job.runtime)
         lost = {"seconds": model.training["seconds"], "host": None, "device": None, "resumed": True}
-        return model, json.loads(usage.read_text(encoding="utf-8")) if usage.is_file() else lost
+        return model, read_json(usage) if usage.is_file() else lost
     resumed = Workspace.beside(place).exists()
     model = model_of(job.suite, job.cell)
     decided = plan_training(

@@ -13,6 +13,7 @@ from xmtc import create, metrics
 from xmtc.core import config
 from xmtc.core.config import Choices, Range, Settings
 from xmtc.core.errors import ConfigError, nearest, shown
+from xmtc.core.parsing import parse_toml
 from xmtc.models.base import Model
 from xmtc.models.registry import model_class
 from xmtc.recipes import find_recipe
@@ -152,8 +153,8 @@ def _written(start: Settings, key: str, text: str, declared: Range | Choices | N
 def _ends(text: str) -> list[Any]:
     """The ends of LOW..HIGH; empty if one of them is not a number."""
     try:
-        ends = [tomllib.loads(f"value = {end}")["value"] for end in text.split("..")]
-    except tomllib.TOMLDecodeError:
+        ends = [parse_toml(f"value = {end}")["value"] for end in text.split("..")]
+    except ValueError:
         return []
     numbers = all(isinstance(end, (int, float)) and not isinstance(end, bool) for end in ends)
     return ends if numbers and len(ends) == 2 else []
@@ -164,7 +165,9 @@ def _listed(text: str) -> list[Any]:
     if not (text.startswith("[") and text.endswith("]")):
         return []
     try:
-        return list(tomllib.loads(f"value = {text}")["value"])
+        return list(parse_toml(f"value = {text}")["value"])
     except tomllib.TOMLDecodeError:
         words = [word.strip().strip("\"'") for word in text[1:-1].split(",")]
         return [word for word in words if word]
+    except ValueError:  # nested too deeply, or a number too large
+        return []

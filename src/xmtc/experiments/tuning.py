@@ -23,6 +23,7 @@ from xmtc.artifact.workspace import Workspace, log_beside
 from xmtc.core import config
 from xmtc.core.errors import ConfigError, DataError, XmtcError
 from xmtc.core.files import check_output_folder, locked, make_folder, replace_file, write_json
+from xmtc.core.parsing import read_json
 from xmtc.core.progress import Progress, Task, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset
@@ -174,7 +175,7 @@ def _fingerprint(search: Search, train: Dataset, valid: Dataset | None, runtime:
 def _begin(out: Path, fingerprint: Mapping[str, Any], resume: bool) -> None:
     if resume:
         try:
-            before = dict(json.loads((out / TUNING).read_text(encoding="utf-8")))
+            before = dict(read_json(out / TUNING, any_number=True))
         except (ValueError, TypeError):
             raise DataError(f"{out / TUNING}: damaged. Start over with --force.") from None
         for name, value in fingerprint.items():
@@ -396,6 +397,6 @@ def _refit(
 def _begun_with(work: Path) -> Any:
     """The settings of an unfinished training run; None if there is none."""
     try:
-        return json.loads((work / "training.json").read_text(encoding="utf-8")).get("settings")
+        return read_json(work / "training.json", any_number=True).get("settings")
     except (OSError, ValueError, AttributeError):
         return None

@@ -1,6 +1,8 @@
 """Cache of tokens and tf-idf rows, keyed by content hash, so that tuning and studies tokenise the same texts once.
 
-An entry has the format of a model folder, so it is written atomically and memory-mapped.
+An entry is a folder with safetensors and Arrow files, which are memory-mapped, and a list of their checksums. It is
+written under a temporary name and renamed. An entry that is incomplete or does not match its checksums is deleted and
+created again.
 """
 
 from __future__ import annotations
@@ -10,22 +12,26 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
 
 from xmtc import __version__
-from xmtc.artifact import store
+from xmtc.artifact.arrays import map_arrays, write_arrays
 from xmtc.artifact.saved_state import SavedState
-from xmtc.artifact.store import State
+from xmtc.artifact.store import State, map_table
+from xmtc.core.checksum import checksum, file_checksum
 from xmtc.core.config import to_mapping
 from xmtc.core.errors import XmtcError
 from xmtc.core.mapped_text import let_go, string_offsets
+from xmtc.core.parsing import read_json
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr
@@ -38,6 +44,10 @@ WORTHWHILE_BYTES = 8 << 20
 
 _ENTRY = re.compile(r"[0-9a-f]{32}-[0-9.]+-(tokens|tfidf-[0-9a-f]{16})")
 """Names of cache entries; other files in the folder are never touched."""
+_UNFINISHED = re.compile(rf"\.{_ENTRY.pattern}\.[0-9a-f]{{8}}\.part")
+"""Names of entries that are being written, or were when their process was killed."""
+_ENTRY_FILE = "entry.json"
+_DAY = 86_400
 
 Thing = TypeVar("Thing")
 
@@ -63,7 +73,7 @@ def tokens_of(texts: pa.ChunkedArray, runtime: Runtime, progress: Progress = sil
             return tokenise(texts, runtime.threads, task.advance)
 
     place = _place(texts, runtime, "tokens")
-    return split() if place is None else _remembered(place, split, _from_tokens, _to_tokens)
+    return split() if place is None else _remembered(place, runtime.threads, split, _from_tokens, _to_tokens)
 
 
 def tfidf_of(
@@ -87,7 +97,7 @@ def tfidf_of(
 
     wanted = hashlib.blake2b(json.dumps(to_mapping(settings), sort_keys=True).encode(), digest_size=8).hexdigest()
     place = _place(texts, runtime, f"tfidf-{wanted}")
-    return fit() if place is None else _remembered(place, fit, _from_tfidf, restored)
+    return fit() if place is None else _remembered(place, runtime.threads, fit, _from_tfidf, restored)
 
 
 def _place(texts: pa.ChunkedArray, runtime: Runtime, kind: str) -> Path | None:
@@ -97,19 +107,68 @@ def _place(texts: pa.ChunkedArray, runtime: Runtime, kind: str) -> Path | None:
 
 
 def _remembered(
-    place: Path, make: Callable[[], Thing], keep: Callable[[Thing], State], restore: Callable[[State], Thing]
+    place: Path,
+    threads: int,
+    make: Callable[[], Thing],
+    keep: Callable[[Thing], State],
+    restore: Callable[[State], Thing],
 ) -> Thing:
-    if store.is_model(place):
+    if place.exists():
         try:
             os.utime(place)
-            return restore(store.read_folder(place)[1])
-        except (OSError, XmtcError, KeyError, ValueError):
-            shutil.rmtree(place, ignore_errors=True)  # incomplete or damaged: create it again
+            return restore(_read_entry(place, threads))
+        except (OSError, XmtcError, KeyError, ValueError, TypeError, AttributeError):
+            _delete(place)  # incomplete or damaged: create it again
     made = make()
     with contextlib.suppress(OSError, XmtcError):  # on a full or read-only disk, continue without the cache
-        store.write_folder(place, {"model": "cache", "settings": {}}, keep(made))
+        _write_entry(place, keep(made), threads)
         _evict(place.parent, keep=place)
     return made
+
+
+def _delete(place: Path) -> None:
+    shutil.rmtree(place, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        place.unlink(missing_ok=True)  # a file with the name of an entry
+
+
+def _write_entry(place: Path, state: State, threads: int) -> None:
+    temporary = place.with_name(f".{place.name}.{secrets.token_hex(4)}.part")
+    try:
+        temporary.mkdir(parents=True)
+        with (temporary / "arrays.safetensors").open("wb") as stream:
+            write_arrays(stream, state.arrays)
+        for name, table in state.tables.items():
+            with (temporary / f"{name}.arrow").open("wb") as stream, pa.ipc.new_file(stream, table.schema) as writer:
+                writer.write_table(table)
+        sums = {path.name: file_checksum(path, threads) for path in sorted(temporary.iterdir())}
+        content = {"values": state.values, "checksums": sums}
+        text = json.dumps({**content, "checksum": _own_checksum(content)}, indent=1)
+        (temporary / _ENTRY_FILE).write_text(text, encoding="utf-8")
+        temporary.rename(place)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _read_entry(place: Path, threads: int) -> State:
+    """Map an entry; raise an error unless every file matches its checksum."""
+    content = read_json(place / _ENTRY_FILE)
+    if content.pop("checksum") != _own_checksum(content):
+        raise ValueError(f"{place}: damaged")
+    state = State(content["values"])
+    for name, expected in content["checksums"].items():
+        path = place / name
+        if file_checksum(path, threads) != expected:
+            raise ValueError(f"{path}: damaged")
+        if path.suffix == ".arrow":
+            state.tables[path.stem] = map_table(path)
+        else:
+            state.arrays, _ = map_arrays(path)
+    return state
+
+
+def _own_checksum(content: dict[str, Any]) -> str:
+    return checksum(json.dumps(content, sort_keys=True).encode())
 
 
 def _from_tokens(tokens: Tokens) -> State:
@@ -135,6 +194,9 @@ def _from_tfidf(fitted: tuple[Tfidf, Csr]) -> State:
 
 def _evict(folder: Path, keep: Path) -> None:
     """Delete the least recently used entries until the cache is within its size limit."""
+    for path in folder.iterdir():  # remains of processes that were killed
+        if _UNFINISHED.fullmatch(path.name) and path.stat().st_mtime < time.time() - _DAY:
+            shutil.rmtree(path, ignore_errors=True)
     own = [path for path in folder.iterdir() if _ENTRY.fullmatch(path.name) and path != keep]
     entries = sorted(own, key=lambda path: path.stat().st_mtime)
     sizes = {path: sum(file.stat().st_size for file in path.iterdir()) for path in [*entries, keep]}

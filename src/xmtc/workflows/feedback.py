@@ -14,6 +14,7 @@ from pathlib import Path
 
 from xmtc.core.errors import DataError, shown
 from xmtc.core.files import sync_folder
+from xmtc.core.parsing import parse_json
 
 _APPLICATION = int.from_bytes(b"xmtc", "big")
 _FORMAT = 2  # format 1 has no column 'complete' and no table 'usage'
@@ -180,7 +181,7 @@ class Feedback:
     def _record(self, row: tuple[int, str, str, str, str, str, int]) -> FeedbackRecord:
         number, time, version, text, *lists, complete = row
         try:
-            accepted, rejected = (tuple(str(key) for key in json.loads(keys)) for keys in lists)
+            accepted, rejected = (tuple(str(key) for key in parse_json(keys)) for keys in lists)
             datetime.fromisoformat(time)
         except (TypeError, ValueError):
             raise DataError(f"{self.path}: record {number} is damaged. Restore the file from a backup.") from None

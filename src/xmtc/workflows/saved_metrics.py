@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from xmtc.artifact.dependencies import content_of
 from xmtc.core.files import write_json
+from xmtc.core.parsing import read_json
 from xmtc.workflows.evaluation import Evaluation
 
 
@@ -37,7 +37,7 @@ def read_metrics(folder: Path, content: str | None = None) -> dict[str, Any] | N
     `content` identifies the model if it was loaded earlier; otherwise the model now in the folder counts.
     """
     try:
-        saved = json.loads(metrics_path(folder).read_text(encoding="utf-8"))
+        saved = read_json(metrics_path(folder))
         if saved["model"] != (content or content_of(folder)):
             return None
         metrics = {str(name): float(value) for name, value in saved["metrics"].items()}

@@ -6,7 +6,6 @@ The embeddings of its subwords are moved out of it: they become the network's wo
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 
 from xmtc.core.config import Range, Settings
 from xmtc.core.errors import ConfigError, DataError, missing_extra, shown
+from xmtc.core.parsing import read_json
 from xmtc.nn.encoders.base import AttentionPooling, Encoder, initialise, linear
 from xmtc.text.sequences import FIRST_WORD
 
@@ -209,7 +209,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
             raise DataError(f"{folder}: the weights are pickled, which is unsafe to load. Convert them to safetensors.")
         raise DataError(f"{folder}: the weights (*.safetensors) are missing. Copy the folder again.")
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = read_json(folder / "config.json", any_number=True)
         kind = config["model_type"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{folder / 'config.json'}: invalid ({shown(error)}). Copy the folder again.") from None
