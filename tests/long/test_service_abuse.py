@@ -505,21 +505,27 @@ def test_too_large_without_a_word(service: Service) -> None:
     assert sent < 80
 
 
-def test_many_large_bodies_that_never_end(service: Service, trained: Any) -> None:
+def test_many_large_bodies_that_never_end(trained: Any) -> None:
     """Each is small enough, and together they are more than the service wants to hold."""
     head = b"POST /v1/predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     piece = b"%x\r\n" % (1 << 20) + b" " * (1 << 20) + b"\r\n"
-    before, held = service.memory(), [service.connect(5) for _ in range(20)]
-    try:
-        for connection in held:
-            with suppress(OSError):
-                connection.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n" + 31 * piece)
-        time.sleep(0.5)
-        assert service.memory() < before + 400  # of 620 that were sent
+    with serving(trained[0], kind=ForkedService) as service:
         still_answers(service, trained)
-    finally:
-        for connection in held:
-            connection.close()
+        before, held = service.memory(), [service.connect(5) for _ in range(20)]
+        try:
+            for connection in held:
+                with suppress(OSError):
+                    connection.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n" + 31 * piece)
+            time.sleep(0.5)
+            assert service.memory() < before + 400  # of 620 that were sent
+            still_answers(service, trained)
+        finally:
+            for connection in held:
+                connection.close()
+        until = time.monotonic() + 5
+        while "all from 127.0.0.1" not in service.errors():
+            assert time.monotonic() < until, "the log does not tell who sent them"
+            time.sleep(0.1)
 
 
 @pytest.mark.parametrize(

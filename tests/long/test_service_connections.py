@@ -177,9 +177,9 @@ def test_half_sent_requests_keep_nobody_out(folder: Path, kind: str) -> None:
             assert time.monotonic() - started < 5
             line = logged(running, "dropped")
             assert "all from 127.0.0.9" in line
-            assert line.startswith("limits reached: slow ")
-            answers = [one.recv(1000, socket.MSG_DONTWAIT) for one in held if not is_waiting(one)]
-            assert sum(answer.startswith((b"HTTP/1.1 408", b"HTTP/1.1 429")) for answer in answers) > 50
+            assert line.startswith("limits reached: ")
+            answers = [came_back(one)[:12] for one in held]
+            assert answers.count(b"HTTP/1.1 408") + answers.count(b"HTTP/1.1 429") > 10
             assert running.errors().count("\n") <= 3
         finally:
             for one in held:
@@ -187,12 +187,12 @@ def test_half_sent_requests_keep_nobody_out(folder: Path, kind: str) -> None:
         assert running.predict(["a"]).status == 200
 
 
-def is_waiting(connection: socket.socket) -> bool:
-    """Whether nothing has come back, or the connection was reset."""
-    try:
-        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except OSError:
-        return True
+def came_back(connection: socket.socket) -> bytes:
+    """What has come back so far; nothing where the connection was reset."""
+    connection.setblocking(False)
+    with suppress(OSError):
+        return connection.recv(1000)
+    return b""
 
 
 def test_a_client_that_takes_all_connections_does_not_take_those_of_others(folder: Path) -> None:
@@ -202,13 +202,14 @@ def test_a_client_that_takes_all_connections_does_not_take_those_of_others(folde
         assert running.predict(["a"]).status == 200
         for one in held:
             one.close()
+        closed_within(10, running, 3)
         proxied = [socket.create_connection(("127.0.0.1", running.port), 10, ("127.0.0.7", 0)) for _ in range(12)]
         for number, one in enumerate(proxied):
             client = b"X-Forwarded-For: 198.51.100.%d\r\n" % (7 if number < 11 else 8)
             one.sendall(HALF.replace(b"Host:", client + b"Host:") + b'{"texts": ["a')
         time.sleep(0.5)
-        answers = [not is_waiting(one) and one.recv(1000)[:12] for one in proxied]
-        assert answers == [False] * 10 + [b"HTTP/1.1 429", False]
+        answers = [came_back(one)[:12] for one in proxied]
+        assert answers == [b""] * 10 + [b"HTTP/1.1 429", b""]
         assert "requests refused: 1, all from 198.51.100.7" in logged(running, "requests refused")
         for one in proxied:
             one.close()

@@ -384,3 +384,13 @@ def test_forms_of_other_pages_are_not_read(serve: Serve, tmp_path: Path) -> None
         )
         assert answer.status_code == 415, kind
     assert not list(tmp_path.iterdir())
+
+
+def test_compressed_bodies_are_refused(serve: Serve) -> None:
+    served = serve()
+    answer = served.post("/v1/predict", {"texts": ["a"]}, headers={"Content-Encoding": "gzip"})
+    assert (answer.status_code, problem(answer)) == (
+        415,
+        "compressed bodies are not supported. Send no Content-Encoding, not 'gzip'.",
+    )
+    assert served.post("/v1/predict", {"texts": ["a"]}, headers={"Content-Encoding": "identity"}).status_code == 200

@@ -267,6 +267,9 @@ async def read_body(request: Request, kind: type[AnyBody], settings: ServeReques
     media_type = request.headers.get("content-type", "")
     if media_type.partition(";")[0].strip().lower() != "application/json":
         raise Problem(415, f"the body must be JSON. Send Content-Type: application/json, not '{shown(media_type)}'.")
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", ""):
+        raise Problem(415, f"compressed bodies are not supported. Send no Content-Encoding, not '{shown(encoding)}'.")
     try:
         content = await request.body()
     except ClientDisconnect:
