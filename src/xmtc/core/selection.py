@@ -1,4 +1,4 @@
-"""Selection of the largest values in kernels: the n-th largest value, and a sorted row of the top few.
+"""Selection of the largest values in kernels: the n-th largest value, and the best few of a row.
 
 numba's own selection takes ten times as long to compile.
 """
@@ -8,6 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from xmtc.core.jit import inlined
+
+SORTED = 64
+"""Rows up to this length are sorted while they are filled; in longer ones, insertion would take quadratic time."""
 
 
 @inlined
@@ -50,3 +53,65 @@ def insert(found: Any, scores: Any, held: int, number: int, score: float) -> int
     scores[at] = score
     found[at] = number
     return min(held + 1, most)
+
+
+@inlined
+def put(found: Any, scores: Any, held: Any, number: Any, score: Any) -> Any:
+    """Put a number into the best `held` of a row, which has room for all that matter; ties go to the lower number.
+
+    A row of more than SORTED entries is not sorted: once full, its last entry is the worst, the root of a heap that
+    runs backwards. `sort_long` sorts it at the end. The result does not depend on the order of the calls.
+    """
+    most = len(found)
+    last = most - 1
+    if held == most and (score < scores[last] or (score == scores[last] and number > found[last])):
+        return held
+    if most <= SORTED:
+        at = held if held < most else last
+        while at > 0 and (scores[at - 1] < score or (scores[at - 1] == score and found[at - 1] > number)):
+            scores[at] = scores[at - 1]
+            found[at] = found[at - 1]
+            at -= 1
+        scores[at] = score
+        found[at] = number
+        return min(held + 1, most)
+    at = held if held < most else last
+    scores[at] = score
+    found[at] = number
+    if held < last:
+        return held + 1
+    for start in range(most // 2 if held == last else 0, -1, -1):  # the whole heap when it is full, then its root
+        _sink(found, scores, start, most, True)
+    return most
+
+
+@inlined
+def sort_long(found: Any, scores: Any, held: Any) -> None:
+    """Sort the first `held` entries of a row that `put` filled, best first; heapsort."""
+    half = held // 2
+    for step in range(half + held if len(found) > SORTED else 0):
+        start, size = half - 1 - step, held
+        if step >= half:
+            start, size = 0, held - 1 - (step - half)
+            scores[0], scores[size] = scores[size], scores[0]
+            found[0], found[size] = found[size], found[0]
+        _sink(found, scores, start, size, False)
+
+
+@inlined
+def _sink(found: Any, scores: Any, start: Any, size: Any, backwards: Any) -> None:
+    """Move an entry of a heap down to its place; its root, the worst entry, is the first or, backwards, the last."""
+    here = start
+    while 2 * here + 1 < size:
+        child = 2 * here + 1
+        at, below, other = here, child, min(child + 1, size - 1)
+        if backwards:
+            at, below, other = size - 1 - at, size - 1 - below, size - 1 - other
+        if scores[other] < scores[below] or (scores[other] == scores[below] and found[other] > found[below]):
+            below = other
+            child += 1
+        if scores[at] < scores[below] or (scores[at] == scores[below] and found[at] > found[below]):
+            break
+        scores[at], scores[below] = scores[below], scores[at]
+        found[at], found[below] = found[below], found[at]
+        here = child

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from xmtc.core import selection
 from xmtc.core.jit import kernel
-from xmtc.core.selection import insert
+from xmtc.core.selection import put, sort_long
 
 
 @kernel(uses=(selection,))
@@ -20,7 +20,8 @@ def best_of_rows(
     for row in range(len(indptr) - 1):
         held = 0
         for i in range(indptr[row], indptr[row + 1]):
-            held = insert(found[row], given[row], held, labels[i], scores[i])
+            held = put(found[row], given[row], held, labels[i], scores[i])
+        sort_long(found[row], given[row], held)
     return found, given
 
 
