@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from xmtc.artifact.saved_state import SavedState
 from xmtc.core.jit import inlined, kernel
 from xmtc.core.parallel import run_parallel
 from xmtc.data.dataset import Csr
@@ -40,6 +41,13 @@ class InvertedIndex(NamedTuple):
             int(rows.shape[0]),
         )
 
+    @classmethod
+    def from_state(cls, state: SavedState, width: int, size: int) -> InvertedIndex:
+        """Restore the index of a matrix with `size` rows and `width` columns."""
+        documents = state.array("documents", np.int32, (None,), low=0, high=size)
+        values = state.array("values", np.float32, (len(documents),))
+        return cls(state.offsets("indptr", width, len(documents)), documents, values, size)
+
     def grown(self, rows: Csr) -> InvertedIndex:
         """This index extended by more documents, whose rows may have additional features."""
         more = InvertedIndex.build(rows)
@@ -50,6 +58,11 @@ class InvertedIndex(NamedTuple):
         _put(self.indptr, self.documents, self.values, 0, indptr[:-1], documents, values)
         _put(more.indptr, more.documents, more.values, self.size, indptr[:-1] + counts, documents, values)
         return InvertedIndex(indptr, documents, values, self.size + more.size)
+
+    def emptied(self) -> InvertedIndex:
+        """An index of the same size and features in which no document can be found."""
+        nothing = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32)
+        return InvertedIndex(np.zeros_like(self.indptr), *nothing, self.size)
 
     def nearest(self, queries: Csr, count: int, threads: int = 1) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """(n, count) documents with the largest inner products, and the products; −1 and 0 if fewer are positive.
@@ -235,7 +248,7 @@ def partial_vote(
     partial: NDArray[np.bool_],  # (documents,) whether labels that are not listed are unknown
     labels: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-    """`vote` with partial labels: a neighbour for which a label is unknown votes as the complete neighbours do together.
+    """`vote` with partial labels: a neighbour that does not know a label votes as the complete neighbours together.
 
     Its vote for the label is therefore their share, or 0 without complete neighbours, and does not change their result.
     """

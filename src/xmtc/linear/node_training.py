@@ -257,7 +257,7 @@ class NodeTrainer:
             return NO_WEIGHTS, np.full(LANES, -1.0, np.float32)
         aim = self._objective
         # Logistic loss: C is scaled so that errors weigh as much in a node with few documents as at the root.
-        scale = len(self._rows.squares) / max(1, len(local.documents)) if aim.loss == "logistic" else 1.0
+        scale = len(self._rows.squares) / max(1, self._reached_by(node, local)) if aim.loss == "logistic" else 1.0
         weights, bias = solve(
             local.indptr,
             local.features,
@@ -276,6 +276,13 @@ class NodeTrainer:
         if local.begun is not None:
             local.begun.settle(block, count, weights, bias)
         return pruned(weights, aim.prune, count, block * LANES), bias
+
+    def _reached_by(self, node: int, local: _Local) -> int:
+        """Number of documents of a node, without those that are there because of rejected labels only."""
+        if self._documents is None or self._undecided is None:
+            return len(local.documents)
+        first, last = self._children.indptr[self._starts[node : node + 2]]
+        return len(np.unique(self._children.documents[first:last]))
 
     def _packed(self, node: int, local: _Local, pieces: dict[int, _Piece]) -> Chunks:
         ordered = [pieces[block] for block in range(self._blocks(node))]
