@@ -255,6 +255,10 @@ class Dxml(NeuralModel):
         self._vote = replace(self._vote, voters=voters.joined(change.new, self.config.snippet, change.labels))
         if not len(change.new):  # nothing has moved
             return
+        if not len(change.new.complete_documents()):  # other documents do not train the encoder
+            added = self._queries(change.new)
+            self._vote = replace(self._vote, embedded=embedded.joined(embedded.vectors, added, self.runtime))
+            return
         with cpu_threads(run.runtime.threads), memory_errors(self.less_memory):
             known = change.new if change.replay is None else change.replay
             documents = Documents(reader.encode(known, run.runtime), None, networks[0].table.device)

@@ -22,7 +22,7 @@ from xmtc.nn.tensors import as_array, read_tensor
 from xmtc.nn.training.fine_tuning import absent_from, carried_rows, settle
 from xmtc.nn.training.loop import batch_size
 from xmtc.nn.training.objectives import ROWS
-from xmtc.nn.trees.decisions import trained_on_decisions
+from xmtc.nn.trees.decisions import decide_in_tree
 from xmtc.nn.trees.device_tree import Levels
 from xmtc.nn.trees.memory_plan import (
     LevelPlan,
@@ -72,7 +72,7 @@ class TreeMember(TreeNetwork, NeuralMember[TreeSpec]):
         else:
             networks = _trained_from(spec, levels, starts, fresh, batch, run)
         if batch.decisions is not None:
-            networks[-1] = trained_on_decisions(spec, levels, networks[-1], fresh, batch.decisions, run)
+            decide_in_tree(spec, levels, networks[-1], len(batch.kept), batch.decisions, run)
         return type(self)(levels, networks, spec.tree.beam_width)
 
     # ---- scoring
