@@ -19,7 +19,8 @@ from xmtc.core.progress import Progress, silent
 from xmtc.data.dataset import Csr
 from xmtc.labels.tree import LabelTree, homes_of
 from xmtc.linear.beam_search import FIRST_ROUND, SearchTree, score_rows, search_row, search_rows
-from xmtc.linear.node_training import LinearObjective, Members, NodeTrainer, Rows
+from xmtc.linear.node_documents import Members, PartialLabels
+from xmtc.linear.node_training import LinearObjective, NodeTrainer, Rows
 from xmtc.linear.simd import LANES
 from xmtc.linear.tree_update import update_tree
 from xmtc.linear.weight_chunks import ABSENT, Chunks
@@ -68,17 +69,24 @@ def train_tree(
     workspace: Workspace | None = None,
     name: str = "tree",
     progress: Progress = silent,
+    partial: PartialLabels | None = None,
 ) -> Chunks:
-    """Train the classifiers of all nodes, level by level; levels already in the workspace are loaded instead."""
+    """Train the classifiers of all nodes, level by level; levels already in the workspace are loaded instead.
+
+    `partial` has rejected and unknown labels; None if all are complete.
+    """
     workspace = workspace or Workspace()
     for level in range(tree.depth):
         part = f"{name}-level-{level}"
         if workspace.has(part):
             continue
-        documents = None if level == 0 else Members.build(tree.node_labels(labels, level))
+        documents, undecided = None, None if partial is None else partial.undecided(tree, level)
+        if level > 0:
+            held = tree.node_labels(labels, level)
+            documents = Members.build(held if partial is None else partial.reached(tree, level, held))
         children = Members.build(tree.node_labels(labels, level + 1))
-        starts = tree.starts[level]
-        trainer = NodeTrainer(rows, width, documents, children, starts, objective, seed + 7919 * level)
+        starts, own = tree.starts[level], seed + 7919 * level
+        trainer = NodeTrainer(rows, width, documents, children, starts, objective, own, undecided=undecided)
         with progress.task(f"training {name}, level {level + 1} of {tree.depth}", total=int(starts[-1])) as task:
             chunks = trainer.train(range(len(starts) - 1), threads, task.advance)
         workspace.save(part, chunks._asdict())
@@ -96,6 +104,7 @@ def train_flat(
     at_once: int = 256,
     workspace: Workspace | None = None,
     progress: Progress = silent,
+    partial: PartialLabels | None = None,
 ) -> tuple[LabelTree, Chunks]:
     """Train a classifier for each label against all documents, stored as a tree whose root has certain edges.
 
@@ -104,7 +113,9 @@ def train_flat(
     workspace = workspace or Workspace()
     count = int(labels.shape[1])
     starts = np.append(np.arange(0, count, at_once), count)
-    trainer = NodeTrainer(rows, width, None, Members.build(labels), starts, objective, seed)
+    tree = LabelTree(np.arange(count), (np.array([0, len(starts) - 1]), starts))
+    undecided = None if partial is None else partial.undecided(tree, 1)
+    trainer = NodeTrainer(rows, width, None, Members.build(labels), starts, objective, seed, undecided=undecided)
     with progress.task("training labels", total=count) as task:
         for group, first in enumerate(starts[:-1].tolist()):
             if workspace.has(f"labels-{first}"):
@@ -114,7 +125,6 @@ def train_flat(
             workspace.save(f"labels-{first}", chunks._asdict())
     parts = [Chunks(**workspace.load(f"labels-{first}")[0]) for first in starts[:-1].tolist()]
     root = Chunks.certain(len(parts), objective.weights == "float16")
-    tree = LabelTree(np.arange(count), (np.array([0, len(parts)]), starts))
     return tree, Chunks.joined([root, *parts])
 
 
@@ -166,11 +176,13 @@ class Forest:
         threads: int,
         workspace: Workspace | None = None,
         progress: Progress = silent,
+        partial: PartialLabels | None = None,
     ) -> Forest:
         """The forest after an update with documents `rows`, `labels`; `known` (n,) marks those trained on before.
 
         `relabelling` has the new number of each old label, and the old labels that come first in the new numbering. New
-        labels join the leaves of their `relatives` (added, L before). Rows may have additional features.
+        labels join the leaves of their `relatives` (added, L before). Rows may have additional features. `partial` has
+        rejected and unknown labels.
         """
         numbers, kept = relabelling
         width = int(rows.shape[1])
@@ -194,6 +206,7 @@ class Forest:
                 workspace=workspace,
                 name=f"tree-{place}",
                 progress=progress,
+                partial=partial,
             )
             trees.append((revision.tree, found))
         return Forest(trees, own, beam=self._beam, link=self._link)

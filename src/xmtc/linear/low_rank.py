@@ -147,17 +147,54 @@ class Penalty(NamedTuple):
         return self.weight * float((grams[0] * grams[1]).sum() if self.on_map else sum(map(np.trace, grams)))
 
 
-def label_factors(embedded: Array, features: Array, labels: TwoWays, penalty: Penalty, threads: int = 1) -> Factors:
+class Imputed(NamedTuple):
+    """A label matrix whose unknown entries have the values of an earlier estimate A Hᵀ: Y + A Hᵀ − D.
+
+    A has rows of partial documents only; D has the estimates of their known labels. No n × L matrix is built.
+    """
+
+    known: TwoWays  # (n, L) Y − D, sparse
+    embedded: Array  # (n, r) A, zero for complete documents
+    labels: Array  # (L, r) H
+
+    @classmethod
+    def of(cls, labels: Csr, decided: Csr, partial: NDArray[np.bool_], embedded: Array, factors: Array) -> Imputed:
+        """`decided` (n, L) has a 1 for each known label of partial documents, and is ignored for complete ones."""
+        own = np.where(partial[:, None], embedded, np.float32(0.0))
+        estimates = sp.csr_array(decided, dtype=np.float32)
+        rows = np.repeat(np.arange(len(own)), np.diff(estimates.indptr))
+        estimates.data = np.einsum("er,er->e", own[rows], factors[estimates.indices])
+        return cls(TwoWays.of(sp.csr_array(labels - estimates)), own, factors)
+
+    def times(self, dense: Array, threads: int = 1) -> Array:
+        """(n, r) product with a dense (L, r) matrix."""
+        return multiply(self.known.rows, dense, threads) + self.embedded @ (self.labels.T @ dense)
+
+    def transposed_times(self, dense: Array, threads: int = 1) -> Array:
+        """(L, r) product of the transpose with a dense (n, r) matrix."""
+        return multiply(self.known.columns, dense, threads) + self.labels @ (self.embedded.T @ dense)
+
+
+def _times(labels: TwoWays | Imputed, dense: Array, threads: int) -> Array:
+    return labels.times(dense, threads) if isinstance(labels, Imputed) else multiply(labels.rows, dense, threads)
+
+
+def label_factors(
+    embedded: Array, features: Array, labels: TwoWays | Imputed, penalty: Penalty, threads: int = 1
+) -> Factors:
     """The optimal H given W and the embedded documents A = XW: Yᵀ A (AᵀA + weight · I)⁻¹, or with WᵀW instead of I."""
     gram = _gram(embedded)
     gram += penalty.weight * (_gram(features) if penalty.on_map else np.eye(len(gram)))
     gram[np.diag_indices_from(gram)] += ROUNDING * max(float(gram.diagonal().max()), 1e-30)
-    right = multiply(labels.columns, embedded, threads).astype(np.float64)
+    if isinstance(labels, Imputed):
+        right = labels.transposed_times(embedded, threads).astype(np.float64)
+    else:
+        right = multiply(labels.columns, embedded, threads).astype(np.float64)
     return Factors(features, np.linalg.solve(gram, right.T).T.astype(np.float32))
 
 
 def feature_factors(
-    rows: TwoWays, labels: TwoWays, factors: Factors, penalty: Penalty, steps: int, threads: int = 1
+    rows: TwoWays, labels: TwoWays | Imputed, factors: Factors, penalty: Penalty, steps: int, threads: int = 1
 ) -> Factors:
     """A better W for the same H, after rotating both so that the columns of H are orthogonal (and scaled if needed).
 
@@ -169,7 +206,7 @@ def feature_factors(
     shortened = turn * np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
     start = (factors.features @ (turn * lengths)).astype(np.float32)
     turned = (factors.labels @ shortened).astype(np.float32)
-    right = multiply(rows.columns, multiply(labels.rows, turned, threads), threads)
+    right = multiply(rows.columns, _times(labels, turned, threads), threads)
     scales = (squares > 0).astype(np.float64) if penalty.on_map else squares
     found = ridge(rows, right, penalty.weight, scales=scales, start=start, steps=steps, threads=threads)
     return Factors(found, turned)
@@ -181,6 +218,17 @@ def objective(embedded: Array, factors: Factors, labels: TwoWays, penalty: Penal
     crossed = float(np.einsum("lr,lr->", images, factors.labels, dtype=np.float64))
     held = float(np.square(labels.rows.data, dtype=np.float64).sum())
     return held - 2 * crossed + float((_gram(embedded) * _gram(factors.labels)).sum()) + penalty.of(factors)
+
+
+def known_objective(
+    embedded: Array, factors: Factors, labels: Csr, partial: tuple[NDArray[np.bool_], Csr], penalty: Penalty
+) -> float:
+    """The objective over known labels only; `partial` marks documents, and has the known labels of these."""
+    rows, decided = partial
+    errors = Imputed.of(labels, decided, rows, embedded, factors.labels).known.rows[np.flatnonzero(rows)]
+    complete = np.flatnonzero(~rows)
+    rest = objective(embedded[complete], factors, TwoWays.of(labels[complete]), penalty)
+    return rest + float(np.square(errors.data, dtype=np.float64).sum())
 
 
 def _gram(columns: Array) -> NDArray[np.float64]:

@@ -51,6 +51,11 @@ class InvertedIndex(NamedTuple):
         _put(more.indptr, more.documents, more.values, self.size, indptr[:-1] + counts, documents, values)
         return InvertedIndex(indptr, documents, values, self.size + more.size)
 
+    def emptied(self) -> InvertedIndex:
+        """An index of the same size and features in which no document can be found."""
+        nothing = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32)
+        return InvertedIndex(np.zeros_like(self.indptr), *nothing, self.size)
+
     def nearest(self, queries: Csr, count: int, threads: int = 1) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """(n, count) documents with the largest inner products, and the products; −1 and 0 if fewer are positive.
 
@@ -216,15 +221,75 @@ def vote(
                     indices[count] = label
                     count += 1
                 sums[label] += weight
-        for i in range(start + 1, count):  # insertion sort by label: there are few
-            label = indices[i]
-            at = i
-            while at > start and indices[at - 1] > label:
-                indices[at] = indices[at - 1]
-                at -= 1
-            indices[at] = label
+        indices[start:count].sort()
         for i in range(start, count):
             votes[i] = np.float32(sums[indices[i]] / mass)
             sums[indices[i]] = 0.0
+        indptr[query + 1] = count
+    return indptr, indices[:count].copy(), votes[:count].copy()
+
+
+@kernel()
+def partial_vote(
+    neighbours: NDArray[np.int32],  # (n, m), −1 pads
+    weights: NDArray[np.float32],  # (n, m)
+    label_indptr: NDArray[np.int64],
+    label_indices: NDArray[np.int32],
+    rejected_indptr: NDArray[np.int64],
+    rejected_indices: NDArray[np.int32],
+    partial: NDArray[np.bool_],  # (documents,) whether labels that are not listed are unknown
+    labels: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    """`vote` with partial labels: a neighbour that does not know a label votes as the complete neighbours together.
+
+    Its vote for the label is therefore their share, or 0 without complete neighbours, and does not change their result.
+    """
+    total = 0
+    for query in range(neighbours.shape[0]):
+        for rank in range(neighbours.shape[1]):
+            document = neighbours[query, rank]
+            if document >= 0:
+                total += label_indptr[document + 1] - label_indptr[document]
+    indptr = np.zeros(neighbours.shape[0] + 1, np.int64)
+    indices = np.empty(total, np.int32)
+    votes = np.empty(total, np.float32)
+    sums = np.zeros((labels, 3), np.float64)  # votes of complete and of partial neighbours; partial ones that know it
+    count = 0
+    for query in range(neighbours.shape[0]):
+        start = count
+        mass, partial_mass = 0.0, 0.0
+        for rank in range(neighbours.shape[1]):
+            document = neighbours[query, rank]
+            if document < 0:
+                continue
+            weight = np.float64(weights[query, rank])
+            is_partial = partial[document]
+            kind = 1 if is_partial else 0
+            mass += 0.0 if is_partial else weight
+            partial_mass += weight if is_partial else 0.0
+            for i in range(label_indptr[document], label_indptr[document + 1]):
+                label = label_indices[i]
+                if sums[label, 0] + sums[label, 1] == 0.0 and weight > 0.0:
+                    indices[count] = label
+                    count += 1
+                sums[label, kind] += weight
+                sums[label, 2] += weight * kind
+            if is_partial:
+                for i in range(rejected_indptr[document], rejected_indptr[document + 1]):
+                    sums[rejected_indices[i], 2] += weight
+        indices[start:count].sort()
+        for i in range(start, count):
+            label = indices[i]
+            share = sums[label, 0] / mass if mass > 0.0 else 0.0
+            given = sums[label, 0] + sums[label, 1] + max(partial_mass - sums[label, 2], 0.0) * share
+            votes[i] = np.float32(given / (mass + partial_mass))
+            sums[label, :2] = 0.0
+        for rank in range(neighbours.shape[1]):  # clear all that is left
+            document = neighbours[query, rank]
+            if document >= 0 and partial[document]:
+                for i in range(label_indptr[document], label_indptr[document + 1]):
+                    sums[label_indices[i], 2] = 0.0
+                for i in range(rejected_indptr[document], rejected_indptr[document + 1]):
+                    sums[rejected_indices[i], 2] = 0.0
         indptr[query + 1] = count
     return indptr, indices[:count].copy(), votes[:count].copy()

@@ -18,6 +18,7 @@ from xmtc.core.config import Range, Settings
 from xmtc.core.jit import kernel
 from xmtc.core.parallel import run_parallel
 from xmtc.data.dataset import Csr
+from xmtc.linear.node_documents import Members, Undecided, child_signs
 from xmtc.linear.simd import LANES, aligned_zeros
 from xmtc.linear.solver import row_squares, solve
 from xmtc.linear.weight_chunks import NO_WEIGHTS, Chunks, Triplets, packed, pruned
@@ -65,24 +66,6 @@ class Rows(NamedTuple):
         indptr = matrix.indptr.astype(np.int64, copy=False)
         values = matrix.data.astype(np.float32, copy=False)
         return cls(indptr, numbers[matrix.indices], values, row_squares(indptr, values))
-
-
-class Members(NamedTuple):
-    """Documents of each node, or of each child of the nodes, ascending."""
-
-    indptr: NDArray[np.int64]
-    documents: NDArray[np.int32]
-
-    @classmethod
-    def build(cls, positives: Csr) -> Members:
-        """From a (documents, nodes) 0/1 matrix."""
-        columns = positives.T.tocsr()
-        columns.sort_indices()
-        return cls(columns.indptr.astype(np.int64), columns.indices.astype(np.int32))
-
-    def of(self, node: int) -> NDArray[np.int32]:
-        """The documents of one node."""
-        return self.documents[self.indptr[node] : self.indptr[node + 1]]
 
 
 def numbers_by_frequency(matrix: Csr) -> NDArray[np.int32]:
@@ -160,7 +143,7 @@ class NodeTrainer:
     """Trains the nodes of one level. If `documents` is None, every node uses all rows.
 
     With an `origin`, nodes resume from their previous classifiers, and only `touched` nodes are trained; `known` (n,)
-    marks rows that they were trained on before.
+    marks rows that they were trained on before. `undecided` has the children that rows with partial labels skip.
     """
 
     def __init__(
@@ -176,7 +159,9 @@ class NodeTrainer:
         origin: Callable[[int], Origin] | None = None,
         touched: NDArray[np.bool_] | None = None,
         known: NDArray[np.bool_] | None = None,
+        undecided: Undecided | None = None,
     ) -> None:
+        self._undecided = undecided
         self._rows, self._width = rows, width
         self._origin, self._touched, self._known = origin, touched, known
         self._documents, self._children, self._starts = documents, children, starts
@@ -272,14 +257,14 @@ class NodeTrainer:
             return NO_WEIGHTS, np.full(LANES, -1.0, np.float32)
         aim = self._objective
         # Logistic loss: C is scaled so that errors weigh as much in a node with few documents as at the root.
-        scale = len(self._rows.squares) / max(1, len(local.documents)) if aim.loss == "logistic" else 1.0
+        scale = len(self._rows.squares) / max(1, self._reached_by(node, local)) if aim.loss == "logistic" else 1.0
         weights, bias = solve(
             local.indptr,
             local.features,
             local.values,
             len(local.numbers),
             local.squares,
-            _signs(local.documents, self._children.indptr, self._children.documents, first, count, LANES),
+            child_signs(local.documents, self._children, first, count, LANES, self._undecided),
             loss=aim.loss,
             cost=aim.cost * scale,
             tolerance=aim.tolerance,
@@ -291,6 +276,13 @@ class NodeTrainer:
         if local.begun is not None:
             local.begun.settle(block, count, weights, bias)
         return pruned(weights, aim.prune, count, block * LANES), bias
+
+    def _reached_by(self, node: int, local: _Local) -> int:
+        """Number of documents of a node, without those that are there because of rejected labels only."""
+        if self._documents is None or self._undecided is None:
+            return len(local.documents)
+        first, last = self._children.indptr[self._starts[node : node + 2]]
+        return len(np.unique(self._children.documents[first:last]))
 
     def _packed(self, node: int, local: _Local, pieces: dict[int, _Piece]) -> Chunks:
         ordered = [pieces[block] for block in range(self._blocks(node))]
@@ -399,20 +391,3 @@ def _bring_back(
     for i in range(len(places)):
         row, lane = places[i] // lanes, places[i] % lanes
         weights[row, lane] += (np.float32(1.0) - moved[lane]) * before[i]
-
-
-@kernel()
-def _signs(
-    documents: NDArray[np.int32],
-    child_indptr: NDArray[np.int64],
-    child_documents: NDArray[np.int32],
-    first: int,
-    count: int,
-    lanes: int,
-) -> NDArray[np.int8]:
-    """(n, lanes) 1 if a document belongs to a child, −1 otherwise and in unused lanes."""
-    out = np.full((len(documents), lanes), np.int8(-1))
-    for lane in range(count):
-        for i in range(child_indptr[first + lane], child_indptr[first + lane + 1]):
-            out[np.searchsorted(documents, child_documents[i]), lane] = 1
-    return out

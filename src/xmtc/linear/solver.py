@@ -45,7 +45,8 @@ def solve(
     rows stay fixed, and the result is optimal given them. `known` (n,) marks rows that were among them; their dual
     variables follow from the start.
 
-    `squares` has ‖x‖² + 1 of each row; `signs` (n, LANES) is 1 if a row has the label and −1 otherwise. The tolerance
+    `squares` has ‖x‖² + 1 of each row; `signs` (n, LANES) is 1 if a row has the label, −1 if it has not, and 0 if this
+    is unknown: the row then has no influence on the label, and its dual variable starts at its optimum. The tolerance
     bounds the gradients of the dual problem; 0.1 ranks as well as smaller values.
     """
     weights, bias = (aligned_zeros(width), np.zeros(LANES, np.float32)) if start is None else start
@@ -108,6 +109,9 @@ def _squared_hinge(
     near = np.float32(tolerance)
     zero, one = np.float32(0.0), np.float32(1.0)
     for row in range(rows):
+        for lane in range(width):
+            if signs[row, lane] == 0:
+                alpha[row, lane] = one / diagonal
         if known[row]:  # at the optimum, α = 2C max(0, 1 − y w·x)
             margins[:] = bias
             add_dot(features, values, indptr[row], indptr[row + 1], weights, 0, width, margins, 0)
@@ -194,6 +198,9 @@ def _logistic(
     margins, steps = np.empty(width, np.float32), np.empty(width, np.float32)
     order = np.arange(rows)
     for row in range(rows):
+        for lane in range(width):
+            if signs[row, lane] == 0:
+                points[row, lane] = np.float32(0.0)
         if known[row]:  # at the optimum, t = −y w·x
             margins[:] = bias
             add_dot(features, values, indptr[row], indptr[row + 1], weights, 0, width, margins, 0)

@@ -16,7 +16,8 @@ from xmtc.artifact.workspace import Workspace
 from xmtc.core.progress import Progress, silent
 from xmtc.data.dataset import Csr
 from xmtc.labels.tree import LabelTree, TreeRevision
-from xmtc.linear.node_training import LinearObjective, Members, NodeTrainer, Origin, Rows
+from xmtc.linear.node_documents import Members, PartialLabels
+from xmtc.linear.node_training import LinearObjective, NodeTrainer, Origin, Rows
 from xmtc.linear.weight_chunks import Chunks
 
 NOBODY = -1.0
@@ -41,11 +42,13 @@ def update_tree(
     workspace: Workspace | None = None,
     name: str = "tree",
     progress: Progress = silent,
+    partial: PartialLabels | None = None,
 ) -> Chunks:
     """Train the nodes of a revised tree, level by level; levels already in the workspace are loaded instead.
 
     `known` (n,) marks rows that were trained on before with the same labels; `numbers` (L before,) has the new number
-    of each old label. With `sees_all`, every leaf is trained on all rows, not only on those of its labels.
+    of each old label. With `sees_all`, every leaf is trained on all rows, not only on those of its labels. `partial`
+    has rejected and unknown labels: a row moves only classifiers of labels that are known for it.
     """
     workspace, tree = workspace or Workspace(), revision.tree
     objective = replace(objective, passes=-(-2 * objective.passes // 3))  # the weights are already near the optimum
@@ -56,6 +59,7 @@ def update_tree(
             is_last = level + 1 == tree.depth
             everywhere = level == 0 or (sees_all and is_last)
             held = tree.node_labels(labels, level)
+            held = held if partial is None else partial.reached(tree, level, held)
             touched = np.bincount(held[np.flatnonzero(~known)].indices, minlength=tree.nodes(level)) > 0
             if sees_all and not is_last:  # the edges are certain and stay so
                 touched[:] = False
@@ -71,6 +75,7 @@ def update_tree(
                 origin=origins.of,
                 touched=touched,
                 known=known,
+                undecided=None if partial is None else partial.undecided(tree, level),
             )
             title = f"updating {name}, level {level + 1} of {tree.depth}"
             with progress.task(title, total=int(tree.starts[level][-1])) as task:

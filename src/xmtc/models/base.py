@@ -308,7 +308,7 @@ class Model(SklearnModel):
         dataset = self._checked(as_dataset(documents, labels), trained=True)
         if dataset.labels is None or dataset.label_index is None:
             raise DataError("calibration requires labels. Pass one list of labels per document.")
-        dataset = _complete(dataset, "calibration")
+        dataset = complete_documents(dataset, "calibration")
         check_positive("k", k)
         answer = self._ranked(dataset, min(int(k), len(self.labels)), None, None, progress)
         truth, _ = align_labels(dataset, self.labels)
@@ -394,7 +394,7 @@ class Model(SklearnModel):
         dataset = self._checked(as_dataset(*valid) if isinstance(valid, tuple) else as_dataset(valid))
         if dataset.labels is None or dataset.label_index is None:
             raise DataError("validation requires labels. Pass one list of labels per document.")
-        dataset = _complete(dataset, "validation")
+        dataset = complete_documents(dataset, "validation")
         labels, _ = align_labels(dataset, index)
         return replace(dataset, labels=labels[:, : len(index)], label_index=index)
 
@@ -411,7 +411,7 @@ class Model(SklearnModel):
         )
 
 
-def _complete(dataset: Dataset, what: str) -> Dataset:
+def complete_documents(dataset: Dataset, what: str) -> Dataset:
     """The documents whose labels are all known; DataError if there are none."""
     complete = dataset.complete_documents()
     if len(dataset) and not len(complete):

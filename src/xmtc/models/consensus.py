@@ -92,6 +92,7 @@ class Consensus(Model):
             raise ConfigError(f"consensus has no members. Pass model folders or files of predictions: {example}")
         if valid is not None:
             raise ConfigError("consensus is trained on the validation set only. Pass it as TRAIN, without --valid.")
+        train = base.complete_documents(train, "consensus")
         places = [place.resolve() for place in self.made_of()]
         if len(set(places)) < len(places):
             twice = next(place for place in places if places.count(place) > 1)
@@ -179,11 +180,13 @@ class Consensus(Model):
         The original member folders are not changed.
         """
         assert change.new.labels is not None
-        occurring = np.unique(change.new.labels.indices)
+        rejected = change.new.rejected
+        occurring = np.unique(change.new.decided().indices)
         new = replace(
             change.new,
             labels=change.new.labels[:, occurring],
             label_index=change.labels.index.take(occurring),
+            rejected=None if rejected is None else rejected[:, occurring],
         )
         place = tempfile.TemporaryDirectory(prefix="xmtc-")  # until they are saved
         links = []

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xmtc.artifact.store import State
@@ -23,8 +24,11 @@ from xmtc.models.update import Change
 from xmtc.text.features import DocumentFeatures
 from xmtc.text.tfidf import TextSettings
 
+Nearest = tuple[NDArray[np.int32], NDArray[np.float32]]
+"""(n, m) documents, −1 as padding, and their similarities."""
 NEIGHBOURS = (5, 10, 20, 40, 80)
 POWERS = (1.0, 2.0, 3.0, 5.0, 8.0)
+INDEX_ARRAYS = ("indptr", "documents", "values")
 HELD_OUT = 2000
 """Documents for choosing settings: enough to distinguish them."""
 
@@ -55,18 +59,24 @@ class KnnSettings(Settings):
 class Knn(Model):
     """k-nearest neighbours by tf-idf cosine similarity.
 
-    Exact search; votes are weighted by similarity. A score is the label's share of the vote.
+    Exact search; votes are weighted by similarity. A score is the label's share of the vote. Documents with partial
+    labels are searched separately: those at least as near as the last complete neighbour vote on their known labels.
     """
 
     name = "knn"
     Config = KnnSettings
     ablations: ClassVar = {"one-neighbour": {"neighbours": 1}, "equal-votes": {"power": 0.0}}
     capabilities = frozenset({"text", "features", "explain", "score_labels", "update"})
+    _index: InvertedIndex
+    """Documents with complete labels."""
+    _partial: InvertedIndex | None
+    """Documents with partial labels, in the same numbering; None if there are none."""
 
     def _fit(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
         self._features, rows = DocumentFeatures.fit(train, self.config.text, run.runtime, run.progress)
         with run.progress.task("indexing", total=1) as task:
-            self._index = InvertedIndex.build(rows)
+            self._index = InvertedIndex.build(rows if train.partial is None else _only(rows, ~train.partial))
+            self._partial = None if train.partial is None else InvertedIndex.build(_only(rows, train.partial))
             task.advance()
         self._voters = Voters.of(train, self.config.snippet)
         self._choose(rows, train, valid, run)
@@ -75,7 +85,10 @@ class Knn(Model):
         """Extend the index; the number of neighbours and the power are kept."""
         documents = change.documents_before + len(change.new)
         self._features, rows = self._features.grown(change.new, documents, run.runtime)
-        self._index = self._index.grown(rows)
+        before, partial = self._index, change.new.partial_rows()
+        self._index = before.grown(rows if change.new.partial is None else _only(rows, ~partial))
+        if self._partial is not None or change.new.partial is not None:
+            self._partial = (self._partial or before.emptied()).grown(_only(rows, partial))
         self._voters = self._voters.joined(change.new, self.config.snippet, change.labels)
 
     def _choose(self, rows: Csr, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
@@ -87,7 +100,9 @@ class Knn(Model):
             (self._neighbours, self._power), self.facts = pairs[0], {}
             return
         source = train if valid is None else valid
-        chosen = np.sort(np.random.default_rng(run.runtime.seed).permutation(len(source))[:HELD_OUT])
+        complete = np.flatnonzero(~source.partial_rows())
+        complete = complete if len(complete) else np.arange(len(source))
+        chosen = np.sort(complete[np.random.default_rng(run.runtime.seed).permutation(len(complete))[:HELD_OUT]])
         queries = rows[chosen] if valid is None else self._features.transform(valid.take(chosen), run.runtime)
         assert source.labels is not None
         truth = source.labels[chosen]
@@ -96,10 +111,14 @@ class Knn(Model):
             itself = np.argsort(found == chosen[:, None], axis=1, kind="stable")  # the document itself comes last
             found = np.take_along_axis(found, itself, axis=1)[:, :-1]
             products = np.take_along_axis(products, itself, axis=1)[:, :-1]
+        partial = None
+        if self._partial is not None:
+            partial = self._partial.nearest(queries, max(neighbours), run.runtime.threads)
         best = -1.0
         with run.progress.task("tuning neighbours and power", total=len(pairs)) as task:
             for count, power in pairs:
-                ballots = self._ballots(found[:, :count], products[:, :count], power, len(self.label_counts))
+                voting = _with_partial(found[:, :count], products[:, :count], partial, count)
+                ballots = self._ballots(*voting, power, len(self.label_counts))
                 ranked, _ = best_of_rows(*ballots, 5)
                 quality = ndcg(ranked, truth, 5)
                 if quality > best:
@@ -124,13 +143,19 @@ class Knn(Model):
         return self._voters.ballots(found, _weights(products, power), labels)
 
     def _nearest(self, rows: Csr) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        return self._index.nearest(rows, self._neighbours, self.runtime.threads)
+        found, products = self._index.nearest(rows, self._neighbours, self.runtime.threads)
+        if self._partial is None:
+            return found, products
+        partial = self._partial.nearest(rows, self._neighbours, self.runtime.threads)
+        return _with_partial(found, products, partial, self._neighbours)
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         rows = self._features.transform(Dataset(fields={"text": pa.chunked_array([[text]])}), self.runtime)
         found, similarities = self._nearest(rows)
         weights = _weights(similarities, self._power)
-        evidence = self._voters.evidence(found[0], similarities[0], weights[0], label, self.labels)
+        order = np.argsort(-similarities[0], kind="stable")
+        chosen = found[0, order], similarities[0, order], weights[0, order]
+        evidence = self._voters.evidence(*chosen, label, self.labels)
         return Explanation("neighbours", text, self.labels.name(label), score, evidence)
 
     def _state(self) -> State:
@@ -142,6 +167,8 @@ class Knn(Model):
                 "index.values": self._index.values,
             }
         )
+        if self._partial is not None:
+            kept.arrays.update({f"partial_index.{name}": getattr(self._partial, name) for name in INDEX_ARRAYS})
         kept.values.update(documents=self._index.size, neighbours=self._neighbours, power=self._power)
         voters = self._voters.state()
         kept.arrays.update(voters.arrays)
@@ -157,12 +184,36 @@ class Knn(Model):
             arrays["index.values"],
             int(state.values["documents"]),
         )
+        self._partial = None
+        if "partial_index.indptr" in arrays:
+            own = {name: arrays[f"partial_index.{name}"] for name in INDEX_ARRAYS}
+            self._partial = InvertedIndex(**own, size=int(state.values["documents"]))
         self._voters = Voters.from_state(state)
         self._neighbours, self._power = int(state.values["neighbours"]), float(state.values["power"])
 
 
+def _only(rows: Csr, chosen: NDArray[np.bool_]) -> Csr:
+    """Rows in which only the chosen ones have entries."""
+    counts = np.diff(rows.indptr)
+    entries = np.repeat(chosen, counts)
+    indptr = np.concatenate([[0], np.cumsum(np.where(chosen, counts, 0))])
+    return sp.csr_array((rows.data[entries], rows.indices[entries], indptr), shape=rows.shape)
+
+
+def _with_partial(
+    found: NDArray[np.int32], products: NDArray[np.float32], partial: Nearest | None, count: int
+) -> Nearest:
+    """(n, 2m) neighbours plus the partial ones that are at least as near as the last of them."""
+    if partial is None:
+        return found, products
+    others, theirs = partial[0][:, :count], partial[1][:, :count]
+    near = (others >= 0) & (theirs >= products[:, -1:])  # 0 if there are fewer than m
+    others, theirs = np.where(near, others, np.int32(-1)), np.where(near, theirs, np.float32(0.0))
+    return np.concatenate([found, others], axis=1), np.concatenate([products, theirs], axis=1)
+
+
 def _weights(products: NDArray[np.float32], power: float) -> NDArray[np.float32]:
     """(n, m) weights of neighbours: similarity to a power, relative to the nearest to avoid underflow."""
-    nearest = np.maximum(products[:, :1], np.finfo(np.float32).tiny)
+    nearest = np.maximum(products.max(axis=1, keepdims=True, initial=0.0), np.finfo(np.float32).tiny)
     shares: NDArray[np.float32] = (products / nearest).astype(np.float32)
     return shares ** np.float32(power)

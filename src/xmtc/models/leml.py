@@ -15,10 +15,12 @@ from xmtc.data.dataset import Csr, Dataset, as_dataset
 from xmtc.labels.label_vectors import singular_vectors
 from xmtc.linear.low_rank import (
     Factors,
+    Imputed,
     Penalty,
     TwoWays,
     best_products,
     feature_factors,
+    known_objective,
     label_factors,
     likelihoods,
     multiply,
@@ -93,11 +95,17 @@ class Leml(Model):
         assert train.labels is not None
         labels = train.labels.astype(np.float32)
         labels.data[:] = 1.0
-        self._factors = self._alternated(TwoWays.of(rows), TwoWays.of(labels), run)
+        partial = None if train.partial is None else (train.partial, train.decided())
+        self._factors = self._alternated(TwoWays.of(rows), TwoWays.of(labels), partial, run)
         self._across = np.ascontiguousarray(self._factors.labels.T)
 
-    def _alternated(self, rows: TwoWays, labels: TwoWays, run: FitContext) -> Factors:
-        """W and H, initialised with the singular vectors of the label matrix; each sweep is saved in the workspace."""
+    def _alternated(
+        self, rows: TwoWays, labels: TwoWays, partial: tuple[NDArray[np.bool_], Csr] | None, run: FitContext
+    ) -> Factors:
+        """W and H, initialised with the singular vectors of the label matrix; each sweep is saved in the workspace.
+
+        Unknown labels of `partial` documents, given with their known labels, have the estimates of the sweep before.
+        """
         config, threads, workspace = self.config, run.runtime.threads, run.workspace
         penalty = Penalty(config.penalty, config.penalised == "map")
         rank = min(config.rank, *rows.rows.shape, int(labels.rows.shape[1]))
@@ -111,10 +119,17 @@ class Leml(Model):
         with run.progress.task("alternating least squares", config.sweeps) as task:
             task.advance(done)
             for sweep in range(done + 1, config.sweeps + 1):
-                factors = feature_factors(rows, labels, factors, penalty, config.steps, threads)
+                targets: TwoWays | Imputed = labels
+                if partial is not None:
+                    before = multiply(rows.rows, factors.features, threads)
+                    targets = Imputed.of(labels.rows, partial[1], partial[0], before, factors.labels)
+                factors = feature_factors(rows, targets, factors, penalty, config.steps, threads)
                 embedded = multiply(rows.rows, factors.features, threads)
-                factors = label_factors(embedded, factors.features, labels, penalty, threads)
-                error = objective(embedded, factors, labels, penalty, threads)
+                factors = label_factors(embedded, factors.features, targets, penalty, threads)
+                if partial is None:
+                    error = objective(embedded, factors, labels, penalty, threads)
+                else:
+                    error = known_objective(embedded, factors, labels.rows, partial, penalty)
                 workspace.save(f"sweep-{sweep}", factors._asdict())
                 workspace.drop(f"sweep-{sweep - 1}")
                 workspace.log({"sweep": sweep, "objective": error})

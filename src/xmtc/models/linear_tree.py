@@ -13,6 +13,7 @@ from xmtc.data.dataset import Csr, Dataset, as_dataset
 from xmtc.labels.tree import LabelTree
 from xmtc.linear.beam_search import SIGMOID
 from xmtc.linear.forest import Forest, train_tree
+from xmtc.linear.node_documents import PartialLabels
 from xmtc.linear.node_training import LinearObjective, Rows, numbers_by_frequency
 from xmtc.models.base import Labels, Mask, Model, Scores
 from xmtc.models.context import FitContext
@@ -78,6 +79,7 @@ class ForestModel(Model):
             threads=run.runtime.threads,
             workspace=run.workspace,
             progress=run.progress,
+            partial=PartialLabels.of(documents),
         )
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
@@ -132,6 +134,7 @@ class LinearTreeModel(ForestModel):
                 workspace=run.workspace,
                 name=name,
                 progress=run.progress,
+                partial=PartialLabels.of(train),
             )
             trees.append((tree, chunks))
             if tree.depth == 1:  # all others would be the same

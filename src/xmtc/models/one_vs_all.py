@@ -9,6 +9,7 @@ from xmtc.core.explanation import Explanation
 from xmtc.data.dataset import Dataset, as_dataset
 from xmtc.linear.beam_search import SIGMOID
 from xmtc.linear.forest import Forest, train_flat
+from xmtc.linear.node_documents import PartialLabels
 from xmtc.linear.node_training import LinearObjective, Rows, numbers_by_frequency
 from xmtc.models.context import FitContext
 from xmtc.models.linear_tree import ForestModel
@@ -64,6 +65,7 @@ class OneVsAll(ForestModel):
             threads=run.runtime.threads,
             workspace=run.workspace,
             progress=run.progress,
+            partial=PartialLabels.of(train),
         )
         beam, link = self._beam_and_link()
         self._forest = Forest([flat], numbers, beam=beam, link=link)

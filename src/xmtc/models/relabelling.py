@@ -57,9 +57,15 @@ class Relabelling:
         rejected = documents.rejected
         if rejected is not None:
             rejected = label_matrix(rejected.indptr, numbers[rejected.indices], len(self.index))
-            rejected = sp.csr_array(rejected - rejected.multiply(labels))
-            rejected.eliminate_zeros()
+            rejected = without(rejected, labels)
         return replace(documents, labels=labels, label_index=self.index, rejected=rejected)
+
+
+def without(rejected: Csr, accepted: Csr) -> Csr:
+    """(n, L) rejected labels that are not accepted as well."""
+    kept = sp.csr_array(rejected - rejected.multiply(accepted))
+    kept.eliminate_zeros()
+    return kept
 
 
 def relabelled(
