@@ -19,7 +19,7 @@ from xmtc.labels.label_vectors import LabelVectorSettings, label_vectors
 from xmtc.models.base import Labels, Mask, Scores
 from xmtc.models.context import FitContext
 from xmtc.models.embedding_vote import DirectScores, EmbeddingVote, vote_quality
-from xmtc.models.neighbour_vote import Voters
+from xmtc.models.neighbour_vote import PartialVoters, Voters
 from xmtc.models.neural import NetworkSettings, NeuralModel, UpdatableSettings, cached_array
 from xmtc.models.update import Change
 from xmtc.nn.device import chosen_device, cpu_threads, memory_errors
@@ -221,8 +221,12 @@ class Dxml(NeuralModel):
         partition = partition_of(vectors, clusters, self.runtime)
         index = VectorIndex(vectors, threads=self.runtime.threads, partition=partition)
         direct = DirectScores(networks, truth.shape[1], config.direct)
-        nearest = index.nearest(queries, max(counts))
-        return vote_quality(nearest, data.labels, queries, truth, direct, counts, sharpnesses)
+        if data.unknown is None:
+            nearest = index.nearest(queries, max(counts))
+            return vote_quality(nearest, data.labels, queries, truth, direct, counts, sharpnesses)
+        partial = PartialVoters.of(data.unknown.rejected, data.unknown.partial)
+        nearest, near = (index.nearest(queries, max(counts), among=rows) for rows in (~partial.flags, partial.flags))
+        return vote_quality(nearest, data.labels, queries, truth, direct, counts, sharpnesses, (near, partial))
 
     def _conclude(self, numbered: Numbered, data: TrainingData, run: FitContext) -> None:
         """Choose the settings that are 'auto', and embed all training documents."""

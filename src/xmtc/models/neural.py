@@ -20,7 +20,7 @@ from xmtc.models.base import Labels, Mask, Model, Scores
 from xmtc.models.context import FitContext
 from xmtc.models.update import Change
 from xmtc.nn.device import chosen_device, cpu_threads, memory_errors
-from xmtc.nn.documents import DocumentReader, Documents, Labelled, PartialLabels, split_validation
+from xmtc.nn.documents import DocumentReader, Documents, Labelled, UnknownLabels, split_validation
 from xmtc.nn.encoders.base import Encoder
 from xmtc.nn.heads.base import Head, LinearHead
 from xmtc.nn.members import (
@@ -185,7 +185,7 @@ class NeuralModel(Model):
         validation = None if held is None else (Documents(held.numbered, None, device), held.labels)
         frequencies = self.label_counts / len(train)
         data = TrainingData(
-            train, table, learnt.documents(device), learnt.labels, validation, frequencies, learnt.partial
+            train, table, learnt.documents(device), learnt.labels, validation, frequencies, learnt.unknown
         )
         spec, self._members, scores = self._spec(run.runtime), [], []
         for number in range(self.config.members):
@@ -236,7 +236,7 @@ class NeuralModel(Model):
         documents, update, seed = change.documents, self.config.update, run.runtime.seed
         assert documents.labels is not None
         encoded = self._reader.encode(documents, run.runtime)
-        whole = Labelled(encoded, documents.labels, PartialLabels.of(documents))
+        whole = Labelled(encoded, documents.labels, UnknownLabels.of(documents))
         is_new, is_partial = np.arange(len(documents)) < len(change.new), documents.partial_rows()
         decided = documents.decided()
         complete = np.flatnonzero(is_new & ~is_partial)

@@ -22,7 +22,7 @@ from xmtc.core.progress import Progress
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset
 from xmtc.nn.device import arithmetic, chosen_device, chunk_memory, cpu_threads, memory_errors
-from xmtc.nn.documents import Documents, Labelled, PartialLabels
+from xmtc.nn.documents import Documents, Labelled, UnknownLabels
 from xmtc.nn.encoders.base import Encoder
 from xmtc.nn.heads.base import CandidateHead, Head
 from xmtc.nn.network import TABLE, Network
@@ -48,7 +48,7 @@ class TrainingData(NamedTuple):
     labels: Csr
     validation: tuple[Documents, Csr] | None
     frequencies: NDArray[np.float64]  # (L,) fraction of the training documents with each label
-    partial: PartialLabels | None = None
+    unknown: UnknownLabels | None = None
     """Unknown labels of the documents."""
 
 
@@ -57,20 +57,20 @@ class UpdateDocuments(NamedTuple):
 
     documents: Documents
     labels: Csr
-    partial: PartialLabels | None
+    unknown: UnknownLabels | None
 
     @classmethod
     def of(cls, labelled: Labelled, device: torch.device) -> UpdateDocuments:
         """Copy documents and their labels to a device."""
-        return cls(labelled.documents(device), labelled.labels, labelled.partial)
+        return cls(labelled.documents(device), labelled.labels, labelled.unknown)
 
     @property
     def decided(self) -> NDArray[np.int64]:
         """Labels that a document with unknown labels accepts or rejects, ascending."""
-        if self.partial is None:
+        if self.unknown is None:
             return np.empty(0, dtype=np.int64)
-        accepted = self.labels[np.flatnonzero(self.partial.partial)].indices
-        return np.union1d(accepted, self.partial.rejected.indices).astype(np.int64)
+        accepted = self.labels[np.flatnonzero(self.unknown.partial)].indices
+        return np.union1d(accepted, self.unknown.rejected.indices).astype(np.int64)
 
     def targets(self, known: int, most: int = 64) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """(N, K) decided labels that each document trains, −1 as padding, and their targets; NaN keeps a score.
@@ -78,12 +78,12 @@ class UpdateDocuments(NamedTuple):
         A document with unknown labels trains those that it decides on. Complete documents train up to `most` of the
         labels that others decide on, their own ones first: labels below `known` keep their scores there.
         """
-        assert self.partial is not None
+        assert self.unknown is not None
         decided, lists = self.decided, []
-        for row, partial in enumerate(self.partial.partial.tolist()):
+        for row, partial in enumerate(self.unknown.partial.tolist()):
             own = self.labels.indices[self.labels.indptr[row] : self.labels.indptr[row + 1]].astype(np.int64)
             if partial:
-                wrong = self.partial.rejected[[row]].indices
+                wrong = self.unknown.rejected[[row]].indices
                 lists.append((np.append(own, wrong), np.append(np.ones(len(own)), np.zeros(len(wrong)))))
                 continue
             is_own = np.isin(decided, own)

@@ -202,7 +202,7 @@ def _trained_from(
 ) -> list[Network]:
     """The networks of all levels after a short training from `starts`; labels at `fresh` positions are new."""
     assert batch.complete is not None
-    documents, labels, partial = batch.complete
+    documents, labels, unknown = batch.complete
     tree, update = spec.tree, spec.update
     rate = tree.learning_rate if tree.learning_rate == "same" else update.learning_rate * tree.learning_rate
     short = dataclasses.replace(
@@ -210,7 +210,7 @@ def _trained_from(
         tree=dataclasses.replace(tree, epochs="same", average_from="same", learning_rate=rate),
         training=update.training(spec.training),
     )
-    data = TrainingData(None, starts[0][TABLE], documents, labels, None, batch.frequencies, partial)
+    data = TrainingData(None, starts[0][TABLE], documents, labels, None, batch.frequencies, unknown)
     plans = _plans(short, data, [(level.nodes, level.parents, level.most) for level in levels.levels], run)
     networks, _ = TreeTraining(short, levels, data, plans, run, starts).run()
     for level, (network, start) in enumerate(zip(networks, starts, strict=True)):
