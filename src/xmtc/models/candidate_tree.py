@@ -15,6 +15,7 @@ from xmtc.data.dataset import Csr, Dataset
 from xmtc.labels.features import positive_features
 from xmtc.labels.tree import balanced_tree
 from xmtc.linear.forest import Forest, train_tree
+from xmtc.linear.node_documents import PartialLabels
 from xmtc.linear.node_training import LinearObjective, Rows, numbers_by_frequency
 from xmtc.models.base import Labels, Mask
 from xmtc.models.context import FitContext
@@ -73,6 +74,7 @@ class Proposer:
             workspace=run.workspace,
             name=PREFIX,
             progress=run.progress,
+            partial=PartialLabels.of(train),
         )
         return cls(features, Forest([(tree, trained)], numbers, beam=BEAM, link=POWER))
 

@@ -20,7 +20,7 @@ from xmtc.labels.label_vectors import LabelVectorSettings, label_vectors
 from xmtc.models.base import Labels, Mask, Scores
 from xmtc.models.context import FitContext
 from xmtc.models.embedding_vote import DirectScores, EmbeddingVote, vote_quality
-from xmtc.models.neighbour_vote import Voters
+from xmtc.models.neighbour_vote import PartialVoters, Voters
 from xmtc.models.neural import NetworkSettings, NeuralModel, UpdatableSettings, cached_array
 from xmtc.models.update import Change
 from xmtc.nn.device import chosen_device, cpu_threads, memory_errors
@@ -222,8 +222,12 @@ class Dxml(NeuralModel):
         partition = partition_of(vectors, clusters, self.runtime)
         index = VectorIndex(vectors, threads=self.runtime.threads, partition=partition)
         direct = DirectScores(networks, truth.shape[1], config.direct)
-        nearest = index.nearest(queries, max(counts))
-        return vote_quality(nearest, data.labels, queries, truth, direct, counts, sharpnesses)
+        if data.unknown is None:
+            nearest = index.nearest(queries, max(counts))
+            return vote_quality(nearest, data.labels, queries, truth, direct, counts, sharpnesses)
+        partial = PartialVoters.of(data.unknown.rejected, data.unknown.partial)
+        nearest, near = (index.nearest(queries, max(counts), among=rows) for rows in (~partial.flags, partial.flags))
+        return vote_quality(nearest, data.labels, queries, truth, direct, counts, sharpnesses, (near, partial))
 
     def _conclude(self, numbered: Numbered, data: TrainingData, run: FitContext) -> None:
         """Choose the settings that are 'auto', and embed all training documents."""
@@ -255,6 +259,10 @@ class Dxml(NeuralModel):
         super()._update(change, run)
         self._vote = replace(self._vote, voters=voters.joined(change.new, self.config.snippet, change.labels))
         if not len(change.new):  # nothing has moved
+            return
+        if not len(change.new.complete_documents()):  # other documents do not train the encoder
+            added = self._queries(change.new)
+            self._vote = replace(self._vote, embedded=embedded.joined(embedded.vectors, added, self.runtime))
             return
         with cpu_threads(run.runtime.threads), memory_errors(self.less_memory):
             known = change.new if change.replay is None else change.replay

@@ -16,11 +16,11 @@ from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr
-from xmtc.linear.neighbours import vote
+from xmtc.linear.neighbours import partial_vote, vote
 from xmtc.linear.top_scores import best_of_rows, look_up_rows, only_allowed
 from xmtc.metrics import ndcg
 from xmtc.models.base import Labels, Mask, Scores
-from xmtc.models.neighbour_vote import Ballots, Voters
+from xmtc.models.neighbour_vote import Ballots, PartialVoters, Voters
 from xmtc.nn.device import chunk_memory
 from xmtc.nn.heads.label_targets import TargetHead
 from xmtc.nn.neighbours.embedded_documents import EmbeddedDocuments, SearchSettings
@@ -28,6 +28,8 @@ from xmtc.nn.network import Network
 from xmtc.nn.prediction import sortable
 
 Array = NDArray[np.float32]
+Neighbours = tuple[NDArray[np.int32], Array]
+"""(n, m) documents, −1 as padding, and their cosines, nearest first."""
 
 
 class DirectScores(NamedTuple):
@@ -108,8 +110,16 @@ class EmbeddingVote:
     sharpness: float
 
     def nearest(self, queries: Array) -> tuple[NDArray[np.int32], Array, Array]:
-        """(n, m) nearest documents, nearest first, their cosines and the weights of their votes."""
-        found, cosines = self.embedded.nearest(queries, self.neighbours)
+        """(n, m) nearest documents, nearest first, their cosines and the weights of their votes.
+
+        With documents that have unknown labels, (n, 2m): these are added to the nearest complete ones.
+        """
+        partial, count = self.voters.partial, self.neighbours
+        if partial is None:
+            found, cosines = self.embedded.nearest(queries, count)
+        else:  # complete ones are searched separately, so that they vote as without the others
+            complete = self.embedded.nearest(queries, count, ~partial.flags)
+            found, cosines = joined_neighbours(complete, self.embedded.nearest(queries, count, partial.flags), count)
         return found, cosines, vote_weights(cosines, self.sharpness)
 
     def ballots(self, queries: Array, labels: int) -> Ballots:
@@ -153,23 +163,41 @@ def ranked(
     return best_of_rows(*ballots, k)
 
 
+def joined_neighbours(complete: Neighbours, partial: Neighbours, count: int) -> Neighbours:
+    """(n, 2m) the first m complete documents, and partial ones at least as near as the last of these, nearest first."""
+    (found, cosines), (others, theirs) = ((part[0][:, :count], part[1][:, :count]) for part in (complete, partial))
+    near = (others >= 0) & ((found[:, -1:] < 0) | (theirs >= cosines[:, -1:]))
+    both = np.concatenate([found, np.where(near, others, np.int32(-1))], axis=1)
+    values = np.where(both >= 0, np.concatenate([cosines, theirs], axis=1), np.float32(-2.0))
+    order = np.argsort(-values, axis=1, kind="stable")
+    both, values = np.take_along_axis(both, order, axis=1), np.take_along_axis(values, order, axis=1)
+    return both, np.where(both >= 0, values, np.float32(0.0))
+
+
 def vote_quality(
-    nearest: tuple[NDArray[np.int32], Array],
+    nearest: Neighbours,
     labels: Csr,
     queries: Array,
     truth: Csr,
     direct: DirectScores,
     counts: Sequence[int],
     sharpnesses: Sequence[float],
+    others: tuple[Neighbours, PartialVoters] | None = None,
 ) -> dict[tuple[int, float], float]:
-    """nDCG@5 for every number of neighbours and sharpness; `nearest` has the neighbours, `labels` their labels."""
-    found, cosines = nearest
+    """nDCG@5 for every number of neighbours and sharpness; `nearest` has the neighbours, `labels` their labels.
+
+    `others` has the neighbours with unknown labels, which `nearest` lacks then.
+    """
     indptr, held = labels.indptr.astype(np.int64), labels.indices.astype(np.int32)
     places = min(5, truth.shape[1])
 
     def ballots(count: int, sharpness: float) -> Ballots:
-        weights = vote_weights(cosines[:, :count], sharpness)
-        return vote(np.ascontiguousarray(found[:, :count]), weights, indptr, held, direct.labels)
+        if others is not None:
+            found, cosines = joined_neighbours(nearest, others[0], count)
+            weights = vote_weights(cosines, sharpness)
+            return partial_vote(np.ascontiguousarray(found), weights, indptr, held, *others[1], direct.labels)
+        weights = vote_weights(nearest[1][:, :count], sharpness)
+        return vote(np.ascontiguousarray(nearest[0][:, :count]), weights, indptr, held, direct.labels)
 
     own = direct.own(ballots(max(counts), 0.0), queries, places) if direct.weight else None
     scores = {}

@@ -21,7 +21,7 @@ from xmtc.models.base import Labels, Mask, Model, Scores
 from xmtc.models.context import FitContext
 from xmtc.models.update import Change
 from xmtc.nn.device import chosen_device, cpu_threads, memory_errors
-from xmtc.nn.documents import DocumentReader, Documents, Labelled, PartialLabels, split_validation
+from xmtc.nn.documents import DocumentReader, Documents, Labelled, UnknownLabels, split_validation
 from xmtc.nn.encoders.base import Encoder
 from xmtc.nn.heads.base import Head, LinearHead
 from xmtc.nn.members import (
@@ -186,7 +186,7 @@ class NeuralModel(Model):
         validation = None if held is None else (Documents(held.numbered, None, device), held.labels)
         frequencies = self.label_counts / len(train)
         data = TrainingData(
-            train, table, learnt.documents(device), learnt.labels, validation, frequencies, learnt.partial
+            train, table, learnt.documents(device), learnt.labels, validation, frequencies, learnt.unknown
         )
         spec, self._members, scores = self._spec(run.runtime), [], []
         for number in range(self.config.members):
@@ -231,19 +231,27 @@ class NeuralModel(Model):
         self._members = members
 
     def _update_documents(self, change: Change, run: FitContext) -> tuple[Labelled | None, Labelled | None]:
-        """New and replayed documents to train on, and new ones with unknown labels, mixed with complete ones."""
+        """New and replayed documents to train on, and new ones with unknown labels, with complete ones as anchors."""
         if not len(change.new):
             return None, None
         documents, update, seed = change.documents, self.config.update, run.runtime.seed
         assert documents.labels is not None
         encoded = self._reader.encode(documents, run.runtime)
-        whole = Labelled(encoded, documents.labels, PartialLabels.of(documents))
+        whole = Labelled(encoded, documents.labels, UnknownLabels.of(documents))
         is_new, is_partial = np.arange(len(documents)) < len(change.new), documents.partial_rows()
-        complete, partial = np.flatnonzero(is_new & ~is_partial), np.flatnonzero(is_new & is_partial)
+        decided = documents.decided()
+        complete = np.flatnonzero(is_new & ~is_partial)
+        partial = np.flatnonzero(is_new & is_partial & (np.diff(decided.indptr) > 0))
         replayed, others = np.flatnonzero(~is_new), np.flatnonzero(~is_partial)
         rows = np.concatenate([complete, replayed])[update.mixture(len(complete), len(replayed), seed)]
-        mixed = np.concatenate([partial, others])[update.mixture(len(partial), len(others), seed)]
-        return whole.take(rows) if len(rows) else None, whole.take(mixed) if len(mixed) else None
+        learnt = whole.take(rows) if len(rows) else None
+        if not len(partial):
+            return learnt, None
+        is_decided = np.zeros(documents.labels.shape[1], dtype=np.float32)
+        is_decided[decided[partial].indices] = 1.0
+        has_decided = np.asarray(documents.labels[others] @ is_decided) > 0
+        anchors = others[update.anchors(len(partial), has_decided, seed)]
+        return learnt, whole.take(np.append(partial, anchors))
 
     # ---- prediction
 

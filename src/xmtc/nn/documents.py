@@ -50,14 +50,14 @@ class DocumentReader(Protocol):
         """The state to save in the model folder."""
 
 
-class PartialLabels(NamedTuple):
+class UnknownLabels(NamedTuple):
     """Which documents have unknown labels, and which labels of these are known to be wrong."""
 
     partial: NDArray[np.bool_]  # (n,)
     rejected: Csr  # (n, L), empty rows for complete documents
 
     @classmethod
-    def of(cls, dataset: Dataset) -> PartialLabels | None:
+    def of(cls, dataset: Dataset) -> UnknownLabels | None:
         """The unknown labels of a data set; None if it has none."""
         if dataset.partial is None or not dataset.partial.any():
             return None
@@ -68,11 +68,11 @@ class PartialLabels(NamedTuple):
             rejected.eliminate_zeros()
         return cls(dataset.partial, rejected)
 
-    def take(self, rows: NDArray[np.int64]) -> PartialLabels | None:
+    def take(self, rows: NDArray[np.int64]) -> UnknownLabels | None:
         """Those of some documents; None if all of them are complete."""
-        return PartialLabels(self.partial[rows], self.rejected[rows]) if self.partial[rows].any() else None
+        return UnknownLabels(self.partial[rows], self.rejected[rows]) if self.partial[rows].any() else None
 
-    def of_nodes(self, tree: LabelTree, level: int) -> PartialLabels:
+    def of_nodes(self, tree: LabelTree, level: int) -> UnknownLabels:
         """The same for the nodes of a level: a node is rejected if all labels below it are."""
         node_of = tree.node_of(level)
         sizes = np.bincount(node_of, minlength=tree.nodes(level))
@@ -82,7 +82,7 @@ class PartialLabels(NamedTuple):
         counts.sum_duplicates()
         counts.data = (counts.data == sizes[counts.indices]).astype(np.float32)
         counts.eliminate_zeros()
-        return PartialLabels(self.partial, counts)
+        return UnknownLabels(self.partial, counts)
 
 
 class Labelled(NamedTuple):
@@ -90,16 +90,16 @@ class Labelled(NamedTuple):
 
     numbered: Numbered
     labels: Csr
-    partial: PartialLabels | None = None
+    unknown: UnknownLabels | None = None
 
     def take(self, rows: NDArray[np.int64]) -> Labelled:
         """Some of the documents."""
-        partial = None if self.partial is None else self.partial.take(rows)
-        return Labelled(taken(self.numbered, rows), self.labels[rows], partial)
+        unknown = None if self.unknown is None else self.unknown.take(rows)
+        return Labelled(taken(self.numbered, rows), self.labels[rows], unknown)
 
     def documents(self, device: torch.device) -> Documents:
         """These documents on a device."""
-        return Documents(self.numbered, self.labels, device, self.partial)
+        return Documents(self.numbered, self.labels, device, self.unknown)
 
 
 def split_validation(
@@ -111,7 +111,7 @@ def split_validation(
     there are no others.
     """
     assert train.labels is not None
-    whole = Labelled(numbered, train.labels, PartialLabels.of(train))
+    whole = Labelled(numbered, train.labels, UnknownLabels.of(train))
     random = np.random.default_rng([runtime.seed, 2])
     if valid is not None and len(valid) and most:
         assert valid.labels is not None
@@ -121,9 +121,9 @@ def split_validation(
     if not count:
         return whole, None
     order = random.permutation(len(train))
-    if whole.partial is not None and not whole.partial.partial.all():
-        order = order[np.argsort(whole.partial.partial[order], kind="stable")]  # complete documents first
-        count = min(count, int((~whole.partial.partial).sum()))
+    if whole.unknown is not None and not whole.unknown.partial.all():
+        order = order[np.argsort(whole.unknown.partial[order], kind="stable")]  # complete documents first
+        count = min(count, int((~whole.unknown.partial).sum()))
     return whole.take(np.sort(order[count:])), whole.take(np.sort(order[:count]))
 
 
@@ -142,7 +142,7 @@ class Documents:
         sequences: Numbered,
         labels: Csr | None,
         device: torch.device,
-        partial: PartialLabels | None = None,
+        unknown: UnknownLabels | None = None,
     ) -> None:
         self.lengths = np.diff(sequences.indptr)
         self._ids = torch.from_numpy(np.ascontiguousarray(sequences.ids, dtype=np.int32)).to(device)
@@ -152,7 +152,7 @@ class Documents:
         self._labels: _LabelLists | None = None
         self._partial: tuple[Tensor, _LabelLists] | None = None
         if labels is not None:
-            self._label(labels, partial)
+            self._label(labels, unknown)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -162,18 +162,18 @@ class Documents:
         """The device of the tensors."""
         return self._ids.device
 
-    def labelled(self, labels: Csr, partial: PartialLabels | None = None) -> Documents:
+    def labelled(self, labels: Csr, unknown: UnknownLabels | None = None) -> Documents:
         """The same documents with other labels."""
         other = copy.copy(self)
-        other._label(labels, partial)
+        other._label(labels, unknown)
         return other
 
-    def _label(self, labels: Csr, partial: PartialLabels | None) -> None:
+    def _label(self, labels: Csr, unknown: UnknownLabels | None) -> None:
         self._labels = _LabelLists(labels, self.device)
         self._partial = None
-        if partial is not None:
-            rows = torch.from_numpy(partial.partial).to(self.device)
-            self._partial = rows, _LabelLists(partial.rejected, self.device)
+        if unknown is not None:
+            rows = torch.from_numpy(unknown.partial).to(self.device)
+            self._partial = rows, _LabelLists(unknown.rejected, self.device)
 
     def tokens(self, rows: Tensor, length: int) -> Tensor:
         """(B, length) word numbers; padding comes first, so that all texts end at the same position."""

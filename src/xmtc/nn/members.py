@@ -23,14 +23,15 @@ from xmtc.core.progress import Progress
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset
 from xmtc.nn.device import arithmetic, chosen_device, chunk_memory, cpu_threads, memory_errors
-from xmtc.nn.documents import Documents, Labelled, PartialLabels
+from xmtc.nn.documents import Documents, Labelled, UnknownLabels
 from xmtc.nn.encoders.base import Encoder
-from xmtc.nn.heads.base import Head
+from xmtc.nn.heads.base import CandidateHead, Head
 from xmtc.nn.network import TABLE, Network
-from xmtc.nn.prediction import best_labels, candidate_scores
+from xmtc.nn.prediction import best_labels, candidate_scores, embeddings
 from xmtc.nn.tensors import as_array, load_weights
 from xmtc.nn.training.fine_tuning import UpdateSettings, absent_from, carry_weights, only_label_rows, settle
 from xmtc.nn.training.loop import Trainer, TrainingSettings
+from xmtc.nn.training.objectives import GivenLabelsObjective, Objective
 from xmtc.nn.training.optimisers import Adam, Optimiser
 from xmtc.nn.training.process_group import Group
 
@@ -48,7 +49,7 @@ class TrainingData(NamedTuple):
     labels: Csr
     validation: tuple[Documents, Csr] | None
     frequencies: NDArray[np.float64]  # (L,) fraction of the training documents with each label
-    partial: PartialLabels | None = None
+    unknown: UnknownLabels | None = None
     """Unknown labels of the documents."""
 
 
@@ -57,20 +58,44 @@ class UpdateDocuments(NamedTuple):
 
     documents: Documents
     labels: Csr
-    partial: PartialLabels | None
+    unknown: UnknownLabels | None
 
     @classmethod
     def of(cls, labelled: Labelled, device: torch.device) -> UpdateDocuments:
         """Copy documents and their labels to a device."""
-        return cls(labelled.documents(device), labelled.labels, labelled.partial)
+        return cls(labelled.documents(device), labelled.labels, labelled.unknown)
 
     @property
     def decided(self) -> NDArray[np.int64]:
         """Labels that a document with unknown labels accepts or rejects, ascending."""
-        if self.partial is None:
+        if self.unknown is None:
             return np.empty(0, dtype=np.int64)
-        accepted = self.labels[np.flatnonzero(self.partial.partial)].indices
-        return np.union1d(accepted, self.partial.rejected.indices).astype(np.int64)
+        accepted = self.labels[np.flatnonzero(self.unknown.partial)].indices
+        return np.union1d(accepted, self.unknown.rejected.indices).astype(np.int64)
+
+    def targets(self, known: int, most: int = 64) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """(N, K) decided labels that each document trains, −1 as padding, and their targets; NaN keeps a score.
+
+        A document with unknown labels trains those that it decides on. Complete documents train up to `most` of the
+        labels that others decide on, their own ones first: labels below `known` keep their scores there.
+        """
+        assert self.unknown is not None
+        decided, lists = self.decided, []
+        for row, partial in enumerate(self.unknown.partial.tolist()):
+            own = self.labels.indices[self.labels.indptr[row] : self.labels.indptr[row + 1]].astype(np.int64)
+            if partial:
+                wrong = self.unknown.rejected[[row]].indices
+                lists.append((np.append(own, wrong), np.append(np.ones(len(own)), np.zeros(len(wrong)))))
+                continue
+            is_own = np.isin(decided, own)
+            chosen = np.append(decided[is_own], decided[~is_own])[:most]
+            lists.append((chosen, np.where(chosen < known, np.nan, np.isin(chosen, own))))
+        width = max(1, *(len(labels) for labels, _ in lists))
+        candidates = np.full((len(lists), width), -1, dtype=np.int64)
+        targets = np.zeros(candidates.shape, dtype=np.float32)
+        for row, (labels, wanted) in enumerate(lists):
+            candidates[row, : len(labels)], targets[row, : len(labels)] = labels, wanted
+        return candidates, targets
 
     @property
     def undecided(self) -> NDArray[np.int64]:
@@ -228,11 +253,8 @@ class FlatMember(NeuralMember[MemberSpec]):
             _train(network, batch.complete.documents, spec.update.training(spec.training), None, spec, run)
             settle(network, start, spec.update.retention, len(batch.words), fresh, absent_from(batch.complete.labels))
         if batch.decisions is not None and network.head.of_labels:
-            start = {name: part.detach().clone() for name, part in network.named_parameters()}
-            settings = spec.update.decision_training(spec.training)
-            with only_label_rows(network):
-                _train(network, batch.decisions.documents, settings, None, spec, run, "decisions")
-            settle(network, start, spec.update.retention, 0, fresh, batch.decisions.undecided)
+            every = np.arange(len(batch.frequencies))
+            learn_decisions(network, every, len(batch.kept), batch.decisions, spec, spec.training, run)
         return type(self)(network.eval())
 
     def arrays(self) -> Arrays:
@@ -266,6 +288,36 @@ class FlatMember(NeuralMember[MemberSpec]):
         return self.network, label
 
 
+def learn_decisions(
+    network: Network,
+    places: NDArray[np.int64],
+    known: int,
+    decisions: UpdateDocuments,
+    spec: MemberSpec,
+    settings: TrainingSettings,
+    run: MemberRun,
+) -> None:
+    """Train the rows of decided labels, in place; `places` (L,) has the row of each label, −1 if it has none.
+
+    The first `known` labels are old ones: they keep their scores on the complete documents, as far as possible.
+    """
+    candidates, targets = decisions.targets(known)
+    device, rows = decisions.documents.device, np.where(candidates < 0, -1, places[candidates])
+    before = candidate_scores([network], decisions.documents, rows)
+    wanted = np.where(np.isnan(targets), before, targets)
+    states = isinstance(network.head, CandidateHead)
+    vectors = None if states else torch.from_numpy(embeddings([network], decisions.documents)).to(device)
+    objective = GivenLabelsObjective(
+        network.head, torch.from_numpy(rows).to(device), torch.from_numpy(wanted).to(device), vectors
+    )
+    start = {name: part.detach().clone() for name, part in network.named_parameters()}
+    short = spec.update.decision_training(settings, len(wanted), bool(np.isnan(targets).any()))
+    with only_label_rows(network):
+        _train(network, decisions.documents, short, None, spec, run, "decisions", objective)
+    fresh, kept = places[known:][places[known:] >= 0], places[decisions.undecided]
+    settle(network, start, spec.update.retention, 0, fresh, kept[kept >= 0])
+
+
 def network_arrays(network: Network) -> Arrays:
     """The parameters of a network by name."""
     return {name: as_array(part) for name, part in network.named_parameters()}
@@ -279,6 +331,7 @@ def _train(
     spec: MemberSpec,
     run: MemberRun,
     part: str = "",
+    objective: Objective | None = None,
 ) -> float:
     """Train a network, resuming from the workspace if possible; returns its validation score.
 
@@ -299,6 +352,7 @@ def _train(
         validate=validate,
         log=lambda line: run.workspace.log({"member": run.number, **line}),
         group=run.group,
+        objective=objective,
         optimiser=spec.optimiser,
     )
     trainer.run(run.progress, run.workspace, begun)

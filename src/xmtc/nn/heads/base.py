@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from xmtc.nn.training.losses import CrossEntropy, LabelLoss, PartialBatch, ScoredLabels
+from xmtc.nn.training.losses import CrossEntropy, LabelLoss, PartialBatch, ScoredLabels, candidate_error
 
 ALIGNED = 16
 """Chunk sizes are multiples of this, for matrix units."""
@@ -48,6 +48,15 @@ class Head(nn.Module, ABC):
         Unknown labels of `partial` documents have no loss.
         """
 
+    def learn_candidates(
+        self, encoded: Tensor, mask: Tensor, candidates: Tensor, targets: Tensor, chunk: int
+    ) -> tuple[Tensor, Tensor]:
+        """Like `learn`, for given labels: `candidates` (B, K), −1 as padding, and `targets` (B, K) from 0 to 1.
+
+        Label trees require it, and updates with documents that have unknown labels.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot be trained on given labels")
+
     def drop_training_parts(self) -> None:
         """Drop parameters that prediction does not need; saved networks do not have them."""
         return
@@ -69,12 +78,6 @@ class CandidateHead(Head):
     @abstractmethod
     def candidate_chunk(self, batch: int, length: int, size: int, free: int, count: int) -> int:
         """Like `chunk`, for `count` candidates per document."""
-
-    @abstractmethod
-    def learn_candidates(
-        self, encoded: Tensor, mask: Tensor, candidates: Tensor, targets: Tensor, chunk: int
-    ) -> tuple[Tensor, Tensor]:
-        """Like `learn`, for given labels: `candidates` (B, K), −1 as padding, `targets` (B, K) 1 or 0."""
 
 
 def candidate_head(head: Head) -> CandidateHead:
@@ -131,6 +134,23 @@ class LinearHead(Head):
         """Mean loss over documents and labels, and its gradient in the vectors; parameter gradients are accumulated."""
         scale = 1.0 / (len(vectors) * self.labels)
         return self.learn_by(CrossEntropy(), vectors, positives, chunk, scale, vectors.shape[1], partial)
+
+    @torch.no_grad()
+    def learn_candidates(
+        self, vectors: Tensor, mask: Tensor, candidates: Tensor, targets: Tensor, chunk: int
+    ) -> tuple[Tensor, Tensor]:
+        """Like `learn`, for given labels: `candidates` (B, K), −1 as padding, and `targets` (B, K) from 0 to 1."""
+        numbers, kind, width = candidates.clamp(min=0), wide_type(vectors), vectors.shape[1]
+        rows = self.rows[:, :width][numbers].to(vectors.dtype)  # (B, K, d)
+        logits = torch.bmm(rows, vectors[..., None])[..., 0].to(kind) + self.bias[numbers]
+        loss, error = candidate_error(logits, targets.to(kind), (candidates >= 0).to(kind))
+        scale = 1.0 / max(1, candidates.numel())
+        error = error.mul_(scale)
+        narrow = error.to(vectors.dtype)
+        added = (narrow[..., None] * vectors[:, None]).view(-1, width).to(self.rows.dtype)
+        gradient_of(self.rows)[:, :width].index_add_(0, numbers.reshape(-1), added)
+        gradient_of(self.bias).index_add_(0, numbers.reshape(-1), error.view(-1).to(self.bias.dtype))
+        return loss * scale, torch.bmm(narrow[:, None], rows)[:, 0]
 
     @torch.no_grad()
     def learn_by(

@@ -136,6 +136,16 @@ class TargetHead(Head):
             gradient_of(self.scale).add_((error * scaled).sum())
         return loss, gradient.to(encoded.dtype)
 
+    @torch.no_grad()
+    def learn_candidates(
+        self, encoded: Tensor, mask: Tensor, candidates: Tensor, targets: Tensor, chunk: int
+    ) -> tuple[Tensor, Tensor]:
+        """Mean cross-entropy of given labels, decoded from the embeddings; only the decoder is trained."""
+        assert self.output is not None
+        scale = self.scale.exp()
+        loss, gradient = self.output.learn_candidates(encoded * scale, mask, candidates, targets, chunk)
+        return loss, gradient * scale
+
 
 def robust_error(encoded: Tensor, targets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Summed smooth L1 distance (quadratic up to 1, then linear) and its gradient."""

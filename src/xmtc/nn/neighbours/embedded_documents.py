@@ -68,9 +68,9 @@ class EmbeddedDocuments:
     def __len__(self) -> int:
         return len(self.vectors)
 
-    def nearest(self, queries: Array, count: int) -> Found:
-        """(n, count) the nearest documents and their cosines, nearest first."""
-        return self.index.nearest(queries, count)
+    def nearest(self, queries: Array, count: int, among: NDArray[np.bool_] | None = None) -> Found:
+        """(n, count) the nearest documents, of those in a mask (N,), and their cosines, nearest first."""
+        return self.index.nearest(queries, count, among=among)
 
     def rows_of(
         self, ids: list[str], row_ids: list[str], embedded: Array

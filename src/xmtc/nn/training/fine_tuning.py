@@ -26,6 +26,12 @@ MOST_REPEATS = 4
 """Maximum number of times that a replayed document occurs per epoch."""
 
 
+ANCHORS = 64
+"""Minimum number of complete documents, if there are any, on which decided labels should keep their scores."""
+DECISION_BATCH, DECISION_STEPS = 128, 32
+"""Maximum number of documents per step in training on decisions, and minimum number of steps with anchors."""
+
+
 @dataclass(frozen=True)
 class UpdateSettings(Settings):
     """Training of a network on new documents in an update."""
@@ -58,9 +64,20 @@ class UpdateSettings(Settings):
             average_from=settings.average_from * self.epochs / settings.epochs,
         )
 
-    def decision_training(self, settings: TrainingSettings) -> TrainingSettings:
-        """Settings of a short training on documents with unknown labels, which are read as in prediction."""
-        return dataclasses.replace(self.training(settings), skipped_words=0.0)
+    def decision_training(self, settings: TrainingSettings, documents: int, anchored: bool) -> TrainingSettings:
+        """Settings of a short training on decisions; with others that keep their scores, it has at least some steps."""
+        size = min(DECISION_BATCH, documents)
+        epochs = max(self.epochs, -(-DECISION_STEPS * size // documents)) if anchored else self.epochs
+        short = dataclasses.replace(self, epochs=epochs).training(settings)
+        return dataclasses.replace(short, batch_size=size, skipped_words=0.0)
+
+    def anchors(self, decisions: int, has_decided: NDArray[np.bool_], seed: int) -> NDArray[np.int64]:
+        """Rows of complete documents that accompany decisions: up to half of them with labels that are decided on."""
+        wanted = max(ANCHORS, round(self.replay_ratio * decisions)) if self.replay_ratio else 0
+        order = np.random.default_rng([seed, 15]).permutation(len(has_decided))
+        first = order[has_decided[order]][: wanted // 2]
+        rest = order[~has_decided[order]][: wanted - len(first)]
+        return np.sort(np.concatenate([first, rest]))
 
     def mixture(self, new: int, replayed: int, seed: int) -> NDArray[np.int64]:
         """Rows of the documents of an epoch, ascending: all new ones, which come first, and replayed ones."""
@@ -116,10 +133,13 @@ def settle(
 
 @contextmanager
 def only_label_rows(network: Network) -> Iterator[None]:
-    """Train nothing but the rows of the labels, temporarily: the encoder and the shared parts of the head are fixed."""
+    """Train nothing but the rows of the labels, temporarily: the encoder and the shared parts of the head are fixed.
+
+    So are biases, which would change the score of a label for all documents alike.
+    """
     trained = {name: part.requires_grad for name, part in network.named_parameters()}
     for name, part in network.named_parameters():
-        part.requires_grad_(trained[name] and name.removeprefix("head.") in network.head.of_labels)
+        part.requires_grad_(trained[name] and part.ndim > 1 and name.removeprefix("head.") in network.head.of_labels)
     network.head_only = True
     try:
         yield

@@ -235,6 +235,11 @@ class Trainer:
         self._learn(rows, length)
 
     def _learn(self, rows: Tensor, length: int) -> None:
+        ready = self.objective.encoded(rows)
+        if ready is not None:
+            self.loss += self.objective.learn(rows, *ready, self.course.chunk)[0]
+            self._descend({})
+            return
         tokens, weights = self.documents.tokens(rows, length), self.documents.weights(rows, length)
         if self.settings.skipped_words and weights is not None:
             weights = lightened(weights, self.settings.skipped_words)
@@ -248,6 +253,10 @@ class Trainer:
         self.loss += self.network.learn(
             tokens, lambda encoded, mask: self.objective.learn(rows, encoded, mask, chunk), weights
         )
+        self._descend(touched)
+
+    def _descend(self, touched: Mapping[str, Tensor]) -> None:
+        """One step of the optimiser; `touched` has the rows of each table that have a gradient."""
         gradients = [gradient_of(parameter) for parameter in self.parameters.values()]
         self.group.average(gradients)
         if self.clipping is not None:

@@ -36,6 +36,10 @@ class Objective(ABC):
     def learn(self, rows: Tensor, encoded: Tensor, mask: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
         """Mean loss of these documents, and its gradient in the encoding; the head's gradients are accumulated."""
 
+    def encoded(self, rows: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Encoded documents and their mask, if the encoder is not trained and they are known; otherwise None."""
+        return None
+
     def bind(self, optimiser: Optimiser) -> None:
         """Register the optimiser, whose moments are stored with the rows."""
         return
@@ -71,6 +75,37 @@ class AllLabelsObjective(Objective):
         if partial is None:
             return self.head.learn(encoded, mask, positives, chunk)
         return self.head.learn(encoded, mask, positives, chunk, partial)
+
+
+class GivenLabelsObjective(Objective):
+    """Trains on labels that are given for each document, with targets from 0 to 1.
+
+    The encoder is not trained, and vectors of the documents may be given.
+    """
+
+    def __init__(
+        self,
+        head: Head,
+        candidates: Tensor,  # (N, K), −1 as padding
+        targets: Tensor,  # (N, K)
+        vectors: Tensor | None = None,  # (N, d)
+    ) -> None:
+        self.head, self.candidates, self.targets, self.vectors = head, candidates, targets, vectors
+
+    def chunk(self, batch: int, length: int, size: int, free: int) -> int:
+        count = self.candidates.shape[1]
+        if isinstance(self.head, CandidateHead):
+            return self.head.candidate_chunk(batch, length, size, free, count)
+        return count
+
+    def encoded(self, rows: Tensor) -> tuple[Tensor, Tensor] | None:
+        if self.vectors is None:
+            return None
+        return self.vectors.index_select(0, rows), self.vectors.new_empty(0)  # vectors need no mask
+
+    def learn(self, rows: Tensor, encoded: Tensor, mask: Tensor, chunk: int) -> tuple[Tensor, Tensor]:
+        candidates, targets = self.candidates.index_select(0, rows), self.targets.index_select(0, rows)
+        return self.head.learn_candidates(encoded, mask, candidates, targets, chunk)
 
 
 class CandidateObjective(Objective):

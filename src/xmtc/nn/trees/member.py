@@ -23,7 +23,7 @@ from xmtc.nn.tensors import as_array, read_tensor
 from xmtc.nn.training.fine_tuning import absent_from, carried_rows, settle
 from xmtc.nn.training.loop import batch_size
 from xmtc.nn.training.objectives import ROWS
-from xmtc.nn.trees.decisions import trained_on_decisions
+from xmtc.nn.trees.decisions import decide_in_tree
 from xmtc.nn.trees.device_tree import Levels
 from xmtc.nn.trees.memory_plan import (
     LevelPlan,
@@ -73,7 +73,7 @@ class TreeMember(TreeNetwork, NeuralMember[TreeSpec]):
         else:
             networks = _trained_from(spec, levels, starts, fresh, batch, run)
         if batch.decisions is not None:
-            networks[-1] = trained_on_decisions(spec, levels, networks[-1], fresh, batch.decisions, run)
+            decide_in_tree(spec, levels, networks[-1], len(batch.kept), batch.decisions, run)
         return type(self)(levels, networks, spec.tree.beam_width)
 
     # ---- scoring
@@ -197,7 +197,7 @@ def _trained_from(
 ) -> list[Network]:
     """The networks of all levels after a short training from `starts`; labels at `fresh` positions are new."""
     assert batch.complete is not None
-    documents, labels, partial = batch.complete
+    documents, labels, unknown = batch.complete
     tree, update = spec.tree, spec.update
     rate = tree.learning_rate if tree.learning_rate == "same" else update.learning_rate * tree.learning_rate
     short = dataclasses.replace(
@@ -205,7 +205,7 @@ def _trained_from(
         tree=dataclasses.replace(tree, epochs="same", average_from="same", learning_rate=rate),
         training=update.training(spec.training),
     )
-    data = TrainingData(None, starts[0][TABLE], documents, labels, None, batch.frequencies, partial)
+    data = TrainingData(None, starts[0][TABLE], documents, labels, None, batch.frequencies, unknown)
     plans = _plans(short, data, [(level.nodes, level.parents, level.most) for level in levels.levels], run)
     networks, _ = TreeTraining(short, levels, data, plans, run, starts).run()
     for level, (network, start) in enumerate(zip(networks, starts, strict=True)):

@@ -118,7 +118,7 @@ class TreeTraining:
     ) -> None:
         self.tree, self.training, self.levels, self.starts = spec.tree, spec.training, levels, starts
         self.documents, self.labels, self.validation = data.documents, data.labels, data.validation
-        self.partial = data.partial
+        self.unknown = data.unknown
         self._spec, self._table = spec, data.table
         self.places = [torch.device("cpu") if plan.on_host else spec.device for plan in plans]
         self.seed, self.member, self.group = run.seed, run.number, run.group
@@ -172,8 +172,8 @@ class TreeTraining:
         settings, name = self.tree.training(self.training, level), f"checkpoint-{self.member}-level-{level}"
         torch.manual_seed(self.seed + 7919 * level)
         truth = self.levels.tree.node_labels(self.labels, level + 1)
-        partial = None if self.partial is None else self.partial.of_nodes(self.levels.tree, level + 1)
-        documents = self.documents.labelled(truth, partial)
+        unknown = None if self.unknown is None else self.unknown.of_nodes(self.levels.tree, level + 1)
+        documents = self.documents.labelled(truth, unknown)
         network, objective = self._first(truth, documents) if level == 0 else self._next(level, settings, documents)
         trainer = Trainer(
             network,
@@ -263,7 +263,7 @@ class TreeTraining:
         """Write, for each document, the nodes of this level below which the next level is trained."""
         level = self.levels.levels[number]
         count = min(self.tree.beam_width, level.nodes)
-        decided = self.labels if self.partial is None else sp.csr_array(self.labels + self.partial.rejected)
+        decided = self.labels if self.unknown is None else sp.csr_array(self.labels + self.unknown.rejected)
         sets = [("parents", self.documents.labelled(self.levels.tree.node_labels(decided, number + 1)))]
         sets += [] if self.validation is None else [("watched", self.validation[0])]
         shapes: dict[str, tuple[tuple[int, ...], DTypeLike]]
