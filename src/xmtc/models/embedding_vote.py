@@ -109,7 +109,7 @@ class EmbeddingVote:
 
     def nearest(self, queries: Array) -> tuple[NDArray[np.int32], Array, Array]:
         """(n, m) nearest documents, nearest first, their cosines and the weights of their votes."""
-        found, cosines = self.embedded.nearest(queries, self.neighbours)
+        found, cosines = self.embedded.nearest(queries, min(self.neighbours, len(self.embedded)))
         return found, cosines, vote_weights(cosines, self.sharpness)
 
     def ballots(self, queries: Array, labels: int) -> Ballots:

@@ -134,10 +134,13 @@ class StoredModel(ABC):
             raise ModelFormatError(f"{folder}: {error}") from None
         except XmtcError:
             raise
-        except (KeyError, ValueError, TypeError, IndexError, RuntimeError, OverflowError, MemoryError) as error:
-            reason = shown(str(error).splitlines()[0]) if str(error) else type(error).__name__
+        except MemoryError:
+            remedy = f"Use a machine with more memory; check the folder with: xmtc verify {folder}"
+            raise ModelFormatError(f"{folder}: not enough memory to load the model. {remedy}") from None
+        except Exception as error:  # of any kind, depending on what is damaged
+            reason = shown(str(error).strip().splitlines()[0]) if str(error).strip() else type(error).__name__
             what = f"{reason} is missing" if isinstance(error, KeyError) else f"inconsistent model folder: {reason}"
-            raise ModelFormatError(f"{folder}: {what}. Copy or train the model again.") from None
+            raise ModelFormatError(f"{folder}: {what}. Copy or train the model again.") from error
         return model
 
     def _take_over(self, manifest: Mapping[str, Any], state: State) -> None:
