@@ -92,5 +92,7 @@ class Voters:
     def from_state(cls, state: SavedState, labels: int) -> Voters:
         """Restore documents of a model with this number of labels."""
         table = state.table(DOCUMENTS, {"id": pa.string(), "snippet": pa.string()})
+        if not table.num_rows:
+            raise ValueError("there are no training documents")
         held = state.array("label_indices", np.int32, (None,), low=0, high=labels)
         return cls(state.offsets("label_indptr", table.num_rows, len(held)), held, table)
