@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -120,8 +121,13 @@ def _header(shapes: Shapes, metadata: Mapping[str, str] | None) -> tuple[bytes, 
 def map_bytes(path: Path) -> tuple[NDArray[np.uint8], os.stat_result]:
     """Memory-map a file; return its bytes with the status of exactly this file."""
     try:
-        with path.open("rb") as stream:
+        # A pipe in place of a file would block until another process writes to it.
+        with open(
+            os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb"
+        ) as stream:
             status = os.fstat(stream.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise ValueError("not a regular file")
             empty = not status.st_size
             return np.empty(0, np.uint8) if empty else np.memmap(stream, dtype=np.uint8, mode="r"), status
     except FileNotFoundError:

@@ -17,6 +17,7 @@ from typing import Any
 from xmtc.core.errors import DataError, ModelFormatError
 from xmtc.core.files import content_hash, sync_folder
 from xmtc.core.parsing import parse_json, read_json
+from xmtc.data.topk import ANSWERS
 
 MANIFEST = "model.json"
 DIGEST = "digest"
@@ -141,18 +142,26 @@ def _found(folder: Path, entry: Mapping[str, Any]) -> Link:
     else:
         beside = [Path(os.path.normpath(folder.resolve() / entry["relative"]))] if "relative" in entry else []
         places = [*beside, Path(entry["path"])]
-    there = [place for place in places if place.exists()]
+    there = [place for place in places if os.path.lexists(place)]
     if not there:
         raise ModelFormatError(
             f"{places[-1]}: missing, but {folder} depends on it. Restore it, or train again with --set copy=true."
         )
     for place in there:
-        if content_of(place) == entry["content"]:
+        if _is_linkable(place) and content_of(place) == entry["content"]:
             return Link(place.resolve(), entry["content"], "copied" in entry)
     raise ModelFormatError(
         f"{there[0]}: has changed since {folder}, which depends on it, was trained; calibration counts as a change. "
         f"Restore it, or train {folder} again with --set copy=true."
     )
+
+
+def _is_linkable(place: Path) -> bool:
+    """Whether this is a model, a file or a folder of predictions; nothing else is ever hashed, such as a device."""
+    try:
+        return place.is_file() or (place / MANIFEST).is_file() or (place / ANSWERS).is_file()
+    except (OSError, ValueError):  # not a possible path
+        return False
 
 
 def copies(entries: Mapping[str, Mapping[str, Any]]) -> set[str]:

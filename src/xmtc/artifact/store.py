@@ -47,6 +47,8 @@ LONGEST_MANIFEST = 64 << 20
 """Maximum size of model.json in bytes."""
 HASH, OLD_HASH = "sha256", "blake2b"
 """Keys of the hash of a file: SHA-256, for which processors have instructions, and BLAKE2b in version 1."""
+DEEPEST_LINKS = 20
+"""Maximum number of models of which each depends on the next."""
 Verify = Literal["always", "once", "never"]
 """Whether loading hashes all files, only those that were not verified before, or none."""
 _PART_FILE = re.compile(r"^[a-z_]+-[0-9a-f]{16}\.(?:safetensors|arrow)$")
@@ -351,12 +353,24 @@ def _table_in(mapped: NDArray[np.uint8], path: Path) -> pa.Table:
 
 
 def verify_folder(folder: Path) -> list[tuple[str, int]]:
-    """Verify the hash of every file of a model against model.json; return their names and sizes."""
+    """Verify the hash of every file of a model against model.json; return their names and sizes.
+
+    Other models that it depends on are verified too, each once.
+    """
+    return _verified(folder, {folder.resolve()}, 0)
+
+
+def _verified(folder: Path, seen: set[Path], depth: int) -> list[tuple[str, int]]:
+    if depth > DEEPEST_LINKS:
+        raise ModelFormatError(f"{folder}: more than {DEEPEST_LINKS} models depend on each other. Train them again.")
     manifest, state = read_folder(folder, "always")
     checked = [(entry["name"], entry["bytes"]) for entry in manifest["files"].values()]
     for link in state.links.values():
-        inner = verify_folder(link.path) if is_model(link.path) else [(link.path.name, _size(link.path))]
-        checked += [(f"{link.path.name}/{name}" if is_model(link.path) else name, size) for name, size in inner]
+        if not is_model(link.path):
+            checked.append((link.path.name, _size(link.path)))
+        elif link.path not in seen:
+            seen.add(link.path)
+            checked += [(f"{link.path.name}/{name}", size) for name, size in _verified(link.path, seen, depth + 1)]
     return checked
 
 

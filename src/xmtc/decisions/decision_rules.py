@@ -66,7 +66,8 @@ class Decisions:
         def part(name: str, kind: Any) -> Any:
             return kind.restored(state.value(name, dict), state.part(f"{name}.")) if state.has_value(name) else None
 
-        depth, facts = state.value("depth", int, 1), state.value("facts", dict)
+        # No more than there are labels: a damaged number must not determine how much memory a prediction takes.
+        depth, facts = min(state.value("depth", int, 1), max(label_count, DEPTH)), state.value("facts", dict)
         thresholds = part("thresholds", Thresholds)
         if thresholds is not None and thresholds.by_label is not None and len(thresholds.by_label) != label_count:
             raise ValueError(f"{len(thresholds.by_label):,} thresholds for {label_count:,} labels")

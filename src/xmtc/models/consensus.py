@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -17,7 +19,7 @@ from xmtc.artifact.dependencies import Link
 from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.config import Choices, Range, Settings, changed
-from xmtc.core.errors import ConfigError, DataError, XmtcError
+from xmtc.core.errors import ConfigError, DataError, ModelFormatError, XmtcError
 from xmtc.core.explanation import Explanation, MemberEvidence
 from xmtc.data.dataset import Csr, Dataset, align_labels, as_dataset, check_known
 from xmtc.data.label_index import LabelIndex
@@ -33,6 +35,10 @@ from xmtc.models.base import Labels, Mask, Model, Scores
 from xmtc.models.context import FitContext
 from xmtc.models.ensemble_members import FileMember, Member, ModelMember
 from xmtc.models.update import Change, Request, carry_out
+
+MOST_MEMBERS = 1000
+"""Maximum number of models and files of predictions that loading a consensus may open."""
+_loading: ContextVar[list[int] | None] = ContextVar("loading", default=None)
 
 
 @dataclass(frozen=True)
@@ -336,7 +342,8 @@ class Consensus(Model):
         return kept
 
     def _restore(self, state: SavedState) -> None:
-        self._open(list(state.links.values()))
+        with _counted(len(state.links)):
+            self._open(list(state.links.values()))
         self._number(self.labels)
         calibrations = state.value("calibrations", list)
         if (count := len(self._members)) != len(self.config.members) or count != len(calibrations):
@@ -347,6 +354,21 @@ class Consensus(Model):
         self._documents = state.value("documents", int, 0)
         learnt = self.config.combine == "learnt"
         self._learnt = Learnt.restored(state.value("learnt", dict), len(self._members)) if learnt else None
+
+
+@contextmanager
+def _counted(members: int) -> Iterator[None]:
+    """Raise `ModelFormatError` if loading an ensemble of ensembles loads too many models."""
+    outer = _loading.get()
+    counts = outer if outer is not None else [0]
+    counts[0] += members
+    if counts[0] > MOST_MEMBERS:
+        raise ModelFormatError(f"the consensus has more than {MOST_MEMBERS:,} members, counting those of its members.")
+    token = _loading.set(counts)
+    try:
+        yield
+    finally:
+        _loading.reset(token)
 
 
 def _linked(place: Path, copied: bool) -> Link:

@@ -114,7 +114,7 @@ class EmbeddingVote:
 
         With documents that have unknown labels, (n, 2m): these are added to the nearest complete ones.
         """
-        partial, count = self.voters.partial, self.neighbours
+        partial, count = self.voters.partial, min(self.neighbours, len(self.embedded))
         if partial is None:
             found, cosines = self.embedded.nearest(queries, count)
         else:  # complete ones are searched separately, so that they vote as without the others

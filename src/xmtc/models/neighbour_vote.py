@@ -172,6 +172,8 @@ class Voters:
     def from_state(cls, state: SavedState, labels: int) -> Voters:
         """Restore documents of a model with this number of labels."""
         table = state.table(DOCUMENTS, {"id": pa.string(), "snippet": pa.string()})
+        if not table.num_rows:
+            raise ValueError("there are no training documents")
         count, partial = table.num_rows, None
         held = state.array("label_indices", np.int32, (None,), low=0, high=labels)
         if state.has("partial"):

@@ -24,6 +24,8 @@ from xmtc.models.replay import replay_state, restored_replay
 
 DECISIONS = "decisions"
 """The part of a model folder with calibration and thresholds."""
+MOST_DOCUMENTS = 1 << 40
+"""More than any number of training documents; sums of such numbers do not overflow."""
 REPLAY = "replay"
 """The part of a model folder with documents for replay in updates."""
 
@@ -134,17 +136,20 @@ class StoredModel(ABC):
             raise ModelFormatError(f"{folder}: {error}") from None
         except XmtcError:
             raise
-        except (KeyError, ValueError, TypeError, IndexError, RuntimeError, OverflowError, MemoryError) as error:
-            reason = shown(str(error).splitlines()[0]) if str(error) else type(error).__name__
+        except MemoryError:
+            remedy = f"Use a machine with more memory; check the folder with: xmtc verify {folder}"
+            raise ModelFormatError(f"{folder}: not enough memory to load the model. {remedy}") from None
+        except Exception as error:  # of any kind, depending on what is damaged
+            reason = shown(str(error).strip().splitlines()[0]) if str(error).strip() else type(error).__name__
             what = f"{reason} is missing" if isinstance(error, KeyError) else f"inconsistent model folder: {reason}"
-            raise ModelFormatError(f"{folder}: {what}. Copy or train the model again.") from None
+            raise ModelFormatError(f"{folder}: {what}. Copy or train the model again.") from error
         return model
 
     def _take_over(self, manifest: Mapping[str, Any], state: State) -> None:
         """Restore everything from a model folder."""
         saved = SavedState(state)
         self._labels = LabelIndex(saved.table("labels", LabelIndex.columns, manifest["labels"]))
-        self.label_counts = saved.array("label_counts", np.int64, (len(self._labels),), low=0)
+        self.label_counts = saved.array("label_counts", np.int64, (len(self._labels),), low=0, high=MOST_DOCUMENTS)
         self.training = _checked_training(manifest["training"])
         self.facts = dict(self.training.get("found", {}))
         self.history = [dict(entry) for entry in manifest.get("history", [])]
@@ -160,7 +165,11 @@ class StoredModel(ABC):
 def _checked_training(training: Mapping[str, Any]) -> dict[str, Any]:
     """Return the training facts; raise ValueError if those that the code uses are damaged."""
     documents, features = training["documents"], training.get("features")
-    if type(documents) is not int or documents < 0 or not isinstance(training.get("found", {}), dict):
+    if (
+        type(documents) is not int
+        or not 0 <= documents < MOST_DOCUMENTS
+        or not isinstance(training.get("found", {}), dict)
+    ):
         raise ValueError("the training facts are damaged")
     if training["input"] not in ("text", "features") or (features is not None and type(features) is not int):
         raise ValueError("the training facts do not name the input of the model")

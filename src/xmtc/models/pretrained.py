@@ -103,7 +103,7 @@ class PretrainedModel(NeuralModel):
     def _restored_reader(self, state: SavedState) -> DocumentReader:
         if self._pretrained is None:
             return super()._restored_reader(state)
-        self._backbone = Backbone(state.value(ENCODER, dict))
+        self._backbone = Backbone.restored(state.value(ENCODER, dict))
         return PieceReader.from_state(self.config.text.max_tokens, state)
 
 

@@ -200,7 +200,8 @@ class Sleec(Model):
     def _nearest(self, batch: Dataset) -> tuple[NDArray[np.int32], Array]:
         """(n, learners · neighbours) voting training documents and their cosines, learner by learner."""
         rows, threads = self._features.transform(batch, self.runtime), self.runtime.threads
-        each = [learner.nearest(rows, self.config.neighbours, threads) for learner in self._learners]
+        count = min(self.config.neighbours, len(self._voters))
+        each = [learner.nearest(rows, count, threads) for learner in self._learners]
         return np.concatenate([found for found, _ in each], axis=1), np.concatenate(
             [given for _, given in each], axis=1
         )
@@ -244,6 +245,8 @@ class Sleec(Model):
         for place in range(self.config.learners):
             part = state.part(f"{place}.")
             centres = part.array(CENTRES, np.float32, (self._features.width, None))
+            if not centres.shape[1]:
+                raise ValueError(f"learner {place} has no clusters")
             clusters = [self._restored_cluster(part.part(f"{number}.")) for number in range(centres.shape[1])]
             self._learners.append(Learner(clusters, centres))
 

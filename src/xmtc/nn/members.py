@@ -28,7 +28,7 @@ from xmtc.nn.encoders.base import Encoder
 from xmtc.nn.heads.base import CandidateHead, Head
 from xmtc.nn.network import TABLE, Network
 from xmtc.nn.prediction import best_labels, candidate_scores, embeddings
-from xmtc.nn.tensors import as_array, load_weights
+from xmtc.nn.tensors import as_array, limited_parameters, load_weights
 from xmtc.nn.training.fine_tuning import UpdateSettings, absent_from, carry_weights, only_label_rows, settle
 from xmtc.nn.training.loop import Trainer, TrainingSettings
 from xmtc.nn.training.objectives import GivenLabelsObjective, Objective
@@ -36,6 +36,8 @@ from xmtc.nn.training.optimisers import Adam, Optimiser
 from xmtc.nn.training.process_group import Group
 
 Arrays = dict[str, NDArray[Any]]
+SPARE_PARAMETERS = 64
+"""Parameters that a network may have beyond twice the number of saved arrays, such as those for training only."""
 
 
 class TrainingData(NamedTuple):
@@ -157,6 +159,20 @@ class MemberSpec:
         )
         return network.to(self.device)
 
+    def check_saved(self, arrays: Arrays, labels: int, but: str = "") -> None:
+        """Raise ValueError unless the network that the settings describe has weights of the saved shapes, except `but`.
+
+        The network is built without memory: the settings of a damaged folder may describe an enormous one.
+        """
+        with limited_parameters(2 * len(arrays) + SPARE_PARAMETERS), torch.device("meta"):
+            encoder = self.encoder(arrays[TABLE].shape[1])
+            head = self.head(labels, encoder.width)
+        head.drop_training_parts()
+        for prefix, module in (("encoder", encoder), ("head", head)):
+            for name, part in module.named_parameters(prefix):
+                if name != but and arrays[name].shape != part.shape:
+                    raise ValueError(f"'{name}' has shape {arrays[name].shape}, expected {tuple(part.shape)}")
+
 
 @dataclass(frozen=True)
 class MemberRun:
@@ -265,6 +281,7 @@ class FlatMember(NeuralMember[MemberSpec]):
     @classmethod
     def restored(cls, spec: MemberSpec, state: SavedState, labels: int, table: NDArray[Any] | None) -> Self:
         arrays = state.weights() | ({} if table is None else {TABLE: table})
+        spec.check_saved(arrays, labels)
         network = spec.network(arrays[TABLE], labels)
         network.head.drop_training_parts()
         load_weights(network, arrays)

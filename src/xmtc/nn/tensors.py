@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from xmtc.artifact.arrays import Later
 
@@ -48,3 +52,19 @@ def load_weights(module: nn.Module, arrays: Mapping[str, NDArray[Any]], *, but: 
     for name, part in module.named_parameters():
         if name != but:
             part.copy_(checked_tensor(arrays, name, part.shape, part.dtype))
+
+
+@contextmanager
+def limited_parameters(most: int) -> Iterator[None]:
+    """Raise ValueError if the modules that this thread creates have more than `most` parameters together."""
+    thread, count = threading.get_ident(), itertools.count(1)
+
+    def check(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if threading.get_ident() == thread and next(count) > most:
+            raise ValueError(f"the settings describe a network with more than {most} parameters")
+
+    handle = register_module_parameter_registration_hook(check)
+    try:
+        yield
+    finally:
+        handle.remove()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.config import Settings
-from xmtc.core.errors import ConfigError, DataError, UnsupportedError, missing_extra
+from xmtc.core.errors import ConfigError, DataError, UnsupportedError, missing_extra, shown
 from xmtc.core.mapped_text import cut_texts
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
@@ -81,15 +81,18 @@ class PieceReader:
         if not dataset.has_text:
             raise UnsupportedError("this model requires text. Got a feature matrix: pass texts.")
         texts = dataset.text()
-        numbers: list[np.ndarray[Any, Any]] = [np.empty(0, dtype=np.int32)]
+        numbers: list[np.ndarray[Any, Any]] = [np.empty(0, dtype=np.uint32)]
         lengths: list[int] = [0]
         with progress.task("splitting into subwords", total=len(texts)) as task:
             for block in cut_texts(texts, BLOCK_BYTES):
                 for ids in self._numbers(block.to_pylist()):
-                    numbers.append(np.array(ids, dtype=np.int32) + np.int32(FIRST_WORD))
+                    numbers.append(np.array(ids, dtype=np.uint32))
                     lengths.append(len(ids))
                 task.advance(len(block))
-        whole = TokenBlock(np.cumsum(lengths, dtype=np.int64), np.concatenate(numbers))
+        pieces = np.concatenate(numbers)
+        if pieces.max(initial=0) >= max(self.pieces, 1):  # special tokens may have numbers outside the vocabulary
+            raise DataError("the tokeniser of the model has subwords without an embedding. Train the model again.")
+        whole = TokenBlock(np.cumsum(lengths, dtype=np.int64), pieces.astype(np.int32) + np.int32(FIRST_WORD))
         block = first_words(whole, self.max_tokens)
         self._known.remember(dataset, rows_with(self._is_piece[block.ids], block.indptr))
         return block
@@ -103,19 +106,19 @@ class PieceReader:
         return known
 
     def _numbers(self, texts: list[str]) -> Iterator[list[int]]:
-        for encoding in self._tokeniser.encode_batch_fast(texts):  # without character offsets
+        for encoding in _called(self._tokeniser.encode_batch_fast, texts):  # without character offsets
             yield encoding.ids
 
     def spans(self, text: str) -> list[Span]:
         """Return the subwords of a text with their character ranges, which are empty for special tokens."""
-        encoding = self._tokeniser.encode(text)
+        encoding = _called(self._tokeniser.encode, text)
         pieces = zip(encoding.tokens, encoding.offsets, encoding.word_ids, strict=True)
         return [Span(piece, *_trimmed(text, *(edges if word is not None else (0, 0)))) for piece, edges, word in pieces]
 
     def by_word(self, text: str, weights: Sequence[float]) -> list[tuple[int, int, float]]:
         """Sum the weights of subwords per word; return start, end and weight of each word."""
         found: dict[int, tuple[int, int, float]] = {}
-        words = self._tokeniser.encode(text).word_ids
+        words = _called(self._tokeniser.encode, text).word_ids
         for (_, start, end), word, weight in zip(self.spans(text), words, weights, strict=False):
             if word is not None and end > start:
                 low, high, before = found.get(word, (start, end, 0.0))
@@ -133,6 +136,20 @@ class PieceReader:
         columns = {"tokeniser": pa.large_string(), "pieces": pa.int64()}
         table = state.table(TOKENISER, columns, 1)
         return cls(table["tokeniser"][0].as_py(), max_tokens, table["pieces"][0].as_py())
+
+
+def _called(function: Callable[[Any], Any], given: Any) -> Any:
+    """Call the tokeniser; whatever it raises is due to a damaged tokenizer.json."""
+    try:
+        return function(given)
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # a panic of the library is no `Exception`
+        raise DataError(f"the tokeniser of the model failed ({_reason(error)}). Train it again.") from None
+
+
+def _reason(error: BaseException) -> str:
+    return shown(str(error).splitlines()[0] if str(error) else type(error).__name__, 160)
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
@@ -162,9 +179,10 @@ def _tokeniser(content: str, max_tokens: int) -> Any:
         raise missing_extra("subword tokens need tokenizers", "transformers") from None
     try:
         made = Tokenizer.from_str(content)
-    except Exception as error:  # the library raises no specific exceptions
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(f"tokenizer.json cannot be read ({reason}). Copy it again.") from None
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # no specific exceptions, and a panic of the library is no `Exception`
+        raise DataError(f"tokenizer.json cannot be read ({_reason(error)}). Copy it again.") from None
     marks = made.num_special_tokens_to_add(False)
     if max_tokens <= marks:
         raise ConfigError(

@@ -32,6 +32,8 @@ from xmtc.text.vocabulary import (
 
 WORD, CHARACTERS = 0, 1
 WORDS_AT_ONCE = 20_000
+LEAST_IDF, MOST_IDF = 1e-12, 1e3
+"""Range of idf weights, which are positive logarithms of numbers of documents."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ class Tfidf:
             settings,
             table["term"].combine_chunks(),
             state.array("kinds", np.int8, (width,), low=0, high=2),
-            state.array("idf", np.float32, (width,)),
+            state.array("idf", np.float32, (width,), low=LEAST_IDF, high=MOST_IDF),
             keys,
             state.array("ngram_features", np.int32, (len(keys),), low=0, high=width),
         )

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from xmtc.core.config import Range, Settings
-from xmtc.core.errors import ConfigError, DataError, missing_extra, shown
+from xmtc.core.errors import ConfigError, DataError, MissingExtraError, ModelFormatError, missing_extra, shown
 from xmtc.core.parsing import read_json
 from xmtc.nn.encoders.base import AttentionPooling, Encoder, initialise, linear
 from xmtc.text.sequences import FIRST_WORD
@@ -28,6 +28,8 @@ PRETRAINED = "pretrained"
 """Part of the name, between dots, of every weight that comes from the folder."""
 FORGOTTEN = ("_name_or_path", "auto_map", "dtype", "torch_dtype", "transformers_version")
 """Configuration entries that are not saved: the original path, code to run, and the data type of the file."""
+UNSAFE = ("attn_implementation", "experts_implementation", "quantization_config")
+"""Configuration entries, also with a leading underscore, that make the library load further code; not restored."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class Backbone:
         """Read and check the encoder in a folder."""
         config = _read_config(folder)
         module = _read_module(folder)
+        if config["model_type"] not in _text_encoders():
+            raise DataError(f"{folder}: {config['model_type']} is not a text encoder. Use an encoder, such as BERT.")
         words = module.get_input_embeddings().weight.detach()
         sample = [number for number in range(min(len(words), 9)) if number != config.get("pad_token_id")]
         ids = torch.tensor([sample])
@@ -82,6 +86,15 @@ class Backbone:
             if torch.equal(_called(folder, module, inputs_embeds=embedded)[:, 0], states[:, 0]):
                 raise DataError(f"{folder}: this is a decoder (left-to-right attention). Use an encoder, such as BERT.")
         return cls(config, module, words)
+
+    @classmethod
+    def restored(cls, config: dict[str, Any]) -> Self:
+        """The encoder of a model folder, which may be damaged; raise `ModelFormatError` unless it is a text encoder."""
+        kind = config.get("model_type")
+        if not isinstance(kind, str) or kind not in _text_encoders():
+            found = shown(repr(kind)[:60])
+            raise ModelFormatError(f"the encoder is of kind {found}, which is not a text encoder. Train it again.")
+        return cls({name: value for name, value in config.items() if not name.lstrip("_").startswith(UNSAFE)})
 
     def table(self) -> NDArray[np.float32]:
         """(V + FIRST_WORD, e) subword embeddings, after zero rows for padding and the unknown word."""
@@ -241,12 +254,28 @@ def _read_module(folder: Path) -> Any:
 
 
 def _from_config(config: dict[str, Any]) -> nn.Module:
-    """A module with random weights."""
-    with _quiet():
-        module = _transformers().AutoModel.from_config(_settings(config), trust_remote_code=False)
-    _strip(module)
-    made: nn.Module = module.float()
+    """A module with random weights; raise `ModelFormatError` for a configuration that the library does not accept."""
+    try:
+        with _quiet():
+            module = _transformers().AutoModel.from_config(_settings(config), trust_remote_code=False)
+        _strip(module)
+        made: nn.Module = module.float()
+    except (MissingExtraError, MemoryError):
+        raise
+    except Exception as error:  # of many kinds
+        reason = _first_line(error)
+        raise ModelFormatError(
+            f"the configuration of the encoder is damaged ({reason}). Copy or train the model again."
+        ) from None
     return made
+
+
+def _text_encoders() -> frozenset[str]:
+    """Kinds of encoders in the library that read masked text."""
+    _transformers()
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+    return frozenset(MODEL_FOR_MASKED_LM_MAPPING_NAMES)
 
 
 def _settings(config: dict[str, Any]) -> Any:

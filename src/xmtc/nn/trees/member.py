@@ -110,6 +110,8 @@ class TreeMember(TreeNetwork, NeuralMember[TreeSpec]):
             table = state.array(TABLE, np.float32, (None, None))
         shared = {} if table is None else {TABLE: table}
         own = [state.part(f"{level}.").weights() | shared for level in range(len(levels))]
+        for arrays in own:
+            spec.check_saved(arrays, 1, but=ROWS)
         return cls(levels, _restored_levels(spec, levels, own), spec.tree.beam_width)
 
 
