@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from xmtc.artifact.store import State
+from xmtc.core.cancellation import check
 from xmtc.core.config import Settings
 from xmtc.core.errors import ConfigError, DataError, UnsupportedError, missing_extra
 from xmtc.core.mapped_text import cut_texts
@@ -80,6 +81,7 @@ class PieceReader:
         lengths: list[int] = [0]
         with progress.task("splitting into subwords", total=len(texts)) as task:
             for block in cut_texts(texts, BLOCK_BYTES):
+                check()
                 for ids in self._numbers(block.to_pylist()):
                     numbers.append(np.array(ids, dtype=np.int32) + np.int32(FIRST_WORD))
                     lengths.append(len(ids))
