@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from xmtc.core.errors import ConfigError, DataError
 from xmtc.core.jit import inlined, kernel
+from xmtc.core.normal_forms import LONG, with_ordered_marks
 from xmtc.data.label_index import LabelIndex
 
 _CHUNK = 1 << 15  # strings to fold at a time
@@ -40,6 +41,7 @@ def fold(text: str) -> str:
 
 def fold_all(texts: Sequence[str]) -> list[str]:
     """Normalise many texts at once, several times faster than one by one."""
+    texts = [with_ordered_marks(text) if len(text) >= LONG and not text.isascii() else text for text in texts]
     joined = "\n".join([text.replace("\n", " ") if "\n" in text else text for text in texts])
     if joined.isascii():
         joined = joined.lower()

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
+from xmtc.core.cancellation import check
 from xmtc.core.config import Settings
 from xmtc.core.errors import ConfigError, DataError, UnsupportedError, missing_extra, shown
 from xmtc.core.mapped_text import cut_texts
@@ -85,6 +86,7 @@ class PieceReader:
         lengths: list[int] = [0]
         with progress.task("splitting into subwords", total=len(texts)) as task:
             for block in cut_texts(texts, BLOCK_BYTES):
+                check()
                 for ids in self._numbers(block.to_pylist()):
                     numbers.append(np.array(ids, dtype=np.uint32))
                     lengths.append(len(ids))

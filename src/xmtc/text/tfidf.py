@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xmtc.artifact.saved_state import SavedState
+from xmtc.core.cancellation import check
 from xmtc.core.config import Choices, Range, Settings
 from xmtc.core.explanation import TokenEvidence
 from xmtc.core.parallel import run_parallel
@@ -189,6 +190,7 @@ class Tfidf:
         forms = [(fold(span.token, self.settings.lowercase), span) for span in spans(text)]
         forms = [(form, span) for form, span in forms if len(form) >= self.settings.min_token_length]
         for length in range(1, self.settings.word_ngrams + 1):
+            check()
             for at in range(len(forms) - length + 1):
                 feature = words.get(" ".join(form for form, _ in forms[at : at + length]))
                 if feature is not None:
@@ -398,6 +400,7 @@ def character_ngrams(word: str, shortest: int, longest: int) -> list[str]:
 def _grams_of(words: pa.Array, settings: TextSettings) -> Iterator[tuple[NDArray[np.int64], list[str]]]:
     """Yield character n-grams of a few thousand words at a time: counts per word, and all n-grams concatenated."""
     for start in range(0, max(len(words), 1), WORDS_AT_ONCE):
+        check()
         rows = [character_ngrams(word, *settings.char_ngrams) for word in words.slice(start, WORDS_AT_ONCE).to_pylist()]
         yield np.array([len(row) for row in rows], dtype=np.int64), [gram for row in rows for gram in row]
 

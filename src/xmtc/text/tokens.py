@@ -7,7 +7,6 @@ Unicode normalisation are applied to the distinct tokens, a thousand times fewer
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from xmtc.core.mapped_text import cut_texts, let_go, string_offsets
+from xmtc.core.normal_forms import normalise
 from xmtc.core.parallel import run_parallel
 from xmtc.core.string_table import StringNumbers, number_bytes
 from xmtc.text import token_kernels
@@ -71,8 +71,8 @@ def fold(token: str, lowercase: bool = True) -> str:
     """Normalise a token: NFC, and lower case if requested."""
     if token.isascii():
         return token.lower() if lowercase else token
-    composed = unicodedata.normalize("NFC", token)
-    return unicodedata.normalize("NFC", composed.lower()) if lowercase else composed
+    composed = normalise("NFC", token)
+    return normalise("NFC", composed.lower()) if lowercase else composed
 
 
 def tokenise(texts: pa.ChunkedArray, threads: int = 1, advance: Callable[[int], None] | None = None) -> Tokens:
