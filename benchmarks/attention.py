@@ -98,7 +98,7 @@ def train(
         whole = time.perf_counter() - started
         report(item, model, watched, documents, whole)
         if save is not None:
-            model.save(save)
+            model.save(save, overwrite=True)
 
 
 def together(folder: Path, models: list[Path]) -> None:

@@ -59,7 +59,7 @@ def answers(given: Any) -> None:
         print(f"  {part}: {shown}, {seconds:.2f} s for {len(documents):,} documents", flush=True)
     TopK.concatenate(found).write(out / "answers.parquet")
     if given.save is not None:
-        model.save(given.save)
+        model.save(given.save, overwrite=True)
 
 
 WAYS: dict[str, dict[str, Any]] = {

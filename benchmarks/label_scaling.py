@@ -145,7 +145,7 @@ def trained(folder: Path, tell: bool) -> dict[str, Any]:
     xmtc.Parabel(**SETTINGS).fit(few).predict(few)  # loads the kernels
     read_seconds, train = timed(lambda: xmtc.read(folder / "train.jsonl", progress=watch))
     seconds, model = timed(lambda: xmtc.Parabel(**SETTINGS).fit(train, progress=watch))
-    saving, _ = timed(lambda: model.save(folder / "model"))
+    saving, _ = timed(lambda: model.save(folder / "model", overwrite=True))
     tfidf = sum(watch.seconds[title] for title in ("splitting into words", "weighing words"))
     return {
         "labels": len(model.labels),

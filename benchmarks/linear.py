@@ -98,7 +98,7 @@ def ours(source: Path, data_set: str, system: str, target: Path) -> dict[str, fl
     compiling, _ = timed(lambda: warm_up(fresh(data_set, system), rows, labels))
     training, trained = timed(lambda: fresh(data_set, system).fit(rows, labels))
     with tempfile.TemporaryDirectory() as folder:
-        trained.save(folder)
+        trained.save(folder, overwrite=True)
         size = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file()) / 1e6
         loading, model = timed(lambda: xmtc.load(folder))
         model.predict(test[:50], k=5)

@@ -59,7 +59,7 @@ def main() -> None:
     first, seconds = trained(name, settings, part(train, 0, cut), runtime, 1)
     tell("80 %", first, seconds)
     folder = given.work / f"{name}-first"
-    first.save(folder)
+    first.save(folder, overwrite=True)
     ends = np.linspace(cut, len(train), given.parts + 1).astype(int).tolist()
     for what, bounds in (("update", [cut, len(train)]), (f"{given.parts} updates", ends)):
         model, seconds = updated(folder, train, bounds, runtime, given.repeat)

@@ -78,7 +78,7 @@ class TestEveryFile:
 
 def test_impossible_numbers(data: Path, tmp_path: Path) -> None:
     train = ("train", data / "train.jsonl", "--model", "one_vs_all", "--out", tmp_path / "m")
-    for number, reason in (("1e999", "exceeds 64 bits"), (str(2**64), "exceeds 64 bits"), ("1e308", "must be")):
+    for number, reason in (("1e999", "exceeds 64 bits"), (str(2**64), "must be"), ("1e308", "must be")):
         assert reason in mistake(*train, "--set", f"text.min_df={number}")
     for number in ("1e999", "NaN", "-Infinity"):
         path = written(tmp_path / "p.jsonl", f'{{"id": {number}, "labels": []}}\n')

@@ -84,7 +84,7 @@ def test_measures_are_kept_beside_the_model_and_shown(model: Path, tmp_path: Pat
     assert kept["metrics"]["P@1"] == 1.0
     assert kept["measured"]["documents"] == 1
     assert "P@1 100.00, P@5 20.00, nDCG@5 100.00 on test.jsonl" in call("models", model).out
-    Popularity().fit(["x", "y"], [["b"], ["b"]]).save(model)
+    Popularity().fit(["x", "y"], [["b"], ["b"]]).save(model, overwrite=True)
     assert "measured" not in call("models", model).out
     answers = tmp_path / "answers.jsonl"
     call("predict", model, test, "--output", answers)

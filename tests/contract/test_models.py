@@ -671,7 +671,7 @@ class TestFolder:
 
             monkeypatch.setattr(os, "replace", dying)
             try:
-                other.save(folder)
+                other.save(folder, overwrite=True)
             except KeyboardInterrupt:
                 monkeypatch.setattr(os, "replace", real)
                 assert same(xmtc.load(folder).predict(documents, k=5), before)

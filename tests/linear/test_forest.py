@@ -517,7 +517,7 @@ class TestTraining:
                 name="some",
             )
             assert equal(again, plain)
-        assert sorted(path.name for path in (tmp_path / "work").iterdir()) == [
+        assert sorted(path.name for path in (tmp_path / "work").glob("*.safetensors")) == [
             f"some-level-{level}.safetensors" for level in range(3)
         ]
 
@@ -538,7 +538,7 @@ class TestModels:
 
         def fit(workspace: Workspace | None, name: str) -> Model:
             fitted = type(model)(**model.get_params(deep=False)).fit(train, runtime=runtime, workspace=workspace)
-            fitted.save(tmp_path / name)
+            fitted.save(tmp_path / name, overwrite=True)
             return fitted
 
         reference = fit(None, "reference")

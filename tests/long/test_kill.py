@@ -59,7 +59,7 @@ def save_again_and_again(ready: Connection, sources: list[Path], target: Path) -
     ready.send("ready")
     while True:
         for model in models:
-            model.save(target)
+            model.save(target, overwrite=True)
 
 
 def test_killed_while_saving(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_killed_while_saving(tmp_path: Path) -> None:
     target = tmp_path / "target"
     began = time.monotonic()
     for source in (*sources, *sources, sources[0]):
-        load(source).save(target)
+        load(source).save(target, overwrite=True)
     both, chance = (time.monotonic() - began) / 2.5, random.Random(0)  # seconds that a turn takes on this machine
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(["tests.long.test_kill"])
@@ -90,7 +90,7 @@ def test_killed_while_saving(tmp_path: Path) -> None:
         assert found in answers
         seen.append(answers.index(found))
     assert 5 <= sum(seen) <= 35, f"the kills did not fall on both models: {seen}"
-    load(sources[1]).save(target)  # and the next save sweeps up what the killed ones left
+    load(sources[1]).save(target, overwrite=True)  # and the next save sweeps up what the killed ones left
     assert len(list(target.iterdir())) == 1 + len(read_manifest(target)["files"])
 
 

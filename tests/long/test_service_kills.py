@@ -211,7 +211,7 @@ def post_until_it_fails(service: Service, key: str, names: Any, sent: list[str],
 def test_feedback_outlasts_any_kill(tmp_path: Path) -> None:
     """Of a model that is loaded at once: a service starts for each kill."""
     folder, key = tmp_path / "served", "spice"
-    Popularity().fit(["salt", "iron"], [[key], ["metal"]]).save(folder)
+    Popularity().fit(["salt", "iron"], [[key], ["metal"]]).save(folder, overwrite=True)
     chance, names = random.Random(1), itertools.count()
     sent: list[str] = []
     kept: dict[str, int] = {}
@@ -264,7 +264,7 @@ def test_a_model_is_replaced_under_load(
     with serving(folder, "--workers", workers, kind=Service if workers > 1 else ForkedService) as service:
         with background(*[answers_seen(service, texts[:20], known, seen)] * 4) as raised:
             for turn in (2, 0, 1):
-                models[turn][0].save(folder)
+                models[turn][0].save(folder, overwrite=True)
                 seen.clear()
                 wait_for(lambda turn=turn: seen[-20:] == [turn] * 20)  # type: ignore[misc]
                 if workers == 1:

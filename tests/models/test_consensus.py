@@ -324,7 +324,7 @@ class TestModels:
         work = Workspace(tmp_path / "work")
         work.begin({}, resume=False)
         Consensus(members=both(tmp_path)).fit(valid, workspace=work)
-        Knn(neighbours=3, power=1).fit(valid.slice(0, 20)).save(tmp_path / "near")
+        Knn(neighbours=3, power=1).fit(valid.slice(0, 20)).save(tmp_path / "near", overwrite=True)
         places = both(tmp_path)[::-1]
         resumed = Consensus(members=places).fit(valid, workspace=work)
         assert resumed.facts == Consensus(members=places).fit(valid).facts
@@ -333,7 +333,7 @@ class TestModels:
         Consensus(members=both(members)).fit(valid).save(tmp_path / "inner")
         with pytest.raises(DataError, match=r"inner: itself depends on other folders. Train it with --set copy=tr"):
             Consensus(members=[str(tmp_path / "inner")], copy=True).fit(valid)
-        Consensus(members=both(members), copy=True).fit(valid).save(tmp_path / "inner")
+        Consensus(members=both(members), copy=True).fit(valid).save(tmp_path / "inner", overwrite=True)
         outer = Consensus(members=[str(tmp_path / "inner"), str(members / "often")], copy=True).fit(valid)
         outer.save(tmp_path / "outer")
         assert (xmtc.load(tmp_path / "outer").predict(valid).scores == outer.predict(valid).scores).all()
@@ -355,7 +355,7 @@ class TestFolder:
         self, members: Path, valid: Dataset, planted: tuple[Dataset, Dataset, object], tmp_path: Path
     ) -> None:
         folder, answer = self.saved(members, valid, tmp_path)
-        Parabel(trees=1).fit(planted[0].slice(0, 150)).save(folder.parent / "tree")
+        Parabel(trees=1).fit(planted[0].slice(0, 150)).save(folder.parent / "tree", overwrite=True)
         assert (xmtc.load(folder).predict(valid).scores == answer.scores).all()
 
     def saved(self, members: Path, valid: Dataset, tmp_path: Path, **settings: Any) -> tuple[Path, TopK]:
@@ -384,7 +384,7 @@ class TestFolder:
     def test_copied(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
         folder, answer = self.saved(members, valid, tmp_path, copy=True)
         shutil.rmtree(folder.parent / "tree")
-        Popularity().fit(valid).save(folder.parent / "near")
+        Popularity().fit(valid).save(folder.parent / "near", overwrite=True)
         loaded = xmtc.load(folder)
         assert (loaded.predict(valid).scores == answer.scores).all()
         assert len(verify_folder(folder)) > 4
@@ -394,7 +394,7 @@ class TestFolder:
 
     def test_a_member_that_changed_is_refused(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
         folder, _ = self.saved(members, valid, tmp_path)
-        Popularity().fit(valid).save(folder.parent / "near")
+        Popularity().fit(valid).save(folder.parent / "near", overwrite=True)
         with pytest.raises(
             ModelFormatError, match=r"near: has changed since .*together, which depends on it, was trained; .* Restore"
         ):
@@ -403,7 +403,7 @@ class TestFolder:
     def test_a_calibrated_member_is_another_one(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
         folder, _ = self.saved(members, valid, tmp_path)
         member = xmtc.load(folder.parent / "near").calibrate(valid)
-        member.save(folder.parent / "near")
+        member.save(folder.parent / "near", overwrite=True)
         with pytest.raises(ModelFormatError, match="near: has changed"):
             xmtc.load(folder)
 
@@ -422,28 +422,31 @@ class TestFolder:
     def test_never_takes_the_place_of_a_member(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
         folder, _ = self.saved(members, valid, tmp_path)
         with pytest.raises(DataError, match="near: would overwrite a folder that the model depends on"):
-            xmtc.load(folder).save(folder.parent / "near")
+            xmtc.load(folder).save(folder.parent / "near", overwrite=True)
         assert isinstance(xmtc.load(folder.parent / "near"), Knn)
 
     def test_never_lies_above_a_member(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
         folder, _ = self.saved(members, valid, tmp_path)
+        with pytest.raises(DataError, match="all: contains other files"):
+            xmtc.load(folder).save(tmp_path / "all", overwrite=True)
+        (tmp_path / "all" / "model.json").write_text("{}")
         with pytest.raises(DataError, match="all: would overwrite a folder that the model depends on"):
-            xmtc.load(folder).save(tmp_path / "all")
+            xmtc.load(folder).save(tmp_path / "all", overwrite=True)
 
     def test_a_member_that_changes_before_the_save(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
         folder, _ = self.saved(members, valid, tmp_path)
         model = xmtc.load(folder)
-        Popularity().fit(valid).save(folder.parent / "near")
+        Popularity().fit(valid).save(folder.parent / "near", overwrite=True)
         with pytest.raises(DataError, match="near: has changed since it was read"):
             model.save(tmp_path / "late")
 
     def test_a_copy_that_was_harmed_is_made_anew(self, members: Path, valid: Dataset, tmp_path: Path) -> None:
         folder, answer = self.saved(members, valid, tmp_path, copy=True)
         harmed = next(folder.glob("linked-*/near"))
-        Popularity().fit(valid).save(harmed)
+        Popularity().fit(valid).save(harmed, overwrite=True)
         with pytest.raises(ModelFormatError, match="near: has changed"):
             xmtc.load(folder)
-        Consensus(members=both(tmp_path / "all"), copy=True).fit(valid).save(folder)
+        Consensus(members=both(tmp_path / "all"), copy=True).fit(valid).save(folder, overwrite=True)
         assert (xmtc.load(folder).predict(valid).scores == answer.scores).all()
 
     @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_measures_that_were_kept_are_told_while_the_model_is_the_same(
     assert told["P@1"] == pytest.approx(result.metrics["P@1"])
     assert told["measured"]["file"] == "test.jsonl"
     assert told["measured"]["documents"] == 200
-    load(folder).calibrate(test).save(folder)
+    load(folder).calibrate(test).save(folder, overwrite=True)
     assert serve(folder).client.get("/v1/models").json()["models"][0]["metrics"] is None
     saved_metrics.metrics_path(folder).write_text("{")
     assert saved_metrics.read_metrics(folder) is None
@@ -293,7 +293,7 @@ def test_a_model_that_is_saved_anew_takes_over(
             assert time.monotonic() < until
             time.sleep(0.02)
 
-    Parabel(trees=1).fit(["ham and bread", "oil with vinegar"] * 10, [["x"], ["y"]] * 10).save(folder)
+    Parabel(trees=1).fit(["ham and bread", "oil with vinegar"] * 10, [["x"], ["y"]] * 10).save(folder, overwrite=True)
     wait_for(lambda: served.client.get("/v1/models").json()["models"][0]["version"] != before)
     assert {label["key"] for label in served.predict("ham and bread")[0]} <= {"x", "y"}
     wait_for(lambda: served.lines == ["changing: new model loaded (2 labels)"])
@@ -304,7 +304,7 @@ def test_a_model_that_is_saved_anew_takes_over(
     shutil.rmtree(folder)
     time.sleep(0.1)
     assert served.predict("ham and bread")
-    load(trained["tree"]).save(folder)
+    load(trained["tree"]).save(folder, overwrite=True)
     wait_for(lambda: len(served.lines) == 3)
     assert served.predict(text) == right(trained["tree"], [text])
 

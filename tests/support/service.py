@@ -32,7 +32,7 @@ def train_model(folder: Path, seed: int = 7) -> tuple[Model, list[str]]:
     """A model of 60 labels saved in the folder, and texts that it did not learn from; another seed, other labels."""
     train, test, _ = planted_split(800, 200, labels=60, seed=seed)
     model = Parabel(trees=1).fit(train)
-    model.save(folder)
+    model.save(folder, overwrite=True)
     return model, test.text().to_pylist()
 
 

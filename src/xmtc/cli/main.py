@@ -22,6 +22,7 @@ from xmtc.cli.demo import demo
 from xmtc.cli.doctor import doctor
 from xmtc.cli.evaluate import compare, evaluate
 from xmtc.cli.explain import explain
+from xmtc.cli.failures import check_memory_limit, failure_line, watched
 from xmtc.cli.models import models, verify
 from xmtc.cli.output import echo_error
 from xmtc.cli.plot import plot
@@ -119,8 +120,12 @@ def _usage_errors() -> type[Exception]:
 def main() -> NoReturn:
     """Run a command. Exit status: 0; 2 for a user error, with one line on standard error; 130 if interrupted."""
     gc.set_threshold(100_000)  # imports create no garbage; collecting it takes a tenth of a short command
+    if sys.stdout is None:  # closed by the caller
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # characters that the terminal does not support
+        if sys.stdout is sys.__stdout__:
+            sys.stdout = watched(sys.stdout)
     warnings.showwarning = _show_warning
     status = 0
     if VARIABLE in os.environ:
@@ -129,6 +134,7 @@ def main() -> NoReturn:
         # Not `app()`, which handles interrupts and closed pipes differently.
         command = typer.main.get_command(app)
         with command.make_context("xmtc", sys.argv[1:] or ["--help"]) as context:
+            check_memory_limit()
             command.invoke(context)
         sys.stdout.flush()
     except typer.Exit as done:
@@ -143,11 +149,11 @@ def main() -> NoReturn:
     except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
-    except MemoryError:
-        _fail("out of memory. Use fewer features (--set text.max_features=N) or a machine with more memory.")
-    except OSError as error:
-        place = error.filename or "standard output"
-        _fail(f"{place}: {error.strerror or error}. Check the path, permissions and free disk space.")
+    except Exception as error:
+        line = failure_line(error)
+        if line is None:
+            raise
+        _fail(line)
     sys.exit(status)
 
 

@@ -407,7 +407,7 @@ def parse_assignments(assignments: Sequence[str]) -> dict[str, Any]:
         if not equals or not key.strip():
             raise ConfigError(f"--set {assignment}: expected key=value, for example --set text.min_df=3.")
         try:
-            values[key.strip()] = parse_toml(f"value = {text}")["value"]
+            values[key.strip()] = parse_toml(f"value = {text}", any_number=True)["value"]
         except tomllib.TOMLDecodeError:
             values[key.strip()] = text.strip()
         except ValueError as error:

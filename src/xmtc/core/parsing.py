@@ -38,15 +38,18 @@ def read_json(path: Path, *, any_number: bool = False) -> Any:
     return parse_json(path.read_text(encoding="utf-8"), any_number=any_number)
 
 
-def parse_toml(content: str) -> dict[str, Any]:
-    """Parse TOML; raise `ValueError` for invalid TOML, deep nesting, and integers beyond 64 bits."""
+def parse_toml(content: str, *, any_number: bool = False) -> dict[str, Any]:
+    """Parse TOML; raise `ValueError` for invalid TOML, deep nesting, and numbers beyond 64 bits.
+
+    With `any_number`, integers of any size are accepted.
+    """
     if any(line.count(".") > _MOST_DOTS for line in content.splitlines()):
         raise ValueError(_TOO_DEEP)  # a key a.b.c…, for which tomllib needs quadratic memory
     try:
         value = tomllib.loads(content, parse_float=_toml_float)
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
-    _check_depth(value, integers=True)
+    _check_depth(value, integers=not any_number)
     return value
 
 

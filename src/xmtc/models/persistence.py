@@ -14,7 +14,8 @@ from xmtc.artifact import store
 from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core import config
-from xmtc.core.errors import ModelFormatError, NotFittedError, XmtcError, shown
+from xmtc.core.errors import DataError, ModelFormatError, NotFittedError, XmtcError, shown
+from xmtc.core.files import check_output_folder
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset
 from xmtc.data.label_index import LabelIndex
@@ -28,6 +29,14 @@ MOST_DOCUMENTS = 1 << 40
 """More than any number of training documents; sums of such numbers do not overflow."""
 REPLAY = "replay"
 """The part of a model folder with documents for replay in updates."""
+
+
+def check_model_target(folder: Path, overwrite: bool, remedy: str = "overwrite=True") -> None:
+    """Refuse to save a model to a file, to a folder with other files, or to a model folder without `overwrite`."""
+    replaces = store.is_model(folder)
+    check_output_folder(folder, lambda path: replaces or store.is_own(path), "for the model")
+    if replaces and not overwrite:
+        raise DataError(f"{folder}: already contains a model. Choose another folder, or replace it with {remedy}.")
 
 
 class StoredModel(ABC):
@@ -96,9 +105,13 @@ class StoredModel(ABC):
         """Store these documents for replay in updates."""
         self._replay = documents
 
-    def save(self, folder: str | Path) -> None:
-        """Write or replace a model folder; an interrupted save leaves the previous folder intact."""
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write a model folder, or replace a model with `overwrite`.
+
+        A folder with other files is always refused. An interrupted save leaves the previous model intact.
+        """
         labels = self.labels  # raises NotFittedError
+        check_model_target(Path(folder), overwrite)
         state = self._state()
         arrays = {
             "label_counts": self.label_counts,

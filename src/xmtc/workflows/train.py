@@ -15,13 +15,13 @@ from xmtc.artifact import store
 from xmtc.artifact.workspace import FollowerWorkspace, Workspace, log_beside
 from xmtc.core import config
 from xmtc.core.errors import ConfigError, DataError, XmtcError
-from xmtc.core.files import check_output_folder
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset
 from xmtc.data.reading import read
 from xmtc.data.records import ReadOptions
 from xmtc.models.base import Model
+from xmtc.models.persistence import check_model_target
 from xmtc.models.registry import model_class, preferred
 from xmtc.recipes import find_recipe
 from xmtc.text.cache import content_hash as text_hash
@@ -92,10 +92,8 @@ def plan_training(
     for place in model.made_of():
         if out.resolve() in (place.resolve(), *place.resolve().parents):
             raise DataError(f"{out}: would overwrite {place}, a member of the new model. Choose another folder.")
-    check_model_target(out)
     work = Workspace.beside(out)
-    if store.is_model(out) and not force and not (resume and work.exists()):  # was checked before the interruption
-        raise DataError(f"{out}: already contains a model. Choose another folder, or replace it with --force.")
+    check_model_target(out, force or (resume and work.exists()), "--force")  # was checked before the interruption
     if work.exists() and not (resume or force):
         raise DataError(
             f"{work}: contains an unfinished training run. Continue with --resume, or start over with --force."
@@ -103,12 +101,6 @@ def plan_training(
     if resume and not work.exists():
         raise DataError(f"{work}: does not exist, so there is no training run to resume. Leave out --resume.")
     return TrainingPlan(model, out, resume)
-
-
-def check_model_target(folder: Path) -> None:
-    """Refuse a target that is a file, or a folder with files that are not part of a model."""
-    replaces = store.is_model(folder)
-    check_output_folder(folder, lambda path: replaces or store.is_own(path), "for the model")
 
 
 def train_on(
@@ -131,7 +123,7 @@ def train_on(
             plan.model.fit(train_documents, valid=valid, runtime=runtime, progress=progress, workspace=workspace)
             replaces = store.is_model(plan.out)
             if leads:
-                plan.model.save(plan.out)
+                plan.model.save(plan.out, overwrite=True)  # checked by the plan
         except XmtcError:
             if not plan.resume:
                 workspace.remove_if_nothing_finished()

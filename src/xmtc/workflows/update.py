@@ -20,9 +20,10 @@ from xmtc.data.dataset import Dataset
 from xmtc.data.label_index import LabelIndex
 from xmtc.data.lines import numbered_lines
 from xmtc.models.base import Model
+from xmtc.models.persistence import check_model_target
 from xmtc.workflows.label_filter import read_labels
 from xmtc.workflows.requests import UpdateRequest
-from xmtc.workflows.train import check_model_target, data_digest, read_labelled
+from xmtc.workflows.train import data_digest, read_labelled
 
 _EXAMPLE = "old key, a tab, new key"
 
@@ -38,7 +39,7 @@ def update(request: UpdateRequest, *, runtime: Runtime | None = None, progress: 
     with workspace.claimed():
         try:
             model = _updated(request, runtime, progress, workspace)
-            model.save(request.target)
+            model.save(request.target, overwrite=True)
         except RefusedError:
             workspace.remove()
             raise
@@ -102,9 +103,7 @@ def _check(request: UpdateRequest, runtime: Runtime) -> None:
     target = request.target
     if target.exists() and target.resolve() == request.folder.resolve():
         return
-    check_model_target(target)
-    if store.is_model(target) and not request.force:
-        raise DataError(f"{target}: already contains a model. Choose another folder, or replace it with --force.")
+    check_model_target(target, request.force, "--force")
 
 
 def _documents(path: Path, request: UpdateRequest, model: Model, progress: Progress) -> Dataset:
