@@ -52,6 +52,10 @@ def test_the_page_names_options_that_exist_and_their_defaults() -> None:
         "--max-texts": limits.max_texts,
         "--max-characters": limits.max_characters,
         "--max-k": limits.max_k,
+        "--max-connections": limits.max_connections,
+        "--max-daily-feedback": limits.max_daily_feedback,
+        "--max-daily-feedback-size": limits.max_daily_feedback_size,
+        "--max-feedback": limits.max_feedback,
         "--queue": limits.queue,
         "--timeout": limits.timeout,
     }
