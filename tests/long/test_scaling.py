@@ -207,7 +207,7 @@ def _skos(n: int, syntax: str) -> str:
     if syntax == "ttl":
         head = f"@prefix skos: <{skos}> .\n"
         return head + "".join(
-            f'<u:{i}> a skos:Concept ; skos:prefLabel "n{i}"@en ; skos:altLabel "a{i}"@en ; skos:broader <u:{i // 2}> .\n'
+            f'<u:{i}> a skos:Concept ; skos:prefLabel "n{i}"@en ; skos:altLabel "a"@en ; skos:broader <u:{i // 2}> .\n'
             for i in range(n)
         )
     if syntax == "nt":
@@ -437,14 +437,14 @@ for _name in LINEAR:
             _name, "k", 1500, lambda n, name=_name, many=many: (trained(name, 40, **many), documents(6, **FEW_WORDS), n)
         )
     else:
-        most: dict[str, int] = {"labels": 200_000, "per_document": 12_000, **FEW_WORDS}
+        most: dict[str, int] = {"labels": 50_000, "per_document": 6_000, **FEW_WORDS}
         _predicting(
             _name, "k", 1500, lambda n, name=_name, most=most: (trained(name, 8, **most), documents(6, **FEW_WORDS), n)
         )
         _predicting(
             _name,
             "labels per document",
-            2000,
+            1500,
             lambda n, name=_name: (
                 fitted(name, documents(8, labels=20 * n, per_document=n, **FEW_WORDS)),
                 documents(6, **FEW_WORDS),
