@@ -16,9 +16,7 @@ from xmtc.linear.top_scores import best_of_rows
 def test_equals_sorting(k: int, ties: int) -> None:
     random = np.random.default_rng(k)
     indptr = np.array([0, 0, 1, 65, 565, 1065, 1130], dtype=np.int64)
-    labels = np.concatenate(
-        [np.sort(random.permutation(2000)[: stop - start]) for start, stop in zip(indptr, indptr[1:], strict=False)]
-    )
+    labels = np.concatenate([np.sort(random.permutation(2000)[: stop - start]) for start, stop in pairwise(indptr)])
     scores = random.integers(0, ties, len(labels)).astype(np.float32)
     scores[565:1065].sort()  # the worst order for insertion
     found, given = best_of_rows(indptr, labels.astype(np.int32), scores, k)

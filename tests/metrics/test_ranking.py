@@ -273,6 +273,19 @@ def test_blocks_of_comparisons_join(kind: type, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("xmtc.metrics.matching.COMPARISONS_AT_ONCE", 2)  # less than one row
     assert evaluate(np.maximum(PREDICTED, 0).astype(kind), TRUTH, inverse_propensity=INVERSE) == whole
     assert whole["P@3"] == pytest.approx(4 / 9)  # the pads of document 2 now say label 0, a hit
+    monkeypatch.setattr("xmtc.metrics.matching.FEW_LABELS", 0)  # a sorted search for all documents
+    assert evaluate(np.maximum(PREDICTED, 0).astype(kind), TRUTH, inverse_propensity=INVERSE) == whole
+
+
+def test_many_true_labels_and_repeated_predictions() -> None:
+    random = np.random.default_rng(2)
+    predicted = random.integers(-1, 200, (30, 90))
+    true = [set(random.integers(0, 200, size).tolist()) for size in [0, 1, 40, 150, 31, 33] * 5]
+    values = evaluate(predicted, matrix([sorted(row) for row in true], 200), (1, 50, 90), np.ones(200))
+    expected: dict[str, float] = {}
+    for k in (1, 50, 90):
+        expected |= reference(predicted.tolist(), true, k, [1.0] * 200)
+    assert values == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,8 @@ Truth: TypeAlias = "sp.csr_array[Any] | sp.csr_matrix[Any]"
 NOT_RETURNED = np.iinfo(np.int64).max
 """Rank of a true label that was not predicted."""
 
+FEW_LABELS = 32
+"""Labels of a document up to which comparing them with all predictions is faster than a sorted search."""
 COMPARISONS_AT_ONCE = 1 << 18
 """Predictions to compare with true labels at a time: 2 MiB of label numbers, which fit in the CPU cache."""
 
@@ -141,16 +143,45 @@ def true_labels(truth: Truth) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def first_ranks(returned: IntegerArray, rows: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the rank, from 0, of each true label in its document's predictions, comparing one block at a time.
+    """Return the rank, from 0, of each true label in its document's predictions; repeated ones count the first time.
 
-    nnz × k' comparisons are faster than a sorted search because documents have few labels; `argmax` finds the first
-    hit, which handles repeated labels.
+    `rows` are the documents of the labels, ascending.
+    Documents usually have few labels: comparing each with all k' predictions is then faster than a sorted search, which
+    serves documents with many.
     """
     ranks = np.full(len(rows), NOT_RETURNED)  # (nnz,)
-    width = returned.shape[1]
-    if width == 0:
+    if returned.shape[1] == 0:
         return ranks
+    many = np.bincount(rows, minlength=len(returned))[rows] > FEW_LABELS  # (nnz,)
+    if not many.any():
+        return _compared_ranks(returned, rows, labels)
+    ranks[~many] = _compared_ranks(returned, rows[~many], labels[~many])
+    ranks[many] = _searched_ranks(returned, rows[many], labels[many])
+    return ranks
+
+
+def _searched_ranks(returned: IntegerArray, rows: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Find ranks by binary search in the sorted predictions of a block of documents."""
+    ranks = np.full(len(rows), NOT_RETURNED)  # (nnz,)
+    documents, place = np.unique(rows, return_inverse=True)  # (d,), (nnz,)
+    width, span = returned.shape[1], int(max(returned.max(initial=0), labels.max(initial=0))) + 2
     step = max(COMPARISONS_AT_ONCE // width, 1)
+    for start in range(0, len(documents), step):
+        chosen = returned[documents[start : start + step]].astype(np.int64)  # (block, k')
+        keys = (np.arange(len(chosen))[:, None] * span + np.maximum(chosen, -1) + 1).ravel()  # one number per pair
+        order = np.argsort(keys, kind="stable")
+        wanted = np.arange(*np.searchsorted(place, [start, start + step]))  # consecutive, since rows ascend
+        sought = (place[wanted] - start) * span + labels[wanted] + 1
+        at = np.minimum(np.searchsorted(keys, sought, sorter=order), len(keys) - 1)
+        found = keys[order[at]] == sought
+        ranks[wanted[found]] = order[at[found]] % width
+    return ranks
+
+
+def _compared_ranks(returned: IntegerArray, rows: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Find ranks by comparing each label with all predictions, one block at a time; `argmax` finds the first hit."""
+    ranks = np.full(len(rows), NOT_RETURNED)  # (nnz,)
+    step = max(COMPARISONS_AT_ONCE // returned.shape[1], 1)
     for start in range(0, len(rows), step):
         block = slice(start, start + step)
         equal = returned[rows[block]] == labels[block, None]  # (block, k')
