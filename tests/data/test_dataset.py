@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.reading import label_sets
 from xmtc.core.errors import DataError
-from xmtc.data.dataset import Dataset, as_csr, as_dataset, as_labels, labels_from_lists, text_column
+from xmtc.data.dataset import Dataset, as_csr, as_dataset, as_labels, labels_from_lists, stacked, text_column
 from xmtc.data.label_index import LabelIndex
 
 COUNT = 11
@@ -375,3 +375,83 @@ def test_take_across_chunks_keeps_the_order() -> None:
     taken = dataset.take(rows)
     assert taken.text().to_pylist() == [texts[row] for row in rows] == taken.document_ids()
     assert len(dataset.take([])) == 0
+
+
+class TestPartialLabels:
+    def dataset(self) -> Dataset:
+        return as_dataset(
+            ["one", "two", "three", "four"],
+            [["a"], ["b"], [], ["c"]],
+            [["b"], [], ["a", "d"], []],
+            [False, True, False, True],
+        )
+
+    def test_rows_keep_their_decisions(self) -> None:
+        dataset = self.dataset()
+        assert dataset.label_index is not None
+        assert dataset.label_index.keys == ["a", "b", "c", "d"]
+        for part in (dataset.take([2, 0]), stacked([dataset.slice(2, 3), dataset.slice(0, 1)])):
+            assert part.rejected is not None
+            assert part.rejected.toarray().tolist() == [[1, 0, 0, 1], [0, 1, 0, 0]]
+            assert part.partial is not None
+            assert part.partial.tolist() == [True, True]
+        batches = list(dataset.batches(1))
+        assert [batch.partial is None for batch in batches] == [False, True, False, True]
+        assert [batch.rejected is None for batch in batches] == [False, True, False, True]
+        both = stacked(batches)
+        assert both.rejected is not None
+        assert dataset.rejected is not None
+        assert (both.rejected != dataset.rejected).nnz == 0
+        assert both.partial_rows().tolist() == dataset.partial_rows().tolist()
+
+    def test_what_is_known(self) -> None:
+        every = np.tile(np.array([0, 1, 2, 3, -1]), (4, 1))
+        assert self.dataset().is_known(every).tolist() == [
+            [True, True, False, False, True],
+            [True] * 5,
+            [True, False, False, True, True],
+            [True] * 5,
+        ]
+        assert self.dataset().decided().toarray().tolist() == [[1, 1, 0, 0], [0, 1, 0, 0], [1, 0, 0, 1], [0, 0, 1, 0]]
+
+    def test_complete_documents(self) -> None:
+        complete = self.dataset().complete_documents()
+        assert complete.text().to_pylist() == ["two", "four"]
+        assert complete.partial is None
+        assert complete.rejected is None
+        whole = as_dataset(["x"], [["a"]])
+        assert whole.complete_documents() is whole
+
+    def test_a_label_that_is_only_rejected_is_no_label(self) -> None:
+        dataset = self.dataset().without_rejected_only()
+        assert dataset.label_index is not None
+        assert dataset.label_index.keys == ["a", "b", "c"]
+        assert dataset.rejected is not None
+        assert dataset.rejected.toarray().tolist() == [[0, 1, 0], [0, 0, 0], [1, 0, 0], [0, 0, 0]]
+        never = Dataset(features=sp.csr_array((1, 1)), labels=sp.csr_array((1, 3), dtype=np.float32))
+        assert never.without_rejected_only() is never
+
+    def test_defaults(self) -> None:
+        assert as_dataset(["x"], [["a"]]).partial is None
+        assert as_dataset(["x"], [["a"]], complete=True).partial is None
+        assert as_dataset(["x"], [["a"]], complete=False).partial_rows().tolist() == [True]
+        assert as_dataset(["x"], [["a"]], [[]]).partial_rows().tolist() == [True]
+        given = as_dataset(np.eye(2), np.eye(2), np.eye(2)[::-1])
+        assert given.rejected is not None
+        assert given.rejected.toarray().tolist() == [[0, 1], [1, 0]]
+
+    @pytest.mark.parametrize(
+        ("labels", "rejected", "complete", "message"),
+        [
+            ([["a"]], [["a"]], None, "a label of document 0 is both accepted and rejected"),
+            ([["a"]], [["a"], []], None, "1 lists of labels but 2 of rejected ones"),
+            ([["a"]], np.eye(1), None, "'labels' and 'rejected' must have the same form"),
+            (np.eye(1), np.ones((1, 2)), None, "'rejected' must have the shape of 'labels'"),
+            (None, [["a"]], None, "'rejected' and 'complete' require 'labels'"),
+            ([["a"]], None, [True, False], "'complete' must be a boolean, or one boolean for each of the 1 documents"),
+            ([["a"]], None, 1, "'complete' must be a boolean"),
+        ],
+    )
+    def test_what_is_wrong(self, labels: object, rejected: object, complete: object, message: str) -> None:
+        with pytest.raises(DataError, match=message):
+            as_dataset(["x"], labels, rejected, complete)

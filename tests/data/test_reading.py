@@ -16,8 +16,9 @@ from tests.support.packing import SUFFIXES, pack
 from tests.support.reading import check_refusal, label_sets, write
 from xmtc.core.errors import ConfigError, DataError
 from xmtc.core.mapped_text import TextSpool
-from xmtc.data import read, stream
+from xmtc.data import formats, read, stream
 from xmtc.data import reading as reading_module
+from xmtc.data.records import BadLines
 
 ROWS = [
     {"id": "a", "text": "potato starch", "labels": ["sauce", "cheese"]},
@@ -152,6 +153,84 @@ class TestJsonl:
     @pytest.mark.parametrize("line", [b'{"text": "a\nb", "labels": []}', b"\x85\x0b{", b'{"\\u2028\\n\\ud800": 1}'])
     def test_awkward_characters_stay_out_of_messages(self, tmp_path, line):
         check_refusal(write(tmp_path / "a.jsonl", line), 1)
+
+
+class TestPartialLabels:
+    ROWS = (
+        {"text": "one", "labels": ["b"]},
+        {"text": "two", "labels": ["b", "a"], "rejected": ["z"]},
+        {"text": "three", "labels": [], "complete": False},
+        {"text": "four", "labels": ["a"], "rejected": [], "complete": True},
+        {"text": "five", "labels": ["a"], "rejected": ["b"], "complete": True},
+        {"text": "six", "labels": ["a"], "rejected": None, "complete": None},
+        {"text": "seven", "labels": ["a"], "rejected": []},
+    )
+
+    def check(self, dataset):
+        assert dataset.label_index.keys == ["a", "b", "z"]
+        assert label_sets(dataset) == [{"b"}, {"a", "b"}, set(), {"a"}, {"a"}, {"a"}, {"a"}]
+        rejected = dataset.rejected.toarray()
+        assert np.argwhere(rejected).tolist() == [[1, 2], [4, 1]]
+        assert dataset.partial.tolist() == [False, True, True, False, False, False, True]
+
+    @pytest.mark.parametrize("slow", [False, True])
+    def test_accepted_rejected_and_unknown(self, tmp_path, slow):
+        rows = [{**row, "labels": [{"key": key} for key in row["labels"]]} for row in self.ROWS] if slow else self.ROWS
+        path = write(tmp_path / "a.jsonl", *rows)
+        self.check(read(path))
+        formats.write(read(path), tmp_path / "b.jsonl")
+        self.check(read(tmp_path / "b.jsonl"))
+
+    def test_whole_numbers(self, tmp_path):
+        dataset = read(write(tmp_path / "a.jsonl", {"text": "x", "labels": [], "rejected": [7]}))
+        assert dataset.label_index.keys == ["7"]
+        assert dataset.rejected.toarray().tolist() == [[1]]
+
+    @pytest.mark.parametrize(
+        ("more", "message"),
+        [
+            ({"rejected": "b"}, '\'rejected\' must be a list such as ["a", "b"]. Got a string.'),
+            ({"rejected": [1.5]}, "a label must be a string or an integer. Got a number."),
+            ({"rejected": [""]}, "a label is empty. Remove it from the list."),
+            ({"rejected": ["b", "a"]}, "label 'a' is both accepted and rejected. Remove it from one list."),
+            ({"complete": "no"}, "'complete' must be true or false. Got a string."),
+            ({"complete": 0}, "'complete' must be true or false. Got a number."),
+        ],
+    )
+    def test_what_is_wrong(self, tmp_path, more, message):
+        path = write(tmp_path / "a.jsonl", *self.ROWS, {"text": "x", "labels": ["a"], **more})
+        assert message in check_refusal(path, 8)
+        bad = BadLines(skip=True)
+        self.check(read(path, bad_lines=bad))
+        assert len(bad.messages) == 1
+
+    def test_a_field_that_has_another_use_is_not_a_decision(self, tmp_path):
+        path = write(tmp_path / "a.jsonl", {"complete": "all of it", "rejected": ["a"]})
+        dataset = read(path, text_fields=["complete"], label_field="rejected")
+        assert dataset.text().to_pylist() == ["all of it"]
+        assert label_sets(dataset) == [{"a"}]
+        assert dataset.partial is None
+
+    def test_predicting_ignores_decisions(self, tmp_path):
+        path = write(tmp_path / "a.jsonl", {"text": "x", "complete": 5, "rejected": 7})
+        assert [len(batch) for batch in stream(path)] == [1]
+
+    def test_a_vocabulary_applies_to_rejected_labels(self, tmp_path):
+        path = write(tmp_path / "a.jsonl", *self.ROWS)
+        vocabulary = tmp_path / "labels.txt"
+        vocabulary.write_text("a\nb\n")
+        with pytest.raises(DataError, match=r"a\.jsonl:2: label 'z' is not in labels\.txt"):
+            read(path, vocabulary=vocabulary)
+        dataset = read(path, vocabulary=vocabulary, unknown_labels="drop")
+        assert dataset.label_index.keys == ["a", "b"]
+        assert np.argwhere(dataset.rejected.toarray()).tolist() == [[4, 1]]
+
+    def test_other_formats_refuse_unknown_labels(self, tmp_path):
+        dataset = read(write(tmp_path / "a.jsonl", *self.ROWS))
+        with pytest.raises(DataError, match=r"some documents have unknown labels, which csv cannot store"):
+            formats.write(dataset, tmp_path / "b.csv")
+        formats.write(dataset, tmp_path / "b.csv", lossy=True)
+        assert label_sets(read(tmp_path / "b.csv")) == label_sets(dataset)
 
 
 class TestFields:

@@ -8,10 +8,12 @@ import scipy.sparse as sp
 
 from xmtc.linear.low_rank import (
     Factors,
+    Imputed,
     Penalty,
     TwoWays,
     best_products,
     feature_factors,
+    known_objective,
     label_factors,
     likelihoods,
     multiply,
@@ -165,3 +167,30 @@ class TestAnswers:
         ranked, given = best_products(documents, labels, 3, logistic=True)
         assert ranked.tolist() == [[1, 0, 2]]
         assert (given[0] == found[0, ranked[0]]).all()
+
+
+@pytest.mark.parametrize("on_map", [False, True])
+def test_unknown_labels_have_no_influence(on_map: bool) -> None:
+    """Estimates in place of unknown labels lead to the optimum over the known ones."""
+    rows, truth, penalty = TwoWays.of(sparse(120, 20, 1)), binary(120, 15, 2), Penalty(0.3, on_map)
+    random = np.random.default_rng(3)
+    partial = random.random(120) < 0.6
+    decided = sp.csr_array(((random.random((120, 15)) < 0.5) & partial[:, None]).astype(np.float32))
+    labels = sp.csr_array(truth.multiply(np.where(partial[:, None], decided.toarray(), 1)).astype(np.float32))
+    factors = Factors(np.zeros((20, 4), np.float32), random.standard_normal((15, 4)).astype(np.float32))
+    values = []
+    for _ in range(200):
+        embedded = multiply(rows.rows, factors.features)
+        target = Imputed.of(labels, decided, partial, embedded, factors.labels)
+        factors = feature_factors(rows, target, factors, penalty, 5)
+        embedded = multiply(rows.rows, factors.features)
+        factors = label_factors(embedded, factors.features, target, penalty)
+        values.append(known_objective(embedded, factors, labels, (partial, decided), penalty))
+    assert (np.diff(values) <= 1e-5 * values[0]).all()
+    known = np.where(partial[:, None], decided.toarray(), 1)
+    estimate = (embedded @ factors.labels.T).astype(np.float64)
+    error = (known * (labels.toarray() - estimate) ** 2).sum()
+    assert values[-1] == pytest.approx(error + penalty.of(factors), rel=1e-4)
+    inner = factors.features.T.astype(np.float64) @ factors.features if on_map else np.eye(4)
+    left = (known * (estimate - labels.toarray())).T @ embedded + 0.3 * factors.labels @ inner
+    assert np.abs(left).max() < 0.02

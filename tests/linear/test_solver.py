@@ -131,3 +131,19 @@ def test_bias_by_hand() -> None:
 def test_squares_count_the_bias() -> None:
     rows = sp.csr_array(np.array([[3, 4, 0], [0, 0, 0], [0, 0, 2]], dtype=np.float32))
     assert row_squares(rows.indptr.astype(np.int64), rows.data).tolist() == [26, 1, 5]
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
+def test_a_row_has_no_influence_on_labels_that_are_unknown_for_it(loss: str) -> None:
+    """Each label has the optimum over the rows for which it is known."""
+    rows = unit_matrix(300, 40, 0.2, 7)
+    signs = planted_signs(rows, 20, 8)
+    hidden = np.random.default_rng(9).random(signs.shape) < 0.4
+    found = solved(rows, np.where(hidden, 0, signs).astype(np.int8), loss, 1.0)
+    for label in range(20):
+        known = np.flatnonzero(~hidden[:, label])
+        own = signs[known][:, [label]]
+        best = objective(rows[known], own, solved(rows[known], own, loss, 1.0), loss, 1.0)
+        assert objective(rows[known], own, found[:, [label]], loss, 1.0)[0] == pytest.approx(best[0], rel=1e-3)
+    nothing = solved(rows, np.zeros_like(signs), loss, 1.0)
+    np.testing.assert_array_equal(nothing, np.zeros_like(nothing))

@@ -171,3 +171,15 @@ class TestAgain:
         assert [entry["merged"] for entry in model.history] == [{"a": "b"}, {"b": "c"}, {}]
         assert [entry["labels retired"] for entry in model.history] == [0, 1, 0]
         assert [entry["labels added"] for entry in model.history] == [0, 0, 1]
+
+
+def test_rejected_labels_follow_and_give_way_to_accepted_ones() -> None:
+    before = LabelIndex.from_keys(["a", "b", "c"])
+    labels = relabelled(before, LabelIndex.from_keys([]), ["c"], {"a": "b"}, {})
+    given = as_dataset(["x", "y", "z"], [["b"], [], []], [["a"], ["a"], ["c", "new"]], complete=[False, True, False])
+    found = labels.taken_over(given)
+    assert found.label_index is not None
+    assert found.label_index.keys == ["b"]
+    assert found.rejected is not None
+    assert found.rejected.toarray().tolist() == [[0], [1], [0]]
+    assert found.partial_rows().tolist() == [True, False, True]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -362,3 +363,74 @@ class TestJudged:
     def test_nothing_to_learn_from(self) -> None:
         with pytest.raises(DataError, match=r"^nothing to update: pass new documents, or labels"):
             self.model().update()
+
+
+class TestPartialLabels:
+    DECISIONS = as_dataset(["one text", "two texts", "three"], [["a"], [], ["b", "c"]], [["b"], ["c"], []], False)
+
+    def test_voters(self) -> None:
+        labels = relabelled(BEFORE, LabelIndex.from_keys(["new"]), ["c"], {"a": "b"}, {})
+        second = labels.taken_over(as_dataset(["four"], [["new"]]))
+        found = Voters.of(self.DECISIONS, 5).joined(second, 5, labels)
+        assert found.partial is not None
+        assert found.partial.flags.tolist() == [True, True, True, False]
+        assert [found.partial.rejected_by(row).tolist() for row in range(4)] == [[], [], [], []]  # a became b
+        kept = relabelled(BEFORE, LabelIndex.from_keys([]), ["a"], {}, {})
+        again = Voters.of(self.DECISIONS, 5).joined(kept.taken_over(as_dataset(["x"], [["b"]])), 5, kept)
+        assert again.partial is not None
+        assert [again.partial.rejected_by(row).tolist() for row in range(4)] == [[0], [1], [], []]
+        restored = Voters.from_state(again.state()).partial
+        assert restored is not None
+        for one, other in zip(restored, again.partial, strict=True):
+            np.testing.assert_array_equal(one, other)
+        assert "partial" not in Voters.of(as_dataset(["x"], [["b"]]), 5).state().arrays
+
+    def test_replay(self) -> None:
+        index = self.DECISIONS.label_index
+        assert index is not None
+        found = restored_replay(replay_state(self.DECISIONS), index)
+        assert found.rejected is not None
+        assert self.DECISIONS.rejected is not None
+        assert (found.rejected != self.DECISIONS.rejected).nnz == 0
+        assert found.partial_rows().tolist() == [True, True, True]
+        complete = restored_replay(replay_state(as_dataset(["x"], [["a"]])), LabelIndex.from_keys(["a"]))
+        assert complete.rejected is None
+        assert complete.partial is None
+
+    def test_only_complete_documents_validate(self) -> None:
+        texts, labels = [f"word{number % 7} more" for number in range(1200)], [[f"l{n % 7}"] for n in range(1200)]
+        model = Popularity().fit(texts[:20], labels[:20])
+        some = [number % 2 == 0 for number in range(1200)]
+        updated = copy.copy(model).update(texts, labels, complete=some, force=True)
+        assert updated.history[-1]["judged by"] == 60
+        assert copy.copy(model).update(texts, labels, complete=False).history[-1]["judged by"] == 0
+        valid = as_dataset(texts[:100], labels[:100], complete=some[:100])
+        assert copy.copy(model).update(texts[:5], labels[:5], valid=valid, force=True).history[-1]["judged by"] == 50
+        with pytest.raises(DataError, match=r"calibration requires documents with complete labels\. All 100 have"):
+            model.calibrate(as_dataset(texts[:100], labels[:100], complete=False))
+        with pytest.raises(DataError, match="validation requires documents with complete labels"):
+            Popularity().fit(texts, labels, valid=as_dataset(texts[:9], labels[:9], complete=False))
+
+    def test_the_most_frequent_labels_by_hand(self) -> None:
+        model = Popularity().fit(["x"] * 4, [["a"], ["a", "b"], ["b"], ["a", "c"]])
+        model.update(["y", "z"], [["c"], []], rejected=[["a"], ["a"]])
+        shares = model.score_labels(["x"], np.array([[0, 1, 2]]))[0]
+        np.testing.assert_allclose(shares, [3 / 6, 2 / 4, (1 + 1 + 1 / 4) / 6], rtol=1e-6)
+        model.update(["y"], [["b"]], rejected=[["new"]], retire=["a"])
+        assert model.labels.keys == ["b", "c"]
+        shares = model.score_labels(["x"], np.array([[0, 1]]))[0]
+        np.testing.assert_allclose(shares, [(2 + 1 + 2 * 2 / 4) / 7, (1 + 1 + 2 * 1 / 4) / 7], rtol=1e-6)
+
+    def test_partial_neighbours_do_not_replace_complete_ones(self) -> None:
+        """Many decisions on one text: only the decided label changes, and the explanation adds up."""
+        texts = [f"red wine stain number{number}" for number in range(30)]
+        model = Knn(neighbours=10, power=1).fit(texts, [["a", "b"] if n % 2 else ["c"] for n in range(30)])
+        before = dict(model.predict(["red wine stain"], 4).pairs()[0])
+        model.update(["red wine stain"] * 25, [["b"]] * 25, complete=False)
+        after = dict(model.predict(["red wine stain"], 4).pairs()[0])
+        assert after["b"] > before["b"] + 0.2
+        assert after["a"] == pytest.approx(before["a"], abs=1e-6)
+        assert after["c"] == pytest.approx(before["c"], abs=1e-6)
+        for label in ("a", "b", "c"):
+            reasons = model.explain("red wine stain", label).evidence
+            assert sum(each.share for each in reasons) == pytest.approx(after[label], abs=1e-5)

@@ -231,7 +231,8 @@ VALUES = st.sampled_from(
 )
 
 
-PAIR = st.tuples(st.sampled_from(["id", "text", "labels", "title", "body", "tags", "x", "\\u0074ext", "uid"]), VALUES)
+NAMES = ["id", "text", "labels", "title", "body", "tags", "x", "\\u0074ext", "uid", "rejected", "complete"]
+PAIR = st.tuples(st.sampled_from(NAMES), VALUES)
 
 
 ODD_LINE = st.lists(PAIR, max_size=5).map(
@@ -262,7 +263,8 @@ def outcome(path: Path, **how: object) -> object:
     except XmtcError as error:
         return str(error), bad.messages
     labels = None if dataset.labels is None else (label_sets(dataset), dataset.label_index.table.to_pydict())
-    return fields_of(dataset), dataset.document_ids(), labels, bad.messages
+    rejected = None if dataset.rejected is None else dataset.rejected.toarray().tolist()
+    return fields_of(dataset), dataset.document_ids(), labels, rejected, dataset.partial_rows().tolist(), bad.messages
 
 
 def check_jsonl_ways_agree(folder: Path, lines: list[tuple[str, str]], how: dict[str, bool]) -> None:

@@ -116,6 +116,9 @@ def read_test(
     test = read(path, reading, vocabulary=vocabulary, unknown_labels=unknown_labels, progress=progress)
     if test.labels is None or test.labels.nnz == 0:
         raise DataError(f"{path}: no document has a label, so there is nothing to evaluate. Check the label field.")
+    if test.partial is not None:
+        partial = int(test.partial.sum())
+        reading.notes.append(f"{path}: {partial:,} documents have unknown labels, which are evaluated as wrong.")
     return test
 
 
