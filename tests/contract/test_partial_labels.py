@@ -20,7 +20,7 @@ from xmtc.models.knn import Knn
 from xmtc.models.parabel import Parabel
 from xmtc.models.registry import MODELS, available, model_class
 
-NOT_YET = {name for name in MODELS if MODELS.entries[name].extra in ("torch", "transformers")}
+NOT_YET: set[str] = set()
 SETTINGS: dict[str, tuple[str, dict[str, object]]] = {name: (name, QUICK.get(name, {})) for name in MODELS}
 SETTINGS["parabel, deep"] = "parabel", {"leaf_size": 8, "fan_out": 4}
 SETTINGS["parabel, logistic"] = "parabel", {"leaf_size": 8, "fan_out": 4, "loss": "logistic"}

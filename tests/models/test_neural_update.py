@@ -330,3 +330,89 @@ def test_words_keep_their_numbers() -> None:
     assert full.words == grown.words
     assert grown.grown(more.slice(0, 0), 6, RUNTIME).words == grown.words
     assert grown.encode(as_dataset(["grey red rare"]), RUNTIME).ids.tolist() == [5, 3, 1]
+
+
+# ---- documents with unknown labels
+
+
+DECIDED = "old3word0 old3word1 old5word2 common0 old5word3"
+"""A text about two labels."""
+
+
+def scores_of(model: Model, texts: Sequence[str]) -> np.ndarray:
+    return model.score_labels(list(texts), np.tile(np.arange(len(model.labels)), (len(texts), 1)))
+
+
+@pytest.mark.parametrize("kept", [60, 0])
+@pytest.mark.parametrize("variant", ["attention_xml, tree", "xml_cnn"])
+def test_a_decision_moves_its_label_alone(variant: str, kept: int, fitted: dict[str, Model]) -> None:
+    """Undecided labels keep their scores on all texts, the decided ones nearly so on those replayed."""
+    model = trained(variant, fitted)
+    texts = [DECIDED, *TEST.text().to_pylist()]
+    before = scores_of(model, texts)
+    if not kept:
+        model.remember(None)
+    right, wrong = model.labels.find("old5"), model.labels.find("old3")
+    for label, sign in ((right, 1), (wrong, -1)):
+        new = copy.copy(model)
+        given = [["old5"], []] if sign > 0 else [[], ["old3"]]
+        new.update([DECIDED], [given[0]], rejected=[given[1]], runtime=RUNTIME)
+        moved = scores_of(new, texts) - before
+        assert sign * moved[0, label] > 0
+        assert not np.delete(moved, label, axis=1).any()
+        if kept:
+            assert np.abs(moved[1:, label]).mean() < 0.5 * abs(moved[0, label]) + 0.01
+        assert (scores_of(model, texts) == before).all()
+
+
+def test_decisions_and_complete_documents_together(fitted: dict[str, Model]) -> None:
+    """Complete documents train the network as they do alone; then the decision is learnt."""
+    model = trained("xml_cnn", fitted)
+    words = [*MORE.text().to_pylist(), DECIDED]
+    assert MORE.labels is not None
+    keys = (MORE.label_index or model.labels).keys
+    held = [[keys[label]] for label in MORE.labels.indices.tolist()]
+    alone, both = copy.copy(model), copy.copy(model)
+    alone.update(MORE, runtime=RUNTIME)
+    complete = np.arange(len(words)) < len(MORE)
+    both.update(words, [*held, []], rejected=[*[[]] * len(MORE), ["old3"]], complete=complete, runtime=RUNTIME)
+    assert both.labels.keys == alone.labels.keys
+    assert both._reader.size == alone._reader.size
+    ours, theirs = scores_of(both, [DECIDED])[0], scores_of(alone, [DECIDED])[0]
+    wrong = both.labels.find("old3")
+    assert ours[wrong] < theirs[wrong]
+    # the biases of new labels start from their frequencies, and there is one document more
+    assert np.allclose(np.delete(ours, wrong), np.delete(theirs, wrong), atol=0.01)
+
+
+@pytest.mark.parametrize("variant", ["attention_xml, tree", "xml_cnn"])
+def test_a_new_label_from_decisions(variant: str, fitted: dict[str, Model], tmp_path: Path) -> None:
+    """It is learnt from accepting texts and told apart from replayed ones."""
+    model = trained(variant, fitted)
+    size = model._reader.size
+    about = [f"old2word{number % 4} old7word{number % 3} old2word1 old7word2 common{number}" for number in range(8)]
+    model.update(about[:6], [["mixed"]] * 6, complete=False, runtime=RUNTIME)
+    label = model.labels.find("mixed")
+    others = [text for text in TEST.text().to_pylist() if "old2" not in text and "old7" not in text]
+    assert model._reader.size == size  # new words come from complete documents
+    assert scores_of(model, about[6:])[:, label].min() > scores_of(model, others)[:, label].mean()
+    model.save(tmp_path / "model")
+    assert same_answers(xmtc.load(tmp_path / "model", RUNTIME), model)
+
+
+def test_a_text_without_a_decision(fitted: dict[str, Model]) -> None:
+    model = trained("xml_cnn", fitted)
+    before = scores_of(model, [DECIDED])
+    model.update([DECIDED], [[]], complete=False, runtime=RUNTIME)
+    assert (scores_of(model, [DECIDED]) == before).all()
+
+
+def test_anchors() -> None:
+    settings = UpdateSettings()
+    has = np.arange(1000) < 500
+    rows = settings.anchors(1, has, 0)
+    assert len(rows) == 64
+    assert has[rows].sum() == 32
+    assert len(settings.anchors(200, has, 0)) == 200
+    assert len(settings.anchors(1, has[:10], 0)) == 10
+    assert not len(replace(settings, replay_ratio=0.0).anchors(1, has, 0))

@@ -64,7 +64,8 @@ class UnknownLabels(NamedTuple):
         assert dataset.labels is not None
         rejected = sp.csr_array(dataset.labels.shape, dtype=np.float32)
         if dataset.rejected is not None:
-            rejected = sp.csr_array(sp.diags_array(dataset.partial.astype(np.float32)) @ dataset.rejected)
+            rejected = dataset.rejected.copy()
+            rejected.data = np.repeat(dataset.partial, np.diff(rejected.indptr)).astype(np.float32)
             rejected.eliminate_zeros()
         return cls(dataset.partial, rejected)
 
