@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[2]
 TESTS = ("tests/text/test_tfidf.py", "tests/text/test_cache.py", "tests/linear/test_solver.py")
 CHOSEN = "not thread and not speed and not memory"

@@ -201,6 +201,6 @@ def _checked_rows(add: Any) -> Any:
     return numba.njit(call)
 
 
-if numba.config.BOUNDSCHECK:  # numba's own checks do not cover vector code
+if getattr(numba.config, "BOUNDSCHECK", None):  # numba's own checks do not cover vector code
     add_dot, add_narrow_dot = _checked_dot(add_dot, LANES), _checked_dot(add_narrow_dot, LANES)
     add_wide_dot, add_rows = _checked_dot(add_wide_dot, 4 * LANES), _checked_rows(add_rows)
