@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -174,6 +175,18 @@ class TestPredictions:
         done = call("evaluate", "--predictions", written / "p.jsonl", data / "test.jsonl")
         assert "PSP@" not in done.out
         assert "PSP is not available: pass the training set with --train FILE" in done.out
+        assert re.search(r"\nmacroF1 is the mean over the \d+ labels of the predictions and the test file;", done.out)
+
+    def test_macro_f1_agrees_with_the_model_given_the_training_set(self, ova: Path, data: Path, tmp_path: Path) -> None:
+        few = tmp_path / "few.jsonl"
+        few.write_text("".join((data / "test.jsonl").read_text().splitlines(keepends=True)[:8]))
+        call("predict", ova, few, "-k", "5", "--out", tmp_path / "p.jsonl")
+        whole = json.loads(call("evaluate", ova, few, "--json").out)
+        asked = ("evaluate", "--predictions", tmp_path / "p.jsonl", few, "--json")
+        alone = json.loads(call(*asked).out)
+        trained = json.loads(call(*asked, "--train", data / "train.jsonl").out)
+        assert trained["macroF1@5"] == whole["macroF1@5"]
+        assert alone["macroF1@5"] > whole["macroF1@5"]
 
     def test_documents_without_a_prediction_are_counted(self, written: Path, data: Path, tmp_path: Path) -> None:
         lines = (written / "p.tsv").read_text().splitlines()
@@ -272,6 +285,15 @@ class TestCloserLooks:
             "b,b,1,2,1,no",
             "new,new,1,0,0,yes",
         ]
+
+    def test_per_label_has_no_formulas(self, tmp_path: Path) -> None:
+        keys = ["=1+1", "+2", "-3", "@x", "a=b", "'q"]
+        row = {"text": "x", "labels": keys}
+        (tmp_path / "t.jsonl").write_text(json.dumps(row))
+        call("train", tmp_path / "t.jsonl", "--model", "popularity", "--out", tmp_path / "m")
+        call("evaluate", tmp_path / "m", tmp_path / "t.jsonl", "--per-label", tmp_path / "l.csv")
+        cells = [line.split(",")[0] for line in (tmp_path / "l.csv").read_text().splitlines()[1:]]
+        assert sorted(cells) == sorted(["'=1+1", "'+2", "'-3", "'@x", "a=b", "'q"])
 
     def test_filter(self, tmp_path: Path) -> None:
         """Labels a and b are 0 and 1 of lbl.json; the best answer to the first document is taken out of it."""

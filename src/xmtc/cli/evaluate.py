@@ -115,6 +115,10 @@ def _report(name: str, result: Evaluation, unknown_labels: str, *, of_model: boo
     without_words = f", {without:,} of them without a predicted label" if without else ""
     echo(f"\n{counted(result.documents, 'document')}{seconds}{without_words}")
     echo(_unknown_words(result, unknown_labels, of_model=of_model))
+    if result.unknown_labels is None and not of_model:
+        labels = counted(result.truth.shape[1], "label")
+        echo(f"macroF1 is the mean over the {labels} of the predictions and the test file; with --train FILE, also")
+        echo("over the other labels of the training set, as for a model folder")
 
 
 def _unknown_words(result: Evaluation, treatment: str, *, of_model: bool) -> str:

@@ -28,6 +28,7 @@ COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 MOST_LINE = 1 << 30
 """Maximum bytes of a line; a compressed file of a few megabytes can expand beyond the available memory."""
 _MOST_LOOKED_AT = 1 << 26
+_MARK = b"\xef\xbb\xbf"
 _MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}  # none of them is UTF-8
 _BZIP2 = re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")  # a text file may also start with "BZh"
 
@@ -115,12 +116,19 @@ def content_hash(path: str | Path) -> str:
 
 
 def first_bytes(path: str | Path, size: int = 1 << 16) -> bytes:
-    """Return complete lines from the start of a file, at least one; standard input is peeked, not consumed."""
+    """Return complete lines from the start of a file, at least one; standard input is peeked, not consumed.
+
+    If the first `size` bytes are blank, the result starts with the first block that is not.
+    """
     if str(path) == "-":
         return cast("io.BufferedReader", sys.stdin.buffer).peek(size)[:size]
     with open_bytes(path) as stream:
         start = block = _read(stream.read, size, path)
-        while block and b"\n" not in start and len(start) < _MOST_LOOKED_AT:
+        mark = start[: len(_MARK)] if start.startswith(_MARK) else b""
+        while block and not start[len(mark) :].strip():
+            block = _read(stream.read, 1 << 20, path)
+            start = mark + (block or start[len(mark) :])
+        while block and b"\n" not in start.lstrip() and len(start) < _MOST_LOOKED_AT:
             block = _read(stream.read, len(start), path)
             start += block
     return start[: start.rfind(b"\n") + 1] or start
@@ -293,6 +301,11 @@ def write_json(path: Path, value: Any) -> None:
     """Write a JSON file atomically."""
     with replace_file(path) as stream:
         stream.write((json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def plain_cell(text: str) -> str:
+    """A text cell of a table for people: an apostrophe in front if a spreadsheet would take it for a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def check_output_folder(folder: Path, is_own: Callable[[Path], bool] = lambda path: False, use: str = "") -> None:

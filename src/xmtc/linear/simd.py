@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -171,3 +172,35 @@ def _widened(_: Any, value: Any) -> Any:
 
 
 widened: Any = intrinsic(_widened)
+
+
+def _checked_dot(dot: Any, lanes: int) -> Any:
+    def call(
+        rows: Any, values: Any, first: Any, last: Any, weights: Any, offset: Any, stride: Any, sums: Any, at: Any
+    ) -> None:
+        if first < 0 or last > len(rows) or last > len(values) or at < 0 or at + lanes > sums.size:
+            raise IndexError("vector code beyond an array")
+        for place in range(first, last):
+            start = offset + rows[place] * stride
+            if start < 0 or start + lanes > weights.size:
+                raise IndexError("vector code beyond the weights")
+        dot(rows, values, first, last, weights, offset, stride, sums, at)
+
+    return numba.njit(call)
+
+
+def _checked_rows(add: Any) -> Any:
+    def call(rows: Any, values: Any, first: Any, last: Any, steps: Any, weights: Any) -> None:
+        if first < 0 or last > len(rows) or last > len(values) or steps.size < LANES:
+            raise IndexError("vector code beyond an array")
+        for place in range(first, last):
+            if rows[place] < 0 or (rows[place] + 1) * LANES > weights.size:
+                raise IndexError("vector code beyond the weights")
+        add(rows, values, first, last, steps, weights)
+
+    return numba.njit(call)
+
+
+if getattr(numba.config, "BOUNDSCHECK", None):  # numba's own checks do not cover vector code
+    add_dot, add_narrow_dot = _checked_dot(add_dot, LANES), _checked_dot(add_narrow_dot, LANES)
+    add_wide_dot, add_rows = _checked_dot(add_wide_dot, 4 * LANES), _checked_rows(add_rows)

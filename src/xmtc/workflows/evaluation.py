@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from xmtc import metrics
 from xmtc.core.errors import ConfigError, DataError
-from xmtc.core.files import replace_file
+from xmtc.core.files import plain_cell, replace_file
 from xmtc.data.dataset import Csr, Dataset, align_labels
 from xmtc.data.label_index import LabelIndex
 from xmtc.data.lf import read_filter
@@ -275,5 +275,6 @@ def write_per_label(evaluation: Evaluation, path: Path, k: int = max(KS)) -> Non
         rows = zip(keys, names, counts.support.tolist(), counts.suggested.tolist(), counts.hits.tolist(), strict=True)
         for key, name, support, suggested, hits in rows:
             if support or suggested:
-                writer.writerow([key, name, support, suggested, hits, "no" if suggested else "yes"])
+                cells = map(plain_cell, (key, name))
+                writer.writerow([*cells, support, suggested, hits, "no" if suggested else "yes"])
         text.detach()
