@@ -24,6 +24,7 @@ from xmtc.models.knn import Knn
 from xmtc.models.parabel import Parabel
 from xmtc.models.popularity import Popularity
 from xmtc.views.theme import DARK, LIGHT
+from xmtc.workflows.feedback import Feedback, feedback_path
 
 pytestmark = pytest.mark.long
 BAD = "<img src=x onerror=alert(1)>"
@@ -495,6 +496,19 @@ def test_an_edited_text_is_told_from_its_labels(tab: Any) -> None:
     tab.click("#again")
     tab.wait_for_selector("#stale", state="hidden")
     assert tab.locator("#texts li").count() == 2
+
+
+def test_decisions_that_are_undone_are_withdrawn(tab: Any, models: dict[str, tuple[Path, Model]]) -> None:
+    tag(tab)
+    tab.keyboard.press("a")
+    tab.keyboard.press("s")
+    says(tab, "Saved: 1 accepted, 0 rejected")
+    assert TEXT in [line["text"] for line in exported(models["words"][0])]
+    row(tab, names(tab)[0]).locator(".accept").click()
+    tab.click("#send")
+    says(tab, "Saved: 0 accepted, 0 rejected")
+    record = list(Feedback(feedback_path(models["words"][0]), read_only=True).records())[-1]
+    assert (record.text, record.accepted, record.rejected, record.complete) == (TEXT, (), (), False)
 
 
 def test_files_and_pasting(tab: Any, tmp_path: Path) -> None:
