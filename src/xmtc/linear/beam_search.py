@@ -12,9 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc.core import selection
 from xmtc.core.jit import frozen, inlined, kernel
-from xmtc.core.selection import put, sort_long
 from xmtc.labels.tree import LabelTree
 from xmtc.linear import simd, weight_chunks
 from xmtc.linear.weight_chunks import (
@@ -85,6 +83,22 @@ def _link(margin: Any, link: Any) -> Any:
 
 
 @inlined
+def _insert(found: Any, given: Any, held: Any, key: Any, score: Any) -> Any:
+    """Insert a node or label into the k best of a row; ties are broken by the lower number."""
+    k = len(found)
+    at = held if held < k else k - 1
+    if held == k and (score < given[at] or (score == given[at] and key > found[at])):
+        return held
+    while at > 0 and (given[at - 1] < score or (given[at - 1] == score and found[at - 1] > key)):
+        given[at] = given[at - 1]
+        found[at] = found[at - 1]
+        at -= 1
+    given[at] = score
+    found[at] = key
+    return min(held + 1, k)
+
+
+@inlined
 def _add_children(
     tree: Any,
     node: Any,
@@ -108,11 +122,11 @@ def _add_children(
         key = tree.order[first + child] if is_last else first + child
         if len(allowed_nodes) and not (allowed_labels[key] if is_last else allowed_nodes[key]):
             continue
-        held = put(found, given, held, key, margins[child])
+        held = _insert(found, given, held, key, margins[child])
     return held
 
 
-@kernel(outputs=("found", "given"), uses=(selection, simd, weight_chunks))
+@kernel(outputs=("found", "given"), uses=(simd, weight_chunks))
 def search_row(
     features: NDArray[np.int32],
     values: NDArray[np.float32],
@@ -161,13 +175,12 @@ def search_row(
                 next_scores,
                 next_held,
             )
-        sort_long(next_nodes, next_scores, next_held)
         nodes, scores, held = next_nodes, next_scores, next_held
     found[held:] = -1
     given[held:] = -np.inf
 
 
-@kernel(outputs=("found", "given"), uses=(selection, simd, weight_chunks))
+@kernel(outputs=("found", "given"), uses=(simd, weight_chunks))
 def search_rows(
     indptr: NDArray[np.int64],
     features: NDArray[np.int32],
@@ -251,8 +264,6 @@ def search_rows(
                     )
                 if has_lookup:
                     write_lookup(tree.chunks, node, lookup, absent, True)
-        for row in range(rows):
-            sort_long(next_nodes[row], next_scores[row], next_held[row])
         beam_nodes, beam_scores, beam_held = next_nodes, next_scores, next_held
     for row in range(rows):
         found[row, beam_held[row] :] = -1
