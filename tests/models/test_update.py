@@ -407,9 +407,11 @@ class TestPartialLabels:
         assert copy.copy(model).update(texts, labels, complete=False).history[-1]["judged by"] == 0
         valid = as_dataset(texts[:100], labels[:100], complete=some[:100])
         assert copy.copy(model).update(texts[:5], labels[:5], valid=valid, force=True).history[-1]["judged by"] == 50
-        with pytest.raises(DataError, match=r"calibration requires documents with complete labels\. All 100 have"):
+        with pytest.raises(
+            DataError, match="calibration requires complete labels, but all 100 documents have unknown ones"
+        ):
             model.calibrate(as_dataset(texts[:100], labels[:100], complete=False))
-        with pytest.raises(DataError, match="validation requires documents with complete labels"):
+        with pytest.raises(DataError, match="validation requires complete labels"):
             Popularity().fit(texts, labels, valid=as_dataset(texts[:9], labels[:9], complete=False))
 
     def test_the_most_frequent_labels_by_hand(self) -> None:

@@ -434,7 +434,9 @@ def complete_documents(dataset: Dataset, what: str) -> Dataset:
     """The documents whose labels are all known; DataError if there are none."""
     complete = dataset.complete_documents()
     if len(dataset) and not len(complete):
-        raise DataError(f"{what} requires documents with complete labels. All {len(dataset):,} have unknown labels.")
+        raise DataError(
+            f"{what} requires complete labels, but all {len(dataset):,} documents have unknown ones. Add others."
+        )
     return complete
 
 

@@ -117,8 +117,8 @@ def read_test(
     if test.labels is None or test.labels.nnz == 0:
         raise DataError(f"{path}: no document has a label, so there is nothing to evaluate. Check the label field.")
     if test.partial is not None:
-        partial = int(test.partial.sum())
-        reading.notes.append(f"{path}: {partial:,} documents have unknown labels, which are evaluated as wrong.")
+        some = f"{int(test.partial.sum()):,} of {len(test):,} documents"
+        reading.notes.append(f"{path}: {some} have unknown labels, which are evaluated as wrong.")
     return test
 
 
