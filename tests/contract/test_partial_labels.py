@@ -27,9 +27,9 @@ SETTINGS["one_vs_all, logistic"] = "one_vs_all", {"loss": "logistic"}
 SETTINGS["attention_xml, tree"] = "attention_xml", {**QUICK["attention_xml"], **TREE, "head.tree.beam_width": 16}
 SETTINGS["leml"] = "leml", {"rank": 30, "sweeps": 4}
 SETTINGS["sleec"] = "sleec", {"learners": 1, "width": 30, "rounds": 5}
-LONG = ("attention_lstm", "attention_xml", "transformer", "xml_rnn")
+LONG = ("attention_lstm", "attention_xml, tree", "transformer", "xml_rnn")
 """Slow, and their like is among the others."""
-LONG_FIT = (*LONG, "attention_xml, tree", "maacf", "rank_ae", "xml_cnn")
+LONG_FIT = (*LONG, "attention_xml", "maacf", "rank_ae", "xml_cnn")
 """Slow in three trainings; smaller ones of their kind are in tests/models/test_neural.py."""
 PLACES = 20
 DOCUMENTS = 400
