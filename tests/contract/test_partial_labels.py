@@ -31,6 +31,13 @@ LONG = ("attention_lstm", "attention_xml, tree", "transformer", "xml_rnn")
 """Slow, and their like is among the others."""
 LONG_FIT = (*LONG, "attention_xml", "maacf", "rank_ae", "xml_cnn")
 """Slow in three trainings; smaller ones of their kind are in tests/models/test_neural.py."""
+LONGER: dict[str, dict[str, object]] = {
+    "attention_lstm": {"training.epochs": 16},
+    "attention_xml": {"training.epochs": 14},
+    "attention_xml, tree": {"training.epochs": 14},
+    "xml_rnn": {"training.epochs": 16},
+}
+"""So that a difference in quality is more than the noise of an unfinished training."""
 PLACES = 20
 DOCUMENTS = 400
 
@@ -50,11 +57,11 @@ def documents() -> tuple[Dataset, Dataset]:
     return planted_split(DOCUMENTS, 100, labels=60, seed=7)[:2]
 
 
-def fitted(title: str, train: Dataset, folder: Path) -> Model:
+def fitted(title: str, train: Dataset, folder: Path, **more: object) -> Model:
     name, settings = SETTINGS[title]
     runtime = Runtime(threads=2, seed=3)
     if name != "consensus":
-        return model_class(name)(**made(settings)).fit(train, runtime=runtime)
+        return model_class(name)(**{**made(settings), **more}).fit(train, runtime=runtime)
     for member in (Parabel(trees=1), Knn(neighbours=10, power=2)):
         member.fit(train, runtime=runtime).save(folder / member.name)
     return Consensus(members=[str(folder / "parabel"), str(folder / "knn")], depth=60).fit(train, runtime=runtime)
@@ -132,7 +139,7 @@ def test_hidden_labels_are_not_learnt_as_wrong(title: str, documents: tuple[Data
     known = half_decided(train)
     scores, quality = [], []
     for given in (train, known, replace(known, rejected=None, partial=None)):
-        model = fitted(title, given, tmp_path)
+        model = fitted(title, given, tmp_path, **LONGER.get(title, {}))
         truth, _ = align_labels(test, model.labels)
         every = np.tile(np.arange(truth.shape[1]), (len(test), 1))
         right = np.maximum(model.score_labels(test, every)[truth.toarray() > 0], 0.0)
