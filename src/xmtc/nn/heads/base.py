@@ -178,7 +178,8 @@ class LinearHead(Head):
             return self.candidate_logits(vectors, mask, labels, chunk)
 
         scored = ScoredLabels(self.labels, chunk, logits, given)
-        for low, high, part, error in objective.errors(scored, positives, partial):
+        known = () if partial is None else (partial,)  # losses of complete documents need no such argument
+        for low, high, part, error in objective.errors(scored, positives, *known):
             loss += part
             narrow = error.mul_(scale).to(vectors.dtype)
             gradient_of(self.rows)[low:high, : vectors.shape[1]] += narrow.t() @ vectors
