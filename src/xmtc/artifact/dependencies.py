@@ -50,7 +50,7 @@ def content_of(path: Path) -> str:
     if not (path / MANIFEST).is_file():
         return content_hash(path)
     text = (path / MANIFEST).read_bytes()
-    with suppress(ValueError, AttributeError, RecursionError):
+    with suppress(ValueError, AttributeError, TypeError, RecursionError):
         manifest = json.loads(text)
         for name in ("training", DIGEST):
             manifest.pop(name, None)

@@ -36,7 +36,6 @@ from xmtc.models.context import FitContext
 from xmtc.models.ensemble_members import FileMember, Member, ModelMember
 from xmtc.models.update import Change, Request, carry_out
 
-
 MOST_MEMBERS = 1000
 """Maximum number of models and files of predictions that loading a consensus may open."""
 _loading: ContextVar[list[int] | None] = ContextVar("loading", default=None)

@@ -165,7 +165,11 @@ class StoredModel(ABC):
 def _checked_training(training: Mapping[str, Any]) -> dict[str, Any]:
     """Return the training facts; raise ValueError if those that the code uses are damaged."""
     documents, features = training["documents"], training.get("features")
-    if type(documents) is not int or not 0 <= documents < MOST_DOCUMENTS or not isinstance(training.get("found", {}), dict):
+    if (
+        type(documents) is not int
+        or not 0 <= documents < MOST_DOCUMENTS
+        or not isinstance(training.get("found", {}), dict)
+    ):
         raise ValueError("the training facts are damaged")
     if training["input"] not in ("text", "features") or (features is not None and type(features) is not int):
         raise ValueError("the training facts do not name the input of the model")
