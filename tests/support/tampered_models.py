@@ -70,10 +70,9 @@ def build(folder: Path, names: Iterable[str] = tuple(KINDS)) -> dict[str, tuple[
     texts, labels = train.text().to_pylist(), train.labels
     assert labels is not None
     features = _matrix(texts + test.text().to_pylist())
-    keys = [
-        [train.label_index.key(label) for label in labels.indices[a:b]]
-        for a, b in zip(labels.indptr[:-1], labels.indptr[1:], strict=True)
-    ]  # type: ignore[union-attr]
+    index = train.label_index
+    assert index is not None
+    keys = [[index.key(label) for label in labels[[row]].indices.tolist()] for row in range(len(texts))]
     queries = {True: [*test.text().to_pylist()[:4], "", "no word is known"], False: features[150:155]}
     new = {True: (texts[:6], [[*row[:1], "a new label"] for row in keys[:6]]), False: (features[:6], keys[:6])}
     places = {}

@@ -222,6 +222,16 @@ def directed(folder: Path, repairs: Sequence[bool] = (True,)) -> Iterator[Damage
                     yield array_damage(part, name, how, 0, repair)
 
 
+def selected(folder: Path, seed: int) -> Iterator[Damage]:
+    """As `directed` for integers, which kernels use as indices; of weights one of the four values, and one length."""
+    random = np.random.default_rng(seed)
+    for part in parts_of(folder, ".safetensors"):
+        for name, array in arrays_of(folder, part).items():
+            two = str(random.choice(DIRECTED[:4])), str(random.choice(DIRECTED[4:]))
+            for how in DIRECTED if array.dtype.kind in "iub" else two:
+                yield array_damage(part, name, how, 0, True)
+
+
 # ---- bytes of any file
 
 

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 import numpy as np
 
 from tests.support.tampering import Damage, anything, copied
-from tests.support.tampering_victim import Outcome, Victim
+from tests.support.tampering_victim import CPU_SECONDS, Outcome, Victim
 
 Folders = Mapping[str, tuple[Path, Path]]
 """Model folders by name, with the documents to use them on."""
@@ -28,6 +28,8 @@ class Case:
     damage: Damage
     update: bool = False
     """Whether the model is updated and saved too."""
+    seconds: int = CPU_SECONDS
+    """Processor time after which it counts as a hang."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.damage}{', with update' if self.update else ''}"
@@ -89,7 +91,7 @@ class Campaign:
         try:
             damaged = copied(folder, place / "model")
             case.damage.apply(damaged)
-            return victim.run(damaged, documents, case.update)
+            return victim.run(damaged, documents, case.update, case.seconds)
         finally:
             self._victims.put(victim)
             shutil.rmtree(place, ignore_errors=True)

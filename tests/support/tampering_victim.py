@@ -1,4 +1,4 @@
-"""A process that loads and uses damaged model folders, each in a forked child, and reports what happened.
+"""A process that loads and uses damaged model folders in forked children, and reports what happened.
 
 It reads one JSON line per case and answers with one. The process stays single-threaded, so that it can fork; kernels
 and libraries are loaded before the first case (`warm`), so that a case costs milliseconds.
@@ -6,6 +6,8 @@ and libraries are loaded before the first case (`warm`), so that a case costs mi
 
 from __future__ import annotations
 
+import functools
+import gc
 import hashlib
 import importlib
 import json
@@ -28,6 +30,8 @@ CPU_SECONDS, WALL_SECONDS = 10, 40
 """Limits of a case. Processor time is what a hang takes; the wall clock is for a case that waits for nothing."""
 MEMORY = 3 << 30
 """Address space that a case may take, in bytes, beyond that of the process."""
+CASES = 50
+"""Cases that a child handles: forking costs more than most of them."""
 LONGEST = 2000
 """Characters of an error message."""
 
@@ -74,14 +78,15 @@ class Victim:
         """Use an undamaged folder in the process itself; its answers are those to expect."""
         return self._ask(folder, documents, True, True)
 
-    def run(self, folder: Path, documents: Path, update: bool) -> Outcome:
-        """Use a damaged folder."""
-        return self._ask(folder, documents, update, False)
+    def run(self, folder: Path, documents: Path, update: bool, seconds: int = CPU_SECONDS) -> Outcome:
+        """Use a damaged folder, within this processor time."""
+        return self._ask(folder, documents, update, False, seconds)
 
-    def _ask(self, folder: Path, documents: Path, update: bool, warm: bool) -> Outcome:
+    def _ask(self, folder: Path, documents: Path, update: bool, warm: bool, seconds: int = CPU_SECONDS) -> Outcome:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        request = {"folder": str(folder), "documents": str(documents), "update": update, "warm": warm}
+        request: dict[str, Any] = {"folder": str(folder), "documents": str(documents), "update": update, "warm": warm}
+        request["seconds"] = seconds
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
@@ -170,44 +175,80 @@ def use(folder: Path, documents: Any, update: bool) -> tuple[str, str, str]:
     return ("error", errors[0], "") if errors else ("answers", "", hashed.hexdigest())
 
 
-def _forked(folder: Path, documents: Any, update: bool) -> dict[str, Any]:
-    """Use a folder in a child process."""
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            os.close(read)
-            size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
-            resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            found = use(folder, documents, update)
-            with os.fdopen(write, "w") as stream:
-                json.dump(found, stream)
-            code = 0
-        finally:
-            os._exit(code)
-    os.close(write)
-    end, content = time.monotonic() + WALL_SECONDS, b""
-    while time.monotonic() < end:
-        if select.select([read], [], [], max(0.0, end - time.monotonic()))[0]:
-            piece = os.read(read, 1 << 16)
-            if not piece:
-                break
-            content += piece
-    else:
-        os.kill(child, signal.SIGKILL)
-    os.close(read)
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
+class _Child:
+    """A fork of this process that uses folders until one of them ends it, or until it has used enough."""
+
+    def __init__(self) -> None:
+        gc.freeze()  # a collection in the child would copy every page of the process
+        (there, self._write), (self._read, back) = os.pipe(), os.pipe()
+        self._left, self._is_over = CASES, False
+        self._process = os.fork()
+        if not self._process:
+            try:
+                os.close(self._write)
+                os.close(self._read)
+                _serve(there, back)
+            finally:
+                os._exit(1)
+        os.close(there)
+        os.close(back)
+
+    def run(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The outcome of a case; a child that it ends must not be used again."""
+        self._left -= 1
+        os.write(self._write, (json.dumps(request) + "\n").encode())
+        end, content = time.monotonic() + WALL_SECONDS, b""
+        while not content.endswith(b"\n") and time.monotonic() < end:
+            if select.select([self._read], [], [], max(0.0, end - time.monotonic()))[0]:
+                piece = os.read(self._read, 1 << 16)
+                if not piece:
+                    break
+                content += piece
+        if content.endswith(b"\n"):
+            kind, detail, answers = json.loads(content)
+            return {"kind": kind, "detail": detail, "answers": answers}
+        if time.monotonic() >= end:
+            os.kill(self._process, signal.SIGKILL)
+        self._is_over = True
+        return self.close()
+
+    def renewed(self) -> _Child | None:
+        """This child, or None if the next case needs another one."""
+        if self._left and not self._is_over:
+            return self
+        if not self._is_over:
+            self.close()
+        return None
+
+    def close(self) -> dict[str, Any]:
+        """End the child; return how it ended."""
+        os.close(self._write)
+        os.close(self._read)
+        _, status = os.waitpid(self._process, 0)
+        if not os.WIFSIGNALED(status):
+            return {"kind": "traceback", "detail": f"exit status {os.WEXITSTATUS(status)} without a result"}
         number = os.WTERMSIG(status)
         slow = number in (signal.SIGKILL, signal.SIGXCPU)
         return {"kind": "timeout" if slow else "signal", "detail": signal.Signals(number).name}
-    if not content:
-        return {"kind": "traceback", "detail": f"exit status {os.WEXITSTATUS(status)} without a result"}
-    kind, detail, answers = json.loads(content)
-    return {"kind": kind, "detail": detail, "answers": answers}
+
+
+def _serve(there: int, back: int) -> None:
+    """Use folders, in the child."""
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with os.fdopen(there) as requests:
+        for line in requests:
+            request = json.loads(line)
+            used = int(sum(os.times()[:2])) + 1
+            resource.setrlimit(resource.RLIMIT_CPU, (used + request["seconds"], resource.RLIM_INFINITY))
+            found = use(Path(request["folder"]), _documents(request["documents"]), request["update"])
+            os.write(back, (json.dumps(found) + "\n").encode())
+
+
+@functools.cache
+def _documents(place: str) -> Any:
+    return pickle.loads(Path(place).read_bytes())
 
 
 def main() -> None:
@@ -228,19 +269,21 @@ def main() -> None:
     for plugin in sys.argv[1:]:  # module:class
         module, _, name = plugin.partition(":")
         MODELS.builtin[getattr(importlib.import_module(module), name).name] = Entry(plugin)
-    known: dict[str, Any] = {}
+    child: _Child | None = None
     for line in sys.stdin:
         request = json.loads(line)
-        place = request["documents"]
-        if place not in known:
-            known[place] = pickle.loads(Path(place).read_bytes())
+        documents = _documents(request["documents"])
         started = time.monotonic()
         if request["warm"]:
-            kind, detail, answers = use(Path(request["folder"]), known[place], request["update"])
+            kind, detail, answers = use(Path(request["folder"]), documents, request["update"])
             found: dict[str, Any] = {"kind": kind, "detail": detail, "answers": answers}
         else:
-            found = _forked(Path(request["folder"]), known[place], request["update"])
+            child = child or _Child()
+            found = child.run(request)
+            child = child.renewed()
         print(json.dumps({**found, "seconds": round(time.monotonic() - started, 3)}), flush=True)
+    if child is not None:
+        child.close()
 
 
 if __name__ == "__main__":

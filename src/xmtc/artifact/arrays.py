@@ -122,9 +122,8 @@ def map_bytes(path: Path) -> tuple[NDArray[np.uint8], os.stat_result]:
     """Memory-map a file; return its bytes with the status of exactly this file."""
     try:
         # A pipe in place of a file would block until another process writes to it.
-        with open(
-            os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb"
-        ) as stream:
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        with open(os.open(path, flags), "rb") as stream:
             status = os.fstat(stream.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise ValueError("not a regular file")

@@ -51,7 +51,7 @@ def content_of(path: Path) -> str:
     if not (path / MANIFEST).is_file():
         return content_hash(path)
     text = (path / MANIFEST).read_bytes()
-    with suppress(ValueError, AttributeError):
+    with suppress(ValueError, AttributeError, TypeError):
         manifest = parse_json(text, any_number=True)
         for name in ("training", DIGEST):
             manifest.pop(name, None)
