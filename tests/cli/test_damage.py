@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.command_line import call, mistake
+from xmtc.artifact.store import FORMAT, sealed
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -66,17 +67,17 @@ class TestFiles:
         path = parts(folder)[number]
         content, junk = path.read_bytes(), b"\xff" * 64
         path.write_bytes(junk + content[64:] if path.suffix == ".safetensors" else content[:-64] + junk)
-        assert said_by_all(folder, data).startswith(f"{path}: not a readable ")
+        assert said_by_all(folder, data) == f"{path}: content does not match its hash. Copy or train the model again."
 
 
 CHANGES: dict[str, tuple[Change, str]] = {
     "another format": (
         lambda m: m.update(format=99),
-        "format 99; this version of xmtc reads format 1. Use the version that wrote it.",
+        "format 99; this version of xmtc reads formats 1 to 2. Use the version that wrote it.",
     ),
     "another format of another shape": (
-        lambda m: (m.clear(), m.update(format=2)),
-        "format 2; this version of xmtc reads",
+        lambda m: (m.clear(), m.update(format=3)),
+        "format 3; this version of xmtc reads",
     ),
     "no format": (lambda m: m.pop("format"), "damaged ('format' is missing). Copy or train the model again."),
     "no files": (lambda m: m.pop("files"), "damaged ('files' is missing)."),
@@ -96,6 +97,9 @@ class TestManifest:
         content = json.loads((folder / "model.json").read_text())
         change(content)
         (folder / "model.json").write_text(json.dumps(content))
+        if content.get("format") == FORMAT:
+            assert "damaged (its content does not match its hash)" in said_by_all(folder, data)
+            (folder / "model.json").write_text(json.dumps(sealed(content)))
         assert message in said_by_all(folder, data)
 
     @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"null", b"\xff\xfe\x00", b'{"format": 1'])

@@ -78,7 +78,9 @@ class TestExport:
         give(model, "something else", [load(model).labels.key(0)])
         call("feedback", "export", model, "--output", tmp_path / "out.jsonl")
         call("update", model, tmp_path / "out.jsonl", "--out", tmp_path / "new")
-        assert best(tmp_path / "new", row["text"])["score"] < label["score"] - 0.1
+        after = call("predict", tmp_path / "new", "--text", row["text"], "-k", "100").lines()[0]["labels"]
+        (score,) = [other["score"] for other in after if other["key"] == label["key"]] or [0.0]
+        assert score < label["score"] - 0.1
 
     def test_lines(self, model: Path, keys: list[str]) -> None:
         give(model, "first", [keys[0]])
