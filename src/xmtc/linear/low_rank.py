@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from xmtc.core import selection
 from xmtc.core.jit import inlined, kernel
 from xmtc.core.parallel import run_parallel
-from xmtc.core.selection import put, sort_long
+from xmtc.core.selection import insert
 from xmtc.data.dataset import Csr
 from xmtc.labels.features import csr_parts
 
@@ -295,8 +295,7 @@ def _best_products(
         for number in range(len(products)):
             if allowed[number]:
                 score = _likelihood(products[number]) if logistic else products[number]
-                held = put(found[row], given[row], held, number, score)
-        sort_long(found[row], given[row], held)
+                held = insert(found[row], given[row], held, number, score)
 
 
 @kernel()

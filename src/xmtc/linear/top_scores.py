@@ -7,14 +7,33 @@ from numpy.typing import NDArray
 
 from xmtc.core import selection
 from xmtc.core.jit import kernel
-from xmtc.core.selection import put, sort_long
+from xmtc.core.selection import SORTED, insert, put, sort_long
 
 
-@kernel(uses=(selection,))
 def best_of_rows(
     indptr: NDArray[np.int64], labels: NDArray[np.int32], scores: NDArray[np.float32], k: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """(n, k) labels with the largest scores of each CSR row; equal scores are ordered by label number."""
+    """(n, k) labels with the largest scores of each CSR row, whose labels ascend; ties are ordered by label number."""
+    return (_best_few if k <= SORTED else _best_many)(indptr, labels, scores, k)
+
+
+@kernel(uses=(selection,))
+def _best_few(
+    indptr: NDArray[np.int64], labels: NDArray[np.int32], scores: NDArray[np.float32], k: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    found = np.full((len(indptr) - 1, k), -1, np.int64)
+    given = np.full((len(indptr) - 1, k), -np.inf, np.float32)
+    for row in range(len(indptr) - 1):
+        held = 0
+        for i in range(indptr[row], indptr[row + 1]):
+            held = insert(found[row], given[row], held, labels[i], scores[i])
+    return found, given
+
+
+@kernel(uses=(selection,))
+def _best_many(
+    indptr: NDArray[np.int64], labels: NDArray[np.int32], scores: NDArray[np.float32], k: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     found = np.full((len(indptr) - 1, k), -1, np.int64)
     given = np.full((len(indptr) - 1, k), -np.inf, np.float32)
     for row in range(len(indptr) - 1):
