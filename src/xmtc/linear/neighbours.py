@@ -229,7 +229,16 @@ def vote(
                     indices[count] = label
                     count += 1
                 sums[label] += weight
-        indices[start:count].sort()
+        if count - start > 32:
+            indices[start:count].sort()
+        else:  # insertion is faster for a few
+            for i in range(start + 1, count):
+                label = indices[i]
+                at = i
+                while at > start and indices[at - 1] > label:
+                    indices[at] = indices[at - 1]
+                    at -= 1
+                indices[at] = label
         for i in range(start, count):
             votes[i] = np.float32(sums[indices[i]] / mass)
             sums[indices[i]] = 0.0

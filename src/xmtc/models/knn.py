@@ -157,9 +157,7 @@ class Knn(Model):
         rows = self._features.transform(Dataset(fields={"text": pa.chunked_array([[text]])}), self.runtime)
         found, similarities = self._nearest(rows)
         weights = _weights(similarities, self._power)
-        order = np.argsort(-similarities[0], kind="stable")
-        chosen = found[0, order], similarities[0, order], weights[0, order]
-        evidence = self._voters.evidence(*chosen, label, self.labels)
+        evidence = self._voters.evidence(found[0], similarities[0], weights[0], label, self.labels)
         return Explanation("neighbours", text, self.labels.name(label), score, evidence)
 
     def _state(self) -> State:
@@ -201,17 +199,19 @@ def _only(rows: Csr, chosen: NDArray[np.bool_]) -> Csr:
 def _with_partial(
     found: NDArray[np.int32], products: NDArray[np.float32], partial: Nearest | None, count: int
 ) -> Nearest:
-    """(n, 2m) neighbours plus the partial ones that are at least as near as the last of them."""
+    """(n, 2m) neighbours and the partial ones that are at least as near as the last of them, nearest first."""
     if partial is None:
         return found, products
     others, theirs = partial[0][:, :count], partial[1][:, :count]
     near = (others >= 0) & (theirs >= products[:, -1:])  # 0 if there are fewer than m
     others, theirs = np.where(near, others, np.int32(-1)), np.where(near, theirs, np.float32(0.0))
-    return np.concatenate([found, others], axis=1), np.concatenate([products, theirs], axis=1)
+    both, given = np.concatenate([found, others], axis=1), np.concatenate([products, theirs], axis=1)
+    order = np.argsort(-given, axis=1, kind="stable")
+    return np.take_along_axis(both, order, axis=1), np.take_along_axis(given, order, axis=1)
 
 
 def _weights(products: NDArray[np.float32], power: float) -> NDArray[np.float32]:
     """(n, m) weights of neighbours: similarity to a power, relative to the nearest to avoid underflow."""
-    nearest = np.maximum(products.max(axis=1, keepdims=True, initial=0.0), np.finfo(np.float32).tiny)
+    nearest = np.maximum(products[:, :1], np.finfo(np.float32).tiny)
     shares: NDArray[np.float32] = (products / nearest).astype(np.float32)
     return shares ** np.float32(power)
