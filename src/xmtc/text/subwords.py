@@ -88,8 +88,8 @@ class PieceReader:
         pieces = np.concatenate(numbers)
         if pieces.max(initial=0) >= max(self.pieces, 1):  # special tokens may have numbers outside the vocabulary
             raise DataError("the tokeniser of the model has subwords without an embedding. Train the model again.")
-        ids = pieces.astype(np.int32) + np.int32(FIRST_WORD)
-        return first_words(TokenBlock(np.cumsum(lengths, dtype=np.int64), ids), self.max_tokens)
+        shifted = pieces.astype(np.int32) + np.int32(FIRST_WORD)
+        return first_words(TokenBlock(np.cumsum(lengths, dtype=np.int64), shifted), self.max_tokens)
 
     def _numbers(self, texts: list[str]) -> Iterator[list[int]]:
         for encoding in _called(self._tokeniser.encode_batch_fast, texts):  # without character offsets
