@@ -300,6 +300,8 @@ def _exchanged(part: str, other: str) -> Callable[[Path], None]:
 
 def _other_strings(column: pa.ChunkedArray, random: Random) -> pa.Array:
     count = len(column)
+    if not pa.types.is_string(column.type):
+        return pa.array([None] * count, column.type)
     choices = [
         ["same"] * count,
         [""] * count,
