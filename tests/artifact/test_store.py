@@ -439,6 +439,36 @@ class TestLinks:
             linked(member, False, member)
         assert read_folder(member)[1].values == {"number": 1}
 
+    def test_nothing_but_files_and_known_folders_is_hashed(self, tmp_path: Path, member: Path, file: Path) -> None:
+        """A link to a device or to any folder would be read for as long as there is something to read."""
+        linked(tmp_path / "m", False, member, file)
+        found = read_manifest(tmp_path / "m")
+        for place in ("/dev/zero", "/", "/" + "x" * 5000, "a\0b"):
+            found["links"]["1"] = {"path": place, "content": "0" * 64}
+            (tmp_path / "m" / "model.json").write_text(json.dumps(sealed(found)))
+            with pytest.raises(ModelFormatError, match=r"missing, but|has changed since"):
+                read_folder(tmp_path / "m")
+
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
+    def test_a_pipe_in_place_of_a_file(self, tmp_path: Path, member: Path) -> None:
+        path = member / read_manifest(member)["files"]["arrays"]["name"]
+        path.unlink()
+        os.mkfifo(path)
+        with pytest.raises(ModelFormatError, match="not a regular file"):
+            read_folder(member)
+
+    def test_many_ways_to_one_model(self, tmp_path: Path, member: Path, file: Path) -> None:
+        """Each of 18 models depends on the next one twice: 2 ** 18 ways, and each model is verified once."""
+        before = member
+        for number in range(18):
+            write_folder(tmp_path / str(number), manifest(), State(links={"0": Link.to(before), "1": Link.to(before)}))
+            before = tmp_path / str(number)
+        assert len(verify_folder(before)) == 18 + 2
+        for number in range(18, 22):
+            linked(tmp_path / str(number), False, tmp_path / str(number - 1))
+        with pytest.raises(ModelFormatError, match="depend on each other"):
+            verify_folder(tmp_path / "21")
+
     @pytest.mark.parametrize("copied", [True, False])
     def test_verify_goes_through_links(self, tmp_path: Path, member: Path, file: Path, copied: bool) -> None:
         linked(tmp_path / "m", copied, member, file)

@@ -64,7 +64,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
 
 @pytest.fixture(scope="module")
 def campaign(folders: Folders) -> Iterator[Campaign]:
-    with Campaign(folders, 2, [f"{__name__}:Sloppy"]) as made:
+    with Campaign(folders, 1, [f"{__name__}:Sloppy"]) as made:
         yield made
 
 

@@ -300,6 +300,8 @@ def _exchanged(part: str, other: str) -> Callable[[Path], None]:
 
 def _other_strings(column: pa.ChunkedArray, random: Random) -> pa.Array:
     count = len(column)
+    if not pa.types.is_string(column.type):
+        return pa.array([None] * count, column.type)
     choices = [
         ["same"] * count,
         [""] * count,
@@ -427,6 +429,21 @@ def removal(way: Way, repair: bool) -> Damage:
     return Damage(f"model.json: {'.'.join(map(str, way))} removed", apply, repair)
 
 
+def tokeniser_damage(part: str, seed: int, repair: bool) -> Damage:
+    """Replace one value in the tokeniser of a pretrained encoder, which is JSON in a table."""
+
+    def apply(folder: Path) -> None:
+        table, random = table_of(folder, part), np.random.default_rng(seed)
+        content = json.loads(table["tokeniser"][0].as_py())
+        found = [way for way in ways(content) if "vocab" not in way or random.random() < 0.05]
+        way, values = found[random.integers(len(found))], (*NUMBERS, *STRANGE)
+        _owner(content, way)[way[-1]] = values[random.integers(len(values))]
+        changed = pa.array([json.dumps(content)], pa.large_string())
+        put_table(folder, part, table.set_column(0, "tokeniser", changed), repair)
+
+    return Damage(f"{part}: tokeniser ({seed})", apply, repair)
+
+
 TEXTS: dict[str, Callable[[bytes, Random], bytes]] = {
     "nested lists": lambda text, random: b'{"a":' * 100_000,
     "nested in state": lambda text, random: text.replace(b'"state": {', b'"state": {"x": ' + b"[" * 100_000, 1),
@@ -496,6 +513,8 @@ def anything(folder: Path, random: Random) -> Damage:
             other = list(manifest["files"])[random.integers(len(manifest["files"]))]
             return Damage(f"{part} and {other} exchanged", _exchanged(part, other), True)
         return byte_damage(part, tuple(BYTES)[random.integers(len(BYTES))], seed, repair)
+    if kind == "table" and "tokeniser" in tables and random.random() < 0.5:
+        return tokeniser_damage("tokeniser", seed, repair)
     if kind == "table" and tables:
         how = (*TABLES, *COLUMNS)[random.integers(len(TABLES) + len(COLUMNS))]
         return table_damage(tables[random.integers(len(tables))], how, seed, repair)

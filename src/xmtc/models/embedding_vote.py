@@ -75,6 +75,7 @@ class DirectScores(NamedTuple):
             of = np.repeat(starts, np.diff(indptr[rows.start : rows.stop + 1]))
             places = np.unique(np.concatenate([of + held, (starts[:, None] + best).ravel()]))
             own = nearness.flatten()[torch.from_numpy(places).to(nearness.device)].cpu().numpy()
+            own[np.isnan(own)] = 0.0  # weights of a damaged model may overflow
             keys.append((places + rows.start * self.labels)[own >= 0])
             scores.append(own[own >= 0])
         found = np.concatenate(keys)

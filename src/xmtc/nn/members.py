@@ -171,7 +171,7 @@ class MemberSpec:
         for prefix, module in (("encoder", encoder), ("head", head)):
             for name, part in module.named_parameters(prefix):
                 if name != but and arrays[name].shape != part.shape:
-                    raise ValueError(f"'{name}' has shape {arrays[name].shape}, expected {tuple(part.shape)}")
+                    raise ValueError(f"{name} has shape {arrays[name].shape}, expected {tuple(part.shape)}")
 
 
 @dataclass(frozen=True)

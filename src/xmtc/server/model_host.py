@@ -66,7 +66,7 @@ class ServedModel:
             model.name_index()
         except Exception as error:  # for any error, even out of memory, keep the current model
             self._metrics.failed_loads.labels(model=self.name).inc()
-            why = str(error) if isinstance(error, XmtcError) else f"{type(error).__name__}: {error}"
+            why = str(error) if isinstance(error, XmtcError) else f"{type(error).__name__}: {shown(str(error), 200)}"
             return f"{self.name}: keeping the previous model; the new one failed to load. {why}"
         if model.version == self.current.version:
             return None

@@ -70,8 +70,6 @@ class Backbone:
         """Read and check the encoder in a folder."""
         config = _read_config(folder)
         module = _read_module(folder)
-        if config["model_type"] not in _text_encoders():
-            raise DataError(f"{folder}: {config['model_type']} is not a text encoder. Use an encoder, such as BERT.")
         words = module.get_input_embeddings().weight.detach()
         sample = [number for number in range(min(len(words), 9)) if number != config.get("pad_token_id")]
         ids = torch.tensor([sample])
@@ -85,6 +83,8 @@ class Backbone:
             embedded[:, 1] = 0.0  # the first word must see this one, even through a narrow attention window
             if torch.equal(_called(folder, module, inputs_embeds=embedded)[:, 0], states[:, 0]):
                 raise DataError(f"{folder}: this is a decoder (left-to-right attention). Use an encoder, such as BERT.")
+        if config["model_type"] not in _text_encoders():
+            raise DataError(f"{folder}: {config['model_type']} is not a text encoder. Use an encoder, such as BERT.")
         return cls(config, module, words)
 
     @classmethod
