@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.command_line import call, mistake
 from xmtc import Model, load
-from xmtc.artifact.store import read_manifest
+from xmtc.artifact.store import read_manifest, sealed
 from xmtc.data.planted_corpus import PlantedCorpus
 
 MEASURES = {
@@ -379,7 +379,7 @@ class TestRefused:
         path.write_bytes(whole[:-4])
         assert said().startswith(f"{path}: {len(whole) - 4:,} bytes, expected {len(whole):,}.")
         path.write_bytes(whole[:-4] + b"\xff\xff\xff\x7f")
-        assert said().startswith(f"{folder}: inconsistent model folder: ")
+        assert said() == f"{path}: content does not match its hash. Copy or train the model again."
         path.write_bytes(whole)
         for old, new in (
             ('"method": "isotonic"', '"method": "magic"'),
@@ -388,7 +388,10 @@ class TestRefused:
         ):
             assert old in manifest
             (folder / "model.json").write_text(manifest.replace(old, new))
-            assert said().startswith(f"{folder}: inconsistent model folder: ")
+            assert "damaged (its content does not match its hash)" in said()
+            (folder / "model.json").write_text(json.dumps(sealed(json.loads(manifest.replace(old, new)))))
+            assert said().startswith(f"{folder}: ")
+            assert said().endswith("Copy or train the model again.")
         path.unlink()
         (folder / "model.json").write_text(manifest)
         assert said().startswith(f"{path}: missing, so the folder is damaged")

@@ -101,7 +101,7 @@ def test_without_repaired_hashes_it_is_an_error(campaign: Campaign, folders: Fol
     outcomes = [outcome for _, outcome in campaign.run(cases)]
     assert [outcome.kind for outcome in outcomes] == ["error"] * 4
     assert "hash" in outcomes[0].detail
-    assert "nested too deeply" in outcomes[3].detail
+    assert "more than 64 nested levels" in outcomes[3].detail
 
 
 def test_a_model_that_forgets_a_range_is_noticed(campaign: Campaign) -> None:

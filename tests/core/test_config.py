@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from xmtc import recipes
+from xmtc.artifact.store import sealed
 from xmtc.core.config import (
     Alias,
     Choices,
@@ -328,6 +329,6 @@ class TestFormerNames:
         model.save(tmp_path / "model")
         manifest = json.loads((tmp_path / "model" / "model.json").read_text())
         manifest["settings"]["beam"] = manifest["settings"].pop("beam_width")
-        (tmp_path / "model" / "model.json").write_text(json.dumps(manifest))
+        (tmp_path / "model" / "model.json").write_text(json.dumps(sealed(manifest)))
         with warnings.catch_warnings(action="error"):
             assert Model.load(tmp_path / "model").config.beam_width == 4

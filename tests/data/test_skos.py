@@ -419,9 +419,9 @@ class TestHostile:
         (tmp_path / "l.rdf").write_text(f"{RDF}{nested}{'</skos:broader></skos:Concept>' * 20_000}</rdf:RDF>")
         assert len(read_vocabulary(tmp_path / "l.rdf").index) == 20_000
         (tmp_path / "l.jsonld").write_text("[" * 100_000)
-        assert "invalid JSON-LD (too deeply nested)" in refusal(tmp_path / "l.jsonld", 1)
+        assert "invalid JSON-LD (more than 64 nested levels)" in refusal(tmp_path / "l.jsonld", 1)
         (tmp_path / "l.jsonld").write_text('{"http://x/": [' * 400 + "]}" * 400)
-        assert "invalid JSON-LD (too deeply nested)" in refusal(tmp_path / "l.jsonld")
+        assert "invalid JSON-LD (more than 64 nested levels)" in refusal(tmp_path / "l.jsonld")
 
     def test_half_of_a_surrogate_pair(self, tmp_path):
         path = turtle(tmp_path / "l.ttl", r"ex:a a skos:Concept ; skos:prefLabel '\ud800' .")

@@ -36,7 +36,8 @@ from xmtc.labels.name_index import LabelSearch
 from xmtc.models.base import Model
 from xmtc.workflows.batch_predict import batch_predict
 from xmtc.workflows.evaluate import evaluate_model
-from xmtc.workflows.feedback import Feedback, export_feedback, feedback_path, summarise_feedback
+from xmtc.workflows.feedback import Feedback, feedback_path
+from xmtc.workflows.feedback_export import export_feedback, summarise_feedback
 from xmtc.workflows.label_filter import read_restriction
 from xmtc.workflows.requests import (
     BatchOptions,

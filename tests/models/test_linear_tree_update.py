@@ -243,8 +243,8 @@ class TestTrees:
         model = copy.copy(fitted).update(retire=keys)
         assert len(model.labels) == len(fitted.labels) - 6
         assert len(model.label_counts) == len(model.labels)
-        whole = fitted.predict(test, len(fitted.labels), deny=keys)
-        found = model.predict(test, len(fitted.labels))
+        whole = fitted.predict(test, len(model.labels), deny=keys)
+        found = model.predict(test, len(model.labels))
         assert not set(keys) & set(itertools.chain(*found.keys()))
         if isinstance(model, OneVsAll):  # the others' ways are as open as before
             assert found.keys() == whole.keys()

@@ -380,7 +380,7 @@ class TestPartialLabels:
         again = Voters.of(self.DECISIONS, 5).joined(kept.taken_over(as_dataset(["x"], [["b"]])), 5, kept)
         assert again.partial is not None
         assert [again.partial.rejected_by(row).tolist() for row in range(4)] == [[0], [1], [], []]
-        restored = Voters.from_state(again.state()).partial
+        restored = Voters.from_state(SavedState(again.state()), 3).partial
         assert restored is not None
         for one, other in zip(restored, again.partial, strict=True):
             np.testing.assert_array_equal(one, other)
@@ -389,12 +389,12 @@ class TestPartialLabels:
     def test_replay(self) -> None:
         index = self.DECISIONS.label_index
         assert index is not None
-        found = restored_replay(replay_state(self.DECISIONS), index)
+        found = restored_replay(SavedState(replay_state(self.DECISIONS)), index)
         assert found.rejected is not None
         assert self.DECISIONS.rejected is not None
         assert (found.rejected != self.DECISIONS.rejected).nnz == 0
         assert found.partial_rows().tolist() == [True, True, True]
-        complete = restored_replay(replay_state(as_dataset(["x"], [["a"]])), LabelIndex.from_keys(["a"]))
+        complete = restored_replay(SavedState(replay_state(as_dataset(["x"], [["a"]]))), LabelIndex.from_keys(["a"]))
         assert complete.rejected is None
         assert complete.partial is None
 

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from typing import Any
 
-from xmtc.core.errors import XmtcError, shown
+from xmtc.core.errors import XmtcError, reinstall_command, shown
 
 _MEMORY = ("bad_alloc", "allocate memory", "unable to allocate", "out of memory", "failed to map segment")
 _THREADS = "start new thread"
@@ -36,7 +36,7 @@ def failure_line(error: BaseException) -> str | None:
         return "no more threads can be started. Use --threads 1, or raise the limits on memory and processes (ulimit)."
     if isinstance(error, ImportError):
         name = (error.name or "").split(".")[0]
-        what, remedy = (name, f"pip install --force-reinstall {name}") if name else ("a package", "xmtc doctor")
+        what, remedy = (name, reinstall_command(name)) if name else ("a package", "xmtc doctor")
         return f"{what} cannot be loaded ({_reason(error)}). Repair the installation: {remedy}"
     if isinstance(error, OSError):
         return _system_line(error)

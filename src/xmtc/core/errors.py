@@ -51,6 +51,11 @@ def install_command(extra: str) -> str:
     return f'pip install "xmtc[{extra}]"{pinned}'
 
 
+def reinstall_command(package: str) -> str:
+    """The pip command that repairs an installed package."""
+    return f"pip install --force-reinstall {package}"
+
+
 def missing_extra(what: str, extra: str) -> MissingExtraError:
     """The error for a missing optional dependency; `what` such as "plots need matplotlib"."""
     return MissingExtraError(f"{what}. Install it with: {install_command(extra)}")

@@ -19,6 +19,8 @@ from xmtc.core.progress import Progress, silent
 from xmtc.data.dataset import Csr
 from xmtc.labels.clustering import balanced_halves, node_seeds, spherical_kmeans
 
+INTEGERS = (np.int64, np.int32, np.uint16, np.uint32, np.uint64)
+"""Data types of saved trees."""
 MOST_CHILDREN = 65_535
 """Maximum number of children of a node, so that a child's number fits in two bytes."""
 
@@ -143,10 +145,11 @@ class LabelTree:
     @classmethod
     def from_state(cls, state: SavedState, labels: int) -> LabelTree:
         """Restore and check a saved tree over this number of labels."""
-        order = state.array("order", np.int64, (labels,), low=0, high=labels)
+        order = state.array("order", INTEGERS, (labels,), low=0, high=labels).astype(np.int64, copy=False)
         held = set(state.names())
         levels = itertools.takewhile(lambda name: name in held, (f"starts-{level}" for level in itertools.count()))
-        tree = cls(order, tuple(state.array(name, np.int64, (None,), low=0) for name in levels))
+        starts = (state.array(name, INTEGERS, (None,), low=0, high=labels + 1) for name in levels)
+        tree = cls(order, tuple(array.astype(np.int64, copy=False) for array in starts))
         tree.check()
         return tree
 
