@@ -421,7 +421,7 @@ class TestHostile:
         (tmp_path / "l.jsonld").write_text("[" * 100_000)
         assert "invalid JSON-LD (more than 64 nested levels)" in refusal(tmp_path / "l.jsonld", 1)
         (tmp_path / "l.jsonld").write_text('{"http://x/": [' * 400 + "]}" * 400)
-        assert "invalid JSON-LD (more than 64 nested levels)" in refusal(tmp_path / "l.jsonld")
+        assert "invalid JSON-LD (more than 64 nested levels)" in refusal(tmp_path / "l.jsonld", 1)
 
     def test_half_of_a_surrogate_pair(self, tmp_path):
         path = turtle(tmp_path / "l.ttl", r"ex:a a skos:Concept ; skos:prefLabel '\ud800' .")
