@@ -692,6 +692,13 @@ class TestDamage:
         with pytest.raises(ModelFormatError, match="refers to a row twice"):
             restored({**arrays, "tree-1.table": table.ravel()}, labels, width)
 
+    def test_a_row_that_no_feature_has(self, state: tuple[dict[str, np.ndarray], int, int]) -> None:
+        arrays, labels, width = state
+        table = arrays["tree-1.table"].copy().reshape(-1, 2)
+        table[np.flatnonzero(table[:, 0] >= 0)[3]] = -1
+        with pytest.raises(ModelFormatError, match="a row is not in the hash table"):
+            restored({**arrays, "tree-1.table": table.ravel()}, labels, width)
+
     def test_weights_in_half_precision(self) -> None:
         problem = random_problem(100, 60, 30, 2, 4)
         chunks, numbers = trained(problem, LinearObjective(prune=0.4, weights="float16"))

@@ -24,6 +24,7 @@ FAULTS = (
     "a hash table refers to a row twice",
     "the ends of sparse rows do not ascend to their number of entries",
     "a sparse row has columns outside its node",
+    "a row is not in the hash table",
 )
 """What `_fault` returns, numbered from 1."""
 
@@ -93,7 +94,7 @@ def _fault(chunks: Any, first_node: int, last_node: int, features: int) -> int:
             dense = (chunks.dense_start[node + 1] - chunks.dense_start[node]) // width
         first_row = chunks.sparse_row_start[node]
         sparse = chunks.sparse_row_start[node + 1] - first_row
-        empty = 0
+        empty, used = 0, 0
         for slot in range(chunks.table_start[node], chunks.table_start[node + 1]):
             feature = chunks.table[2 * slot]
             if feature < -1 or feature >= features:
@@ -108,8 +109,11 @@ def _fault(chunks: Any, first_node: int, last_node: int, features: int) -> int:
             if seen[at] == node:
                 return 4
             seen[at] = node
+            used += 1
         if empty == 0:
             return 2
+        if used != dense + sparse:
+            return 7
         entries = chunks.sparse_start[node + 1] - chunks.sparse_start[node]
         before = 0
         for row in range(first_row, first_row + sparse):

@@ -271,7 +271,7 @@ def _unpack(
         for i in range(ends[-2 - row] if row < -1 else 0, ends[-1 - row]):
             features[at], where[at], out[at] = feature, columns[i], weights[i]
             at += 1
-    return features, where, out
+    return features[:at], where[:at], out[:at]
 
 
 # ---- scoring; inlined into other kernels
