@@ -22,6 +22,8 @@ from xmtc.data.topk import ANSWERS
 MANIFEST = "model.json"
 DIGEST = "digest"
 """Key of the hash of model.json in model.json."""
+LONGEST_PATH = 4096
+"""Maximum length of a linked path, as on Linux."""
 _COPY = re.compile(r"^linked-[0-9a-f]{16}/(?!\.\.?$)[^/\\]+$")
 
 
@@ -129,6 +131,8 @@ def check_entries(entries: Any) -> None:
             raise ValueError(f"invalid link {entry['copied']!r}")
         if "copied" not in entry and not isinstance(entry["path"], str):
             raise ValueError(f"invalid link {entry['path']!r}")
+        if any(len(entry.get(name, "")) > LONGEST_PATH for name in ("copied", "path", "relative")):
+            raise ValueError("a link is too long")
 
 
 def read_links(folder: Path, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Link]:

@@ -171,7 +171,8 @@ class Voters:
     @classmethod
     def from_state(cls, state: SavedState, labels: int) -> Voters:
         """Restore documents of a model with this number of labels."""
-        table = state.table(DOCUMENTS, {"id": pa.string(), "snippet": pa.string()})
+        columns = {"id": pa.string(), "snippet": pa.string()}
+        table = state.table(DOCUMENTS, columns).select(list(columns))
         if not table.num_rows:
             raise ValueError("there are no training documents")
         count, partial = table.num_rows, None
