@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import mmap
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -134,6 +135,13 @@ def map_bytes(path: Path) -> tuple[NDArray[np.uint8], os.stat_result]:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ModelFormatError(f"{path}: cannot be read ({reason}). Check its permissions.") from None
+
+
+def release_pages(mapped: NDArray[np.uint8]) -> None:
+    """Give the pages of a mapped file back to the system, which reads them again when they are used."""
+    pages = getattr(mapped, "_mmap", None)
+    if pages is not None and hasattr(mmap, "MADV_DONTNEED"):
+        pages.madvise(mmap.MADV_DONTNEED)
 
 
 def map_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:

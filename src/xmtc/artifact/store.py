@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from xmtc.artifact.arrays import arrays_in, map_bytes, write_arrays
+from xmtc.artifact.arrays import arrays_in, map_bytes, release_pages, write_arrays
 from xmtc.artifact.dependencies import (
     DIGEST,
     MANIFEST,
@@ -66,6 +66,13 @@ class State:
     """Values and arrays that can be replaced separately."""
     links: dict[str, Link] = field(default_factory=dict)
     """Other models and files that the model depends on."""
+    mapped: list[NDArray[np.uint8]] = field(default_factory=list, repr=False)
+    """The mapped files that arrays and tables are in."""
+
+    def release(self) -> None:
+        """Give the pages of the mapped files back to the system: checking the content has touched all of them."""
+        for content in self.mapped:
+            release_pages(content)
 
 
 def is_model(folder: Path) -> bool:
@@ -292,6 +299,7 @@ def _read_state(folder: Path, manifest: Mapping[str, Any], verify: Verify) -> St
     parts = {name: State(values=values) for name, values in manifest.get("parts", {}).items()}
     state = State(values=manifest["state"], parts=parts)
     for name, (path, mapped) in _mapped_files(folder, manifest, verify).items():
+        state.mapped.append(mapped)
         if path.suffix == ".safetensors":
             (parts.get(name) or state).arrays, _ = arrays_in(mapped, path)
         else:
@@ -324,6 +332,7 @@ def _mapped_files(
     def matches(part: tuple[Path, Mapping[str, Any], NDArray[np.uint8], Any]) -> bool:
         fresh = hashlib.sha256() if HASH in part[1] else hashlib.blake2b(digest_size=32)
         fresh.update(part[2].data)
+        release_pages(part[2])
         return fresh.hexdigest() == _hash_of(part[1])
 
     for (path, entry, _, held), fits in zip(unknown, run_parallel(matches, unknown, available_threads()), strict=True):

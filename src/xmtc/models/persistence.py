@@ -145,6 +145,7 @@ class StoredModel(ABC):
             model: Self = kind(**config.current_names(kind.Config, manifest["settings"]))
             model.runtime = runtime or Runtime()
             model._take_over(manifest, state)
+            state.release()
         except ModelFormatError as error:
             raise ModelFormatError(f"{folder}: {error}") from None
         except XmtcError:
