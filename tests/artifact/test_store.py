@@ -167,7 +167,7 @@ class TestFolder:
 
     @pytest.mark.long
     def test_a_large_folder_is_hashed_and_mapped(self, tmp_path: Path) -> None:
-        """A gigabyte loads in under a second, and its bytes do not appear in the process's memory."""
+        """The bytes of a gigabyte are hashed, and do not stay in the memory of the process."""
         code = textwrap.dedent(
             """
             import sys, time, numpy as np
