@@ -18,7 +18,7 @@ from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset
 from xmtc.text.cache import tfidf_of, tokens_of
-from xmtc.text.known_words import KnownWords, rows_with_values
+from xmtc.text.known_words import KnownWords, filled_rows, rows_with_values
 from xmtc.text.tfidf import TERMS, TextSettings, Tfidf
 
 
@@ -60,7 +60,7 @@ class DocumentFeatures:
     def transform(self, dataset: Dataset, runtime: Runtime) -> Csr:
         """Compute the rows (n, width) of new documents."""
         rows = self._rows(dataset, runtime)
-        self._known.remember(dataset, rows_with_values(rows) if self.tfidf is None else np.diff(rows.indptr) > 0)
+        self._known.remember(dataset, rows_with_values(rows) if self.tfidf is None else filled_rows(rows))
         return rows
 
     def known_words(self, dataset: Dataset, runtime: Runtime) -> NDArray[np.bool_]:
