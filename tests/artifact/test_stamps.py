@@ -71,7 +71,7 @@ class TestStamps:
         assert len(list((cache / "verified").iterdir())) == 1
         read_folder(tmp_path / "m")
         assert len(hashed) == 1
-        read_folder(tmp_path / "m", "always")
+        read_folder(tmp_path / "m", verify=True)
         assert len(hashed) == 2
 
     @pytest.mark.parametrize("change", ["in place", "replaced", "touched"])

@@ -1,8 +1,8 @@
 """A saved state as a model reads it: every array, value and table is requested with its schema and checked.
 
 Arrays reach compiled kernels, which do not check indices. So there is no access without a schema: data type, shape and
-range of an array, type and range of a value, column types of a table. A model that declares too little does not load
-the array at all, and an array that no model requests is an error.
+range of an array, type and range of a value, column types of a table. An array that the model does not request is an
+error.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class SavedState:
         """The arrays whose names start with a prefix, such as 'forest.', under the rest of their names."""
         return SavedState(self._state, self._prefix + prefix, self._requested)
 
-    def renamed(self, values: Mapping[str, Any], prefix: str, tables: str) -> SavedState:
-        """Arrays and tables with these prefixes, together with other values: a model inside another model."""
+    def nested(self, values: Mapping[str, Any], prefix: str, tables: str) -> SavedState:
+        """The state of a model inside another model: its values, and the prefixes of its arrays and tables."""
         inner = State(
             dict(values),
             self._state.arrays,

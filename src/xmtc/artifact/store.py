@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Literal, cast
+from typing import IO, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -49,8 +49,6 @@ HASH, OLD_HASH = "sha256", "blake2b"
 """Keys of the hash of a file: SHA-256, for which processors have instructions, and BLAKE2b in version 1."""
 DEEPEST_LINKS = 20
 """Maximum number of models of which each depends on the next."""
-Verify = Literal["always", "once", "never"]
-"""Whether loading hashes all files, only those that were not verified before, or none."""
 _PART_FILE = re.compile(r"^[a-z_]+-[0-9a-f]{16}\.(?:safetensors|arrow)$")
 _OWN_FILE = re.compile(r"^(?:[a-z_]+-[0-9a-f]{16}\.(?:safetensors|arrow)|linked-[0-9a-f]{16}|\.[^/\\]*\.part)$")
 
@@ -280,9 +278,10 @@ def _check_update(entry: Mapping[str, Any]) -> None:
         raise ValueError("invalid history")
 
 
-def read_folder(folder: Path, verify: Verify = "once") -> tuple[dict[str, Any], State]:
+def read_folder(folder: Path, verify: bool = False) -> tuple[dict[str, Any], State]:
     """Read a model's manifest and state; arrays and tables are memory-mapped, and their hashes are verified.
 
+    Files that were verified before and have not changed since are hashed again only if `verify` is true.
     Dependencies are verified by hash: model.json of another model, all bytes of anything else.
     """
     manifest = read_manifest(folder)
@@ -295,7 +294,7 @@ def read_folder(folder: Path, verify: Verify = "once") -> tuple[dict[str, Any], 
         return again, _read_state(folder, again, verify)  # another process saved a new model in the meantime
 
 
-def _read_state(folder: Path, manifest: Mapping[str, Any], verify: Verify) -> State:
+def _read_state(folder: Path, manifest: Mapping[str, Any], verify: bool) -> State:
     parts = {name: State(values=values) for name, values in manifest.get("parts", {}).items()}
     state = State(values=manifest["state"], parts=parts)
     for name, (path, mapped) in _mapped_files(folder, manifest, verify).items():
@@ -308,9 +307,7 @@ def _read_state(folder: Path, manifest: Mapping[str, Any], verify: Verify) -> St
     return state
 
 
-def _mapped_files(
-    folder: Path, manifest: Mapping[str, Any], verify: Verify
-) -> dict[str, tuple[Path, NDArray[np.uint8]]]:
+def _mapped_files(folder: Path, manifest: Mapping[str, Any], verify: bool) -> dict[str, tuple[Path, NDArray[np.uint8]]]:
     """Map all files of a model, and compare the hash of what was mapped with model.json."""
     stamps = Stamps(folder)
     mapped: dict[str, tuple[Path, NDArray[np.uint8]]] = {}
@@ -324,10 +321,8 @@ def _mapped_files(
                 f"{path}: {len(content):,} bytes, expected {entry['bytes']:,}. Copy or train the model again."
             )
         held = signature(status)
-        if verify == "always" or not stamps.covers(entry["name"], _hash_of(entry), held):
+        if verify or not stamps.covers(entry["name"], _hash_of(entry), held):
             unknown.append((path, entry, content, held))
-    if verify == "never":
-        return mapped
 
     def matches(part: tuple[Path, Mapping[str, Any], NDArray[np.uint8], Any]) -> bool:
         fresh = hashlib.sha256() if HASH in part[1] else hashlib.blake2b(digest_size=32)
@@ -372,7 +367,7 @@ def verify_folder(folder: Path) -> list[tuple[str, int]]:
 def _verified(folder: Path, seen: set[Path], depth: int) -> list[tuple[str, int]]:
     if depth > DEEPEST_LINKS:
         raise ModelFormatError(f"{folder}: more than {DEEPEST_LINKS} models depend on each other. Train them again.")
-    manifest, state = read_folder(folder, "always")
+    manifest, state = read_folder(folder, verify=True)
     checked = [(entry["name"], entry["bytes"]) for entry in manifest["files"].values()]
     for link in state.links.values():
         if not is_model(link.path):

@@ -56,25 +56,16 @@ def insert(found: Any, scores: Any, held: int, number: int, score: float) -> int
 
 
 @inlined
-def put(found: Any, scores: Any, held: Any, number: Any, score: Any) -> Any:
-    """Put a number into the best `held` of a row, which has room for all that matter; ties go to the lower number.
+def heap_insert(found: Any, scores: Any, held: Any, number: Any, score: Any) -> Any:
+    """`insert` for rows of more than SORTED entries, in logarithmic time; ties go to the lower number.
 
-    A row of more than SORTED entries is not sorted: once full, its last entry is the worst, the root of a heap that
-    runs backwards. `sort_long` sorts it at the end. The result does not depend on the order of the calls.
+    The row is not sorted: once full, its last entry is the worst, the root of a heap that runs backwards. `heap_sort`
+    sorts it at the end. The result does not depend on the order of the calls.
     """
     most = len(found)
     last = most - 1
     if held == most and (score < scores[last] or (score == scores[last] and number > found[last])):
         return held
-    if most <= SORTED:
-        at = held if held < most else last
-        while at > 0 and (scores[at - 1] < score or (scores[at - 1] == score and found[at - 1] > number)):
-            scores[at] = scores[at - 1]
-            found[at] = found[at - 1]
-            at -= 1
-        scores[at] = score
-        found[at] = number
-        return min(held + 1, most)
     at = held if held < most else last
     scores[at] = score
     found[at] = number
@@ -86,10 +77,10 @@ def put(found: Any, scores: Any, held: Any, number: Any, score: Any) -> Any:
 
 
 @inlined
-def sort_long(found: Any, scores: Any, held: Any) -> None:
-    """Sort the first `held` entries of a row that `put` filled, best first; heapsort."""
+def heap_sort(found: Any, scores: Any, held: Any) -> None:
+    """Sort the first `held` entries of a row that `heap_insert` filled, best first."""
     half = held // 2
-    for step in range(half + held if len(found) > SORTED else 0):
+    for step in range(half + held):
         start, size = half - 1 - step, held
         if step >= half:
             start, size = 0, held - 1 - (step - half)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from xmtc.core import selection
 from xmtc.core.jit import kernel
-from xmtc.core.selection import SORTED, insert, put, sort_long
+from xmtc.core.selection import SORTED, heap_insert, heap_sort, insert
 
 
 def best_of_rows(
@@ -39,8 +39,8 @@ def _best_many(
     for row in range(len(indptr) - 1):
         held = 0
         for i in range(indptr[row], indptr[row + 1]):
-            held = put(found[row], given[row], held, labels[i], scores[i])
-        sort_long(found[row], given[row], held)
+            held = heap_insert(found[row], given[row], held, labels[i], scores[i])
+        heap_sort(found[row], given[row], held)
     return found, given
 
 

@@ -104,7 +104,7 @@ class Proposer:
         """Restore from `state`; None if it has no tree."""
         if not state.has_value(PREFIX):
             return None
-        inner = state.renamed(state.value(PREFIX, dict), f"{PREFIX}.", f"{PREFIX}_")
+        inner = state.nested(state.value(PREFIX, dict), f"{PREFIX}.", f"{PREFIX}_")
         features = DocumentFeatures.from_state(text, inner)
         forest = Forest.from_state(inner.part("forest."), labels=labels, width=features.width, beam=BEAM, link=POWER)
         return cls(features, forest)

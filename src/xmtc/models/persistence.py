@@ -137,7 +137,7 @@ class StoredModel(ABC):
         The files are hashed unless they were verified before and have not changed since; `verify` hashes them in any
         case. Type, shape and range of every array are checked on each load.
         """
-        manifest, state = store.read_folder(Path(folder), "always" if verify else "once")
+        manifest, state = store.read_folder(Path(folder), verify)
         kind = model_class(manifest["model"])
         if not issubclass(kind, cls):
             raise ModelFormatError(f"{folder}: contains the model {manifest['model']}, not {cls.name}. Use xmtc.load.")

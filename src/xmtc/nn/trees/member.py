@@ -23,7 +23,6 @@ from xmtc.nn.tensors import as_array, read_tensor
 from xmtc.nn.training.fine_tuning import absent_from, carried_rows, settle
 from xmtc.nn.training.loop import batch_size
 from xmtc.nn.training.objectives import ROWS
-from xmtc.nn.trees.decisions import decide_in_tree
 from xmtc.nn.trees.device_tree import Levels
 from xmtc.nn.trees.memory_plan import (
     LevelPlan,
@@ -37,6 +36,7 @@ from xmtc.nn.trees.memory_plan import (
     product_rate,
 )
 from xmtc.nn.trees.networks import TreeNetwork, best_in_trees, scores_in_trees
+from xmtc.nn.trees.partial_update import decide_in_tree
 from xmtc.nn.trees.training import KINDS, TreeSpec, TreeTraining, load_level
 from xmtc.text.features import DocumentFeatures
 from xmtc.text.tfidf import TextSettings
