@@ -336,6 +336,25 @@ class TestLabelIndex:
         assert part != index
         assert part == LabelIndex.from_keys(["c", "a"], names=["C", "A"], alternatives=[["z"], ["x"]])
 
+    def test_further_columns(self):
+        index = LabelIndex.from_keys(["a", "b", "c"], notes=[["n"], [], ["m", "o"]], status=["", "", "candidate"])
+        assert index.saved_table().column_names[5:] == ["notes", "status"]  # the others are empty
+        assert LabelIndex(index.saved_table()) == index
+        assert index.take([2, 0]).table["notes"].to_pylist() == [["m", "o"], ["n"]]
+        assert index.take([1]) == LabelIndex.from_keys(["b"])
+        assert index.take([1]).saved_table().column_names[5:] == []
+        joined = index.take([0, 1]).joined(index)
+        assert joined == index
+        old = index.table.select(["key", "name", "alternatives", "parents", "description"])
+        assert LabelIndex(old) == LabelIndex.from_keys(["a", "b", "c"])
+        with pytest.raises(KeyError):
+            LabelIndex(old.drop_columns(["name"]))
+
+    def test_a_million_labels_share_their_empty_columns(self):
+        index = LabelIndex.numbered(1_000_000)
+        starts = {index.table[name].chunk(0).buffers()[1].address for name in LabelIndex.further_columns}
+        assert len(starts) == 1
+
     def test_numbered(self):
         assert LabelIndex.numbered(3) == LabelIndex.from_keys(["0", "1", "2"])
         assert LabelIndex.numbered(2, ["a", "a"]).names == ["a", "a"]
@@ -348,6 +367,11 @@ class TestLabelIndex:
             (["\ud800"], {}, r"label '\ud800' contains an unpaired surrogate"),
             (["a", "b"], {"names": ["A"]}, "2 labels but 1 values for 'name'"),
             (["a"], {"parents": [[], []]}, "1 labels but 2 values for 'parents'"),
+            (["a"], {"related": [["b"], []]}, "1 labels but 2 values for 'related'"),
+            (["a"], {"types": ["b"]}, "'types' must have one list of strings per label"),
+            (["a"], {"schemes": [[None]]}, "'schemes' has missing values. Use an empty list."),
+            (["a"], {"status": [None]}, "'status' has missing values. Use an empty string."),
+            (["a"], {"notes": [["\ud800"]]}, "'notes' contains an unpaired surrogate"),
         ],
     )
     def test_refused(self, keys, more, words):

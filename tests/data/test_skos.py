@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from tests.support.packing import SUFFIXES, pack
 from tests.support.reading import vocabulary_refusal as refusal
 from xmtc.core.errors import DataError, MissingExtraError
+from xmtc.data.label_index import LabelIndex
 from xmtc.data.vocabularies import LabelVocabulary, read_vocabulary, write_vocabulary
 
+EXAMPLE = "http://example.org/"
 PREFIXES = """@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
 @prefix owl: <http://www.w3.org/2002/07/owl#> .
 @prefix dct: <http://purl.org/dc/terms/> .
@@ -24,27 +26,34 @@ PREFIXES = """@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
 """
 TURTLE = f"""# Kitchen
 {PREFIXES}
-ex:scheme a skos:ConceptScheme ; skos:prefLabel "the scheme"@en .
+ex:scheme a skos:ConceptScheme ; skos:prefLabel "the scheme"@en ; skos:hasTopConcept ex:dairy .
 ex:dairy a skos:Concept ;
     skos:prefLabel "dairy"@en , "Milchprodukte"@de ;
     skos:narrower ex:cheese .
-ex:cheese a skos:Concept ;
+ex:cheese a skos:Concept , ex:Product ;
     skos:prefLabel "cheese"@en , "Käse"@de ;
     skos:altLabel "Schnittkäse"@de-AT , "Chäs"@de-CH , "fromage"@fr , "queso" ;
     skos:hiddenLabel "chese"@en ;
     skos:scopeNote "Not for curd."@en ;
+    skos:note "Goes with wine."@en , "Passt zu Wein."@de , "12" ;
+    <http://purl.org/iso25964/skos-thes#status> "candidate" ;
     skos:definition "What milk becomes."@en , "Was aus Milch wird."@de ;
     skos:broader ex:dairy , ex:food .
-ex:food a skos:Concept ; skos:prefLabel "food"@en ; skos:scopeNote "All of it."@en ; skos:inScheme ex:scheme .
+ex:food a skos:Concept ; skos:prefLabel "food"@en ; skos:scopeNote "All of it."@en ; skos:inScheme ex:scheme ;
+    skos:topConceptOf ex:scheme ; skos:related ex:cheese .
 ex:quark a skos:Concept ; skos:prefLabel "quark"@en ; owl:deprecated true ; dct:isReplacedBy ex:curd .
 ex:curd a skos:Concept ; skos:prefLabel "curd"@en ; owl:deprecated true ; dct:isReplacedBy ex:cheese .
 ex:lard a skos:Concept ; skos:prefLabel "lard"@en ; owl:deprecated true .
+ex:party a skos:Collection ; skos:prefLabel "for parties"@en , "Feste"@de ; skos:member ex:cheese , ex:party .
+ex:board a skos:Collection ; skos:member ex:cheese .
 """
 RDF_XML = """<?xml version="1.0" encoding="{encoding}"?>
 <rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:skos="http://www.w3.org/2004/02/skos/core#"
-         xmlns:owl="http://www.w3.org/2002/07/owl#" xmlns:dct="http://purl.org/dc/terms/">
+         xmlns:owl="http://www.w3.org/2002/07/owl#" xmlns:dct="http://purl.org/dc/terms/"
+         xmlns:iso="http://purl.org/iso25964/skos-thes#">
   <skos:ConceptScheme rdf:about="http://example.org/scheme">
     <skos:prefLabel xml:lang="en">the scheme</skos:prefLabel>
+    <skos:hasTopConcept rdf:resource="http://example.org/dairy"/>
   </skos:ConceptScheme>
   <skos:Concept rdf:about="http://example.org/dairy">
     <skos:prefLabel xml:lang="en">dairy</skos:prefLabel>
@@ -63,6 +72,11 @@ RDF_XML = """<?xml version="1.0" encoding="{encoding}"?>
         <skos:definition xml:lang="de">Was aus Milch wird.</skos:definition>
         <skos:definition xml:lang="en">What milk becomes.</skos:definition>
         <skos:scopeNote xml:lang="en">Not for curd.</skos:scopeNote>
+        <skos:note>12</skos:note>
+        <skos:note xml:lang="de">Passt zu Wein.</skos:note>
+        <skos:note xml:lang="en">Goes with wine.</skos:note>
+        <rdf:type rdf:resource="http://example.org/Product"/>
+        <iso:status>candidate</iso:status>
         <skos:broader rdf:resource="http://example.org/dairy"/>
         <skos:broader rdf:resource="http://example.org/food"/>
       </skos:Concept>
@@ -73,6 +87,8 @@ RDF_XML = """<?xml version="1.0" encoding="{encoding}"?>
     <skos:prefLabel xml:lang="en">food</skos:prefLabel>
     <skos:scopeNote xml:lang="en">All of it.</skos:scopeNote>
     <skos:inScheme rdf:resource="http://example.org/scheme"/>
+    <skos:topConceptOf rdf:resource="http://example.org/scheme"/>
+    <skos:related rdf:resource="http://example.org/cheese"/>
   </rdf:Description>
   <skos:Concept rdf:about="http://example.org/quark">
     <owl:deprecated rdf:datatype="http://www.w3.org/2001/XMLSchema#boolean">true</owl:deprecated>
@@ -83,18 +99,31 @@ RDF_XML = """<?xml version="1.0" encoding="{encoding}"?>
     <dct:isReplacedBy rdf:resource="http://example.org/cheese"/>
   </skos:Concept>
   <skos:Concept rdf:about="http://example.org/lard"><owl:deprecated>true</owl:deprecated></skos:Concept>
+  <skos:Collection rdf:about="http://example.org/party">
+    <skos:prefLabel xml:lang="de">Feste</skos:prefLabel>
+    <skos:prefLabel xml:lang="en">for parties</skos:prefLabel>
+    <skos:member rdf:resource="http://example.org/cheese"/>
+    <skos:member rdf:resource="http://example.org/party"/>
+  </skos:Collection>
+  <skos:Collection rdf:about="http://example.org/board"><skos:member rdf:resource="http://example.org/cheese"/>
+  </skos:Collection>
 </rdf:RDF>
 """
 JSON_LD = """{
   "@context": {
     "skos": "http://www.w3.org/2004/02/skos/core#", "owl": "http://www.w3.org/2002/07/owl#",
     "ex": "http://example.org/", "isReplacedBy": {"@id": "http://purl.org/dc/terms/isReplacedBy", "@type": "@id"},
-    "skos:broader": {"@type": "@id"}, "skos:narrower": {"@type": "@id"}
+    "skos:broader": {"@type": "@id"}, "skos:narrower": {"@type": "@id"}, "skos:related": {"@type": "@id"},
+    "skos:inScheme": {"@type": "@id"}, "skos:member": {"@type": "@id"}
   },
   "@graph": [
-    {"@id": "ex:dairy", "@type": "skos:Concept", "skos:narrower": "ex:cheese", "skos:prefLabel": [
+    {"@id": "ex:dairy", "@type": "skos:Concept", "skos:narrower": "ex:cheese", "skos:inScheme": "ex:scheme",
+      "skos:prefLabel": [
       {"@language": "en", "@value": "dairy"}, {"@language": "de", "@value": "Milchprodukte"}]},
-    {"@id": "ex:cheese", "@type": "skos:Concept", "skos:broader": ["ex:dairy", "ex:food"],
+    {"@id": "ex:cheese", "@type": ["skos:Concept", "ex:Product"], "skos:broader": ["ex:dairy", "ex:food"],
+      "http://purl.org/iso25964/skos-thes#status": "candidate", "skos:related": "ex:food",
+      "skos:note": [{"@language": "en", "@value": "Goes with wine."}, "12",
+        {"@language": "de", "@value": "Passt zu Wein."}],
       "skos:prefLabel": [{"@language": "en", "@value": "cheese"}, {"@language": "de", "@value": "Käse"}],
       "skos:altLabel": [{"@language": "de-AT", "@value": "Schnittkäse"}, {"@language": "de-CH", "@value": "Chäs"},
         {"@language": "fr", "@value": "fromage"}, "queso"],
@@ -102,10 +131,13 @@ JSON_LD = """{
       "skos:definition": [{"@language": "en", "@value": "What milk becomes."},
         {"@language": "de", "@value": "Was aus Milch wird."}]},
     {"@id": "ex:food", "@type": "skos:Concept", "skos:prefLabel": {"@language": "en", "@value": "food"},
-      "skos:scopeNote": {"@language": "en", "@value": "All of it."}},
+      "skos:inScheme": "ex:scheme", "skos:scopeNote": {"@language": "en", "@value": "All of it."}},
     {"@id": "ex:quark", "@type": "skos:Concept", "owl:deprecated": true, "isReplacedBy": "ex:curd"},
     {"@id": "ex:curd", "@type": "skos:Concept", "owl:deprecated": true, "isReplacedBy": "ex:cheese"},
-    {"@id": "ex:lard", "@type": "skos:Concept", "owl:deprecated": true}
+    {"@id": "ex:lard", "@type": "skos:Concept", "owl:deprecated": true},
+    {"@id": "ex:party", "@type": "skos:Collection", "skos:member": ["ex:cheese", "ex:party"],
+      "skos:prefLabel": [{"@language": "en", "@value": "for parties"}, {"@language": "de", "@value": "Feste"}]},
+    {"@id": "ex:board", "@type": "skos:Collection", "skos:member": "ex:cheese"}
   ]
 }
 """
@@ -115,7 +147,7 @@ def n_triples() -> str:
     from rdflib import Graph
 
     lines = Graph().parse(data=TURTLE, format="turtle").serialize(format="nt").splitlines()
-    order = ["dairy", "cheese", "food", "quark", "curd", "lard", "scheme", ""]
+    order = ["dairy", "cheese", "food", "quark", "curd", "lard", "scheme", "party", "board"]
     return "".join(f"{line}\n" for name in order for line in lines if line.startswith(f"<http://example.org/{name}>"))
 
 
@@ -126,7 +158,7 @@ def turtle(path: Path, *lines: str) -> Path:
 
 def rows(vocabulary: LabelVocabulary) -> dict[str, dict]:
     """Labels by the last part of their URI."""
-    return {row["key"].removeprefix("http://example.org/"): row for row in vocabulary.index.table.to_pylist()}
+    return {row["key"].removeprefix(EXAMPLE): row for row in vocabulary.index.table.to_pylist()}
 
 
 @pytest.fixture
@@ -147,8 +179,19 @@ class TestForms:
             "alternatives": [],
             "parents": ["http://example.org/dairy", "http://example.org/food"],
             "description": "What milk becomes.",
+            "related": ["http://example.org/food"],
+            "notes": ["What milk becomes.", "Not for curd.", "Goes with wine.", "12"],
+            "schemes": [],
+            "collections": ["for parties", "http://example.org/board"],
+            "types": ["http://example.org/Product"],
+            "status": "candidate",
         }
         assert rows(vocabulary)["food"]["description"] == "All of it."
+        assert rows(vocabulary)["food"]["related"] == ["http://example.org/cheese"]
+        assert rows(vocabulary)["food"]["schemes"] == rows(vocabulary)["dairy"]["schemes"] == [f"{EXAMPLE}scheme"]
+        german = rows(read_vocabulary(kitchen, language="de"))["cheese"]
+        assert german["notes"] == ["Was aus Milch wird.", "Passt zu Wein.", "12"]
+        assert german["collections"] == ["Feste", "http://example.org/board"]
 
     @pytest.mark.parametrize("language", [None, "de", "de-AT", "en", "EN"])
     @pytest.mark.parametrize(
@@ -208,9 +251,8 @@ class TestForms:
             "[] a skos:Concept ; skos:prefLabel 'no URI' .",
             "ex:b skos:prefLabel 'no type' .",
         )
-        assert rows(read_vocabulary(path)) == {
-            "a": {"key": "http://example.org/a", "name": "A", "alternatives": [], "parents": [], "description": ""}
-        }
+        index = read_vocabulary(path).index
+        assert index == LabelIndex.from_keys(["http://example.org/a"], ["A"])
 
     def test_what_is_said_twice_counts_once(self, tmp_path):
         path = turtle(

@@ -14,7 +14,7 @@ from tests.support.reading import label_sets, write
 from tests.support.reading import vocabulary_refusal as refusal
 from xmtc.core.errors import DataError
 from xmtc.data import read, read_vocabulary
-from xmtc.data.label_index import LabelIndex
+from xmtc.data.label_index import FURTHER, LabelIndex
 from xmtc.data.vocabularies import LabelVocabulary, apply, write_vocabulary
 
 SPARSE = b"3 2 3\n0,2 0:1\n1 1:1\n2 0:2\n"
@@ -55,6 +55,27 @@ class TestForms:
         assert index.table["parents"].to_pylist() == [["l2"], ["7"], []]
         assert index.strings("description", [0, 1, 2]) == ["d", "", ""]
 
+    def test_further_fields_of_jsonl(self, tmp_path):
+        first = {"related": ["b"], "notes": ["n", "m"], "schemes": ["s", "t"], "collections": ["c"], "types": ["x"]}
+        second = {
+            "key": "b",
+            "scheme": "s",
+            "note": "one",
+            "related": "a",
+            "types": 5,
+            "collections": "",
+            "notes": None,
+        }
+        index = read_vocabulary(write(tmp_path / "l.jsonl", {"key": "a", "status": "candidate", **first}, second)).index
+        assert {name: index.table[name].to_pylist() for name in FURTHER} == {
+            "related": [["b"], ["a"]],
+            "notes": [["n", "m"], ["one"]],
+            "schemes": [["s", "t"], ["s"]],
+            "collections": [["c"], []],
+            "types": [["x"], ["5"]],
+            "status": ["candidate", ""],
+        }
+
     @pytest.mark.parametrize("name", ["labels", "labels.txt", "labels.gz"])
     def test_jsonl_is_told_by_content_too(self, tmp_path, name):
         content = b'\xef\xbb\xbf\n{ "key": "l1", "name": "One"}\n'
@@ -92,6 +113,10 @@ class TestRefused:
             (b'{"key": "b"}', "label 'b' is already on line 2"),
             (b'{"key": ""}', "a label has no key"),
             (b'{"name": "x"}', 'no "key" or "id"'),
+            (
+                b'{"id": "d1", "text": "a", "labels": ["b"]}',
+                "is a document with labels, not a label. Pass a vocabulary: {",
+            ),
             (b'{"key": true}', 'no "key" or "id"'),
             (b'{"key": ["x"]}', 'no "key" or "id"'),
             (b'{"key": 1.5}', 'no "key" or "id"'),
@@ -99,6 +124,10 @@ class TestRefused:
             (b'{"key": "x", "description": {}}', "'description' must be a string. Got {}"),
             (b'{"key": "x", "alt": "y"}', "'alt' must be a list of strings. Got y"),
             (b'{"key": "x", "parents": [null]}', "'parents' must be a list of strings"),
+            (b'{"key": "x", "related": {"y": 1}}', "'related' must be a list of strings"),
+            (b'{"key": "x", "scheme": [["y"]]}', "'scheme' must be a list of strings"),
+            (b'{"key": "x", "status": ["a", "b"]}', "'status' must be a string"),
+            (b'{"key": "x", "notes": "\\ud800"}', "'notes' contains an unpaired surrogate"),
             (b'{"key": "\\ud800"}', "'key' contains an unpaired surrogate"),
             (b'{"key": "x", "name": "\\ud800"}', "'name' contains an unpaired surrogate"),
             (b'{"key": "x", "alternatives": ["\\udfff"]}', "'alternatives' contains an unpaired surrogate"),
@@ -155,14 +184,15 @@ class TestOnDocuments:
         labels = write(tmp_path / "labels.tsv", b"unused\tUnused", b"b\tBee", b"a\tAy")
         dataset = read(train, vocabulary=labels, unknown_labels="drop")
         assert label_sets(dataset) == [{"a", "b"}, set(), {"a"}, set()]
-        assert dataset.label_index.keys == ["b", "a"]  # in the vocabulary's order, without what no document holds
-        assert dataset.label_index.names == ["Bee", "Ay"]
+        assert dataset.label_index.keys == ["unused", "b", "a"]  # the whole vocabulary
+        assert dataset.used_labels().label_index.names == ["Bee", "Ay"]
         assert len(dataset) == 4
 
     def test_dropping_all(self, tmp_path):
         train = write(tmp_path / "train.jsonl", *self.ROWS)
         dataset = read(train, vocabulary=write(tmp_path / "l.txt", b"z"), unknown_labels="drop")
-        assert dataset.labels.shape == (4, 0)
+        assert dataset.labels.shape == (4, 1)
+        assert dataset.used_labels().labels.shape == (4, 0)
 
 
 class TestNumbers:
@@ -197,7 +227,7 @@ class TestNumbers:
             "Y.jsonl": [{"id": number, "name": word} for number, word in ((2, "two"), (0, "zero"), (1, "one"))],
         }
         dataset = read(train, vocabulary=write(tmp_path / name, *rows[name]))
-        assert dataset.label_index.names == ["two", "zero", "one"]
+        assert dataset.used_labels().label_index.names == ["two", "zero", "one"]
         assert label_sets(dataset) == [{"0", "2"}, {"1"}, {"2"}]
 
     def test_a_number_without_key(self, tmp_path, train):
@@ -313,8 +343,12 @@ def vocabularies(draw) -> LabelVocabulary:
     replaced = draw(st.integers(used, len(keys)))
     lists = st.lists(ODD, max_size=3)
     columns = [draw(st.lists(of, min_size=used, max_size=used)) for of in (NAMES, lists, lists, ODD)]
+    further = {
+        name: draw(st.none() | st.lists(ODD if name == "status" else lists, min_size=used, max_size=used))
+        for name in FURTHER
+    }
     return LabelVocabulary(
-        LabelIndex.from_keys(keys[:used], *columns),
+        LabelIndex.from_keys(keys[:used], *columns, **further),
         replaced={key: draw(st.sampled_from(keys[:used])) for key in keys[used:replaced]},
         deprecated=frozenset(keys[replaced:]),
     )
@@ -400,6 +434,7 @@ class TestWritten:
                 "l.tsv.gz",
                 "no column for 'parents' of 'a'",
             ),
+            (LabelVocabulary(LabelIndex.from_keys(["a"], status=["x"])), "l.tsv", "no column for 'status' of 'a'"),
             (
                 LabelVocabulary(LabelIndex.from_keys(["a"]), replaced={"b": "a"}),
                 "l.tsv",

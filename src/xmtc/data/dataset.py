@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from xmtc.core.errors import DataError, shown
 from xmtc.core.mapped_text import TextSpool
 from xmtc.data.label_index import LabelIndex, string_array
+from xmtc.data.row_selection import row_numbers, taken_rows
 
 Csr: TypeAlias = sp.csr_array
 
@@ -41,6 +42,8 @@ class Dataset:
     """(n, L) matrix with a 1 for each label known to be wrong for a document; None if there are none."""
     partial: NDArray[np.bool_] | None = None
     """(n,) True where labels that are neither in `labels` nor in `rejected` are unknown; None if all are complete."""
+    whole_vocabulary: bool = False
+    """Whether `label_index` is a whole vocabulary, including labels that no document has."""
 
     def __post_init__(self) -> None:
         counts = {f"field '{name}'": len(column) for name, column in self.fields.items()}
@@ -160,25 +163,36 @@ class Dataset:
         if self.rejected is None:
             return self
         assert self.labels is not None
-        assert self.label_index is not None
         accepted, rejected = (np.bincount(m.indices, minlength=m.shape[1]) for m in (self.labels, self.rejected))
         kept = np.flatnonzero((accepted > 0) | (rejected == 0))
-        if len(kept) == len(accepted):
+        return self if len(kept) == len(accepted) else self._with_labels(kept)
+
+    def used_labels(self) -> Dataset:
+        """The same documents with only the labels that a document has, accepted or rejected."""
+        if self.labels is None:
             return self
-        labels, rejections = (sp.csr_array(matrix[:, kept]) for matrix in (self.labels, self.rejected))
-        return replace(self, labels=labels, rejected=rejections, label_index=self.label_index.take(kept))
+        used = np.unique(self.decided().indices)
+        dataset = self if len(used) == self.labels.shape[1] else self._with_labels(used)
+        return replace(dataset, whole_vocabulary=False) if dataset.whole_vocabulary else dataset
+
+    def _with_labels(self, kept: NDArray[np.int64]) -> Dataset:
+        """The same documents with only these label columns, renumbered."""
+        assert self.labels is not None
+        assert self.label_index is not None
+        labels, rejected = (None if m is None else sp.csr_array(m[:, kept]) for m in (self.labels, self.rejected))
+        return replace(self, labels=labels, rejected=rejected, label_index=self.label_index.take(kept))
 
     def take(self, rows: ArrayLike) -> Dataset:
         """Return the documents of these rows, in this order."""
-        chosen = _row_numbers(rows, len(self))
+        chosen = row_numbers(rows, len(self))
         return replace(
             self,
-            fields={name: _taken(column, chosen) for name, column in self.fields.items()},
+            fields={name: taken_rows(column, chosen) for name, column in self.fields.items()},
             features=None if self.features is None else self.features[chosen],
             labels=None if self.labels is None else self.labels[chosen],
             ids=pa.chunked_array([pa.array(chosen).cast(pa.string())])
             if self.ids is None
-            else _taken(self.ids, chosen),
+            else taken_rows(self.ids, chosen),
             rejected=None if self.rejected is None else self.rejected[chosen],
             partial=None if self.partial is None else self.partial[chosen],
         )
@@ -254,34 +268,6 @@ def align_rejected(dataset: Dataset, index: LabelIndex) -> Csr | None:
     assert dataset.label_index is not None
     numbers = index.ids(dataset.label_index.table["key"].combine_chunks())
     return label_matrix(dataset.rejected.indptr, numbers[dataset.rejected.indices], len(index))
-
-
-def _taken(column: pa.ChunkedArray, rows: NDArray[np.int64]) -> pa.ChunkedArray:
-    """Take rows of a string column chunk by chunk, since the column may exceed the size limit of one Arrow array."""
-    order = np.argsort(rows, kind="stable")
-    ordered = rows[order]
-    picked = [pa.array([], pa.large_string())]
-    start = 0
-    for chunk in column.chunks:
-        first, last = np.searchsorted(ordered, [start, start + len(chunk)])
-        picked.append(chunk.take(pa.array(ordered[first:last] - start)).cast(pa.large_string()))
-        start += len(chunk)
-    arranged = pa.concat_arrays(picked).take(pa.array(np.argsort(order)))
-    pieces = [arranged.slice(at, 1 << 16).cast(pa.string()) for at in range(0, len(rows), 1 << 16)]
-    return pa.chunked_array(pieces, pa.string())
-
-
-def _row_numbers(rows: ArrayLike, count: int) -> NDArray[np.int64]:
-    """Convert row numbers below `count`, or a boolean mask of length `count`, to row numbers."""
-    chosen = np.asarray(rows)
-    if chosen.dtype == bool and chosen.shape == (count,):
-        return np.flatnonzero(chosen)
-    if chosen.ndim != 1 or (chosen.dtype.kind not in "iu" and chosen.size):
-        raise DataError(f"rows must be a list of row numbers. Got a {chosen.ndim}-d array of {chosen.dtype}.")
-    outside = chosen[(chosen < 0) | (chosen >= count)] if chosen.size else chosen
-    if outside.size:
-        raise DataError(f"row {outside[0]} is out of range for {count:,} documents numbered from 0.")
-    return chosen.astype(np.int64)
 
 
 def _listed(values: Any, what: str) -> list[Any]:

@@ -1,9 +1,9 @@
-"""LabelIndex: the numbered labels of a data set or a model, with key, name, alternatives and parents."""
+"""LabelIndex: the numbered labels of a data set or a model: key, names, place in the hierarchy and notes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,24 +23,36 @@ LABEL_SCHEMA = pa.schema(
         ("alternatives", pa.list_(pa.string())),
         ("parents", pa.list_(pa.string())),
         ("description", pa.string()),
+        ("related", pa.list_(pa.string())),
+        ("notes", pa.list_(pa.string())),
+        ("schemes", pa.list_(pa.string())),
+        ("collections", pa.list_(pa.string())),
+        ("types", pa.list_(pa.string())),
+        ("status", pa.string()),
     ]
 )
+FURTHER = ("related", "notes", "schemes", "collections", "types", "status")
+"""Columns that a table may lack; they are empty for most vocabularies."""
 
 FEW = 20
 """Up to this many labels, strings are looked up one by one."""
 
 
 class LabelIndex:
-    """Numbered labels with key, display name, alternatives, parents and description.
+    """Numbered labels with key, display name, alternative names and further data of the vocabulary.
 
-    Backed by an Arrow table, so that a million labels can be memory-mapped.
+    `parents` and `related` have the keys of broader and related labels; `notes`, `schemes`, `collections` and `types`
+    are lists of strings; `status` is '' for labels in use, otherwise a word such as 'candidate'. Backed by an Arrow
+    table, so that a million labels can be memory-mapped.
     """
 
     columns: ClassVar = {"key": pa.string(), "name": pa.string(), "alternatives": pa.list_(pa.string())}
     """Columns of a saved table, without missing values."""
+    further_columns: ClassVar = {name: LABEL_SCHEMA.field(name).type for name in FURTHER}
+    """Columns that a saved table may have, without missing values; they are written only if they are not empty."""
 
     def __init__(self, table: pa.Table) -> None:
-        self.table = table.select(LABEL_SCHEMA.names).cast(LABEL_SCHEMA)
+        self.table = _complete(table)
 
     @classmethod
     def from_keys(
@@ -50,12 +62,33 @@ class LabelIndex:
         alternatives: Sequence[Sequence[str]] | None = None,
         parents: Sequence[Sequence[str]] | None = None,
         descriptions: Sequence[str] | None = None,
+        *,
+        related: Sequence[Sequence[str]] | None = None,
+        notes: Sequence[Sequence[str]] | None = None,
+        schemes: Sequence[Sequence[str]] | None = None,
+        collections: Sequence[Sequence[str]] | None = None,
+        types: Sequence[Sequence[str]] | None = None,
+        status: Sequence[str] | None = None,
     ) -> LabelIndex:
-        """Create labels from plain lists; names default to the keys."""
+        """Create labels from plain lists with one value per label; names default to the keys, the rest to nothing."""
         key = string_array(keys)
         if len(key) != len(pc.unique(key)):
             raise DataError(f"label '{shown(_repeated(key))}' occurs twice. Remove the duplicate.")
-        return cls(_label_table(key, names, alternatives, parents, descriptions))
+        return cls(
+            _label_table(
+                key,
+                names,
+                alternatives=alternatives,
+                parents=parents,
+                description=descriptions,
+                related=related,
+                notes=notes,
+                schemes=schemes,
+                collections=collections,
+                types=types,
+                status=status,
+            )
+        )
 
     @classmethod
     def numbered(cls, count: int, names: Sequence[str] | None = None) -> LabelIndex:
@@ -104,6 +137,20 @@ class LabelIndex:
         found = pc.index_in(wanted, value_set=self.table["key"].combine_chunks())
         return np.asarray(pc.fill_null(found, -1), dtype=np.int64)
 
+    def described(self) -> dict[str, int]:
+        """Return the number of alternative names, and of labels with alternatives, broader labels, …"""
+
+        def filled(column: str) -> int:
+            return int(pc.sum(pc.greater(pc.list_value_length(self.table[column]), 0)).as_py() or 0)
+
+        return {
+            "alternative_names": int(pc.sum(pc.list_value_length(self.table["alternatives"])).as_py() or 0),
+            "with_alternatives": filled("alternatives"),
+            "with_broader": filled("parents"),
+            "with_related": filled("related"),
+            "with_notes": filled("notes"),
+        }
+
     def find(self, label: str) -> int:
         """Return the number of a label given by key, name or alternative; exact matches come first."""
         label = label.encode("utf-8", "replace").decode()
@@ -125,9 +172,32 @@ class LabelIndex:
         others = np.flatnonzero(self.ids(other.table["key"].combine_chunks()) < 0)
         return self if not len(others) else LabelIndex(pa.concat_tables([self.table, other.take(others).table]))
 
+    def renewed(self, other: LabelIndex) -> LabelIndex:
+        """Return these labels with the data of the labels of `other` with the same keys.
+
+        A column that is empty throughout `other` is kept, as is the name of a label that has none in `other`.
+        """
+        places = other.ids(self.table["key"].combine_chunks())
+        table = self.table
+        for at, column in enumerate(LABEL_SCHEMA.names[1:], start=1):
+            new = other.table[column]
+            has = np.asarray(pc.not_equal(new, other.table["key"])) if column == "name" else np.ones(len(other), bool)
+            if (column != "name" and not _has_values(new)) or not has.any():
+                continue
+            rows = np.where((places >= 0) & has[places], len(self) + places, np.arange(len(self)))
+            both = pa.chunked_array([*table[column].chunks, *new.chunks], new.type)
+            table = table.set_column(at, column, both.take(pa.array(rows)))
+        return LabelIndex(table)
+
     def take(self, labels: ArrayLike) -> LabelIndex:
         """Return the labels with these numbers, renumbered in this order."""
-        return LabelIndex(self.table.take(pa.array(np.asarray(labels, dtype=np.int64))))
+        return LabelIndex(self.saved_table().take(pa.array(np.asarray(labels, dtype=np.int64))))
+
+    def saved_table(self) -> pa.Table:
+        """Return the table without further columns that are empty, which need not be written."""
+        return self.table.select(
+            [name for name in LABEL_SCHEMA.names if name not in FURTHER or _has_values(self.table[name])]
+        )
 
 
 def string_array(values: Sequence[str]) -> pa.Array:
@@ -142,25 +212,52 @@ def string_array(values: Sequence[str]) -> pa.Array:
         raise DataError(f"a label must be a string. Got {shown(repr(wrong))}.") from None
 
 
-def _label_table(
-    key: pa.Array,
-    names: Sequence[str] | None = None,
-    alternatives: Sequence[Sequence[str]] | None = None,
-    parents: Sequence[Sequence[str]] | None = None,
-    descriptions: Sequence[str] | None = None,
-) -> pa.Table:
-    none = pa.ListArray.from_arrays(np.zeros(len(key) + 1, dtype=np.int32), pa.array([], pa.string()))
-    columns = {
-        "key": key,
-        "name": key if names is None else string_array(names),
-        "alternatives": pa.array(alternatives, pa.list_(pa.string())) if alternatives else none,
-        "parents": pa.array(parents, pa.list_(pa.string())) if parents else none,
-        "description": pa.array(descriptions, pa.string()) if descriptions else pa.repeat("", len(key)),
-    }
+def _label_table(key: pa.Array, names: Sequence[str] | None = None, **given: Sequence[Any] | None) -> pa.Table:
+    """Return a table of the given columns; the others are empty."""
+    columns = {"key": key, "name": key if names is None else string_array(names)}
+    columns |= {name: _column(name, values) for name, values in given.items() if values}
     for name, column in columns.items():
         if len(column) != len(key):
             raise DataError(f"{len(key):,} labels but {len(column):,} values for '{name}'. Pass one per label.")
+    return pa.table(columns)
+
+
+def _column(name: str, values: Sequence[Any]) -> pa.Array:
+    """Convert the values of one column; the error names the column."""
+    kind = LABEL_SCHEMA.field(name).type
+    what = "string" if kind == pa.string() else "list of strings"
+    try:
+        if kind != pa.string() and any(isinstance(value, str) for value in values):  # Arrow would split them
+            raise TypeError
+        column = pa.array(values, kind)
+    except UnicodeEncodeError:
+        raise DataError(f"'{name}' contains an unpaired surrogate. Write the complete character.") from None
+    except (pa.ArrowException, TypeError):
+        raise DataError(f"'{name}' must have one {what} per label. Check the values.") from None
+    if name in FURTHER and (column.null_count or (kind != pa.string() and column.values.null_count)):
+        raise DataError(f"'{name}' has missing values. Use an empty {what.split()[0]}.")
+    return column
+
+
+def _complete(table: pa.Table) -> pa.Table:
+    """Return the columns of `LABEL_SCHEMA`; missing and empty ones share the memory of one array of zeros."""
+    count = table.num_rows
+    present = {"key", "name", *table.column_names}  # an error if one of these two is missing
+    zeros = pa.py_buffer(np.zeros(count + 1, dtype=np.int32))
+    blank = pa.StringArray.from_buffers(count, zeros, pa.py_buffer(b""))
+    nothing = pa.Array.from_buffers(pa.list_(pa.string()), count, [None, zeros], children=[pa.array([], pa.string())])
+    columns = []
+    for field in LABEL_SCHEMA:
+        keep = field.name in present and (field.name not in FURTHER or _has_values(table[field.name]))
+        empty = blank if field.type == pa.string() else nothing
+        columns.append(table[field.name].cast(field.type) if keep else pa.chunked_array([empty]))
     return pa.table(columns, schema=LABEL_SCHEMA)
+
+
+def _has_values(column: pa.ChunkedArray) -> bool:
+    """Whether a column of strings or lists has a value that is missing or not empty."""
+    lengths = pc.binary_length if column.type == pa.string() else pc.list_value_length
+    return bool(column.null_count) or bool(pc.max(lengths(column)).as_py())
 
 
 def _repeated(keys: pa.Array) -> str:

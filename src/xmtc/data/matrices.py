@@ -169,3 +169,16 @@ NPZ = Format(
     lines=False,
     labels_beside=labels_beside,
 )
+
+
+def is_plain_row(document: Any, width: int | None) -> bool:
+    """Whether this is one CSR row of a matrix with `width` columns that needs no conversion."""
+    return (
+        sp.issparse(document)
+        and document.format == "csr"
+        and document.shape == (1, width)
+        and document.dtype == np.float32
+        and document.has_canonical_format
+        and bool(np.isfinite(document.data).all())
+        and (not document.nnz or (document.indices[0] >= 0 and document.indices[-1] < document.shape[1]))
+    )

@@ -31,13 +31,15 @@ def read(
     vocabulary: str | Path | None = None,
     language: str | None = None,
     unknown_labels: str = "refuse",
+    whole_vocabulary: bool = True,
     progress: Progress = silent,
     **how: Any,
 ) -> Dataset:
     """Read all documents of a file with their labels; `how` are fields of `ReadOptions`, as in text_fields=["title"].
 
     `vocabulary` is a file of labels; a label that is not in it is an error, or dropped with `unknown_labels="drop"`.
-    `language` selects the language of label names. Large text is stored in a memory-mapped temporary file.
+    Labels of the vocabulary that no document has are kept, unless `whole_vocabulary` is false. `language` selects the
+    language of label names. Large text is stored in a memory-mapped temporary file.
     """
     if unknown_labels not in ("refuse", "drop"):
         raise ConfigError(f"'unknown_labels' must be 'refuse' or 'drop'. Got '{shown(unknown_labels)}'.")
@@ -56,25 +58,29 @@ def read(
         raise _nothing_in(path, options)
     dataset = _dataset(parts, spool.finish(), asked_for=bool(options.text_fields))
     if options.labelled or any(len(part.label_keys) + len(part.rejected_keys) for part in parts):
-        labels, rejected, index = _decided_labels(parts, path, vocabulary, language, unknown_labels)
-        dataset = replace(dataset, labels=labels, label_index=index, rejected=rejected, partial=_partial(parts))
-        options.notes.extend(_label_notes(parts, labels, index, path, vocabulary))
+        dataset = _labelled(dataset, parts, path, vocabulary, language, unknown_labels)
+        dataset = dataset if whole_vocabulary or not dataset.whole_vocabulary else dataset.used_labels()
+        options.notes.extend(_label_notes(parts, dataset, path, vocabulary))
     return dataset
 
 
 def _label_notes(
-    parts: list[Records], labels: Csr, index: LabelIndex, path: str | Path, vocabulary: str | Path | None
+    parts: list[Records], dataset: Dataset, path: str | Path, vocabulary: str | Path | None
 ) -> Iterator[str]:
     """Yield notes about dropped labels, and about labels that look like several joined by a separator."""
+    labels, index = dataset.labels, dataset.label_index
+    assert labels is not None
+    assert index is not None
     read_in = sum(len(part.label_keys) for part in parts)
     if vocabulary is not None and labels.nnz < read_in:
         gone = read_in - labels.nnz
         yield f"{path}: dropped {gone:,} of {read_in:,} labels that are repeated or not in {Path(vocabulary).name}"
     widest = int(np.diff(labels.indptr).max(initial=0))
-    if widest == 1 and len(index) > 1:
+    keys = pa.array(index.strings("key", np.unique(labels.indices)) if dataset.whole_vocabulary else index.keys)
+    if widest == 1 and len(keys) > 1:
         for separator in (",", "|", ";"):
-            several = int(np.asarray(pc.match_substring(index.table["key"], separator)).sum())
-            if several > len(index) / 2:
+            several = int(np.asarray(pc.match_substring(keys, separator)).sum())
+            if several > len(keys) / 2:
                 remedy = f"If it separates labels, pass --label-separator '{separator}'."
                 yield f"{path}: no document has more than one label, but {several:,} contain a '{separator}'. {remedy}"
 
@@ -96,8 +102,7 @@ def read_some(path: str | Path, count: int, options: ReadOptions | None = None) 
     table = pa.Table.from_batches(batches) if batches else pa.table({})
     dataset = _dataset(parts, table, asked_for=bool(options.text_fields))
     if any(part.label_counts is not None for part in parts):
-        labels, rejected, index = _decided_labels(parts, path, None, None, "refuse")
-        dataset = replace(dataset, labels=labels, label_index=index, rejected=rejected, partial=_partial(parts))
+        dataset = _labelled(dataset, parts, path, None, None, "refuse")
     lines = np.concatenate([part.lines for part in parts])
     last = int(lines[count - 1]) if len(lines) >= count else np.inf
     for message in options.bad_lines.messages:
@@ -182,17 +187,27 @@ def _dataset(parts: list[Records], table: pa.Table, asked_for: bool) -> Dataset:
 # ---- labels
 
 
-def _decided_labels(
-    parts: list[Records], path: str | Path, vocabulary: str | Path | None, language: str | None, unknown: str
-) -> tuple[Csr, Csr | None, LabelIndex]:
-    """Number accepted and rejected labels alike."""
-    if all(part.rejected_counts is None for part in parts):
-        labels, index = _labels(parts, path, vocabulary, language, unknown)
-        return labels, None, index
-    wrong = [replace(part, label_counts=part.rejected_counts, label_keys=part.rejected_keys) for part in parts]
-    both, index = _labels([*parts, *wrong], path, vocabulary, language, unknown)
-    count = sum(map(len, parts))
-    return both[:count], both[count:], index
+def _labelled(
+    dataset: Dataset,
+    parts: list[Records],
+    path: str | Path,
+    vocabulary: str | Path | None,
+    language: str | None,
+    unknown: str,
+) -> Dataset:
+    """Add the labels of the documents; accepted and rejected labels are numbered alike."""
+    every, count = list(parts), len(dataset)
+    if any(part.rejected_counts is not None for part in parts):
+        every += [replace(part, label_counts=part.rejected_counts, label_keys=part.rejected_keys) for part in parts]
+    labels, index, whole = _labels(every, path, vocabulary, language, unknown)
+    return replace(
+        dataset,
+        labels=labels[:count],
+        label_index=index,
+        rejected=labels[count:] if len(every) > len(parts) else None,
+        partial=_partial(parts),
+        whole_vocabulary=whole,
+    )
 
 
 def _partial(parts: list[Records]) -> NDArray[np.bool_] | None:
@@ -203,7 +218,8 @@ def _partial(parts: list[Records]) -> NDArray[np.bool_] | None:
 
 def _labels(
     parts: list[Records], path: str | Path, vocabulary: str | Path | None, language: str | None, unknown: str
-) -> tuple[Csr, LabelIndex]:
+) -> tuple[Csr, LabelIndex, bool]:
+    """Return the label matrix, the labels, and whether they are a whole vocabulary."""
     none = [np.zeros(len(part.lines), dtype=np.int64) for part in parts]
     counts = [zero if part.label_counts is None else part.label_counts for part, zero in zip(parts, none, strict=True)]
     offsets = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
@@ -211,24 +227,22 @@ def _labels(
     width, own = parts[0].label_width, parts[0].label_index
     if vocabulary is None:
         if width is None:
-            return _named(*labels_from_keys(offsets, keys), parts)
-        return label_matrix(offsets, _whole_numbers(keys), width), own or LabelIndex.numbered(width)
+            return *_named(*labels_from_keys(offsets, keys), parts), False
+        return label_matrix(offsets, _whole_numbers(keys), width), own or LabelIndex.numbered(width), False
     found = read_vocabulary(vocabulary, numbered=width is not None and own is None, language=language)
     if found.plain and width is not None and own is None:
         if len(found.index) < width:
             raise DataError(
                 f"{vocabulary}: {len(found.index):,} names for the {width:,} labels of {path}. Add the missing names."
             )
-        return label_matrix(offsets, _whole_numbers(keys), width), LabelIndex.numbered(width, found.index.names[:width])
+        names = found.index.names[:width]
+        return label_matrix(offsets, _whole_numbers(keys), width), LabelIndex.numbered(width, names), False
     if own is not None:
         keys = own.table["key"].take(pa.array(_whole_numbers(keys)))
     numbers = np.concatenate([np.empty(0, np.int64), *(found.index.ids(apply(part, found)) for part in keys.chunks)])
     if unknown != "drop" and (numbers < 0).any():
         _refuse_unknown(parts, path, vocabulary, found.deprecated, int(np.argmax(numbers < 0)), offsets, keys)
-    seen = np.unique(numbers[numbers >= 0])  # keep only labels that occur
-    position = np.full(len(found.index) + 1, -1, dtype=np.int64)
-    position[seen] = np.arange(len(seen))
-    return label_matrix(offsets, position[numbers], len(seen)), found.index.take(seen)
+    return label_matrix(offsets, numbers, len(found.index)), found.index, True
 
 
 def _few_chunks(arrays: list[pa.Array]) -> pa.ChunkedArray:

@@ -45,11 +45,20 @@ _PROPERTIES = {
     f"{_SKOS}altLabel": "alternative",
     f"{_SKOS}definition": "definition",
     f"{_SKOS}scopeNote": "scope_note",
+    f"{_SKOS}note": "note",
     f"{_SKOS}broader": "broader",
     f"{_SKOS}narrower": "narrower",
+    f"{_SKOS}related": "related",
+    f"{_SKOS}inScheme": "scheme",
+    f"{_SKOS}topConceptOf": "scheme",
+    f"{_SKOS}hasTopConcept": "top_concept",
+    f"{_SKOS}member": "member",
+    "http://purl.org/iso25964/skos-thes#status": "status",
 }
 # Some files use https although the namespaces are defined with http.
 _FIELDS = {URIRef(way + uri.removeprefix("http")): to for uri, to in _PROPERTIES.items() for way in ("http", "https")}
+_INVERSE = {"narrower": "broader", "related": "related", "top_concept": "scheme", "member": "group"}
+"""Links that also hold in the other direction, and their names there."""
 _CONCEPT = {URIRef(f"{_SKOS}Concept"), URIRef(f"https{_SKOS.removeprefix('http')}Concept")}
 
 
@@ -73,6 +82,8 @@ class _Facts(Store):
         if field == "type":
             if value in _CONCEPT:
                 self.concepts[key] = None
+            elif isinstance(value, URIRef):
+                self.links["type"].setdefault(key, []).append(str(value).removeprefix(_BASE))
         elif isinstance(value, Literal):
             text = " ".join(value.split())  # names may contain line breaks and indentation
             if text:
@@ -88,32 +99,53 @@ def skos_labels(path: str | Path, syntax: str, language: str | None = None) -> I
     Names are in `language` (de matches de-AT, too); the default is English if most concepts have an English name,
     otherwise the most common language. The fallbacks are, in this order, a name without a language, in English, in
     the alphabetically first language, and the last part of the URI. Alternatives are in that language only.
-    Hidden labels are ignored, since they contain misspellings.
+    Hidden labels are ignored, since they contain misspellings. Notes are definitions, scope notes and notes in that
+    language or without a language. Collections are given by name, or by URI if they have none.
     """
     facts = _parsed(path, syntax)
     if not facts.concepts:
         raise DataError(f"{path}: contains no labels. Give each label the type skos:Concept.")
-    names, replaced = facts.texts["name"], facts.links["replaced_by"]
+    names = facts.texts["name"]
     own = _languages(path, [names.get(key, []) for key in facts.concepts], language)
-    parents = facts.links["broader"]
-    for parent, children in facts.links["narrower"].items():
-        for child in children:
-            parents.setdefault(child, []).append(parent)
+    for field, inverse in _INVERSE.items():
+        stated = [(key, tuple(others)) for key, others in facts.links[field].items()]
+        for key, others in stated:
+            for other in others:
+                facts.links[inverse].setdefault(other, []).append(key)
+    replaced = facts.links["replaced_by"]
     for key in dict.fromkeys([*facts.concepts, *replaced]):  # replaced concepts may have no type
-        called = _ordered(names.get(key, []), own)
-        name = called[0][1] if called else _last_part(key)
-        called += _ordered(facts.texts["alternative"].get(key, []), own)
-        others = dict.fromkeys(text for tag, text in called if any(_is_in(tag, choice) for choice in own))
-        notes = [_ordered(facts.texts[kind].get(key, []), own) for kind in ("definition", "scope_note")]
         yield {
             "key": key,
-            "name": name,
-            "alternatives": [text for text in others if text != name],
-            "parents": sorted(set(parents.get(key, [])) - {key}),
-            "description": next((text for kind in notes for _, text in kind), ""),
+            **_texts(facts, key, own),
+            "parents": sorted(set(facts.links["broader"].get(key, [])) - {key}),
+            "related": sorted(set(facts.links["related"].get(key, [])) - {key}),
+            "schemes": sorted(set(facts.links["scheme"].get(key, []))),
+            "collections": sorted({_name(facts, group, own, group) for group in facts.links["group"].get(key, [])}),
+            "types": sorted(set(facts.links["type"].get(key, []))),
             "deprecated": any(text in ("true", "1") for _, text in facts.texts["deprecated"].get(key, [])),
             "replaced_by": sorted(replaced.get(key, [])),
         }
+
+
+def _texts(facts: _Facts, key: str, own: Sequence[str]) -> dict[str, Any]:
+    """Return name, alternatives, description, notes and status of a concept."""
+
+    def ordered(*kinds: str) -> list[Text]:
+        return [text for kind in kinds for text in _ordered(facts.texts[kind].get(key, []), own)]
+
+    name = _name(facts, key, own, _last_part(key))
+    others = _in_languages(ordered("name", "alternative"), own)
+    return {
+        "name": name,
+        "alternatives": [text for text in others if text != name],
+        "description": next((text for _, text in ordered("definition", "scope_note")), ""),
+        "notes": _in_languages(ordered("definition", "scope_note", "note"), [*own, ""]),
+        "status": min((text for _, text in ordered("status")), default=""),
+    }
+
+
+def _name(facts: _Facts, key: str, own: Sequence[str], default: str) -> str:
+    return next((text for _, text in _ordered(facts.texts["name"].get(key, []), own)), default)
 
 
 def _languages(path: str | Path, names: Sequence[Sequence[Text]], language: str | None) -> list[str]:
@@ -133,6 +165,11 @@ def _languages(path: str | Path, names: Sequence[Sequence[Text]], language: str 
 
 def _is_in(tag: str, language: str) -> bool:
     return tag == language or (language != "" and tag.startswith(f"{language}-"))
+
+
+def _in_languages(texts: Iterable[Text], languages: Sequence[str]) -> list[str]:
+    """Return the texts in one of the languages, without repeats."""
+    return list(dict.fromkeys(text for tag, text in texts if any(_is_in(tag, choice) for choice in languages)))
 
 
 def _ordered(texts: Iterable[Text], own: Sequence[str]) -> list[Text]:

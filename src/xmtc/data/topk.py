@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Value = TypeVar("Value")
+Details = Callable[[NDArray[np.int64]], list[dict[str, Any]]]
+"""Label numbers → further JSON fields of each."""
 _EXAMPLE = '{"id": "…", "labels": [{"key": "…", "score": 0.5}]}'
 _CELLS = 1 << 19
 """Label slots per Arrow batch and per row group of a Parquet file."""
@@ -55,6 +57,8 @@ class TopK:
         except (ValueError, TypeError):
             raise DataError("labels and scores must be (n, k) arrays of numbers. Pad short rows with −1.") from None
         self.index = index
+        self.details: Details | None = None
+        """Further fields of each label in `rows`."""
         self.ids = [str(name) for name in ids] if ids is not None else [str(row) for row in range(len(self.labels))]
         if self.labels.ndim != 2 or self.labels.shape != self.scores.shape:
             raise DataError(
@@ -110,6 +114,9 @@ class TopK:
 
         `known_words` is present, and false, only in records of documents without a known word.
         """
+        if self.details is not None:
+            yield from self._detailed_rows(self.details)
+            return
         unknown = [False] * len(self) if self.known_words is None else (~self.known_words).tolist()
         digits = self._split(self.scores[self.labels >= 0].astype(str).tolist())  # shortest text that restores float32
         for document, lacks, *columns in zip(self.ids, unknown, self.keys(), self.names(), digits, strict=True):
@@ -120,6 +127,13 @@ class TopK:
                 ],
                 **({"known_words": False} if lacks else {}),
             }
+
+    def _detailed_rows(self, details: Details) -> Iterator[dict[str, Any]]:
+        plain = TopK(self.labels, self.scores, self.index, self.ids, self.known_words)
+        fields = self._split(details(self.labels[self.labels >= 0]))
+        for row, extra in zip(plain.rows(), fields, strict=True):
+            row["labels"] = [label | more for label, more in zip(row["labels"], extra, strict=True)]
+            yield row
 
     def to_arrow(self) -> pa.Table:
         """Convert to a table with the columns `id`, `labels` (a list of key, name, score) and `known_words`."""

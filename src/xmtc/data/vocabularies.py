@@ -1,22 +1,34 @@
-"""Label vocabularies: names, alternatives and parents of labels, from JSONL, TSV, CSV, a plain list or SKOS."""
+"""Label vocabularies: names, hierarchy and notes of labels, from JSONL, TSV, CSV, a plain list or SKOS."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from xmtc.core.errors import DataError, shown
 from xmtc.core.files import decode_line, first_bytes, has_surrogate, parse_lines, plain_name, read_blocks, replace_file
-from xmtc.data.label_index import LabelIndex
+from xmtc.data.dataset import Dataset, label_matrix
+from xmtc.data.label_index import FURTHER, LabelIndex
 from xmtc.data.tables import table_cells
 
+_FURTHER = {
+    "related": ("related",),
+    "notes": ("notes", "note"),
+    "schemes": ("schemes", "scheme"),
+    "collections": ("collections",),
+    "types": ("types",),
+    "status": ("status",),
+}
+"""Column of `LabelIndex` → names of its JSONL field, each a list of strings or one string; `status` is one string."""
+_FURTHER_FIELDS = frozenset(name for names in _FURTHER.values() for name in names)
 _EXAMPLE = '{"key": "…", "name": "…"}'
 _JSONL = re.compile(rb'(\xef\xbb\xbf)?\s*\{\s*"')
 _SKOS_STARTS = {
@@ -56,6 +68,8 @@ class _Columns:
     alternatives: list[list[str]] = field(default_factory=list)
     parents: list[list[str]] = field(default_factory=list)
     descriptions: list[str] = field(default_factory=list)
+    further: dict[str, dict[int, list[str]]] = field(default_factory=lambda: {name: {} for name in FURTHER})
+    """Column → number of the label → values, for labels that have any."""
     replacements: dict[str, list[str]] = field(default_factory=dict)
     """Deprecated label → its replacements."""
     first_line: dict[str, int] = field(default_factory=dict)
@@ -71,10 +85,13 @@ class _Columns:
         alternatives = _strings(more, ("alternatives", "alt"), place)
         parents = _strings(more, ("parents", "broader"), place)
         description = _string(more, "description", place)
-        replacements = _replacements(more, place)
+        further = {} if _FURTHER_FIELDS.isdisjoint(more) else _further(more, place)
+        replacements = _string_or_list(more, ("replaced_by",), place)
         if replacements or _truth(more, "deprecated", place):
             self.replacements[key] = replacements
             return
+        for column, values in further.items():
+            self.further[column][len(self.keys)] = values
         self.keys.append(key)
         self.names.append(name or key)
         self.alternatives.append(alternatives)
@@ -86,7 +103,15 @@ class _Columns:
             raise DataError(f"{path}: all labels are deprecated. Add one that is not.")
         if not self.keys:
             raise DataError(f"{path}: contains no labels. Write one per line.")
-        index = LabelIndex.from_keys(self.keys, self.names, self.alternatives, self.parents, self.descriptions)
+        count = range(len(self.keys))
+        further: dict[str, Any] = {
+            name: [values.get(label, []) for label in count] for name, values in self.further.items() if values
+        }
+        if "status" in further:
+            further["status"] = ["".join(values) for values in further["status"]]
+        index = LabelIndex.from_keys(
+            self.keys, self.names, self.alternatives, self.parents, self.descriptions, **further
+        )
         replaced = _followed(self.replacements, set(self.keys))
         return LabelVocabulary(index, plain, replaced, frozenset(self.replacements.keys() - replaced.keys()))
 
@@ -94,9 +119,10 @@ class _Columns:
 def read_vocabulary(path: str | Path, numbered: bool = False, *, language: str | None = None) -> LabelVocabulary:
     """Read a vocabulary file; its format is detected from its ending and content.
 
-    JSONL: {"id" or "key", "name", "alt" or "alternatives", "parents", "description", "deprecated", "replaced_by"}.
-    TSV: key, name, description. SKOS has names in several languages; `language` selects one. With `numbered`, the
-    lines of a plain list are the names of the labels 0, 1, …; names may then be empty or repeated.
+    JSONL: {"id" or "key", "name", "alt" or "alternatives", "parents", "description", "related", "notes", "schemes",
+    "collections", "types", "status", "deprecated", "replaced_by"}. TSV: key, name, description. SKOS has names in
+    several languages; `language` selects one. With `numbered`, the lines of a plain list are the names of the labels
+    0, 1, …; names may then be empty or repeated.
     """
     start = first_bytes(path)
     syntax = _skos_syntax(path, start)
@@ -139,6 +165,25 @@ def apply(keys: pa.Array, vocabulary: LabelVocabulary) -> pa.Array:
     return pc.coalesce(new.take(pc.index_in(keys, value_set=old)), keys)
 
 
+def with_vocabulary(dataset: Dataset, vocabulary: LabelIndex | str | Path) -> Dataset:
+    """Return documents with the labels of a whole vocabulary, by key; a label that is not in it is an error."""
+    name = "the vocabulary" if isinstance(vocabulary, LabelIndex) else Path(vocabulary).name
+    found = LabelVocabulary(vocabulary) if isinstance(vocabulary, LabelIndex) else read_vocabulary(vocabulary)
+    used = dataset.used_labels()
+    assert used.labels is not None
+    assert used.label_index is not None
+    keys = used.label_index.table["key"].combine_chunks()
+    numbers = found.index.ids(apply(keys, found))
+    if (numbers < 0).any():
+        unknown = keys[int(np.argmax(numbers < 0))].as_py()
+        raise DataError(f"label '{shown(unknown)}' is not in {name}. Add it, or remove it from the documents.")
+    labels, rejected = (
+        None if m is None else label_matrix(m.indptr, numbers[m.indices], len(found.index))
+        for m in (used.labels, used.rejected)
+    )
+    return replace(used, labels=labels, rejected=rejected, label_index=found.index, whole_vocabulary=True)
+
+
 def _read_skos(path: str | Path, syntax: str, language: str | None) -> LabelVocabulary:
     from xmtc.data.skos import skos_labels
 
@@ -154,6 +199,8 @@ def _read_jsonl(path: str | Path) -> LabelVocabulary:
     for block in read_blocks(path):
         for number, row in parse_lines(block, path, before, _EXAMPLE):
             place = f"{path}:{number}"
+            if isinstance(row.get("labels"), list) and row.keys().isdisjoint(("name", "title")):
+                raise DataError(f"{place}: is a document with labels, not a label. Pass a vocabulary: {_EXAMPLE}.")
             key = next((row[part] for part in ("key", "id", "uid", "uri") if row.get(part) is not None), None)
             if not isinstance(key, (str, int)) or isinstance(key, bool):
                 raise DataError(f'{place}: no "key" or "id". Give each label a key.')
@@ -219,7 +266,7 @@ def _jsonl_lines(vocabulary: LabelVocabulary, path: str | Path) -> Iterator[str]
 
 def _tsv_lines(vocabulary: LabelVocabulary, path: str | Path) -> Iterator[str]:
     for row in _rows(vocabulary, path):
-        for name in ("alternatives", "parents", "deprecated"):
+        for name in ("alternatives", "parents", "deprecated", *FURTHER):
             if row.get(name):
                 raise DataError(f"{path}: TSV has no column for '{name}' of '{shown(row['key'])}'. Write JSONL.")
         cells = [row["key"], row["name"], *filter(None, [row["description"]])]
@@ -324,12 +371,25 @@ def _truth(row: Mapping[str, Any], name: str, place: str) -> bool:
     return bool(value)
 
 
-def _replacements(row: Mapping[str, Any], place: str) -> list[str]:
-    """Return the replacements of a label: one key, or a list in order of preference."""
-    value = row.get("replaced_by")
-    if isinstance(value, (str, int)) and not isinstance(value, bool):
-        return _strings({"replaced_by": [value]}, ("replaced_by",), place)
-    return _strings(row, ("replaced_by",), place)
+def _further(row: Mapping[str, Any], place: str) -> dict[str, list[str]]:
+    """Return the values of the further columns that are not empty."""
+    found = {name: _string_or_list(row, names, place) for name, names in _FURTHER.items()}
+    if len(found["status"]) > 1:
+        raise DataError(f"{place}: 'status' must be a string. Got {shown(row['status'])}.")
+    return {name: values for name, values in found.items() if values}
+
+
+def _string_or_list(row: Mapping[str, Any], names: tuple[str, ...], place: str) -> list[str]:
+    """Return the strings of the first field that is there: a list, or one string that is not empty."""
+    for name in names:
+        value = row.get(name)
+        if value == "":
+            return []
+        if isinstance(value, (str, int)) and not isinstance(value, bool):
+            return _strings({name: [value]}, (name,), place)
+        if value is not None:
+            return _strings(row, (name,), place)
+    return []
 
 
 def _whole(text: str, name: str, place: str) -> str:

@@ -44,6 +44,7 @@ def convert(request: ConvertRequest, *, progress: Progress = silent) -> Converte
         vocabulary=request.labels,
         language=request.language,
         unknown_labels=request.unknown_labels,
+        whole_vocabulary=False,
         progress=progress,
     )
     if documents.labels is None or documents.labels.nnz == 0:
