@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,3 +63,20 @@ def ova(models: Path) -> Path:
 def label_text(corpus: PlantedCorpus) -> tuple[str, str]:
     """A label's name and a text that speaks of it."""
     return corpus.label_name(1), f"The {' and '.join(corpus.label_words(1))} of the years"
+
+
+@pytest.fixture(scope="session")
+def tree(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose labels form a tree with three children each; the parent of the first is not a label."""
+    folder = tmp_path_factory.mktemp("tree")
+    keys = sorted(
+        {key for line in (data / "train.jsonl").read_text().splitlines() for key in json.loads(line)["labels"]}
+    )
+    rows = [
+        {"id": key, "name": f"Name of {key}", "parents": [keys[(number - 1) // 3] if number else "root"]}
+        for number, key in enumerate(keys)
+    ]
+    vocabulary = folder / "labels.jsonl"
+    vocabulary.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    call("train", data / "train.jsonl", "--model", "popularity", "--labels", vocabulary, "--out", folder / "m")
+    return folder / "m"

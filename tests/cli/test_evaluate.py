@@ -575,3 +575,35 @@ class TestCompareClosely:
         expected = call("compare", models / "knn", data / "test.jsonl").out.splitlines()[2:8]
         assert call("compare", models / "knn", tmp_path / "t.tab", *how).out.splitlines()[2:8] == expected
         assert "no text field" in mistake("compare", models / "knn", tmp_path / "t.tab")
+
+
+class TestHierarchy:
+    def test_the_same_for_a_model_and_for_its_predictions(self, tree: Path, data: Path, tmp_path: Path) -> None:
+        test = data / "test.jsonl"
+        call("predict", tree, test, "--out", tmp_path / "p.jsonl")
+        found = scores(tree, test, tmp_path, "--hierarchy", "--bootstrap", 50)
+        names = [f"{kind}@{k}" for kind in ("hP", "hF1", "nearP", "nearnDCG", "graphP", "graphnDCG") for k in (1, 3, 5)]
+        assert set(names) <= set(found["intervals"])
+        assert found["P@5"] < found["nearP@5"] < found["graphP@5"]
+        given = ("--predictions", tmp_path / "p.jsonl", test, "--labels", tree.parent / "labels.jsonl")
+        call("evaluate", *given, "--hierarchy", "--json", tmp_path / "q.json")
+        of_file = json.loads((tmp_path / "q.json").read_text())
+        assert {name: of_file[name] for name in names} == pytest.approx({name: found[name] for name in names})
+        assert "nearP@1" not in scores(tree, test, tmp_path)
+
+    def test_by_hand(self, tmp_path: Path) -> None:
+        """The model answers a, then b; 'new', below b, is known only to the vocabulary of the test set."""
+        (tmp_path / "train.jsonl").write_text('{"text": "x", "labels": ["a", "b"]}\n{"text": "y", "labels": ["a"]}\n')
+        (tmp_path / "test.jsonl").write_text('{"text": "x", "labels": ["new"]}\n{"text": "x", "labels": ["a"]}\n')
+        rows = [{"id": "a"}, {"id": "b", "parents": ["top"]}, {"id": "new", "parents": ["b"]}, {"id": "top"}]
+        (tmp_path / "labels.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        call("train", tmp_path / "train.jsonl", "--model", "popularity", "--out", tmp_path / "m")
+        vocabulary = ("--labels", tmp_path / "labels.jsonl")
+        found = scores(tmp_path / "m", tmp_path / "test.jsonl", tmp_path, "--hierarchy", *vocabulary)
+        assert found["nearP@1"] == 0.5
+        assert found["nearP@3"] == pytest.approx((0.5 + 1) / 6)
+        assert found["hP@3"] == pytest.approx((2 + 1) / (3 + 3))  # {a, b, top} twice; {new, b, top} and {a}
+        assert found["hR@3"] == pytest.approx((2 + 1) / (3 + 1))
+
+    def test_without_a_hierarchy(self, ova: Path, data: Path) -> None:
+        assert "no label has a broader label" in mistake("evaluate", ova, data / "test.jsonl", "--hierarchy")

@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [label for label, count in enumerate(DOCUMENTS) for _ in range(count)]
     labels = sp.csr_array((np.ones(len(rows)), rows, np.arange(len(rows) + 1)), shape=(len(rows), len(KEYS)))
     alternatives: list[list[str]] = [["vino"], [], [], [], []]
-    index = LabelIndex.from_keys(KEYS, NAMES, alternatives)
+    index = LabelIndex.from_keys(KEYS, NAMES, alternatives, [["k9"], ["k0"], [], [], []])
     text = pa.chunked_array([[f"text {row}" for row in rows]])
     made = tmp_path_factory.mktemp("labels") / "small model"
     Popularity().fit(Dataset({"text": text}, labels=labels, label_index=index)).save(made)
@@ -61,7 +61,7 @@ def unpacked(text: str, kind: str) -> list[int]:
 @pytest.mark.parametrize("asked", ["wine", "k0", "WINE", "vino"])
 def test_a_label_is_found_by_name_key_and_alternative(folder: Path, asked: str) -> None:
     found = json.loads(call("labels", "neighbours", folder, asked, "--json").out)
-    assert found["label"] == {"key": "k0", "name": "wine", "documents": 2}
+    assert found["label"] == {"key": "k0", "name": "wine", "documents": 2, "alternatives": ["vino"], "broader": ["k9"]}
     assert [each["key"] for each in found["neighbours"]] == ["k1", "k2", "k3", "k4"]
     assert [each["documents"] for each in found["neighbours"]] == [1, 4, 3, 1]
     assert found["neighbours"][0] == {"key": "k1", "name": "beer", "documents": 1, "similarity": 0.8}

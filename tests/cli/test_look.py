@@ -71,7 +71,9 @@ class TestModels:
     def test_settings_of_one(self, name: str) -> None:
         said = call("models", name).out
         assert said.startswith(f"{name}: ")
-        expected = {"consensus": "members", "transformer": "text.max_tokens"}.get(name, "text.min_df")
+        expected = {"consensus": "members", "lexical": "hidden_labels", "transformer": "text.max_tokens"}.get(
+            name, "text.min_df"
+        )
         assert expected in said or "The model has no settings." in said
 
     def test_a_setting_that_is_shown_can_be_set(self, data: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from xmtc.cli.show import explanation
 from xmtc.core.explanation import (
     AspectEvidence,
     Explanation,
+    FeatureEvidence,
     GroupEvidence,
     Kind,
     MemberEvidence,
@@ -339,6 +340,42 @@ def test_aspects_and_related_labels_as_json() -> None:
     assert found["kind"] == "groups"
     assert found["evidence"][1] == {"aspect": 2, "weight": -0.5, "attention": 0.375}
     assert found["evidence"][2] == {"label": "pots <i>", "weight": 0.25, "attention": 0.875}
+
+
+FEATURES = (FeatureEvidence("similarity", 0.50625, 1.5), FeatureEvidence("match", 4.0, 0.375))
+FEATURES += (FeatureEvidence("first <position>", None, -0.75),)
+
+
+def test_features_of_a_match_in_words() -> None:
+    found = replace(told("two pans", ("pans", 0.5)), features=FEATURES)
+    lines = explanation(found).splitlines()
+    assert lines[2:] == [
+        "  features of the match (the same score before the sigmoid, largest contributions first):",
+        "   +1.5000  similarity        0.5062",
+        "   +0.3750  match                  4",
+        "   -0.7500  first <position>       –",
+    ]
+    assert shaded(found).endswith("\n".join(lines[2:]))
+    unmatched = explanation(replace(found, evidence=())).splitlines()
+    assert unmatched[1] == "  no word of this text matches a name of the label"
+    assert unmatched[2:] == lines[2:]
+    assert "features" not in explanation(ASPECTS)
+
+
+def test_features_of_a_match_on_a_page() -> None:
+    found = replace(told("two pans", ("pans", 0.5)), features=FEATURES)
+    source = page(found)
+    assert Page(source).rows[2:] == [
+        ["contribution", "", "feature", "value"],
+        ["+1.5000", "", "similarity", "0.5062"],
+        ["+0.3750", "", "match", "4"],
+        ["-0.7500", "", "first <position>", "–"],
+    ]
+    bars = re.findall(r'<i class="(\w+)" style="width:([\d.]+)%">', source)
+    assert bars[1:] == [("for4", "100.0"), ("for4", "25.0"), ("against4", "50.0")]
+    assert "No word of the text matches" not in source
+    assert "No word of the text matches" in page(replace(found, evidence=(), constant=-1.0))
+    assert "Features of the match" not in page(ASPECTS)
 
 
 def test_nothing_speaks_for_it() -> None:

@@ -180,6 +180,15 @@ class TestMistakes:
         assert message in said[-1]
         assert_nothing_left(out)
 
+    def test_all_labels_dropped(self, data: Path, out: Path, tmp_path: Path) -> None:
+        train, other = data / "train.jsonl", tmp_path / "other.tsv"
+        other.write_text("no such key\tA name\n")
+        assert (
+            mistake("train", train, "--labels", other, "--unknown-labels", "drop", "--out", out)
+            == f"{train}: no document has a label of {other}. Check the label field and the keys of the vocabulary."
+        )
+        assert_nothing_left(out)
+
     def test_a_folder_in_place_of_a_file(self, data: Path, out: Path) -> None:
         assert mistake("train", data, "--out", out) == f"{data}: is a folder, not a file. Pass a file in it."
 

@@ -197,7 +197,7 @@ def test_mistakes(knn: Path, files: Path, data: Path, tmp_path: Path) -> None:
     (tmp_path / "latin.tsv").write_bytes(b"caf\xe9\tb\n")
     new = files / "new.jsonl"
     cases: list[tuple[list[object], str]] = [
-        ([], "nothing to update. Pass a file of new documents, --retire FILE or --merge FILE."),
+        ([], "nothing to update. Pass a file of new documents, --retire FILE, --merge FILE or --labels FILE."),
         ([tmp_path / "none.jsonl"], "none.jsonl: no such file"),
         ([tmp_path / "broken.jsonl"], "broken.jsonl:2: "),
         ([tmp_path / "unlabelled.jsonl"], "unlabelled.jsonl: no document has a label. Check the label field."),

@@ -113,3 +113,12 @@ def test_a_kernel_runs_if_no_cache_folder_is_writable(monkeypatch: pytest.Monkey
         return values.sum()
 
     assert total(np.array([1.0, 2.5])) == 3.5
+
+
+def test_an_unreadable_cache_is_made_again(folder: Path) -> None:
+    assert ask(folder) == "10.0 compiled"
+    (index,) = (folder / "cache").rglob("*.nbi")
+    content = index.read_bytes()
+    index.write_bytes(content[:60] + b"cno.such.module\nThing\n.")
+    assert ask(folder) == "10.0 compiled"
+    assert ask(folder) == "10.0"

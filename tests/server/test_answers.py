@@ -6,6 +6,7 @@ import re
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.app import Serve, problem, samples
 from tests.support.models import planted_split
 from xmtc import load
+from xmtc.data.dataset import as_dataset
+from xmtc.data.label_index import LabelIndex
+from xmtc.models.lexical import Lexical
 from xmtc.models.parabel import Parabel
+from xmtc.models.popularity import Popularity
 from xmtc.server import model_host
 from xmtc.server.clients import ClientNames
 from xmtc.server.metrics import BUCKETS
@@ -108,6 +113,25 @@ def test_why(serve: Serve, trained: dict[str, Path], name: str, kind: str) -> No
         assert answer["explanation"]["evidence"]
     direct = load(trained[name]).explain(text, label["key"]).to_json()
     assert answer["explanation"]["evidence"][0].keys() == direct["evidence"][0].keys()
+    assert answer["explanation"]["features"] == []
+
+
+def test_why_a_name_matches(serve: Serve, tmp_path: Path) -> None:
+    """The features of a match are part of the answer."""
+    names = ["barley", "rye bread", "oat milk", "wheat flour"]
+    pairs = [(one, other) for one in names for other in names if one != other] * 10
+    texts = [f"{one} here and there, {one} at home, and no {other}" for one, other in pairs]
+    Lexical(documents=80).fit(texts, [[one] for one, _ in pairs]).save(tmp_path / "names")
+    served = serve(tmp_path / "names")
+    text = "We bought barley."
+    answer = served.post("/v1/explain", {"text": text, "label": "barley"}).json()["explanation"]
+    assert [word["text"] for word in answer["evidence"]] == ["barley"]
+    assert answer["features"]
+    direct = load(tmp_path / "names").explain(text, "barley")
+    assert answer["features"] == [asdict(feature) for feature in direct.features]
+    other = served.post("/v1/explain", {"text": text, "label": "oat milk"}).json()["explanation"]
+    assert other["evidence"] == []
+    assert other["features"]
 
 
 def test_what_cannot_explain_says_so_as_the_command_line_does(serve: Serve) -> None:
@@ -374,3 +398,69 @@ def test_refusals_are_counted_under_their_route(serve: Serve) -> None:
     assert counted["xmtc_requests_total", "/v1/predict", "401"] == 1
     assert counted["xmtc_requests_total", "/v1/models", "421"] == 1
     assert counted["xmtc_requests_total", "/page", "404"] == 1
+
+
+@pytest.fixture(scope="module")
+def plants(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose labels have broader labels, notes and schemes; the more frequent, the broader."""
+    keys = ["plant", "tree", "oak", "rock"]
+    index = LabelIndex.from_keys(
+        keys,
+        [key.title() for key in keys],
+        parents=[[], ["plant"], ["tree"], ["mineral"]],
+        descriptions=["", "", "x" * 600, ""],
+        notes=[[], [f"note {number}" for number in range(12)], ["x" * 600, "a scope note"], []],
+        schemes=[["living"], ["living"], ["living"], []],
+    )
+    train = as_dataset(["a text"] * 8, [keys[: 4 - row % 4] for row in range(8)])
+    assert train.labels is not None
+    assert train.label_index is not None
+    train = replace(train, labels=train.labels[:, train.label_index.ids(keys)], label_index=index)
+    folder = tmp_path_factory.mktemp("plants") / "plants"
+    Popularity().fit(train).save(folder)
+    return folder
+
+
+def test_labels_by_the_vocabulary(serve: Serve, plants: Path) -> None:
+    served = serve(plants)
+    keys = lambda **fields: [label["key"] for label in served.predict("a", k=4, **fields)[0]]  # noqa: E731
+    assert keys() == ["plant", "tree", "oak", "rock"]
+    assert keys(under=["Tree"]) == keys(under=["tree"], scheme=["living"]) == ["tree", "oak"]
+    assert keys(under=["tree"], deny=["oak"], only_used=True) == ["tree"]
+    assert keys(under=[], hierarchy=None, only_unused=False) == keys()
+    assert keys(hierarchy="narrowest") == ["oak", "rock"]
+    assert keys(hierarchy="broadest") == ["plant", "rock"]
+    for fields, words in (
+        ({"under": ["tre"]}, "label 'tre' is not among the model's 4 labels. Did you mean 'Tree'?"),
+        ({"scheme": ["alive"]}, "scheme 'alive' does not occur among the model's labels."),
+        ({"type": ["x"]}, "no label of the model has a type."),
+        ({"only_unused": True}, "all of the model's 4 labels have training documents."),
+        ({"only_unused": True, "only_used": True}, "'only_used' and 'only_unused' exclude all labels."),
+        (
+            {"under": ["rock"], "allow": ["tree"]},
+            "none of the model's 4 labels remains for under 'rock' with 'allow' and 'deny'.",
+        ),
+        ({"under": ["rock"] * 101}, "'under' cannot be a list: list should have at most 100 items"),
+        ({"hierarchy": "narrow"}, "'hierarchy' cannot be 'narrow'"),
+        ({"details": 1}, "'details' cannot be 1"),
+    ):
+        assert served.refused("/v1/predict", {"texts": ["a"], **fields}).startswith(words)
+    assert "broader label" in serve().refused("/v1/predict", {"texts": ["a"], "hierarchy": "narrowest"})
+
+
+def test_details_of_labels(serve: Serve, plants: Path) -> None:
+    served = serve(plants)
+    (labels,) = served.predict("a", k=4, details=True)
+    assert [label["broader"] for label in labels] == [[], ["Plant"], ["Tree"], ["mineral"]]
+    assert [label["documents"] for label in labels] == [8, 6, 4, 2]
+    assert labels[1]["notes"] == [f"note {number}" for number in range(10)]  # shortened, like long texts
+    assert labels[2]["description"] == "x" * 499 + "…"
+    assert labels[2]["notes"] == ["a scope note"]  # not the description again
+    assert labels[2]["schemes"] == ["living"]
+    assert set(served.predict("a")[0][0]) == {"key", "name", "score"}
+    (found,) = served.client.get("/v1/labels?q=tree").json()["labels"]
+    assert {name: found[name] for name in ("broader", "documents", "schemes")} == {
+        "broader": ["Plant"],
+        "documents": 6,
+        "schemes": ["living"],
+    }

@@ -19,7 +19,11 @@ from xmtc.workflows.serve import ServeRequest
 
 BAD = [
     ({"text": ["a"]}, "unknown field 'text'. Did you mean 'texts'?"),
-    ({}, "'texts' is missing. Fields: texts, k, threshold, model, allow, deny."),
+    (
+        {},
+        "'texts' is missing. Fields: texts, k, threshold, model, allow, deny, under, scheme, collection, type, "
+        "only_used, only_unused, hierarchy, details.",
+    ),
     ({"texts": "a"}, "'texts' must be a list of strings. Got 'a'."),
     ({"texts": ["a", 5]}, "'texts[1]' must be a string. Got 5."),
     ({"texts": ["a", None]}, "'texts[1]' must be a string. Got null."),

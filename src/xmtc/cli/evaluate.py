@@ -128,6 +128,10 @@ def _unknown_words(result: Evaluation, treatment: str, *, of_model: bool) -> str
     if result.unknown_labels is None:
         return "PSP is not available: pass the training set with --train FILE"
     done = "dropped" if treatment == "drop" else "counted as missed"
+    if result.predictable_labels:
+        found = f"({result.unknown_pairs:,} occurrences), {result.predictable_labels:,} of them predictable by name"
+        rest = "" if result.predictable_labels == result.unknown_labels else f", the others {done}"
+        return f"test labels without training documents: {result.unknown_labels:,} {found}{rest}"
     more = f" ({result.unknown_pairs:,} occurrences), {done}" if result.unknown_labels else ""
     return f"test labels not in the training set: {result.unknown_labels:,}{more}"
 

@@ -32,7 +32,13 @@ def neighbours(
     label, found = label_neighbours(request, runtime=make_runtime(device="cpu"))
     output.write({"label": label, "neighbours": found})
     documents = "" if label["documents"] is None else f", {counted(label['documents'], 'training document')}"
-    echo(f"{shown(label['name'], 90)} (key {shown(label['key'])}){documents}\n")
+    echo(f"{shown(label['name'], 90)} (key {shown(label['key'])}){documents}")
+    for what, title in (("alternatives", "alternative names"), ("broader", "broader labels")):
+        names = label[what]
+        assert isinstance(names, list)
+        if names:
+            echo(f"  {title}: {shown(', '.join(names), 200)}")
+    echo("")
     rows = [
         [
             f"{each['similarity']:.4f}",

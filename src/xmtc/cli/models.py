@@ -101,6 +101,7 @@ def update_line(entry: Mapping[str, Any]) -> str:
         "new label": entry["labels added"],
         "label removed": entry["labels retired"],
         "label merged": len(entry["merged"]),
+        "vocabulary label read": entry.get("vocabulary", 0),
         "earlier document replayed": entry["replayed"],
     }
     parts = [_counted(count, what) for what, count in counts.items() if count or what == "new document"]
@@ -128,6 +129,7 @@ def model_folder(found: Mapping[str, Any]) -> str:
     facts = [
         ("model", found["model"]),
         ("labels", f"{found['labels']:,}"),
+        *_label_facts(found),
         ("documents", f"{training.get('documents', 0):,}" + (", including updates" if found["history"] else "")),
         ("trained on", str(training.get("input", "–"))),
         ("training time", f"{training.get('seconds', 0.0):.1f} s, seed {training.get('seed', 0)}"),
@@ -149,6 +151,23 @@ def model_folder(found: Mapping[str, Any]) -> str:
         lines.append(f"No updates. To add documents or labels: xmtc update {folder} NEW")
         return "\n\n".join(lines)
     return "\n\n".join([*lines, _history(found["history"]), "before, after: nDCG@5 in percent. Times are UTC."])
+
+
+def _label_facts(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Lines on names and hierarchy of the labels, and on labels without training documents."""
+    facts, vocabulary = found["label_facts"], found["training"].get("vocabulary")
+    lines = [
+        ("  without training documents", facts.get("without_documents")),
+        ("  with alternative names", facts.get("with_alternatives")),
+        ("  with broader labels", facts.get("with_broader")),
+        ("  with related labels", facts.get("with_related")),
+        ("  with notes", facts.get("with_notes")),
+    ]
+    shown_lines = [(name, f"{count:,}") for name, count in lines if count]
+    if vocabulary is not None and vocabulary["labels"] > found["labels"]:
+        left_out = f"{vocabulary['labels']:,}, {vocabulary['without_documents']:,} without training documents"
+        shown_lines.append(("labels of the vocabulary", left_out))
+    return shown_lines
 
 
 def _history(entries: list[dict[str, Any]]) -> str:

@@ -58,6 +58,8 @@ def predict(
     _check_input_format(request)
     if json_target is not None:
         output, output_format = _json_lines(json_target, output, output_format, batch)
+    if request.details:
+        output_format = _with_details(output, output_format, batch)
     if batch.parts is not None:
         if output_format not in (None, "parquet"):
             raise ConfigError(f"--parts writes Parquet, not {output_format}. Leave out --output-format.")
@@ -92,6 +94,16 @@ def _json_lines(
         other = "--parts" if batch.parts is not None else "--out" if output is not None else "--output-format"
         raise ConfigError(f"--json cannot be used with {other}. Leave out one of them.")
     return (None if target == STDOUT else Path(target)), "jsonl"
+
+
+def _with_details(output: Path | None, output_format: str | None, batch: BatchOptions) -> str:
+    """JSON Lines, the only format with details."""
+    form = "parquet" if batch.parts is not None else output_format
+    if form is None:
+        form = "jsonl" if output is None else chosen_format(None, output)
+    if form != "jsonl":
+        raise ConfigError(f"--details writes JSON Lines, not {form}. Use --json, or leave out --details.")
+    return form
 
 
 def _write_parts(request: BatchPredictRequest, runtime: Runtime) -> None:

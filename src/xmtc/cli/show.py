@@ -13,6 +13,7 @@ from xmtc.core.errors import shown
 from xmtc.core.explanation import (
     AspectEvidence,
     Explanation,
+    FeatureEvidence,
     GroupEvidence,
     MemberEvidence,
     NeighbourEvidence,
@@ -181,6 +182,7 @@ def shortened(text: str, width: int) -> str:
 
 
 NOTHING = "nothing in this text is evidence for or against it"
+NO_MATCH = "no word of this text matches a name of the label"
 CONSTANTS = {
     "tokens": "intercept, independent of the text",
     "neighbours": "score of the label itself, besides the vote",
@@ -199,7 +201,7 @@ def explanation(found: Explanation, most: int = 10) -> str:
         lines += [line for step in found.path for line in _evidence(step)]
         lines.append("  words for the label itself:")
     if not found.evidence:
-        lines.append(f"  {NOTHING}")
+        lines.append(f"  {NO_MATCH if found.features else NOTHING}")
     if found.shares and found.evidence:
         lines.append("  attention weights:")
     if found.constant:
@@ -213,7 +215,21 @@ def explanation(found: Explanation, most: int = 10) -> str:
     more = len(found.evidence) - most
     if more > 0:
         lines.append(f"  … and {more} more")
+    if found.features:
+        lines.append("  features of the match (the same score before the sigmoid, largest contributions first):")
+        lines += _feature_lines(found.features)
     return "\n".join(lines)
+
+
+def _feature_lines(features: Sequence[FeatureEvidence]) -> list[str]:
+    """Contribution, name and value of each feature, in columns."""
+    room = max(len(item.feature) for item in features)
+    values = [item.shown_value() for item in features]
+    width = max(map(len, values))
+    return [
+        f"  {item.weight:+8.4f}  {item.feature:<{room}}  {value:>{width}}"
+        for item, value in zip(features, values, strict=True)
+    ]
 
 
 def _evidence(item: object) -> list[str]:

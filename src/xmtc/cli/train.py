@@ -53,6 +53,8 @@ def train(
         f"saved {trained.name} in {request.out}: {facts['documents']:,} documents, {len(trained.labels):,} labels, "
         f"trained in {facts['seconds']:.1f} s"
     )
+    if (line := unused_labels_line(trained)) is not None:
+        note(line)
     output.write(_result(trained, request, machine.seed))
     note(next_steps(trained, request))
 
@@ -65,11 +67,26 @@ def _result(trained: Model, request: TrainRequest, seed: int) -> dict[str, Any]:
         "folder": request.out,
         "documents": trained.training["documents"],
         "labels": len(trained.labels),
+        "labels_without_documents": trained.training.get("vocabulary", {}).get("without_documents", 0),
         "seconds": trained.training["seconds"],
         "seed": seed,
         "settings": config.flat(config.to_mapping(trained.config)),
         "chosen_automatically": snake_keys(trained.facts),
     }
+
+
+def unused_labels_line(trained: Model) -> str | None:
+    """How many labels of the vocabulary have no training documents, and whether the model can predict them."""
+    found = trained.training.get("vocabulary")
+    if found is None or not found["without_documents"]:
+        return None
+    count, total = found["without_documents"], found["labels"]
+    have = "has" if count == 1 else "have"
+    start = f"{count:,} of {total:,} labels {have} no training documents; "
+    if trained.uses_label_names:
+        return f"{start}{trained.name} can predict {'it' if count == 1 else 'them'} by name."
+    them = "it" if count == 1 else "them"
+    return f"{start}{trained.name} cannot predict {them}. Use lexical, or a consensus with it."
 
 
 def settings_text(model: Model, request: TrainRequest, seed: int) -> str:

@@ -37,7 +37,8 @@ def update(
     entry = updated.history[-1]
     echo(f"saved {updated.name} in {request.target}: {update_line(entry)}, {entry['seconds']:.1f} s")
     output.write({"model": updated.name, "folder": request.target, "labels": len(updated.labels), **snake_keys(entry)})
-    if entry["nDCG@5 after"] is None:
+    learnt = entry["documents"] or entry["labels added"] or entry["labels retired"] or entry["merged"]
+    if entry["nDCG@5 after"] is None and learnt:
         note("the update was not checked: pass --valid FILE, or at least 500 new documents (a tenth is held out)")
     if updated.decisions.is_fitted:
         target = shlex.quote(str(request.target))

@@ -1,4 +1,6 @@
-"""Constants shared by several packages. No imports, so that the command line starts fast."""
+"""Constants and types shared by several packages. Nothing heavy is imported, so that the command line starts fast."""
+
+from typing import Literal
 
 PROPENSITY_A = 0.55
 PROPENSITY_B = 1.5
@@ -8,3 +10,6 @@ TORCH_VERSION = "2.13.0"
 """The PyTorch release that xmtc is tested with, as pinned in constraints.txt."""
 TORCH_EXTRAS = frozenset({"torch", "transformers", "all"})
 """Extras of xmtc that install PyTorch."""
+
+Redundant = Literal["keep", "narrowest", "broadest"]
+"""Which labels to return of a label and its broader ones: all, the narrowest or the broadest."""

@@ -56,6 +56,11 @@ def reinstall_command(package: str) -> str:
     return f"pip install --force-reinstall {package}"
 
 
+def upgrade_command(package: str) -> str:
+    """The pip command that installs the newest version of a package."""
+    return f"pip install --upgrade {package}"
+
+
 def missing_extra(what: str, extra: str) -> MissingExtraError:
     """The error for a missing optional dependency; `what` such as "plots need matplotlib"."""
     return MissingExtraError(f"{what}. Install it with: {install_command(extra)}")

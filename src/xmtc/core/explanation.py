@@ -64,6 +64,19 @@ class MemberEvidence:
     share: float
 
 
+@dataclass(frozen=True)
+class FeatureEvidence:
+    """A feature of a match, its value (None if it does not apply), and its contribution to the label's score."""
+
+    feature: str
+    value: float | None
+    weight: float
+
+    def shown_value(self) -> str:
+        """The value with up to four digits, – if the feature does not apply."""
+        return "–" if self.value is None else f"{self.value:.4g}"
+
+
 Evidence = TokenEvidence | PathStep | NeighbourEvidence | AspectEvidence | GroupEvidence | MemberEvidence
 Kind = Literal["tokens", "path", "neighbours", "groups", "members"]
 
@@ -86,6 +99,8 @@ class Explanation:
     """Path down the label tree; empty if the model has no tree."""
     shares: bool = False
     """Whether token weights are attention weights, which show where the model attends and carry no sign."""
+    features: tuple[FeatureEvidence, ...] = ()
+    """Features of the match; empty unless the model matches label names."""
     known_words: bool = True
     """Whether the text has a word that the model knows; otherwise the score does not depend on the text."""
 

@@ -22,6 +22,11 @@ def inlined(function: Function) -> Function:
     return cast("Function", numba.njit(inline="always", error_model="numpy")(function))
 
 
+def called(function: Function) -> Function:
+    """Compile a function that kernels call. Kernels with long functions compile twice as fast as with `inlined`."""
+    return cast("Function", numba.njit(error_model="numpy")(function))
+
+
 def kernel(
     *, outputs: tuple[str, ...] = (), uses: tuple[ModuleType, ...] = (), **options: Any
 ) -> Callable[[Function], Function]:
@@ -37,6 +42,7 @@ def kernel(
         try:
             compiled = numba.njit(**settings)(function)
             watched = uses
+            _survive_unreadable_cache(compiled)
         except RuntimeError:  # neither the package nor the user's cache folder is writable: compile in each process
             compiled = numba.njit(**{**settings, "cache": False})(function)
             watched = ()
@@ -52,6 +58,21 @@ def kernel(
         return cast("Function", call)
 
     return decorate
+
+
+def _survive_unreadable_cache(compiled: Any) -> None:
+    """Compile again if the cache cannot be read, such as after an update that renamed the type of an argument."""
+    cache = compiled._cache  # numba has no public interface for this
+    load = cache.load_overload
+
+    def load_or_nothing(*arguments: Any) -> Any:
+        try:
+            return load(*arguments)
+        except Exception:  # of any kind, depending on what is unreadable
+            cache.flush()
+            return None
+
+    cache.load_overload = load_or_nothing
 
 
 def _watch(compiled: Any, modules: tuple[ModuleType, ...]) -> None:

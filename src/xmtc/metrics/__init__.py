@@ -2,6 +2,7 @@
 
 from xmtc.metrics.calibration import Reliability, ReliabilityBin, reliability
 from xmtc.metrics.groups import FrequencyGroup, frequency_groups
+from xmtc.metrics.hierarchy import evaluate_hierarchy, hierarchy_parts
 from xmtc.metrics.ranking import Parts, RankingMetric, document_parts, evaluate, ndcg, precision, psndcg, psp, recall
 from xmtc.metrics.registry import METRICS, metric_names
 from xmtc.metrics.resampling import Interval, bootstrap, bootstrap_difference
@@ -36,8 +37,10 @@ __all__ = [
     "document_f1",
     "document_parts",
     "evaluate",
+    "evaluate_hierarchy",
     "evaluate_sets",
     "frequency_groups",
+    "hierarchy_parts",
     "macro_f1",
     "metric_names",
     "micro_f1",

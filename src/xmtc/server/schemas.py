@@ -8,14 +8,17 @@ from fastapi import Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from starlette.requests import ClientDisconnect
 
+from xmtc.core.constants import Redundant
 from xmtc.core.errors import shown
 from xmtc.server.errors import Problem, validation_problem
-from xmtc.workflows.hosted_model import PredictOptions
+from xmtc.workflows.hosted_model import PredictOptions, VocabularyFilter
 from xmtc.workflows.serve import ServeRequest
 
 AnyBody = TypeVar("AnyBody", bound="RequestBody")
 MAX_SCORE = 1e38
 """Maximum absolute value of a threshold: scores are float32."""
+MAX_VALUES = 100
+"""Maximum number of values of a condition on the vocabulary."""
 DEFAULT_K, DEFAULT_K_WITH_THRESHOLD = 5, 50
 
 
@@ -55,6 +58,8 @@ def _strings(description: str) -> Any:
     return Field(description=description, fail_fast=True)
 
 
+Some = Annotated[list[str], Field(fail_fast=True, max_length=MAX_VALUES)]
+"""A few strings."""
 ModelName = Annotated[str | None, Field(description="Name of the model; default: the first one.")]
 
 
@@ -77,6 +82,18 @@ class PredictBody(RequestBody):
     allow: Annotated[Annotated[list[str], _strings("Keys of the only labels to return.")] | None, Field()] = None
     deny: Annotated[Annotated[list[str], _strings("Keys of labels never to return.")] | None, Field()] = None
 
+    under: Annotated[Some | None, Field(description="Return only these labels and those below, by key or name.")] = None
+    scheme: Annotated[Some | None, Field(description="Return only labels of these concept schemes.")] = None
+    collection: Annotated[Some | None, Field(description="Return only labels of these collections.")] = None
+    type: Annotated[Some | None, Field(description="Return only labels of these types.")] = None
+    only_used: Annotated[bool | None, Field(description="Return only labels with training documents.")] = None
+    only_unused: Annotated[bool | None, Field(description="Return only labels without training documents.")] = None
+    hierarchy: Annotated[
+        Redundant | None,
+        Field(description="Of a label and its broader ones, return all (keep), the narrowest or the broadest."),
+    ] = None
+    details: Annotated[bool | None, Field(description="Whether to add broader labels, notes and counts.")] = None
+
     @classmethod
     def limit_schema(cls, properties: dict[str, Any], settings: ServeRequest) -> None:
         properties["texts"] |= {"maxItems": settings.max_texts}
@@ -91,6 +108,8 @@ class PredictBody(RequestBody):
         _check_length(max(map(len, self.texts), default=0), "'texts'", settings.max_characters)
         if self.k is not None and self.k > settings.max_k:
             raise Problem(422, f"'k' must be at most {settings.max_k:,}. Got {shown(str(self.k), 20)}.")
+        if self.only_used and self.only_unused:
+            raise Problem(422, "'only_used' and 'only_unused' exclude all labels. Leave out one of them.")
         labels = count * (self.k or (DEFAULT_K if self.threshold is None else DEFAULT_K_WITH_THRESHOLD))
         most = settings.max_labels
         if labels > most:
@@ -99,7 +118,13 @@ class PredictBody(RequestBody):
     def options(self) -> PredictOptions:
         """The prediction options of the request."""
         allow, deny = (None if keys is None else tuple(dict.fromkeys(keys)) for keys in (self.allow, self.deny))
-        return PredictOptions(self.k, self.threshold, allow, deny)
+        under, schemes, collections, types = (
+            tuple(dict.fromkeys(values or ())) for values in (self.under, self.scheme, self.collection, self.type)
+        )
+        used = True if self.only_used else False if self.only_unused else None
+        vocabulary = VocabularyFilter(under, schemes, collections, types, used)
+        hierarchy, details = self.hierarchy or "keep", bool(self.details)
+        return PredictOptions(self.k, self.threshold, allow, deny, vocabulary, hierarchy, details)
 
 
 class ExplainBody(RequestBody):
@@ -165,10 +190,20 @@ class LabelScore(BaseModel):
     score: float
 
 
+class PredictedLabel(LabelScore):
+    """A label with its score; the other fields are present with `details`."""
+
+    broader: Annotated[list[str] | None, Field(description="Names of broader labels.")] = None
+    description: str | None = None
+    notes: list[str] | None = None
+    schemes: list[str] | None = None
+    documents: Annotated[int | None, Field(description="Number of training documents, if it is known.")] = None
+
+
 class Prediction(BaseModel):
     """The labels of one text, best first. Texts without a known word get the same labels, and none at a threshold."""
 
-    labels: list[LabelScore]
+    labels: list[PredictedLabel]
     known_words: Annotated[
         Literal[False] | None, Field(description="Present, and false, if the model knows no word of the text.")
     ] = None
@@ -203,6 +238,8 @@ class ExplainResponse(ResponseBody):
             "constant": -0.4,
             "path": [],
             "shares": False,
+            "features": [],
+            "known_words": True,
         },
     }
     model: str
@@ -223,6 +260,10 @@ class MatchedLabel(BaseModel):
     key: str
     name: str
     alternative: str | None
+    broader: list[str]
+    description: str
+    notes: list[str]
+    schemes: list[str]
     documents: int
 
 
@@ -231,7 +272,18 @@ class LabelsResponse(ResponseBody):
 
     example = {
         "model": "cooking",
-        "labels": [{"key": "cast-iron", "name": "Cast iron", "alternative": None, "documents": 212}],
+        "labels": [
+            {
+                "key": "cast-iron",
+                "name": "Cast iron",
+                "alternative": None,
+                "broader": ["Cookware"],
+                "description": "",
+                "notes": [],
+                "schemes": [],
+                "documents": 212,
+            }
+        ],
         "more": False,
     }
     model: str

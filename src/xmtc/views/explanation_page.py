@@ -38,6 +38,7 @@ def page(found: Explanation) -> str:
         sides=sides,
         most_rows=MOST_ROWS,
         path=_path_rows(found.path),
+        feature_peak=max((abs(item.weight) for item in found.features), default=0.0),
         **_evidence(found),
     )
 

@@ -83,8 +83,15 @@ def _inputs(request: BatchPredictRequest, predictor: DocumentPredictor) -> dict[
         "k": PLACES if predict.k is None and predict.threshold is None else predict.k,
         "threshold": predict.threshold,
         **{name: None if path is None else content_hash(path) for name, path in predictor.restriction.files.items()},
+        **{name.replace("_", " "): _json(value) for name, value in vars(predict.vocabulary).items()},
+        "hierarchy": None if predict.hierarchy == "keep" else predict.hierarchy,
         "part size": request.batch.parts,
     }
+
+
+def _json(value: Any) -> Any:
+    """An option as JSON; None if it was not given, as in folders written before the option existed."""
+    return (list(value) if isinstance(value, tuple) else value) or None
 
 
 def check_folder(folder: Path, *, resume: bool = False, force: bool = False) -> None:

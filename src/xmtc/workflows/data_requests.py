@@ -78,6 +78,7 @@ class DescribeRequest(BaseRequest):
     """Documents in any supported format."""
     other: Annotated[Path | None, Argument("OTHER")] = None
     """Second file to compare with, such as the test set."""
+    vocabulary: VocabularyOptions = field(default_factory=VocabularyOptions)
     reading: ReadingOptions = field(default_factory=ReadingOptions)
 
 

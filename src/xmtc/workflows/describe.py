@@ -20,7 +20,14 @@ def describe(request: DescribeRequest, *, progress: Progress = silent) -> Descri
 
     def documents(path: Path) -> Dataset:
         """Read the documents, with their labels if they have any."""
-        return read(path, replace(request.reading.options, labelled=False), progress=progress)
+        return read(
+            path,
+            replace(request.reading.options, labelled=False),
+            vocabulary=request.vocabulary.labels,
+            language=request.vocabulary.language,
+            unknown_labels=request.vocabulary.unknown_labels,
+            progress=progress,
+        )
 
     first = documents(request.source)
     return describe_documents(first, None if request.other is None else documents(request.other), progress=progress)

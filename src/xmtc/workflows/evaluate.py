@@ -53,6 +53,7 @@ def evaluate(request: EvaluateRequest, *, runtime: Runtime | None = None, progre
         model=model,
         vocabulary=request.labels,
         unknown_labels="drop" if options.unknown_labels == "drop" else "refuse",
+        whole_vocabulary=options.hierarchy,
         progress=progress,
     )
     result = evaluate_model(model, documents, options, progress=progress)
@@ -77,7 +78,7 @@ def evaluate_model(
     seconds = time.perf_counter() - started
     check_known(model.labels, test)
     counted = model.counted()
-    training = None if counted is None else Training(model.labels, *counted)
+    training = None if counted is None else Training(model.labels, *counted, model.uses_label_names)
     return judge(
         predictions,
         test,
@@ -104,16 +105,25 @@ def read_test(
     model: Model | None = None,
     vocabulary: str | Path | None = None,
     unknown_labels: str = "refuse",
+    whole_vocabulary: bool = False,
     progress: Progress = silent,
 ) -> Dataset:
     """Read test documents with their labels; raises DataError if no document has a label.
 
-    Labels missing from a given vocabulary raise too, or are left out with `unknown_labels="drop"`.
+    Labels missing from a given vocabulary raise too, or are left out with `unknown_labels="drop"`. Labels of the
+    vocabulary that no document has are kept with `whole_vocabulary`.
     """
     if (Path(path) / "model.json").is_file():
         raise DataError(f"{path}: is a model folder. Pass the test file as the last argument.")
     reading = replace(reading or ReadOptions(), feature_count=None if model is None else model.feature_count)
-    test = read(path, reading, vocabulary=vocabulary, unknown_labels=unknown_labels, progress=progress)
+    test = read(
+        path,
+        reading,
+        vocabulary=vocabulary,
+        unknown_labels=unknown_labels,
+        whole_vocabulary=whole_vocabulary,
+        progress=progress,
+    )
     if test.labels is None or test.labels.nnz == 0:
         raise DataError(f"{path}: no document has a label, so there is nothing to evaluate. Check the label field.")
     if test.partial is not None:
@@ -137,10 +147,19 @@ def evaluate_predictions(
     named = None if vocabulary is None else read_vocabulary(vocabulary, numbered=True)
     applied = vocabulary if named is not None and not named.plain else None  # a plain list only maps numbers to keys
     unknown = "drop" if options is not None and options.unknown_labels == "drop" else "refuse"
-    test = read_test(test_file, reading, vocabulary=applied, unknown_labels=unknown, progress=progress)
+    test = read_test(
+        test_file,
+        reading,
+        vocabulary=applied,
+        unknown_labels=unknown,
+        whole_vocabulary=options is not None and options.hierarchy,
+        progress=progress,
+    )
     train = None
     if train_file is not None:
-        train = read(train_file, reading, vocabulary=applied, unknown_labels=unknown, progress=progress)
+        train = read(
+            train_file, reading, vocabulary=applied, unknown_labels=unknown, whole_vocabulary=False, progress=progress
+        )
     labels = None if named is None else named.index
     if named is not None and named.plain:  # line n is the key of label n
         labels = LabelIndex.from_keys(named.index.names)

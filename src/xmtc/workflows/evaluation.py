@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
@@ -23,6 +25,7 @@ from xmtc.data.lf import read_filter
 from xmtc.data.topk import TopK
 from xmtc.decisions.decision_rules import counted_columns, score_sets
 from xmtc.decisions.thresholds import Thresholds, fixed, select_labels
+from xmtc.labels.hierarchy import Hierarchy
 from xmtc.labels.propensity import inverse_propensities
 from xmtc.metrics import FrequencyGroup, Interval, Parts, Reliability
 from xmtc.metrics.groups import Ties
@@ -70,6 +73,8 @@ class Training:
     """(L,) training documents of each label."""
     documents: int
     """Number of training documents."""
+    predicts_unused: bool = False
+    """Whether labels without training documents can be predicted too, by their names."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ class Evaluation:
     documents: int
     seconds: float
     unknown_labels: int | None
-    """Distinct test labels that do not occur in the training set; None if the training set is unknown."""
+    """Distinct test labels without training documents; None if the training set is unknown."""
     unknown_pairs: int
     """(document, label) pairs with such a label."""
     predictions: TopK = field(repr=False)
@@ -101,6 +106,8 @@ class Evaluation:
     """F1, precision, recall and size of the label sets at a threshold."""
     threshold: Thresholds | float | None = None
     """The tuned rule or the given score."""
+    predictable_labels: int = 0
+    """Those of the `unknown_labels` that the model can predict by name; they are never dropped."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the metrics and everything that was computed with them as a JSON object."""
@@ -151,10 +158,13 @@ def judge(
     if test.labels is None:
         raise DataError("the test documents have no labels. Pass a Dataset with labels.")
     truth, extra = align_labels(test, predictions.index)
-    counts, unseen = _training_counts(training, predictions.index, extra), None
+    counts, unseen, by_name = _training_counts(training, predictions.index, extra), None, 0
     if counts is not None:
         entries = counts[truth.indices] == 0  # not a training label, or one without documents
         unseen = len(np.unique(truth.indices[entries])), int(entries.sum())
+        if training is not None and training.predicts_unused:
+            named = entries & (truth.indices < len(predictions.index))
+            entries, by_name = entries & ~named, len(np.unique(truth.indices[named]))
         if options.unknown_labels == "drop":  # drop their columns too: the macro mean is over the remaining labels
             known, extra = len(predictions.index), []
             truth, counts = _without(truth, entries)[:, :known], counts[:known]
@@ -168,6 +178,10 @@ def judge(
     values = metrics.evaluate(predictions, truth, KS, inverse)
     values |= metrics.evaluate_sets(*counted_columns(predictions.labels, truth, counts), KS)
     parts = metrics.document_parts(predictions, truth, KS, inverse) if options.bootstrap else {}
+    if options.hierarchy:
+        nearby = metrics.hierarchy_parts(predictions, truth, _hierarchy(predictions.index, test), KS)
+        values |= {name: part.value for name, part in nearby.items()}
+        parts |= nearby if options.bootstrap else {}
     intervals = metrics.bootstrap(parts, samples=options.bootstrap, seed=options.seed) if options.bootstrap else {}
     return Evaluation(
         values,
@@ -185,7 +199,32 @@ def judge(
         metrics.reliability(predictions, truth, max(KS)),
         None if sets is None else score_sets(sets.labels, truth, counts),
         threshold,
+        by_name,
     )
+
+
+def _hierarchy(index: LabelIndex, test: Dataset) -> Hierarchy:
+    """The hierarchy of the predicted labels, then the other labels of the test set, in the order of the truth.
+
+    Labels of the test set that do not occur in it follow: they link others. A label has the broader labels that the
+    vocabulary of the test set gives, or else those of the predicted labels.
+    """
+    assert test.labels is not None
+    assert test.label_index is not None
+    others = np.flatnonzero(index.ids(test.label_index.table["key"].combine_chunks()) < 0)
+    occurring = np.isin(others, test.labels.indices)
+    joined = index.joined(test.label_index.take(np.concatenate([others[occurring], others[~occurring]])))
+    known = test.label_index.ids(joined.table["key"].combine_chunks())
+    parents = np.asarray(pc.fill_null(pc.list_value_length(test.label_index.table["parents"]), 0))
+    linked = (known >= 0) & (np.append(parents, 0)[known] > 0)
+    rows = np.where(linked, known + len(joined), np.arange(len(joined)))
+    hierarchy = Hierarchy(LabelIndex(pa.concat_tables([joined.table, test.label_index.table])).take(rows))
+    if not hierarchy:
+        raise DataError(
+            "no label has a broader label, so there is no hierarchy to evaluate with. "
+            "Pass a vocabulary with broader labels, or leave out --hierarchy."
+        )
+    return hierarchy
 
 
 def _groups(predictions: TopK, truth: Csr) -> dict[str, list[FrequencyGroup]]:

@@ -18,12 +18,16 @@ from numpy.typing import NDArray
 from xmtc.artifact.dependencies import MANIFEST, content_of
 from xmtc.artifact.store import read_manifest
 from xmtc.core import config
+from xmtc.core.constants import Redundant
 from xmtc.core.errors import ConfigError, DataError, shown
 from xmtc.core.runtime import Runtime
 from xmtc.labels.name_index import LabelMatch, LabelSearch
+from xmtc.labels.vocabulary_filter import ALL_LABELS
+from xmtc.labels.vocabulary_filter import VocabularyFilter as VocabularyFilter
 from xmtc.models.base import Model
 from xmtc.models.label_selection import allowed_labels
 from xmtc.workflows import saved_metrics
+from xmtc.workflows.label_details import LabelDetails
 
 LabelScores = dict[str, Any]
 """`labels` of one text with key, name and score, best first; `known_words` is false if it has no known word."""
@@ -32,7 +36,9 @@ MAX_EVIDENCE = 5_000
 MAX_QUERY_LENGTH = 200
 """Maximum length of a label search in characters."""
 CACHED_FILTERS = 16
-"""Number of label filters (`allow` and `deny`) whose masks are cached."""
+"""Number of label filters whose masks are cached."""
+MAX_DETAIL, MAX_VALUES = 500, 10
+"""Maximum length of a description or note in an answer, and maximum number of notes, broader labels and schemes."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,12 @@ class PredictOptions:
     threshold: float | str | None = None
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] | None = None
+    vocabulary: VocabularyFilter = ALL_LABELS
+    """Labels to return, by what the vocabulary says about them."""
+    hierarchy: Redundant = "keep"
+    """Which labels to return of a label and its broader ones."""
+    details: bool = False
+    """Whether to add what the vocabulary says about each label."""
 
 
 class HostedModel:
@@ -57,6 +69,7 @@ class HostedModel:
         self._lock = Lock()
         counted = self.model.counted()
         self._counts = None if counted is None else counted[0]
+        self._details = LabelDetails(self.model.labels, self._counts, MAX_DETAIL, MAX_VALUES)
         self.model.predict([""], 1)  # compiles kernels before the first request and detects a damaged model
 
     @property
@@ -66,7 +79,14 @@ class HostedModel:
 
     def predict(self, texts: list[str], options: PredictOptions) -> list[LabelScores]:
         """Predict the labels of each text."""
-        top = self.model.predict(texts, options.k, threshold=options.threshold, allow=self._mask(options))
+        top = self.model.predict(
+            texts,
+            options.k,
+            threshold=options.threshold,
+            allow=self._mask(options),
+            hierarchy=options.hierarchy,
+        )
+        top.details = self._details if options.details else None
         return [{name: value for name, value in row.items() if name != "id"} for row in top.rows()]
 
     def explain(self, text: str, label: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -88,13 +108,15 @@ class HostedModel:
     def search_labels(self, query: str, limit: int) -> tuple[list[dict[str, Any]], bool]:
         """Labels whose names match the query, and whether there are more."""
         matches, more = self.name_index().find(query, limit)
+        details = self._details([match.label for match in matches])
         rows = [
             {
                 **self._key_and_name(match.label),
                 "alternative": match.alternative,
-                "documents": 0 if self._counts is None else int(self._counts[match.label]),
+                **known,
+                "documents": known["documents"] or 0,
             }
-            for match in matches
+            for match, known in zip(matches, details, strict=True)
         ]
         return rows, more
 
@@ -150,13 +172,19 @@ class HostedModel:
 
     def _mask(self, options: PredictOptions) -> NDArray[np.bool_] | None:
         """(L,) mask of the labels that may be returned; None if all may."""
-        if options.allow is None and options.deny is None:
+        if options.allow is None and options.deny is None and not options.vocabulary:
             return None
-        choice = PredictOptions(allow=options.allow, deny=options.deny)
+        choice = PredictOptions(allow=options.allow, deny=options.deny, vocabulary=options.vocabulary)
         if choice not in self._masks:
             self.check_keys(options.allow or (), "allow")
             self.check_keys(options.deny or (), "deny")
             mask = allowed_labels(self.model.labels, options.allow, options.deny)
+            if options.vocabulary:
+                selected = options.vocabulary.mask(self.model.labels, self._counts, self._label_number)
+                mask = selected if mask is None else selected & mask
+                if not mask.any():
+                    remain = f"none of the model's {self.label_count:,} labels remains for {options.vocabulary}"
+                    raise DataError(f"{remain} with 'allow' and 'deny'. Use fewer conditions.")
             if len(self._masks) >= CACHED_FILTERS:
                 self._masks.pop(next(iter(self._masks)))
             self._masks[choice] = mask

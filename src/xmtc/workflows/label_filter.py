@@ -1,4 +1,4 @@
-"""Restrict the labels that may be predicted, from files: labels to allow or deny, and candidates per document."""
+"""Restrict the labels that may be predicted: files of labels to allow or deny and of candidates, and the vocabulary."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from xmtc.data.label_index import LabelIndex
 from xmtc.data.rows import KEY_PARTS, first_of
 from xmtc.data.topk import read_rows
 from xmtc.data.vocabularies import read_vocabulary
+from xmtc.labels.vocabulary_filter import VocabularyFilter
+from xmtc.workflows.requests import VocabularyFilterOptions
 
 FEW = 3
 """Maximum number of labels or documents listed in a message."""
@@ -91,11 +93,18 @@ class Restriction:
 
 
 def read_restriction(
-    labels: LabelIndex, *, allow: Path | None = None, deny: Path | None = None, candidates: Path | None = None
+    labels: LabelIndex,
+    *,
+    allow: Path | None = None,
+    deny: Path | None = None,
+    candidates: Path | None = None,
+    vocabulary: VocabularyFilter | None = None,
+    counts: NDArray[np.int64] | None = None,
 ) -> Restriction:
     """Read the files of allowed labels, denied labels and candidate labels per document.
 
-    Labels that the model does not have are left out and noted; a file without any label of the model is an error.
+    Labels that the model does not have are left out and noted; a file without any label of the model is an error. With
+    `vocabulary`, only the labels that it selects are allowed; `counts` are the training documents of each label.
     """
     notes: list[str] = []
     allowed: NDArray[np.bool_] | None = None
@@ -104,14 +113,23 @@ def read_restriction(
     if deny is not None:
         not_denied = ~read_labels(labels, deny, notes, with_deprecated=True)
         allowed = not_denied if allowed is None else allowed & not_denied
+    if vocabulary:
+        selected = vocabulary.mask(labels, counts)
+        allowed = selected if allowed is None else allowed & selected
     if allowed is not None and not allowed.any():
-        given = " and ".join(str(path) for path in (allow, deny) if path is not None)
+        given = " and ".join(str(part) for part in (allow, deny, vocabulary) if part)
         raise DataError(
             f"{given}: none of the model's {len(labels):,} labels remains. Allow more labels, or deny fewer."
         )
     chosen = None if candidates is None else _read_candidates(labels, candidates, notes)
     files = dict(zip(FILES, (allow, deny, candidates), strict=True))
     return Restriction(allowed, chosen, files, tuple(notes))
+
+
+def vocabulary_filter(options: VocabularyFilterOptions) -> VocabularyFilter:
+    """The selection of labels that the options of a command describe."""
+    used = True if options.only_used else False if options.only_unused else None
+    return VocabularyFilter(options.under, options.scheme, options.collection, options.label_type, used)
 
 
 def read_labels(labels: LabelIndex, path: Path, notes: list[str], with_deprecated: bool = False) -> NDArray[np.bool_]:

@@ -19,7 +19,10 @@ NEAR = 5
 def label_neighbours(
     request: LabelNeighboursRequest, *, runtime: Runtime | None = None
 ) -> tuple[dict[str, object], list[dict[str, object]]]:
-    """The label and its k nearest neighbours: key, name, training documents and similarity of each."""
+    """The label and its k nearest neighbours: key, name, training documents and similarity of each.
+
+    The label also has its alternative names and its broader labels, by name if they are labels of the model.
+    """
     model = Model.load(request.folder, runtime)
     vectors, number = model.label_vectors(), model.labels.find(request.label)
     if not vectors[number].any():
@@ -34,8 +37,12 @@ def label_neighbours(
         documents = None if counted is None else int(counted[0][each])
         return {"key": model.labels.key(each), "name": model.labels.name(each), "documents": documents}
 
+    row = model.labels.table.slice(number, 1).to_pylist()[0]
+    parents = zip(row["parents"], model.labels.ids(row["parents"]).tolist(), strict=True)
+    broader = [key if at < 0 else model.labels.name(at) for key, at in parents]
+    label = {**described(number), "alternatives": row["alternatives"], "broader": broader}
     pairs = zip(best.tolist(), cosines.tolist(), strict=True)
-    return described(number), [{**described(each), "similarity": round(cosine, 6)} for each, cosine in pairs]
+    return label, [{**described(each), "similarity": round(cosine, 6)} for each, cosine in pairs]
 
 
 def label_map(request: LabelMapRequest, *, runtime: Runtime | None = None, progress: Progress = silent) -> LabelMap:

@@ -52,6 +52,7 @@ def describe_folder(folder: str | Path) -> dict[str, Any]:
         "folder": str(folder),
         "model": manifest["model"],
         "labels": int(manifest["labels"]),
+        "label_facts": dict(manifest.get("label_facts", {})),
         "bytes": size,
         "training": manifest["training"],
         "settings": {name: value for name, value in settings.items() if value != default.get(name)},

@@ -14,7 +14,8 @@ from xmtc.data.dataset import Dataset
 from xmtc.data.reading import stream
 from xmtc.data.topk import TopK, write_parquet
 from xmtc.models.base import Model
-from xmtc.workflows.label_filter import FEW, Restriction, few, read_restriction
+from xmtc.workflows.label_details import LabelDetails
+from xmtc.workflows.label_filter import FEW, Restriction, few, read_restriction, vocabulary_filter
 from xmtc.workflows.requests import PredictRequest
 
 __all__ = ["DocumentPredictor", "TopK", "check_tuned", "predict", "write_parquet"]
@@ -35,9 +36,18 @@ class DocumentPredictor:
     def __init__(self, request: PredictRequest, model: Model, progress: Progress = silent) -> None:
         self.request, self.model, self._progress = request, model, progress
         check_tuned(model, request.folder, request.threshold)
+        counted = model.counted()
         self.restriction: Restriction = read_restriction(
-            model.labels, allow=request.allow, deny=request.deny, candidates=request.candidates
+            model.labels,
+            allow=request.allow,
+            deny=request.deny,
+            candidates=request.candidates,
+            vocabulary=vocabulary_filter(request.vocabulary),
+            counts=None if counted is None else counted[0],
         )
+        self._details = None
+        if request.details:
+            self._details = LabelDetails(model.labels, None if counted is None else counted[0])
         for line in self.restriction.notes:
             progress.say(line)
         self._documents = self._without_known_words = 0
@@ -65,7 +75,9 @@ class DocumentPredictor:
             threshold=self.request.threshold,
             allow=self.restriction.allowed,
             candidates=None if candidates is None or isinstance(batch, list) else candidates.of(batch),
+            hierarchy=self.request.hierarchy,
         )
+        answer.details = self._details
         self._documents += len(answer)
         if answer.known_words is not None and not answer.known_words.all():
             without = np.flatnonzero(~answer.known_words)

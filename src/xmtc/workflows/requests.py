@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from xmtc.core.constants import PROPENSITY_A, PROPENSITY_B
+from xmtc.core.constants import PROPENSITY_A, PROPENSITY_B, Redundant
 from xmtc.core.errors import ConfigError, check_positive, shown
 from xmtc.core.request import Argument, BaseRequest, Option
 from xmtc.workflows.data_requests import NotInLabels, ReadingOptions, VocabularyOptions
@@ -44,9 +44,11 @@ class ComparisonOptions(BaseRequest):
     filter_file: Annotated[Path | None, Option("FILE", "--filter")] = None
     """File of 'document label' pairs to exclude from predictions and true labels."""
     unknown_labels: Annotated[UnseenLabels, Option()] = "count"
-    """Test labels that do not occur in training: count them as missed, or drop them."""
+    """Test labels without training documents that the model cannot predict: count them as missed, or drop them."""
     seed: Annotated[int, Option("N")] = 0
     """Random seed of the resamples."""
+    hierarchy: Annotated[bool, Option()] = False
+    """Also compute metrics that credit predictions near a true label in the hierarchy of the labels."""
 
     def check(self) -> None:
         if self.bootstrap and not 10 <= self.bootstrap <= 1_000_000:
@@ -142,13 +144,36 @@ class UpdateRequest(BaseRequest):
     def check(self) -> None:
         if not self.margin >= 0:
             raise ConfigError(f"--margin must be a number ≥ 0. Got {self.margin:g}.")
-        if self.new is None and self.retire is None and self.merge is None:
-            raise ConfigError("nothing to update. Pass a file of new documents, --retire FILE or --merge FILE.")
+        if self.new is None and self.retire is None and self.merge is None and self.vocabulary.labels is None:
+            options = "--retire FILE, --merge FILE or --labels FILE"
+            raise ConfigError(f"nothing to update. Pass a file of new documents, {options}.")
 
     @property
     def target(self) -> Path:
         """The folder of the updated model."""
         return self.folder if self.out is None else self.out
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyFilterOptions(BaseRequest):
+    """Labels that may be returned, by what the vocabulary says about them."""
+
+    under: Annotated[tuple[str, ...], Option("LABEL")] = ()
+    """Return only this label, by key or name, and the labels below it; can be repeated."""
+    scheme: Annotated[tuple[str, ...], Option("NAME")] = ()
+    """Return only labels of this concept scheme; can be repeated."""
+    collection: Annotated[tuple[str, ...], Option("NAME")] = ()
+    """Return only labels of this collection; can be repeated."""
+    label_type: Annotated[tuple[str, ...], Option("NAME", "--type")] = ()
+    """Return only labels of this type; can be repeated."""
+    only_used: Annotated[bool, Option()] = False
+    """Return only labels with training documents."""
+    only_unused: Annotated[bool, Option()] = False
+    """Return only labels without training documents."""
+
+    def check(self) -> None:
+        if self.only_used and self.only_unused:
+            raise ConfigError("--only-used and --only-unused exclude all labels. Leave out one of them.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +196,11 @@ class PredictRequest(BaseRequest):
     """Never return the labels in this list or vocabulary."""
     candidates: Annotated[Path | None, Option("FILE")] = None
     """Candidate labels for each document: JSONL with id and labels."""
+    vocabulary: VocabularyFilterOptions = field(default_factory=VocabularyFilterOptions)
+    hierarchy: Annotated[Redundant, Option()] = "keep"
+    """Of a label and its broader labels, return all, only the narrowest, or only the broadest."""
+    details: Annotated[bool, Option()] = False
+    """Add broader labels, description, notes, schemes and training documents to each label, as JSON Lines."""
     reading: ReadingOptions = field(default_factory=ReadingOptions)
 
     def check(self) -> None:

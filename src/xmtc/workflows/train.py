@@ -18,6 +18,7 @@ from xmtc.core.errors import ConfigError, DataError, XmtcError
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset
+from xmtc.data.label_index import LabelIndex
 from xmtc.data.reading import read
 from xmtc.data.records import ReadOptions
 from xmtc.models.base import Model
@@ -172,7 +173,10 @@ def read_labelled(
         )
     for path, dataset in zip(files, datasets, strict=True):
         if dataset.labels is None or dataset.labels.nnz == 0:
-            raise DataError(f"{path}: no document has a label. Check the label field.")
+            of, remedy = "", "the label field"
+            if vocabulary.labels is not None and vocabulary.unknown_labels == "drop":
+                of, remedy = f" of {vocabulary.labels}", "the label field and the keys of the vocabulary"
+            raise DataError(f"{path}: no document has a label{of}. Check {remedy}.")
     return datasets
 
 
@@ -187,7 +191,16 @@ def _fingerprint(model: Model, documents: Dataset, valid: Dataset | None, runtim
         "precision": runtime.precision,
         "training data": data_digest(documents),
         "validation data": None if valid is None else data_digest(valid),
+        **({"vocabulary": label_digest(documents.label_index)} if model.uses_label_names else {}),
     }
+
+
+def label_digest(labels: LabelIndex | None) -> str:
+    """A hash of labels with their names and hierarchy."""
+    digest = hashlib.blake2b(digest_size=16)
+    for batch in [] if labels is None else labels.table.to_batches(max_chunksize=4096):
+        digest.update(repr(batch.to_pydict()).encode())
+    return digest.hexdigest()
 
 
 def data_digest(documents: Dataset) -> str:

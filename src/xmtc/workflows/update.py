@@ -19,11 +19,12 @@ from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset
 from xmtc.data.label_index import LabelIndex
 from xmtc.data.lines import numbered_lines
+from xmtc.data.vocabularies import read_vocabulary
 from xmtc.models.base import Model
 from xmtc.models.persistence import check_model_target
 from xmtc.workflows.label_filter import read_labels
 from xmtc.workflows.requests import UpdateRequest
-from xmtc.workflows.train import data_digest, read_labelled
+from xmtc.workflows.train import data_digest, label_digest, read_labelled
 
 _EXAMPLE = "old key, a tab, new key"
 
@@ -65,7 +66,8 @@ def _updated(request: UpdateRequest, runtime: Runtime, progress: Progress, works
     retire, notes = _retired(model.labels, request.retire)
     request.reading.options.notes.extend(notes)
     merge = _merged(model.labels, request.merge)
-    content = _content(new, retire, merge)
+    vocabulary = _vocabulary(request, model, new)
+    content = _content(new, retire, merge, vocabulary if new is None else None)
     if model.history and model.history[-1].get("content") == content and not request.force:
         raise DataError(
             f"{request.folder}: the last update ({model.history[-1]['date']}) already used these files. "
@@ -77,7 +79,10 @@ def _updated(request: UpdateRequest, runtime: Runtime, progress: Progress, works
             "model": content_of(request.folder),
             "seed": runtime.seed,
             "documents": [None if part is None else _digest(part) for part in (new, valid, replay)],
-            "label files": [None if path is None else content_hash(path) for path in (request.retire, request.merge)],
+            "label files": [
+                None if path is None else content_hash(path)
+                for path in (request.retire, request.merge, request.vocabulary.labels)
+            ],
         }
     )
     model.update(
@@ -86,6 +91,7 @@ def _updated(request: UpdateRequest, runtime: Runtime, progress: Progress, works
         replay=replay,
         retire=retire,
         merge=merge,
+        vocabulary=vocabulary,
         margin=request.margin / 100,
         force=request.force,
         runtime=runtime,
@@ -112,16 +118,30 @@ def _documents(path: Path, request: UpdateRequest, model: Model, progress: Progr
     return documents
 
 
+def _vocabulary(request: UpdateRequest, model: Model, new: Dataset | None) -> LabelIndex | None:
+    """The labels of the vocabulary, if there is one; the lines of a plain list are names if labels are numbers."""
+    options = request.vocabulary
+    if options.labels is None:
+        return None
+    if new is not None and new.whole_vocabulary:
+        return new.label_index
+    return read_vocabulary(options.labels, model.feature_count is not None, language=options.language).index
+
+
 def _digest(documents: Dataset) -> str:
     """A hash of documents and their label keys, which identify the model's labels."""
+    documents = documents.used_labels() if documents.whole_vocabulary else documents
     assert documents.label_index is not None
     keys = hashlib.blake2b("\0".join(documents.label_index.keys).encode(), digest_size=16).hexdigest()
     return f"{data_digest(documents)} {keys}"
 
 
-def _content(new: Dataset | None, retire: Sequence[str], merge: Mapping[str, str]) -> str:
+def _content(
+    new: Dataset | None, retire: Sequence[str], merge: Mapping[str, str], vocabulary: LabelIndex | None
+) -> str:
     """A hash of an update's contents, by which a repeated update is recognised."""
     parts = ["" if new is None else _digest(new), *retire, "", *(f"{old}\t{target}" for old, target in merge.items())]
+    parts += [] if vocabulary is None else ["", label_digest(vocabulary)]
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
 
 

@@ -86,7 +86,7 @@ export const served = () => ask("/v1/models");
 /** The ranking of one model, {labels, known_words}; `many` is a number, or "auto" for the tuned threshold. */
 export async function predict(text, model, many, most) {
   const depth = many === "auto" ? { k: Math.min(100, most), threshold: "auto" } : { k: Math.min(Number(many), most) };
-  const answer = await ask("/v1/predict", { texts: [text], model, ...depth });
+  const answer = await ask("/v1/predict", { texts: [text], model, details: true, ...depth });
   return answer.predictions[0];
 }
 

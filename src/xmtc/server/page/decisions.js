@@ -19,8 +19,9 @@ export function decide(entry, { key, name }, given) {
 }
 
 /** Accept a label found by the search. */
-export function add(entry, { key, name }) {
-  entry.decisions.set(key, { key, name, verdict: "accepted", added: true });
+export function add(entry, { key, name, broader, description, notes, documents }) {
+  const details = { broader, description, notes, documents };
+  entry.decisions.set(key, { key, name, ...details, verdict: "accepted", added: true });
 }
 
 /** Labels with a decision that are in no ranking: added manually, or from an earlier, longer ranking. */

@@ -12,6 +12,7 @@ export function explained(found, text) {
   if (found.kind !== "path" && found.path?.length > 1) {
     parts.push(heading("Path through the label tree with the highest probability"), path(found.path));
   }
+  if (found.features?.length) parts.push(...features(found));
   return parts;
 }
 
@@ -121,4 +122,21 @@ function groups(found) {
     ])));
   }
   return [...parts, faint("Contribution: how much the score before the sigmoid (logit) drops without it.")];
+}
+
+/** Features of a matched name: contribution to the score, and value. */
+function features(found) {
+  const peak = Math.max(...found.features.map((item) => Math.abs(item.weight)));
+  const rows = found.features.map((item) => [
+    number(signed(item.weight)),
+    bar(item.weight, peak),
+    make("td", {}, item.feature),
+    number(item.value === null ? "–" : String(Number(item.value.toPrecision(4)))),
+  ]);
+  return [
+    heading("Features of the match"),
+    ...(found.evidence.length ? [] : [faint("No word of the text matches a name of the label.")]),
+    table(["contribution", "", "feature", "value"], rows),
+    faint("The same score before the sigmoid (logit), largest contributions first; – means that the feature does not apply."),
+  ];
 }

@@ -3,6 +3,7 @@
 
 import { copyButtons } from "./copying.js";
 import { others, verdict } from "./decisions.js";
+import * as details from "./details.js";
 import { byId, icon, make, score, words } from "./dom.js";
 import { about, modelNamed } from "./models.js";
 
@@ -80,14 +81,17 @@ function rowOf(entry, label, model, side, shown = {}) {
     words("span", label.name, { class: "name" }),
     make("span", { class: "figure" }, shown.figure ?? ""),
     shown.figure ? make("span", { class: "bar", "aria-hidden": "true" }, bar) : null,
-    shown.note ? make("span", { class: "also" }, shown.note) : null);
+    shown.note ? make("span", { class: "also" }, shown.note) : null,
+    details.line(label));
   for (const [kind, given, verb] of [["accept", "accepted", "Accept"], ["reject", "rejected", "Reject"]]) {
     const said = { "aria-label": `${verb} ${label.name}`, title: `${verb} (${kind[0]})` };
     row[kind] = make("button", { type: "button", class: kind, ...said }, icon(kind));
     row[kind].addEventListener("click", () => handlers.decide(row, given));
   }
   row.label.addEventListener("click", () => handlers.why(row));
-  row.item = make("li", { class: "row" }, make("div", { class: "line" }, ...BUTTONS.map((kind) => row[kind])));
+  const line = make("div", { class: "line" }, ...BUTTONS.map((kind) => row[kind]));
+  row.notes = details.notes(label);
+  row.item = make("li", { class: "row" }, line, row.notes);
   row.item.addEventListener("focusin", (event) => {
     if (BUTTONS.some((kind) => row[kind] === event.target)) setCurrent(row);
   });
@@ -154,7 +158,8 @@ function drawAdded(entry) {
 }
 
 function tabbable(row, yes) {
-  for (const kind of BUTTONS) row[kind].tabIndex = yes ? 0 : -1;
+  const summary = row.notes?.firstChild;
+  for (const button of [...BUTTONS.map((kind) => row[kind]), ...(summary ? [summary] : [])]) button.tabIndex = yes ? 0 : -1;
 }
 
 function setCurrent(row) {

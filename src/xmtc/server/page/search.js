@@ -1,6 +1,7 @@
 // Search for a label to add: a combobox with matches from the service; only the newest response counts.
 
 import * as api from "./api.js";
+import * as details from "./details.js";
 import { byId, counted, make, words } from "./dom.js";
 import { chosen } from "./models.js";
 import { complain } from "./status.js";
@@ -56,7 +57,7 @@ function show(answer, typed) {
     const given = handlers.verdict(label.key);
     return make("li", { role: "option", id: `option-${at}`, "aria-selected": "false" },
       make("span", { class: "name" }, words("span", label.name),
-        label.alternative ? words("span", ` (${label.alternative})`, { class: "faint" }) : null),
+        label.alternative ? words("span", ` (${label.alternative})`, { class: "faint" }) : null, details.line(label)),
       given ? make("span", { class: "small" }, given) : null,
       make("span", { class: "figure faint small", title: "training documents" }, counted(label.documents)));
   }));
