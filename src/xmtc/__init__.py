@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # the models among these are those of the registry, which a t
     from xmtc.models.dxml import Dxml as Dxml
     from xmtc.models.knn import Knn
     from xmtc.models.leml import Leml
+    from xmtc.models.lexical import Lexical
     from xmtc.models.maacf import Maacf as Maacf
     from xmtc.models.one_vs_all import OneVsAll
     from xmtc.models.parabel import Parabel
@@ -60,6 +61,7 @@ __all__ = [  # `from xmtc import *` leaves out the models that need an extra
     "Knn",
     "LabelIndex",
     "Leml",
+    "Lexical",
     "Model",
     "OneVsAll",
     "Parabel",

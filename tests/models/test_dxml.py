@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 import xmtc
 from tests.support.models import QUICK, planted_split
-from xmtc.core.errors import ConfigError, NotFittedError
+from xmtc.core.errors import ConfigError, NotFittedError, UnsupportedError
 from xmtc.core.explanation import NeighbourEvidence
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset, align_labels, as_dataset
@@ -342,6 +342,39 @@ class TestSettings:
         given = Dataset(fields=dataset.fields, labels=dataset.labels, label_index=index.take(numbers))
         model = trained(given, training__validation_size=0)
         assert "parent" in model.facts["label graph"]
+
+    def test_label_vectors_start_from_names(self) -> None:
+        """A new label with a document that says nothing gets a vector near labels whose documents have its words."""
+        words, kinds = ["salt", "pepper", "sugar", "iron", "steel", "copper"], ["spice"] * 3 + ["metal"] * 3
+        texts = [f"{word} {kind} and more" for word, kind in zip(words, kinds, strict=True)] * 8
+        index = LabelIndex.from_keys(words, [f"{word} as {kind}" for word, kind in zip(words, kinds, strict=True)])
+        dataset = as_dataset(texts, [[word] for word in words] * 8)
+        assert dataset.label_index is not None
+        index = index.take(index.ids(dataset.label_index.keys))
+        given = Dataset(fields=dataset.fields, labels=dataset.labels, label_index=index)
+        more = {"training__validation_size": 0, "vectors__kind": "random", "training__epochs": 2}
+        plain, named = trained(given, **more), trained(given, **more, vectors__names=2.0)
+        added = Dataset(
+            fields=as_dataset(["and more"]).fields,
+            labels=as_dataset(["x"], [["zinc"]]).labels,
+            label_index=LabelIndex.from_keys(["zinc"], ["metal"]),
+        )
+        metals, spices = index.ids(words[3:]), index.ids(words[:3])
+
+        def nearer(model: Dxml) -> tuple[float, float]:
+            """How much nearer metals are to each other than to spices, and how much nearer the new label is to them."""
+            assert model.update(added, force=True).labels.keys[-1] == "zinc"
+            unit = model._vectors / np.linalg.norm(model._vectors, axis=1, keepdims=True)
+            cosines = unit @ unit.T
+            within = (cosines[np.ix_(metals, metals)].sum() - 3) / 6
+            new = cosines[-1, metals].mean() - cosines[-1, spices].mean()
+            return within - cosines[np.ix_(metals, spices)].mean(), new
+
+        (apart, _), (near, new) = nearer(plain), nearer(named)
+        assert near > apart + 0.3
+        assert new > 0.3
+        with pytest.raises(UnsupportedError, match=r"label names need texts"):
+            trained(Dataset(features=given.labels, labels=given.labels, label_index=index), vectors__names=1.0)
 
     def test_label_vectors_are_near_where_labels_occur_together(self, planted: tuple[Dataset, Dataset]) -> None:
         """Of each label's most frequent companions, more are among its ten nearest than by chance, by far."""

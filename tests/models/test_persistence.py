@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from xmtc import Popularity, load
-from xmtc.core.errors import DataError
+from xmtc.core.errors import DataError, ModelFormatError
+from xmtc.data.label_index import LabelIndex
 from xmtc.workflows.train import plan_training
 
 
@@ -53,3 +55,31 @@ def test_empty_folders_and_remains_of_an_interrupted_save_are_no_obstacle(tmp_pa
     (tmp_path / "m" / f"arrays-{'0' * 16}.safetensors").write_bytes(b"half")
     fitted("a").save(tmp_path / "m")
     assert load(tmp_path / "m").labels.keys == ["a"]
+
+
+def test_further_columns_of_labels_are_saved(tmp_path: Path) -> None:
+    index = LabelIndex.from_keys(["a"], ["A"], related=[["b"]], notes=[["n"]], schemes=[["s"]], status=["candidate"])
+    model = fitted("a")
+    model._labels = index
+    model.save(tmp_path / "m")
+    assert load(tmp_path / "m").labels == index
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "words"),
+    [
+        ("related", pa.array(["b"]), "column 'related' of table 'labels' is of type string, expected list"),
+        ("status", pa.array([1]), "column 'status' of table 'labels' is of type int64, expected string"),
+        ("notes", pa.array([None], pa.list_(pa.string())), "column 'notes' of table 'labels' has missing values"),
+        ("types", pa.array([[None]], pa.list_(pa.string())), "column 'types' of table 'labels' has missing values"),
+    ],
+)
+def test_a_damaged_column_of_labels_is_refused(tmp_path: Path, column: str, values: pa.Array, words: str) -> None:
+    model = fitted("a")
+    saved = model.labels.saved_table().append_column(column, values)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LabelIndex, "saved_table", lambda index: saved)
+        model.save(tmp_path / "m")
+    with pytest.raises(ModelFormatError) as caught:
+        load(tmp_path / "m")
+    assert words in str(caught.value)

@@ -362,7 +362,7 @@ class TestJudged:
         assert model.predict(["x"], 1).scores.tolist() == [[1.0]]
 
     def test_nothing_to_learn_from(self) -> None:
-        with pytest.raises(DataError, match=r"^nothing to update: pass new documents, or labels"):
+        with pytest.raises(DataError, match=r"^nothing to update: pass new documents, labels to retire or merge, or"):
             self.model().update()
 
 

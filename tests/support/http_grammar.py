@@ -104,6 +104,10 @@ class Grammar:
             value |= draw.choice(({}, {"k": draw.randint(1, 20)}, {"k": None}, {"k": 3.0}))
             value |= draw.choice(({}, {"threshold": draw.random()}, {"threshold": None}, {"threshold": -1e30}))
             value |= draw.choice(({}, {"allow": some}, {"deny": some}, {"allow": None, "deny": None}))
+            value |= draw.choice(
+                ({}, {"under": some, "deny": None}, {"only_used": True}, {"hierarchy": "keep"}, {"scheme": None})
+            )
+            value |= draw.choice(({}, {"details": draw.random() < 0.5}))
         elif path == "/v1/explain":
             value = {"text": self._text(), "label": some[0]}
         else:
@@ -143,7 +147,7 @@ class Grammar:
         return body
 
     def _other_value(self, written: dict[str, str]) -> None:
-        name = self.random.choice((*written, "k", "threshold", "allow", "complete", "model"))
+        name = self.random.choice((*written, "k", "threshold", "allow", "under", "details", "complete", "model"))
         written[name] = self.random.choice((*TYPES, *NUMBERS, json.dumps(self.random.choice(STRINGS))))
 
     def _other_name(self, written: dict[str, str]) -> None:

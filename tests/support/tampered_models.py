@@ -46,6 +46,7 @@ KINDS: dict[str, Kind] = {
     "knn, features": Kind("knn", {}, is_text=False),
     "leml": Kind("leml", {}, calibration=("platt", "document")),
     "leml, features": Kind("leml", {}, is_text=False),
+    "lexical": Kind("lexical", {"scorer": {"trees": 20}}, calibration=("platt", "global")),
     "maacf": _neural("maacf", {}, calibration=("isotonic", "global")),
     "one_vs_all": Kind("one_vs_all", {}),
     "parabel": Kind("parabel", {"trees": 2, **NGRAMS}, calibration=("isotonic", "label")),

@@ -10,6 +10,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -18,22 +19,19 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xmtc.artifact.workspace import Workspace
-from xmtc.core.errors import (
-    ConfigError,
-    DataError,
-    UnsupportedError,
-    check_positive,
-    shown,
-)
+from xmtc.core.constants import Redundant
+from xmtc.core.errors import ConfigError, DataError, UnsupportedError, check_positive, shown
 from xmtc.core.explanation import Explanation, PathStep
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset, align_labels, as_dataset
 from xmtc.data.label_index import LabelIndex
+from xmtc.data.matrices import is_plain_row
 from xmtc.data.topk import TopK, join_masks
 from xmtc.decisions.calibration import Method
 from xmtc.decisions.decision_rules import DEPTH, Decisions, decide
 from xmtc.decisions.thresholds import Kind, Measure, Thresholds, fixed, select_labels
+from xmtc.labels.redundancy import Irredundant
 from xmtc.models import label_selection
 from xmtc.models.context import FitContext
 from xmtc.models.label_selection import Choice, allowed_labels, candidate_labels
@@ -41,6 +39,8 @@ from xmtc.models.persistence import DECISIONS as DECISIONS
 from xmtc.models.replay import sample
 from xmtc.models.sklearn_api import SklearnModel
 from xmtc.models.update import MARGIN, Change, Request, as_trained, carry_out, nothing_new
+from xmtc.models.update import complete_documents as complete_documents
+from xmtc.models.vocabulary import Vocabulary, new_vocabulary, training_labels, vocabulary_facts
 
 Labels = label_selection.Labels
 Mask = label_selection.Mask
@@ -123,6 +123,7 @@ class Model(SklearnModel):
         rejected: Any = None,
         complete: Any = None,
         valid: Any = None,
+        vocabulary: Vocabulary | None = None,
         runtime: Runtime | None = None,
         progress: Progress = silent,
         workspace: Workspace | None = None,
@@ -131,10 +132,12 @@ class Model(SklearnModel):
 
         `rejected` has labels known to be wrong, in the form of `labels`. `complete` is a boolean, or one for each
         document: False if labels that are not listed are unknown, the default with `rejected`. Validation uses complete
-        documents only.
+        documents only. `vocabulary` is a file or a `LabelIndex` with all labels; those without training documents are
+        dropped unless the model `uses_label_names`.
         """
         started = time.perf_counter()
-        train = self._checked(as_dataset(documents, labels, rejected, complete)).without_rejected_only()
+        train = self._checked(as_dataset(documents, labels, rejected, complete))
+        train, listed = training_labels(train, vocabulary, self.uses_label_names)
         if train.labels is None or train.label_index is None:
             raise DataError("training requires labels. Pass one list of labels per document.")
         if train.labels.nnz == 0:
@@ -153,6 +156,7 @@ class Model(SklearnModel):
             "input": "text" if train.has_text else "features",
             **({} if train.features is None or train.has_text else {"features": int(train.features.shape[1])}),
             **({"found": self.facts} if self.facts else {}),
+            **vocabulary_facts(listed, self.labels, self.label_counts),
         }
         self.remember(sample(train, self.kept_for_replay, self.runtime.seed))
         return self
@@ -168,6 +172,7 @@ class Model(SklearnModel):
         replay: Any = None,
         retire: Iterable[str] = (),
         merge: Mapping[str, str] | None = None,
+        vocabulary: Vocabulary | None = None,
         margin: float = MARGIN,
         force: bool = False,
         runtime: Runtime | None = None,
@@ -178,17 +183,20 @@ class Model(SklearnModel):
 
         `rejected` and `complete` are as in `fit`: labels known to be wrong, and whether all other labels are wrong.
         `retire` has the keys of labels to remove, `merge` maps keys of labels to the keys they are merged into.
+        `vocabulary`, a file or a `LabelIndex`, renews names and hierarchy of the labels; its new labels are added if
+        the model `uses_label_names`.
         `replay` has earlier training documents; by default, those stored in the model (`keep_replay`). The update is
         validated by nDCG@5 on `valid`, or on held-out new documents: if it drops by more than `margin`, the update is
         refused and the model stays unchanged, unless `force` is set.
         """
-        if "update" not in self.capabilities:
+        retire, merge = list(retire), dict(merge or {})
+        learns = documents is not None or retire or merge
+        if not learns and vocabulary is None:
+            raise DataError("nothing to update: pass new documents, labels to retire or merge, or a vocabulary.")
+        if "update" not in self.capabilities and (learns or self.uses_label_names):
             able = "Models that can are marked 'update' in: xmtc models"
             raise UnsupportedError(f"{self.name} cannot be updated. {able}")
         _ = self.labels  # raises NotFittedError
-        retire, merge = list(retire), dict(merge or {})
-        if documents is None and not retire and not merge:
-            raise DataError("nothing to update: pass new documents, or labels to retire or merge.")
 
         def read(given: Any, what: str) -> Dataset:
             dataset = self._checked(as_dataset(*given) if isinstance(given, tuple) else as_dataset(given))
@@ -202,6 +210,7 @@ class Model(SklearnModel):
             merge,
             margin,
             force,
+            vocabulary=new_vocabulary(documents, vocabulary),
         )
         run = FitContext(runtime or self.runtime, progress, workspace or Workspace())
         self.__dict__.update(vars(carry_out(self, request, run)))
@@ -220,6 +229,13 @@ class Model(SklearnModel):
         self.decisions = self.decisions.relabelled(labels.kept, len(labels.index))
         self._update(change, run)
         self.training = {**self.training, "documents": change.documents_before + len(change.new)}
+        self.training.pop("vocabulary", None)
+        self.training |= vocabulary_facts(change.vocabulary, self.labels, counts)
+
+    def rename(self, change: Change) -> None:
+        """Renew names and hierarchy of the labels; called by `carry_out` on a copy."""
+        self._labels = change.labels.index
+        self.training = {**self.training, **vocabulary_facts(change.vocabulary, self.labels, self.label_counts)}
 
     def ask(self, documents: Dataset, k: int) -> tuple[Labels, Scores]:
         """The k best labels of each document and their raw scores, before calibration."""
@@ -235,6 +251,7 @@ class Model(SklearnModel):
         allow: Choice | None = None,
         deny: Choice | None = None,
         candidates: Any = None,
+        hierarchy: Redundant = "keep",
         progress: Progress = silent,
     ) -> TopK:
         """The k best labels of each document, 5 by default.
@@ -244,7 +261,7 @@ class Model(SklearnModel):
         50; none for documents without a known word (`TopK.known_words`). A k beyond the number of labels is reduced to
         it. `allow` restricts the result to these labels, `deny` excludes labels. `candidates` has labels for each
         document, in any form that `score_labels` accepts: only these are scored and ranked, including those with score
-        0.
+        0. `hierarchy` "narrowest" leaves out a label if a narrower one is returned, "broadest" if a broader one is.
         """
         labels, dataset = self.labels, self._checked(as_dataset(documents), trained=True)
         if k is not None:
@@ -255,12 +272,18 @@ class Model(SklearnModel):
         wide = int(k or PLACES)
         if threshold is not None:
             wide = max(int(k or 0), self.set_depth(threshold), 0 if given_labels is None else given_labels.shape[1])
-        ranked = self._ranked(dataset, wide, allowed, given_labels, progress)
+        only = Irredundant.of(labels, hierarchy)
+        if only is None or rule is not None:
+            ranked = self._ranked(dataset, wide, allowed, given_labels, progress)
+        else:
+            rank = partial(self._ranked, allowed=allowed, progress=progress)
+            ranked = only.ranked(rank, dataset, wide, allowed, given_labels)
         scores = self.decisions.probabilities(ranked.scores)
         answer = TopK(ranked.labels, scores, labels, dataset.document_ids(), ranked.known_words)
         if rule is None:
             return answer
         sets = select_labels(answer, rule.choose(answer.labels, answer.scores))
+        sets = sets if only is None else only.reduced(sets, k)
         return sets if k is None else sets.first(int(k))
 
     def _ranked(
@@ -278,8 +301,8 @@ class Model(SklearnModel):
                     found, given = self._predict(batch, most, allowed)
                 else:
                     found, given = self._best_of(batch, most, candidates[start : start + BATCH], allowed)
-                numbers.append(_padded(found, k, -1))
-                scores.append(_padded(given, k, -np.inf))
+                numbers.append(label_selection.padded(found, k, -1))
+                scores.append(label_selection.padded(given, k, -np.inf))
                 known.append(self._known_words(batch))
                 task.advance(len(batch))
         return TopK(np.concatenate(numbers), np.concatenate(scores), self.labels, None, join_masks(known))
@@ -344,7 +367,7 @@ class Model(SklearnModel):
         if not isinstance(document, (str, np.ndarray)) and not sp.issparse(document):
             kind = type(document).__name__
             raise DataError(f"'tag' takes one text or one feature row. Got {kind}. Use predict for several.")
-        if not self._is_plain_row(document) or isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        if not is_plain_row(document, self.feature_count) or isinstance(k, bool) or not isinstance(k, int) or k < 1:
             answer = self.predict([document] if isinstance(document, str) else document, k)
             if len(answer) != 1:
                 raise DataError(f"'tag' takes one document. Got {len(answer):,}. Use predict for several.")
@@ -416,31 +439,3 @@ class Model(SklearnModel):
         dataset = complete_documents(dataset, "validation")
         labels, _ = align_labels(dataset, index)
         return replace(dataset, labels=labels[:, : len(index)], label_index=index)
-
-    def _is_plain_row(self, document: Any) -> bool:
-        """Whether this is one CSR row that matches the training matrix and needs no conversion."""
-        return (
-            sp.issparse(document)
-            and document.format == "csr"
-            and document.shape == (1, self.feature_count)
-            and document.dtype == np.float32
-            and document.has_canonical_format
-            and bool(np.isfinite(document.data).all())
-            and (not document.nnz or (document.indices[0] >= 0 and document.indices[-1] < document.shape[1]))
-        )
-
-
-def complete_documents(dataset: Dataset, what: str) -> Dataset:
-    """The documents whose labels are all known; DataError if there are none."""
-    complete = dataset.complete_documents()
-    if len(dataset) and not len(complete):
-        raise DataError(
-            f"{what} requires complete labels, but all {len(dataset):,} documents have unknown ones. Add others."
-        )
-    return complete
-
-
-def _padded(array: NDArray[Any], width: int, pad: float) -> NDArray[Any]:
-    if array.shape[1] >= width:
-        return array
-    return np.pad(array, ((0, 0), (0, width - array.shape[1])), constant_values=pad)

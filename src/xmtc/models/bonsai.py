@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from xmtc.core.config import Choices, Range
 from xmtc.data.dataset import Csr
 from xmtc.labels.features import cooccurrence_features, joined, positive_features
+from xmtc.labels.name_documents import with_names
 from xmtc.labels.tree import LabelTree, unbalanced_tree
 from xmtc.models.context import FitContext
 from xmtc.models.linear_tree import LinearTreeModel, LinearTreeSettings
@@ -47,18 +48,22 @@ class Bonsai(LinearTreeModel):
     Config = BonsaiSettings
     ablations: ClassVar = {
         "one-tree": {"trees": 1},
+        "no-label-names": {"label_names": 0.0},
         "published-edges": {"power": 2},
         "labels-by-documents": {"label_space": "output"},
         "labels-by-both": {"label_space": "both"},
     }
 
-    def _grow(self, rows: Csr, labels: Csr, seed: int, run: FitContext) -> LabelTree:
+    def _grow(self, rows: Csr, labels: Csr, names: Csr | None, seed: int, run: FitContext) -> LabelTree:
         keep, threads = self.config.label_features, run.runtime.threads
         spaces = []
         if self.config.label_space in ("input", "both"):
             spaces.append(positive_features(rows, labels, keep=keep, threads=threads))
         if self.config.label_space in ("output", "both"):
             spaces.append(cooccurrence_features(labels, keep=keep, threads=threads))
+        if names is not None:
+            apart = self.config.label_space == "output"
+            spaces[0] = with_names(spaces[0], names, self.config.cluster_names, apart=apart)
         return unbalanced_tree(
             spaces[0] if len(spaces) == 1 else joined(*spaces),
             clusters=self.config.clusters,

@@ -178,6 +178,11 @@ class Consensus(Model):
                 documents = max(documents, known[1])
         return counts, documents
 
+    @property
+    def uses_label_names(self) -> bool:
+        members: list[Member] = getattr(self, "_members", [])
+        return any(isinstance(member, ModelMember) and member.model.uses_label_names for member in members)
+
     def counted(self) -> tuple[NDArray[np.int64], int] | None:
         return (self.label_counts, self._documents) if self._documents else None
 
@@ -209,7 +214,11 @@ class Consensus(Model):
             }
             retire = [key for key, label in zip(keys, became.tolist(), strict=True) if label < 0]
             own = FitContext(run.runtime, run.progress, run.workspace.inner(f"member-{number}"))
-            updated = carry_out(member.model, Request(new, retire=retire, merge=merge, is_validated=False), own)
+            updated = carry_out(
+                member.model,
+                Request(new, retire=retire, merge=merge, is_validated=False, vocabulary=change.vocabulary),
+                own,
+            )
             folder = Path(place.name) / str(number) / Path(member.name).name
             updated.save(folder)
             links.append(Link.to(folder, copied=True))
@@ -318,7 +327,7 @@ class Consensus(Model):
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         gathered = self._gathered_candidates(as_dataset([text]), np.array([[label]]))
         if self._learnt is not None:
-            shares = self._learnt.shares(gathered)[:, 0, 0]
+            shares = self._learnt.shares(gathered, self._frequency(gathered.labels))[:, 0, 0]
         else:
             shares = combining.shares(gathered.chances, self.config.combine, self.config.weights)[:, 0, 0]
         shares = np.maximum(shares, 0.0)  # only contributions in favour of the label

@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.config import Choices, Range
+from xmtc.core.errors import UnsupportedError
 from xmtc.core.explanation import Explanation
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset, as_dataset
-from xmtc.labels.label_vectors import LabelVectorSettings, label_vectors
+from xmtc.labels.label_vectors import LabelVectorSettings, label_vectors, with_name_vectors
+from xmtc.labels.name_documents import name_texts
 from xmtc.models.base import Labels, Mask, Scores
 from xmtc.models.context import FitContext
 from xmtc.models.embedding_vote import DirectScores, EmbeddingVote, vote_quality
@@ -40,7 +42,7 @@ from xmtc.nn.training.optimisers import Momentum
 from xmtc.nn.training.process_group import Group
 from xmtc.text.sequences import PADDING
 from xmtc.text.tfidf import TextSettings
-from xmtc.text.weighted_bags import BagReader, Numbered, Weighing
+from xmtc.text.weighted_bags import BagReader, Bags, Numbered, Weighing
 
 Array = NDArray[np.float32]
 
@@ -166,26 +168,40 @@ class Dxml(NeuralModel):
     def _networks(self) -> list[Network]:
         return [member.network for member in self._members]
 
+    @property
+    def name_weight(self) -> float:
+        return float(self.config.vectors.names) if self.feature_count is None else 0.0
+
     # ---- training
 
     def _fit_reader(self, train: Dataset, run: FitContext) -> tuple[DocumentReader, Numbered]:
         config = self.config
         found = BagReader.fit(train, config.text, config.columns, config.most_features, run.runtime, run.progress)
-        vectors, self._graph_facts = self._label_vectors(train, run)
+        vectors, self._graph_facts = self._label_vectors(train, *found, run)
         self._share(vectors)
         return found
 
     def _restored_reader(self, state: SavedState) -> DocumentReader:
         return BagReader.from_state(self.config.text, self.config.most_features, state)
 
-    def _label_vectors(self, train: Dataset, run: FitContext) -> tuple[Array, dict[str, Any]]:
+    def _label_vectors(
+        self, train: Dataset, reader: BagReader, bags: Bags, run: FitContext
+    ) -> tuple[Array, dict[str, Any]]:
         """The label vectors, cached in the workspace."""
         assert train.labels is not None
         assert train.label_index is not None
         labels, index, seed, threads = train.labels, train.label_index, run.runtime.seed, run.runtime.threads
 
         def made() -> tuple[Array, dict[str, Any]]:
-            return label_vectors(labels, index, self.config.vectors, seed=seed, threads=threads, progress=run.progress)
+            settings = self.config.vectors
+            found, facts = label_vectors(labels, index, settings, seed=seed, threads=threads, progress=run.progress)
+            if not settings.names:
+                return found, facts
+            if not train.has_text:
+                raise UnsupportedError("label names need texts. Train on texts, or set vectors.names to 0.")
+            names = reader.encode(Dataset({"text": name_texts(index)}), run.runtime)
+            words, of_names = bags.matrix(reader.size), names.matrix(reader.size)
+            return with_name_vectors(found, labels, words, of_names, settings.names), facts
 
         return cached_array(run.workspace, VECTORS, VECTORS, made, run.runtime.rank == 0)
 

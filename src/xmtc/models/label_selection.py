@@ -63,6 +63,13 @@ def _known(labels: LabelIndex, keys: list[str], what: str) -> Labels:
     return numbers
 
 
+def padded(array: NDArray[Any], width: int, pad: float) -> NDArray[Any]:
+    """Rows of labels or scores with at least `width` columns."""
+    if array.shape[1] >= width:
+        return array
+    return np.pad(array, ((0, 0), (0, width - array.shape[1])), constant_values=pad)
+
+
 def candidate_labels(labels: LabelIndex, candidates: Any, rows: int) -> Labels:
     """(n, c) label numbers, −1 as padding."""
     if isinstance(candidates, TopK):

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.config import Alias
+from xmtc.core.errors import UnsupportedError
 from xmtc.core.explanation import Explanation
 from xmtc.data.dataset import Csr, Dataset, as_dataset
+from xmtc.labels.name_documents import LENGTH, NameDocuments, has_names
 from xmtc.labels.tree import LabelTree
 from xmtc.linear.beam_search import SIGMOID
 from xmtc.linear.forest import Forest, train_tree
@@ -21,6 +27,11 @@ from xmtc.models.context import FitContext
 from xmtc.models.update import Change
 from xmtc.text.features import DocumentFeatures, unit_rows
 from xmtc.text.tfidf import TextSettings
+
+USUAL = 2.0
+"""Default weight of label names, if there are any."""
+MOST = 1000
+"""Maximum weight of label names."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +44,10 @@ class LinearTreeSettings(LinearObjective):
     """Beam width: nodes followed per level of a tree; 0 follows all."""
     power: int = 3
     """Exponent of the edge log-probability −max(0, 1 − margin)^power; 2 as published. Unused with the logistic loss."""
+    label_names: float | Literal["auto"] = "auto"
+    """Weight of a label's names as a training document, 0 for none; 'auto' is 2 if labels have names, else 0."""
+    cluster_names: float = 0.0
+    """Weight of a label's names in clustering, relative to its documents; labels without documents use names alone."""
     label_features: int = 256
     """Number of features, those with the largest weights, that represent a label in clustering; 0 keeps all."""
     keep_replay: int = 0
@@ -47,6 +62,39 @@ class LinearTreeSettings(LinearObjective):
         self.require_range("beam_width", 0)
         self.require_range("power", 2, 3)
         self.require_range("label_features", 0)
+        require_name_weight(self)
+        self.require_range("cluster_names", 0, MOST)
+
+
+def require_name_weight(settings: Any) -> None:
+    """Check the setting `label_names`."""
+    if settings.label_names != "auto":
+        settings.require("label_names", 0 <= settings.label_names <= MOST, f"a number from 0 to {MOST}, or auto")
+
+
+class TrainingRows(NamedTuple):
+    """Rows and labels to train on: those of the documents, followed by those of label names."""
+
+    rows: Csr  # (n + m, D)
+    labels: Csr  # (n + m, L)
+    importance: NDArray[np.float32] | None  # (n + m,); None: all 1
+    partial: PartialLabels | None
+
+    @classmethod
+    def of(cls, documents: Dataset, rows: Csr, names: NameDocuments | None = None, weight: float = 1.0) -> TrainingRows:
+        """With `names`, each counts as a document of this weight."""
+        assert documents.labels is not None
+        partial = PartialLabels.of(documents)
+        if names is None:
+            return cls(rows, documents.labels, None, partial)
+        if partial is not None:
+            partial = partial.extended(len(names.labels))
+        return cls(
+            sp.csr_array(sp.vstack([rows, names.rows * LENGTH], format="csr")),
+            sp.csr_array(sp.vstack([documents.labels, names.matrix()], format="csr")),
+            np.concatenate([np.ones(len(documents)), np.full(len(names.labels), weight)]).astype(np.float32),
+            partial,
+        )
 
 
 class ForestModel(Model):
@@ -57,21 +105,65 @@ class ForestModel(Model):
     """Whether a label's classifier is trained on all documents."""
     _features: DocumentFeatures
     _forest: Forest
+    _name_weight: float
+    """Weight of label names in training; 0 if they were not used."""
+
+    @property
+    def uses_label_names(self) -> bool:
+        """Whether labels without training documents are learnt from their names."""
+        return bool(self.config.label_names != 0)
+
+    @property
+    def adds_unseen_labels(self) -> bool:
+        return self._name_weight > 0
+
+    @property
+    def name_weight(self) -> float:
+        return self._name_weight
 
     @abstractmethod
     def _beam_and_link(self) -> tuple[int, int]:
         """Beam width and link function of the forest."""
 
+    def _fit_features(self, train: Dataset, run: FitContext) -> tuple[Csr, NameDocuments | None]:
+        """Learn the features; return the rows of the documents, and those of the names if a setting uses them."""
+        self._features, rows = DocumentFeatures.fit(train, self.config.text, run.runtime, run.progress)
+        self._name_weight = self._chosen_weight(train)
+        if not (self._name_weight or getattr(self.config, "cluster_names", 0)):
+            return rows, None
+        if not train.has_text:
+            raise UnsupportedError("label names need texts. Train on texts, or set label_names and cluster_names to 0.")
+        assert train.label_index is not None
+        names, grown = NameDocuments.of(train.label_index, self._features, len(train), run.runtime)
+        if grown.width > self._features.width:  # words that are rare in documents
+            self._features, rows = grown, grown.transform(train, run.runtime)
+        return rows, names
+
+    def _chosen_weight(self, train: Dataset) -> float:
+        """The weight of names in training: as set, or `USUAL` if there are names."""
+        if self.config.label_names != "auto":
+            return float(self.config.label_names)
+        assert train.label_index is not None
+        is_worthwhile = train.whole_vocabulary or has_names(train.label_index)
+        return USUAL if train.has_text and is_worthwhile else 0.0
+
     def _update(self, change: Change, run: FitContext) -> None:
         """Add new labels to the leaves of similar labels, and continue training nodes that new documents reach."""
         documents, labels = change.documents, change.labels
         seen = change.documents_before + len(change.new)
-        self._features, rows = self._features.grown(documents, seen, run.runtime)
-        assert documents.labels is not None
+        features, rows = self._features.grown(documents, seen, run.runtime)
+        known, names = change.known, None
+        if self._name_weight and (len(documents) or labels.added):
+            names, grown = NameDocuments.of(labels.index, features, seen, run.runtime)
+            if grown.width > features.width:
+                features, rows = grown, grown.transform(documents, run.runtime)
+            known = np.concatenate([known, labels.is_unchanged()[names.labels]])
+        training = TrainingRows.of(documents, rows, names, self._name_weight)
+        self._features = features
         self._forest = self._forest.updated(
-            rows,
-            documents.labels,
-            change.known,
+            training.rows,
+            training.labels,
+            known,
             change.relatives,
             (labels.numbers, labels.kept),
             self.config,
@@ -80,7 +172,8 @@ class ForestModel(Model):
             threads=run.runtime.threads,
             workspace=run.workspace,
             progress=run.progress,
-            partial=PartialLabels.of(documents),
+            partial=training.partial,
+            importance=training.importance,
         )
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
@@ -97,11 +190,14 @@ class ForestModel(Model):
 
     def _state(self) -> State:
         kept = self._features.state()
+        if self._name_weight:
+            kept.values["name_weight"] = self._name_weight
         kept.arrays.update({f"forest.{name}": array for name, array in self._forest.state().items()})
         return kept
 
     def _restore(self, state: SavedState) -> None:
         self._features = DocumentFeatures.from_state(self.config.text, state)
+        self._name_weight = state.value("name_weight", float, 0, MOST) if state.has_value("name_weight") else 0.0
         beam, link = self._beam_and_link()
         self._forest = Forest.from_state(
             state.part("forest."),
@@ -117,24 +213,26 @@ class LinearTreeModel(ForestModel):
     """Label trees in which every node has a linear classifier for each of its children."""
 
     @abstractmethod
-    def _grow(self, rows: Csr, labels: Csr, seed: int, run: FitContext) -> LabelTree:
-        """Build a tree over the labels; it depends on the seed."""
+    def _grow(self, rows: Csr, labels: Csr, names: Csr | None, seed: int, run: FitContext) -> LabelTree:
+        """Build a tree over the labels, with `names` (L, D) beside their documents; it depends on the seed."""
 
     def _fit(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
-        self._features, rows = DocumentFeatures.fit(train, self.config.text, run.runtime, run.progress)
+        rows, names = self._fit_features(train, run)
         assert train.labels is not None
-        numbers = numbers_by_frequency(rows)
-        numbered = Rows.build(rows, numbers)
+        named = None if names is None else names.by_label()
+        training = TrainingRows.of(train, rows, names if self._name_weight else None, self._name_weight)
+        numbers = numbers_by_frequency(training.rows)
+        numbered = Rows.build(training.rows, numbers, training.importance)
         trees = []
         for place in range(self.config.trees):
             name, seed = f"tree-{place}", run.runtime.seed + 104_729 * place
             if not run.workspace.has(name):
-                run.workspace.save(name, self._grow(rows, train.labels, seed, run).state())
+                run.workspace.save(name, self._grow(rows, train.labels, named, seed, run).state())
             tree = LabelTree.from_arrays(run.workspace.load(name)[0])
             chunks = train_tree(
                 numbered,
                 int(rows.shape[1]),
-                train.labels,
+                training.labels,
                 tree,
                 self.config,
                 seed=seed,
@@ -142,7 +240,7 @@ class LinearTreeModel(ForestModel):
                 workspace=run.workspace,
                 name=name,
                 progress=run.progress,
-                partial=PartialLabels.of(train),
+                partial=training.partial,
             )
             trees.append((tree, chunks))
             if tree.depth == 1:  # all others would be the same

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from xmtc.core.explanation import Explanation
 from xmtc.data.dataset import Dataset, as_dataset
 from xmtc.linear.beam_search import SIGMOID
 from xmtc.linear.forest import Forest, train_flat
-from xmtc.linear.node_documents import PartialLabels
 from xmtc.linear.node_training import LinearObjective, Rows, numbers_by_frequency
 from xmtc.models.context import FitContext
-from xmtc.models.linear_tree import ForestModel
-from xmtc.text.features import DocumentFeatures
+from xmtc.models.linear_tree import ForestModel, TrainingRows, require_name_weight
 from xmtc.text.tfidf import TextSettings
 
 
@@ -25,6 +23,8 @@ class OneVsAllSettings(LinearObjective):
     """Maximum number of passes over the training set."""
     prune: float = 0.01
     """Prune weights with an absolute value below this."""
+    label_names: float | Literal["auto"] = "auto"
+    """Weight of a label's names as a training document, 0 for none; 'auto' is 2 if labels have names, else 0."""
     keep_replay: int = 0
     """Number of training documents stored in the model folder for replay in updates; 0 for none."""
     text: TextSettings = field(default_factory=TextSettings)
@@ -35,6 +35,7 @@ class OneVsAllSettings(LinearObjective):
     def check(self) -> None:
         super().check()
         self.require_range("keep_replay", 0)
+        require_name_weight(self)
 
 
 class OneVsAll(ForestModel):
@@ -48,24 +49,24 @@ class OneVsAll(ForestModel):
     _sees_all = True
     ablations: ClassVar = {
         "nothing-pruned": {"prune": 0.0},
+        "no-label-names": {"label_names": 0.0},
         "logistic": {"loss": "logistic"},
         "plain-counts": {"text.sublinear": False},
     }
 
     def _fit(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
-        self._features, rows = DocumentFeatures.fit(train, self.config.text, run.runtime, run.progress)
-        assert train.labels is not None
-        numbers = numbers_by_frequency(rows)
+        training = TrainingRows.of(train, *self._fit_features(train, run), self._name_weight)
+        numbers = numbers_by_frequency(training.rows)
         flat = train_flat(
-            Rows.build(rows, numbers),
-            int(rows.shape[1]),
-            train.labels,
+            Rows.build(training.rows, numbers, training.importance),
+            int(training.rows.shape[1]),
+            training.labels,
             self.config,
             seed=run.runtime.seed,
             threads=run.runtime.threads,
             workspace=run.workspace,
             progress=run.progress,
-            partial=PartialLabels.of(train),
+            partial=training.partial,
         )
         beam, link = self._beam_and_link()
         self._forest = Forest([flat], numbers, beam=beam, link=link)

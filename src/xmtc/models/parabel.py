@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 from xmtc.core.config import Range
 from xmtc.data.dataset import Csr
 from xmtc.labels.features import positive_features
+from xmtc.labels.name_documents import with_names
 from xmtc.labels.tree import LabelTree, balanced_tree
 from xmtc.models.context import FitContext
 from xmtc.models.linear_tree import LinearTreeModel, LinearTreeSettings
@@ -42,15 +43,18 @@ class Parabel(LinearTreeModel):
     Config = ParabelSettings
     ablations: ClassVar = {
         "one-tree": {"trees": 1},
+        "no-label-names": {"label_names": 0.0},
         "binary-tree": {"fan_out": 2, "leaf_size": 100},  # as published
         "published-edges": {"power": 2},
         "logistic": {"loss": "logistic"},
         "plain-counts": {"text.sublinear": False},
     }
 
-    def _grow(self, rows: Csr, labels: Csr, seed: int, run: FitContext) -> LabelTree:
+    def _grow(self, rows: Csr, labels: Csr, names: Csr | None, seed: int, run: FitContext) -> LabelTree:
         threads = run.runtime.threads
         features = positive_features(rows, labels, keep=self.config.label_features, threads=threads)
+        if names is not None:
+            features = with_names(features, names, self.config.cluster_names)
         return balanced_tree(
             features,
             leaf_size=self.config.leaf_size,

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xmtc.artifact import store
@@ -80,6 +82,16 @@ class StoredModel(ABC):
             raise NotFittedError(f"{self.name} is not trained yet. Call fit, or load a trained model.")
         return self._labels
 
+    @property
+    def uses_label_names(self) -> bool:
+        """Whether the model learns from label names, so that it can return labels without training documents."""
+        return False
+
+    @property
+    def adds_unseen_labels(self) -> bool:
+        """Whether an update with a vocabulary adds labels without documents."""
+        return self.uses_label_names
+
     def counted(self) -> tuple[NDArray[np.int64], int] | None:
         """(L,) training documents of each label, and their total number; None if unknown."""
         return self.label_counts, int(self.training["documents"])
@@ -93,6 +105,11 @@ class StoredModel(ABC):
     def kept_for_replay(self) -> int:
         """Maximum number of documents stored for replay in updates."""
         return int(getattr(self.config, "keep_replay", 0))
+
+    @property
+    def name_weight(self) -> float:
+        """Weight of a label's names in training, relative to a document; 0 if they are not used."""
+        return 0.0
 
     @property
     def replay(self) -> Dataset | None:
@@ -117,11 +134,12 @@ class StoredModel(ABC):
             "label_counts": self.label_counts,
             **{f"model.{name}": a for name, a in state.arrays.items()},
         }
-        tables = {"labels": labels.table, **state.tables}
+        tables = {"labels": labels.saved_table(), **state.tables}
         manifest = {
             "model": self.name,
             "settings": config.to_mapping(self.config),
             "labels": len(labels),
+            **self._label_facts(),
             "training": self.training,
             **({"history": self.history} if self.history else {}),
         }
@@ -129,6 +147,16 @@ class StoredModel(ABC):
         if self.replay is not None:
             parts[REPLAY] = replay_state(self.replay)
         store.write_folder(Path(folder), manifest, State(state.values, arrays, tables, parts, state.links))
+
+    def _label_facts(self) -> dict[str, Any]:
+        """Numbers that describe the labels, for model.json; those that are 0 are left out."""
+        known = self.counted()
+        facts = {
+            "without_documents": 0 if known is None else int(np.count_nonzero(known[0] == 0)),
+            **self.labels.described(),
+        }
+        facts = {name: count for name, count in facts.items() if count}
+        return {"label_facts": facts} if facts else {}
 
     @classmethod
     def load(cls, folder: str | Path, runtime: Runtime | None = None, *, verify: bool = False) -> Self:
@@ -162,7 +190,7 @@ class StoredModel(ABC):
     def _take_over(self, manifest: Mapping[str, Any], state: State) -> None:
         """Restore everything from a model folder."""
         saved = SavedState(state)
-        self._labels = LabelIndex(saved.table("labels", LabelIndex.columns, manifest["labels"]))
+        self._labels = _saved_labels(saved, manifest["labels"])
         self.label_counts = saved.array("label_counts", np.int64, (len(self._labels),), low=0, high=MOST_DOCUMENTS)
         self.training = _checked_training(manifest["training"])
         self.facts = dict(self.training.get("found", {}))
@@ -188,3 +216,16 @@ def _checked_training(training: Mapping[str, Any]) -> dict[str, Any]:
     if training["input"] not in ("text", "features") or (features is not None and type(features) is not int):
         raise ValueError("the training facts do not name the input of the model")
     return dict(training)
+
+
+def _saved_labels(saved: SavedState, count: int) -> LabelIndex:
+    """Return the labels of a model folder; tables of earlier versions lack the further columns."""
+    table = saved.table("labels", LabelIndex.columns, count)
+    further = {name: kind for name, kind in LabelIndex.further_columns.items() if name in table.column_names}
+    labels = LabelIndex(saved.table("labels", further))
+    for name, column in zip(labels.table.column_names, labels.table.columns, strict=True):
+        if pa.types.is_list(column.type) and pc.list_flatten(column).null_count:
+            raise ModelFormatError(
+                f"column '{name}' of table 'labels' has missing values. Copy or train the model again."
+            )
+    return labels

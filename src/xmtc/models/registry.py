@@ -18,6 +18,7 @@ MODELS: Registry[type[Any]] = Registry(
         "dxml": Entry("xmtc.models.dxml:Dxml", preference=7, extra="torch"),
         "knn": Entry("xmtc.models.knn:Knn", preference=20),
         "leml": Entry("xmtc.models.leml:Leml", preference=2),
+        "lexical": Entry("xmtc.models.lexical:Lexical", preference=4),
         "maacf": Entry("xmtc.models.maacf:Maacf", preference=6, extra="torch"),
         "one_vs_all": Entry("xmtc.models.one_vs_all:OneVsAll", preference=30),
         "parabel": Entry("xmtc.models.parabel:Parabel", preference=40),

@@ -40,6 +40,14 @@ class Relabelling:
         """Whether an old label was removed or merged."""
         return len(self.kept) < len(self.numbers)
 
+    def is_unchanged(self) -> NDArray[np.bool_]:
+        """(L,) which labels are exactly one old label: neither new nor merged from several."""
+        return np.equal(np.bincount(self.numbers[self.numbers >= 0], minlength=len(self.index)), 1)
+
+    def renewed(self, vocabulary: LabelIndex | None) -> Relabelling:
+        """The same labels with the names and the hierarchy of a vocabulary."""
+        return self if vocabulary is None else replace(self, index=self.index.renewed(vocabulary))
+
     def columns(self, labels: Csr) -> Csr:
         """(n, L) a 0/1 matrix of old labels in the new numbering."""
         return label_matrix(labels.indptr, self.numbers[labels.indices], len(self.index))

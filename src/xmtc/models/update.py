@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from xmtc.core.errors import DataError, RefusedError, UnsupportedError
 from xmtc.data.dataset import Csr, Dataset, stacked
 from xmtc.data.label_index import LabelIndex
+from xmtc.labels.name_documents import name_texts
 from xmtc.metrics import ndcg
 from xmtc.models.context import FitContext
 from xmtc.models.relabelling import Labels, Relabelling, became, relabelled
@@ -49,6 +50,8 @@ class Request:
     force: bool = False
     is_validated: bool = True
     """Whether to hold out new documents for validation if no validation set is given."""
+    vocabulary: LabelIndex | None = None
+    """Current names and hierarchy of labels; its new labels are added if the model uses label names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +67,10 @@ class Change:
     """(L before,) training documents of each label."""
     ask: Callable[[Dataset, int], tuple[Labels, NDArray[np.float32]]]
     """Predicts the best labels with the old model, in the old numbering, and their scores."""
+    vocabulary: LabelIndex | None = None
+    """The vocabulary of the update, if there is one."""
+    name_weight: float = 0.0
+    """Weight of the names of a new label, relative to one of its documents; 0 to ignore them."""
 
     @cached_property
     def documents(self) -> Dataset:
@@ -76,8 +83,7 @@ class Change:
         known = np.arange(len(self.documents)) >= len(self.new)
         if self.labels.changes or self.labels.added:
             assert self.documents.labels is not None
-            made_of = np.bincount(self.labels.numbers[self.labels.numbers >= 0], minlength=len(self.labels.index))
-            held = np.asarray(self.documents.labels @ (made_of != 1).astype(np.float32)).ravel()
+            held = np.asarray(self.documents.labels @ (~self.labels.is_unchanged()).astype(np.float32)).ravel()
             known &= held == 0
         return known
 
@@ -85,27 +91,41 @@ class Change:
     def relatives(self) -> Csr:
         """(added, L before) old labels similar to each new one: those on its documents, or predicted for them.
 
-        Rows sum to one, or are empty if nothing is known about a new label.
+        With a `name_weight`, the names of a label are one more document of this weight. Rows sum to one, or are empty
+        if nothing is known about a new label.
         """
+        if not self.labels.added or not len(self.labels.numbers):
+            return sp.csr_array((self.labels.added, len(self.labels.numbers)), dtype=np.float32)
+        near = self._near_documents()
+        if not self.name_weight:
+            return near
+        first = len(self.labels.kept)
+        assert self.documents.labels is not None
+        counts = np.bincount(self.documents.labels.indices, minlength=len(self.labels.index))[first:].astype(np.float32)
+        named = self._predicted(Dataset({"text": name_texts(self.labels.index).slice(first)}))
+        return _shares(sp.csr_array(sp.diags_array(counts) @ near + np.float32(self.name_weight) * named))
+
+    def _near_documents(self) -> Csr:
+        """(added, L before) old labels on the documents of each new label, or predicted for them."""
         documents, labels = self.documents, self.documents.labels
         assert labels is not None
         first, before = len(self.labels.kept), len(self.labels.numbers)
         added = sp.csr_array(labels[:, first:])
         rows = np.flatnonzero(np.diff(added.indptr))
-        if not len(rows) or not before:
+        if not len(rows):
             return sp.csr_array((self.labels.added, before), dtype=np.float32)
         shared = sp.csr_array(labels[rows, :first])
         held = sp.csr_array((shared.data, self.labels.kept[shared.indices], shared.indptr), shape=(len(rows), before))
-        found, scores = self.ask(documents.take(rows), min(PREDICTED, before))
+        return _shares(sp.csr_array(added[rows].T @ (held + self._predicted(documents.take(rows)))))
+
+    def _predicted(self, documents: Dataset) -> Csr:
+        """(n, L before) the labels that the old model predicts; rows sum to one."""
+        before = len(self.labels.numbers)
+        found, scores = self.ask(documents, min(PREDICTED, before))
         likely = np.where((found >= 0) & np.isfinite(scores), np.maximum(scores, 0), 0).astype(np.float32)
         likely /= np.maximum(likely.sum(1, keepdims=True), np.finfo(np.float32).tiny)
-        places = np.repeat(np.arange(len(rows)), found.shape[1]), np.maximum(found, 0).ravel()
-        predicted = sp.csr_array((likely.ravel(), places), shape=(len(rows), before))
-        near = sp.csr_array(added[rows].T @ (held + predicted))
-        near.eliminate_zeros()
-        totals = np.maximum(np.asarray(near.sum(axis=1)).ravel(), np.finfo(np.float32).tiny)
-        near.data = (near.data / np.repeat(totals, np.diff(near.indptr))).astype(np.float32)
-        return near
+        places = np.repeat(np.arange(len(documents)), found.shape[1]), np.maximum(found, 0).ravel()
+        return sp.csr_array((likely.ravel(), places), shape=(len(documents), before))
 
     def carried(self, counts: NDArray[np.int64]) -> Csr:
         """(L, L before) each label as a mixture of old ones: itself, those merged into it by `counts`, or relatives."""
@@ -120,6 +140,14 @@ class Change:
         return sp.csr_array(sp.vstack([own, self.relatives])) if self.labels.added else own
 
 
+def _shares(near: Csr) -> Csr:
+    """Rows that sum to one, or are empty."""
+    near.eliminate_zeros()
+    totals = np.maximum(np.asarray(near.sum(axis=1)).ravel(), np.finfo(np.float32).tiny)
+    near.data = (near.data / np.repeat(totals, np.diff(near.indptr))).astype(np.float32)
+    return near
+
+
 class Updatable(Protocol):
     """The interface that an update needs from a model."""
 
@@ -132,6 +160,10 @@ class Updatable(Protocol):
         """The labels of the model."""
 
     @property
+    def adds_unseen_labels(self) -> bool:
+        """Whether new labels without documents are added."""
+
+    @property
     def replay(self) -> Dataset | None:
         """The documents stored for replay."""
 
@@ -139,11 +171,18 @@ class Updatable(Protocol):
     def kept_for_replay(self) -> int:
         """Maximum number of documents stored for replay."""
 
+    @property
+    def name_weight(self) -> float:
+        """Weight of a label's names in training."""
+
     def ask(self, documents: Dataset, k: int) -> tuple[Labels, NDArray[np.float32]]:
         """The k best labels of each document and their raw scores."""
 
     def learn(self, change: Change, run: FitContext) -> None:
         """Apply the update to this model."""
+
+    def rename(self, change: Change) -> None:
+        """Renew names and hierarchy of the labels, and nothing else."""
 
     def remember(self, documents: Dataset | None) -> None:
         """Store documents for replay."""
@@ -164,7 +203,17 @@ def as_trained(dataset: Dataset, training: Mapping[str, Any], what: str) -> Data
             f"the model was trained on {width:,} features. Got a matrix with {dataset.features.shape[1]:,} columns. "
             "Pass the same features."
         )
-    return dataset
+    return dataset.used_labels() if dataset.whole_vocabulary else dataset
+
+
+def complete_documents(dataset: Dataset, what: str) -> Dataset:
+    """The documents whose labels are all known; DataError if there are none."""
+    complete = dataset.complete_documents()
+    if len(dataset) and not len(complete):
+        raise DataError(
+            f"{what} requires complete labels, but all {len(dataset):,} documents have unknown ones. Add others."
+        )
+    return complete
 
 
 def nothing_new(training: Mapping[str, Any]) -> Dataset:
@@ -182,7 +231,9 @@ def carry_out(model: Learner, request: Request, run: FitContext) -> Learner:
     merge = dict(request.merge or {})
     accepted = request.new.without_rejected_only().label_index  # rejecting a label does not create it
     assert accepted is not None
-    labels = relabelled(model.labels, accepted, request.retire, merge, known)
+    if request.vocabulary is not None and model.adds_unseen_labels:
+        accepted = accepted.joined(request.vocabulary)
+    labels = relabelled(model.labels, accepted, request.retire, merge, known).renewed(request.vocabulary)
     new, held, valid = labels.taken_over(request.new), None, request.valid
     if valid is None and request.is_validated and (~new.partial_rows()).sum() >= 10 * MIN_VALIDATION:
         new, held = _split(new, run.runtime.seed)
@@ -197,10 +248,17 @@ def carry_out(model: Learner, request: Request, run: FitContext) -> Learner:
         int(model.training["documents"]),
         model.label_counts,
         lambda batch, k: model.ask(batch, k),
+        request.vocabulary,
+        model.name_weight,
     )
     before = None if validation is None else _quality(model, validation, labels.numbers)
     updated = copy.copy(model)
-    updated.learn(change, run)
+    changes = bool(len(new) or labels.changes or labels.added or merge)
+    is_learnt = changes or request.vocabulary is None or model.adds_unseen_labels
+    if is_learnt:
+        updated.learn(change, run)
+    else:  # only names and hierarchy change
+        updated.rename(change)
     after = None if validation is None else _quality(updated, validation, None)
     if before is not None and after is not None and after < before - request.margin and not request.force:
         raise RefusedError(
@@ -214,10 +272,11 @@ def carry_out(model: Learner, request: Request, run: FitContext) -> Learner:
         {
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "documents": len(new),
-            "replayed": 0 if change.replay is None else len(change.replay),
+            "replayed": 0 if change.replay is None or not is_learnt else len(change.replay),
             "labels added": labels.added,
             "labels retired": int((labels.numbers < 0).sum()),
             "merged": merge,
+            **({} if request.vocabulary is None else {"vocabulary": len(request.vocabulary)}),
             "judged by": 0 if validation is None else len(validation),
             "held out": held is not None and validation is not None,
             "nDCG@5 before": None if before is None else round(before, 4),

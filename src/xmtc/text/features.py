@@ -47,14 +47,19 @@ class DocumentFeatures:
             )
         return cls(tfidf, len(tfidf)), rows
 
-    def grown(self, dataset: Dataset, documents: int, runtime: Runtime) -> tuple[DocumentFeatures, Csr]:
-        """Add features of additional documents, `documents` in total; return the features and the rows of `dataset`."""
+    def grown(
+        self, dataset: Dataset, documents: int, runtime: Runtime, *, min_df: int | None = None
+    ) -> tuple[DocumentFeatures, Csr]:
+        """Add features of additional documents, `documents` in total; return the features and the rows of `dataset`.
+
+        With `min_df`, a new feature must occur in this many of them; by default, in as many as the settings say.
+        """
         if self.tfidf is None or not len(dataset):
             return self, self.transform(dataset, runtime)
         if not dataset.has_text:
             raise UnsupportedError("this model was trained on text. Got a feature matrix: pass texts.")
         tokens = tokens_of(dataset.text(), runtime)
-        tfidf = self.tfidf.grown(tokens, documents, runtime.threads)
+        tfidf = self.tfidf.grown(tokens, documents, runtime.threads, min_df=min_df)
         return DocumentFeatures(tfidf, len(tfidf)), tfidf.transform(tokens, runtime.threads)
 
     def transform(self, dataset: Dataset, runtime: Runtime) -> Csr:

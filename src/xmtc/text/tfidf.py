@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -109,12 +109,14 @@ class Tfidf:
             candidates.append(_character_candidates(words, blocks, settings, threads))
         return _choose(candidates, settings, len(tokens))
 
-    def grown(self, tokens: Tokens, documents: int, threads: int = 1) -> Tfidf:
+    def grown(self, tokens: Tokens, documents: int, threads: int = 1, *, min_df: int | None = None) -> Tfidf:
         """Append new features of additional texts; existing features stay unchanged. `documents` is the total number.
 
-        The new features are those that `fit` would choose from the additional texts alone.
+        The new features are those that `fit` would choose from the additional texts alone, or, with `min_df`, those
+        that occur in at least this many of them.
         """
-        own = Tfidf.fit(tokens, self.settings, threads)
+        settings = self.settings if min_df is None else replace(self.settings, min_df=min_df)
+        own = Tfidf.fit(tokens, settings, threads)
         numbers = np.full(len(own), -1, dtype=np.int64)  # their feature numbers among all features
         for kind in (WORD, CHARACTERS):
             there, here = np.flatnonzero(own.kinds == kind), np.flatnonzero(self.kinds == kind)

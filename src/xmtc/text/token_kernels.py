@@ -238,3 +238,27 @@ def count_features(
         total += distinct
         out_indptr[document + 1] = total
     return out_indptr, columns[:total].copy(), values[:total].copy()
+
+
+@kernel()
+def find_breaks(
+    data: NDArray[np.uint8],
+    offsets: NDArray[np.int32],  # (n + 1,) where documents start
+    indptr: NDArray[np.int64],  # (n + 1,) where the tokens of documents start
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int32],
+) -> NDArray[np.uint8]:
+    """Return for each token what separates it from the one before: 2 a line end, 1 the end of a sentence, 0 neither."""
+    breaks = np.zeros(len(starts), np.uint8)
+    for document in range(len(indptr) - 1):
+        at = np.int64(offsets[document])
+        for token in range(indptr[document], indptr[document + 1]):
+            while at < starts[token]:
+                byte = data[at]
+                if byte == 10:
+                    breaks[token] = 2
+                elif breaks[token] == 0 and (byte == 46 or byte == 33 or byte == 63 or byte == 59):
+                    breaks[token] = 1
+                at += 1
+            at += lengths[token]
+    return breaks

@@ -88,6 +88,16 @@ def tokenise(texts: pa.ChunkedArray, threads: int = 1, advance: Callable[[int], 
     return Tokens(blocks, join.numbers, join.strings.cast(pa.string()))
 
 
+def tokenise_with_breaks(texts: pa.Array) -> tuple[TokenBlock, pa.Array, NDArray[np.uint8]]:
+    """Split a few texts into tokens; return them with the types and what separates each from the one before.
+
+    2 stands for a line end, 1 for the end of a sentence, 0 for neither.
+    """
+    block, types, (starts, lengths) = _tokenise_block(texts)
+    data = np.frombuffer(texts.buffers()[2] or b"", dtype=np.uint8)
+    return block, types, token_kernels.find_breaks(data, string_offsets(texts), block.indptr, starts, lengths)
+
+
 def spans(text: str) -> list[Span]:
     """Return the tokens of one text with their character offsets."""
     array = pa.array([text], pa.string())

@@ -32,6 +32,10 @@ class Bags(NamedTuple):
     ids: NDArray[np.int32]
     weights: NDArray[np.float32]
 
+    def matrix(self, width: int) -> Csr:
+        """(n, width) the weights as a matrix, with one column per id."""
+        return sp.csr_array((self.weights, self.ids, self.indptr), shape=(len(self.indptr) - 1, width))
+
     def take(self, rows: NDArray[np.int64]) -> Bags:
         """Return these documents, in this order."""
         whole = sp.csr_array((self.weights, self.ids, self.indptr))[rows]

@@ -1,0 +1,1 @@
+"""Matching of label names in texts, and the scorer that ranks the matches."""

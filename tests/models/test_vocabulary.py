@@ -1,0 +1,286 @@
+"""Whole vocabularies: which labels a model keeps, what it says about the others, and updates by a vocabulary."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.command_line import call, mistake
+from tests.support.name_model import NameMatch
+from xmtc import Consensus, Knn, OneVsAll, Popularity, load
+from xmtc.core.errors import DataError, UnsupportedError
+from xmtc.core.registry import Entry
+from xmtc.data import read
+from xmtc.data.label_index import LabelIndex
+from xmtc.models.registry import MODELS
+from xmtc.workflows.evaluate import evaluate_model
+from xmtc.workflows.models import describe_folder
+
+TEXTS = ["milk and cheese", "bread and butter", "cheese"]
+LABELS = [["l1"], ["l2"], ["l1"]]
+ROWS = [
+    {"key": "l0", "name": "wine", "alternatives": ["vino"], "parents": ["l3"]},
+    {"key": "l1", "name": "cheese", "related": ["l0"], "notes": ["of milk"]},
+    {"key": "l2", "name": "bread"},
+    {"key": "l3", "name": "drinks", "scheme": "kitchen"},
+    {"key": "old", "replaced_by": "l2"},
+]
+
+
+@pytest.fixture
+def vocabulary(tmp_path: Path) -> Path:
+    path = tmp_path / "labels.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return path
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> Path:
+    path = tmp_path / "train.jsonl"
+    rows = [{"text": text, "labels": labels} for text, labels in zip(TEXTS, LABELS, strict=True)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODELS.builtin, "name_match", Entry("tests.support.name_model:NameMatch"))
+
+
+class TestRead:
+    def test_all_labels_are_kept(self, train: Path, vocabulary: Path) -> None:
+        dataset = read(train, vocabulary=vocabulary)
+        assert dataset.whole_vocabulary
+        assert dataset.label_index is not None
+        assert dataset.label_index.keys == ["l0", "l1", "l2", "l3"]
+        assert dataset.labels is not None
+        assert dataset.labels.toarray().tolist() == [[0, 1, 0, 0], [0, 0, 1, 0], [0, 1, 0, 0]]
+        assert dataset.take([0]).whole_vocabulary
+
+    def test_only_labels_of_documents(self, train: Path, vocabulary: Path) -> None:
+        for dataset in (
+            read(train, vocabulary=vocabulary).used_labels(),
+            read(train, vocabulary=vocabulary, whole_vocabulary=False),
+        ):
+            assert not dataset.whole_vocabulary
+            assert dataset.label_index is not None
+            assert dataset.label_index.names == ["cheese", "bread"]
+            assert dataset.labels is not None
+            assert dataset.labels.toarray().tolist() == [[1, 0], [0, 1], [1, 0]]
+
+    def test_rejected_labels_are_used(self, tmp_path: Path, vocabulary: Path) -> None:
+        path = tmp_path / "r.jsonl"
+        path.write_text('{"text": "t", "labels": ["l1"], "rejected": ["l3"]}\n')
+        used = read(path, vocabulary=vocabulary).used_labels()
+        assert used.label_index is not None
+        assert used.label_index.keys == ["l1", "l3"]
+        assert used.rejected is not None
+        assert used.rejected.toarray().tolist() == [[0, 1]]
+
+
+class TestFit:
+    def test_labels_without_documents(self, train: Path, vocabulary: Path) -> None:
+        dataset = read(train, vocabulary=vocabulary)
+        named = NameMatch().fit(dataset)
+        assert named.labels == dataset.label_index
+        assert named.label_counts.tolist() == [0, 2, 1, 0]
+        assert named.predict(["a glass of vino"], 1).pairs() == [[("wine", 1.0)]]
+        assert named.training["vocabulary"] == {"labels": 4, "without_documents": 2}
+        for other in (NameMatch(by_name=False).fit(dataset), Popularity().fit(dataset)):
+            assert other.labels == LabelIndex.from_keys(
+                ["l1", "l2"], ["cheese", "bread"], related=[["l0"], []], notes=[["of milk"], []]
+            )
+            assert other.label_counts.tolist() == [2, 1]
+            assert other.training["vocabulary"] == {"labels": 4, "without_documents": 2}
+
+    @pytest.mark.parametrize("form", ["path", "index"])
+    def test_lists_and_a_vocabulary(self, vocabulary: Path, train: Path, form: str) -> None:
+        given = vocabulary if form == "path" else read(train, vocabulary=vocabulary).label_index
+        model = NameMatch().fit(TEXTS, LABELS, vocabulary=given)
+        assert model.labels == read(train, vocabulary=vocabulary).label_index
+        assert model.label_counts.tolist() == [0, 2, 1, 0]
+        with pytest.raises(DataError, match=r"^label 'l9' is not in .*\. Add it, or remove it from the documents\.$"):
+            NameMatch().fit(["t"], [["l9"]], vocabulary=given)
+
+    def test_deprecated_labels_are_replaced(self, vocabulary: Path) -> None:
+        assert Popularity().fit(["t"], [["old"]], vocabulary=vocabulary).labels.keys == ["l2"]
+
+    def test_a_rejected_label_of_the_vocabulary(self, vocabulary: Path) -> None:
+        given = {"rejected": [["l3"]], "complete": False, "vocabulary": vocabulary}
+        assert len(NameMatch().fit(["t"], [["l1"]], **given).labels) == 4
+        assert Popularity().fit(["t"], [["l1"]], **given).labels.keys == ["l1"]
+
+    def test_columns_of_a_matrix_stay(self) -> None:
+        model = Popularity().fit(np.eye(2), np.array([[0, 1, 0], [0, 1, 0]]))
+        assert model.labels.keys == ["0", "1", "2"]  # columns are not a vocabulary
+        assert "vocabulary" not in model.training
+
+
+class TestUpdate:
+    NEW = LabelIndex.from_keys(
+        ["l4", "l1", "l2", "l0", "l3"],
+        ["honey", "kaas", "l2", "wine", "drinks"],
+        parents=[[], ["l3"], [], ["l3"], []],
+        types=[[], ["t"], [], [], []],
+    )
+
+    def test_every_model_gets_new_names(self, vocabulary: Path) -> None:
+        model = Knn().fit(TEXTS, LABELS, vocabulary=vocabulary)
+        before = model.predict(TEXTS, 2)
+        model.update(vocabulary=self.NEW)
+        assert model.labels == LabelIndex.from_keys(
+            ["l1", "l2"],
+            ["kaas", "bread"],  # l2 has no name in the new vocabulary
+            parents=[["l3"], []],
+            related=[["l0"], []],  # the new vocabulary has no related labels and no notes at all
+            notes=[["of milk"], []],
+            types=[["t"], []],
+        )
+        after = model.predict(TEXTS, 2)
+        assert after.labels.tolist() == before.labels.tolist()
+        assert after.scores.tolist() == before.scores.tolist()
+        assert model.training["vocabulary"] == {"labels": 5, "without_documents": 3}
+        assert (model.history[-1]["vocabulary"], model.history[-1]["labels added"]) == (5, 0)
+
+    def test_new_names_need_no_documents_for_replay(self, vocabulary: Path) -> None:
+        model = OneVsAll(keep_replay=2, text={"min_df": 1}).fit(TEXTS, LABELS).update(vocabulary=vocabulary)
+        assert model.history[-1]["replayed"] == 0
+        assert model.replay is not None
+        assert len(model.replay) == 2  # still stored
+        assert model.labels.names == ["cheese", "bread"]
+
+    def test_new_labels_without_documents(self, vocabulary: Path) -> None:
+        model = NameMatch().fit(TEXTS, LABELS, vocabulary=vocabulary)
+        model.update(["honey", "more cheese"], [["l4"], ["l1"]], vocabulary=self.NEW)
+        assert model.labels.keys == ["l0", "l1", "l2", "l3", "l4"]
+        assert model.label_counts.tolist() == [0, 3, 1, 0, 1]
+        fresh = NameMatch().fit(TEXTS, LABELS).update(vocabulary=self.NEW)
+        assert fresh.labels.keys == ["l1", "l2", "l4", "l0", "l3"]
+        assert fresh.label_counts.tolist() == [2, 1, 0, 0, 0]
+        assert fresh.predict(["honey"], 1).pairs() == [[("honey", 1.0)]]
+        assert fresh.history[-1]["labels added"] == 3
+
+    def test_documents_with_a_vocabulary(self, train: Path, vocabulary: Path) -> None:
+        dataset = read(train, vocabulary=vocabulary)
+        plain = Popularity().fit(["t"], [["l1"]]).update(dataset)
+        assert plain.labels.names == ["cheese", "bread"]  # and no label without documents
+        assert NameMatch().fit(["t"], [["l1"]]).update(dataset).labels.keys == ["l1", "l2", "l0", "l3"]
+
+    def test_facts_that_an_update_outdates_are_dropped(self, vocabulary: Path) -> None:
+        model = Popularity().fit(TEXTS, LABELS, vocabulary=vocabulary).update(["w"], [["l0"]])
+        assert "vocabulary" not in model.training
+
+    def test_models_that_cannot_be_updated(self, vocabulary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Popularity, "capabilities", frozenset({"text"}))
+        model = Popularity().fit(TEXTS, LABELS).update(vocabulary=vocabulary)  # names need no training
+        assert model.labels.names == ["cheese", "bread"]
+        with pytest.raises(UnsupportedError, match="popularity cannot be updated"):
+            model.update(TEXTS, LABELS, vocabulary=vocabulary)
+        with pytest.raises(DataError, match=r"^nothing to update: .* or a vocabulary\.$"):
+            model.update()
+
+
+class TestEvaluate:
+    def test_labels_that_can_be_predicted_by_name_are_not_dropped(self, tmp_path: Path, vocabulary: Path) -> None:
+        path = tmp_path / "test.jsonl"
+        path.write_text('{"text": "wine", "labels": ["l0"]}\n{"text": "cheese", "labels": ["l1", "l9"]}\n')
+        test = read(path)
+        model = NameMatch().fit(TEXTS, LABELS, vocabulary=vocabulary)
+        counted, dropped = (evaluate_model(model, test, unknown_labels=how) for how in ("count", "drop"))
+        for result in (counted, dropped):
+            assert (result.unknown_labels, result.unknown_pairs, result.predictable_labels) == (2, 2, 1)
+        assert counted.truth.nnz == 3
+        assert dropped.truth.nnz == 2  # l9 is not in the vocabulary
+        assert dropped.metrics["P@1"] == 1.0
+        other = evaluate_model(Popularity().fit(TEXTS, LABELS, vocabulary=vocabulary), test, unknown_labels="drop")
+        assert (other.unknown_labels, other.predictable_labels, other.truth.nnz) == (2, 0, 1)
+
+
+@pytest.mark.usefixtures("_registered")
+class TestCommands:
+    def test_train_says_what_becomes_of_unused_labels(self, tmp_path: Path, train: Path, vocabulary: Path) -> None:
+        done = call("train", train, "--labels", vocabulary, "--model", "name_match", "--out", tmp_path / "m")
+        line = "2 of 4 labels have no training documents; name_match can predict them by name."
+        assert line in done.err.splitlines()
+        done = call("train", train, "--labels", vocabulary, "--model", "popularity", "--out", tmp_path / "p")
+        line = "2 of 4 labels have no training documents; popularity cannot predict them. Use lexical, or a consensus"
+        assert f"{line} with it." in done.err.splitlines()
+        assert "training documents" not in call("train", train, "--model", "knn", "--out", tmp_path / "k").err
+
+    def test_the_folder(self, tmp_path: Path, train: Path, vocabulary: Path) -> None:
+        call("train", train, "--labels", vocabulary, "--model", "name_match", "--out", tmp_path / "m")
+        model = load(tmp_path / "m")
+        assert model.labels == read(train, vocabulary=vocabulary).label_index
+        found = describe_folder(tmp_path / "m")
+        assert found["label_facts"] == {
+            "without_documents": 2,
+            "alternative_names": 1,
+            "with_alternatives": 1,
+            "with_broader": 1,
+            "with_related": 1,
+            "with_notes": 1,
+        }
+        shown = {tuple(line.split()) for line in call("models", tmp_path / "m").out.splitlines()}
+        assert ("without", "training", "documents", "2") in shown
+        assert ("with", "broader", "labels", "1") in shown
+        call("train", train, "--labels", vocabulary, "--model", "popularity", "--out", tmp_path / "p")
+        said = " ".join(call("models", tmp_path / "p").out.split())
+        assert "labels of the vocabulary 4, 2 without training documents" in said
+
+    def test_update_with_only_a_vocabulary(self, tmp_path: Path, train: Path, vocabulary: Path) -> None:
+        for name, keys in (("name_match", ["l1", "l2", "l4"]), ("popularity", ["l1", "l2"])):
+            out = tmp_path / name
+            call("train", train, "--model", name, "--out", out)
+            (tmp_path / "new.jsonl").write_text('{"key": "l1", "name": "Käse"}\n{"key": "l4", "name": "Honig"}\n')
+            done = call("update", out, "--labels", tmp_path / "new.jsonl")
+            assert "vocabulary labels read" in done.out
+            assert ("the update was not checked" in done.err) == (name == "name_match")  # nothing to check otherwise
+            model = load(out)
+            assert model.labels.keys == keys
+            assert model.labels.names == ["Käse", "l2", "Honig"][: len(keys)]
+            assert "already used these files" in mistake("update", out, "--labels", tmp_path / "new.jsonl")
+            call("update", out, "--labels", vocabulary)
+            assert load(out).labels.names[:2] == ["cheese", "bread"]
+
+    def test_consensus(self, tmp_path: Path, vocabulary: Path) -> None:
+        for model in (NameMatch(), Popularity()):
+            model.fit(TEXTS, LABELS, vocabulary=vocabulary).save(tmp_path / model.name)
+        members = [str(tmp_path / name) for name in ("name_match", "popularity")]
+        settings = {"combine": "noisy-or", "calibrate": "none"}
+        both = Consensus(members=members, **settings).fit(TEXTS, LABELS, vocabulary=vocabulary)
+        assert both.uses_label_names
+        assert both.labels.keys == ["l0", "l1", "l2", "l3"]
+        assert both.training["vocabulary"] == {"labels": 4, "without_documents": 2}
+        both.update(vocabulary=LabelIndex.from_keys(["l0", "l9"], ["wijn", "honig"]))
+        both.save(tmp_path / "both")
+        again = load(tmp_path / "both")
+        assert again.labels.names == ["wijn", "cheese", "bread", "drinks", "honig"]
+        assert [name for name, _ in again.tag("honig", 1)] == ["honig"]
+        one = Consensus(members=members[1:], **settings).fit(TEXTS, LABELS)
+        assert not one.uses_label_names
+        assert one.update(vocabulary=vocabulary).labels.names == ["cheese", "bread"]
+
+    def test_describe(self, train: Path, vocabulary: Path) -> None:
+        said = " ".join(call("data", "describe", train, "--labels", vocabulary).out.split())
+        assert "labels in use 2" in said
+        assert "labels without documents 2" in said
+        assert "labels without documents" not in call("data", "describe", train).out
+
+    def test_convert_writes_only_labels_of_documents(self, tmp_path: Path, train: Path, vocabulary: Path) -> None:
+        call("data", "convert", train, tmp_path / "out.json", "--to", "lf", "--labels", vocabulary)
+        rows = [json.loads(line) for line in (tmp_path / "lbl.json").read_text().splitlines()]
+        assert [row["uid"] for row in rows] == ["l1", "l2"]
+
+
+def test_lexical_says_that_its_scorer_learnt_nothing(train: Path, vocabulary: Path, tmp_path: Path) -> None:
+    """Too few documents, or names that none of them contains."""
+    done = call("train", train, "--model", "lexical", "--labels", vocabulary, "--out", tmp_path / "few")
+    assert "all matches have the same score. Use more documents" in done.err
+    odd = tmp_path / "odd.tsv"
+    odd.write_text("l1\tqqzz\nl2\txxjj\n")
+    done = call("train", train, "--model", "lexical", "--labels", odd, "--out", tmp_path / "odd")
+    assert "no label name occurs in or resembles the texts" in done.err
+    assert "all matches have the same score" not in done.err
