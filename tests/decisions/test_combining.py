@@ -77,6 +77,11 @@ class TestFormulas:
 Planted = tuple[Gathered, np.ndarray, np.ndarray]
 
 
+def weighted(weights: list[float]) -> Learnt:
+    """Weights of two members; those that are not given are 0."""
+    return Learnt(np.array([*weights, *[0.0] * (13 - len(weights))]))
+
+
 def planted(weights: list[float], seed: int = 0) -> Planted:
     """Chances of two members for one label a document, and hits that come true as the weights say."""
     random = np.random.default_rng(seed)
@@ -86,7 +91,7 @@ def planted(weights: list[float], seed: int = 0) -> Planted:
     members[1][0][gap], members[1][1][gap] = -1, PADS
     found = gathered(*members)
     frequency = random.uniform(0, 5, (count, 1))
-    return found, frequency, random.random((count, 1)) < Learnt(np.array(weights))(found, frequency)
+    return found, frequency, random.random((count, 1)) < weighted(weights)(found, frequency)
 
 
 class TestLearnt:
@@ -94,7 +99,18 @@ class TestLearnt:
         weights = [-0.5, 0.2, 0.6, 1.0, 0.5, 0.0, -1.0]
         found, frequency, hits = planted(weights)
         learnt = combining.learn(combining.design_matrix(found, frequency), hits[:, 0])
-        assert np.abs(learnt(found, frequency) - Learnt(np.array(weights))(found, frequency)).mean() < 0.01
+        assert np.abs(learnt(found, frequency) - weighted(weights)(found, frequency)).mean() < 0.01
+
+    def test_finds_weights_that_depend_on_the_frequency(self) -> None:
+        """One member is right about frequent labels, the other about rare ones and about those without documents."""
+        weights = [-1.0, 0.1, 0.2, 0.1, 1.2, 0.0, -1.0, 0.8, 0.0, 0.3, -0.2, 0.0, 0.1]
+        found, frequency, _ = planted(weights)
+        frequency = np.where(np.arange(len(frequency))[:, None] % 4 == 0, 0.0, frequency)
+        chances = weighted(weights)(found, frequency)
+        hits = np.random.default_rng(5).random(chances.shape) < chances
+        learnt = combining.learn(combining.design_matrix(found, frequency), hits[:, 0])
+        assert np.abs(learnt(found, frequency) - chances).mean() < 0.01
+        assert learnt.weights[7] == pytest.approx(0.8, abs=0.15)
 
     def test_equals_scikit_learn(self) -> None:
         found, frequency, hits = planted([0.3, 0.1, 0.5, 0.7, 0.4, 0.0, -0.5], seed=1)
@@ -131,7 +147,7 @@ class TestLearnt:
     def test_shares_are_what_a_member_adds(self) -> None:
         found, frequency, hits = planted([-0.5, 0.2, 0.3, 1.0, 0.5, 0.0, -1.0])
         learnt = combining.learn(combining.design_matrix(found, frequency), hits[:, 0])
-        told = learnt.shares(found)
+        told = learnt.shares(found, frequency)
         both = found.held.all(axis=0)
         without = Gathered(found.labels, found.chances * [[[0]], [[1]]], found.held & [[[False]], [[True]]])
 
@@ -143,8 +159,10 @@ class TestLearnt:
         assert told[1][~found.held[1]] == pytest.approx(0, abs=1e-9)
 
     def test_round_trip(self) -> None:
-        learnt = Learnt(np.arange(7.0))
+        learnt = Learnt(np.arange(13.0))
         assert (Learnt.restored(learnt.values(), 2).weights == learnt.weights).all()
+        older = Learnt.restored({"weights": list(range(7))}, 2)
+        assert older.weights.tolist() == [*range(7), *[0.0] * 6]
         with pytest.raises(ValueError, match="learnt weights are invalid"):
             Learnt.restored(learnt.values(), 3)
         with pytest.raises(ValueError, match="learnt weights are invalid"):

@@ -257,7 +257,7 @@ class TestHierarchy:
     @pytest.mark.long
     def test_eu_laws(self, shared_data: Path) -> None:
         folder = shared_data / "eurlex57k"
-        train = read(folder / "train.jsonl.xz", vocabulary=folder / "labels.jsonl.gz")
+        train = read(folder / "train.jsonl.xz", vocabulary=folder / "labels.jsonl.gz").used_labels()
         graph = build_graph(train.labels, train.label_index, GraphSettings())
         assert isinstance(graph, LabelGraph)
         assert graph.hierarchy

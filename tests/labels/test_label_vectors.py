@@ -19,7 +19,14 @@ from xmtc.data.label_index import LabelIndex
 from xmtc.labels import graph as graph_module
 from xmtc.labels import label_vectors as module
 from xmtc.labels.graph import GraphSettings, build_graph, walks
-from xmtc.labels.label_vectors import LabelVectorSettings, deepwalk, label_vectors, singular_vectors, whitened
+from xmtc.labels.label_vectors import (
+    LabelVectorSettings,
+    deepwalk,
+    label_vectors,
+    singular_vectors,
+    whitened,
+    with_name_vectors,
+)
 from xmtc.text.word2vec import initial_vectors, noise_table
 
 
@@ -223,3 +230,33 @@ def test_labels_of_a_parent_end_near_each_other() -> None:
 def test_bad_settings(bad: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         LabelVectorSettings(**bad)
+
+
+def test_vectors_of_names() -> None:
+    """Against loops: a word is the mean of its documents' targets, a name the mean of its words."""
+    chance = np.random.default_rng(3)
+    given, words_of = (chance.random((40, 8)) < 0.3).astype(np.float32), chance.random((8, 12)).astype(np.float32)
+    given[:, 6:] = 0
+    words_of[chance.random((8, 12)) > 0.3] = 0
+    words_of[[2, 7]] = 0
+    words_of[2, 5] = 0.7
+    labels, names = sp.csr_array(given), sp.csr_array(words_of)
+    rows = sp.csr_array(np.where(chance.random((40, 12)) < 0.3, chance.random((40, 12)), 0).astype(np.float32))
+    vectors = (3 * chance.normal(size=(8, 5))).astype(np.float32)
+
+    def unit(vector: NDArray[Any]) -> NDArray[Any]:
+        length = float(np.linalg.norm(vector))
+        return vector / length if length else vector
+
+    targets = np.array([unit(row @ vectors) for row in labels.toarray()])
+    targets = targets - targets.mean(axis=0)
+    words = [targets[np.flatnonzero(rows.toarray()[:, word])].mean(axis=0) for word in range(12)]
+    found = with_name_vectors(vectors, labels, rows, names, 0.4)
+    for label in range(8):
+        name = unit(sum((names[label, word] * words[word] for word in range(12)), np.zeros(5)))
+        own = unit(vectors[label])
+        expected = vectors[label] if not name.any() else unit(0.4 * name + own if label < 6 else name)
+        scale = np.linalg.norm(vectors[label]) if name.any() else 1.0
+        np.testing.assert_allclose(found[label], expected * scale, rtol=1e-4, atol=1e-5)
+    assert not np.array_equal(found[6], vectors[6])
+    np.testing.assert_array_equal(found[7], vectors[7])  # no words, no documents: as it was

@@ -147,3 +147,18 @@ def test_a_row_has_no_influence_on_labels_that_are_unknown_for_it(loss: str) -> 
         assert objective(rows[known], own, found[:, [label]], loss, 1.0)[0] == pytest.approx(best[0], rel=1e-3)
     nothing = solved(rows, np.zeros_like(signs), loss, 1.0)
     np.testing.assert_array_equal(nothing, np.zeros_like(nothing))
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
+def test_a_row_of_importance_two_is_two_rows(loss: str) -> None:
+    rows = unit_matrix(150, 40, 0.2, 17)
+    signs = planted_signs(rows, 20, 18)
+    importance = np.random.default_rng(19).integers(1, 4, len(signs)).astype(np.float32)
+    again = np.repeat(np.arange(len(signs)), importance.astype(int))
+    copied, own = rows[again], signs[again]
+    found = solved(rows, signs, loss, 0.5, importance=importance)
+    best = objective(copied, own, solved(copied, own, loss, 0.5), loss, 0.5)
+    np.testing.assert_allclose(objective(copied, own, found, loss, 0.5), best, rtol=1e-3)
+    plain = solved(rows, signs, loss, 0.5)
+    assert (objective(copied, own, plain, loss, 0.5) > best * 1.01).all()
+    np.testing.assert_array_equal(solved(rows, signs, loss, 0.5, importance=np.ones(150, np.float32)), plain)

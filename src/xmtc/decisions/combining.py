@@ -28,6 +28,8 @@ FIRST = 10
 """Labels of each prediction to learn weights from."""
 LEAST_PAIRS = 10
 """Minimum number of true labels, and of wrong ones, to learn weights."""
+MANY_PAIRS = 5000
+"""Number of true labels, and of wrong ones, from which weights may depend on the frequency."""
 _RIDGE = 1e-3  # keeps the weight of a constant feature finite
 
 
@@ -118,11 +120,13 @@ class Learnt:
     """Logistic regression on the logits of the predicted probabilities, indicators of missing labels, and the logit of
     the noisy-or, which increases the score of labels supported by several predictions.
 
-    The training frequency of a label is a feature, too, since models differ in their bias towards frequent or rare
-    labels.
+    Some models are better at frequent labels, others at rare ones. So the training frequency of a label is a feature,
+    too, as is whether it has no training documents, and the weights of each prediction depend on the frequency.
     """
 
-    weights: NDArray[np.float64]  # (3 + 2m,): constant, frequency, noisy-or, each logit, each gap
+    weights: NDArray[np.float64]
+    """(5 + 4m,): constant, frequency, noisy-or, each logit, each gap, no training documents; then what the weights of
+    the noisy-or, each logit and each gap change by with the frequency."""
 
     def __call__(self, gathered: Gathered, frequency: Chances) -> Chances:
         """Compute probabilities (n, u), 0 if no prediction has the label.
@@ -132,23 +136,26 @@ class Learnt:
         return np.where(gathered.held.any(axis=0), sigmoid(self._margins(gathered, frequency)), 0.0)
 
     def _margins(self, gathered: Gathered, frequency: Chances) -> Chances:
-        one, frequent, noisy = self.weights[:3]
-        slopes, gaps = self.weights[3:].reshape(2, -1)
+        count = len(gathered.held)
+        one, frequent, *fixed = self.weights[: 3 + 2 * count]
+        unseen, *changes = self.weights[3 + 2 * count :]
+        noisy, *members = (fix + change * frequency for fix, change in zip(fixed, changes, strict=True))
         margins: Chances = one + frequent * frequency + noisy * logit(noisy_or(gathered.chances), EDGE)
-        for slope, gap, held, chances in zip(slopes, gaps, gathered.held, gathered.chances, strict=True):
+        margins += unseen * (frequency == 0)
+        opinions = zip(members[:count], members[count:], gathered.held, gathered.chances, strict=True)
+        for slope, gap, held, chances in opinions:
             margins += np.where(held, slope * logit(chances, EDGE), gap)
         return margins
 
-    def shares(self, gathered: Gathered) -> Chances:
+    def shares(self, gathered: Gathered, frequency: Chances) -> Chances:
         """Return the contribution (m, n, u) of each prediction to the margin, compared with a missing label."""
-        nothing = np.zeros(gathered.labels.shape)
-        whole = self._margins(gathered, nothing)
+        whole = self._margins(gathered, frequency)
         added = []
         for place in range(len(gathered.held)):
             others = np.arange(len(gathered.held)) != place
             keep = others[:, None, None]
             without = Gathered(gathered.labels, gathered.chances * keep, gathered.held & keep)
-            added.append(whole - self._margins(without, nothing))
+            added.append(whole - self._margins(without, frequency))
         return np.stack(added)
 
     def values(self) -> dict[str, Any]:
@@ -157,38 +164,53 @@ class Learnt:
 
     @classmethod
     def restored(cls, values: Mapping[str, Any], answers: int) -> Learnt:
-        """Restore saved weights; raise ValueError, KeyError or TypeError unless they fit the number of predictions."""
+        """Restore saved weights; raise ValueError, KeyError or TypeError unless they fit the number of predictions.
+
+        Older models have weights that do not depend on the frequency.
+        """
         weights = np.array(values["weights"], dtype=np.float64)
-        if weights.shape != (3 + 2 * answers,) or not np.isfinite(weights).all():
+        full = 5 + 4 * answers
+        if weights.shape not in ((full,), (3 + 2 * answers,)) or not np.isfinite(weights).all():
             raise ValueError("learnt weights are invalid")
-        return cls(weights)
+        return cls(np.concatenate([weights, np.zeros(full - len(weights))]))
 
 
 def design_matrix(gathered: Gathered, frequency: Chances) -> Chances:
-    """Build the features (pairs, 3 + 2m) for learning weights: one row per gathered label, in the order of weights."""
+    """Build the features (pairs, 5 + 4m) for learning weights: one row per gathered label, in the order of weights."""
     filled = gathered.labels >= 0
     logits = [
         np.where(held, logit(each, EDGE), 0.0) for held, each in zip(gathered.held, gathered.chances, strict=True)
     ]
-    noisy = logit(noisy_or(gathered.chances), EDGE)
-    columns = [np.ones(filled.shape), frequency, noisy, *logits, *(~gathered.held).astype(np.float64)]
+    opinions = [logit(noisy_or(gathered.chances), EDGE), *logits, *(~gathered.held).astype(np.float64)]
+    columns = [np.ones(filled.shape), frequency, *opinions, (frequency == 0).astype(np.float64)]
+    columns += [column * frequency for column in opinions]
     return np.stack([column[filled] for column in columns], axis=1)
 
 
 def learn(rows: Chances, hits: NDArray[np.bool_]) -> Learnt:
-    """Fit weights to the hits (pairs,) by maximum likelihood; the weights of probabilities are non-negative."""
+    """Fit weights to the hits (pairs,) by maximum likelihood.
+
+    No weight of a probability is negative at any frequency: features that would make it so are dropped. From few pairs,
+    weights are learnt that do not depend on the frequency.
+    """
     if (rare := min(int(hits.sum()), int((~hits).sum()))) < LEAST_PAIRS:
         which = "true" if hits.mean() < 0.5 else "wrong"
         raise DataError(
             f"{rare} {which} labels among the top predictions are too few to learn weights; the minimum is "
             f"{LEAST_PAIRS}. Provide more documents, or set combine=noisy-or."
         )
-    opinions = slice(2, 3 + (rows.shape[1] - 3) // 2)  # the noisy-or and the logits
-    used = np.ones(rows.shape[1], dtype=bool)
+    count = (rows.shape[1] - 5) // 4
+    most = float(rows[:, 1].max(initial=0.0))  # the largest frequency
+    slopes = np.arange(2, 3 + count)  # of the noisy-or and of the logits
+    changes = slopes + 2 + 2 * count
+    used: NDArray[np.bool_] = np.asarray(rows.any(axis=0))
+    used[3 + 2 * count :] &= rare >= MANY_PAIRS
     while True:
         weights = np.zeros(rows.shape[1])
         weights[used] = fit_logistic(rows[:, used], hits.astype(np.float64), np.zeros(int(used.sum())), _RIDGE)
-        against = np.flatnonzero(weights[opinions] < 0) + opinions.start
-        if not len(against):
+        against = np.minimum(weights[slopes], weights[slopes] + most * weights[changes]) < 0
+        if not against.any():
             return Learnt(weights)
-        used[against] = False  # drop the probability of such a prediction, but keep its gap indicator
+        dependent = used[changes]
+        used[changes[against]] = False  # first the dependence on the frequency, then the probability itself
+        used[slopes[against & ~dependent]] = False

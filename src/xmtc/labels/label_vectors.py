@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xmtc.core.config import Settings
@@ -50,6 +51,8 @@ class LabelVectorSettings(Settings):
     """Centre and whiten the DeepWalk vectors, which otherwise have a common dominant direction."""
     unit: bool = True
     """Normalise vectors to unit length; the paper uses unit=false and whiten=false."""
+    names: float = 0.0
+    """Weight of the mean word vector of a label's names, added to its vector; used alone if it has no documents."""
     graph: GraphSettings = field(default_factory=GraphSettings)
     """Label graph for deepwalk."""
 
@@ -57,6 +60,7 @@ class LabelVectorSettings(Settings):
         for name in ("width", "window", "negative", "epochs"):
             self.require_range(name, 1)
         self.require_range("learning_rate", 0, open_low=True)
+        self.require_range("names", 0)
 
 
 def label_vectors(
@@ -193,6 +197,37 @@ def singular_vectors(labels: Csr, width: int, *, seed: int = 0) -> Vectors:
 def _orthonormal(columns: NDArray[np.float64]) -> NDArray[np.float64]:
     """Orthonormalise columns, zeros beyond the rank; ten times as fast as a QR decomposition."""
     return columns @ _inverse_root(columns.T @ columns, ROUNDING)
+
+
+def with_name_vectors(vectors: Vectors, labels: Csr, rows: Csr, names: Csr, weight: float) -> Vectors:
+    """Add `weight` times the mean word vector of a label's names to its vector (L, width); lengths stay the same.
+
+    `labels` (n, L) are those of the documents; a label without documents gets the vector of its names alone. `rows`
+    (n, D) and `names` (L, D) have the words of documents and names. The vector of a word is the mean over its
+    documents of the mean label vector, minus that of all documents, so that words without a topic have short vectors.
+    A label whose names have no known word keeps its vector.
+    """
+    targets = np.asarray(_unit(labels @ vectors))  # (n, width)
+    targets -= targets.mean(axis=0)
+    words = np.unique(names.indices[names.data != 0])
+    held = sp.csc_array(rows)[:, words]
+    held.data = (held.data != 0).astype(np.float32)
+    counts = np.maximum(np.asarray(held.sum(axis=0)).ravel(), 1)
+    of_words = np.asarray(held.T @ targets) / counts[:, None]  # (words, width)
+    of_names = _unit(np.asarray(sp.csc_array(names)[:, words] @ of_words))
+    lengths = np.linalg.norm(vectors, axis=1)
+    is_bare = np.bincount(labels.indices, minlength=len(vectors)) == 0
+    share = np.where(is_bare, 0.0, 1.0)[:, None]
+    mixed = share * _unit(vectors) + np.where(is_bare, 1.0, weight)[:, None] * of_names
+    has_name = of_names.any(axis=1)
+    found = vectors.copy()
+    found[has_name] = (_unit(mixed) * lengths[:, None])[has_name]
+    return found
+
+
+def _unit(vectors: NDArray[Any]) -> NDArray[Any]:
+    """Rows of unit length; zero rows stay zero."""
+    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30))
 
 
 def _completed(found: Vectors, known: NDArray[np.int64], count: int, unit: bool, seed: int) -> Vectors:

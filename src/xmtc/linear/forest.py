@@ -178,17 +178,18 @@ class Forest:
         workspace: Workspace | None = None,
         progress: Progress = silent,
         partial: PartialLabels | None = None,
+        importance: NDArray[np.float32] | None = None,
     ) -> Forest:
         """The forest after an update with documents `rows`, `labels`; `known` (n,) marks those trained on before.
 
         `relabelling` has the new number of each old label, and the old labels that come first in the new numbering. New
         labels join the leaves of their `relatives` (added, L before). Rows may have additional features. `partial` has
-        rejected and unknown labels.
+        rejected and unknown labels, `importance` (n,) a weight for each row.
         """
         numbers, kept = relabelling
         width = int(rows.shape[1])
         own = np.concatenate([self._numbers, np.arange(len(self._numbers), width, dtype=np.int32)])
-        numbered = Rows.build(rows, own)
+        numbered = Rows.build(rows, own, importance)
         trees = []
         for place, (tree, chunks) in enumerate(self._trees):
             revision = tree.revised(kept, homes_of(tree, relatives))

@@ -58,6 +58,12 @@ class PartialLabels(NamedTuple):
         none = sp.csr_array(documents.labels.shape, dtype=np.float32)
         return cls(none if documents.rejected is None else documents.rejected, documents.partial_rows())
 
+    def extended(self, count: int) -> PartialLabels:
+        """With this number of further documents, whose labels are complete."""
+        none = sp.csr_array((count, self.rejected.shape[1]), dtype=np.float32)
+        rejected = sp.csr_array(sp.vstack([self.rejected, none], format="csr"))
+        return PartialLabels(rejected, np.concatenate([self.partial, np.zeros(count, dtype=np.bool_)]))
+
     def reached(self, tree: LabelTree, level: int, held: Csr) -> Csr:
         """(n, nodes) `held`, the documents with a label below a node, plus those for which a child of it is wrong.
 

@@ -59,13 +59,14 @@ class Rows(NamedTuple):
     features: NDArray[np.int32]
     values: NDArray[np.float32]
     squares: NDArray[np.float32]
+    importance: NDArray[np.float32] | None = None  # (n,) factors of the cost; None: all 1
 
     @classmethod
-    def build(cls, matrix: Csr, numbers: NDArray[np.int32]) -> Rows:
+    def build(cls, matrix: Csr, numbers: NDArray[np.int32], importance: NDArray[np.float32] | None = None) -> Rows:
         """Renumber the features of a matrix; `numbers` (D,) has the new numbers."""
         indptr = matrix.indptr.astype(np.int64, copy=False)
         values = matrix.data.astype(np.float32, copy=False)
-        return cls(indptr, numbers[matrix.indices], values, row_squares(indptr, values))
+        return cls(indptr, numbers[matrix.indices], values, row_squares(indptr, values), importance)
 
 
 def numbers_by_frequency(matrix: Csr) -> NDArray[np.int32]:
@@ -257,7 +258,8 @@ class NodeTrainer:
             return NO_WEIGHTS, np.full(LANES, -1.0, np.float32)
         aim = self._objective
         # Logistic loss: C is scaled so that errors weigh as much in a node with few documents as at the root.
-        scale = len(self._rows.squares) / max(1, self._reached_by(node, local)) if aim.loss == "logistic" else 1.0
+        scale = self._scale(node, local) if aim.loss == "logistic" else 1.0
+        importance = self._rows.importance
         weights, bias = solve(
             local.indptr,
             local.features,
@@ -272,17 +274,22 @@ class NodeTrainer:
             seed=(self._seed * 1_000_003 + first) % 2**31,
             start=None if local.begun is None else local.begun.start(block, count),
             known=None if self._known is None else self._known[local.documents],
+            importance=None if importance is None else importance[local.documents],
         )
         if local.begun is not None:
             local.begun.settle(block, count, weights, bias)
         return pruned(weights, aim.prune, count, block * LANES), bias
 
-    def _reached_by(self, node: int, local: _Local) -> int:
-        """Number of documents of a node, without those that are there because of rejected labels only."""
-        if self._documents is None or self._undecided is None:
-            return len(local.documents)
-        first, last = self._children.indptr[self._starts[node : node + 2]]
-        return len(np.unique(self._children.documents[first:last]))
+    def _scale(self, node: int, local: _Local) -> float:
+        """All documents relative to those of a node, without those that are there because of rejected labels only."""
+        reached = local.documents
+        if self._documents is not None and self._undecided is not None:
+            first, last = self._children.indptr[self._starts[node : node + 2]]
+            reached = np.unique(self._children.documents[first:last])
+        importance = self._rows.importance
+        if importance is None:
+            return len(self._rows.squares) / max(1, len(reached))
+        return float(importance.sum(dtype=np.float64) / importance[reached].sum(dtype=np.float64))
 
     def _packed(self, node: int, local: _Local, pieces: dict[int, _Piece]) -> Chunks:
         ordered = [pieces[block] for block in range(self._blocks(node))]

@@ -1,7 +1,7 @@
 """L2-regularised linear classifiers by dual coordinate descent, sixteen labels at once.
 
-Squared hinge: min_w ½‖w‖² + C Σ max(0, 1 − y w·x)²; logistic: min_w ½‖w‖² + C Σ ln(1 + e^(−y w·x)). A constant feature
-of value 1 is the bias, regularised with the rest.
+Squared hinge: min_w ½‖w‖² + Σ C max(0, 1 − y w·x)²; logistic: min_w ½‖w‖² + Σ C ln(1 + e^(−y w·x)). Each document may
+have its own C. A constant feature of value 1 is the bias, regularised with the rest.
 
 The sixteen labels share the pass over a document's features. A document whose gradients are all within the tolerance
 is not updated, and one with no active dual variable is dropped from the next passes (shrinking). Memory per thread is
@@ -38,6 +38,7 @@ def solve(
     seed: int,
     start: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None,
     known: NDArray[np.bool_] | None = None,
+    importance: NDArray[np.float32] | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """(width, LANES) weights and (LANES,) biases.
 
@@ -47,12 +48,14 @@ def solve(
 
     `squares` has ‖x‖² + 1 of each row; `signs` (n, LANES) is 1 if a row has the label, −1 if it has not, and 0 if this
     is unknown: the row then has no influence on the label, and its dual variable starts at its optimum. The tolerance
-    bounds the gradients of the dual problem; 0.1 ranks as well as smaller values.
+    bounds the gradients of the dual problem; 0.1 ranks as well as smaller values. `importance` (n,) > 0 multiplies the
+    cost of each row: a row of importance 2 counts as two equal rows.
     """
     weights, bias = (aligned_zeros(width), np.zeros(LANES, np.float32)) if start is None else start
     if known is None:
         known = np.zeros(len(squares), dtype=np.bool_)
-    problem = indptr, features, values, squares, signs, known, weights, bias, cost, tolerance, passes, seed, LANES
+    costs = np.full(len(squares), cost) if importance is None else cost * importance.astype(np.float64)
+    problem = indptr, features, values, squares, signs, known, weights, bias, costs, tolerance, passes, seed, LANES
     if loss == "squared_hinge":
         _squared_hinge(*problem, WHOLE_EVERY)
     else:
@@ -92,7 +95,7 @@ def _squared_hinge(
     known: NDArray[np.bool_],
     weights: NDArray[np.float32],
     bias: NDArray[np.float32],
-    cost: float,
+    costs: NDArray[np.float64],
     tolerance: float,
     passes: int,
     seed: int,
@@ -105,10 +108,11 @@ def _squared_hinge(
     order = np.argsort(known, kind="mergesort")  # known rows are at the optimum until others have moved
     fresh = rows - int(np.count_nonzero(known))
     active = fresh
-    diagonal = np.float32(0.5 / cost)
+    diagonals = (0.5 / costs).astype(np.float32)
     near = np.float32(tolerance)
     zero, one = np.float32(0.0), np.float32(1.0)
     for row in range(rows):
+        diagonal = diagonals[row]
         for lane in range(width):
             if signs[row, lane] == 0:
                 alpha[row, lane] = one / diagonal
@@ -127,6 +131,7 @@ def _squared_hinge(
             first, last = indptr[row], indptr[row + 1]
             margins[:] = bias
             add_dot(features, values, first, last, weights, 0, width, margins, 0)
+            diagonal = diagonals[row]
             inverse = one / (squares[row] + diagonal)
             worst = zero
             needed = False
@@ -186,7 +191,7 @@ def _logistic(
     known: NDArray[np.bool_],
     weights: NDArray[np.float32],
     bias: NDArray[np.float32],
-    cost: float,
+    costs: NDArray[np.float64],
     tolerance: float,
     passes: int,
     seed: int,
@@ -222,6 +227,7 @@ def _logistic(
             if worst <= tolerance:
                 continue
             is_done = False
+            cost = costs[row]
             for lane in range(width):
                 before = points[row, lane]
                 point = _logistic_point(before, margins[lane], squares[row], cost, 20)

@@ -130,7 +130,9 @@ class _Origins:
         bias[made_of > 0] = 0.0
         np.add.at(bias, now[now >= 0], own[now >= 0])
         bias += np.maximum(made_of - 1, 0)  # max(a, b) of two values that are −1 or 1 is at most a + b + 1
-        here = now[columns]  # the new columns
+        padding = int(self._chunks.bias_start[chunk + 1]) - first - len(now)
+        wide = np.append(now, np.full(padding, -1))  # damaged files may have weights in the padding
+        here = wide[columns]  # the new columns
         stay = here >= 0
         features, here, weights = features[stay], here[stay], weights[stay]
         if (made_of > 1).any():
