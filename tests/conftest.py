@@ -14,6 +14,8 @@ import pytest
 # Read when torch is loaded. Its threads wait for each other in a busy loop, which on a machine with other work to do
 # makes a training of seconds one of minutes.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+if "PYTEST_XDIST_WORKER" in os.environ:  # so do those of OpenBLAS, and each core has a worker already
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from tests.support.models import SHARED, Xmtc, planted_split
 from xmtc.data.dataset import Dataset

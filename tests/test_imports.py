@@ -23,7 +23,7 @@ TIERS = [
     {"artifact", "metrics"},
     {"text", "decisions"},
     {"labels"},
-    {"linear", "nn"},
+    {"linear", "nn", "lexical"},
     {"models"},
     {"workflows", "views"},
     {"experiments", "server"},
@@ -51,6 +51,7 @@ SHARED_BY_MODELS = {
     "replay",
     "sklearn_api",
     "update",
+    "vocabulary",
 }
 """Modules of `models` that systems build on. Systems never import each other."""
 ENTRANCES = {

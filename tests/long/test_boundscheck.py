@@ -14,7 +14,7 @@ import pytest
 
 pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[2]
-TESTS = ("tests/linear", "tests/text")
+TESTS = ("tests/linear", "tests/lexical", "tests/text")
 FAULTS = """
 import numpy as np
 from xmtc.core.jit import kernel

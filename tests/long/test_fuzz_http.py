@@ -15,7 +15,7 @@ from tests.support.http_grammar import Case, Grammar
 from tests.support.service import Answer, ForkedService, Service, everything, labels_of, serving, train_model
 from xmtc.core.runtime import Runtime
 from xmtc.workflows.feedback import Feedback, FeedbackRecord, feedback_path
-from xmtc.workflows.hosted_model import HostedModel, PredictOptions
+from xmtc.workflows.hosted_model import HostedModel, PredictOptions, VocabularyFilter
 
 pytestmark = pytest.mark.long
 pytest.importorskip("uvicorn", reason="runs the service")
@@ -26,7 +26,10 @@ PROBE = 100
 """Cases between two probes with known answers."""
 REFUSALS = (400, 404, 408, 413, 415, 422, 429, 503)
 FIELDS = {
-    "/v1/predict": ({"texts"}, {"k", "threshold", "model", "allow", "deny"}),
+    "/v1/predict": (
+        {"texts"},
+        {"k", "threshold", "model", "allow", "deny", "under", "scheme", "only_used", "hierarchy", "details"},
+    ),
     "/v1/explain": ({"text", "label"}, {"model"}),
     "/v1/feedback": ({"text"}, {"accepted", "rejected", "complete", "withdraw", "model"}),
 }
@@ -113,7 +116,10 @@ class Expected:
             lists = (
                 None if value.get(name) is None else tuple(dict.fromkeys(value[name])) for name in ("allow", "deny")
             )
-            options = PredictOptions(None if k is None else int(k), threshold, *lists)
+            under = tuple(dict.fromkeys(value.get("under") or ()))
+            vocabulary = VocabularyFilter(under, used=True if value.get("only_used") else None)
+            details = bool(value.get("details"))
+            options = PredictOptions(None if k is None else int(k), threshold, *lists, vocabulary, "keep", details)
             right = self._model.predict(value["texts"], options) if value["texts"] else []
             assert answer.json()["predictions"] == json.loads(json.dumps(right)), "wrong labels"
         elif case.path == "/v1/explain":

@@ -38,7 +38,10 @@ DOCUMENTS = [
     {"id": 2, "title": "größer", "text": "", "labels": []},
     {"text": "\ud83e\udd54 \u2028", "tags": [3, "x"], "body": None},
 ]
-LABELS = [{"key": "a", "name": "Ay", "alt": ["x"]}, {"id": 2, "parents": ["a"], "description": "d"}]
+LABELS = [
+    {"key": "a", "name": "Ay", "alt": ["x"], "related": ["b"], "notes": ["n"], "scheme": "s", "status": "candidate"},
+    {"id": 2, "parents": ["a"], "description": "d", "schemes": ["s"], "collections": "c", "types": ["t"]},
+]
 ANSWERS = [{"id": "1", "labels": [{"key": "a", "name": "Ay", "score": 0.5}]}, {"id": 2, "labels": []}]
 
 SOUP = st.one_of(st.binary(max_size=200), st.lists(TOKENS | st.binary(max_size=4), max_size=40).map(b"".join))

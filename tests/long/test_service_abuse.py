@@ -245,7 +245,7 @@ def test_of_two_fields_of_one_name_the_last_counts_or_none(service: Service, tra
 
 def test_null_is_as_good_as_nothing(service: Service, trained: Any) -> None:
     _, texts, labels = trained
-    nothing = dict.fromkeys(("k", "threshold", "model", "allow", "deny"))
+    nothing = dict.fromkeys(("k", "threshold", "model", "allow", "deny", "under", "only_used", "hierarchy", "details"))
     for field in nothing:
         assert service.predict(texts[:1], **{field: None}).labels() == labels[:1]
     assert service.predict(texts[:1], **nothing).labels() == labels[:1]

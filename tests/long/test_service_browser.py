@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,17 @@ import pytest
 
 from tests.support.service import Service, labels_of, serving
 from xmtc.cli.shading import levels, stretches
-from xmtc.core.explanation import AspectEvidence, Explanation, GroupEvidence, MemberEvidence, PathStep, TokenEvidence
+from xmtc.core.explanation import (
+    AspectEvidence,
+    Explanation,
+    FeatureEvidence,
+    GroupEvidence,
+    MemberEvidence,
+    PathStep,
+    TokenEvidence,
+)
+from xmtc.data.dataset import as_dataset
+from xmtc.data.label_index import LabelIndex
 from xmtc.models.base import Model
 from xmtc.models.knn import Knn
 from xmtc.models.parabel import Parabel
@@ -387,6 +398,7 @@ def test_a_model_that_cannot_explain_says_so(watched: Watched) -> None:
     assert "explain" in tab.inner_text("#why-body")
 
 
+FEATURES = (FeatureEvidence("similarity", 0.50625, 1.5), FeatureEvidence(BAD, None, -0.75))
 STEPS = (PathStep(1, 0.75, ("cereals", BAD)), PathStep(2, 0.5, ("cereals",)))
 KINDS: list[tuple[dict[str, Any], list[str]]] = [
     ({"kind": "path", "evidence": STEPS}, ["Path through the label tree", "0.7500", f"cereals, {BAD}"]),
@@ -403,6 +415,10 @@ KINDS: list[tuple[dict[str, Any], list[str]]] = [
         ["attention: low", "Attention by word", "wheat", "Path through the label tree with the highest"],
     ),
     ({"kind": "tokens", "evidence": ()}, ["no evidence"]),
+    (
+        {"kind": "tokens", "evidence": (), "constant": -2.5, "features": FEATURES},
+        ["Features of the match", "No word of the text", "+1.5000", "similarity", "0.5062", BAD, "−0.7500", "–"],
+    ),
 ]
 
 
@@ -573,12 +589,21 @@ def test_of_a_very_long_text_the_strongest_parts_are_shown(tab: Any) -> None:
     assert len(tab.text_content(".shaded")) < 2000
 
 
+def refuse_once(tab: Any, address: str, **answer: Any) -> None:
+    """Answer the first request this way. Requests stay intercepted, unlike with `times=1`: setting it takes a while."""
+    answers = [answer]
+    tab.route(address, lambda route: route.fulfill(**answers.pop()) if answers else route.continue_())
+
+
 def test_a_refusal_is_told_in_the_words_of_the_service_and_nothing_is_lost(watched: Watched) -> None:
     tab = watched.tab
     watched.refused = [429, 422, 503]
     problem = {"type": "about:blank", "title": "Busy", "status": 429, "detail": "Too much is waiting. Come again."}
     refusal = {"status": 429, "headers": {"Retry-After": "2"}, "content_type": "application/problem+json"}
-    tab.route("**/v1/predict", lambda route: route.fulfill(body=json.dumps(problem), **refusal), times=1)
+    refused = {**problem, "status": 422, "detail": "The label is not known."}
+    refuse_once(tab, "**/v1/predict", body=json.dumps(problem), **refusal)
+    refuse_once(tab, "**/v1/feedback", status=422, body=json.dumps(refused))
+    refuse_once(tab, "**/v1/explain", status=503, body="<html>")
     tab.fill("#text", TEXT)
     tab.click("#tag")
     tab.wait_for_selector("#problem p")
@@ -588,15 +613,12 @@ def test_a_refusal_is_told_in_the_words_of_the_service_and_nothing_is_lost(watch
     tab.wait_for_selector(".row")
     assert tab.inner_text("#problem") == ""
     tab.keyboard.press("a")
-    refused = {**problem, "status": 422, "detail": "The label is not known."}
-    tab.route("**/v1/feedback", lambda route: route.fulfill(status=422, body=json.dumps(refused)), times=1)
     tab.keyboard.press("s")
     tab.wait_for_selector("#problem p")
     assert tab.inner_text("#problem p") == "The label is not known."
     assert tab.inner_text("#decided") == "1 accepted · 0 rejected"
     tab.keyboard.press("s")
     says(tab, "Saved: 1 accepted, 0 rejected")
-    tab.route("**/v1/explain", lambda route: route.fulfill(status=503, body="<html>"), times=1)
     tab.keyboard.press("Enter")
     tab.wait_for_selector("#problem p")
     assert "503" in tab.inner_text("#problem p")
@@ -791,3 +813,37 @@ def test_without_scripts_it_says_so(browser: Any, service: Service) -> None:
     tab.goto(service.url)
     assert tab.locator("noscript").is_visible()
     context.close()
+
+
+def test_broader_labels_and_notes(browser: Any, tmp_path: Path) -> None:
+    """A small line beneath a label, notes that unfold by hand and from the keyboard, and the same in the search."""
+    keys = ["plant", "oak", "rock"]
+    train = as_dataset(["wheat"] * 4, [keys[:2], keys[:2], keys, keys[:1]])
+    assert train.labels is not None
+    assert train.label_index is not None
+    index = LabelIndex.from_keys(
+        keys, parents=[[], ["plant"], [BAD]], notes=[[], ["A tree.", BAD], []], descriptions=["", "", "Hard."]
+    )
+    train = replace(train, labels=train.labels[:, train.label_index.ids(keys)], label_index=index)
+    Popularity().fit(train).save(tmp_path / "plants")
+    with serving(tmp_path / "plants") as service:
+        opened = Watched(browser, service.url)
+        until(opened.tab, "document.getElementById('first').options.length > 0")
+        tag(opened.tab, "wheat")
+        rows = opened.tab.locator(".row")
+        assert rows.all_inner_texts()[0].split("\n")[0] == "plant"
+        assert [row.locator(".broader").all_inner_texts() for row in rows.all()] == [[], ["↑ plant"], [f"↑ {BAD}"]]
+        notes = rows.nth(1).locator("details.notes")
+        assert notes.get_attribute("open") is None
+        notes.locator("summary").click()
+        assert notes.locator("p").all_inner_texts() == ["A tree.", BAD]
+        rows.nth(2).locator("button.label").focus()
+        for _ in range(3):  # over accept and reject
+            opened.tab.keyboard.press("Tab")
+        opened.tab.keyboard.press("Enter")
+        assert rows.nth(2).locator("details.notes p").all_inner_texts() == ["Hard."]
+        assert opened.tab.locator(".unused").count() == 0
+        opened.tab.fill("#search", "oak")
+        until(opened.tab, "document.querySelector('#suggestions .broader')")
+        opened.tab.keyboard.press("Enter")
+        opened.close()

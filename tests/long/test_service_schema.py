@@ -70,7 +70,14 @@ def test_what_is_right_is_accepted(service: Service, tmp_path: Path) -> None:
         fields["model"] = {"enum": [None, "planted"]}
         known = {"type": "array", "items": {"enum": keys}}
         fields |= {
-            "predict": {"allow": {**known, "minItems": 1}, "deny": {"const": []}, "threshold": {"type": "null"}},
+            "predict": {
+                "allow": {**known, "minItems": 1},
+                "deny": {"const": []},
+                "threshold": {"type": "null"},
+                "under": {"enum": [None, []]},
+                **{name: {"type": "null"} for name in ("scheme", "collection", "type", "only_unused")},
+                "hierarchy": {"enum": [None, "keep"]},
+            },
             "explain": {"label": {"enum": keys}},
             "feedback": {"accepted": {**known, "minItems": 1}, "rejected": {"const": []}, "withdraw": {"const": False}},
         }[path]

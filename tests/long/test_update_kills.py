@@ -22,7 +22,7 @@ from xmtc.data.planted_corpus import PlantedCorpus
 pytestmark = pytest.mark.long
 
 SETTINGS = {"parabel": ["trees=2", "leaf_size=16", "fan_out=4", "keep_replay=400"], "knn": []}
-KILLS = {"parabel": 40, "knn": 10}
+KILLS = {"parabel": 30, "knn": 10}
 AT_ONCE = 4
 """Kills of one update before it may end."""
 

@@ -82,5 +82,6 @@ def test_counts_of_the_feature_sets(shared_data: Path) -> None:
 def test_vocabulary_of_eu_laws(shared_data: Path) -> None:
     folder = shared_data / "eurlex57k"
     train = read(folder / "train.jsonl.xz", vocabulary=folder / "labels.jsonl.gz")
-    assert train.labels.shape == (45000, 4108)
+    assert train.labels.shape == (45000, 7201)
+    assert train.used_labels().labels.shape == (45000, 4108)
     assert train.label_index.name(train.label_index.find("international politics")) == "international affairs"

@@ -268,6 +268,7 @@ def _with_file_ids(job: RunJob, documents: Any, name: str) -> Any:
 
 def _trained_on(suite_data: SuiteData) -> TrainedOn:
     train, _ = suite_data.documents()
+    train = train.used_labels() if train.whole_vocabulary else train
     assert train.labels is not None
     assert train.label_index is not None
     counts = np.bincount(train.labels.indices, minlength=train.labels.shape[1]).tolist()

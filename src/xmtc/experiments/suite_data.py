@@ -51,7 +51,9 @@ class SuiteData:
             rows = split(train, self.spec.hold_out, seed=SEED)
             train, valid = train.take(rows["train"]), train.take(rows["test"])
         noise = self.spec.noise
-        if noise is not None and train.labels is not None:
+        if noise is not None:
+            train = train.used_labels() if train.whole_vocabulary else train  # noise needs no unused labels
+            assert train.labels is not None
             train = replace(train, labels=corrupted(train.labels, noise.kind, noise.rate, SEED))
         return train, valid
 
@@ -77,7 +79,12 @@ class SuiteData:
         )
         unknown = "drop" if self.spec.unknown_labels == "drop" else "refuse"  # for labels missing from the vocabulary
         found = read(
-            self.files[use], options, vocabulary=self.files.get("labels"), unknown_labels=unknown, progress=progress
+            self.files[use],
+            options,
+            vocabulary=self.files.get("labels"),
+            unknown_labels=unknown,
+            whole_vocabulary=use == "train",
+            progress=progress,
         )
         if found.labels is None or found.labels.nnz == 0:
             raise DataError(f"{self.files[use]}: no document has a label. Check the label field.")
