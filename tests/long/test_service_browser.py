@@ -160,7 +160,7 @@ def row(tab: Any, name: str, place: str = "#rankings") -> Any:
 def explain(tab: Any, name: str, place: str = "#rankings") -> None:
     row(tab, name, place).locator(".label").click()
     until(tab, f"document.getElementById('why-name').textContent === {json.dumps(name)}")
-    tab.wait_for_selector("#why-body > *")
+    tab.wait_for_selector("#why:not([aria-busy]) #why-body > *")
 
 
 def says(tab: Any, words: str) -> None:

@@ -23,8 +23,9 @@ pytestmark = pytest.mark.long
 
 SETTINGS = {"parabel": ["trees=2", "leaf_size=16", "fan_out=4", "keep_replay=400"], "knn": []}
 KILLS = {"parabel": 30, "knn": 10}
-AT_ONCE = 4
-"""Kills of one update before it may end."""
+RANDOM, PART, SAVING = "at random", "when a part is finished", "while saving"
+TURNS = {"parabel": [RANDOM, RANDOM, PART, SAVING], "knn": [RANDOM, RANDOM, RANDOM, SAVING]}
+"""Moments of the kills of one update before it may end; knn has no parts."""
 
 
 def xmtc(place: Path, *arguments: object) -> subprocess.Popen[str]:
@@ -99,14 +100,16 @@ def test_killed_at_any_moment(place: Path, model: str) -> None:
         name, number = f"{model}-{number}", number + 1
         folder = Path(shutil.copytree(place / model, place / name))
         work = Workspace.beside(folder, ".update")
-        for turn in range(AT_ONCE):
+        for turn in TURNS[model]:
             process, first = start(place, name), set(folder.iterdir())
             until = time.monotonic() + chance.uniform(0.1, 1.0) * whole
-            moments: list[Callable[[], bool]] = [
-                lambda until=until: time.monotonic() >= until,  # type: ignore[misc]
-                lambda folder=folder, first=first: set(folder.iterdir()) != first,  # type: ignore[misc]  # saving
-            ]
-            stopped(process, signal.SIGKILL, moments[turn == AT_ONCE - 1])
+            parts = len(list(work.glob("*.safetensors")))
+            moments: dict[str, Callable[[], bool]] = {
+                RANDOM: lambda until=until: time.monotonic() >= until,  # type: ignore[misc]
+                PART: lambda work=work, parts=parts: len(list(work.glob("*.safetensors"))) > parts,  # type: ignore[misc]
+                SAVING: lambda folder=folder, first=first: set(folder.iterdir()) != first,  # type: ignore[misc]
+            }
+            stopped(process, signal.SIGKILL, moments[turn])
             if process.returncode == 0:
                 break
             assert process.returncode == -signal.SIGKILL

@@ -59,6 +59,7 @@ export function close() {
   open?.row.label.setAttribute("aria-expanded", "false");
   open?.row.item.classList.remove("open");
   open = null;
+  view.removeAttribute("aria-busy");
   place();
 }
 
@@ -81,13 +82,13 @@ function place() {
   byId("why-close").firstChild.textContent = wide.matches ? "Back to text" : "Close";
 }
 
-/** If the response takes longer than a moment, fade the old explanation and show a message. */
+/** Mark the view as busy; if the response takes longer than a moment, fade the old explanation and show a message. */
 function wait(mine) {
   clearTimeout(patience);
+  view.setAttribute("aria-busy", "true");
   patience = setTimeout(() => {
     if (mine !== question || !open) return;
     byId("why-facts").textContent = "Loading explanation…";
-    view.setAttribute("aria-busy", "true");
     byId("why-body").classList.add("old");
   }, 150);
 }
