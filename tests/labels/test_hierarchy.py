@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.hierarchies import PLANTS, drawn, slow_above
 from xmtc.data.label_index import LabelIndex
-from xmtc.labels.hierarchy import Hierarchy, connected
+from xmtc.labels.hierarchy import Hierarchy, linked
 
 
 class TestHierarchy:
@@ -20,7 +20,9 @@ class TestHierarchy:
         assert names(found.descendants(0)) == ["tree", "fruit", "oak", "apple"]
         assert names(np.flatnonzero(found.under([2, 5]))) == ["fruit", "apple", "rock"]
         assert names(found.children[[1]].indices) == ["oak", "apple"]
-        assert found.ancestors(5).tolist() == found.ancestors(6).tolist() == []
+        assert found.keys.take(found.ancestors(5)).to_pylist() == ["mineral"]  # not a label
+        assert found.ancestors(6).tolist() == []
+        assert (found.label_count, found.count, found.number("mineral"), found.number("moss")) == (7, 8, 7, -1)
         pairs = [("oak", "oak"), ("oak", "tree"), ("tree", "oak"), ("oak", "apple"), ("oak", "fruit"), ("oak", "rock")]
         left, right = (PLANTS.ids([pair[side] for pair in pairs]) for side in (0, 1))
         assert found.steps(left, right, 3).tolist() == [0, 1, 1, 2, 3, -1]
@@ -68,18 +70,38 @@ class TestHierarchy:
         assert before not in hierarchy._BUILT
 
 
-class TestConnected:
+class TestLinked:
     def test_by_hand(self) -> None:
-        """Without 'tree' and 'fruit', what was below them is below 'plant'."""
-        kept = connected(PLANTS.take([0, 3, 4, 5]), PLANTS)
-        assert kept.table["parents"].to_pylist() == [[], ["tree", "plant"], ["tree", "fruit", "plant"], ["mineral"]]
-        assert connected(PLANTS, PLANTS) is PLANTS
+        kept = linked(PLANTS.take([0, 3, 4, 5]), PLANTS)
+        assert kept.keys == ["plant", "oak", "apple", "rock"]
+        assert kept.ancestors is not None
+        assert kept.ancestors.keys == ["tree", "fruit"]
+        found = Hierarchy(kept)
+        assert found.steps([1, 1, 3], [2, 0, 0], 3).tolist() == [2, 2, -1]
+        assert np.flatnonzero(found.under([found.number("tree")]))[:2].tolist() == [1, 2]
+
+    def test_nothing_to_add(self) -> None:
+        assert linked(PLANTS, PLANTS).ancestors is None
+        plain = LabelIndex.numbered(3)
+        assert linked(plain, LabelIndex.numbered(5)) is plain
 
     @pytest.mark.parametrize("seed", range(6))
-    def test_ancestors_stay_ancestors(self, seed: int) -> None:
+    def test_labels_are_as_near_as_in_the_vocabulary(self, seed: int) -> None:
         whole = drawn(seed, acyclic=seed % 2 == 0)
-        numbers = np.sort(np.random.default_rng(seed).permutation(len(whole))[:15])
-        found = Hierarchy(connected(whole.take(numbers), whole))
-        for row, label in enumerate(numbers.tolist()):
-            wanted = [other for other in numbers.tolist() if other in slow_above(whole, label) and other != label]
-            assert numbers[found.ancestors(row)].tolist() == wanted
+        numbers = np.random.default_rng(seed).permutation(len(whole))[:15]
+        kept = linked(whole.take(numbers), whole)
+        left, right = (side.ravel() for side in np.indices((len(numbers), len(numbers))))
+        wanted = Hierarchy(whole).steps(numbers[left], numbers[right], 6)
+        assert Hierarchy(kept).steps(left, right, 6).tolist() == wanted.tolist()
+        again = linked(linked(kept, LabelIndex.numbered(2)), whole)  # also after another vocabulary
+        assert again == kept
+        assert again.ancestors == kept.ancestors
+
+    def test_joined(self) -> None:
+        """An ancestor of one side that is a label of the other is a label."""
+        left, right = linked(PLANTS.take([3]), PLANTS), linked(PLANTS.take([2, 4]), PLANTS)
+        both = left.joined(right)
+        assert both.keys == ["oak", "fruit", "apple"]
+        assert both.ancestors is not None
+        assert sorted(both.ancestors.keys) == ["plant", "tree"]
+        assert Hierarchy(both).steps([0], [2], 5).tolist() == [2]

@@ -14,9 +14,13 @@ from xmtc import Consensus, Knn, OneVsAll, Popularity, load
 from xmtc.core.errors import DataError, UnsupportedError
 from xmtc.core.registry import Entry
 from xmtc.data import read
+from xmtc.data.dataset import as_dataset
 from xmtc.data.label_index import LabelIndex
+from xmtc.labels.hierarchy import Hierarchy
+from xmtc.labels.vocabulary_filter import VocabularyFilter
 from xmtc.models.registry import MODELS
 from xmtc.workflows.evaluate import evaluate_model
+from xmtc.workflows.label_details import LabelDetails
 from xmtc.workflows.models import describe_folder
 
 TEXTS = ["milk and cheese", "bread and butter", "cheese"]
@@ -197,6 +201,54 @@ class TestEvaluate:
         assert dropped.metrics["P@1"] == 1.0
         other = evaluate_model(Popularity().fit(TEXTS, LABELS, vocabulary=vocabulary), test, unknown_labels="drop")
         assert (other.unknown_labels, other.predictable_labels, other.truth.nnz) == (2, 0, 1)
+
+
+class TestBroaderLabelsWithoutDocuments:
+    """energy > renewable > wind, solar; energy > coal: only wind, solar and coal have documents."""
+
+    TEXTS = ("windy mills", "sunny roofs", "deep mines") * 2
+    WORDS = ("wind", "solar", "coal") * 2
+    ENERGY = LabelIndex.from_keys(
+        ["energy", "renewable", "wind", "solar", "coal"],
+        ["Energy", "Renewable energy", "Wind power", "Solar power", "Coal"],
+        parents=[[], ["energy"], ["renewable"], ["renewable"], ["energy"]],
+    )
+
+    def trained(self) -> Knn:
+        return Knn(neighbours=1).fit(list(self.TEXTS), [[word] for word in self.WORDS], vocabulary=self.ENERGY)
+
+    def under(self, model: Knn, label: str) -> list[str]:
+        mask = VocabularyFilter(under=(label,)).mask(model.labels)
+        return model.labels.strings("key", np.flatnonzero(mask))
+
+    def test_link_the_others(self, tmp_path: Path) -> None:
+        model = self.trained()
+        model.save(tmp_path / "knn")
+        updated = load(tmp_path / "knn").update(vocabulary=self.ENERGY)
+        updated.save(tmp_path / "updated")
+        for each in (model, load(tmp_path / "knn"), updated, load(tmp_path / "updated")):
+            assert each.labels.keys == ["wind", "solar", "coal"]
+            assert self.under(each, "renewable") == self.under(each, "renewable energy") == ["wind", "solar"]
+            assert self.under(each, "energy") == ["wind", "solar", "coal"]
+            details = LabelDetails(each.labels, each.label_counts)([0, 2])
+            assert [found["broader"] for found in details] == [["Renewable energy"], ["Energy"]]
+            assert Hierarchy(each.labels).steps([0, 0], [1, 2], 4).tolist() == [2, 3]
+
+    def test_removed_labels_link_others(self) -> None:
+        """A label that is retired still connects the labels below it with those above."""
+        texts, labels = [*self.TEXTS, "heat"], [*([word] for word in self.WORDS), ["renewable"]]
+        model = Knn(neighbours=1).fit(texts, labels, vocabulary=self.ENERGY).update(retire=["renewable"])
+        assert "renewable" not in model.labels.keys
+        assert self.under(model, "energy") == model.labels.keys
+        assert self.under(model, "renewable") == ["wind", "solar"]
+
+    def test_all_models_are_evaluated_with_the_same_hierarchy(self) -> None:
+        test = as_dataset(["windy mills"], [["solar"]])
+        models = [self.trained(), OneVsAll().fit(list(self.TEXTS), [[w] for w in self.WORDS], vocabulary=self.ENERGY)]
+        assert [model.predict(test, 1).names() for model in models] == [[["Wind power"]]] * 2
+        found = [evaluate_model(model, test, hierarchy=True).metrics for model in models]
+        assert found[0]["graphP@1"] == found[1]["graphP@1"] == pytest.approx(1 / 3)
+        assert found[0]["hP@1"] == found[1]["hP@1"] == pytest.approx(2 / 3)
 
 
 @pytest.mark.usefixtures("_registered")

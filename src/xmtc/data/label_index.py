@@ -51,8 +51,10 @@ class LabelIndex:
     further_columns: ClassVar = {name: LABEL_SCHEMA.field(name).type for name in FURTHER}
     """Columns that a saved table may have, without missing values; they are written only if they are not empty."""
 
-    def __init__(self, table: pa.Table) -> None:
+    def __init__(self, table: pa.Table, ancestors: LabelIndex | None = None) -> None:
         self.table = _complete(table)
+        self.ancestors = ancestors
+        """Broader labels of the vocabulary that are not labels of this index, but link them."""
 
     @classmethod
     def from_keys(
@@ -170,7 +172,18 @@ class LabelIndex:
     def joined(self, other: LabelIndex) -> LabelIndex:
         """Return these labels followed by the labels of `other` with new keys."""
         others = np.flatnonzero(self.ids(other.table["key"].combine_chunks()) < 0)
-        return self if not len(others) else LabelIndex(pa.concat_tables([self.table, other.take(others).table]))
+        if not len(others) and other.ancestors is None:
+            return self
+        joined = LabelIndex(pa.concat_tables([self.table, other.table.take(pa.array(others))]))
+        ancestors = self.ancestors or other.ancestors
+        if self.ancestors is not None and other.ancestors is not None:
+            ancestors = self.ancestors.joined(other.ancestors)
+        return joined if ancestors is None else joined.with_ancestors(ancestors)
+
+    def with_ancestors(self, ancestors: LabelIndex) -> LabelIndex:
+        """Return these labels with the given ancestors, except those that are labels themselves."""
+        others = np.flatnonzero(self.ids(ancestors.table["key"].combine_chunks()) < 0)
+        return LabelIndex(self.table, ancestors.take(others) if len(others) else None)
 
     def renewed(self, other: LabelIndex) -> LabelIndex:
         """Return these labels with the data of the labels of `other` with the same keys.
@@ -187,11 +200,11 @@ class LabelIndex:
             rows = np.where((places >= 0) & has[places], len(self) + places, np.arange(len(self)))
             both = pa.chunked_array([*table[column].chunks, *new.chunks], new.type)
             table = table.set_column(at, column, both.take(pa.array(rows)))
-        return LabelIndex(table)
+        return LabelIndex(table, self.ancestors)
 
     def take(self, labels: ArrayLike) -> LabelIndex:
         """Return the labels with these numbers, renumbered in this order."""
-        return LabelIndex(self.saved_table().take(pa.array(np.asarray(labels, dtype=np.int64))))
+        return LabelIndex(self.saved_table().take(pa.array(np.asarray(labels, dtype=np.int64))), self.ancestors)
 
     def saved_table(self) -> pa.Table:
         """Return the table without further columns that are empty, which need not be written."""

@@ -1,7 +1,8 @@
 """The hierarchy of labels: broader, narrower and related labels by number.
 
-Vocabularies are not always trees: a label may have several parents, and links may form cycles. Parents that are not
-labels of the index, links of a label to itself and repeated links are ignored.
+Labels come first, in the order of their index. They are followed by broader labels that are not in the index but link
+its labels: its ancestors, and parents of which only the key is known. Vocabularies are not always trees: a label may
+have several parents, and links may form cycles. Links of a label to itself and repeated links are ignored.
 """
 
 from __future__ import annotations
@@ -25,25 +26,30 @@ PAIRS = 1 << 20
 
 
 class Hierarchy:
-    """Links between the labels of an index, as sparse (L, L) matrices with a row for each label."""
+    """Links between labels, as sparse (N, N) matrices with a row for each label and each further broader label."""
 
     def __init__(self, labels: LabelIndex) -> None:
-        self.count = len(labels)
-        self._table = labels.table  # not the labels themselves, which `of` must not keep
-        self.parents: Csr = _links(labels, "parents")
+        self._labels = labels.table  # not the index itself, which `of` must not keep
+        above = [] if labels.ancestors is None else [labels.ancestors.table]
+        self._table = pa.concat_tables([labels.table, *above])
+        keys, parents = self._table["key"], pc.list_flatten(self._table["parents"])
+        others = pc.unique(parents.filter(pc.invert(pc.is_in(parents, keys.combine_chunks())))).drop_null()
+        self.keys: pa.Array = pa.concat_arrays([*keys.chunks, others])
+        self.label_count, self.count = len(labels), len(self.keys)
+        self.parents: Csr = self._links("parents")
         """Broader labels, one step up."""
 
     @classmethod
     def of(cls, labels: LabelIndex) -> Hierarchy:
         """The hierarchy of these labels. It is built on the first call and kept as long as the labels are."""
         found = _BUILT.get(id(labels))
-        if found is None or found._table is not labels.table:
+        if found is None or found._labels is not labels.table:
             found = _BUILT[id(labels)] = cls(labels)
             weakref.finalize(labels, _BUILT.pop, id(labels), None)
         return found
 
     def __bool__(self) -> bool:
-        """Whether any label has a parent among the labels."""
+        """Whether any label has a broader one."""
         return bool(self.parents.nnz)
 
     @cached_property
@@ -54,12 +60,16 @@ class Hierarchy:
     @cached_property
     def related(self) -> Csr:
         """Related labels; the relation is symmetric, even if the vocabulary gives only one direction."""
-        links = _links(LabelIndex(self._table), "related")
+        links = self._links("related")
         return sp.csr_array(links + links.T)
+
+    def number(self, key: str) -> int:
+        """The number of the label with this key, −1 if there is none."""
+        return int(pc.index(self.keys, key).as_py())
 
     def ancestors(self, label: int) -> Numbers:
         """The labels above a label at any number of steps, in ascending order; never the label itself."""
-        reached = self._reached(self.parents, [label])
+        reached = self.above_any([label])
         reached[label] = False
         return np.flatnonzero(reached)
 
@@ -70,11 +80,15 @@ class Hierarchy:
         return np.flatnonzero(reached)
 
     def under(self, labels: ArrayLike) -> NDArray[np.bool_]:
-        """(L,) mask of these labels and of all labels below one of them."""
+        """(N,) mask of these labels and of all labels below one of them."""
         return self._reached(self.children, labels)
 
+    def above_any(self, labels: ArrayLike) -> NDArray[np.bool_]:
+        """(N,) mask of these labels and of all labels above one of them."""
+        return self._reached(self.parents, labels)
+
     def above(self, labels: ArrayLike, most: int | None = None) -> Csr:
-        """(len(labels), L) the number of steps up to each label above, plus 1: a label itself is 1, its parents are 2.
+        """(len(labels), N) the number of steps up to each label above, plus 1: a label itself is 1, its parents are 2.
 
         Only labels at most `most` steps up are included. The indices of each row are in ascending order.
         """
@@ -111,7 +125,7 @@ class Hierarchy:
         return np.where(found <= most, found, -1)
 
     def _reached(self, links: Csr, labels: ArrayLike) -> NDArray[np.bool_]:
-        """(L,) mask of these labels and of all that links lead to. One search starts at a node that links to them."""
+        """(N,) mask of these labels and of all that links lead to. One search starts at a node that links to them."""
         starts = np.unique(np.asarray(labels, dtype=np.int64))
         indices = np.concatenate([links.indices, starts])
         ends = np.append(links.indptr, len(indices))
@@ -121,36 +135,31 @@ class Hierarchy:
         reached[order] = True
         return reached[: self.count]
 
+    def _links(self, column: str) -> Csr:
+        """(N, N) links to the labels that a column of lists names by key."""
+        lists = self._table[column].combine_chunks()
+        rows = np.asarray(pc.list_parent_indices(lists), dtype=np.int64)
+        found = pc.index_in(pc.list_flatten(lists), value_set=self.keys)
+        numbers = np.asarray(pc.fill_null(found, -1), dtype=np.int64)
+        kept = (numbers >= 0) & (numbers != rows)
+        ones: NDArray[Any] = np.ones(int(kept.sum()), dtype=bool)
+        return sp.csr_array((ones, (rows[kept], numbers[kept])), shape=(self.count, self.count))
+
 
 _BUILT: dict[int, Hierarchy] = {}
 """Hierarchies by the identity of their labels."""
 
 
-def connected(kept: LabelIndex, whole: LabelIndex) -> LabelIndex:
-    """Some labels of a vocabulary, connected as in the vocabulary.
-
-    If a parent is not kept, the labels above it, up to the next ones that are kept, become parents, too.
-    """
-    numbers = whole.ids(kept.table["key"].combine_chunks())
-    count, links = max(len(whole), 1), Hierarchy(whole).parents
-    is_kept = np.zeros(len(whole) + 1, dtype=bool)
-    is_kept[numbers] = True
-    front = _next(links, np.flatnonzero(numbers >= 0) * count + numbers[numbers >= 0], count)
-    seen, added = front, [front[:0]]
-    while len(front := front[~is_kept[front % count]]):
-        reached = _next(links, front, count)
-        front = reached[~np.isin(reached, seen, assume_unique=True)]
-        seen = np.concatenate([seen, front])
-        added.append(front)
-    rows, labels = np.divmod(np.sort(np.concatenate(added)), count)
-    rows, labels = rows[labels != numbers[rows]], labels[labels != numbers[rows]]
-    if not len(rows):
-        return kept
-    parents = kept.table["parents"].to_pylist()
-    for row, key in zip(rows.tolist(), whole.strings("key", labels), strict=True):
-        parents[row] = [*(parents[row] or []), key]
-    at = kept.table.column_names.index("parents")
-    return LabelIndex(kept.table.set_column(at, kept.table.schema.field(at), pa.array(parents, pa.list_(pa.string()))))
+def linked(labels: LabelIndex, vocabulary: LabelIndex) -> LabelIndex:
+    """Some labels of a vocabulary, with all broader labels that it has for them."""
+    known = labels.joined(vocabulary)
+    table = known.table if known.ancestors is None else pa.concat_tables([known.table, known.ancestors.table])
+    hierarchy = Hierarchy(LabelIndex(table))
+    if not hierarchy:
+        return labels
+    above = hierarchy.above_any(np.arange(len(labels)))[: len(table)]
+    above[: len(labels)] = False
+    return LabelIndex(labels.table, LabelIndex(table.filter(pa.array(above))) if above.any() else None)
 
 
 def _next(links: Csr, pairs: Numbers, count: int) -> Numbers:
@@ -159,16 +168,6 @@ def _next(links: Csr, pairs: Numbers, count: int) -> Numbers:
     sizes = np.diff(links.indptr)[at]
     places = np.repeat(links.indptr[at] - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
     return np.unique(np.repeat(rows, sizes) * count + links.indices[places])
-
-
-def _links(labels: LabelIndex, column: str) -> Csr:
-    """(L, L) links to the labels that a column of lists names by key."""
-    count, lists = len(labels), labels.table[column].combine_chunks()
-    rows = np.asarray(pc.list_parent_indices(lists), dtype=np.int64)
-    numbers = labels.ids(pc.list_flatten(lists))
-    kept = (numbers >= 0) & (numbers != rows)
-    ones: NDArray[Any] = np.ones(int(kept.sum()), dtype=bool)
-    return sp.csr_array((ones, (rows[kept], numbers[kept])), shape=(count, count))
 
 
 def _fewest_steps(above: Csr, codes: Numbers, left: Numbers, right: Numbers) -> Numbers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from xmtc.text.features import DocumentFeatures, unit_rows
 LENGTH = np.float32(0.5)
 """Length of the row of a name in training; documents have length 1. In a text, a name is one part among others: a
 classifier has to find it there, and shorter rows give its words larger weights."""
+_SEPARATORS = re.compile(r"[\W_]+")
 
 
 def has_names(index: LabelIndex) -> bool:
@@ -28,6 +30,21 @@ def has_names(index: LabelIndex) -> bool:
         pc.not_equal(table["name"], table["key"]), pc.greater(pc.list_value_length(table["alternatives"]), 0)
     )
     return bool(pc.any(named).as_py())
+
+
+def has_word_keys(index: LabelIndex, features: DocumentFeatures, runtime: Runtime) -> bool:
+    """Whether at least half of the labels have a key with a word of the training texts, so that keys are names.
+
+    Numbers, single letters, parts of codes such as p1265, and URIs are not words.
+    """
+    texts = pa.array([" ".join(_words(key)) for key in index.keys], pa.string())
+    rows = features.transform(Dataset({"text": pa.chunked_array([texts])}), runtime)
+    return bool(np.count_nonzero(np.diff(rows.indptr)) >= len(index) / 2)
+
+
+def _words(key: str) -> list[str]:
+    parts = [] if "://" in key else _SEPARATORS.split(key)
+    return [part for part in parts if len(part) > 1 and part.isalpha()]
 
 
 def name_texts(index: LabelIndex) -> pa.ChunkedArray:

@@ -63,8 +63,8 @@ class Irredundant:
 
         Beyond that, or beyond 2k labels, nothing is ranked: a document may get fewer than k labels.
         """
-        k = min(k, self._hierarchy.count)
-        most = self._hierarchy.count if allowed is None else int(np.count_nonzero(allowed))
+        k = min(k, self._hierarchy.label_count)
+        most = self._hierarchy.label_count if allowed is None else int(np.count_nonzero(allowed))
         if candidates is None:
             most = min(most, max(DEPTH, DEEPER * k))
             depth = min(DEEPER * k, most)

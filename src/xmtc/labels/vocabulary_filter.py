@@ -49,8 +49,9 @@ class VocabularyFilter:
         """
         chosen = np.ones(len(labels), dtype=bool)
         if self.under:
-            starts = [_numbers(labels, label, find or labels.find) for label in self.under]
-            chosen &= Hierarchy.of(labels).under(np.concatenate(starts))
+            hierarchy = Hierarchy.of(labels)
+            starts = [_number(labels, hierarchy, label, find or labels.find) for label in self.under]
+            chosen &= hierarchy.under(starts)[: len(labels)]
         for column, noun in FACETS.items():
             values = getattr(self, column)
             if values:
@@ -77,17 +78,21 @@ ALL_LABELS = VocabularyFilter()
 """No condition."""
 
 
-def _numbers(labels: LabelIndex, label: str, find: Callable[[str], int]) -> NDArray[np.int64]:
-    """The number of a label; the numbers of the children of a parent that is itself not a label, given by its key."""
+def _number(labels: LabelIndex, hierarchy: Hierarchy, label: str, find: Callable[[str], int]) -> int:
+    """The number of a label in the hierarchy, which may have been given by name; broader labels of others count."""
     label = label.encode("utf-8", "replace").decode()
-    number = pc.index(labels.table["key"], label).as_py()
-    if number < 0:
-        parents = labels.table["parents"].combine_chunks()
-        rows = np.asarray(pc.list_parent_indices(parents))[np.asarray(pc.equal(pc.list_flatten(parents), label), bool)]
-        if len(rows):
-            return np.asarray(rows, dtype=np.int64)
-        number = find(label)
-    return np.array([number], dtype=np.int64)
+    number = hierarchy.number(label)
+    if number >= 0:
+        return number
+    try:
+        return find(label)
+    except DataError:
+        if labels.ancestors is None:
+            raise
+        names = [name.casefold() for name in labels.ancestors.names]
+        if label.casefold() not in names:
+            raise
+        return len(labels) + names.index(label.casefold())
 
 
 def _having(labels: LabelIndex, column: str, noun: str, values: Sequence[str]) -> Mask:

@@ -235,9 +235,9 @@ def _pieces(texts: pa.ChunkedArray) -> Iterator[tuple[int, pa.Array]]:
 
 def neighbours_of(labels: LabelIndex) -> Neighbours:
     """Number the broader, narrower and related labels."""
-    links = Hierarchy(labels)
+    links, count = Hierarchy(labels), len(labels)
     arrays: list[NDArray[Any]] = []
-    for matrix in (links.parents, links.children, links.related):
+    for matrix in (links.parents[:count, :count], links.children[:count, :count], links.related[:count, :count]):
         arrays += [matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32)]
     return Neighbours(*arrays)
 

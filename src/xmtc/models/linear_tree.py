@@ -16,7 +16,7 @@ from xmtc.core.config import Alias
 from xmtc.core.errors import UnsupportedError
 from xmtc.core.explanation import Explanation
 from xmtc.data.dataset import Csr, Dataset, as_dataset
-from xmtc.labels.name_documents import LENGTH, NameDocuments, has_names
+from xmtc.labels.name_documents import LENGTH, NameDocuments, has_names, has_word_keys
 from xmtc.labels.tree import LabelTree
 from xmtc.linear.beam_search import SIGMOID
 from xmtc.linear.forest import Forest, train_tree
@@ -45,7 +45,7 @@ class LinearTreeSettings(LinearObjective):
     power: int = 3
     """Exponent of the edge log-probability −max(0, 1 − margin)^power; 2 as published. Unused with the logistic loss."""
     label_names: float | Literal["auto"] = "auto"
-    """Weight of a label's names as a training document, 0 for none; 'auto' is 2 if labels have names, else 0."""
+    """Weight of a label's names as a training document, 0 for none; 'auto' is 2 if there are names or keys of words."""
     cluster_names: float = 0.0
     """Weight of a label's names in clustering, relative to its documents; labels without documents use names alone."""
     label_features: int = 256
@@ -128,7 +128,7 @@ class ForestModel(Model):
     def _fit_features(self, train: Dataset, run: FitContext) -> tuple[Csr, NameDocuments | None]:
         """Learn the features; return the rows of the documents, and those of the names if a setting uses them."""
         self._features, rows = DocumentFeatures.fit(train, self.config.text, run.runtime, run.progress)
-        self._name_weight = self._chosen_weight(train)
+        self._name_weight = self._chosen_weight(train, run)
         if not (self._name_weight or getattr(self.config, "cluster_names", 0)):
             return rows, None
         if not train.has_text:
@@ -139,13 +139,19 @@ class ForestModel(Model):
             self._features, rows = grown, grown.transform(train, run.runtime)
         return rows, names
 
-    def _chosen_weight(self, train: Dataset) -> float:
-        """The weight of names in training: as set, or `USUAL` if there are names."""
+    def _chosen_weight(self, train: Dataset, run: FitContext) -> float:
+        """The weight of names in training: as set, or `USUAL` if there are names or keys that consist of words."""
         if self.config.label_names != "auto":
             return float(self.config.label_names)
+        if not train.has_text:
+            return 0.0
         assert train.label_index is not None
-        is_worthwhile = train.whole_vocabulary or has_names(train.label_index)
-        return USUAL if train.has_text and is_worthwhile else 0.0
+        is_worthwhile = (
+            train.whole_vocabulary
+            or has_names(train.label_index)
+            or has_word_keys(train.label_index, self._features, run.runtime)
+        )
+        return USUAL if is_worthwhile else 0.0
 
     def _update(self, change: Change, run: FitContext) -> None:
         """Add new labels to the leaves of similar labels, and continue training nodes that new documents reach."""

@@ -24,7 +24,7 @@ class OneVsAllSettings(LinearObjective):
     prune: float = 0.01
     """Prune weights with an absolute value below this."""
     label_names: float | Literal["auto"] = "auto"
-    """Weight of a label's names as a training document, 0 for none; 'auto' is 2 if labels have names, else 0."""
+    """Weight of a label's names as a training document, 0 for none; 'auto' is 2 if there are names or keys of words."""
     keep_replay: int = 0
     """Number of training documents stored in the model folder for replay in updates; 0 for none."""
     text: TextSettings = field(default_factory=TextSettings)

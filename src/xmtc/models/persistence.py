@@ -29,6 +29,8 @@ DECISIONS = "decisions"
 """The part of a model folder with calibration and thresholds."""
 MOST_DOCUMENTS = 1 << 40
 """More than any number of training documents; sums of such numbers do not overflow."""
+ANCESTORS = "ancestors"
+"""The table of a model folder with broader labels that the model cannot return."""
 REPLAY = "replay"
 """The part of a model folder with documents for replay in updates."""
 
@@ -135,6 +137,8 @@ class StoredModel(ABC):
             **{f"model.{name}": a for name, a in state.arrays.items()},
         }
         tables = {"labels": labels.saved_table(), **state.tables}
+        if labels.ancestors is not None:
+            tables[ANCESTORS] = labels.ancestors.saved_table()
         manifest = {
             "model": self.name,
             "settings": config.to_mapping(self.config),
@@ -190,7 +194,9 @@ class StoredModel(ABC):
     def _take_over(self, manifest: Mapping[str, Any], state: State) -> None:
         """Restore everything from a model folder."""
         saved = SavedState(state)
-        self._labels = _saved_labels(saved, manifest["labels"])
+        self._labels = _saved_labels(saved, "labels", manifest["labels"])
+        if saved.has_table(ANCESTORS):
+            self._labels = self._labels.with_ancestors(_saved_labels(saved, ANCESTORS))
         self.label_counts = saved.array("label_counts", np.int64, (len(self._labels),), low=0, high=MOST_DOCUMENTS)
         self.training = _checked_training(manifest["training"])
         self.facts = dict(self.training.get("found", {}))
@@ -218,14 +224,14 @@ def _checked_training(training: Mapping[str, Any]) -> dict[str, Any]:
     return dict(training)
 
 
-def _saved_labels(saved: SavedState, count: int) -> LabelIndex:
-    """Return the labels of a model folder; tables of earlier versions lack the further columns."""
-    table = saved.table("labels", LabelIndex.columns, count)
-    further = {name: kind for name, kind in LabelIndex.further_columns.items() if name in table.column_names}
-    labels = LabelIndex(saved.table("labels", further))
-    for name, column in zip(labels.table.column_names, labels.table.columns, strict=True):
+def _saved_labels(saved: SavedState, name: str, count: int | None = None) -> LabelIndex:
+    """Return a table of labels of a model folder; tables of earlier versions lack the further columns."""
+    table = saved.table(name, LabelIndex.columns, count)
+    further = {column: kind for column, kind in LabelIndex.further_columns.items() if column in table.column_names}
+    labels = LabelIndex(saved.table(name, further))
+    for header, column in zip(labels.table.column_names, labels.table.columns, strict=True):
         if pa.types.is_list(column.type) and pc.list_flatten(column).null_count:
             raise ModelFormatError(
-                f"column '{name}' of table 'labels' has missing values. Copy or train the model again."
+                f"column '{header}' of table '{name}' has missing values. Copy or train the model again."
             )
     return labels

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from xmtc.core.errors import DataError, shown
 from xmtc.data.dataset import Csr, Dataset, label_matrix
 from xmtc.data.label_index import LabelIndex
+from xmtc.labels.hierarchy import linked
 
 Labels = NDArray[np.int64]
 
@@ -46,7 +47,7 @@ class Relabelling:
 
     def renewed(self, vocabulary: LabelIndex | None) -> Relabelling:
         """The same labels with the names and the hierarchy of a vocabulary."""
-        return self if vocabulary is None else replace(self, index=self.index.renewed(vocabulary))
+        return self if vocabulary is None else replace(self, index=linked(self.index.renewed(vocabulary), vocabulary))
 
     def columns(self, labels: Csr) -> Csr:
         """(n, L) a 0/1 matrix of old labels in the new numbering."""
@@ -109,7 +110,7 @@ def relabelled(
     numbers = np.full(len(before), -1, dtype=np.int64)
     numbers[kept] = np.arange(len(kept))
     numbers[before.ids(list(targets))] = joined.ids(list(targets.values()))
-    return Relabelling(joined, numbers, kept, keys)
+    return Relabelling(linked(joined, before), numbers, kept, keys)
 
 
 def became(merged: Iterable[Mapping[str, str]]) -> dict[str, str]:
@@ -170,7 +171,7 @@ def _named(kept: LabelIndex, renamed: Mapping[str, str], new: LabelIndex) -> Lab
     places = new.ids(keys)
     has_name = [number >= 0 and new.name(number) != new.key(number) for number in places.tolist()]
     if not any(has_name):
-        return LabelIndex(table)
+        return LabelIndex(table, kept.ancestors)
     both = pa.concat_tables([table, new.table])
     rows = np.where(has_name, len(keys) + places, np.arange(len(keys)))
-    return LabelIndex(both.take(pa.array(rows)))
+    return LabelIndex(both.take(pa.array(rows)), kept.ancestors)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from xmtc.data.dataset import Dataset
 from xmtc.data.label_index import LabelIndex
 from xmtc.data.vocabularies import read_vocabulary, with_vocabulary
-from xmtc.labels.hierarchy import connected
+from xmtc.labels.hierarchy import linked
 
 Vocabulary = LabelIndex | str | Path
 """All labels that documents may have, or the path of a file of them."""
@@ -32,7 +32,7 @@ def training_labels(
         return train, listed
     train = (train if listed is None else train.used_labels()).without_rejected_only()
     if listed is not None and train.label_index is not None:
-        train = replace(train, label_index=connected(train.label_index, listed))
+        train = replace(train, label_index=linked(train.label_index, listed))
     return train, listed
 
 

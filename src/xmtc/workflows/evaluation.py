@@ -218,7 +218,8 @@ def _hierarchy(index: LabelIndex, test: Dataset) -> Hierarchy:
     parents = np.asarray(pc.fill_null(pc.list_value_length(test.label_index.table["parents"]), 0))
     linked = (known >= 0) & (np.append(parents, 0)[known] > 0)
     rows = np.where(linked, known + len(joined), np.arange(len(joined)))
-    hierarchy = Hierarchy(LabelIndex(pa.concat_tables([joined.table, test.label_index.table])).take(rows))
+    table = pa.concat_tables([joined.table, test.label_index.table]).take(pa.array(rows))
+    hierarchy = Hierarchy(LabelIndex(table, joined.ancestors))
     if not hierarchy:
         raise DataError(
             "no label has a broader label, so there is no hierarchy to evaluate with. "

@@ -28,8 +28,8 @@ class LabelDetails:
     def __call__(self, numbers: ArrayLike) -> list[dict[str, Any]]:
         """The details of the labels with these numbers. `documents` is None if the training counts are unknown.
 
-        A broader label is given by name, or by key if it is not a label itself. A note that is the description is
-        left out.
+        A broader label is given by name, or by key if its name is not known. A note that is the description is left
+        out.
         """
         chosen = np.asarray(numbers, dtype=np.int64)
         parents = self._column("parents", chosen)
@@ -64,7 +64,10 @@ class LabelDetails:
 
     def _names(self, keys: list[str]) -> dict[str, str]:
         """Key → name."""
-        distinct = list(dict.fromkeys(keys))
-        numbers = self._labels.ids(distinct)
-        names = iter(self._labels.strings("name", numbers[numbers >= 0]))
-        return {key: next(names) if number >= 0 else key for key, number in zip(distinct, numbers, strict=True)}
+        names = {key: key for key in keys}
+        for labels in (self._labels.ancestors, self._labels):
+            if labels is not None:
+                numbers = labels.ids(distinct := list(names))
+                known = [key for key, number in zip(distinct, numbers, strict=True) if number >= 0]
+                names |= zip(known, labels.strings("name", numbers[numbers >= 0]), strict=True)
+        return names
