@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import as_dataset
 from xmtc.data.label_index import LabelIndex
-from xmtc.labels.name_documents import NameDocuments, has_names, name_texts, with_names
+from xmtc.labels.name_documents import NameDocuments, has_names, has_word_keys, name_texts, with_names
 from xmtc.text.features import DocumentFeatures
 from xmtc.text.tfidf import TextSettings
 
@@ -24,6 +24,22 @@ def test_texts_have_all_names_of_a_label() -> None:
     assert not has_names(LabelIndex.from_keys(["a", "b"]))
     assert not has_names(LabelIndex.numbered(0))
     assert has_names(LabelIndex.from_keys(["a", "b"], ["a", "b"], [[], ["c"]]))
+
+
+def test_keys_that_are_words_of_the_texts() -> None:
+    features, _ = DocumentFeatures.fit(
+        as_dataset([*TEXTS, "in 1984", "in 1984", "a b", "a b"]), TextSettings(), Runtime()
+    )
+
+    def are_words(*keys: str) -> bool:
+        return has_word_keys(LabelIndex.from_keys(keys), features, Runtime())
+
+    assert are_words("wind-power", "Power_plants", "nothing-known")
+    assert are_words("wind", "p12")  # half of them
+    assert not are_words("wind", "p12", "p13")
+    assert not are_words("1984", "1984-85")  # numbers
+    assert not are_words("a", "b", "wind2", "http://wind.example/power")
+    assert name_texts(LabelIndex.from_keys(["wind_power"])).to_pylist() == ["wind power\n"]
 
 
 def test_words_of_names_are_added_and_known_words_keep_their_weight() -> None:

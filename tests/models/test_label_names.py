@@ -243,3 +243,13 @@ def test_rejected_labels_beside_names() -> None:
     partial[::2] = True
     model = OneVsAll().fit(replace(TRAIN, rejected=wrong, partial=partial))
     assert found_first(model, UNSEEN_TEST) > 0.8
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_keys_of_words_are_names(kind: str) -> None:
+    """A word that no training text has is found if it is part of the key; codes are not used."""
+    texts = ["pears and plums", "pears and plums", "oak and elm", "oak and elm"]
+    words = MODELS[kind]().fit(texts, [["orchard_pears"]] * 2 + [["forest-oak"]] * 2)
+    assert words.name_weight > 0
+    assert words.predict(["an orchard", "the forest"], 1).names() == [["orchard_pears"], ["forest-oak"]]
+    assert MODELS[kind]().fit(texts, [["k1"]] * 2 + [["k2"]] * 2).name_weight == 0

@@ -112,7 +112,14 @@ DRAWN = {"head.loss": "bpr", "head.negatives": 6, "head.hard": 0.5}
         {"groups": 5, "head.layers": 1, "head.attention": "self"},
         {"head.loss": "bce", "head.negatives": 4, "head.hard": 0.0, "members": 2},
         DRAWN,
-        {**DRAWN, "head.layers": 3, "candidates.kind": "none", "encoder.aspects": 3, "head.pool": 6},
+        {
+            **DRAWN,
+            "head.layers": 3,
+            "candidates.kind": "none",
+            "encoder.aspects": 3,
+            "head.pool": 6,
+            "training.epochs": 12,
+        },
     ],
     ids=["no groups", "one layer", "members, drawn", "pairs", "pairs, three layers"],
 )

@@ -55,8 +55,8 @@ QUICK: dict[str, dict[str, object]] = {
         "encoder.cnn.windows": [1, 2],
         "head.hidden": 32,
         "head.dropout": 0.0,
-        "training.epochs": 8,
-        "training.learning_rate": 0.01,
+        "training.epochs": 10,
+        "training.learning_rate": 0.015,
         "training.warmup_steps": 0,
     },
     "rank_ae": {

@@ -48,9 +48,9 @@ def _words(key: str) -> list[str]:
 
 
 def name_texts(index: LabelIndex) -> pa.ChunkedArray:
-    """(L,) the name and the alternative names of each label, separated by line ends."""
+    """(L,) the name and the alternative names of each label, separated by line ends; underscores become spaces."""
     others = pc.binary_join(index.table["alternatives"], "\n")
-    return pc.binary_join_element_wise(index.table["name"], others, "\n")
+    return pc.replace_substring(pc.binary_join_element_wise(index.table["name"], others, "\n"), "_", " ")
 
 
 class NameDocuments(NamedTuple):
