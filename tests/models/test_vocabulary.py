@@ -263,6 +263,16 @@ class TestCommands:
         assert not one.uses_label_names
         assert one.update(vocabulary=vocabulary).labels.names == ["cheese", "bread"]
 
+    def test_a_consensus_adds_only_labels_that_a_member_adds(self, tmp_path: Path) -> None:
+        """A model with label_names=auto uses names, but not if its labels had none in training."""
+        model = OneVsAll().fit(TEXTS, LABELS)
+        assert model.uses_label_names
+        assert not model.adds_unseen_labels
+        model.save(tmp_path / "member")
+        alone = Consensus(members=[str(tmp_path / "member")], combine="noisy-or", calibrate="none").fit(TEXTS, LABELS)
+        alone.update(vocabulary=LabelIndex.from_keys(["l1", "l9"], ["cheese", "honey"]))
+        assert alone.labels.names == ["cheese", "l2"]
+
     def test_describe(self, train: Path, vocabulary: Path) -> None:
         said = " ".join(call("data", "describe", train, "--labels", vocabulary).out.split())
         assert "labels in use 2" in said

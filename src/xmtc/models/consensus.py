@@ -183,6 +183,10 @@ class Consensus(Model):
         members: list[Member] = getattr(self, "_members", [])
         return any(isinstance(member, ModelMember) and member.model.uses_label_names for member in members)
 
+    @property
+    def adds_unseen_labels(self) -> bool:
+        return any(isinstance(member, ModelMember) and member.model.adds_unseen_labels for member in self._members)
+
     def counted(self) -> tuple[NDArray[np.int64], int] | None:
         return (self.label_counts, self._documents) if self._documents else None
 
