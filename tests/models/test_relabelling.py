@@ -183,3 +183,16 @@ def test_rejected_labels_follow_and_give_way_to_accepted_ones() -> None:
     assert found.rejected is not None
     assert found.rejected.toarray().tolist() == [[0], [1], [0]]
     assert found.partial_rows().tolist() == [True, False, True]
+
+
+def test_names_to_learn() -> None:
+    """All names of new and merged labels, the new names of others, and those that have been learnt already."""
+    before = LabelIndex.from_keys(list("abcde"), ["one", "two", "three", "d", "five"], [["uno"], ["due"], [], [], []])
+    now = LabelIndex.from_keys(list("abcdf"), ["one", "zwei", "three", "four", "six"], [["eins", "uno"], [], [], [], []])
+    texts, is_learnt = relabelled(before, now, [], {"e": "c"}, {}).renewed(now).names_to_learn()
+    assert texts.to_pylist() == ["eins", "zwei", "three\n", "four", "six\n"]
+    assert is_learnt.tolist() == [False] * 5
+    fewer = LabelIndex.from_keys(list("ab"), ["one", "two"], [["uno"], []])
+    texts, is_learnt = relabelled(before, fewer, ["c"], {}, {}).renewed(fewer).names_to_learn()
+    assert texts.to_pylist() == ["one\nuno", "two\n", "d\n", "five\n"]
+    assert is_learnt.all()

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xmtc.core.errors import DataError, shown
 from xmtc.data.dataset import Csr, Dataset, label_matrix
 from xmtc.data.label_index import LabelIndex
+from xmtc.labels.name_documents import name_texts
 
 Labels = NDArray[np.int64]
 
@@ -21,6 +23,8 @@ Labels = NDArray[np.int64]
 class Relabelling:
     """The labels of a model before and after an update: kept labels come first, in their order, then new ones."""
 
+    before: LabelIndex
+    """The labels before the update."""
     index: LabelIndex
     """The labels after the update."""
     numbers: Labels
@@ -43,6 +47,25 @@ class Relabelling:
     def is_unchanged(self) -> NDArray[np.bool_]:
         """(L,) which labels are exactly one old label: neither new nor merged from several."""
         return np.equal(np.bincount(self.numbers[self.numbers >= 0], minlength=len(self.index)), 1)
+
+    def names_to_learn(self) -> tuple[pa.ChunkedArray, NDArray[np.bool_]]:
+        """(L,) the names of each label as a text, and which of these texts have been learnt.
+
+        If an old label has new names, its text consists of these alone, so that they do not rely on its other names.
+        """
+        texts, is_learnt = name_texts(self.index), self.is_unchanged()
+        old = name_texts(self.before).take(pa.array(self.kept))
+        is_same = np.asarray(pc.equal(texts.slice(0, len(old)), old), dtype=bool)
+        rows = np.arange(len(texts))
+        new: list[str] = []
+        for label in np.flatnonzero(is_learnt[: len(old)] & ~is_same).tolist():
+            learnt = {"", *old[label].as_py().split("\n")}
+            names = [name for name in texts[label].as_py().split("\n") if name not in learnt]
+            if names:
+                rows[label], is_learnt[label] = len(texts) + len(new), False
+                new.append("\n".join(names))
+        both = pa.chunked_array([*texts.chunks, pa.array(new, pa.string())], pa.string())
+        return both.take(pa.array(rows)), is_learnt
 
     def renewed(self, vocabulary: LabelIndex | None) -> Relabelling:
         """The same labels with the names and the hierarchy of a vocabulary."""
@@ -109,7 +132,7 @@ def relabelled(
     numbers = np.full(len(before), -1, dtype=np.int64)
     numbers[kept] = np.arange(len(kept))
     numbers[before.ids(list(targets))] = joined.ids(list(targets.values()))
-    return Relabelling(joined, numbers, kept, keys)
+    return Relabelling(before, joined, numbers, kept, keys)
 
 
 def became(merged: Iterable[Mapping[str, str]]) -> dict[str, str]:
