@@ -105,7 +105,7 @@ def relabelled(
     """The labels after an update, by key: add those in `new`, remove `retired` ones, merge the keys of `merged`.
 
     `known` has the merges of earlier updates. If labels are merged into a key that does not exist yet, the first of
-    them is renamed to that key.
+    them is renamed to that key. The names of merged labels become alternative names.
     """
     gone = list(dict.fromkeys(retired))
     targets = _ends(merged)
@@ -132,7 +132,27 @@ def relabelled(
     numbers = np.full(len(before), -1, dtype=np.int64)
     numbers[kept] = np.arange(len(kept))
     numbers[before.ids(list(targets))] = joined.ids(list(targets.values()))
-    return Relabelling(before, joined, numbers, kept, keys)
+    return Relabelling(before, _with_merged_names(joined, before, targets), numbers, kept, keys)
+
+
+def _with_merged_names(index: LabelIndex, before: LabelIndex, targets: Mapping[str, str]) -> LabelIndex:
+    """Labels with the names of those merged into them, except names that are just the key, as alternative names."""
+    merged: dict[int, list[str]] = {}  # label → its alternative names
+    labels, old = index.ids(list(targets.values())), before.ids(list(targets))
+    for label, row in zip(labels.tolist(), before.table.take(pa.array(old)).to_pylist(), strict=True):
+        names = merged.setdefault(label, index.table["alternatives"][label].as_py())
+        given = [] if row["name"] == row["key"] else [row["name"]]
+        for name in (*given, *row["alternatives"]):
+            if name != index.name(label) and name not in names:
+                names.append(name)
+    if not merged:
+        return index
+    column = index.table["alternatives"]
+    both = pa.chunked_array([*column.chunks, pa.array(merged.values(), column.type)], column.type)
+    rows = np.arange(len(index))
+    rows[list(merged)] = len(index) + np.arange(len(merged))
+    at = index.table.schema.get_field_index("alternatives")
+    return LabelIndex(index.table.set_column(at, "alternatives", both.take(pa.array(rows))))
 
 
 def became(merged: Iterable[Mapping[str, str]]) -> dict[str, str]:
