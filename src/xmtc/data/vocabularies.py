@@ -67,6 +67,8 @@ class _Columns:
     names: list[str] = field(default_factory=list)
     alternatives: list[list[str]] = field(default_factory=list)
     parents: list[list[str]] = field(default_factory=list)
+    narrower: dict[str, list[str]] = field(default_factory=dict)
+    """Label → its narrower labels, for labels that name them."""
     descriptions: list[str] = field(default_factory=list)
     further: dict[str, dict[int, list[str]]] = field(default_factory=lambda: {name: {} for name in FURTHER})
     """Column → number of the label → values, for labels that have any."""
@@ -84,6 +86,7 @@ class _Columns:
         self.first_line[key] = number
         alternatives = _strings(more, ("alternatives", "alt"), place)
         parents = _strings(more, ("parents", "broader"), place)
+        narrower = _strings(more, ("narrower",), place)
         description = _string(more, "description", place)
         further = {} if _FURTHER_FIELDS.isdisjoint(more) else _further(more, place)
         replacements = _string_or_list(more, ("replaced_by",), place)
@@ -96,6 +99,8 @@ class _Columns:
         self.names.append(name or key)
         self.alternatives.append(alternatives)
         self.parents.append(parents)
+        if narrower:
+            self.narrower[key] = narrower
         self.descriptions.append(description)
 
     def vocabulary(self, path: str | Path, plain: bool) -> LabelVocabulary:
@@ -103,6 +108,7 @@ class _Columns:
             raise DataError(f"{path}: all labels are deprecated. Add one that is not.")
         if not self.keys:
             raise DataError(f"{path}: contains no labels. Write one per line.")
+        self._invert_narrower()
         count = range(len(self.keys))
         further: dict[str, Any] = {
             name: [values.get(label, []) for label in count] for name, values in self.further.items() if values
@@ -115,14 +121,24 @@ class _Columns:
         replaced = _followed(self.replacements, set(self.keys))
         return LabelVocabulary(index, plain, replaced, frozenset(self.replacements.keys() - replaced.keys()))
 
+    def _invert_narrower(self) -> None:
+        """Add each label to the parents of its narrower labels."""
+        if not self.narrower:
+            return
+        parents = dict(zip(self.keys, self.parents, strict=True))
+        for key, narrower in self.narrower.items():
+            for other in narrower:
+                if other != key and other in parents and key not in parents[other]:
+                    parents[other].append(key)
+
 
 def read_vocabulary(path: str | Path, numbered: bool = False, *, language: str | None = None) -> LabelVocabulary:
     """Read a vocabulary file; its format is detected from its ending and content.
 
-    JSONL: {"id" or "key", "name", "alt" or "alternatives", "parents", "description", "related", "notes", "schemes",
-    "collections", "types", "status", "deprecated", "replaced_by"}. TSV: key, name, description. SKOS has names in
-    several languages; `language` selects one. With `numbered`, the lines of a plain list are the names of the labels
-    0, 1, …; names may then be empty or repeated.
+    JSONL: {"id" or "key", "name", "alt" or "alternatives", "parents" or "broader", "narrower", "description",
+    "related", "notes", "schemes", "collections", "types", "status", "deprecated", "replaced_by"}. TSV: key, name,
+    description. SKOS has names in several languages; `language` selects one. With `numbered`, the lines of a plain list
+    are the names of the labels 0, 1, …; names may then be empty or repeated.
     """
     start = first_bytes(path)
     syntax = _skos_syntax(path, start)
