@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from xmtc.core.errors import DataError, shown
 from xmtc.core.files import decode_line, first_bytes, has_surrogate, parse_lines, plain_name, read_blocks, replace_file
@@ -193,11 +194,30 @@ def with_vocabulary(dataset: Dataset, vocabulary: LabelIndex | str | Path) -> Da
     if (numbers < 0).any():
         unknown = keys[int(np.argmax(numbers < 0))].as_py()
         raise DataError(f"label '{shown(unknown)}' is not in {name}. Add it, or remove it from the documents.")
+    return replace(_renumbered(used, numbers, found.index), whole_vocabulary=True)
+
+
+def with_replacements(dataset: Dataset, vocabulary: LabelVocabulary) -> Dataset:
+    """Return documents in which deprecated labels are replaced as the vocabulary says; all others are kept."""
+    if dataset.label_index is None:
+        return dataset
+    keys = dataset.label_index.table["key"].combine_chunks()
+    current = apply(keys, vocabulary)
+    is_kept = np.asarray(pc.equal(keys, current), dtype=bool)
+    if is_kept.all():
+        return dataset
+    replacements = np.unique(vocabulary.index.ids(current)[~is_kept])
+    index = dataset.label_index.take(np.flatnonzero(is_kept)).joined(vocabulary.index.take(replacements))
+    return _renumbered(dataset, index.ids(current), index)
+
+
+def _renumbered(dataset: Dataset, numbers: NDArray[np.int64], index: LabelIndex) -> Dataset:
+    """Return documents with the labels of another index; `numbers` has the new number of each old label."""
     labels, rejected = (
-        None if m is None else label_matrix(m.indptr, numbers[m.indices], len(found.index))
-        for m in (used.labels, used.rejected)
+        None if m is None else label_matrix(m.indptr, numbers[m.indices], len(index))
+        for m in (dataset.labels, dataset.rejected)
     )
-    return replace(used, labels=labels, rejected=rejected, label_index=found.index, whole_vocabulary=True)
+    return replace(dataset, labels=labels, rejected=rejected, label_index=index)
 
 
 def _read_skos(path: str | Path, syntax: str, language: str | None) -> LabelVocabulary:
