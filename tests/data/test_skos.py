@@ -230,6 +230,37 @@ class TestForms:
         write_vocabulary(vocabulary, tmp_path / "kitchen.jsonl.gz")
         assert read_vocabulary(tmp_path / "kitchen.jsonl.gz") == vocabulary
 
+    @pytest.mark.parametrize("syntax", ["turtle", "nt", "xml", "json-ld"])
+    def test_collections_inside_collections(self, tmp_path, syntax):
+        """Also in lists, without a URI, and in cycles."""
+        from rdflib import Graph
+
+        content = PREFIXES + "\n".join(
+            [
+                *(f'ex:{name} a skos:Concept ; skos:prefLabel "{name}"@en .' for name in "abcd"),
+                'ex:outer a skos:Collection ; skos:prefLabel "outer"@en ; skos:member ex:a , ex:inner , ex:ordered .',
+                'ex:inner a skos:Collection ; skos:prefLabel "inner"@en ; skos:member ex:b , ex:outer .',
+                'ex:ordered a skos:OrderedCollection ; skos:prefLabel "ordered"@en ;',
+                "  skos:memberList (ex:d ex:c [a skos:Collection ; skos:member ex:a]) .",
+                "ex:empty a skos:OrderedCollection ; skos:memberList () .",
+            ]
+        )
+        path = tmp_path / {"turtle": "l.ttl", "nt": "l.nt", "xml": "l.rdf", "json-ld": "l.jsonld"}[syntax]
+        Graph().parse(data=content, format="turtle").serialize(path, format=syntax, encoding="utf-8")
+        found = {name: row["collections"] for name, row in rows(read_vocabulary(path)).items()}
+        ordered = ["inner", "ordered", "outer"]
+        assert found == {"a": ordered, "b": ["inner", "outer"], "c": ordered, "d": ordered}
+
+    def test_a_list_that_leads_back_to_itself(self, tmp_path):
+        path = turtle(
+            tmp_path / "l.ttl",
+            "@prefix rdf: <http://www.w3.org/1999/02/22-rdf-syntax-ns#> .",
+            "ex:a a skos:Concept .",
+            "ex:c a skos:OrderedCollection ; skos:memberList _:l .",
+            "_:l rdf:first ex:a ; rdf:rest _:l .",
+        )
+        assert rows(read_vocabulary(path))["a"]["collections"] == [f"{EXAMPLE}c"]
+
     def test_relative_uris_stay_as_they_are_written(self, tmp_path):
         path = turtle(tmp_path / "l.ttl", "<#a> a skos:Concept ; skos:broader <b> .", "<b> a skos:Concept .")
         assert read_vocabulary(path).index.keys == ["#a", "b"]

@@ -55,6 +55,17 @@ class TestForms:
         assert index.table["parents"].to_pylist() == [["l2"], ["7"], []]
         assert index.strings("description", [0, 1, 2]) == ["d", "", ""]
 
+    def test_narrower_labels_of_jsonl(self, tmp_path):
+        """The inverse of broader ones; those that are not in the vocabulary are ignored, as is the label itself."""
+        path = write(
+            tmp_path / "l.jsonl",
+            {"key": "a", "narrower": ["b", "c", "a", "x", "old"]},
+            {"key": "b", "broader": ["a", "y"]},
+            {"key": "c", "narrower": ["b"]},
+            {"key": "old", "replaced_by": "a", "narrower": ["c"]},
+        )
+        assert read_vocabulary(path).index.table["parents"].to_pylist() == [[], ["a", "y", "c"], ["a"]]
+
     def test_further_fields_of_jsonl(self, tmp_path):
         first = {"related": ["b"], "notes": ["n", "m"], "schemes": ["s", "t"], "collections": ["c"], "types": ["x"]}
         second = {

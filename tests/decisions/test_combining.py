@@ -112,6 +112,45 @@ class TestLearnt:
         assert np.abs(learnt(found, frequency) - chances).mean() < 0.01
         assert learnt.weights[7] == pytest.approx(0.8, abs=0.15)
 
+    def test_labels_without_documents_matter_from_few_pairs_on(self) -> None:
+        """The members are too sure of them; other weights do not depend on the frequency then."""
+        weights = [0.0, 0.0, 0.0, 1.0, 0.5, 0.0, 0.0, -2.0]
+        found, frequency, _ = planted(weights)
+        few = slice(0, 2000)
+        found = Gathered(found.labels[few], found.chances[:, few], found.held[:, few])
+        frequency = np.where(np.arange(2000)[:, None] % 4 == 0, 0.0, frequency[few] + 0.1)
+        chances = weighted(weights)(found, frequency)
+        hits = np.random.default_rng(5).random(chances.shape) < chances
+        learnt = combining.learn(combining.design_matrix(found, frequency), hits[:, 0])
+        assert learnt.weights[7] == pytest.approx(-2.0, abs=0.4)
+        assert (learnt.weights[8:] == 0).all()
+
+    @pytest.mark.parametrize(("unseen", "outcome"), [(3, False), (3, True), (100, False)])
+    def test_labels_without_documents_that_are_all_wrong_or_all_right(self, unseen: int, outcome: bool) -> None:
+        """Few pairs say little; many of them say more, but no weight runs away."""
+        found, frequency, hits = planted([0.0, 0.0, 0.0, 1.0, 0.5, 0.0, 0.0])
+        few = slice(0, 1000)
+        found = Gathered(found.labels[few], found.chances[:, few], found.held[:, few])
+        frequency, hits = frequency[few] + 0.1, hits[few]
+        frequency[:unseen], hits[:unseen] = 0.0, outcome
+        weight = combining.learn(combining.design_matrix(found, frequency), hits[:, 0]).weights[7]
+        assert np.sign(weight) == (1 if outcome else -1)
+        assert abs(weight) < (2 if unseen == 3 else 6)
+
+    def test_no_weight_is_negative_at_frequencies_beyond_those_learnt_from(self) -> None:
+        """A member that is worth less with each frequency keeps the say it has at the largest one."""
+        weights = [0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, -0.18, 0.0, 0.0]
+        found, frequency, _ = planted(weights)
+        chances = weighted(weights)(found, frequency)
+        hits = np.random.default_rng(5).random(chances.shape) < chances
+        learnt = combining.learn(combining.design_matrix(found, frequency), hits[:, 0])
+        assert learnt.weights[10] < -0.1
+        assert learnt.most_frequent == frequency.max()
+        for often in (8.0, 20.0):
+            answers = [gathered(answer({0: 0.5}), answer({0: chance})) for chance in (0.2, 0.9)]
+            low, high = (float(learnt(each, np.full((1, 1), often))[0, 0]) for each in answers)
+            assert low <= high
+
     def test_equals_scikit_learn(self) -> None:
         found, frequency, hits = planted([0.3, 0.1, 0.5, 0.7, 0.4, 0.0, -0.5], seed=1)
         columns = combining.design_matrix(found, frequency)
@@ -159,14 +198,19 @@ class TestLearnt:
         assert told[1][~found.held[1]] == pytest.approx(0, abs=1e-9)
 
     def test_round_trip(self) -> None:
-        learnt = Learnt(np.arange(13.0))
-        assert (Learnt.restored(learnt.values(), 2).weights == learnt.weights).all()
+        learnt = Learnt(np.arange(13.0), 4.5)
+        again = Learnt.restored(learnt.values(), 2)
+        assert (again.weights == learnt.weights).all()
+        assert again.most_frequent == 4.5
         older = Learnt.restored({"weights": list(range(7))}, 2)
         assert older.weights.tolist() == [*range(7), *[0.0] * 6]
+        assert Learnt.restored(older.values(), 2).most_frequent == np.inf
         with pytest.raises(ValueError, match="learnt weights are invalid"):
             Learnt.restored(learnt.values(), 3)
         with pytest.raises(ValueError, match="learnt weights are invalid"):
             Learnt.restored({"weights": [np.nan] * 7}, 2)
+        with pytest.raises(ValueError, match="the largest frequency of learnt weights is invalid"):
+            Learnt.restored({"weights": [0.0] * 7, "most_frequent": -1}, 2)
 
     def test_nothing_to_learn_from(self) -> None:
         rows = combining.design_matrix(gathered(answer({0: 0.5}), answer({0: 0.5})), np.zeros((1, 1)))

@@ -45,7 +45,7 @@ def test_keys_that_are_words_of_the_texts() -> None:
 def test_words_of_names_are_added_and_known_words_keep_their_weight() -> None:
     runtime = Runtime()
     features, _ = DocumentFeatures.fit(as_dataset(TEXTS), TextSettings(), runtime)
-    names, grown = NameDocuments.of(INDEX, features, len(TEXTS), runtime)
+    names, grown = NameDocuments.of(name_texts(INDEX), features, len(TEXTS), runtime)
     assert features.tfidf is not None
     assert grown.tfidf is not None
     before, after = features.tfidf.terms.to_pylist(), grown.tfidf.terms.to_pylist()
@@ -68,7 +68,7 @@ def test_more_names_than_documents_have_valid_weights() -> None:
     features, _ = DocumentFeatures.fit(as_dataset(TEXTS), TextSettings(min_df=1), Runtime())
     for idf in ("smooth", "plain"):
         features, _ = DocumentFeatures.fit(as_dataset(TEXTS), TextSettings(min_df=1, idf=idf), Runtime())
-        grown = NameDocuments.of(index, features, len(TEXTS), Runtime())[1]
+        grown = NameDocuments.of(name_texts(index), features, len(TEXTS), Runtime())[1]
         assert grown.tfidf is not None
         assert (grown.tfidf.idf > 0).all()
 

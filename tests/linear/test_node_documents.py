@@ -98,3 +98,18 @@ def test_what_is_unknown_leaves_classifiers_as_they_are(loss: str) -> None:
     alone = train_flat(rows, 30, more, aim, partial=unknown, **how)[1]  # type: ignore[arg-type]
     finite = np.isfinite(alone.bias)
     assert (np.abs(flat.bias[finite] - alone.bias[finite]) > 1e-3).sum() == 1
+
+
+def test_a_leaf_that_only_rejected_labels_reach() -> None:
+    """Rows with an importance: no row has a label of the second leaf, and its classifiers stay finite."""
+    labels = sp.csr_array(np.array([[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [1, 0, 0, 0, 0]], dtype=np.float32))
+    rejected = sp.csr_array(np.array([[0, 0, 1, 1, 0], [0, 0, 0, 1, 1], [0, 0, 0, 0, 0]], dtype=np.float32))
+    features = sp.csr_array(np.eye(3, dtype=np.float32))
+    importance = np.array([1, 1, 2], dtype=np.float32)
+    rows = Rows.build(features, np.arange(3, dtype=np.int32), importance)
+    partial = PartialLabels(rejected, np.array([True, True, False]))
+    aim = LinearObjective(loss="logistic", prune=0.0)
+    chunks = train_tree(rows, 3, labels, TREE, aim, seed=1, threads=1, partial=partial)
+    assert np.isfinite(chunks.triplets(2)[2]).all()
+    assert not np.isnan(chunks.bias).any()
+    assert (chunks.bias[chunks.bias_start[2] :][:3] < 0).all()

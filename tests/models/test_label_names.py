@@ -208,6 +208,20 @@ def test_a_vocabulary_brings_labels_without_documents(kind: str) -> None:
     assert MODELS[kind]().fit(replace(known, label_index=plain.take(np.arange(LABELS - UNSEEN)))).name_weight == 0
 
 
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("documents", [None, TRAIN.slice(0, 50)], ids=["no documents", "documents"])
+def test_new_names_of_old_labels_are_learnt(kind: str, documents: Dataset | None) -> None:
+    """With and without new documents; the other names and the other labels are found as before."""
+    chosen = np.arange(0, LABELS, 3)
+    others = [[f"synonym{label}"] if label in chosen else [] for label in range(LABELS)]
+    model = MODELS[kind]().fit(TRAIN)
+    model.update(documents, vocabulary=LabelIndex.from_keys(INDEX.keys, INDEX.names, others), force=True)
+    top = model.predict([f"noise1 noise2 noise3 synonym{label}" for label in chosen], 1)
+    assert (top.labels[:, 0] == chosen).mean() > 0.9
+    assert found_first(model, UNSEEN_TEST) > 0.8
+    assert found_first(model, TEST) > 0.9
+
+
 def test_names_are_replayed_with_the_documents() -> None:
     """An update with all documents replayed is as good as training on all of them, names included."""
     how = {"tolerance": 1e-3, "passes": 200, "prune": 0.0}

@@ -77,6 +77,20 @@ class TestRelabelled:
         assert found.added == 1
         assert held(found, holding(["b"], ["d", "b"], ["z", "e"])) == [["z"], ["z"], ["z", "e"]]
 
+    def test_names_of_merged_labels_are_kept(self) -> None:
+        """As alternative names, each once; a name that is just the key is none."""
+        names, others = ["car", "automobile", "c", "d"], [["auto"], ["auto", "motor car"], ["see"], ["car"]]
+        before = LabelIndex.from_keys(["a", "b", "c", "d"], names, others)
+        found = change(merged={"b": "a", "c": "b", "d": "a"}, before=before).index
+        assert found.table["alternatives"].to_pylist() == [["auto", "automobile", "motor car", "see"]]
+        found = change(merged={"b": "z", "c": "z"}, before=before).index
+        assert found.names == ["car", "z", "d"]
+        assert found.table["alternatives"].to_pylist() == [
+            ["auto"],
+            ["auto", "motor car", "automobile", "see"],
+            ["car"],
+        ]
+
     def test_renamed(self) -> None:
         """A label under another key is the same label: nothing is to be learnt anew."""
         found = change(["z"], merged={"b": "z"})
@@ -183,3 +197,18 @@ def test_rejected_labels_follow_and_give_way_to_accepted_ones() -> None:
     assert found.rejected is not None
     assert found.rejected.toarray().tolist() == [[0], [1], [0]]
     assert found.partial_rows().tolist() == [True, False, True]
+
+
+def test_names_to_learn() -> None:
+    """All names of new and merged labels, the new names of others, and those that have been learnt already."""
+    before = LabelIndex.from_keys(list("abcde"), ["one", "two", "three", "d", "five"], [["uno"], ["due"], [], [], []])
+    now = LabelIndex.from_keys(
+        list("abcdf"), ["one", "zwei", "three", "four", "six"], [["eins", "uno"], [], [], [], []]
+    )
+    texts, is_learnt = relabelled(before, now, [], {"e": "c"}, {}).renewed(now).names_to_learn()
+    assert texts.to_pylist() == ["eins", "zwei", "three\n", "four", "six\n"]
+    assert is_learnt.tolist() == [False] * 5
+    fewer = LabelIndex.from_keys(list("ab"), ["one", "two"], [["uno"], []])
+    texts, is_learnt = relabelled(before, fewer, ["c"], {}, {}).renewed(fewer).names_to_learn()
+    assert texts.to_pylist() == ["one\nuno", "two\n", "d\n", "five\n"]
+    assert is_learnt.all()

@@ -18,6 +18,7 @@ from xmtc.data.dataset import as_dataset
 from xmtc.data.label_index import LabelIndex
 from xmtc.labels.hierarchy import Hierarchy
 from xmtc.labels.vocabulary_filter import VocabularyFilter
+from xmtc.models.base import Model
 from xmtc.models.registry import MODELS
 from xmtc.workflows.evaluate import evaluate_model
 from xmtc.workflows.label_details import LabelDetails
@@ -314,6 +315,32 @@ class TestCommands:
         one = Consensus(members=members[1:], **settings).fit(TEXTS, LABELS)
         assert not one.uses_label_names
         assert one.update(vocabulary=vocabulary).labels.names == ["cheese", "bread"]
+
+    def test_a_consensus_adds_only_labels_that_a_member_adds(self, tmp_path: Path) -> None:
+        """A model with label_names=auto uses names, but not if its labels had none in training."""
+        model = OneVsAll().fit(TEXTS, LABELS)
+        assert model.uses_label_names
+        assert not model.adds_unseen_labels
+        model.save(tmp_path / "member")
+        alone = Consensus(members=[str(tmp_path / "member")], combine="noisy-or", calibrate="none").fit(TEXTS, LABELS)
+        alone.update(vocabulary=LabelIndex.from_keys(["l1", "l9"], ["cheese", "honey"]))
+        assert alone.labels.names == ["cheese", "l2"]
+
+    @pytest.mark.parametrize("kind", [Knn, OneVsAll])
+    def test_an_update_exchanges_replaced_labels(self, tmp_path: Path, kind: type[Model]) -> None:
+        """As training does. Labels outside the vocabulary are kept."""
+        path = tmp_path / "now.jsonl"
+        path.write_text(
+            '{"key": "l1", "name": "cheese"}\n{"key": "l4", "name": "honey"}\n{"key": "old", "replaced_by": "l4"}\n'
+            '{"key": "older", "replaced_by": "old"}\n{"key": "quark", "replaced_by": "l1"}\n'
+        )
+        model = kind().fit(TEXTS, LABELS)
+        given = [["old", "l5"], ["older", "quark"]]
+        model.update(["honey and jam", "honey and cheese"], given, vocabulary=path, force=True)
+        assert model.labels.keys == ["l1", "l2", "l5", "l4"]
+        assert model.labels.names == ["cheese", "l2", "l5", "honey"]
+        assert model.label_counts.tolist() == [3, 1, 1, 2]
+        assert [name for name, _ in model.tag("honey", 1)] == ["honey"]
 
     def test_describe(self, train: Path, vocabulary: Path) -> None:
         said = " ".join(call("data", "describe", train, "--labels", vocabulary).out.split())

@@ -8,7 +8,7 @@ import logging
 import re
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -25,7 +25,7 @@ try:
 except ImportError:
     raise missing_extra("reading SKOS needs rdflib", "skos") from None
 
-from rdflib import Graph, Literal, URIRef
+from rdflib import BNode, Graph, Literal, URIRef
 from rdflib.exceptions import ParserError
 from rdflib.parser import InputSource
 from rdflib.plugins.parsers.notation3 import BadSyntax, RDFSink, SinkParser
@@ -36,6 +36,7 @@ from rdflib.store import Store
 Text: TypeAlias = tuple[str, str]  # language tag in lower case, '' if there is none, and text
 
 _BASE = "http://relative.invalid/"  # removed again, so that relative URIs stay unchanged
+_BLANK = "_:"  # start of the keys of blank nodes: the parts of lists, and collections without a URI
 _SKOS = "http://www.w3.org/2004/02/skos/core#"
 _PROPERTIES = {
     "http://www.w3.org/1999/02/22-rdf-syntax-ns#type": "type",
@@ -53,11 +54,14 @@ _PROPERTIES = {
     f"{_SKOS}topConceptOf": "scheme",
     f"{_SKOS}hasTopConcept": "top_concept",
     f"{_SKOS}member": "member",
+    f"{_SKOS}memberList": "member",
+    "http://www.w3.org/1999/02/22-rdf-syntax-ns#first": "member",
+    "http://www.w3.org/1999/02/22-rdf-syntax-ns#rest": "member",
     "http://purl.org/iso25964/skos-thes#status": "status",
 }
 # Some files use https although the namespaces are defined with http.
 _FIELDS = {URIRef(way + uri.removeprefix("http")): to for uri, to in _PROPERTIES.items() for way in ("http", "https")}
-_INVERSE = {"narrower": "broader", "related": "related", "top_concept": "scheme", "member": "group"}
+_INVERSE = {"narrower": "broader", "related": "related", "top_concept": "scheme"}
 """Links that also hold in the other direction, and their names there."""
 _CONCEPT = {URIRef(f"{_SKOS}Concept"), URIRef(f"https{_SKOS.removeprefix('http')}Concept")}
 
@@ -76,20 +80,27 @@ class _Facts(Store):
     def add(self, triple: tuple[Any, Any, Any], context: Any, quoted: bool = False) -> None:
         subject, predicate, value = triple
         field = _FIELDS.get(predicate)
+        if field == "member" and isinstance(value, (URIRef, BNode)):
+            self.links[field].setdefault(_key(subject), []).append(_key(value))
+            return
         if field is None or not isinstance(subject, URIRef):
             return
-        key = str(subject).removeprefix(_BASE)
+        key = _key(subject)
         if field == "type":
             if value in _CONCEPT:
                 self.concepts[key] = None
             elif isinstance(value, URIRef):
-                self.links["type"].setdefault(key, []).append(str(value).removeprefix(_BASE))
+                self.links["type"].setdefault(key, []).append(_key(value))
         elif isinstance(value, Literal):
             text = " ".join(value.split())  # names may contain line breaks and indentation
             if text:
                 self.texts[field].setdefault(key, []).append(((value.language or "").lower(), text))
         elif isinstance(value, URIRef):
-            self.links[field].setdefault(key, []).append(str(value).removeprefix(_BASE))
+            self.links[field].setdefault(key, []).append(_key(value))
+
+
+def _key(node: Any) -> str:
+    return f"{_BLANK}{node}" if isinstance(node, BNode) else str(node).removeprefix(_BASE)
 
 
 def skos_labels(path: str | Path, syntax: str, language: str | None = None) -> Iterator[dict[str, Any]]:
@@ -100,7 +111,8 @@ def skos_labels(path: str | Path, syntax: str, language: str | None = None) -> I
     otherwise the most common language. The fallbacks are, in this order, a name without a language, in English, in
     the alphabetically first language, and the last part of the URI. Alternatives are in that language only.
     Hidden labels are ignored, since they contain misspellings. Notes are definitions, scope notes and notes in that
-    language or without a language. Collections are given by name, or by URI if they have none.
+    language or without a language. Collections are given by name, or by URI if they have none; the members of a
+    collection inside another belong to both.
     """
     facts = _parsed(path, syntax)
     if not facts.concepts:
@@ -112,7 +124,7 @@ def skos_labels(path: str | Path, syntax: str, language: str | None = None) -> I
         for key, others in stated:
             for other in others:
                 facts.links[inverse].setdefault(other, []).append(key)
-    replaced = facts.links["replaced_by"]
+    replaced, collections = facts.links["replaced_by"], _collections(facts.links["member"])
     for key in dict.fromkeys([*facts.concepts, *replaced]):  # replaced concepts may have no type
         yield {
             "key": key,
@@ -120,11 +132,27 @@ def skos_labels(path: str | Path, syntax: str, language: str | None = None) -> I
             "parents": sorted(set(facts.links["broader"].get(key, [])) - {key}),
             "related": sorted(set(facts.links["related"].get(key, [])) - {key}),
             "schemes": sorted(set(facts.links["scheme"].get(key, []))),
-            "collections": sorted({_name(facts, group, own, group) for group in facts.links["group"].get(key, [])}),
+            "collections": sorted({_name(facts, group, own, group) for group in collections.get(key, [])}),
             "types": sorted(set(facts.links["type"].get(key, []))),
             "deprecated": any(text in ("true", "1") for _, text in facts.texts["deprecated"].get(key, [])),
             "replaced_by": sorted(replaced.get(key, [])),
         }
+
+
+def _collections(members: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the collections that each member is in, directly, through a list, or through other collections."""
+    found: dict[str, list[str]] = {}
+    for collection in members:
+        if collection.startswith(_BLANK):
+            continue
+        waiting, seen = [collection], {collection}
+        while waiting:
+            for member in members.get(waiting.pop(), ()):
+                if member not in seen:
+                    seen.add(member)
+                    waiting.append(member)
+                    found.setdefault(member, []).append(collection)
+    return found
 
 
 def _texts(facts: _Facts, key: str, own: Sequence[str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from xmtc.core.errors import DataError, shown
 from xmtc.core.files import decode_line, first_bytes, has_surrogate, parse_lines, plain_name, read_blocks, replace_file
@@ -67,6 +68,8 @@ class _Columns:
     names: list[str] = field(default_factory=list)
     alternatives: list[list[str]] = field(default_factory=list)
     parents: list[list[str]] = field(default_factory=list)
+    narrower: dict[str, list[str]] = field(default_factory=dict)
+    """Label → its narrower labels, for labels that name them."""
     descriptions: list[str] = field(default_factory=list)
     further: dict[str, dict[int, list[str]]] = field(default_factory=lambda: {name: {} for name in FURTHER})
     """Column → number of the label → values, for labels that have any."""
@@ -84,6 +87,7 @@ class _Columns:
         self.first_line[key] = number
         alternatives = _strings(more, ("alternatives", "alt"), place)
         parents = _strings(more, ("parents", "broader"), place)
+        narrower = _strings(more, ("narrower",), place)
         description = _string(more, "description", place)
         further = {} if _FURTHER_FIELDS.isdisjoint(more) else _further(more, place)
         replacements = _string_or_list(more, ("replaced_by",), place)
@@ -96,6 +100,8 @@ class _Columns:
         self.names.append(name or key)
         self.alternatives.append(alternatives)
         self.parents.append(parents)
+        if narrower:
+            self.narrower[key] = narrower
         self.descriptions.append(description)
 
     def vocabulary(self, path: str | Path, plain: bool) -> LabelVocabulary:
@@ -103,6 +109,7 @@ class _Columns:
             raise DataError(f"{path}: all labels are deprecated. Add one that is not.")
         if not self.keys:
             raise DataError(f"{path}: contains no labels. Write one per line.")
+        self._invert_narrower()
         count = range(len(self.keys))
         further: dict[str, Any] = {
             name: [values.get(label, []) for label in count] for name, values in self.further.items() if values
@@ -115,14 +122,24 @@ class _Columns:
         replaced = _followed(self.replacements, set(self.keys))
         return LabelVocabulary(index, plain, replaced, frozenset(self.replacements.keys() - replaced.keys()))
 
+    def _invert_narrower(self) -> None:
+        """Add each label to the parents of its narrower labels."""
+        if not self.narrower:
+            return
+        parents = dict(zip(self.keys, self.parents, strict=True))
+        for key, narrower in self.narrower.items():
+            for other in narrower:
+                if other != key and other in parents and key not in parents[other]:
+                    parents[other].append(key)
+
 
 def read_vocabulary(path: str | Path, numbered: bool = False, *, language: str | None = None) -> LabelVocabulary:
     """Read a vocabulary file; its format is detected from its ending and content.
 
-    JSONL: {"id" or "key", "name", "alt" or "alternatives", "parents", "description", "related", "notes", "schemes",
-    "collections", "types", "status", "deprecated", "replaced_by"}. TSV: key, name, description. SKOS has names in
-    several languages; `language` selects one. With `numbered`, the lines of a plain list are the names of the labels
-    0, 1, …; names may then be empty or repeated.
+    JSONL: {"id" or "key", "name", "alt" or "alternatives", "parents" or "broader", "narrower", "description",
+    "related", "notes", "schemes", "collections", "types", "status", "deprecated", "replaced_by"}. TSV: key, name,
+    description. SKOS has names in several languages; `language` selects one. With `numbered`, the lines of a plain list
+    are the names of the labels 0, 1, …; names may then be empty or repeated.
     """
     start = first_bytes(path)
     syntax = _skos_syntax(path, start)
@@ -177,11 +194,30 @@ def with_vocabulary(dataset: Dataset, vocabulary: LabelIndex | str | Path) -> Da
     if (numbers < 0).any():
         unknown = keys[int(np.argmax(numbers < 0))].as_py()
         raise DataError(f"label '{shown(unknown)}' is not in {name}. Add it, or remove it from the documents.")
+    return replace(_renumbered(used, numbers, found.index), whole_vocabulary=True)
+
+
+def with_replacements(dataset: Dataset, vocabulary: LabelVocabulary) -> Dataset:
+    """Return documents in which deprecated labels are replaced as the vocabulary says; all others are kept."""
+    if dataset.label_index is None:
+        return dataset
+    keys = dataset.label_index.table["key"].combine_chunks()
+    current = apply(keys, vocabulary)
+    is_kept = np.asarray(pc.equal(keys, current), dtype=bool)
+    if is_kept.all():
+        return dataset
+    replacements = np.unique(vocabulary.index.ids(current)[~is_kept])
+    index = dataset.label_index.take(np.flatnonzero(is_kept)).joined(vocabulary.index.take(replacements))
+    return _renumbered(dataset, index.ids(current), index)
+
+
+def _renumbered(dataset: Dataset, numbers: NDArray[np.int64], index: LabelIndex) -> Dataset:
+    """Return documents with the labels of another index; `numbers` has the new number of each old label."""
     labels, rejected = (
-        None if m is None else label_matrix(m.indptr, numbers[m.indices], len(found.index))
-        for m in (used.labels, used.rejected)
+        None if m is None else label_matrix(m.indptr, numbers[m.indices], len(index))
+        for m in (dataset.labels, dataset.rejected)
     )
-    return replace(used, labels=labels, rejected=rejected, label_index=found.index, whole_vocabulary=True)
+    return replace(dataset, labels=labels, rejected=rejected, label_index=index)
 
 
 def _read_skos(path: str | Path, syntax: str, language: str | None) -> LabelVocabulary:

@@ -217,10 +217,13 @@ def logit(chances: Any, edge: float) -> FloatArray:
     return logits
 
 
-def fit_logistic(columns: FloatArray, targets: FloatArray, start: FloatArray, ridge: float = 0.0) -> FloatArray:
+def fit_logistic(
+    columns: FloatArray, targets: FloatArray, start: FloatArray, ridge: float | FloatArray = 0.0
+) -> FloatArray:
     """Fit weights (f,) of columns (m, f) to targets (m,) within [0, 1]: minimal cross-entropy, by Newton's method.
 
-    Each step is halved until the loss decreases. `ridge` keeps the weights of collinear columns finite.
+    Each step is halved until the loss decreases. `ridge`, one number or (f,), keeps the weights of collinear columns
+    finite.
     """
     weights, loss = start, _loss(columns, targets, start, ridge)
     for _ in range(_STEPS):
@@ -241,7 +244,7 @@ def fit_logistic(columns: FloatArray, targets: FloatArray, start: FloatArray, ri
     return weights
 
 
-def _loss(columns: FloatArray, targets: FloatArray, weights: FloatArray, ridge: float) -> float:
+def _loss(columns: FloatArray, targets: FloatArray, weights: FloatArray, ridge: float | FloatArray) -> float:
     margins = columns @ weights  # (m,)
     cost = np.logaddexp(0.0, margins) - targets * margins
-    return float(cost.mean() + ridge / 2 * (weights @ weights) / len(targets))
+    return float(cost.mean() + (ridge * weights) @ weights / 2 / len(targets))

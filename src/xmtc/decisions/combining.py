@@ -31,6 +31,7 @@ LEAST_PAIRS = 10
 MANY_PAIRS = 5000
 """Number of true labels, and of wrong ones, from which weights may depend on the frequency."""
 _RIDGE = 1e-3  # keeps the weight of a constant feature finite
+_UNSEEN_RIDGE = 1.0  # keeps the weight of labels without documents moderate if the few of them are all wrong
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,8 @@ class Learnt:
     weights: NDArray[np.float64]
     """(5 + 4m,): constant, frequency, noisy-or, each logit, each gap, no training documents; then what the weights of
     the noisy-or, each logit and each gap change by with the frequency."""
+    most_frequent: float = np.inf
+    """The largest frequency that weights were learnt from; higher ones count as this one."""
 
     def __call__(self, gathered: Gathered, frequency: Chances) -> Chances:
         """Compute probabilities (n, u), 0 if no prediction has the label.
@@ -137,6 +140,7 @@ class Learnt:
 
     def _margins(self, gathered: Gathered, frequency: Chances) -> Chances:
         count = len(gathered.held)
+        frequency = np.minimum(frequency, self.most_frequent)
         one, frequent, *fixed = self.weights[: 3 + 2 * count]
         unseen, *changes = self.weights[3 + 2 * count :]
         noisy, *members = (fix + change * frequency for fix, change in zip(fixed, changes, strict=True))
@@ -160,19 +164,23 @@ class Learnt:
 
     def values(self) -> dict[str, Any]:
         """Return the values to save as JSON."""
-        return {"weights": self.weights.tolist()}
+        limit = {"most_frequent": self.most_frequent} if np.isfinite(self.most_frequent) else {}
+        return {"weights": self.weights.tolist(), **limit}
 
     @classmethod
     def restored(cls, values: Mapping[str, Any], answers: int) -> Learnt:
         """Restore saved weights; raise ValueError, KeyError or TypeError unless they fit the number of predictions.
 
-        Older models have weights that do not depend on the frequency.
+        Older models have weights that do not depend on the frequency, or no limit on the frequency.
         """
         weights = np.array(values["weights"], dtype=np.float64)
+        most_frequent = float(values.get("most_frequent", np.inf))
         full = 5 + 4 * answers
         if weights.shape not in ((full,), (3 + 2 * answers,)) or not np.isfinite(weights).all():
             raise ValueError("learnt weights are invalid")
-        return cls(np.concatenate([weights, np.zeros(full - len(weights))]))
+        if not most_frequent >= 0:
+            raise ValueError("the largest frequency of learnt weights is invalid")
+        return cls(np.concatenate([weights, np.zeros(full - len(weights))]), most_frequent)
 
 
 def design_matrix(gathered: Gathered, frequency: Chances) -> Chances:
@@ -191,7 +199,7 @@ def learn(rows: Chances, hits: NDArray[np.bool_]) -> Learnt:
     """Fit weights to the hits (pairs,) by maximum likelihood.
 
     No weight of a probability is negative at any frequency: features that would make it so are dropped. From few pairs,
-    weights are learnt that do not depend on the frequency.
+    the weights of probabilities that are learnt do not depend on the frequency.
     """
     if (rare := min(int(hits.sum()), int((~hits).sum()))) < LEAST_PAIRS:
         which = "true" if hits.mean() < 0.5 else "wrong"
@@ -204,13 +212,15 @@ def learn(rows: Chances, hits: NDArray[np.bool_]) -> Learnt:
     slopes = np.arange(2, 3 + count)  # of the noisy-or and of the logits
     changes = slopes + 2 + 2 * count
     used: NDArray[np.bool_] = np.asarray(rows.any(axis=0))
-    used[3 + 2 * count :] &= rare >= MANY_PAIRS
+    used[4 + 2 * count :] &= rare >= MANY_PAIRS
+    ridge = np.full(rows.shape[1], _RIDGE)
+    ridge[3 + 2 * count] = _UNSEEN_RIDGE
     while True:
         weights = np.zeros(rows.shape[1])
-        weights[used] = fit_logistic(rows[:, used], hits.astype(np.float64), np.zeros(int(used.sum())), _RIDGE)
+        weights[used] = fit_logistic(rows[:, used], hits.astype(np.float64), np.zeros(int(used.sum())), ridge[used])
         against = np.minimum(weights[slopes], weights[slopes] + most * weights[changes]) < 0
         if not against.any():
-            return Learnt(weights)
+            return Learnt(weights, most)
         dependent = used[changes]
         used[changes[against]] = False  # first the dependence on the frequency, then the probability itself
         used[slopes[against & ~dependent]] = False

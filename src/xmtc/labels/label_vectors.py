@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,6 +15,7 @@ from xmtc.core.progress import Progress, silent
 from xmtc.data.dataset import Csr
 from xmtc.data.label_index import LabelIndex
 from xmtc.labels.graph import Graph, GraphSettings, as_sets, build_graph, walks
+from xmtc.labels.layout import unit_rows
 from xmtc.text.word2vec import Corpus, CorpusVectorSettings, train_on_parts
 
 ROWS = 1 << 16
@@ -207,27 +208,22 @@ def with_name_vectors(vectors: Vectors, labels: Csr, rows: Csr, names: Csr, weig
     documents of the mean label vector, minus that of all documents, so that words without a topic have short vectors.
     A label whose names have no known word keeps its vector.
     """
-    targets = np.asarray(_unit(labels @ vectors))  # (n, width)
+    targets = unit_rows(labels @ vectors)  # (n, width)
     targets -= targets.mean(axis=0)
     words = np.unique(names.indices[names.data != 0])
     held = sp.csc_array(rows)[:, words]
     held.data = (held.data != 0).astype(np.float32)
     counts = np.maximum(np.asarray(held.sum(axis=0)).ravel(), 1)
     of_words = np.asarray(held.T @ targets) / counts[:, None]  # (words, width)
-    of_names = _unit(np.asarray(sp.csc_array(names)[:, words] @ of_words))
+    of_names = unit_rows(sp.csc_array(names)[:, words] @ of_words)
     lengths = np.linalg.norm(vectors, axis=1)
     is_bare = np.bincount(labels.indices, minlength=len(vectors)) == 0
     share = np.where(is_bare, 0.0, 1.0)[:, None]
-    mixed = share * _unit(vectors) + np.where(is_bare, 1.0, weight)[:, None] * of_names
+    mixed = share * unit_rows(vectors) + np.where(is_bare, 1.0, weight)[:, None] * of_names
     has_name = of_names.any(axis=1)
     found = vectors.copy()
-    found[has_name] = (_unit(mixed) * lengths[:, None])[has_name]
+    found[has_name] = (unit_rows(mixed) * lengths[:, None])[has_name]
     return found
-
-
-def _unit(vectors: NDArray[Any]) -> NDArray[Any]:
-    """Rows of unit length; zero rows stay zero."""
-    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30))
 
 
 def _completed(found: Vectors, known: NDArray[np.int64], count: int, unit: bool, seed: int) -> Vectors:

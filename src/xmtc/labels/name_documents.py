@@ -62,17 +62,16 @@ class NameDocuments(NamedTuple):
 
     @classmethod
     def of(
-        cls, index: LabelIndex, features: DocumentFeatures, documents: int, runtime: Runtime
+        cls, texts: pa.ChunkedArray, features: DocumentFeatures, documents: int, runtime: Runtime
     ) -> tuple[NameDocuments, DocumentFeatures]:
-        """The names of all labels, and the features with all words that only occur in names.
+        """The names of all labels, given by `name_texts`, and the features with all words that only occur in names.
 
         Existing features keep their idf, so that names do not change the weights of the words of `documents` texts.
         A word that occurs in names only gets the idf of a word that occurs in as many documents.
         """
-        texts = Dataset({"text": name_texts(index)})
-        grown, rows = features.grown(texts, max(documents, len(index)), runtime, min_df=1)
+        grown, rows = features.grown(Dataset({"text": texts}), max(documents, len(texts)), runtime, min_df=1)
         labels = np.flatnonzero(np.diff(rows.indptr))
-        return cls(labels, sp.csr_array(rows[labels]), len(index)), grown
+        return cls(labels, sp.csr_array(rows[labels]), len(texts)), grown
 
     def matrix(self) -> Csr:
         """(m, L) the label of each document."""

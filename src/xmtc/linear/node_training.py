@@ -289,7 +289,7 @@ class NodeTrainer:
         importance = self._rows.importance
         if importance is None:
             return len(self._rows.squares) / max(1, len(reached))
-        return float(importance.sum(dtype=np.float64) / importance[reached].sum(dtype=np.float64))
+        return float(importance.sum(dtype=np.float64) / max(1.0, importance[reached].sum(dtype=np.float64)))
 
     def _packed(self, node: int, local: _Local, pieces: dict[int, _Piece]) -> Chunks:
         ordered = [pieces[block] for block in range(self._blocks(node))]

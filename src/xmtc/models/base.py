@@ -28,6 +28,7 @@ from xmtc.data.dataset import Csr, Dataset, align_labels, as_dataset
 from xmtc.data.label_index import LabelIndex
 from xmtc.data.matrices import is_plain_row
 from xmtc.data.topk import TopK, join_masks
+from xmtc.data.vocabularies import with_replacements
 from xmtc.decisions.calibration import Method
 from xmtc.decisions.decision_rules import DEPTH, Decisions, decide
 from xmtc.decisions.thresholds import Kind, Measure, Thresholds, fixed, select_labels
@@ -184,7 +185,8 @@ class Model(SklearnModel):
         `rejected` and `complete` are as in `fit`: labels known to be wrong, and whether all other labels are wrong.
         `retire` has the keys of labels to remove, `merge` maps keys of labels to the keys they are merged into.
         `vocabulary`, a file or a `LabelIndex`, renews names and hierarchy of the labels; its new labels are added if
-        the model `uses_label_names`.
+        the model `adds_unseen_labels`, that is, if it was trained on label names. Labels of the documents that the file
+        marks as replaced are exchanged for their replacements.
         `replay` has earlier training documents; by default, those stored in the model (`keep_replay`). The update is
         validated by nDCG@5 on `valid`, or on held-out new documents: if it drops by more than `margin`, the update is
         refused and the model stays unchanged, unless `force` is set.
@@ -197,9 +199,12 @@ class Model(SklearnModel):
             able = "Models that can are marked 'update' in: xmtc models"
             raise UnsupportedError(f"{self.name} cannot be updated. {able}")
         _ = self.labels  # raises NotFittedError
+        current = new_vocabulary(documents, vocabulary)
 
         def read(given: Any, what: str) -> Dataset:
             dataset = self._checked(as_dataset(*given) if isinstance(given, tuple) else as_dataset(given))
+            if current is not None:
+                dataset = with_replacements(dataset, current)
             return as_trained(dataset, self.training, what)
 
         request = Request(
@@ -210,7 +215,7 @@ class Model(SklearnModel):
             merge,
             margin,
             force,
-            vocabulary=new_vocabulary(documents, vocabulary),
+            vocabulary=None if current is None else current.index,
         )
         run = FitContext(runtime or self.runtime, progress, workspace or Workspace())
         self.__dict__.update(vars(carry_out(self, request, run)))

@@ -34,6 +34,7 @@ from xmtc.models import base
 from xmtc.models.base import Labels, Mask, Model, Scores
 from xmtc.models.context import FitContext
 from xmtc.models.ensemble_members import FileMember, Member, ModelMember
+from xmtc.models.label_selection import padded
 from xmtc.models.update import Change, Request, carry_out
 
 MOST_MEMBERS = 1000
@@ -183,6 +184,10 @@ class Consensus(Model):
         members: list[Member] = getattr(self, "_members", [])
         return any(isinstance(member, ModelMember) and member.model.uses_label_names for member in members)
 
+    @property
+    def adds_unseen_labels(self) -> bool:
+        return any(isinstance(member, ModelMember) and member.model.adds_unseen_labels for member in self._members)
+
     def counted(self) -> tuple[NDArray[np.int64], int] | None:
         return (self.label_counts, self._documents) if self._documents else None
 
@@ -279,7 +284,7 @@ class Consensus(Model):
         found = []
         for batch, part, _ in _batches(train, answers, truth):
             gathered = self._gathered(batch, part, None)
-            found.append(_padded(_ranked(gathered.labels, self._combined(gathered), 5)[0]))
+            found.append(padded(_ranked(gathered.labels, self._combined(gathered), 5)[0], 5, -1))
         measured["nDCG@5 together, as fitted"] = ndcg(np.concatenate(found), truth, 5)
         return {name: round(value, 4) for name, value in measured.items()}
 
@@ -409,10 +414,6 @@ def _batches(documents: Dataset, answers: Sequence[Answer], truth: Csr) -> Itera
         rows = slice(start, start + len(batch))
         yield batch, [(labels[rows], scores[rows]) for labels, scores in answers], truth[rows]
         start += len(batch)
-
-
-def _padded(labels: Labels, width: int = 5) -> Labels:
-    return np.pad(labels, ((0, 0), (0, width - labels.shape[1])), constant_values=-1)
 
 
 def _ranked(labels: Labels, chances: NDArray[np.float64], k: int) -> tuple[Labels, Scores]:

@@ -16,7 +16,7 @@ from xmtc.core.config import Alias
 from xmtc.core.errors import UnsupportedError
 from xmtc.core.explanation import Explanation
 from xmtc.data.dataset import Csr, Dataset, as_dataset
-from xmtc.labels.name_documents import LENGTH, NameDocuments, has_names, has_word_keys
+from xmtc.labels.name_documents import LENGTH, NameDocuments, has_names, has_word_keys, name_texts
 from xmtc.labels.tree import LabelTree
 from xmtc.linear.beam_search import SIGMOID
 from xmtc.linear.forest import Forest, train_tree
@@ -134,7 +134,7 @@ class ForestModel(Model):
         if not train.has_text:
             raise UnsupportedError("label names need texts. Train on texts, or set label_names and cluster_names to 0.")
         assert train.label_index is not None
-        names, grown = NameDocuments.of(train.label_index, self._features, len(train), run.runtime)
+        names, grown = NameDocuments.of(name_texts(train.label_index), self._features, len(train), run.runtime)
         if grown.width > self._features.width:  # words that are rare in documents
             self._features, rows = grown, grown.transform(train, run.runtime)
         return rows, names
@@ -154,16 +154,17 @@ class ForestModel(Model):
         return USUAL if is_worthwhile else 0.0
 
     def _update(self, change: Change, run: FitContext) -> None:
-        """Add new labels to the leaves of similar labels, and continue training nodes that new documents reach."""
+        """Add new labels to the leaves of similar labels; continue training nodes that new documents or names reach."""
         documents, labels = change.documents, change.labels
         seen = change.documents_before + len(change.new)
         features, rows = self._features.grown(documents, seen, run.runtime)
         known, names = change.known, None
-        if self._name_weight and (len(documents) or labels.added):
-            names, grown = NameDocuments.of(labels.index, features, seen, run.runtime)
+        texts, is_learnt = labels.names_to_learn()
+        if self._name_weight and (len(documents) or not is_learnt.all()):
+            names, grown = NameDocuments.of(texts, features, seen, run.runtime)
             if grown.width > features.width:
                 features, rows = grown, grown.transform(documents, run.runtime)
-            known = np.concatenate([known, labels.is_unchanged()[names.labels]])
+            known = np.concatenate([known, is_learnt[names.labels]])
         training = TrainingRows.of(documents, rows, names, self._name_weight)
         self._features = features
         self._forest = self._forest.updated(

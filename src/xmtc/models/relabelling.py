@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
@@ -14,6 +15,7 @@ from xmtc.core.errors import DataError, shown
 from xmtc.data.dataset import Csr, Dataset, label_matrix
 from xmtc.data.label_index import LabelIndex
 from xmtc.labels.hierarchy import linked
+from xmtc.labels.name_documents import name_texts
 
 Labels = NDArray[np.int64]
 
@@ -22,6 +24,8 @@ Labels = NDArray[np.int64]
 class Relabelling:
     """The labels of a model before and after an update: kept labels come first, in their order, then new ones."""
 
+    before: LabelIndex
+    """The labels before the update."""
     index: LabelIndex
     """The labels after the update."""
     numbers: Labels
@@ -44,6 +48,25 @@ class Relabelling:
     def is_unchanged(self) -> NDArray[np.bool_]:
         """(L,) which labels are exactly one old label: neither new nor merged from several."""
         return np.equal(np.bincount(self.numbers[self.numbers >= 0], minlength=len(self.index)), 1)
+
+    def names_to_learn(self) -> tuple[pa.ChunkedArray, NDArray[np.bool_]]:
+        """(L,) the names of each label as a text, and which of these texts have been learnt.
+
+        If an old label has new names, its text consists of these alone, so that they do not rely on its other names.
+        """
+        texts, is_learnt = name_texts(self.index), self.is_unchanged()
+        old = name_texts(self.before).take(pa.array(self.kept))
+        is_same = np.asarray(pc.equal(texts.slice(0, len(old)), old), dtype=bool)
+        rows = np.arange(len(texts))
+        new: list[str] = []
+        for label in np.flatnonzero(is_learnt[: len(old)] & ~is_same).tolist():
+            learnt = {"", *old[label].as_py().split("\n")}
+            names = [name for name in texts[label].as_py().split("\n") if name not in learnt]
+            if names:
+                rows[label], is_learnt[label] = len(texts) + len(new), False
+                new.append("\n".join(names))
+        both = pa.chunked_array([*texts.chunks, pa.array(new, pa.string())], pa.string())
+        return both.take(pa.array(rows)), is_learnt
 
     def renewed(self, vocabulary: LabelIndex | None) -> Relabelling:
         """The same labels with the names and the hierarchy of a vocabulary."""
@@ -83,7 +106,7 @@ def relabelled(
     """The labels after an update, by key: add those in `new`, remove `retired` ones, merge the keys of `merged`.
 
     `known` has the merges of earlier updates. If labels are merged into a key that does not exist yet, the first of
-    them is renamed to that key.
+    them is renamed to that key. The names of merged labels become alternative names.
     """
     gone = list(dict.fromkeys(retired))
     targets = _ends(merged)
@@ -110,7 +133,27 @@ def relabelled(
     numbers = np.full(len(before), -1, dtype=np.int64)
     numbers[kept] = np.arange(len(kept))
     numbers[before.ids(list(targets))] = joined.ids(list(targets.values()))
-    return Relabelling(linked(joined, before), numbers, kept, keys)
+    return Relabelling(before, linked(_with_merged_names(joined, before, targets), before), numbers, kept, keys)
+
+
+def _with_merged_names(index: LabelIndex, before: LabelIndex, targets: Mapping[str, str]) -> LabelIndex:
+    """Labels with the names of those merged into them, except names that are just the key, as alternative names."""
+    merged: dict[int, list[str]] = {}  # label → its alternative names
+    labels, old = index.ids(list(targets.values())), before.ids(list(targets))
+    for label, row in zip(labels.tolist(), before.table.take(pa.array(old)).to_pylist(), strict=True):
+        names = merged.setdefault(label, index.table["alternatives"][label].as_py())
+        given = [] if row["name"] == row["key"] else [row["name"]]
+        for name in (*given, *row["alternatives"]):
+            if name != index.name(label) and name not in names:
+                names.append(name)
+    if not merged:
+        return index
+    column = index.table["alternatives"]
+    both = pa.chunked_array([*column.chunks, pa.array(merged.values(), column.type)], column.type)
+    rows = np.arange(len(index))
+    rows[list(merged)] = len(index) + np.arange(len(merged))
+    at = index.table.schema.get_field_index("alternatives")
+    return LabelIndex(index.table.set_column(at, "alternatives", both.take(pa.array(rows))), index.ancestors)
 
 
 def became(merged: Iterable[Mapping[str, str]]) -> dict[str, str]:

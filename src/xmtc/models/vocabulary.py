@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from xmtc.data.dataset import Dataset
 from xmtc.data.label_index import LabelIndex
-from xmtc.data.vocabularies import read_vocabulary, with_vocabulary
+from xmtc.data.vocabularies import LabelVocabulary, read_vocabulary, with_vocabulary
 from xmtc.labels.hierarchy import linked
 
 Vocabulary = LabelIndex | str | Path
@@ -36,11 +36,15 @@ def training_labels(
     return train, listed
 
 
-def new_vocabulary(documents: Any, vocabulary: Vocabulary | None) -> LabelIndex | None:
+def new_vocabulary(documents: Any, vocabulary: Vocabulary | None) -> LabelVocabulary | None:
     """The vocabulary of an update: the given one, or that of its documents."""
+    if isinstance(vocabulary, LabelIndex):
+        return LabelVocabulary(vocabulary)
     if vocabulary is not None:
-        return vocabulary if isinstance(vocabulary, LabelIndex) else read_vocabulary(vocabulary).index
-    return documents.label_index if isinstance(documents, Dataset) and documents.whole_vocabulary else None
+        return read_vocabulary(vocabulary)
+    if isinstance(documents, Dataset) and documents.whole_vocabulary and documents.label_index is not None:
+        return LabelVocabulary(documents.label_index)
+    return None
 
 
 def vocabulary_facts(vocabulary: LabelIndex | None, labels: LabelIndex, counts: NDArray[np.int64]) -> dict[str, Any]:
