@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 from tests.support.name_matching import Reference, Text
 from xmtc.data.label_index import LabelIndex
 from xmtc.lexical import matching
+from xmtc.lexical.match_kernels import match_texts
 from xmtc.lexical.match_types import FEATURES, MATCH
 from xmtc.lexical.matching import Candidates, NameMatcher
 
@@ -283,6 +286,14 @@ class Nearest:
         return (candidates / 8).astype(np.float32)
 
 
+class AllNear(Nearest):
+    """Finds as many labels as wanted for every text, lower numbers first."""
+
+    def search(self, texts: int, k: int, allowed: Any = None) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        best = np.flatnonzero(allowed)[:k]
+        return np.tile(best, (texts, 1)), np.ones((texts, len(best)), np.float32)
+
+
 def test_nearest_vectors_are_further_candidates() -> None:
     names = [[name] for name in ("wind", "solar", "law", "cheese", "bread", "beer", "honey", "milk")]
     matcher = matcher_of(names, ["x"], 5)
@@ -297,6 +308,26 @@ def test_nearest_vectors_are_further_candidates() -> None:
     (part,) = matcher.candidates(arrow(["solar"]), 1, wanted=np.array([[4, -1, 6]]))
     assert part.labels.tolist() == [[4, -1, 6]]
     assert part.features[0, [0, 2], -1].tolist() == [0.5, 0.75]
+
+
+def interpreted(function: Any) -> Callable[..., Any]:
+    """A kernel in plain Python, where an index out of bounds is an error."""
+    plain = getattr(function, "py_func", None) or inspect.unwrap(function)
+    used = {name: plain.__globals__[name] for name in plain.__code__.co_names if name in plain.__globals__}
+    own = {name: interpreted(value) if hasattr(value, "py_func") else value for name, value in used.items()}
+    return FunctionType(plain.__code__, own, plain.__name__)
+
+
+def test_few_candidates_among_many_similar_and_near_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [[f"wind{i:02d}"] for i in range(80)]
+    matcher = matcher_of(names, ["x"], 2)
+    matcher.vectors = AllNear()
+    allowed = np.arange(80) > 2
+    with monkeypatch.context() as patched:
+        patched.setattr(matching, "match_texts", interpreted(match_texts))
+        (plain,) = found(matcher, ["windmill"], allowed=allowed)
+    (compiled,) = found(matcher, ["windmill"], allowed=allowed)
+    assert plain.labels.tolist() == compiled.labels.tolist() == list(range(3, 53))
 
 
 def test_renewed_names_keep_the_rarity_of_their_words() -> None:

@@ -152,8 +152,9 @@ def match_texts(
         )
         listed = 0
         if len(allowed):
+            some = chosen[:room]
             listed = most_similar(
-                names.owners, similar_names, similarities, similar, allowed, most, scratch.ranks, chosen, chosen_values
+                names.owners, similar_names, similarities, similar, allowed, most, scratch.ranks, some, chosen_values
             )
         for i in range(tops):  # the sums may lack frequent n-grams
             top_names[i] = best_name(top_labels[i], names, grams, scratch.gram_places, own)
