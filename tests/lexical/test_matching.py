@@ -231,6 +231,10 @@ def test_kinds_of_matches() -> None:
         "farms with winds": 1,
         "the wind. A farm": 0,
         "the wind\nA farm": 0,
+        "the wind. Farm": 4,
+        "the wind\nFarm": 0,
+        "wind\nfarm wind": 2,
+        "the wind.\nFarm": 0,
         "farm": 0,
         "A farm. The farm, wind and farms. Wind farms": 3,
     }.items():
@@ -239,6 +243,14 @@ def test_kinds_of_matches() -> None:
     assert parts["part of a longer match"] == 1
     assert features_of(matcher, "Offshore wind farms", 2)["part of a longer match"] == 0
     assert features_of(matcher, "wind farms. Offshore wind farms", 0)["part of a longer match"] == 0
+
+
+@pytest.mark.parametrize("name", ["Web 2.0", "St. Gallen", "U.S. history", "Who's afraid?", "D. H. Lawrence", ".NET"])
+def test_names_with_full_stops(name: str) -> None:
+    matcher = matcher_of([[name], ["wind farm"]], ["wind"], 5)
+    for text in (name, f"wind. About {name}. Farm", f"Nothing. {name.upper()}\nthe farm"):
+        assert features_of(matcher, text, 0)["match"] == 4, text
+        assert features_of(matcher, text, 1)["match"] == 0, text
 
 
 def test_a_name_with_a_repeated_word_at_the_end_of_a_text() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 
 from xmtc.lexical.texts import analyse
@@ -18,6 +19,13 @@ def test_words_sentences_and_lines() -> None:
     assert len(number) == len(found.words.folded) == 7
     assert found.words.stems[number["cafe"]] == found.words.stems[number["cafes"]]
     assert found.words.forms[number["cafe"]] != found.words.forms[number["cafes"]]
+
+
+def test_ends_of_sentences() -> None:
+    texts = ["Web 2.0 is", "St. Gallen", "so?) No!", "a.b.c ; d", 'He said "no." And .NET', "1.\n2", "x.\r\ny"]
+    found = analyse(pa.array(texts, pa.string()), None)
+    parts = [part.tolist() for part in np.split(found.breaks, found.indptr[1:-1])]
+    assert parts == [[0, 0, 0, 0], [0, 1], [0, 1], [0, 0, 0, 1], [0, 0, 0, 1, 0], [0, 2], [0, 2]]
 
 
 def test_part_of_an_array() -> None:

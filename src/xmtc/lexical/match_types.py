@@ -81,6 +81,8 @@ FEATURES = (
     COSINE,
 ) = range(len(FEATURES))
 """Places of the features."""
+LINE_END = 2
+"""Break before a token that is the first of its line; 1 stands for the first of a sentence."""
 SETS, PHRASES = 1, 3
 """Kinds of matches: all words of the name in one sentence, or side by side; one more if no word was stemmed."""
 MOST_OCCURRENCES = 64
