@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
+import threading
 import time
 from collections.abc import Callable, Sequence
 from types import FunctionType
@@ -159,6 +162,24 @@ def test_only_names_are_the_labels_that_occur() -> None:
         assert row.labels.tolist() == list(matches)
         kinds = dict(zip(full.labels.tolist(), full.features[:, MATCH].tolist(), strict=True))
         assert row.features[:, MATCH].tolist() == [kinds[label] for label in matches]
+
+
+def test_names_that_occur_are_all_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [[f"{word}{i}"] for i in range(30) for word in ("wind", "law")]
+    texts = [" ".join(f"wind{i}" for i in range(30)), "law1", ""]
+    matcher = matcher_of(names, texts, 2)
+    every = set(range(0, 60, 2))
+    assert [set(row.labels.tolist()) for row in found(matcher, texts, only_names=True)] == [every, {3}, set()]
+    assert set(found(matcher, texts)[0].labels.tolist()) == every
+    allowed = np.arange(60) < 30
+    assert set(found(matcher, texts, allowed=allowed)[0].labels.tolist()) == set(range(0, 30, 2))
+    matcher.vectors = AllNear()  # most of the near labels occur, too
+    assert set(found(matcher, texts, allowed=allowed)[0].labels.tolist()) == set(range(30))
+    matcher.vectors = None
+    monkeypatch.setattr(matching, "MOST_CANDIDATES", 7)
+    (first, second, _) = found(matcher, texts, only_names=True)
+    assert first.labels.tolist() == [2 * i for i in range(7)]
+    assert second.labels.tolist() == [3]
 
 
 def test_hierarchy() -> None:
@@ -329,6 +350,41 @@ def test_nearest_vectors_are_further_candidates() -> None:
     (part,) = matcher.candidates(arrow(["solar"]), 1, wanted=np.array([[4, -1, 6]]))
     assert part.labels.tolist() == [[4, -1, 6]]
     assert part.features[0, [0, 2], -1].tolist() == [0.5, 0.75]
+
+
+class InOneThread(Nearest):
+    """Notes the threads that it is called in."""
+
+    def __init__(self) -> None:
+        self.threads: set[int] = set()
+
+    def embed(self, texts: pa.ChunkedArray) -> int:
+        self.threads.add(threading.get_ident())
+        return super().embed(texts)
+
+    def score(self, texts: int, candidates: NDArray[Any]) -> NDArray[np.float32]:
+        self.threads.add(threading.get_ident())
+        return super().score(texts, candidates)
+
+
+def test_vectors_are_computed_in_the_calling_thread() -> None:
+    names, texts = drawn(51, texts=600)  # several blocks
+    matcher = matcher_of(names, texts, 5)
+    matcher.vectors = vectors = InOneThread()
+    one, four = (found(matcher, texts, threads=threads) for threads in (1, 4))
+    assert bytes_of(one) == bytes_of(four)
+    assert vectors.threads == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda matcher: pickle.loads(pickle.dumps(matcher))])
+def test_copies(copied: Callable[[NameMatcher], NameMatcher]) -> None:
+    names, texts = drawn(52)
+    matcher = matcher_of(names, texts, 5)
+    matcher.vectors = Nearest()
+    rows = bytes_of(found(matcher, texts))
+    other = copied(matcher)
+    assert isinstance(other.vectors, Nearest)
+    assert bytes_of(found(other, texts)) == rows
 
 
 def interpreted(function: Any) -> Callable[..., Any]:

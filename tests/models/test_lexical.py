@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,11 @@ def same(one: Lexical, other: Lexical) -> None:
 def test_saved_and_loaded(model: Lexical, own: Lexical) -> None:
     same(model, own)
     assert own.facts == model.facts
+
+
+def test_deep_copy(model: Lexical) -> None:
+    model.predict(TEXTS[:3])  # with scratch memory
+    same(model, copy.deepcopy(model))
 
 
 def test_threads_do_not_change_the_model(model: Lexical) -> None:

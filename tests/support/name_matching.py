@@ -255,7 +255,7 @@ class Reference:
             values["title only"] = float(text.title == len(text.words))
             values["matches in the text"] = len(matches)
             rows[label] = number, values
-        return chosen[: min(2 * self.most, self.count)], rows
+        return chosen, rows
 
     def _match_values(self, match: Match | None, text: Text, longest: list[int]) -> Values:
         if match is None:

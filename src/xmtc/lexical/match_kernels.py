@@ -107,10 +107,10 @@ def match_texts(
     allowed: NDArray[np.bool_],  # (L,), or empty if all labels are allowed
     wanted: NDArray[np.int32],  # (n, c) labels to describe; (0, 0) for the candidates
     more: NDArray[np.int32],  # (n, e) further candidates, padded with −1; (0, 0) for none
-    out_labels: NDArray[np.int32],  # (n, 2 most + e) or (n, c)
+    out_labels: NDArray[np.int32],  # (n, w), at least most + e wide, or (n, c)
     out_names: NDArray[np.int32],
-    out_features: NDArray[np.float32],  # (n, 2 most + e, F)
-    out_counts: NDArray[np.int64],  # (n,)
+    out_features: NDArray[np.float32],  # (n, w, F)
+    out_counts: NDArray[np.int64],  # (n,) candidates of each text; if it has more than w, the width that it needs
 ) -> None:
     """Find the candidates of each text: labels whose name occurs, and labels with the most similar names.
 
@@ -199,6 +199,7 @@ def match_texts(
         heap_sort(ranked, ranked_values, tops)
         for i in range(tops):
             scratch.ranks[ranked[i]] = i
+        left_out = 0
         if wanted.shape[1]:
             total = wanted.shape[1]
             for i in range(total):
@@ -211,16 +212,18 @@ def match_texts(
             total = listed
             for i in range(count):  # other labels whose name occurs
                 label = np.int32(matches[i, 0])
-                if total == out_labels.shape[1] - more.shape[1] or (len(allowed) and not allowed[label]):
-                    continue
                 known = scratch.ranks[label] >= 0
                 if len(allowed):
-                    known = False
+                    known = not allowed[label]
                     for j in range(listed):
                         known = known or chosen[j] == label
-                if not known:
-                    chosen[total] = label
-                    total += 1
+                if known:
+                    continue
+                if total == out_labels.shape[1] - more.shape[1]:
+                    left_out += 1
+                    continue
+                chosen[total] = label
+                total += 1
             listed = total
             for i in range(more.shape[1]):
                 known = more[text, i] < 0 or total == out_labels.shape[1]
@@ -296,7 +299,7 @@ def match_texts(
             features[TITLE_ONLY] = 1.0 if title == size else 0.0
             features[MATCH_COUNT] = count
             out_names[text, i] = name
-        out_counts[text] = total
+        out_counts[text] = out_labels.shape[1] + left_out if left_out else total
         for i in range(gram_count):  # restore the scratch memory
             scratch.gram_places[own_grams[i]] = 0
         for i in range(size):

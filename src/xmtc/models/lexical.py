@@ -49,7 +49,7 @@ class LexicalSettings(Settings):
     """Settings of lexical."""
 
     candidates: Annotated[int, Range(50, 400, log=True)] = 200
-    """Number of labels with the most similar names that are scored per document, besides those that occur in it."""
+    """Number of labels with the most similar names that are scored per document, besides those whose names occur."""
     language: str = ""
     """Language of texts and names for Snowball stemming, such as de; empty for light stemming of any language."""
     documents: int = 15_000
