@@ -51,6 +51,13 @@ def test_kinds_of_brackets(name: str) -> None:
     assert stems_of(names, 1) == stem_numbers(names, "bank")
 
 
+def test_underscores_are_spaces() -> None:
+    names, _ = indexed(("food_safety",), ("food_law_(general)",))
+    assert stems_of(names, 0) == stem_numbers(names, "food", "safety")
+    assert stems_of(names, 1) == stem_numbers(names, "food", "law", "general")
+    assert stems_of(names, 2) == stem_numbers(names, "food", "law")
+
+
 def test_forms_and_stems_are_numbered_apart() -> None:
     names, _ = indexed(("wind farm",), ("Wind Farms",), ("Wínd fárm",))
     assert len(names.form_table) == 3  # wind, farm, farms

@@ -60,7 +60,10 @@ def index_names(labels: LabelIndex, language: str | None) -> tuple[NameTable, Gr
 
 
 def _all_names(labels: LabelIndex) -> tuple[list[str], NDArray[np.int32], NDArray[np.int8]]:
-    """List all names by label; a name with a qualifier is listed again without it."""
+    """List all names by label; a name with a qualifier is listed again without it.
+
+    Underscores stand for spaces, as in keys such as food_safety.
+    """
     alternatives = labels.table["alternatives"].combine_chunks()
     offsets = np.asarray(alternatives.offsets)
     flat = alternatives.values.to_pylist()
@@ -73,7 +76,7 @@ def _all_names(labels: LabelIndex) -> tuple[list[str], NDArray[np.int32], NDArra
             bare = _QUALIFIER.sub("", each).strip() if each[-1:] in ")>]" else each
             for form, extra in ((each, 0), (bare, UNQUALIFIED)):
                 if not extra or (form and form != each):
-                    names.append(form)
+                    names.append(form.replace("_", " "))
                     owners.append(label)
                     kinds.append(kind + extra)
     return names, np.array(owners, dtype=np.int32), np.array(kinds, dtype=np.int8)
