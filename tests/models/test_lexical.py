@@ -249,6 +249,13 @@ class TestUpdate:
         assert (after[:, 0] < 0.5 * before[:, 0]).all()
         assert after[:, 1] == pytest.approx(before[:, 1], abs=0.02)
 
+    def test_merged_labels_take_the_mean_of_their_changes(self, own: Lexical) -> None:
+        own._offsets = np.where(np.arange(48) == 2, 3, 0).astype(np.float32)
+        before = own.label_counts[[2, 20, 30]]
+        own.update(merge={"k20": "k2", "k30": "k2"})
+        assert own._offsets[own.labels.find("k2")] == pytest.approx(3 * before[0] / before.sum())
+        assert np.count_nonzero(own._offsets) == 1
+
     def test_retired_and_merged_labels(self, own: Lexical) -> None:
         own.update(retire=["k0"], merge={"k1": "k2"})
         assert len(own.labels) == 46

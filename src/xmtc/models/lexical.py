@@ -88,7 +88,7 @@ class Lexical(Model):
     ablations: ClassVar = {"nothing-hidden": {"hidden_labels": 0.0}}
     capabilities = frozenset({"text", "explain", "score_labels", "update"})
     _matcher: NameMatcher
-    _names: NameUse
+    _name_use: NameUse
     _label_features: NDArray[np.float32] | None = None
     _scorer: BoostedTrees
     _vectors: NameVectors | None = None
@@ -109,7 +109,7 @@ class Lexical(Model):
         before = self.label_counts - np.bincount(scored.labels.indices, minlength=len(self.label_counts))
         names = self._counted(NameUse.none(len(before)), others, run)
         self._scorer = self._learnt(scored, before, names, run)
-        self._names = self._counted(names, scored, run)
+        self._name_use = self._counted(names, scored, run)
         self._offsets = np.zeros(len(before), dtype=np.float32)
         self._label_features, self._known = None, KnownWords()
 
@@ -217,7 +217,7 @@ class Lexical(Model):
     def _use(self) -> NDArray[np.float32]:
         """(L, 2) features of how labels were used."""
         if self._label_features is None:
-            self._label_features = label_features(self.label_counts, self._names)
+            self._label_features = label_features(self.label_counts, self._name_use)
         return self._label_features
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
@@ -259,13 +259,16 @@ class Lexical(Model):
         if self._vectors is not None:
             self._vectors = self._vectors.renewed(labels, run.runtime, run.progress)
         self._matcher.vectors = self._vectors
-        offsets = np.zeros(len(labels), dtype=np.float32)
-        offsets[numbers[stay]] = self._offsets[stay]
+        weights = np.maximum(change.counts_before[stay], 1).astype(np.float64)  # merged labels take the mean
+        totals, sums = (
+            np.bincount(numbers[stay], each, len(labels)) for each in (weights, weights * self._offsets[stay])
+        )
+        offsets = (sums / np.maximum(totals, 1)).astype(np.float32)
         self._offsets = offsets
-        self._names = self._names.relabelled(numbers, len(labels))
+        self._name_use = self._name_use.relabelled(numbers, len(labels))
         self._label_features, self._known = None, KnownWords()
         steps = self._steps(change.new, run)
-        self._names = self._counted(self._names, change.new, run)
+        self._name_use = self._counted(self._name_use, change.new, run)
         self._offsets = np.clip(offsets + steps, -MOST_OFFSET, MOST_OFFSET).astype(np.float32)
         self._label_features = None
 
@@ -305,7 +308,7 @@ class Lexical(Model):
     def _state(self) -> State:
         arrays = {f"matcher.{name}": array for name, array in matcher_state(self._matcher).items()}
         arrays.update({f"scorer.{name}": array for name, array in self._scorer.state().items()})
-        arrays.update({f"names.{name}": array for name, array in self._names._asdict().items()})
+        arrays.update({f"names.{name}": array for name, array in self._name_use._asdict().items()})
         arrays["offsets"] = self._offsets
         kept = State(arrays=arrays) if self._vectors is None else self._vectors.state()
         kept.arrays.update(arrays)
@@ -320,7 +323,7 @@ class Lexical(Model):
         self._matcher.vectors = self._vectors
         self._scorer = BoostedTrees.restored(state.part("scorer."), len(FEATURES))
         names = state.part("names.")
-        self._names = NameUse(
+        self._name_use = NameUse(
             *(names.array(name, np.int64, (labels,), low=0, high=MOST_DOCUMENTS) for name in NameUse._fields)
         )
         self._offsets = state.array("offsets", np.float32, (labels,), low=-MOST_OFFSET, high=MOST_OFFSET + 1)
