@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import numpy as np
 import pyarrow as pa
+import pytest
 
+from xmtc.labels.name_index import fold_all
 from xmtc.lexical.texts import analyse
 
 
@@ -26,6 +30,17 @@ def test_ends_of_sentences() -> None:
     found = analyse(pa.array(texts, pa.string()), None)
     parts = [part.tolist() for part in np.split(found.breaks, found.indptr[1:-1])]
     assert parts == [[0, 0, 0, 0], [0, 1], [0, 1], [0, 0, 0, 1], [0, 0, 0, 1, 0], [0, 2], [0, 2]]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("snowballstemmer") is None, reason="needs snowballstemmer")
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [("ru", "новый нового новый НОВЫЙ"), ("cs", "počítač počítače Počítačem"), ("de", "Haus Häuser HAUSES")],
+)
+def test_stems_of_a_language_depend_on_accents(language: str, words: str) -> None:
+    found = analyse(pa.array([words], pa.string()), language)
+    assert len(set(found.words.stems[found.tokens].tolist())) == 1
+    assert all(word == fold_all([word])[0] for word in found.words.folded)
 
 
 def test_part_of_an_array() -> None:

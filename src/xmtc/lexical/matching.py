@@ -17,7 +17,6 @@ from xmtc.core.mapped_text import cut_texts
 from xmtc.core.parallel import run_parallel
 from xmtc.data.label_index import LabelIndex
 from xmtc.labels.hierarchy import Hierarchy
-from xmtc.labels.name_index import fold_all
 from xmtc.lexical.match_kernels import match_texts, name_facts
 from xmtc.lexical.match_types import (
     COSINE,
@@ -29,7 +28,7 @@ from xmtc.lexical.match_types import (
     memory_of,
 )
 from xmtc.lexical.names import GramIndex, NameTable, index_names
-from xmtc.lexical.texts import analyse, words_of
+from xmtc.lexical.texts import analyse, normalised, words_of
 from xmtc.text.token_kernels import document_frequencies, expand
 from xmtc.text.tokens import spans
 
@@ -238,7 +237,7 @@ class NameMatcher:
     def matched_words(self, text: str, name: int) -> list[TokenEvidence]:
         """The words of a text that are in a name or resemble one, each with its share of the name's n-grams."""
         found = spans(text)
-        words = words_of(fold_all([span.token for span in found]), self.language)
+        words = words_of(normalised([span.token for span in found], self.language), self.language)
         grams = self.grams.table.numbers(words.grams)
         own = self.grams.grams[self.grams.indptr[name] : self.grams.indptr[name + 1]]
         stems = self.names.stems[self.names.indptr[name] : self.names.indptr[name + 1]]
