@@ -259,11 +259,10 @@ class Lexical(Model):
         if self._vectors is not None:
             self._vectors = self._vectors.renewed(labels, run.runtime, run.progress)
         self._matcher.vectors = self._vectors
-        weights = np.maximum(change.counts_before[stay], 1).astype(np.float64)  # merged labels take the mean
-        totals, sums = (
-            np.bincount(numbers[stay], each, len(labels)) for each in (weights, weights * self._offsets[stay])
-        )
-        offsets = (sums / np.maximum(totals, 1)).astype(np.float32)
+        weights = np.maximum(change.counts_before[stay], 1)
+        sums = np.bincount(numbers[stay], weights * self._offsets[stay], len(labels))
+        totals = np.bincount(numbers[stay], weights, len(labels))
+        offsets = (sums / np.maximum(totals, 1)).astype(np.float32)  # merged labels take their mean
         self._offsets = offsets
         self._name_use = self._name_use.relabelled(numbers, len(labels))
         self._label_features, self._known = None, KnownWords()
