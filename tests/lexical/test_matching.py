@@ -274,6 +274,22 @@ def test_names_with_full_stops(name: str) -> None:
         assert features_of(matcher, text, 1)["match"] == 0, text
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("风能", "关于风能的研究"),
+        ("東京", "東京のデータベースの研究"),
+        ("データ", "東京のデータベース"),
+        ("ลม", "พลังงานลมไทย"),
+        ("𠀀𠀁", "研𠀀𠀁究"),
+    ],
+)
+def test_scripts_without_spaces(name: str, text: str) -> None:
+    matcher = matcher_of([["wind farm"], [name], ["太阳能"]], ["wind"], 5)
+    assert [row.labels.tolist() for row in found(matcher, [text, f"DNA{text}", "xyz"])] == [[1], [1], []]
+    assert features_of(matcher, text, 1)["share of the name in the text"] > 0.3
+
+
 def test_a_name_with_a_repeated_word_at_the_end_of_a_text() -> None:
     """The word is rarest at the second place of the name, and first found at its last but one."""
     matcher = matcher_of([["hotel bora bora"], ["hotel one"], ["hotel two"], ["hotel"]], ["x"], 5)

@@ -18,6 +18,7 @@ NAN = float("nan")
 PHRASE, TOGETHER = 3, 1
 MASK = (1 << 64) - 1
 Values = dict[str, float]
+PAIR = re.compile("(?=([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]{2}))")
 
 
 def plain_key(text: str, start: int) -> int:
@@ -31,10 +32,10 @@ def plain_key(text: str, start: int) -> int:
 
 
 def plain_grams(word: str, shortest: int, longest: int) -> list[str]:
-    """The n-grams of a padded word."""
+    """The n-grams of a padded word, and its pairs of characters that are written without spaces between words."""
     padded = f" {word} "
     found = [padded[i : i + n] for n in range(shortest, longest + 1) for i in range(len(padded) - n + 1)]
-    return found or [padded]
+    return (found or [padded]) + PAIR.findall(word)
 
 
 class Match(NamedTuple):
