@@ -162,6 +162,20 @@ class TestExplanations:
         values = {item.feature: item.value for item in model.explain("nothing of it", NAMES[0]).features}
         assert values.get("first position") is None
 
+    def test_codes_in_words(self, model: Lexical, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("xmtc.models.lexical.EXPLAINED", len(FEATURES))
+        monkeypatch.setattr(model._scorer, "contributions", lambda row: np.ones(len(FEATURES)))
+        other = OTHERS[USED]
+        for text, match, kind in [
+            (f"a {NAMES[USED]}", f"side by side: {NAMES[USED]}", f"preferred: {NAMES[USED]}"),
+            (f"the {other}", f"side by side: {other}", f"alternative: {other}"),
+            ("", "none", f"preferred: {NAMES[USED]}"),
+        ]:
+            found = {item.feature: item for item in model.explain(text, NAMES[USED]).features}
+            assert found["match"].shown_value() == match
+            assert found["kind of name"].shown_value() == kind
+            assert found["length of the text"].shown_value() == str(len(text.split()))
+
     @pytest.mark.parametrize("text", ["", "nothing of it", "xyzzy"])
     def test_labels_that_do_not_match(self, model: Lexical, text: str) -> None:
         found = model.explain(text, NAMES[0])

@@ -20,8 +20,9 @@ from xmtc.decisions.calibration import sigmoid
 from xmtc.decisions.thresholds import hits_among
 from xmtc.lexical.boosted_trees import BoostedTrees
 from xmtc.lexical.label_use import NameUse, add_use, label_features, padded_rows
-from xmtc.lexical.match_types import FEATURES
+from xmtc.lexical.match_types import FEATURES, KIND_OF_NAME, MATCH
 from xmtc.lexical.matching import Candidates, NameMatcher
+from xmtc.lexical.names import names_of
 from xmtc.lexical.persistence import matcher_state, restored_matcher
 from xmtc.lexical.tree_training import BoostingSettings
 from xmtc.models.base import Labels, Mask, Model, Scores
@@ -42,6 +43,9 @@ EXPLAINED = 8
 """Features listed in an explanation."""
 LOGARITHMS = {"first position", "length of the text", "position of this word", "frequency"}
 """Features that are log(1 + n); explanations show n."""
+MATCHES = ("none", "in one sentence, other endings", "in one sentence", "side by side, other endings", "side by side")
+NAME_KINDS = ("preferred", "alternative", "preferred, without qualifier", "alternative, without qualifier")
+"""Values of 'match' and 'kind of name' in words."""
 
 
 @dataclass(frozen=True)
@@ -293,10 +297,14 @@ class Lexical(Model):
         row = add_use(found, self._use)[0, 0]
         weights = self._scorer.contributions(row)
         order = np.argsort(-np.abs(weights), kind="stable")[:EXPLAINED]
+        number = int(found.names[0, 0])
+        matched = names_of(self.labels, label)[number - int(self._matcher.names.first[label])]
         features = [
-            FeatureEvidence(FEATURES[i], _shown(FEATURES[i], row[i]), float(weights[i])) for i in order if weights[i]
+            FeatureEvidence(FEATURES[i], _shown(FEATURES[i], row[i]), float(weights[i]), _meaning(i, row[i], matched))
+            for i in order
+            if weights[i]
         ]
-        words = self._matcher.matched_words(text, int(found.names[0, 0]))
+        words = self._matcher.matched_words(text, number)
         total = sum(word.weight for word in words)
         evidence = [replace(word, weight=word.weight / total * float(weights.sum())) for word in words if total]
         rest = 0.0 if evidence else float(weights.sum())  # no word of the text is like the name
@@ -327,6 +335,13 @@ class Lexical(Model):
         )
         self._offsets = state.array("offsets", np.float32, (labels,), low=-MOST_OFFSET, high=MOST_OFFSET + 1)
         self._label_features, self._known = None, KnownWords()
+
+
+def _meaning(feature: int, value: np.float32, name: str) -> str:
+    """The value of a feature in words if it is a code; `name` is the name that matched best."""
+    if feature == MATCH:
+        return f"{MATCHES[int(value)]}: {name}" if value else MATCHES[0]
+    return f"{NAME_KINDS[int(value)]}: {name}" if feature == KIND_OF_NAME else ""
 
 
 def _shown(feature: str, value: np.float32) -> float | None:
