@@ -362,6 +362,13 @@ def test_features_of_a_match_in_words() -> None:
     assert "features" not in explanation(ASPECTS)
 
 
+def test_codes_in_words() -> None:
+    found = replace(told("two pans"), features=(FeatureEvidence("match", 4.0, 0.375, "side by side: pan"),))
+    assert explanation(found).endswith("  match  side by side: pan")
+    assert Page(page(found)).rows[-1] == ["+0.3750", "", "match", "side by side: pan"]
+    assert found.to_json()["features"][0]["value"] == 4.0
+
+
 def test_features_of_a_match_on_a_page() -> None:
     found = replace(told("two pans", ("pans", 0.5)), features=FEATURES)
     source = page(found)

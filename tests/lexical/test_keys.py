@@ -8,7 +8,7 @@ import pytest
 from tests.support.name_matching import MASK, plain_grams, plain_key
 from xmtc.lexical.keys import KeyTable, code_points, gram_keys, word_keys
 
-WORDS = ["wind", "a", "", "ab", "abc", "straße", "日本", "windkraftanlage", "𝒳y", "wind"]
+WORDS = ["wind", "a", "", "ab", "abc", "straße", "日本", "dna検査の", "windkraftanlage", "𝒳y", "wind"]
 
 
 def drawn_words(count: int) -> list[str]:

@@ -11,7 +11,16 @@ import pytest
 from tests.support.name_matching import plain_grams, plain_key
 from xmtc.data.label_index import LabelIndex
 from xmtc.labels.name_index import fold_all
-from xmtc.lexical.names import ALTERNATIVE, MOST_WORDS, PREFERRED, UNQUALIFIED, GramIndex, NameTable, index_names
+from xmtc.lexical.names import (
+    ALTERNATIVE,
+    MOST_WORDS,
+    PREFERRED,
+    UNQUALIFIED,
+    GramIndex,
+    NameTable,
+    index_names,
+    names_of,
+)
 from xmtc.lexical.texts import words_of
 
 
@@ -44,11 +53,25 @@ def test_qualifiers_in_brackets_and_alternatives() -> None:
     assert stems_of(names, 8) == stem_numbers(names, "all", "in", "brackets")
 
 
+def test_names_of_one_label() -> None:
+    index = LabelIndex.from_keys(["a", "b"], ["law", "Bank_x (river)"], [[], ["shore", "strand <coast>"]])
+    assert names_of(index, 0) == ["law"]
+    assert names_of(index, 1) == ["Bank x (river)", "Bank x", "shore", "strand <coast>", "strand"]
+    assert len(index_names(index, None)[0].owners) == 6
+
+
 @pytest.mark.parametrize("name", ["Bank [river]", "Bank <river>", "Bank (a) (river)", "Bank  (river)"])
 def test_kinds_of_brackets(name: str) -> None:
     names, _ = indexed((name,))
     assert len(names.owners) == 2
     assert stems_of(names, 1) == stem_numbers(names, "bank")
+
+
+def test_underscores_are_spaces() -> None:
+    names, _ = indexed(("food_safety",), ("food_law_(general)",))
+    assert stems_of(names, 0) == stem_numbers(names, "food", "safety")
+    assert stems_of(names, 1) == stem_numbers(names, "food", "law", "general")
+    assert stems_of(names, 2) == stem_numbers(names, "food", "law")
 
 
 def test_forms_and_stems_are_numbered_apart() -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+import importlib.util
 
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from xmtc.labels.name_index import fold_all
 from xmtc.lexical.texts import analyse
 
 
@@ -18,6 +23,24 @@ def test_words_sentences_and_lines() -> None:
     assert len(number) == len(found.words.folded) == 7
     assert found.words.stems[number["cafe"]] == found.words.stems[number["cafes"]]
     assert found.words.forms[number["cafe"]] != found.words.forms[number["cafes"]]
+
+
+def test_ends_of_sentences() -> None:
+    texts = ["Web 2.0 is", "St. Gallen", "so?) No!", "a.b.c ; d", 'He said "no." And .NET', "1.\n2", "x.\r\ny"]
+    found = analyse(pa.array(texts, pa.string()), None)
+    parts = [part.tolist() for part in np.split(found.breaks, found.indptr[1:-1])]
+    assert parts == [[0, 0, 0, 0], [0, 1], [0, 1], [0, 0, 0, 1], [0, 0, 0, 1, 0], [0, 2], [0, 2]]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("snowballstemmer") is None, reason="needs snowballstemmer")
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [("ru", "новый нового новый НОВЫЙ"), ("cs", "počítač počítače Počítačem"), ("de", "Haus Häuser HAUSES")],
+)
+def test_stems_of_a_language_depend_on_accents(language: str, words: str) -> None:
+    found = analyse(pa.array([words], pa.string()), language)
+    assert len(set(found.words.stems[found.tokens].tolist())) == 1
+    assert all(word == fold_all([word])[0] for word in found.words.folded)
 
 
 def test_part_of_an_array() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,20 @@ class TestExplanations:
         values = {item.feature: item.value for item in model.explain("nothing of it", NAMES[0]).features}
         assert values.get("first position") is None
 
+    def test_codes_in_words(self, model: Lexical, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("xmtc.models.lexical.EXPLAINED", len(FEATURES))
+        monkeypatch.setattr(model._scorer, "contributions", lambda row: np.ones(len(FEATURES)))
+        other = OTHERS[USED]
+        for text, match, kind in [
+            (f"a {NAMES[USED]}", f"side by side: {NAMES[USED]}", f"preferred: {NAMES[USED]}"),
+            (f"the {other}", f"side by side: {other}", f"alternative: {other}"),
+            ("", "none", f"preferred: {NAMES[USED]}"),
+        ]:
+            found = {item.feature: item for item in model.explain(text, NAMES[USED]).features}
+            assert found["match"].shown_value() == match
+            assert found["kind of name"].shown_value() == kind
+            assert found["length of the text"].shown_value() == str(len(text.split()))
+
     @pytest.mark.parametrize("text", ["", "nothing of it", "xyzzy"])
     def test_labels_that_do_not_match(self, model: Lexical, text: str) -> None:
         found = model.explain(text, NAMES[0])
@@ -182,6 +197,11 @@ def same(one: Lexical, other: Lexical) -> None:
 def test_saved_and_loaded(model: Lexical, own: Lexical) -> None:
     same(model, own)
     assert own.facts == model.facts
+
+
+def test_deep_copy(model: Lexical) -> None:
+    model.predict(TEXTS[:3])  # with scratch memory
+    same(model, copy.deepcopy(model))
 
 
 def test_threads_do_not_change_the_model(model: Lexical) -> None:
@@ -242,6 +262,13 @@ class TestUpdate:
         after = own.score_labels(texts, numbers)
         assert (after[:, 0] < 0.5 * before[:, 0]).all()
         assert after[:, 1] == pytest.approx(before[:, 1], abs=0.02)
+
+    def test_merged_labels_take_the_mean_of_their_changes(self, own: Lexical) -> None:
+        own._offsets = np.where(np.arange(48) == 2, 3, 0).astype(np.float32)
+        before = own.label_counts[[2, 20, 30]]
+        own.update(merge={"k20": "k2", "k30": "k2"})
+        assert own._offsets[own.labels.find("k2")] == pytest.approx(3 * before[0] / before.sum())
+        assert np.count_nonzero(own._offsets) == 1
 
     def test_retired_and_merged_labels(self, own: Lexical) -> None:
         own.update(retire=["k0"], merge={"k1": "k2"})

@@ -18,6 +18,7 @@ NAN = float("nan")
 PHRASE, TOGETHER = 3, 1
 MASK = (1 << 64) - 1
 Values = dict[str, float]
+PAIR = re.compile("(?=([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]{2}))")
 
 
 def plain_key(text: str, start: int) -> int:
@@ -31,10 +32,10 @@ def plain_key(text: str, start: int) -> int:
 
 
 def plain_grams(word: str, shortest: int, longest: int) -> list[str]:
-    """The n-grams of a padded word."""
+    """The n-grams of a padded word, and its pairs of characters that are written without spaces between words."""
     padded = f" {word} "
     found = [padded[i : i + n] for n in range(shortest, longest + 1) for i in range(len(padded) - n + 1)]
-    return found or [padded]
+    return (found or [padded]) + PAIR.findall(word)
 
 
 class Match(NamedTuple):
@@ -76,10 +77,11 @@ class Text:
         self.words = [word for word, _, _ in found]
         self.stems = [light_stem(word) for word in self.words]
         between = [text[a[2] : b[1]] for a, b in pairwise(found)]
-        ends = [bool(set(gap) & set(".!?;\n")) for gap in between]
+        ends = [re.search(r"[.!?;].*\s|\n", gap) is not None for gap in between]
         self.sentences = [0, *np.cumsum(ends).tolist()][: len(found)]
         lines = [i + 1 for i, gap in enumerate(between) if "\n" in gap]
         stops = [i + 1 for i, is_end in enumerate(ends) if is_end]
+        self.line_starts = set(lines)
         self.title = (lines or stops or [len(found)])[0]
         self.grams: dict[str, list[int]] = {}  # positions, one for each time
         for i, word in enumerate(self.words):
@@ -114,17 +116,18 @@ class Reference:
         return min(name.stems, key=lambda stem: self.frequency[stem])
 
     def occurrence(self, number: int, text: Text) -> Match | None:
-        """Where all stems of a name are in one sentence."""
+        """Where all stems of a name are in one sentence, or side by side on one line."""
         name, found = self.names[number], []
         anchor = self.anchor(name)
         place = max(i for i, stem in enumerate(name.stems) if stem == anchor)
         for at in (i for i, stem in enumerate(text.stems) if stem == anchor):
             inside = [i for i, sentence in enumerate(text.sentences) if sentence == text.sentences[at]]
             firsts = [next((i for i in inside if text.stems[i] == stem), -1) for stem in name.stems]
-            if -1 in firsts:
-                continue
             begin = at - place
             side_by_side = begin >= 0 and text.stems[begin : begin + len(name.stems)] == name.stems
+            side_by_side &= text.line_starts.isdisjoint(range(begin + 1, begin + len(name.stems)))
+            if -1 in firsts and not side_by_side:
+                continue
             used = list(range(begin, begin + len(name.stems))) if side_by_side else firsts
             exact = [text.words[i] for i in used] == name.words
             found.append((begin if side_by_side else at, (PHRASE if side_by_side else TOGETHER) + exact))
@@ -253,7 +256,7 @@ class Reference:
             values["title only"] = float(text.title == len(text.words))
             values["matches in the text"] = len(matches)
             rows[label] = number, values
-        return chosen[: min(2 * self.most, self.count)], rows
+        return chosen, rows
 
     def _match_values(self, match: Match | None, text: Text, longest: list[int]) -> Values:
         if match is None:

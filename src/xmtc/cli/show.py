@@ -224,7 +224,7 @@ def explanation(found: Explanation, most: int = 10) -> str:
 def _feature_lines(features: Sequence[FeatureEvidence]) -> list[str]:
     """Contribution, name and value of each feature, in columns."""
     room = max(len(item.feature) for item in features)
-    values = [item.shown_value() for item in features]
+    values = [shown(item.shown_value(), 200) for item in features]
     width = max(map(len, values))
     return [
         f"  {item.weight:+8.4f}  {item.feature:<{room}}  {value:>{width}}"

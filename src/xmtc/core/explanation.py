@@ -71,10 +71,14 @@ class FeatureEvidence:
     feature: str
     value: float | None
     weight: float
+    meaning: str = ""
+    """The value in words if it is a code, otherwise empty."""
 
     def shown_value(self) -> str:
-        """The value with up to four digits, – if the feature does not apply."""
-        return "–" if self.value is None else f"{self.value:.4g}"
+        """The value in words or with up to four digits, – if the feature does not apply."""
+        if self.value is None:
+            return "–"
+        return self.meaning or f"{self.value:.4g}"
 
 
 Evidence = TokenEvidence | PathStep | NeighbourEvidence | AspectEvidence | GroupEvidence | MemberEvidence

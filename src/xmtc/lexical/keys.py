@@ -95,16 +95,26 @@ def word_keys(codes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> NDArray[
     return out
 
 
+@inlined
+def _is_unspaced(code: Any) -> Any:
+    """Return whether a character is of a script without spaces between words: Thai, Lao, Burmese, Khmer, Kana, Han."""
+    if code < 0x0E00:
+        return False
+    southern = code < 0x0F00 or 0x1000 <= code < 0x10A0 or 0x1780 <= code < 0x1800
+    return southern or 0x3040 <= code < 0x3100 or 0x3400 <= code < 0xA000 or 0x20000 <= code < 0x40000
+
+
 @kernel()
 def gram_keys(
     codes: NDArray[np.uint32], offsets: NDArray[np.int64], shortest: int, longest: int
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Return the keys of the character n-grams of each word, which is padded with one space on either side.
 
-    A word shorter than an n-gram has itself as its only n-gram.
+    A word shorter than an n-gram has itself as its only n-gram. In scripts without spaces between words, a name is
+    seldom a word of its own: any two characters side by side are an n-gram, too.
     """
     words = len(offsets) - 1
-    room = (len(codes) + 3 * words) * (longest - shortest + 1)
+    room = (len(codes) + 3 * words) * (longest - shortest + 1) + len(codes)
     indptr, out, count = np.zeros(words + 1, np.int64), np.empty(room, np.uint64), 0
     for word in range(words):
         start, size = offsets[word], offsets[word + 1] - offsets[word] + 2
@@ -117,6 +127,10 @@ def gram_keys(
                     is_space = i == 0 or i == size - 1
                     key = mixed(key, np.uint32(32) if is_space else codes[start + i - 1])
                 out[count] = finished(key)
+                count += 1
+        for i in range(start + 1, offsets[word + 1]):
+            if _is_unspaced(codes[i - 1]) and _is_unspaced(codes[i]):
+                out[count] = finished(mixed(mixed(np.uint64(11), codes[i - 1]), codes[i]))
                 count += 1
         indptr[word + 1] = count
     return indptr, out[:count].copy()

@@ -9,10 +9,25 @@ from xmtc.core import selection
 from xmtc.core.jit import kernel
 from xmtc.core.selection import heap_sort
 from xmtc.lexical import match_types, name_occurrences, name_similarity
+from xmtc.lexical import names as name_index
 from xmtc.lexical.match_types import (
+    BROADER_FOUND,
+    COMMON_FREQUENCY,
+    COMMON_RARITY,
+    COSINE,
+    FIRST_POSITION,
+    FREQUENCY,
+    GRAMS_OF_NAME,
+    IN_LONGER_MATCH,
     IN_TITLE,
     INSIDE,
     ITS_GRAMS,
+    KIND_OF_NAME,
+    LABELS_WITH_NAME,
+    MATCH,
+    MATCH_COUNT,
+    MATCH_IN_TITLE,
+    MEAN_RARITY,
     NAME_GRAMS,
     NAME_KIND,
     NAME_LABELS,
@@ -21,11 +36,30 @@ from xmtc.lexical.match_types import (
     NAME_RARITY,
     NAME_SCALE,
     NAME_WORDS,
+    NARROWER_FOUND,
+    NEIGHBOUR_COUNT,
+    OCCURRENCES,
     OFTEN,
     ONE_WORD,
     POSITION,
+    PRECISION,
     RARE,
+    RAREST_WORD,
+    RELATED_FOUND,
+    RELATIVE_SIMILARITY,
+    SHARE_IN_TEXT,
+    SHARE_IN_TITLE,
+    SHARE_IN_WORD,
+    SHARE_OF_BEST,
+    SHARE_OF_WORD,
+    SIMILARITY,
+    SIMILARITY_RANK,
+    SPREAD,
+    TEXT_LENGTH,
+    TITLE_ONLY,
+    WORD_POSITION,
     WORDS_COMPARED,
+    WORDS_OF_NAME,
     MatchMemory,
     Neighbours,
     Rarity,
@@ -36,7 +70,7 @@ from xmtc.lexical.name_similarity import add_up, best_name, compare, describe_gr
 from xmtc.lexical.names import MOST_WORDS, GramIndex, NameTable
 
 
-@kernel(uses=(match_types,))
+@kernel(uses=(match_types, name_index))
 def name_facts(names: NameTable, grams: GramIndex, rarity: Rarity) -> NDArray[np.float32]:
     """Return the numbers of each name, see NAME_SCALE and so on: one row is read faster than many arrays."""
     out = np.empty((len(names.owners), 8), np.float32)
@@ -58,7 +92,7 @@ def name_facts(names: NameTable, grams: GramIndex, rarity: Rarity) -> NDArray[np
 
 @kernel(
     outputs=("out_labels", "out_names", "out_features", "out_counts"),
-    uses=(match_types, name_occurrences, name_similarity, selection),
+    uses=(match_types, name_index, name_occurrences, name_similarity, selection),
 )
 def match_texts(
     texts: TextNumbers,
@@ -73,10 +107,10 @@ def match_texts(
     allowed: NDArray[np.bool_],  # (L,), or empty if all labels are allowed
     wanted: NDArray[np.int32],  # (n, c) labels to describe; (0, 0) for the candidates
     more: NDArray[np.int32],  # (n, e) further candidates, padded with −1; (0, 0) for none
-    out_labels: NDArray[np.int32],  # (n, 2 most + e) or (n, c)
+    out_labels: NDArray[np.int32],  # (n, w), at least most + e wide, or (n, c)
     out_names: NDArray[np.int32],
-    out_features: NDArray[np.float32],  # (n, 2 most + e, F)
-    out_counts: NDArray[np.int64],  # (n,)
+    out_features: NDArray[np.float32],  # (n, w, F)
+    out_counts: NDArray[np.int64],  # (n,) candidates of each text; if it has more than w, the width that it needs
 ) -> None:
     """Find the candidates of each text: labels whose name occurs, and labels with the most similar names.
 
@@ -152,8 +186,9 @@ def match_texts(
         )
         listed = 0
         if len(allowed):
+            some = chosen[:room]
             listed = most_similar(
-                names.owners, similar_names, similarities, similar, allowed, most, scratch.ranks, chosen, chosen_values
+                names.owners, similar_names, similarities, similar, allowed, most, scratch.ranks, some, chosen_values
             )
         for i in range(tops):  # the sums may lack frequent n-grams
             top_names[i] = best_name(top_labels[i], names, grams, scratch.gram_places, own)
@@ -164,6 +199,7 @@ def match_texts(
         heap_sort(ranked, ranked_values, tops)
         for i in range(tops):
             scratch.ranks[ranked[i]] = i
+        left_out = 0
         if wanted.shape[1]:
             total = wanted.shape[1]
             for i in range(total):
@@ -176,16 +212,18 @@ def match_texts(
             total = listed
             for i in range(count):  # other labels whose name occurs
                 label = np.int32(matches[i, 0])
-                if total == out_labels.shape[1] - more.shape[1] or (len(allowed) and not allowed[label]):
-                    continue
                 known = scratch.ranks[label] >= 0
                 if len(allowed):
-                    known = False
+                    known = not allowed[label]
                     for j in range(listed):
                         known = known or chosen[j] == label
-                if not known:
-                    chosen[total] = label
-                    total += 1
+                if known:
+                    continue
+                if total == out_labels.shape[1] - more.shape[1]:
+                    left_out += 1
+                    continue
+                chosen[total] = label
+                total += 1
             listed = total
             for i in range(more.shape[1]):
                 known = more[text, i] < 0 or total == out_labels.shape[1]
@@ -212,51 +250,56 @@ def match_texts(
                 name, common = best_name(label, names, grams, scratch.gram_places, own), compared[most]
                 value = compare(name, grams, facts[name], scratch.gram_places, own, tokens_seen, common)
             at, rank = scratch.found[label], scratch.ranks[label]
-            f = out_features[text, i]
+            features = out_features[text, i]
             if common[INSIDE] > 0.0:
                 position = int(common[POSITION])
                 word = texts.tokens[start + position]
-                f[26] = common[ONE_WORD]
-                f[27] = common[ITS_GRAMS] / (texts.gram_indptr[word + 1] - texts.gram_indptr[word])
-                f[28] = np.log1p(common[POSITION])
-                f[29] = common[RARE]
-                f[30] = common[OFTEN]
-                f[31] = common[ONE_WORD] / max(best_share[position], common[ONE_WORD])
+                features[SHARE_IN_WORD] = common[ONE_WORD]
+                features[SHARE_OF_WORD] = common[ITS_GRAMS] / (texts.gram_indptr[word + 1] - texts.gram_indptr[word])
+                features[WORD_POSITION] = np.log1p(common[POSITION])
+                features[COMMON_RARITY] = common[RARE]
+                features[COMMON_FREQUENCY] = common[OFTEN]
+                features[SHARE_OF_BEST] = common[ONE_WORD] / max(best_share[position], common[ONE_WORD])
             else:
-                f[26], f[27], f[28], f[29], f[30], f[31] = 0, 0, np.nan, np.nan, np.nan, np.nan
-            f[0] = value / length
-            f[1] = value / top
-            f[2] = rank if rank >= 0 else most
-            f[3] = common[INSIDE]
-            f[4] = common[IN_TITLE]
-            f[11] = facts[name, NAME_GRAMS]
+                features[SHARE_IN_WORD] = features[SHARE_OF_WORD] = 0
+                features[WORD_POSITION] = features[COMMON_RARITY] = features[COMMON_FREQUENCY] = np.nan
+                features[SHARE_OF_BEST] = np.nan
+            features[SIMILARITY] = value / length
+            features[RELATIVE_SIMILARITY] = value / top
+            features[SIMILARITY_RANK] = rank if rank >= 0 else most
+            features[SHARE_IN_TEXT] = common[INSIDE]
+            features[SHARE_IN_TITLE] = common[IN_TITLE]
+            features[GRAMS_OF_NAME] = facts[name, NAME_GRAMS]
             if at >= 0:
                 name = np.int32(matches[at, 1])
-                f[5] = matches[at, 3]
-                f[6] = matches[at, 2]
-                f[7] = np.log1p(np.float64(matches[at, 4]))
-                f[8] = (matches[at, 5] - matches[at, 4]) / max(size, 1)
-                f[9] = 1.0 if matches[at, 4] < title else 0.0
-                f[17] = 1.0 if longest[matches[at, 4]] > matches[at, 6] else 0.0
+                features[MATCH] = matches[at, 3]
+                features[OCCURRENCES] = matches[at, 2]
+                features[FIRST_POSITION] = np.log1p(np.float64(matches[at, 4]))
+                features[SPREAD] = (matches[at, 5] - matches[at, 4]) / max(size, 1)
+                features[MATCH_IN_TITLE] = 1.0 if matches[at, 4] < title else 0.0
+                features[IN_LONGER_MATCH] = 1.0 if longest[matches[at, 4]] > matches[at, 6] else 0.0
             else:
-                f[5], f[6], f[7], f[8], f[9], f[17] = 0, 0, np.nan, np.nan, 0, np.nan
+                features[MATCH] = features[OCCURRENCES] = features[MATCH_IN_TITLE] = 0
+                features[FIRST_POSITION] = features[SPREAD] = features[IN_LONGER_MATCH] = np.nan
             own_facts = facts[name]
-            f[10], f[12], f[13] = own_facts[NAME_WORDS], own_facts[NAME_KIND], own_facts[NAME_LABELS]
-            f[14] = np.log1p(np.float64(size))
-            f[15], f[16] = own_facts[NAME_RAREST], own_facts[NAME_RARITY]
-            f[18], f[19], f[20], f[21] = 0, 0, 0, 0
+            features[WORDS_OF_NAME], features[KIND_OF_NAME] = own_facts[NAME_WORDS], own_facts[NAME_KIND]
+            features[LABELS_WITH_NAME] = own_facts[NAME_LABELS]
+            features[TEXT_LENGTH] = np.log1p(np.float64(size))
+            features[RAREST_WORD], features[MEAN_RARITY] = own_facts[NAME_RAREST], own_facts[NAME_RARITY]
+            features[BROADER_FOUND] = features[NARROWER_FOUND] = 0
+            features[RELATED_FOUND] = features[NEIGHBOUR_COUNT] = 0
             if linked:
-                f[18] = neighbours_found(label, near.broader_indptr, near.broader, scratch.found)
-                f[19] = neighbours_found(label, near.narrower_indptr, near.narrower, scratch.found)
-                f[20] = neighbours_found(label, near.related_indptr, near.related, scratch.found)
+                features[BROADER_FOUND] = neighbours_found(label, near.broader_indptr, near.broader, scratch.found)
+                features[NARROWER_FOUND] = neighbours_found(label, near.narrower_indptr, near.narrower, scratch.found)
+                features[RELATED_FOUND] = neighbours_found(label, near.related_indptr, near.related, scratch.found)
                 neighbours = near.broader_indptr[label + 1] - near.broader_indptr[label]
                 neighbours += near.narrower_indptr[label + 1] - near.narrower_indptr[label]
-                f[21] = neighbours + near.related_indptr[label + 1] - near.related_indptr[label]
-            f[22], f[23], f[32] = np.nan, np.nan, np.nan
-            f[24] = 1.0 if title == size else 0.0
-            f[25] = count
+                features[NEIGHBOUR_COUNT] = neighbours + near.related_indptr[label + 1] - near.related_indptr[label]
+            features[FREQUENCY] = features[PRECISION] = features[COSINE] = np.nan
+            features[TITLE_ONLY] = 1.0 if title == size else 0.0
+            features[MATCH_COUNT] = count
             out_names[text, i] = name
-        out_counts[text] = total
+        out_counts[text] = out_labels.shape[1] + left_out if left_out else total
         for i in range(gram_count):  # restore the scratch memory
             scratch.gram_places[own_grams[i]] = 0
         for i in range(size):

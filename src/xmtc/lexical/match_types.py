@@ -45,9 +45,44 @@ FEATURES = (
     "cosine of the vectors",
 )
 """Names of the features of a candidate, in order."""
-MATCH = FEATURES.index("match")
-COSINE = FEATURES.index("cosine of the vectors")
-FREQUENCY, PRECISION = FEATURES.index("frequency"), FEATURES.index("precision of the name")
+(
+    SIMILARITY,
+    RELATIVE_SIMILARITY,
+    SIMILARITY_RANK,
+    SHARE_IN_TEXT,
+    SHARE_IN_TITLE,
+    MATCH,
+    OCCURRENCES,
+    FIRST_POSITION,
+    SPREAD,
+    MATCH_IN_TITLE,
+    WORDS_OF_NAME,
+    GRAMS_OF_NAME,
+    KIND_OF_NAME,
+    LABELS_WITH_NAME,
+    TEXT_LENGTH,
+    RAREST_WORD,
+    MEAN_RARITY,
+    IN_LONGER_MATCH,
+    BROADER_FOUND,
+    NARROWER_FOUND,
+    RELATED_FOUND,
+    NEIGHBOUR_COUNT,
+    FREQUENCY,
+    PRECISION,
+    TITLE_ONLY,
+    MATCH_COUNT,
+    SHARE_IN_WORD,
+    SHARE_OF_WORD,
+    WORD_POSITION,
+    COMMON_RARITY,
+    COMMON_FREQUENCY,
+    SHARE_OF_BEST,
+    COSINE,
+) = range(len(FEATURES))
+"""Places of the features."""
+LINE_END = 2
+"""Break before a token that is the first of its line; 1 stands for the first of a sentence."""
 SETS, PHRASES = 1, 3
 """Kinds of matches: all words of the name in one sentence, or side by side; one more if no word was stemmed."""
 MOST_OCCURRENCES = 64

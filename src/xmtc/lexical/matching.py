@@ -17,7 +17,6 @@ from xmtc.core.mapped_text import cut_texts
 from xmtc.core.parallel import run_parallel
 from xmtc.data.label_index import LabelIndex
 from xmtc.labels.hierarchy import Hierarchy
-from xmtc.labels.name_index import fold_all
 from xmtc.lexical.match_kernels import match_texts, name_facts
 from xmtc.lexical.match_types import (
     COSINE,
@@ -29,7 +28,7 @@ from xmtc.lexical.match_types import (
     memory_of,
 )
 from xmtc.lexical.names import GramIndex, NameTable, index_names
-from xmtc.lexical.texts import analyse, words_of
+from xmtc.lexical.texts import analyse, normalised, words_of
 from xmtc.text.token_kernels import document_frequencies, expand
 from xmtc.text.tokens import spans
 
@@ -43,6 +42,9 @@ NOTHING = np.empty((0, 0), dtype=np.int32)
 POSTINGS = 25_000
 """Names that the n-grams of a text add up for, most telling n-grams first; the cost is bounded for any vocabulary."""
 
+MOST_CANDIDATES = 10_000
+"""Maximum number of candidates of a text; if the names of more labels occur, those that come first in it count."""
+
 RESEMBLES = 0.5
 """Fraction of the n-grams of a word that a name must have for the word to be marked in explanations."""
 
@@ -53,6 +55,15 @@ class Candidates(NamedTuple):
     labels: NDArray[np.int32]  # (n, c)
     names: NDArray[np.int32]  # (n, c) the name that matched best
     features: NDArray[np.float32]  # (n, c, F)
+
+
+class _Piece(NamedTuple):
+    """A few texts to match at a time."""
+
+    texts: pa.Array
+    wanted: NDArray[np.int32]  # (n, c) labels to describe; (0, 0) for the candidates
+    more: NDArray[np.int32] = NOTHING  # (n, e) further candidates, padded with −1
+    embedded: Any = None  # the vectors of the texts
 
 
 class NameSearch(Protocol):
@@ -76,9 +87,14 @@ class NameMatcher:
     ) -> None:
         self.names, self.grams, self.rarity, self.near = _frozen(names), _frozen(grams), _frozen(rarity), _frozen(near)
         self.language, self.most = language, most
-        self.labels = len(names.first) - 1
+        self.label_count = len(names.first) - 1
         self.vectors: NameSearch | None = None
         self._free: SimpleQueue[MatchMemory] = SimpleQueue()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles have no scratch memory."""
+        parts = self.names, self.grams, self.rarity, self.near, self.language, self.most
+        return NameMatcher, parts, {"vectors": self.vectors}
 
     @cached_property
     def facts(self) -> NDArray[np.float32]:
@@ -133,31 +149,53 @@ class NameMatcher:
     ) -> Iterator[Candidates]:
         """Yield the candidates of consecutive texts; `wanted` (n, c) has the labels to describe instead.
 
-        With `only_names`, only labels whose name occurs; similarities are not computed.
+        With `only_names`, only labels whose name occurs; similarities are not computed. Vectors are computed and
+        compared in the calling thread, because their computation uses several threads itself.
         """
         mask = np.empty(0, dtype=np.bool_) if allowed is None else allowed
+        vectors = None if only_names else self.vectors
 
-        def match(piece: tuple[int, pa.Array]) -> Candidates:
-            start, block = piece
-            given = None if wanted is None else wanted[start : start + len(block)].astype(np.int32)
-            return self._matched(block, mask, NOTHING if given is None else given, 0 if only_names else POSTINGS)
+        def pieces() -> Iterator[_Piece]:
+            for start, block in _pieces(texts):
+                given = NOTHING if wanted is None else wanted[start : start + len(block)].astype(np.int32)
+                if vectors is None:
+                    yield _Piece(block, given)
+                    continue
+                embedded, more = vectors.embed(pa.chunked_array([block])), NOTHING
+                if not given.shape[1]:
+                    nearest, _ = vectors.search(embedded, min(NEAREST, self.label_count), allowed)
+                    more = nearest.astype(np.int32)
+                yield _Piece(block, given, more, embedded)
 
-        yield from run_parallel(match, _pieces(texts), threads)
+        def match(piece: _Piece) -> tuple[_Piece, Candidates]:
+            return piece, self._matched(piece, mask, 0 if only_names else POSTINGS)
 
-    def _matched(
-        self, block: pa.Array, allowed: NDArray[np.bool_], wanted: NDArray[np.int32], postings: int
-    ) -> Candidates:
-        texts = self._numbered(block)
-        embedded = None if self.vectors is None or postings == 0 else self.vectors.embed(pa.chunked_array([block]))
-        more = NOTHING
-        if embedded is not None and self.vectors is not None and not wanted.shape[1]:
-            nearest, _ = self.vectors.search(embedded, min(NEAREST, self.labels), allowed if len(allowed) else None)
-            more = nearest.astype(np.int32)
-        width = wanted.shape[1] or min(2 * self.most, self.labels) + more.shape[1]
-        labels = np.full((len(block), width), -1, dtype=np.int32)
-        names = np.full((len(block), width), -1, dtype=np.int32)
-        features = np.empty((len(block), width, len(FEATURES)), dtype=np.float32)
-        counts = np.zeros(len(block), dtype=np.int64)
+        for piece, found in run_parallel(match, pieces(), threads):
+            if vectors is not None:
+                found.features[:, :, COSINE] = vectors.score(piece.embedded, found.labels)
+            yield found
+
+    def _matched(self, piece: _Piece, allowed: NDArray[np.bool_], postings: int) -> Candidates:
+        """The candidates of a few texts; if names of many labels occur, they are matched again with enough room."""
+        texts = self._numbered(piece.texts)
+        width = piece.wanted.shape[1]
+        if width:
+            return self._described(texts, piece, allowed, postings, width)[0]
+        width = min(2 * self.most, self.label_count) + piece.more.shape[1]
+        found, needed = self._described(texts, piece, allowed, postings, width)
+        if needed > width:
+            enough = min(needed, max(width, MOST_CANDIDATES))
+            found, needed = self._described(texts, piece, allowed, postings, enough)
+        return Candidates(*(part[:, :needed] for part in found))
+
+    def _described(
+        self, texts: TextNumbers, piece: _Piece, allowed: NDArray[np.bool_], postings: int, width: int
+    ) -> tuple[Candidates, int]:
+        """(n, width) candidates of texts, and the width that is needed for all."""
+        labels = np.full((len(piece.texts), width), -1, dtype=np.int32)
+        names = np.full((len(piece.texts), width), -1, dtype=np.int32)
+        features = np.empty((len(piece.texts), width, len(FEATURES)), dtype=np.float32)
+        counts = np.zeros(len(piece.texts), dtype=np.int64)
         scratch = self._scratch()
         match_texts(
             texts,
@@ -167,22 +205,18 @@ class NameMatcher:
             self.rarity,
             self.near,
             scratch,
-            min(self.most, self.labels),
+            min(self.most, self.label_count),
             postings,
             allowed,
-            wanted,
-            more,
+            piece.wanted,
+            piece.more,
             labels,
             names,
             features,
             counts,
         )
         self._free.put(scratch)
-        widest = width if wanted.shape[1] else int(counts.max(initial=0))
-        found = Candidates(labels[:, :widest], names[:, :widest], features[:, :widest])
-        if embedded is not None and self.vectors is not None:
-            found.features[:, :, COSINE] = self.vectors.score(embedded, found.labels)
-        return found
+        return Candidates(labels, names, features), int(counts.max(initial=0))
 
     def _numbered(self, block: pa.Array) -> TextNumbers:
         """Number the words of texts like those of the names."""
@@ -203,7 +237,7 @@ class NameMatcher:
     def matched_words(self, text: str, name: int) -> list[TokenEvidence]:
         """The words of a text that are in a name or resemble one, each with its share of the name's n-grams."""
         found = spans(text)
-        words = words_of(fold_all([span.token for span in found]), self.language)
+        words = words_of(normalised([span.token for span in found], self.language), self.language)
         grams = self.grams.table.numbers(words.grams)
         own = self.grams.grams[self.grams.indptr[name] : self.grams.indptr[name + 1]]
         stems = self.names.stems[self.names.indptr[name] : self.names.indptr[name + 1]]
@@ -221,7 +255,7 @@ class NameMatcher:
         try:
             return self._free.get_nowait()
         except Empty:
-            return memory_of(self.names, self.grams, self.labels)
+            return memory_of(self.names, self.grams, self.label_count)
 
 
 def _pieces(texts: pa.ChunkedArray) -> Iterator[tuple[int, pa.Array]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from xmtc.core.jit import called
-from xmtc.lexical.match_types import MOST_NEIGHBOURS, MOST_OCCURRENCES, PHRASES, SETS
+from xmtc.lexical.match_types import LINE_END, MOST_NEIGHBOURS, MOST_OCCURRENCES, PHRASES, SETS
 
 
 @called
@@ -20,7 +20,7 @@ def number_sentences(breaks: Any, start: Any, size: Any, sentences: Any) -> Any:
             sentence += 1
             if first < 0:
                 first = i
-            if line < 0 and breaks[start + i] == 2:
+            if line < 0 and breaks[start + i] == LINE_END:
                 line = i
         sentences[i] = sentence
     if line >= 0:
@@ -44,7 +44,8 @@ def occurrences(
 ) -> Any:
     """Write count, kind, first and last position of a name whose rarest stem is `anchor`; return whether it occurs.
 
-    All its stems must be in one sentence. The fifth number is the first position of the words side by side, or −1.
+    All its stems must be in one sentence, or side by side on one line: the full stop of 'St. Gallen' ends a sentence.
+    The fifth number is the first position of the words side by side, or −1.
     """
     low, high = names.indptr[name], names.indptr[name + 1]
     size = high - low
@@ -71,21 +72,20 @@ def occurrences(
                 while p >= 0 and sentences[p] < sentence and steps < MOST_OCCURRENCES:
                     p = following[p]
                     steps += 1
-                if p < 0:  # no later sentence has this word
-                    together, seen = False, MOST_OCCURRENCES
-                    break
                 pointers[j] = p
-                if sentences[p] != sentence:
+                if p < 0 or sentences[p] != sentence:
                     together = False
                     break
-            if together:
-                begin = at - place
-                phrase = begin >= 0 and begin + size <= length
-                if phrase:
-                    for j in range(size):
-                        if texts.stems[texts.tokens[start + begin + j]] != names.stems[low + j]:
-                            phrase = False
-                            break
+            begin = at - place
+            phrase = begin >= 0 and begin + size <= length
+            if phrase:
+                for j in range(size):
+                    position = start + begin + j
+                    is_other = texts.stems[texts.tokens[position]] != names.stems[low + j]
+                    if is_other or (j > 0 and texts.breaks[position] == LINE_END):
+                        phrase = False
+                        break
+            if together or phrase:
                 exact = True
                 for j in range(size):
                     position = begin + j if phrase else pointers[j]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -60,7 +61,7 @@ def index_names(labels: LabelIndex, language: str | None) -> tuple[NameTable, Gr
 
 
 def _all_names(labels: LabelIndex) -> tuple[list[str], NDArray[np.int32], NDArray[np.int8]]:
-    """List all names by label; a name with a qualifier is listed again without it."""
+    """List all names by label."""
     alternatives = labels.table["alternatives"].combine_chunks()
     offsets = np.asarray(alternatives.offsets)
     flat = alternatives.values.to_pylist()
@@ -68,15 +69,30 @@ def _all_names(labels: LabelIndex) -> tuple[list[str], NDArray[np.int32], NDArra
     owners: list[int] = []
     kinds: list[int] = []
     for label, name in enumerate(labels.names):
-        for place, each in enumerate([name, *flat[offsets[label] : offsets[label + 1]]]):
-            kind = ALTERNATIVE if place else PREFERRED
-            bare = _QUALIFIER.sub("", each).strip() if each[-1:] in ")>]" else each
-            for form, extra in ((each, 0), (bare, UNQUALIFIED)):
-                if not extra or (form and form != each):
-                    names.append(form)
-                    owners.append(label)
-                    kinds.append(kind + extra)
+        for form, kind in _forms([name, *flat[offsets[label] : offsets[label + 1]]]):
+            names.append(form)
+            owners.append(label)
+            kinds.append(kind)
     return names, np.array(owners, dtype=np.int32), np.array(kinds, dtype=np.int8)
+
+
+def names_of(labels: LabelIndex, label: int) -> list[str]:
+    """The names of one label, in the order of the index."""
+    alternatives = labels.table["alternatives"][label].as_py()
+    return [form for form, _ in _forms([labels.name(label), *alternatives])]
+
+
+def _forms(names: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Yield the names of a label with their kinds, the preferred one first; one with a qualifier also without it.
+
+    Underscores stand for spaces, as in keys such as food_safety.
+    """
+    for place, each in enumerate(names):
+        kind = ALTERNATIVE if place else PREFERRED
+        yield each.replace("_", " "), kind
+        bare = _QUALIFIER.sub("", each).strip() if each[-1:] in ")>]" else each
+        if bare and bare != each:
+            yield bare.replace("_", " "), kind + UNQUALIFIED
 
 
 def _table(

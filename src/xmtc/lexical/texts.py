@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from xmtc.labels.name_index import fold_all
 from xmtc.lexical.keys import code_points, gram_keys, word_keys
 from xmtc.text.stemming import stems
-from xmtc.text.tokens import tokenise_with_breaks
+from xmtc.text.tokens import fold, tokenise_with_breaks
 
 GRAMS = (4, 5)
 """Shortest and longest character n-grams."""
@@ -37,17 +37,25 @@ class AnalysedTexts(NamedTuple):
 
 
 def analyse(texts: pa.Array, language: str | None) -> AnalysedTexts:
-    """Split texts into folded words; words that differ only in case or accents are one."""
+    """Split texts into words; words that differ only in case are one, and without a language also in accents."""
     block, types, breaks = tokenise_with_breaks(texts)
-    folded = fold_all(types.to_pylist())
     numbers: dict[str, int] = {}
-    word_of = np.array([numbers.setdefault(word, len(numbers)) for word in folded], dtype=np.int32)
+    words = normalised(types.to_pylist(), language)
+    word_of = np.array([numbers.setdefault(word, len(numbers)) for word in words], dtype=np.int32)
     tokens = word_of[block.ids] if len(word_of) else np.empty(0, dtype=np.int32)
     return AnalysedTexts(block.indptr, tokens, breaks, words_of(list(numbers), language))
 
 
-def words_of(folded: list[str], language: str | None) -> Words:
-    """Compute the keys of folded words."""
+def normalised(words: list[str], language: str | None) -> list[str]:
+    """Fold words; if a language is given, only their case, because its stemmer needs the accents."""
+    return fold_all(words) if language is None else [fold(word) for word in words]
+
+
+def words_of(words: list[str], language: str | None) -> Words:
+    """Compute the keys of normalised words."""
+    folded, stemmed = words, stems(words, language)
+    if language is not None:
+        folded, stemmed = fold_all(folded), fold_all(stemmed)
     codes, offsets = code_points(folded)
     indptr, grams = gram_keys(codes, offsets, *GRAMS)
-    return Words(folded, word_keys(codes, offsets), word_keys(*code_points(stems(folded, language))), indptr, grams)
+    return Words(folded, word_keys(codes, offsets), word_keys(*code_points(stemmed)), indptr, grams)

@@ -20,8 +20,9 @@ from xmtc.decisions.calibration import sigmoid
 from xmtc.decisions.thresholds import hits_among
 from xmtc.lexical.boosted_trees import BoostedTrees
 from xmtc.lexical.label_use import NameUse, add_use, label_features, padded_rows
-from xmtc.lexical.match_types import FEATURES
+from xmtc.lexical.match_types import FEATURES, KIND_OF_NAME, MATCH
 from xmtc.lexical.matching import Candidates, NameMatcher
+from xmtc.lexical.names import names_of
 from xmtc.lexical.persistence import matcher_state, restored_matcher
 from xmtc.lexical.tree_training import BoostingSettings
 from xmtc.models.base import Labels, Mask, Model, Scores
@@ -42,6 +43,9 @@ EXPLAINED = 8
 """Features listed in an explanation."""
 LOGARITHMS = {"first position", "length of the text", "position of this word", "frequency"}
 """Features that are log(1 + n); explanations show n."""
+MATCHES = ("none", "in one sentence, other endings", "in one sentence", "side by side, other endings", "side by side")
+NAME_KINDS = ("preferred", "alternative", "preferred, without qualifier", "alternative, without qualifier")
+"""Values of 'match' and 'kind of name' in words."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class LexicalSettings(Settings):
     """Settings of lexical."""
 
     candidates: Annotated[int, Range(50, 400, log=True)] = 200
-    """Number of labels with the most similar names that are scored per document, besides those that occur in it."""
+    """Number of labels with the most similar names that are scored per document, besides those whose names occur."""
     language: str = ""
     """Language of texts and names for Snowball stemming, such as de; empty for light stemming of any language."""
     documents: int = 15_000
@@ -88,7 +92,7 @@ class Lexical(Model):
     ablations: ClassVar = {"nothing-hidden": {"hidden_labels": 0.0}}
     capabilities = frozenset({"text", "explain", "score_labels", "update"})
     _matcher: NameMatcher
-    _names: NameUse
+    _name_use: NameUse
     _label_features: NDArray[np.float32] | None = None
     _scorer: BoostedTrees
     _vectors: NameVectors | None = None
@@ -109,7 +113,7 @@ class Lexical(Model):
         before = self.label_counts - np.bincount(scored.labels.indices, minlength=len(self.label_counts))
         names = self._counted(NameUse.none(len(before)), others, run)
         self._scorer = self._learnt(scored, before, names, run)
-        self._names = self._counted(names, scored, run)
+        self._name_use = self._counted(names, scored, run)
         self._offsets = np.zeros(len(before), dtype=np.float32)
         self._label_features, self._known = None, KnownWords()
 
@@ -217,7 +221,7 @@ class Lexical(Model):
     def _use(self) -> NDArray[np.float32]:
         """(L, 2) features of how labels were used."""
         if self._label_features is None:
-            self._label_features = label_features(self.label_counts, self._names)
+            self._label_features = label_features(self.label_counts, self._name_use)
         return self._label_features
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
@@ -259,13 +263,15 @@ class Lexical(Model):
         if self._vectors is not None:
             self._vectors = self._vectors.renewed(labels, run.runtime, run.progress)
         self._matcher.vectors = self._vectors
-        offsets = np.zeros(len(labels), dtype=np.float32)
-        offsets[numbers[stay]] = self._offsets[stay]
+        weights = np.maximum(change.counts_before[stay], 1)
+        sums = np.bincount(numbers[stay], weights * self._offsets[stay], len(labels))
+        totals = np.bincount(numbers[stay], weights, len(labels))
+        offsets = (sums / np.maximum(totals, 1)).astype(np.float32)  # merged labels take their mean
         self._offsets = offsets
-        self._names = self._names.relabelled(numbers, len(labels))
+        self._name_use = self._name_use.relabelled(numbers, len(labels))
         self._label_features, self._known = None, KnownWords()
         steps = self._steps(change.new, run)
-        self._names = self._counted(self._names, change.new, run)
+        self._name_use = self._counted(self._name_use, change.new, run)
         self._offsets = np.clip(offsets + steps, -MOST_OFFSET, MOST_OFFSET).astype(np.float32)
         self._label_features = None
 
@@ -291,10 +297,14 @@ class Lexical(Model):
         row = add_use(found, self._use)[0, 0]
         weights = self._scorer.contributions(row)
         order = np.argsort(-np.abs(weights), kind="stable")[:EXPLAINED]
+        number = int(found.names[0, 0])
+        matched = names_of(self.labels, label)[number - int(self._matcher.names.first[label])]
         features = [
-            FeatureEvidence(FEATURES[i], _shown(FEATURES[i], row[i]), float(weights[i])) for i in order if weights[i]
+            FeatureEvidence(FEATURES[i], _shown(FEATURES[i], row[i]), float(weights[i]), _meaning(i, row[i], matched))
+            for i in order
+            if weights[i]
         ]
-        words = self._matcher.matched_words(text, int(found.names[0, 0]))
+        words = self._matcher.matched_words(text, number)
         total = sum(word.weight for word in words)
         evidence = [replace(word, weight=word.weight / total * float(weights.sum())) for word in words if total]
         rest = 0.0 if evidence else float(weights.sum())  # no word of the text is like the name
@@ -305,7 +315,7 @@ class Lexical(Model):
     def _state(self) -> State:
         arrays = {f"matcher.{name}": array for name, array in matcher_state(self._matcher).items()}
         arrays.update({f"scorer.{name}": array for name, array in self._scorer.state().items()})
-        arrays.update({f"names.{name}": array for name, array in self._names._asdict().items()})
+        arrays.update({f"names.{name}": array for name, array in self._name_use._asdict().items()})
         arrays["offsets"] = self._offsets
         kept = State(arrays=arrays) if self._vectors is None else self._vectors.state()
         kept.arrays.update(arrays)
@@ -320,11 +330,18 @@ class Lexical(Model):
         self._matcher.vectors = self._vectors
         self._scorer = BoostedTrees.restored(state.part("scorer."), len(FEATURES))
         names = state.part("names.")
-        self._names = NameUse(
+        self._name_use = NameUse(
             *(names.array(name, np.int64, (labels,), low=0, high=MOST_DOCUMENTS) for name in NameUse._fields)
         )
         self._offsets = state.array("offsets", np.float32, (labels,), low=-MOST_OFFSET, high=MOST_OFFSET + 1)
         self._label_features, self._known = None, KnownWords()
+
+
+def _meaning(feature: int, value: np.float32, name: str) -> str:
+    """The value of a feature in words if it is a code; `name` is the name that matched best."""
+    if feature == MATCH:
+        return f"{MATCHES[int(value)]}: {name}" if value else MATCHES[0]
+    return f"{NAME_KINDS[int(value)]}: {name}" if feature == KIND_OF_NAME else ""
 
 
 def _shown(feature: str, value: np.float32) -> float | None:

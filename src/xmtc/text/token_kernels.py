@@ -248,16 +248,22 @@ def find_breaks(
     starts: NDArray[np.int64],
     lengths: NDArray[np.int32],
 ) -> NDArray[np.uint8]:
-    """Return for each token what separates it from the one before: 2 a line end, 1 the end of a sentence, 0 neither."""
+    """Return for each token what separates it from the one before: 2 a line end, 1 the end of a sentence, 0 neither.
+
+    A sentence ends with one of . ! ? ; before white space: '2.0' and 'U.S.' are in one sentence.
+    """
     breaks = np.zeros(len(starts), np.uint8)
     for document in range(len(indptr) - 1):
         at = np.int64(offsets[document])
         for token in range(indptr[document], indptr[document + 1]):
+            ended = False
             while at < starts[token]:
                 byte = data[at]
-                if byte == 10:
+                if byte == 46 or byte == 33 or byte == 63 or byte == 59:
+                    ended = True
+                elif byte == 10:
                     breaks[token] = 2
-                elif breaks[token] == 0 and (byte == 46 or byte == 33 or byte == 63 or byte == 59):
+                elif ended and byte <= 32 and breaks[token] == 0:
                     breaks[token] = 1
                 at += 1
             at += lengths[token]

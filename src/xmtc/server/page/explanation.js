@@ -131,7 +131,7 @@ function features(found) {
     number(signed(item.weight)),
     bar(item.weight, peak),
     make("td", {}, item.feature),
-    number(item.value === null ? "–" : String(Number(item.value.toPrecision(4)))),
+    number(item.value === null ? "–" : item.meaning || String(Number(item.value.toPrecision(4)))),
   ]);
   return [
     heading("Features of the match"),
