@@ -12,12 +12,17 @@ from tests.support.command_line import call, mistake
 from tests.support.name_model import NameMatch
 from xmtc import Consensus, Knn, OneVsAll, Popularity, load
 from xmtc.core.errors import DataError, UnsupportedError
+from xmtc.core.progress import silent
 from xmtc.core.registry import Entry
 from xmtc.data import read
 from xmtc.data.label_index import LabelIndex
+from xmtc.experiments.runs import _measured
+from xmtc.experiments.suites import DataSpec
 from xmtc.models.registry import MODELS
+from xmtc.workflows.compare import compare
 from xmtc.workflows.evaluate import evaluate_model
 from xmtc.workflows.models import describe_folder
+from xmtc.workflows.requests import CompareRequest, ComparisonOptions
 
 TEXTS = ["milk and cheese", "bread and butter", "cheese"]
 LABELS = [["l1"], ["l2"], ["l1"]]
@@ -197,6 +202,33 @@ class TestEvaluate:
         assert dropped.metrics["P@1"] == 1.0
         other = evaluate_model(Popularity().fit(TEXTS, LABELS, vocabulary=vocabulary), test, unknown_labels="drop")
         assert (other.unknown_labels, other.predictable_labels, other.truth.nnz) == (2, 0, 1)
+        assert (counted.dropped_labels, dropped.dropped_labels, other.dropped_labels) == (0, 1, 2)
+
+    @pytest.mark.usefixtures("_registered")
+    def test_compared_models_have_the_same_true_labels(self, tmp_path: Path, vocabulary: Path) -> None:
+        path = tmp_path / "test.jsonl"
+        path.write_text('{"text": "wine", "labels": ["l0"]}\n{"text": "cheese", "labels": ["l1", "l9"]}\n')
+        for model in (Popularity(), NameMatch()):
+            model.fit(TEXTS, LABELS, vocabulary=vocabulary).save(tmp_path / model.name)
+        folders = tmp_path / "popularity", tmp_path / "name_match"
+        drop = ComparisonOptions(unknown_labels="drop")
+        popularity, by_name = compare(CompareRequest(folders=folders, test=path, options=drop)).values()
+        assert popularity.truth.nnz == by_name.truth.nnz == 2  # without l9
+        assert (popularity.truth_keys, popularity.predictable_labels, by_name.predictable_labels) == (["l0"], 0, 1)
+        assert (popularity.metrics["R@5"], by_name.metrics["R@5"]) == (0.5, 1.0)
+        said = " ".join(call("compare", *folders, path, "--unknown-labels", "drop").out.split())
+        assert "not in the training set: 2 (2 occurrences), 1 of them dropped, the others counted as missed" in said
+        assert "documents: 2 (2 occurrences), 1 of them predictable by name, the others dropped" in said
+        (alone,) = compare(CompareRequest(folders=folders[:1], test=path, options=drop)).values()
+        assert (alone.truth.nnz, alone.truth_keys) == (1, [])
+
+    def test_models_of_a_suite_have_the_same_true_labels(self, tmp_path: Path, vocabulary: Path) -> None:
+        path = tmp_path / "test.jsonl"
+        path.write_text('{"text": "wine", "labels": ["l0"]}\n{"text": "cheese", "labels": ["l1", "l9"]}\n')
+        spec = DataSpec(train="train.jsonl", test="test.jsonl", unknown_labels="drop")
+        for model in (Popularity(), NameMatch()):
+            found = _measured(model.fit(TEXTS, LABELS, vocabulary=vocabulary), read(path), spec, silent)[0]
+            assert (found.truth.nnz, found.dropped_labels, found.predictable_labels) == (1, 2, 0)
 
 
 @pytest.mark.usefixtures("_registered")

@@ -44,7 +44,7 @@ class ComparisonOptions(BaseRequest):
     filter_file: Annotated[Path | None, Option("FILE", "--filter")] = None
     """File of 'document label' pairs to exclude from predictions and true labels."""
     unknown_labels: Annotated[UnseenLabels, Option()] = "count"
-    """Test labels without training documents that the model cannot predict: count them as missed, or drop them."""
+    """Test labels that cannot be predicted, without training documents: count them as missed, or drop them."""
     seed: Annotated[int, Option("N")] = 0
     """Random seed of the resamples."""
     hierarchy: Annotated[bool, Option()] = False
