@@ -90,7 +90,9 @@ class PredictBody(RequestBody):
     only_unused: Annotated[bool | None, Field(description="Return only labels without training documents.")] = None
     hierarchy: Annotated[
         Redundant | None,
-        Field(description="Of a label and its broader ones, return all (keep), the narrowest or the broadest."),
+        Field(
+            description="Leave out labels if a narrower (or broader) one has at least half their score; default: keep."
+        ),
     ] = None
     details: Annotated[bool | None, Field(description="Whether to add broader labels, notes and counts.")] = None
 
