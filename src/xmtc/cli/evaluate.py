@@ -161,7 +161,7 @@ def compare(
 
     *folders, test = paths
     request = make_request(folders=tuple(folders), test=test)
-    check_writable(output.path, request.test, request.options.filter_file)
+    check_writable(output.path, request.test, request.labels, request.options.filter_file)
     results = workflow.compare(request, runtime=machine.runtime(), progress=terminal_progress())
     intervals = {name: result.intervals for name, result in results.items()}
     echo(show.metrics_table({name: result.metrics for name, result in results.items()}, intervals) + "\n")

@@ -30,7 +30,13 @@ def compare(
     for model in models.values():
         if model.feature_count not in tests:
             tests[model.feature_count] = read_test(
-                request.test, request.reading.options, model=model, progress=progress
+                request.test,
+                request.reading.options,
+                model=model,
+                vocabulary=request.labels,
+                unknown_labels="drop" if request.options.unknown_labels == "drop" else "refuse",
+                whole_vocabulary=request.options.hierarchy,
+                progress=progress,
             )
     kept = _predictable_labels(models.values()) if request.options.unknown_labels == "drop" else None
     return {

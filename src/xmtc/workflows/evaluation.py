@@ -239,7 +239,7 @@ def _hierarchy(index: LabelIndex, test: Dataset) -> Hierarchy:
     if not hierarchy:
         raise DataError(
             "no label has a broader label, so there is no hierarchy to evaluate with. "
-            "Pass a vocabulary with broader labels, or leave out --hierarchy."
+            "Pass a vocabulary with broader labels (--labels FILE), or leave out --hierarchy."
         )
     return hierarchy
 

@@ -161,11 +161,11 @@ class VocabularyFilterOptions(BaseRequest):
     under: Annotated[tuple[str, ...], Option("LABEL")] = ()
     """Return only this label, by key or name, and the labels below it; can be repeated."""
     scheme: Annotated[tuple[str, ...], Option("NAME")] = ()
-    """Return only labels of this concept scheme; can be repeated."""
+    """Return only labels of this concept scheme, a URI in SKOS, any string in JSON Lines; can be repeated."""
     collection: Annotated[tuple[str, ...], Option("NAME")] = ()
     """Return only labels of this collection; can be repeated."""
     label_type: Annotated[tuple[str, ...], Option("NAME", "--type")] = ()
-    """Return only labels of this type; can be repeated."""
+    """Return only labels of this type, a URI in SKOS, any string in JSON Lines; can be repeated."""
     only_used: Annotated[bool, Option()] = False
     """Return only labels with training documents."""
     only_unused: Annotated[bool, Option()] = False
@@ -198,7 +198,7 @@ class PredictRequest(BaseRequest):
     """Candidate labels for each document: JSONL with id and labels."""
     vocabulary: VocabularyFilterOptions = field(default_factory=VocabularyFilterOptions)
     hierarchy: Annotated[Redundant, Option()] = "keep"
-    """Of a label and its broader labels, return all, only the narrowest, or only the broadest."""
+    """narrowest (broadest): leave out a label if a narrower (broader) one has at least half its score."""
     details: Annotated[bool, Option()] = False
     """Add broader labels, description, notes, schemes and training documents to each label, as JSON Lines."""
     reading: ReadingOptions = field(default_factory=ReadingOptions)
@@ -298,6 +298,8 @@ class CompareRequest(BaseRequest):
     """Model folders; differences are relative to the first."""
     test: Path
     """Test set: documents with labels."""
+    labels: Annotated[Path | None, Option("FILE")] = None
+    """Label vocabulary: JSONL, TSV, CSV, SKOS or a list."""
     options: ComparisonOptions = field(default_factory=ComparisonOptions)
     reading: ReadingOptions = field(default_factory=ReadingOptions)
 
