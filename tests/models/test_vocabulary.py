@@ -238,8 +238,13 @@ class TestCommands:
         line = "2 of 4 labels have no training documents; name_match can predict them by name."
         assert line in done.err.splitlines()
         done = call("train", train, "--labels", vocabulary, "--model", "popularity", "--out", tmp_path / "p")
-        line = "2 of 4 labels have no training documents; popularity cannot predict them. Use lexical, or a consensus"
-        assert f"{line} with it." in done.err.splitlines()
+        line = (
+            "2 of 4 labels have no training documents; popularity cannot predict them. Use lexical, a linear model with"
+        )
+        assert f"{line} label_names such as parabel, or a consensus with one of them." in done.err.splitlines()
+        off = ("--set", "label_names=0", "--set", "text.min_df=1")
+        done = call("train", train, "--labels", vocabulary, "--model", "parabel", *off, "--out", tmp_path / "o")
+        assert "parabel cannot predict them with label_names = 0. Leave out this setting." in done.err
         assert "training documents" not in call("train", train, "--model", "knn", "--out", tmp_path / "k").err
 
     def test_the_folder(self, tmp_path: Path, train: Path, vocabulary: Path) -> None:
@@ -268,14 +273,48 @@ class TestCommands:
             call("train", train, "--model", name, "--out", out)
             (tmp_path / "new.jsonl").write_text('{"key": "l1", "name": "Käse"}\n{"key": "l4", "name": "Honig"}\n')
             done = call("update", out, "--labels", tmp_path / "new.jsonl")
-            assert "vocabulary labels read" in done.out
-            assert ("the update was not checked" in done.err) == (name == "name_match")  # nothing to check otherwise
+            parts = ["0 new documents", "1 new label", "1 label updated"]
+            if name == "popularity":
+                parts = ["0 new documents", "1 label updated", "1 label of the vocabulary left out"]
+            assert f": {', '.join(parts)}, " in done.out
+            unchecked = "the update was not checked: pass --valid FILE"
+            assert (unchecked in done.err.splitlines()) == (name == "name_match")  # nothing to check otherwise
+            (header,) = [line for line in call("models", out).out.splitlines() if "new labels" in line]
+            assert "vocabulary" in header.split()
             model = load(out)
             assert model.labels.keys == keys
             assert model.labels.names == ["Käse", "l2", "Honig"][: len(keys)]
             assert "already used these files" in mistake("update", out, "--labels", tmp_path / "new.jsonl")
             call("update", out, "--labels", vocabulary)
             assert load(out).labels.names[:2] == ["cheese", "bread"]
+
+    def test_a_vocabulary_of_another_model_is_refused(self, tmp_path: Path, train: Path) -> None:
+        call("train", train, "--model", "name_match", "--out", tmp_path / "m")
+        other = tmp_path / "other.jsonl"
+        other.write_text('{"key": "x", "name": "X"}\n{"key": "y", "name": "Y"}\n')
+        said = mistake("update", tmp_path / "m", "--labels", other)
+        line = "none of its 2 labels is among the model's 2 labels. Check the keys, or use --force."
+        assert said == f"{other}: {line}"
+        call("update", tmp_path / "m", "--labels", other, "--force")
+        assert load(tmp_path / "m").labels.keys == ["l1", "l2", "x", "y"]
+
+    def test_unused_labels_of_a_feature_matrix_cannot_be_predicted(self, tmp_path: Path) -> None:
+        (tmp_path / "train.svm").write_text("3 3 3\n0 0:1\n1 1:1\n0,1 2:1\n")
+        rows = [{"key": str(key), "name": name} for key, name in enumerate(("one", "two", "three"))]
+        (tmp_path / "labels.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        given = ("--labels", tmp_path / "labels.jsonl", "--model", "one_vs_all", "--out", tmp_path / "m")
+        done = call("train", tmp_path / "train.svm", *given)
+        line = "1 of 3 labels has no training documents; one_vs_all cannot predict it from a feature matrix."
+        assert f"{line} Train on texts." in done.err.splitlines()
+
+    def test_unused_labels_of_a_consensus(self, tmp_path: Path, train: Path, vocabulary: Path) -> None:
+        call("train", train, "--labels", vocabulary, "--model", "name_match", "--out", tmp_path / "m")
+        members = ("--set", f'members=["{tmp_path / "m"}"]', "--set", "combine=noisy-or", "--set", "calibrate=none")
+        done = call(
+            "train", train, "--model", "consensus", *members, "--out", tmp_path / "c", "--json=" + str(tmp_path / "j")
+        )
+        assert "2 of 4 labels have no training documents; consensus can predict them by name." in done.err.splitlines()
+        assert json.loads((tmp_path / "j").read_text())["labels_without_documents"] == 2
 
     def test_consensus(self, tmp_path: Path, vocabulary: Path) -> None:
         for model in (NameMatch(), Popularity()):

@@ -137,7 +137,7 @@ class UpdateRequest(BaseRequest):
     margin: Annotated[float, Option("POINTS")] = 2.0
     """Reject the update if nDCG@5 drops by more than this many points."""
     force: Annotated[bool, Option()] = False
-    """Save the update even if nDCG@5 drops too far; replace a model in --out."""
+    """Save the update even if nDCG@5 drops too far or no label of --labels is known; replace a model in --out."""
     vocabulary: VocabularyOptions = field(default_factory=VocabularyOptions)
     reading: ReadingOptions = field(default_factory=ReadingOptions)
 
