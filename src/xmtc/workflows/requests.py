@@ -154,6 +154,13 @@ class UpdateRequest(BaseRequest):
         return self.folder if self.out is None else self.out
 
 
+def required_use(only_used: bool | None, only_unused: bool | None, names: tuple[str, str]) -> bool | None:
+    """True for labels with training documents only, False for those without, None for both."""
+    if only_used and only_unused:
+        raise ConfigError(f"{names[0]} and {names[1]} exclude all labels. Leave out one of them.")
+    return True if only_used else False if only_unused else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class VocabularyFilterOptions(BaseRequest):
     """Labels that may be returned, by what the vocabulary says about them."""
@@ -172,8 +179,12 @@ class VocabularyFilterOptions(BaseRequest):
     """Return only labels without training documents."""
 
     def check(self) -> None:
-        if self.only_used and self.only_unused:
-            raise ConfigError("--only-used and --only-unused exclude all labels. Leave out one of them.")
+        _ = self.used
+
+    @property
+    def used(self) -> bool | None:
+        """Whether returned labels must have training documents, or must have none; None if both are returned."""
+        return required_use(self.only_used, self.only_unused, ("--only-used", "--only-unused"))
 
 
 @dataclass(frozen=True, kw_only=True)
