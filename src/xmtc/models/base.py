@@ -183,7 +183,7 @@ class Model(SklearnModel):
 
         `rejected` and `complete` are as in `fit`: labels known to be wrong, and whether all other labels are wrong.
         `retire` has the keys of labels to remove, `merge` maps keys of labels to the keys they are merged into.
-        `vocabulary`, a file or a `LabelIndex`, renews names and hierarchy of the labels; its new labels are added if
+        `vocabulary`, a file or a `LabelIndex`, updates names and hierarchy of the labels; its new labels are added if
         the model `uses_label_names`.
         `replay` has earlier training documents; by default, those stored in the model (`keep_replay`). The update is
         validated by nDCG@5 on `valid`, or on held-out new documents: if it drops by more than `margin`, the update is

@@ -209,7 +209,7 @@ class PredictRequest(BaseRequest):
     """Candidate labels for each document: JSONL with id and labels."""
     vocabulary: VocabularyFilterOptions = field(default_factory=VocabularyFilterOptions)
     hierarchy: Annotated[Redundant, Option()] = "keep"
-    """narrowest (broadest): leave out a label if a narrower (broader) one has at least half its score."""
+    """With narrowest (broadest), leave out a label if a narrower (broader) one has at least half its score."""
     details: Annotated[bool, Option()] = False
     """Add broader labels, description, notes, schemes and training documents to each label, as JSON Lines."""
     reading: ReadingOptions = field(default_factory=ReadingOptions)
