@@ -604,6 +604,13 @@ class TestHierarchy:
         assert found["nearP@3"] == pytest.approx((0.5 + 1) / 6)
         assert found["hP@3"] == pytest.approx((2 + 1) / (3 + 3))  # {a, b, top} twice; {new, b, top} and {a}
         assert found["hR@3"] == pytest.approx((2 + 1) / (3 + 1))
+        compared = ("compare", tmp_path / "m", tmp_path / "test.jsonl", "--hierarchy", "--json", tmp_path / "c.json")
+        call(*compared, *vocabulary)
+        (of_model,) = json.loads((tmp_path / "c.json").read_text())["models"].values()
+        assert {name: of_model[name] for name in ("nearP@1", "hP@3")} == {
+            name: found[name] for name in ("nearP@1", "hP@3")
+        }
+        assert "Pass a vocabulary with broader labels (--labels FILE), or leave out --hierarchy." in mistake(*compared)
 
     def test_without_a_hierarchy(self, ova: Path, data: Path) -> None:
         assert "no label has a broader label" in mistake("evaluate", ova, data / "test.jsonl", "--hierarchy")

@@ -34,7 +34,7 @@ def test_with_files(tree: Path, tmp_path: Path) -> None:
     under = predicted(tree, "--under", labels.key(2))
     assert predicted(tree, "--under", labels.key(2), "--deny", deny) == [key for key in under if key != labels.key(2)]
     said = mistake("predict", tree, "--text", "x", "--under", labels.key(39), "--allow", deny)
-    assert "none of the model's 40 labels remains" in said
+    assert said.endswith("none of the model's 40 labels remains. Use fewer conditions.")
 
 
 def test_hierarchy(tree: Path, data: Path, tmp_path: Path) -> None:
@@ -48,21 +48,28 @@ def test_hierarchy(tree: Path, data: Path, tmp_path: Path) -> None:
     call("predict", tree, data / "test.jsonl", "--parts", 60, "--out", parts, "--hierarchy", "narrowest")
     given = json.loads((parts / "_answers.json").read_text())["made_of"]
     assert given["hierarchy"] == "narrowest"
-    assert given["under"] is None  # as in folders written before the option existed
+    assert given["selected labels"] is None  # as in folders written before the conditions existed
+    some = ("--under", model.labels.key(2), "--only-used")
+    call("predict", tree, data / "test.jsonl", "--parts", 60, "--out", tmp_path / "some", *some)
+    given = json.loads((tmp_path / "some" / "_answers.json").read_text())["made_of"]
+    assert given["selected labels"] == {"under": [model.labels.key(2)], "used": True}
 
 
 def test_mistakes(tree: Path, ova: Path) -> None:
     ask = ("predict", tree, "--text", "x")
     name = load(tree).labels.name(3)
     assert f"Did you mean '{name}'?" in mistake(*ask, "--under", f"{name}x")
-    assert "have training documents" in mistake(*ask, "--only-unused")
+    assert mistake(*ask, "--only-unused").endswith(
+        "have training documents. Leave out this condition, or train a model that uses label names with "
+        "--labels VOCABULARY."
+    )
     assert predicted(tree, "--only-used") == predicted(tree)
     assert "--only-used and --only-unused" in mistake(*ask, "--only-unused", "--only-used")
     assert "no label of the model has a scheme" in mistake(*ask, "--scheme", "s")
     assert "--hierarchy must be keep or narrowest or broadest" in mistake(*ask, "--hierarchy", "x")
-    assert "no label of the model has a broader label" in mistake(
-        "predict", ova, "--text", "x", "--hierarchy", "narrowest"
-    )
+    said = mistake("predict", ova, "--text", "x", "--hierarchy", "narrowest")
+    assert said.startswith("no label of the model has a broader label among the labels.")
+    assert said.endswith(", or leave out --hierarchy.")
 
 
 def test_details(tree: Path, tmp_path: Path) -> None:
@@ -81,6 +88,8 @@ def test_details(tree: Path, tmp_path: Path) -> None:
     assert [label["documents"] for label in row["labels"]] == sorted(load(tree).label_counts.tolist(), reverse=True)
     ask = ("predict", tree, "--text", "x", "--details")
     assert call(*ask, "--out", tmp_path / "p.jsonl").status == 0
+    parts = mistake("predict", tree, "x.jsonl", "--details", "--parts", 5, "--out", tmp_path / "p")
+    assert parts.endswith("Leave out --parts or --details.")
     assert "--details writes JSON Lines, not tsv" in mistake(*ask, "--out", tmp_path / "p.tsv")
     assert "--details writes JSON Lines, not table" in mistake(*ask, "--output-format", "table")
 

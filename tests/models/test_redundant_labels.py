@@ -13,6 +13,7 @@ from tests.support.models import planted_split
 from xmtc.core.errors import ConfigError, DataError
 from xmtc.data.dataset import Dataset
 from xmtc.data.label_index import LabelIndex
+from xmtc.data.topk import TopK
 from xmtc.models.base import Model
 from xmtc.models.one_vs_all import OneVsAll
 from xmtc.models.popularity import Popularity
@@ -36,8 +37,15 @@ def model(split: tuple[Dataset, list[str]]) -> Model:
 
 
 def expected(model: Model, texts: list[str], how: Any, k: int, **restriction: Any) -> list[list[str]]:
-    full, above = model.predict(texts, len(model.labels), **restriction).labels, all_above(model.labels)
-    return [model.labels.strings("key", irredundant(above, row[row >= 0].tolist(), how, k)) for row in full]
+    full = model.predict(texts, len(model.labels), **restriction)
+    return [model.labels.strings("key", found) for found in reduced(full, how, k)]
+
+
+def reduced(top: TopK, how: Any, k: int) -> list[list[int]]:
+    """The definition, applied to each document."""
+    above, filled = all_above(top.index), top.labels >= 0
+    rows = zip(top.labels, top.scores, filled, strict=True)
+    return [irredundant(above, row[has].tolist(), scores[has].tolist(), how, k) for row, scores, has in rows]
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -56,12 +64,18 @@ def test_equals_the_filtered_ranking(model: Model, split: tuple[Dataset, list[st
 
 
 @pytest.mark.parametrize("how", HOW)
+def test_calibrated_scores_decide(split: tuple[Dataset, list[str]], how: Any) -> None:
+    train, texts = split
+    model = OneVsAll().fit(train).calibrate(train, threshold=None)
+    assert model.predict(texts, 5, hierarchy=how).keys() == expected(model, texts, how, 5)
+
+
+@pytest.mark.parametrize("how", HOW)
 def test_sets(model: Model, split: tuple[Dataset, list[str]], how: Any) -> None:
     texts = split[1]
-    sets = model.predict(texts, threshold=0.02).labels
-    above = all_above(model.labels)
+    sets = model.predict(texts, threshold=0.02)
     for k in (None, 2):
-        wanted = [irredundant(above, row[row >= 0].tolist(), how, k or 99) for row in sets]
+        wanted = reduced(sets, how, k or 99)
         found = model.predict(texts, k, threshold=0.02, hierarchy=how).labels
         assert [row[row >= 0].tolist() for row in found] == wanted
 

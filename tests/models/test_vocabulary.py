@@ -12,17 +12,22 @@ from tests.support.command_line import call, mistake
 from tests.support.name_model import NameMatch
 from xmtc import Consensus, Knn, OneVsAll, Popularity, load
 from xmtc.core.errors import DataError, UnsupportedError
+from xmtc.core.progress import silent
 from xmtc.core.registry import Entry
 from xmtc.data import read
 from xmtc.data.dataset import as_dataset
 from xmtc.data.label_index import LabelIndex
+from xmtc.experiments.runs import _measured
+from xmtc.experiments.suites import DataSpec
 from xmtc.labels.hierarchy import Hierarchy
 from xmtc.labels.vocabulary_filter import VocabularyFilter
 from xmtc.models.base import Model
 from xmtc.models.registry import MODELS
+from xmtc.workflows.compare import compare
 from xmtc.workflows.evaluate import evaluate_model
 from xmtc.workflows.label_details import LabelDetails
 from xmtc.workflows.models import describe_folder
+from xmtc.workflows.requests import CompareRequest, ComparisonOptions
 
 TEXTS = ["milk and cheese", "bread and butter", "cheese"]
 LABELS = [["l1"], ["l2"], ["l1"]]
@@ -202,6 +207,33 @@ class TestEvaluate:
         assert dropped.metrics["P@1"] == 1.0
         other = evaluate_model(Popularity().fit(TEXTS, LABELS, vocabulary=vocabulary), test, unknown_labels="drop")
         assert (other.unknown_labels, other.predictable_labels, other.truth.nnz) == (2, 0, 1)
+        assert (counted.dropped_labels, dropped.dropped_labels, other.dropped_labels) == (0, 1, 2)
+
+    @pytest.mark.usefixtures("_registered")
+    def test_compared_models_have_the_same_true_labels(self, tmp_path: Path, vocabulary: Path) -> None:
+        path = tmp_path / "test.jsonl"
+        path.write_text('{"text": "wine", "labels": ["l0"]}\n{"text": "cheese", "labels": ["l1", "l9"]}\n')
+        for model in (Popularity(), NameMatch()):
+            model.fit(TEXTS, LABELS, vocabulary=vocabulary).save(tmp_path / model.name)
+        folders = tmp_path / "popularity", tmp_path / "name_match"
+        drop = ComparisonOptions(unknown_labels="drop")
+        popularity, by_name = compare(CompareRequest(folders=folders, test=path, options=drop)).values()
+        assert popularity.truth.nnz == by_name.truth.nnz == 2  # without l9
+        assert (popularity.truth_keys, popularity.predictable_labels, by_name.predictable_labels) == (["l0"], 0, 1)
+        assert (popularity.metrics["R@5"], by_name.metrics["R@5"]) == (0.5, 1.0)
+        said = " ".join(call("compare", *folders, path, "--unknown-labels", "drop").out.split())
+        assert "not in the training set: 2 (2 occurrences), 1 of them dropped, the others counted as missed" in said
+        assert "documents: 2 (2 occurrences), 1 of them predictable by name, the others dropped" in said
+        (alone,) = compare(CompareRequest(folders=folders[:1], test=path, options=drop)).values()
+        assert (alone.truth.nnz, alone.truth_keys) == (1, [])
+
+    def test_models_of_a_suite_have_the_same_true_labels(self, tmp_path: Path, vocabulary: Path) -> None:
+        path = tmp_path / "test.jsonl"
+        path.write_text('{"text": "wine", "labels": ["l0"]}\n{"text": "cheese", "labels": ["l1", "l9"]}\n')
+        spec = DataSpec(train="train.jsonl", test="test.jsonl", unknown_labels="drop")
+        for model in (Popularity(), NameMatch()):
+            found = _measured(model.fit(TEXTS, LABELS, vocabulary=vocabulary), read(path), spec, silent)[0]
+            assert (found.truth.nnz, found.dropped_labels, found.predictable_labels) == (1, 2, 0)
 
 
 class TestBroaderLabelsWithoutDocuments:
@@ -259,8 +291,13 @@ class TestCommands:
         line = "2 of 4 labels have no training documents; name_match can predict them by name."
         assert line in done.err.splitlines()
         done = call("train", train, "--labels", vocabulary, "--model", "popularity", "--out", tmp_path / "p")
-        line = "2 of 4 labels have no training documents; popularity cannot predict them. Use lexical, or a consensus"
-        assert f"{line} with it." in done.err.splitlines()
+        line = (
+            "2 of 4 labels have no training documents; popularity cannot predict them. Use lexical, a linear model with"
+        )
+        assert f"{line} label_names such as parabel, or a consensus with one of them." in done.err.splitlines()
+        off = ("--set", "label_names=0", "--set", "text.min_df=1")
+        done = call("train", train, "--labels", vocabulary, "--model", "parabel", *off, "--out", tmp_path / "o")
+        assert "parabel cannot predict them with label_names = 0. Leave out this setting." in done.err
         assert "training documents" not in call("train", train, "--model", "knn", "--out", tmp_path / "k").err
 
     def test_the_folder(self, tmp_path: Path, train: Path, vocabulary: Path) -> None:
@@ -289,14 +326,48 @@ class TestCommands:
             call("train", train, "--model", name, "--out", out)
             (tmp_path / "new.jsonl").write_text('{"key": "l1", "name": "Käse"}\n{"key": "l4", "name": "Honig"}\n')
             done = call("update", out, "--labels", tmp_path / "new.jsonl")
-            assert "vocabulary labels read" in done.out
-            assert ("the update was not checked" in done.err) == (name == "name_match")  # nothing to check otherwise
+            parts = ["0 new documents", "1 new label", "1 label updated"]
+            if name == "popularity":
+                parts = ["0 new documents", "1 label updated", "1 label of the vocabulary left out"]
+            assert f": {', '.join(parts)}, " in done.out
+            unchecked = "the update was not checked: pass --valid FILE"
+            assert (unchecked in done.err.splitlines()) == (name == "name_match")  # nothing to check otherwise
+            (header,) = [line for line in call("models", out).out.splitlines() if "new labels" in line]
+            assert "vocabulary" in header.split()
             model = load(out)
             assert model.labels.keys == keys
             assert model.labels.names == ["Käse", "l2", "Honig"][: len(keys)]
             assert "already used these files" in mistake("update", out, "--labels", tmp_path / "new.jsonl")
             call("update", out, "--labels", vocabulary)
             assert load(out).labels.names[:2] == ["cheese", "bread"]
+
+    def test_a_vocabulary_of_another_model_is_refused(self, tmp_path: Path, train: Path) -> None:
+        call("train", train, "--model", "name_match", "--out", tmp_path / "m")
+        other = tmp_path / "other.jsonl"
+        other.write_text('{"key": "x", "name": "X"}\n{"key": "y", "name": "Y"}\n')
+        said = mistake("update", tmp_path / "m", "--labels", other)
+        line = "none of its 2 labels is among the model's 2 labels. Check the keys, or use --force."
+        assert said == f"{other}: {line}"
+        call("update", tmp_path / "m", "--labels", other, "--force")
+        assert load(tmp_path / "m").labels.keys == ["l1", "l2", "x", "y"]
+
+    def test_unused_labels_of_a_feature_matrix_cannot_be_predicted(self, tmp_path: Path) -> None:
+        (tmp_path / "train.svm").write_text("3 3 3\n0 0:1\n1 1:1\n0,1 2:1\n")
+        rows = [{"key": str(key), "name": name} for key, name in enumerate(("one", "two", "three"))]
+        (tmp_path / "labels.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        given = ("--labels", tmp_path / "labels.jsonl", "--model", "one_vs_all", "--out", tmp_path / "m")
+        done = call("train", tmp_path / "train.svm", *given)
+        line = "1 of 3 labels has no training documents; one_vs_all cannot predict it from a feature matrix."
+        assert f"{line} Train on texts." in done.err.splitlines()
+
+    def test_unused_labels_of_a_consensus(self, tmp_path: Path, train: Path, vocabulary: Path) -> None:
+        call("train", train, "--labels", vocabulary, "--model", "name_match", "--out", tmp_path / "m")
+        members = ("--set", f'members=["{tmp_path / "m"}"]', "--set", "combine=noisy-or", "--set", "calibrate=none")
+        done = call(
+            "train", train, "--model", "consensus", *members, "--out", tmp_path / "c", "--json=" + str(tmp_path / "j")
+        )
+        assert "2 of 4 labels have no training documents; consensus can predict them by name." in done.err.splitlines()
+        assert json.loads((tmp_path / "j").read_text())["labels_without_documents"] == 2
 
     def test_consensus(self, tmp_path: Path, vocabulary: Path) -> None:
         for model in (NameMatch(), Popularity()):

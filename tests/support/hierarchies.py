@@ -55,12 +55,15 @@ def all_above(labels: LabelIndex) -> Above:
     return [set(slow_above(labels, label)) - {label} for label in range(len(labels))]
 
 
-def irredundant(above: Above, ranking: list[int], keep: Keep, k: int) -> list[int]:
+def irredundant(above: Above, ranking: list[int], scores: list[float], keep: Keep, k: int) -> list[int]:
     """The first k labels of a ranking without redundant ones: the definition, word for word."""
+    score = dict(zip(ranking, scores, strict=True))
 
     def displaces(other: int, label: int) -> bool:
         narrow, broad = (other, label) if keep == "narrowest" else (label, other)
-        return broad in above[narrow] and narrow not in above[broad]
+        higher = ranking.index(other) < ranking.index(label)
+        strong = score[other] >= score[label] / 2 if score[label] > 0 else higher
+        return strong and broad in above[narrow] and narrow not in above[broad]
 
     left: list[int] = []
     for m in range(1, len(ranking) + 1):

@@ -57,7 +57,7 @@ def evaluate(
     name, of_model = str(request.folder or request.predictions), request.folder is not None
     if reliability is not None and result.reliability is not None:
         _draw(name, result.reliability, reliability)
-    _report(name, result, request.options.unknown_labels, of_model=of_model, bins=reliability is not None)
+    _report(name, result, of_model=of_model, bins=reliability is not None)
     if reliability is not None:
         if result.reliability is None:
             why = _no_reliability(result, of_model=of_model)
@@ -94,7 +94,7 @@ def _no_reliability(result: Evaluation, *, of_model: bool) -> str:
     return f"scores are not probabilities ({reason})" if predicted else "no document has a predicted label"
 
 
-def _report(name: str, result: Evaluation, unknown_labels: str, *, of_model: bool, bins: bool) -> None:
+def _report(name: str, result: Evaluation, *, of_model: bool, bins: bool) -> None:
     from xmtc.cli import show
 
     echo(show.metrics_table({name: result.metrics}, {name: result.intervals}))
@@ -114,26 +114,32 @@ def _report(name: str, result: Evaluation, unknown_labels: str, *, of_model: boo
     without = int((result.predictions.labels < 0).all(axis=1).sum())
     without_words = f", {without:,} of them without a predicted label" if without else ""
     echo(f"\n{counted(result.documents, 'document')}{seconds}{without_words}")
-    echo(_unknown_words(result, unknown_labels, of_model=of_model))
+    echo(_unknown_words(result, of_model=of_model))
     if result.unknown_labels is None and not of_model:
         labels = counted(result.truth.shape[1], "label")
         echo(f"macroF1 is the mean over the {labels} of the predictions and the test file; with --train FILE, also")
         echo("over the other labels of the training set, as for a model folder")
 
 
-def _unknown_words(result: Evaluation, treatment: str, *, of_model: bool) -> str:
+def _unknown_words(result: Evaluation, *, of_model: bool) -> str:
     """How many test labels do not occur in training, and how they were treated."""
     if result.unknown_labels is None and of_model:
         return "PSP is not available: the model does not store its training label counts"
     if result.unknown_labels is None:
         return "PSP is not available: pass the training set with --train FILE"
-    done = "dropped" if treatment == "drop" else "counted as missed"
-    if result.predictable_labels:
-        found = f"({result.unknown_pairs:,} occurrences), {result.predictable_labels:,} of them predictable by name"
-        rest = "" if result.predictable_labels == result.unknown_labels else f", the others {done}"
-        return f"test labels without training documents: {result.unknown_labels:,} {found}{rest}"
-    more = f" ({result.unknown_pairs:,} occurrences), {done}" if result.unknown_labels else ""
-    return f"test labels not in the training set: {result.unknown_labels:,}{more}"
+    if not result.unknown_labels:
+        return "test labels not in the training set: 0"
+    missed = result.unknown_labels - result.predictable_labels - result.dropped_labels
+    fates = {
+        "predictable by name": result.predictable_labels,
+        "dropped": result.dropped_labels,
+        "counted as missed": missed,
+    }
+    (first, count), *others = [(fate, count) for fate, count in fates.items() if count]
+    said = [first if count == result.unknown_labels else f"{count:,} of them {first}"]
+    said += [f"{count:,} {fate}" for fate, count in others[:-1]] + [f"the others {fate}" for fate, _ in others[-1:]]
+    where = "without training documents" if result.predictable_labels else "not in the training set"
+    return f"test labels {where}: {result.unknown_labels:,} ({result.unknown_pairs:,} occurrences), {', '.join(said)}"
 
 
 @takes_request
@@ -155,7 +161,7 @@ def compare(
 
     *folders, test = paths
     request = make_request(folders=tuple(folders), test=test)
-    check_writable(output.path, request.test, request.options.filter_file)
+    check_writable(output.path, request.test, request.labels, request.options.filter_file)
     results = workflow.compare(request, runtime=machine.runtime(), progress=terminal_progress())
     intervals = {name: result.intervals for name, result in results.items()}
     echo(show.metrics_table({name: result.metrics for name, result in results.items()}, intervals) + "\n")
@@ -170,7 +176,7 @@ def compare(
             changes = workflow.differences(results, request.options)
             echo(show.difference_table(changes, next(iter(results))) + "\n")
     for name, result in results.items():
-        unseen = _unknown_words(result, request.options.unknown_labels, of_model=True)
+        unseen = _unknown_words(result, of_model=True)
         error = "" if result.reliability is None else f"; expected calibration error {result.reliability.error:.4f}"
         counts = f"{counted(result.documents, 'document')} in {result.seconds:.2f} s"
         echo(paragraph(f"{name}: {counts}; {unseen}{error}", indent="  "))

@@ -96,25 +96,19 @@ def verify(folder: ModelFolder, output: JsonOutput) -> None:
 
 def update_line(entry: Mapping[str, Any]) -> str:
     """The counts and scores of an update in one line."""
-    counts = {
-        "new document": entry["documents"],
-        "new label": entry["labels added"],
-        "label removed": entry["labels retired"],
-        "label merged": len(entry["merged"]),
-        "vocabulary label read": entry.get("vocabulary", 0),
-        "earlier document replayed": entry["replayed"],
-    }
-    parts = [_counted(count, what) for what, count in counts.items() if count or what == "new document"]
+    counts = [
+        ("new document", "", entry["documents"]),
+        ("new label", "", entry["labels added"]),
+        ("label", " removed", entry["labels retired"]),
+        ("label", " merged", len(entry["merged"])),
+        ("label", " updated", entry.get("labels updated", 0)),
+        ("label", " of the vocabulary left out", entry.get("labels left out", 0)),
+        ("earlier document", " replayed", entry["replayed"]),
+    ]
+    parts = [counted(count, noun) + what for noun, what, count in counts if count or noun == "new document"]
     if entry["nDCG@5 after"] is not None:
         parts.append(f"nDCG@5 {_score(entry['nDCG@5 before'])} → {_score(entry['nDCG@5 after'])}")
     return ", ".join(parts)
-
-
-def _counted(count: int, what: str) -> str:
-    noun, _, rest = what.rpartition(" ")
-    if what.startswith("new "):
-        return counted(count, what)
-    return f"{counted(count, noun)} {rest}"
 
 
 def _score(value: float | None) -> str:
@@ -174,7 +168,9 @@ def _history(entries: list[dict[str, Any]]) -> str:
     """A table of updates."""
     from xmtc.cli.text_table import table
 
-    header = ["updated", "documents", "new labels", "removed", "merged", "replayed", "before", "after"]
+    header = ["updated", "documents", "new labels", "removed", "merged"]
+    header += ["vocabulary"] if (has_vocabulary := any("vocabulary" in entry for entry in entries)) else []
+    header += ["replayed", "before", "after"]
     rows = []
     for entry in entries:
         checked = entry["judged by"]
@@ -184,9 +180,11 @@ def _history(entries: list[dict[str, Any]]) -> str:
             entry["labels added"],
             entry["labels retired"],
             len(entry["merged"]),
+            *([entry.get("vocabulary", 0)] if has_vocabulary else []),
             entry["replayed"],
         )
         scores = _score(entry["nDCG@5 before"]), _score(entry["nDCG@5 after"]) + (" forced" if entry["forced"] else "")
         date = str(entry["date"])[:16].replace("T", " ")
         rows.append([date, *(f"{count:,}" for count in counts), *scores, source, f"{entry['seconds']:.1f}"])
-    return table([*header, "validation", "s"], rows, right=(0, 1, 2, 3, 4, 5, 6, 9))  # dates are not wrapped
+    right = (*range(len(header) - 1), len(header) + 1)  # dates are not wrapped
+    return table([*header, "validation", "s"], rows, right=right)

@@ -98,7 +98,9 @@ def _json_lines(
 
 def _with_details(output: Path | None, output_format: str | None, batch: BatchOptions) -> str:
     """JSON Lines, the only format with details."""
-    form = "parquet" if batch.parts is not None else output_format
+    if batch.parts is not None:
+        raise ConfigError("--details writes JSON Lines, and --parts writes Parquet. Leave out --parts or --details.")
+    form = output_format
     if form is None:
         form = "jsonl" if output is None else chosen_format(None, output)
     if form != "jsonl":

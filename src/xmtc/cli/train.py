@@ -67,7 +67,7 @@ def _result(trained: Model, request: TrainRequest, seed: int) -> dict[str, Any]:
         "folder": request.out,
         "documents": trained.training["documents"],
         "labels": len(trained.labels),
-        "labels_without_documents": trained.training.get("vocabulary", {}).get("without_documents", 0),
+        "labels_without_documents": unused_labels(trained)[0],
         "seconds": trained.training["seconds"],
         "seed": seed,
         "settings": config.flat(config.to_mapping(trained.config)),
@@ -75,18 +75,34 @@ def _result(trained: Model, request: TrainRequest, seed: int) -> dict[str, Any]:
     }
 
 
+def unused_labels(trained: Model) -> tuple[int, int]:
+    """The number of labels without training documents, and of all labels, of the vocabulary or else of the model."""
+    if (found := trained.training.get("vocabulary")) is not None:
+        return found["without_documents"], found["labels"]
+    return _kept_without_documents(trained), len(trained.labels)
+
+
+def _kept_without_documents(trained: Model) -> int:
+    counted = trained.counted()
+    return 0 if counted is None else int((counted[0] == 0).sum())
+
+
 def unused_labels_line(trained: Model) -> str | None:
-    """How many labels of the vocabulary have no training documents, and whether the model can predict them."""
-    found = trained.training.get("vocabulary")
-    if found is None or not found["without_documents"]:
+    """How many labels have no training documents, and whether the model can predict them."""
+    count, total = unused_labels(trained)
+    by_name = trained.uses_label_names and trained.feature_count is None and _kept_without_documents(trained) > 0
+    if not count or not (by_name or "vocabulary" in trained.training):
         return None
-    count, total = found["without_documents"], found["labels"]
-    have = "has" if count == 1 else "have"
-    start = f"{count:,} of {total:,} labels {have} no training documents; "
-    if trained.uses_label_names:
-        return f"{start}{trained.name} can predict {'it' if count == 1 else 'them'} by name."
-    them = "it" if count == 1 else "them"
-    return f"{start}{trained.name} cannot predict {them}. Use lexical, or a consensus with it."
+    have, them = ("has", "it") if count == 1 else ("have", "them")
+    start = f"{count:,} of {total:,} labels {have} no training documents; {trained.name}"
+    if by_name:
+        return f"{start} can predict {them} by name."
+    if trained.feature_count is not None:
+        return f"{start} cannot predict {them} from a feature matrix. Train on texts."
+    if getattr(trained.config, "label_names", None) == 0:
+        return f"{start} cannot predict {them} with label_names = 0. Leave out this setting."
+    remedy = "Use lexical, a linear model with label_names such as parabel, or a consensus with one of them."
+    return f"{start} cannot predict {them}. {remedy}"
 
 
 def settings_text(model: Model, request: TrainRequest, seed: int) -> str:

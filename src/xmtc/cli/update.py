@@ -39,7 +39,8 @@ def update(
     output.write({"model": updated.name, "folder": request.target, "labels": len(updated.labels), **snake_keys(entry)})
     learnt = entry["documents"] or entry["labels added"] or entry["labels retired"] or entry["merged"]
     if entry["nDCG@5 after"] is None and learnt:
-        note("the update was not checked: pass --valid FILE, or at least 500 new documents (a tenth is held out)")
+        more = ", or at least 500 new documents (a tenth is held out)" if entry["documents"] else ""
+        note(f"the update was not checked: pass --valid FILE{more}")
     if updated.decisions.is_fitted:
         target = shlex.quote(str(request.target))
         note(f"the model was calibrated before the update; calibrate it again with: xmtc calibrate {target} VALID")

@@ -40,7 +40,7 @@ from xmtc.experiments.suite_data import SuiteData, find
 from xmtc.experiments.suites import DATA, Suite
 from xmtc.models.base import DECISIONS, Model
 from xmtc.models.registry import model_class
-from xmtc.workflows.evaluate import evaluate_model
+from xmtc.workflows.evaluate import evaluate_model, training_of
 from xmtc.workflows.evaluation import DEEP, LEAST, Evaluation
 from xmtc.workflows.requests import EvaluationOptions
 from xmtc.workflows.train import plan_training, train_on
@@ -296,15 +296,21 @@ def _members_cost(job: RunJob) -> Cost:
 
 
 def _measured(model: Model, test: Any, spec: Any, progress: Progress) -> tuple[Evaluation, Evaluation | None, TopK]:
-    """All metrics as computed by `evaluate`, then frequency groups, which need deeper predictions."""
+    """All metrics as computed by `evaluate`, then frequency groups, which need deeper predictions.
+
+    Labels to drop are those without training documents, even if the model can predict them by name: all models of a
+    suite are evaluated with the same true labels.
+    """
     a, b = spec.propensity
     options = EvaluationOptions(unknown_labels=spec.unknown_labels, propensity_a=a, propensity_b=b)
+    training = training_of(model)
+    kept = None if training is None else training.used_labels
     tail = "score_labels" in model.capabilities and _has_tail(model, test)
     model.predict(test.slice(0, WARM))  # warm-up: loading and compilation are not timed
-    found = evaluate_model(model, test, replace(options, tail=tail), progress=progress)
+    found = evaluate_model(model, test, replace(options, tail=tail), kept=kept, progress=progress)
     if np.bincount(found.truth.indices).max(initial=0) < LEAST:
         return found, None, model.predict(test, DEEP, progress=progress)
-    groups = evaluate_model(model, test, replace(options, groups=True), progress=progress)
+    groups = evaluate_model(model, test, replace(options, groups=True), kept=kept, progress=progress)
     return found, groups, groups.predictions
 
 

@@ -106,7 +106,7 @@ class DataSpec(Settings):
     made_from: str = ""
     """Name of the dataset that noise was added to."""
     unknown_labels: Literal["count", "drop"] = "count"
-    """Count test labels without training documents that the model cannot predict as missed, or drop them."""
+    """Count test labels without training documents like all others, or drop them for all models."""
     propensity: tuple[float, ...] = (PROPENSITY_A, PROPENSITY_B)
     """A and B of propensity-scored metrics."""
     published: str = ""

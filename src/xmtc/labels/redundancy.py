@@ -1,10 +1,10 @@
-"""Rankings without redundant labels: of a label and its broader labels, only the narrowest or only the broadest.
+"""Rankings without redundant labels: of a label and its broader labels, the narrowest or the broadest.
 
-Take the first m labels of a ranking and, of these, only the narrowest: those without a narrower one among the m. The
-result has the labels for the smallest m that leaves k of them; for all labels of the ranking if no m does. So, down to
-the last returned label, a label is left out exactly when a narrower one is returned. Scores play no part, and it makes
-no difference which of the two ranks higher. `broadest` exchanges narrower and broader. Labels that are broader than
-each other, in a cycle, are neither.
+A label is displaced by a narrower label with at least half its score, so that a narrower label with hardly any score
+does not remove a good one. Take the first m labels of a ranking and, of these, only those that none of the m displaces.
+The result has the labels for the smallest m that leaves k of them; for all labels of the ranking if no m does.
+`broadest` exchanges narrower and broader. A label whose score is not positive is displaced only by labels that rank
+higher. Labels that are broader than each other, in a cycle, are neither.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ DEEPER = 2
 """How many times as many labels are ranked at first, and in each further attempt."""
 DEPTH = 1_000
 """Number of labels at which the ranking of a document ends, unless k is larger."""
+SHARE = 0.5
+"""The fraction of a label's score that a label needs to displace it."""
 CELLS = 1 << 22
 """Labels ranked at once when documents are ranked deeper."""
 
@@ -87,7 +89,7 @@ class Irredundant:
 
     def _reduced(self, top: TopK, k: int) -> tuple[TopK, Numbers]:
         """(n, k) labels, and the documents that may get more of them if they are ranked deeper."""
-        places, full = irredundant_places(top.labels, self._hierarchy, self._keep, k)
+        places, full = irredundant_places(top.labels, top.scores, self._hierarchy, self._keep, k)
         labels = np.append(top.labels, np.full((len(top), 1), -1), axis=1)  # place −1 is the padding
         scores = np.append(top.scores, np.full((len(top), 1), np.float32(-np.inf)), axis=1)
         found = top.relabelled(np.take_along_axis(labels, places, axis=1), np.take_along_axis(scores, places, axis=1))
@@ -102,13 +104,15 @@ def no_hierarchy(remedy: str) -> str:
     )
 
 
-def irredundant_places(labels: Numbers, hierarchy: Hierarchy, keep: Keep, k: int) -> tuple[Numbers, NDArray[np.bool_]]:
+def irredundant_places(
+    labels: Numbers, scores: NDArray[np.float32], hierarchy: Hierarchy, keep: Keep, k: int
+) -> tuple[Numbers, NDArray[np.bool_]]:
     """(n, k) places of the labels to return in rankings (n, d), padded with −1; (n,) which rows have all k.
 
     Rankings are padded with −1 at the end. A row without k labels may get more if it is ranked deeper.
     """
     count, depth = labels.shape
-    displaced = _displaced(labels, hierarchy, keep)  # (n, d) a label is returned for place < m ≤ displaced
+    displaced = _displaced(labels, scores, hierarchy, keep)  # (n, d) a label is returned for place < m ≤ displaced
     place = np.arange(depth)
     alive = (labels >= 0) & (displaced > place)
     changes = np.zeros((count, depth + 2), dtype=np.int64)  # of the number of labels returned, at each m
@@ -126,7 +130,7 @@ def irredundant_places(labels: Numbers, hierarchy: Hierarchy, keep: Keep, k: int
     return found, full
 
 
-def _displaced(labels: Numbers, hierarchy: Hierarchy, keep: Keep) -> Numbers:
+def _displaced(labels: Numbers, scores: NDArray[np.float32], hierarchy: Hierarchy, keep: Keep) -> Numbers:
     """(n, d) the first place of a label that displaces the label at each place; d if there is none."""
     depth = labels.shape[1]
     displaced = np.full(labels.shape, depth, dtype=np.int64)
@@ -145,6 +149,9 @@ def _displaced(labels: Numbers, hierarchy: Hierarchy, keep: Keep) -> Numbers:
     target = by_code[np.minimum(np.searchsorted(codes, wanted, sorter=by_code), len(codes) - 1)]
     present = codes[target] == wanted
     target, each = target[present], each[present]
+    own, other = scores[rows[target], places[target]], scores[rows[each], places[each]]
+    strong = (places[each] < places[target]) | ((own > 0) & (other >= SHARE * own))
+    target, each = target[strong], each[strong]
     np.minimum.at(displaced, (rows[target], places[target]), places[each])
     return displaced
 

@@ -61,7 +61,10 @@ class VocabularyFilter:
                 raise DataError("the model does not store its training label counts. Train it again to select by them.")
             chosen &= (counts > 0) == self.used
             if not self.used and (counts > 0).all():
-                raise DataError(f"all of the model's {len(labels):,} labels have training documents. Select others.")
+                raise DataError(
+                    f"all of the model's {len(labels):,} labels have training documents. Leave out this condition, or "
+                    "train a model that uses label names with --labels VOCABULARY."
+                )
         if not chosen.any():
             raise DataError(f"none of the model's {len(labels):,} labels matches {self}. Select fewer conditions.")
         return chosen

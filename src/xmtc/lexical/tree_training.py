@@ -50,9 +50,9 @@ class BoostingSettings(Settings):
     max_leaves: int = 31
     """Leaves of a tree, 32 at most."""
     learning_rate: float = 0.1
-    """Factor of the values of each tree."""
+    """Shrinkage of each tree."""
     min_rows: int = 20
-    """Rows of a leaf, at least."""
+    """Minimum number of rows in a leaf."""
     min_hessian: float = 1e-3
     """Sum of the second derivatives of the loss in a leaf, at least."""
     l2: float = 1.0

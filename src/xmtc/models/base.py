@@ -184,7 +184,7 @@ class Model(SklearnModel):
 
         `rejected` and `complete` are as in `fit`: labels known to be wrong, and whether all other labels are wrong.
         `retire` has the keys of labels to remove, `merge` maps keys of labels to the keys they are merged into.
-        `vocabulary`, a file or a `LabelIndex`, renews names and hierarchy of the labels; its new labels are added if
+        `vocabulary`, a file or a `LabelIndex`, updates names and hierarchy of the labels; its new labels are added if
         the model `adds_unseen_labels`, that is, if it was trained on label names. Labels of the documents that the file
         marks as replaced are exchanged for their replacements.
         `replay` has earlier training documents; by default, those stored in the model (`keep_replay`). The update is
@@ -266,7 +266,8 @@ class Model(SklearnModel):
         50; none for documents without a known word (`TopK.known_words`). A k beyond the number of labels is reduced to
         it. `allow` restricts the result to these labels, `deny` excludes labels. `candidates` has labels for each
         document, in any form that `score_labels` accepts: only these are scored and ranked, including those with score
-        0. `hierarchy` "narrowest" leaves out a label if a narrower one is returned, "broadest" if a broader one is.
+        0. `hierarchy` "narrowest" leaves out a label if a narrower one has at least half its score, "broadest" if a
+        broader one has.
         """
         labels, dataset = self.labels, self._checked(as_dataset(documents), trained=True)
         if k is not None:
@@ -278,13 +279,12 @@ class Model(SklearnModel):
         if threshold is not None:
             wide = max(int(k or 0), self.set_depth(threshold), 0 if given_labels is None else given_labels.shape[1])
         only = Irredundant.of(labels, hierarchy)
+        rank = partial(self._decided, allowed=allowed, progress=progress)
         if only is None or rule is not None:
-            ranked = self._ranked(dataset, wide, allowed, given_labels, progress)
+            answer = rank(dataset, wide, candidates=given_labels)
         else:
-            rank = partial(self._ranked, allowed=allowed, progress=progress)
-            ranked = only.ranked(rank, dataset, wide, allowed, given_labels)
-        scores = self.decisions.probabilities(ranked.scores)
-        answer = TopK(ranked.labels, scores, labels, dataset.document_ids(), ranked.known_words)
+            answer = only.ranked(rank, dataset, wide, allowed, given_labels)
+        answer = answer.named(dataset.document_ids())
         if rule is None:
             return answer
         sets = select_labels(answer, rule.choose(answer.labels, answer.scores))
@@ -311,6 +311,13 @@ class Model(SklearnModel):
                 known.append(self._known_words(batch))
                 task.advance(len(batch))
         return TopK(np.concatenate(numbers), np.concatenate(scores), self.labels, None, join_masks(known))
+
+    def _decided(
+        self, dataset: Dataset, k: int, allowed: Mask | None, candidates: Labels | None, progress: Progress
+    ) -> TopK:
+        """`_ranked` with the scores that are returned, calibrated if the model is."""
+        ranked = self._ranked(dataset, k, allowed, candidates, progress)
+        return ranked.relabelled(ranked.labels, self.decisions.probabilities(ranked.scores))
 
     def known_words(self, documents: Any) -> Mask | None:
         """(n,) whether each document has a word or feature that the model knows; None if the model uses neither."""

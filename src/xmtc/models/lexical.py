@@ -188,7 +188,7 @@ class Lexical(Model):
                 "no feature tells right from wrong matches, so all matches have the same score. "
                 "Use more documents, or names in the language of the texts"
             )
-        self.facts = {"candidates per document": round(len(aside) / len(documents), 1), "trees": scorer.trees}
+        self.facts = {"trees": scorer.trees}
         return scorer
 
     def _found(

@@ -276,7 +276,7 @@ def carry_out(model: Learner, request: Request, run: FitContext) -> Learner:
             "labels added": labels.added,
             "labels retired": int((labels.numbers < 0).sum()),
             "merged": merge,
-            **({} if request.vocabulary is None else {"vocabulary": len(request.vocabulary)}),
+            **_vocabulary_counts(request.vocabulary, model.labels, labels.index),
             "judged by": 0 if validation is None else len(validation),
             "held out": held is not None and validation is not None,
             "nDCG@5 before": None if before is None else round(before, 4),
@@ -286,6 +286,18 @@ def carry_out(model: Learner, request: Request, run: FitContext) -> Learner:
         },
     ]
     return updated
+
+
+def _vocabulary_counts(vocabulary: LabelIndex | None, before: LabelIndex, after: LabelIndex) -> dict[str, int]:
+    """The size of the vocabulary of an update, and how many of its labels were updated and left out."""
+    if vocabulary is None:
+        return {}
+    keys = vocabulary.table["key"].combine_chunks()
+    return {
+        "vocabulary": len(vocabulary),
+        "labels updated": int((before.ids(keys) >= 0).sum()),
+        "labels left out": int((after.ids(keys) < 0).sum()),
+    }
 
 
 def _split(new: Dataset, seed: int) -> tuple[Dataset, Dataset]:

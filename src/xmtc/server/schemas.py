@@ -12,12 +12,13 @@ from xmtc.core.constants import Redundant
 from xmtc.core.errors import shown
 from xmtc.server.errors import Problem, validation_problem
 from xmtc.workflows.hosted_model import PredictOptions, VocabularyFilter
+from xmtc.workflows.requests import required_use
 from xmtc.workflows.serve import ServeRequest
 
 AnyBody = TypeVar("AnyBody", bound="RequestBody")
 MAX_SCORE = 1e38
 """Maximum absolute value of a threshold: scores are float32."""
-MAX_VALUES = 100
+MAX_FILTER_VALUES = 100
 """Maximum number of values of a condition on the vocabulary."""
 DEFAULT_K, DEFAULT_K_WITH_THRESHOLD = 5, 50
 
@@ -58,8 +59,8 @@ def _strings(description: str) -> Any:
     return Field(description=description, fail_fast=True)
 
 
-Some = Annotated[list[str], Field(fail_fast=True, max_length=MAX_VALUES)]
-"""A few strings."""
+FilterValues = Annotated[list[str], Field(fail_fast=True, max_length=MAX_FILTER_VALUES)]
+"""The values of a condition on the vocabulary."""
 ModelName = Annotated[str | None, Field(description="Name of the model; default: the first one.")]
 
 
@@ -82,15 +83,19 @@ class PredictBody(RequestBody):
     allow: Annotated[Annotated[list[str], _strings("Keys of the only labels to return.")] | None, Field()] = None
     deny: Annotated[Annotated[list[str], _strings("Keys of labels never to return.")] | None, Field()] = None
 
-    under: Annotated[Some | None, Field(description="Return only these labels and those below, by key or name.")] = None
-    scheme: Annotated[Some | None, Field(description="Return only labels of these concept schemes.")] = None
-    collection: Annotated[Some | None, Field(description="Return only labels of these collections.")] = None
-    type: Annotated[Some | None, Field(description="Return only labels of these types.")] = None
+    under: Annotated[
+        FilterValues | None, Field(description="Return only these labels and those below, by key or name.")
+    ] = None
+    scheme: Annotated[FilterValues | None, Field(description="Return only labels of these concept schemes.")] = None
+    collection: Annotated[FilterValues | None, Field(description="Return only labels of these collections.")] = None
+    type: Annotated[FilterValues | None, Field(description="Return only labels of these types.")] = None
     only_used: Annotated[bool | None, Field(description="Return only labels with training documents.")] = None
     only_unused: Annotated[bool | None, Field(description="Return only labels without training documents.")] = None
     hierarchy: Annotated[
         Redundant | None,
-        Field(description="Of a label and its broader ones, return all (keep), the narrowest or the broadest."),
+        Field(
+            description="Leave out labels if a narrower (or broader) one has at least half their score; default: keep."
+        ),
     ] = None
     details: Annotated[bool | None, Field(description="Whether to add broader labels, notes and counts.")] = None
 
@@ -108,12 +113,16 @@ class PredictBody(RequestBody):
         _check_length(max(map(len, self.texts), default=0), "'texts'", settings.max_characters)
         if self.k is not None and self.k > settings.max_k:
             raise Problem(422, f"'k' must be at most {settings.max_k:,}. Got {shown(str(self.k), 20)}.")
-        if self.only_used and self.only_unused:
-            raise Problem(422, "'only_used' and 'only_unused' exclude all labels. Leave out one of them.")
+        _ = self.used
         labels = count * (self.k or (DEFAULT_K if self.threshold is None else DEFAULT_K_WITH_THRESHOLD))
         most = settings.max_labels
         if labels > most:
             raise Problem(422, f"texts × k = {labels:,} exceeds the limit of {most:,}. Send fewer texts or lower k.")
+
+    @property
+    def used(self) -> bool | None:
+        """Whether returned labels must have training documents, or must have none; None if both are returned."""
+        return required_use(self.only_used, self.only_unused, ("'only_used'", "'only_unused'"))
 
     def options(self) -> PredictOptions:
         """The prediction options of the request."""
@@ -121,8 +130,7 @@ class PredictBody(RequestBody):
         under, schemes, collections, types = (
             tuple(dict.fromkeys(values or ())) for values in (self.under, self.scheme, self.collection, self.type)
         )
-        used = True if self.only_used else False if self.only_unused else None
-        vocabulary = VocabularyFilter(under, schemes, collections, types, used)
+        vocabulary = VocabularyFilter(under, schemes, collections, types, self.used)
         hierarchy, details = self.hierarchy or "keep", bool(self.details)
         return PredictOptions(self.k, self.threshold, allow, deny, vocabulary, hierarchy, details)
 

@@ -30,7 +30,7 @@ from xmtc.data.dataset import Dataset
 from xmtc.data.topk import ANSWERS, FORMAT, TopK, part_name, read_answers, write_parquet
 from xmtc.models.base import PLACES, Model
 from xmtc.workflows.predict import DocumentPredictor
-from xmtc.workflows.requests import BatchPredictRequest
+from xmtc.workflows.requests import BatchPredictRequest, VocabularyFilterOptions
 
 _PART = re.compile(r"^part-\d{5,}\.parquet$")
 _TEMPORARY = re.compile(r"^\.(?:part-\d{5,}\.parquet|_answers\.json)\.[0-9a-f]{8}\.part$")
@@ -83,15 +83,22 @@ def _inputs(request: BatchPredictRequest, predictor: DocumentPredictor) -> dict[
         "k": PLACES if predict.k is None and predict.threshold is None else predict.k,
         "threshold": predict.threshold,
         **{name: None if path is None else content_hash(path) for name, path in predictor.restriction.files.items()},
-        **{name.replace("_", " "): _json(value) for name, value in vars(predict.vocabulary).items()},
+        "selected labels": _selected_labels(predict.vocabulary),
         "hierarchy": None if predict.hierarchy == "keep" else predict.hierarchy,
         "part size": request.batch.parts,
     }
 
 
-def _json(value: Any) -> Any:
-    """An option as JSON; None if it was not given, as in folders written before the option existed."""
-    return (list(value) if isinstance(value, tuple) else value) or None
+def _selected_labels(options: VocabularyFilterOptions) -> dict[str, Any] | None:
+    """The conditions on the vocabulary; None without any, as in folders written before they existed."""
+    conditions = {
+        "under": list(options.under),
+        "scheme": list(options.scheme),
+        "collection": list(options.collection),
+        "type": list(options.label_type),
+        "used": options.used,
+    }
+    return {name: value for name, value in conditions.items() if value not in ([], None)} or None
 
 
 def check_folder(folder: Path, *, resume: bool = False, force: bool = False) -> None:

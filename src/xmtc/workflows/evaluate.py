@@ -64,9 +64,18 @@ def evaluate(request: EvaluateRequest, *, runtime: Runtime | None = None, progre
 
 
 def evaluate_model(
-    model: Model, test: Dataset, options: EvaluationOptions | None = None, *, progress: Progress = silent, **how: Any
+    model: Model,
+    test: Dataset,
+    options: EvaluationOptions | None = None,
+    *,
+    kept: LabelIndex | None = None,
+    progress: Progress = silent,
+    **how: Any,
 ) -> Evaluation:
-    """Compute all metrics of a model on a test set; `how` overrides options, for example unknown_labels="drop"."""
+    """Compute all metrics of a model on a test set; `how` overrides options, for example unknown_labels="drop".
+
+    That option drops the labels that the model cannot predict, or those that are not among `kept`.
+    """
     options = replace(options or EvaluationOptions(), **how)
     if test.labels is None:
         raise DataError("the test documents have no labels. Pass a Dataset with labels.")
@@ -77,18 +86,23 @@ def evaluate_model(
     predictions = model.predict(test, depth + most_filtered(options, test), progress=progress)
     seconds = time.perf_counter() - started
     check_known(model.labels, test)
-    counted = model.counted()
-    training = None if counted is None else Training(model.labels, *counted, model.uses_label_names)
     return judge(
         predictions,
         test,
         options,
-        training=training,
+        training=training_of(model),
         scorer=model,
         seconds=seconds,
         threshold=threshold,
         set_depth=set_depth,
+        kept=kept,
     )
+
+
+def training_of(model: Model) -> Training | None:
+    """The label counts of a model's training set; None if the model does not store them."""
+    counted = model.counted()
+    return None if counted is None else Training(model.labels, *counted, model.uses_label_names)
 
 
 def _threshold(model: Model, options: EvaluationOptions) -> Thresholds | float | None:

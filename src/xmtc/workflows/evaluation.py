@@ -76,6 +76,16 @@ class Training:
     predicts_unused: bool = False
     """Whether labels without training documents can be predicted too, by their names."""
 
+    @property
+    def used_labels(self) -> LabelIndex:
+        """The labels with training documents."""
+        return self.index.take(np.flatnonzero(self.counts))
+
+    @property
+    def predictable_labels(self) -> LabelIndex:
+        """The labels that can be predicted: all if names are used, otherwise those with training documents."""
+        return self.index if self.predicts_unused else self.used_labels
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -107,7 +117,9 @@ class Evaluation:
     threshold: Thresholds | float | None = None
     """The tuned rule or the given score."""
     predictable_labels: int = 0
-    """Those of the `unknown_labels` that the model can predict by name; they are never dropped."""
+    """Those of the `unknown_labels` that the model can predict by name and that were not dropped."""
+    dropped_labels: int = 0
+    """Distinct test labels that were dropped."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the metrics and everything that was computed with them as a JSON object."""
@@ -149,25 +161,29 @@ def judge(
     seconds: float = 0.0,
     threshold: Thresholds | float | None = None,
     set_depth: int | None = None,
+    kept: LabelIndex | None = None,
 ) -> Evaluation:
     """Compute all metrics of predictions; row i of the predictions belongs to test document i.
 
     Propensities require `training`; tail metrics require `training` and `scorer`. With a `threshold`, label sets are
-    selected among the first `set_depth` labels of each document, or among all.
+    selected among the first `set_depth` labels of each document, or among all. With `unknown_labels` "drop", the true
+    labels that are not among `kept` are dropped; by default, those that the model cannot predict.
     """
     if test.labels is None:
         raise DataError("the test documents have no labels. Pass a Dataset with labels.")
     truth, extra = align_labels(test, predictions.index)
-    counts, unseen, by_name = _training_counts(training, predictions.index, extra), None, 0
-    if counts is not None:
-        entries = counts[truth.indices] == 0  # not a training label, or one without documents
-        unseen = len(np.unique(truth.indices[entries])), int(entries.sum())
-        if training is not None and training.predicts_unused:
-            named = entries & (truth.indices < len(predictions.index))
-            entries, by_name = entries & ~named, len(np.unique(truth.indices[named]))
-        if options.unknown_labels == "drop":  # drop their columns too: the macro mean is over the remaining labels
-            known, extra = len(predictions.index), []
-            truth, counts = _without(truth, entries)[:, :known], counts[:known]
+    counts = _training_counts(training, predictions.index, extra)
+    unseen = None if counts is None else _labels_and_pairs(truth, counts == 0)
+    dropped = by_name = 0
+    if options.unknown_labels == "drop":
+        kept = training.predictable_labels if kept is None and training is not None else kept
+        if kept is not None:
+            truth, columns, dropped = _restricted(truth, predictions.index, extra, kept)
+            extra = [extra[column] for column in columns[len(predictions.index) :] - len(predictions.index)]
+            counts = None if counts is None else counts[columns]
+    if training is not None and counts is not None and training.predicts_unused:
+        known = len(predictions.index)
+        by_name = _labels_and_pairs(truth[:, :known], counts[:known] == 0)[0]
     if options.filter_file is not None:
         predictions, truth = _filtered(predictions, truth, extra, options.filter_file)
     sets = None if threshold is None else _sets(predictions.first(set_depth or predictions.k), threshold)
@@ -200,6 +216,7 @@ def judge(
         None if sets is None else score_sets(sets.labels, truth, counts),
         threshold,
         by_name,
+        dropped,
     )
 
 
@@ -223,7 +240,7 @@ def _hierarchy(index: LabelIndex, test: Dataset) -> Hierarchy:
     if not hierarchy:
         raise DataError(
             "no label has a broader label, so there is no hierarchy to evaluate with. "
-            "Pass a vocabulary with broader labels, or leave out --hierarchy."
+            "Pass a vocabulary with broader labels (--labels FILE), or leave out --hierarchy."
         )
     return hierarchy
 
@@ -253,11 +270,28 @@ def _training_counts(training: Training | None, index: LabelIndex, extra: Sequen
     return np.where(numbers >= 0, training.counts[numbers], 0) if len(training.counts) else np.zeros_like(numbers)
 
 
-def _without(matrix: Csr, entries: NDArray[np.bool_]) -> Csr:
-    kept = matrix.copy()
-    kept.data[entries] = 0
-    kept.eliminate_zeros()
-    return kept
+def _labels_and_pairs(truth: Csr, columns: NDArray[np.bool_]) -> tuple[int, int]:
+    """Number of the given labels that occur, and of (document, label) pairs with them."""
+    pairs = truth.indices[columns[truth.indices]]
+    return len(np.unique(pairs)), len(pairs)
+
+
+def _restricted(
+    truth: Csr, index: LabelIndex, extra: Sequence[str], kept: LabelIndex
+) -> tuple[Csr, NDArray[np.int64], int]:
+    """The truth with the labels `kept` only, the numbers of its columns, and the number of dropped labels.
+
+    Columns that follow those of the predictions are dropped with their labels: the macro mean is over the others.
+    """
+    occurring = np.unique(truth.indices).astype(np.int64)
+    beyond = occurring[occurring >= len(index)]
+    keys = [*index.strings("key", occurring[: -len(beyond) or None]), *(extra[at] for at in beyond - len(index))]
+    stays = kept.ids(keys) >= 0
+    remaining = truth.copy()
+    remaining.data[np.isin(truth.indices, occurring[~stays])] = 0
+    remaining.eliminate_zeros()
+    columns = np.append(np.arange(len(index)), occurring[stays & (occurring >= len(index))])
+    return remaining[:, columns], columns, int(np.count_nonzero(~stays))
 
 
 def _filtered(predictions: TopK, truth: Csr, extra: Sequence[str], path: Path) -> tuple[TopK, Csr]:

@@ -37,7 +37,7 @@ MAX_QUERY_LENGTH = 200
 """Maximum length of a label search in characters."""
 CACHED_FILTERS = 16
 """Number of label filters whose masks are cached."""
-MAX_DETAIL, MAX_VALUES = 500, 10
+MAX_DETAIL, MAX_DETAIL_VALUES = 500, 10
 """Maximum length of a description or note in an answer, and maximum number of notes, broader labels and schemes."""
 
 
@@ -69,7 +69,7 @@ class HostedModel:
         self._lock = Lock()
         counted = self.model.counted()
         self._counts = None if counted is None else counted[0]
-        self._details = LabelDetails(self.model.labels, self._counts, MAX_DETAIL, MAX_VALUES)
+        self._details = LabelDetails(self.model.labels, self._counts, MAX_DETAIL, MAX_DETAIL_VALUES)
         self.model.predict([""], 1)  # compiles kernels before the first request and detects a damaged model
 
     @property

@@ -118,9 +118,8 @@ def read_restriction(
         allowed = selected if allowed is None else allowed & selected
     if allowed is not None and not allowed.any():
         given = " and ".join(str(part) for part in (allow, deny, vocabulary) if part)
-        raise DataError(
-            f"{given}: none of the model's {len(labels):,} labels remains. Allow more labels, or deny fewer."
-        )
+        remedy = "Use fewer conditions" if vocabulary else "Allow more labels, or deny fewer"
+        raise DataError(f"{given}: none of the model's {len(labels):,} labels remains. {remedy}.")
     chosen = None if candidates is None else _read_candidates(labels, candidates, notes)
     files = dict(zip(FILES, (allow, deny, candidates), strict=True))
     return Restriction(allowed, chosen, files, tuple(notes))
@@ -128,8 +127,7 @@ def read_restriction(
 
 def vocabulary_filter(options: VocabularyFilterOptions) -> VocabularyFilter:
     """The selection of labels that the options of a command describe."""
-    used = True if options.only_used else False if options.only_unused else None
-    return VocabularyFilter(options.under, options.scheme, options.collection, options.label_type, used)
+    return VocabularyFilter(options.under, options.scheme, options.collection, options.label_type, options.used)
 
 
 def read_labels(labels: LabelIndex, path: Path, notes: list[str], with_deprecated: bool = False) -> NDArray[np.bool_]:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from xmtc.core.errors import ConfigError
+from xmtc.core.errors import ConfigError, DataError
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset
 from xmtc.data.reading import stream
 from xmtc.data.topk import TopK, write_parquet
+from xmtc.labels.hierarchy import Hierarchy
+from xmtc.labels.redundancy import no_hierarchy
 from xmtc.models.base import Model
 from xmtc.workflows.label_details import LabelDetails
 from xmtc.workflows.label_filter import FEW, Restriction, few, read_restriction, vocabulary_filter
@@ -36,6 +38,8 @@ class DocumentPredictor:
     def __init__(self, request: PredictRequest, model: Model, progress: Progress = silent) -> None:
         self.request, self.model, self._progress = request, model, progress
         check_tuned(model, request.folder, request.threshold)
+        if request.hierarchy != "keep" and not Hierarchy.of(model.labels):
+            raise DataError(no_hierarchy("leave out --hierarchy"))
         counted = model.counted()
         self.restriction: Restriction = read_restriction(
             model.labels,

@@ -44,7 +44,7 @@ class ComparisonOptions(BaseRequest):
     filter_file: Annotated[Path | None, Option("FILE", "--filter")] = None
     """File of 'document label' pairs to exclude from predictions and true labels."""
     unknown_labels: Annotated[UnseenLabels, Option()] = "count"
-    """Test labels without training documents that the model cannot predict: count them as missed, or drop them."""
+    """Test labels that cannot be predicted, without training documents: count them as missed, or drop them."""
     seed: Annotated[int, Option("N")] = 0
     """Random seed of the resamples."""
     hierarchy: Annotated[bool, Option()] = False
@@ -137,7 +137,7 @@ class UpdateRequest(BaseRequest):
     margin: Annotated[float, Option("POINTS")] = 2.0
     """Reject the update if nDCG@5 drops by more than this many points."""
     force: Annotated[bool, Option()] = False
-    """Save the update even if nDCG@5 drops too far; replace a model in --out."""
+    """Save the update even if nDCG@5 drops too far or no label of --labels is known; replace a model in --out."""
     vocabulary: VocabularyOptions = field(default_factory=VocabularyOptions)
     reading: ReadingOptions = field(default_factory=ReadingOptions)
 
@@ -154,6 +154,13 @@ class UpdateRequest(BaseRequest):
         return self.folder if self.out is None else self.out
 
 
+def required_use(only_used: bool | None, only_unused: bool | None, names: tuple[str, str]) -> bool | None:
+    """True for labels with training documents only, False for those without, None for both."""
+    if only_used and only_unused:
+        raise ConfigError(f"{names[0]} and {names[1]} exclude all labels. Leave out one of them.")
+    return True if only_used else False if only_unused else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class VocabularyFilterOptions(BaseRequest):
     """Labels that may be returned, by what the vocabulary says about them."""
@@ -161,19 +168,23 @@ class VocabularyFilterOptions(BaseRequest):
     under: Annotated[tuple[str, ...], Option("LABEL")] = ()
     """Return only this label, by key or name, and the labels below it; can be repeated."""
     scheme: Annotated[tuple[str, ...], Option("NAME")] = ()
-    """Return only labels of this concept scheme; can be repeated."""
+    """Return only labels of this concept scheme, a URI in SKOS, any string in JSON Lines; can be repeated."""
     collection: Annotated[tuple[str, ...], Option("NAME")] = ()
     """Return only labels of this collection; can be repeated."""
     label_type: Annotated[tuple[str, ...], Option("NAME", "--type")] = ()
-    """Return only labels of this type; can be repeated."""
+    """Return only labels of this type, a URI in SKOS, any string in JSON Lines; can be repeated."""
     only_used: Annotated[bool, Option()] = False
     """Return only labels with training documents."""
     only_unused: Annotated[bool, Option()] = False
     """Return only labels without training documents."""
 
     def check(self) -> None:
-        if self.only_used and self.only_unused:
-            raise ConfigError("--only-used and --only-unused exclude all labels. Leave out one of them.")
+        _ = self.used
+
+    @property
+    def used(self) -> bool | None:
+        """Whether returned labels must have training documents, or must have none; None if both are returned."""
+        return required_use(self.only_used, self.only_unused, ("--only-used", "--only-unused"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +209,7 @@ class PredictRequest(BaseRequest):
     """Candidate labels for each document: JSONL with id and labels."""
     vocabulary: VocabularyFilterOptions = field(default_factory=VocabularyFilterOptions)
     hierarchy: Annotated[Redundant, Option()] = "keep"
-    """Of a label and its broader labels, return all, only the narrowest, or only the broadest."""
+    """With narrowest (broadest), leave out a label if a narrower (broader) one has at least half its score."""
     details: Annotated[bool, Option()] = False
     """Add broader labels, description, notes, schemes and training documents to each label, as JSON Lines."""
     reading: ReadingOptions = field(default_factory=ReadingOptions)
@@ -298,6 +309,8 @@ class CompareRequest(BaseRequest):
     """Model folders; differences are relative to the first."""
     test: Path
     """Test set: documents with labels."""
+    labels: Annotated[Path | None, Option("FILE")] = None
+    """Label vocabulary: JSONL, TSV, CSV, SKOS or a list."""
     options: ComparisonOptions = field(default_factory=ComparisonOptions)
     reading: ReadingOptions = field(default_factory=ReadingOptions)
 

@@ -124,8 +124,14 @@ def _vocabulary(request: UpdateRequest, model: Model, new: Dataset | None) -> La
     if options.labels is None:
         return None
     if new is not None and new.whole_vocabulary:
-        return new.label_index
-    return read_vocabulary(options.labels, model.feature_count is not None, language=options.language).index
+        vocabulary = new.label_index
+        assert vocabulary is not None
+    else:
+        vocabulary = read_vocabulary(options.labels, model.feature_count is not None, language=options.language).index
+    if not request.force and (model.labels.ids(vocabulary.table["key"].combine_chunks()) < 0).all():
+        counts = f"none of its {len(vocabulary):,} labels is among the model's {len(model.labels):,} labels"
+        raise DataError(f"{options.labels}: {counts}. Check the keys, or use --force.")
+    return vocabulary
 
 
 def _digest(documents: Dataset) -> str:
