@@ -6,7 +6,8 @@ DATA/SET has train, dev and test.jsonl.xz, and labels.tsv.gz or labels.jsonl.gz.
 consensus on dev, and everything is evaluated on test with all labels counted. Prints one table per data set and writes
 it to OUT/SET.md. 'unseen' is the recall of labels without training documents among all labels, averaged over the
 documents that have one; 'literal' is the share of true labels whose name occurs in the text as a case-folded sequence
-of words that are among the first ten. `--load` uses the models of an earlier run in OUT.
+of words that are among the first ten. `--load` uses the models of an earlier run in OUT. `--encoder FOLDER` adds
+`lexical` with a pretrained encoder, and its consensus with `parabel`; on a CUDA device if there is one.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def scores(
     return result
 
 
-def run(name: str, data: Path, out: Path, threads: int, load: bool) -> None:
+def run(name: str, data: Path, out: Path, threads: int, load: bool, encoder: Path | None) -> None:
     """Train, evaluate and print one data set."""
     folder, runtime = data / name, Runtime(threads=threads)
     vocabulary = next(folder.glob("labels.*"))
@@ -114,6 +115,13 @@ def run(name: str, data: Path, out: Path, threads: int, load: bool) -> None:
         "parabel": xmtc.Parabel(),
         "lexical": xmtc.Lexical(),
     }
+    ensembles = {
+        "consensus, parabel without names + lexical": ("parabel, without names", "lexical"),
+        "consensus, parabel + lexical": ("parabel", "lexical"),
+    }
+    if encoder is not None:
+        members["lexical, encoder"] = xmtc.Lexical(encoder={"path": str(encoder)})
+        ensembles["consensus, parabel + lexical with encoder"] = ("parabel", "lexical, encoder")
     rows: dict[str, dict[str, float]] = {}
 
     def measured(title: str, model: xmtc.Model, seconds: float) -> None:
@@ -136,10 +144,7 @@ def run(name: str, data: Path, out: Path, threads: int, load: bool) -> None:
             model.fit(train, runtime=runtime)
             model.save(place / title, overwrite=True)
         measured(title, model, time.perf_counter() - started)
-    for title, used in (
-        ("consensus, parabel without names + lexical", ("parabel, without names", "lexical")),
-        ("consensus, parabel + lexical", ("parabel", "lexical")),
-    ):
+    for title, used in ensembles.items():
         started = time.perf_counter()
         model = xmtc.Consensus(members=[str(place / member) for member in used]).fit(dev, runtime=runtime)
         measured(title, model, time.perf_counter() - started)
@@ -160,10 +165,11 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=["tibkat-gnd", "eurlex57k"])
     parser.add_argument("--threads", type=int, default=Runtime().threads)
     parser.add_argument("--load", action="store_true")
+    parser.add_argument("--encoder", type=Path)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     for name in given.sets:
-        run(name, given.data, given.out, given.threads, given.load)
+        run(name, given.data, given.out, given.threads, given.load, given.encoder)
 
 
 if __name__ == "__main__":
