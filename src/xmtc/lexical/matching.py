@@ -186,7 +186,7 @@ class NameMatcher:
         if needed > width:
             enough = min(needed, max(width, MOST_CANDIDATES))
             found, needed = self._described(texts, piece, allowed, postings, enough)
-        return Candidates(*(part[:, :needed] for part in found))
+        return Candidates(found.labels[:, :needed], found.names[:, :needed], found.features[:, :needed])
 
     def _described(
         self, texts: TextNumbers, piece: _Piece, allowed: NDArray[np.bool_], postings: int, width: int
