@@ -189,7 +189,7 @@ class TestSettings:
 def members(planted: tuple[Dataset, Dataset, object], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folders of two models that are good at different things: each was trained on other documents."""
     folder, train = tmp_path_factory.mktemp("members"), planted[0]
-    Parabel(trees=1).fit(train.slice(0, 150)).save(folder / "tree")
+    Parabel(trees=1, label_names=0).fit(train.slice(0, 150)).save(folder / "tree")
     Knn(neighbours=10, power=2).fit(train.slice(150, 300)).save(folder / "near")
     Popularity().fit(train).save(folder / "often")
     return folder
@@ -355,7 +355,7 @@ class TestFolder:
         self, members: Path, valid: Dataset, planted: tuple[Dataset, Dataset, object], tmp_path: Path
     ) -> None:
         folder, answer = self.saved(members, valid, tmp_path)
-        Parabel(trees=1).fit(planted[0].slice(0, 150)).save(folder.parent / "tree", overwrite=True)
+        Parabel(trees=1, label_names=0).fit(planted[0].slice(0, 150)).save(folder.parent / "tree", overwrite=True)
         assert (xmtc.load(folder).predict(valid).scores == answer.scores).all()
 
     def saved(self, members: Path, valid: Dataset, tmp_path: Path, **settings: Any) -> tuple[Path, TopK]:

@@ -162,7 +162,7 @@ def lists(documents: Dataset) -> list[list[str]]:
 
 @pytest.fixture(scope="module", params=TREES)
 def fitted(request: pytest.FixtureRequest, corpus: tuple[Dataset, Dataset, Dataset]) -> Model:
-    return TREES[request.param](keep_replay=200).fit(corpus[0], runtime=Runtime(threads=2, seed=1))
+    return TREES[request.param](keep_replay=200, label_names=0).fit(corpus[0], runtime=Runtime(threads=2, seed=1))
 
 
 def chunks_of(model: Any) -> list[tuple[Any, Chunks]]:

@@ -63,7 +63,9 @@ def test_cooking_against_liblinear(cooking: Split) -> None:
     """The widespread labels: the same documents are told apart as by scikit-learn's classifiers, on the same words."""
     svm = pytest.importorskip("sklearn.svm")
     train, test = cooking
-    model = OneVsAll(tolerance=0.01, passes=200, prune=0.0).fit(train, runtime=Runtime(threads=2, seed=0))
+    model = OneVsAll(tolerance=0.01, passes=200, prune=0.0, label_names=0).fit(
+        train, runtime=Runtime(threads=2, seed=0)
+    )
     rows, unseen = (model._features.transform(part, model.runtime) for part in (train, test))
     often = np.argsort(-model.label_counts, kind="stable")[:12]
     scores = model.score_labels(test, np.tile(often, (len(test), 1)))
