@@ -80,7 +80,8 @@ def test_random_names_and_texts(seed: int) -> None:
             assert_row(features, expected[label][1])
 
 
-def test_hundreds_of_names_alike() -> None:
+def test_hundreds_of_names_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "MOST_OCCURRING", 400)
     names, texts = drawn(60, labels=400, texts=6)
     reference, matcher = Reference(names, texts, 3), matcher_of(names, texts, 3)
     for text, row in zip(texts, found(matcher, texts), strict=True):
@@ -164,22 +165,17 @@ def test_only_names_are_the_labels_that_occur() -> None:
         assert row.features[:, MATCH].tolist() == [kinds[label] for label in matches]
 
 
-def test_names_that_occur_are_all_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = [[f"{word}{i}"] for i in range(30) for word in ("wind", "law")]
-    texts = [" ".join(f"wind{i}" for i in range(30)), "law1", ""]
-    matcher = matcher_of(names, texts, 2)
-    every = set(range(0, 60, 2))
-    assert [set(row.labels.tolist()) for row in found(matcher, texts, only_names=True)] == [every, {3}, set()]
-    assert set(found(matcher, texts)[0].labels.tolist()) == every
-    allowed = np.arange(60) < 30
-    assert set(found(matcher, texts, allowed=allowed)[0].labels.tolist()) == set(range(0, 30, 2))
-    matcher.vectors = AllNear()  # most of the near labels occur, too
-    assert set(found(matcher, texts, allowed=allowed)[0].labels.tolist()) == set(range(30))
-    matcher.vectors = None
-    monkeypatch.setattr(matching, "MOST_CANDIDATES", 7)
-    (first, second, _) = found(matcher, texts, only_names=True)
-    assert first.labels.tolist() == [2 * i for i in range(7)]
-    assert second.labels.tolist() == [3]
+def test_of_many_names_that_occur_the_longest_are_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [[f"{'bcdfghjklmpqrtvwz'[: i + 1]}x"] for i in range(17)]
+    texts = [" ".join(name for (name,) in names), names[2][0], ""]
+    matcher = matcher_of(names, texts, 3)
+    assert set(found(matcher, texts)[0].labels.tolist()) == set(range(17))
+    monkeypatch.setattr(matching, "MOST_OCCURRING", 4)
+    (first, second, third) = found(matcher, texts, only_names=True)
+    assert set(first.labels.tolist()) == set(range(10, 17))
+    assert (second.labels.tolist(), third.labels.tolist()) == ([2], [])
+    allowed = np.arange(17) < 10
+    assert set(found(matcher, texts, only_names=True, allowed=allowed)[0].labels.tolist()) == set(range(3, 10))
 
 
 def test_hierarchy() -> None:

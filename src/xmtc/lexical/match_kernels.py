@@ -110,7 +110,7 @@ def match_texts(
     out_labels: NDArray[np.int32],  # (n, w), at least most + e wide, or (n, c)
     out_names: NDArray[np.int32],
     out_features: NDArray[np.float32],  # (n, w, F)
-    out_counts: NDArray[np.int64],  # (n,) candidates of each text; if it has more than w, the width that it needs
+    out_counts: NDArray[np.int64],  # (n,) candidates of each text
 ) -> None:
     """Find the candidates of each text: labels whose name occurs, and labels with the most similar names.
 
@@ -199,7 +199,6 @@ def match_texts(
         heap_sort(ranked, ranked_values, tops)
         for i in range(tops):
             scratch.ranks[ranked[i]] = i
-        left_out = 0
         if wanted.shape[1]:
             total = wanted.shape[1]
             for i in range(total):
@@ -209,7 +208,7 @@ def match_texts(
                 listed = tops
                 for i in range(tops):
                     chosen[i] = top_labels[i]
-            total = listed
+            others, weights, left = np.empty(count, np.int32), np.empty(count, np.float32), 0
             for i in range(count):  # other labels whose name occurs
                 label = np.int32(matches[i, 0])
                 known = scratch.ranks[label] >= 0
@@ -217,13 +216,14 @@ def match_texts(
                     known = not allowed[label]
                     for j in range(listed):
                         known = known or chosen[j] == label
-                if known:
-                    continue
-                if total == out_labels.shape[1] - more.shape[1]:
-                    left_out += 1
-                    continue
-                chosen[total] = label
-                total += 1
+                if not known:
+                    others[left], weights[left] = label, facts[matches[i, 1], NAME_MASS]
+                    left += 1
+            total = min(listed + left, out_labels.shape[1] - more.shape[1])
+            if listed + left > total:  # the longest and rarest names come first
+                heap_sort(others, weights, left)
+            for i in range(listed, total):
+                chosen[i] = others[i - listed]
             listed = total
             for i in range(more.shape[1]):
                 known = more[text, i] < 0 or total == out_labels.shape[1]
@@ -299,7 +299,7 @@ def match_texts(
             features[TITLE_ONLY] = 1.0 if title == size else 0.0
             features[MATCH_COUNT] = count
             out_names[text, i] = name
-        out_counts[text] = out_labels.shape[1] + left_out if left_out else total
+        out_counts[text] = total
         for i in range(gram_count):  # restore the scratch memory
             scratch.gram_places[own_grams[i]] = 0
         for i in range(size):

@@ -39,12 +39,10 @@ NEAREST = 50
 BLOCK_BYTES, BLOCK_TEXTS = 1 << 18, 128
 """Texts matched at a time."""
 NOTHING = np.empty((0, 0), dtype=np.int32)
+MOST_OCCURRING = 200
+"""Candidates whose names occur in a text, besides those with the most similar names: the longest and rarest names."""
 POSTINGS = 25_000
 """Names that the n-grams of a text add up for, most telling n-grams first; the cost is bounded for any vocabulary."""
-
-MOST_CANDIDATES = 10_000
-"""Maximum number of candidates of a text; if the names of more labels occur, those that come first in it count."""
-
 RESEMBLES = 0.5
 """Fraction of the n-grams of a word that a name must have for the word to be marked in explanations."""
 
@@ -176,22 +174,9 @@ class NameMatcher:
             yield found
 
     def _matched(self, piece: _Piece, allowed: NDArray[np.bool_], postings: int) -> Candidates:
-        """The candidates of a few texts; if names of many labels occur, they are matched again with enough room."""
+        """The candidates of a few texts."""
         texts = self._numbered(piece.texts)
-        width = piece.wanted.shape[1]
-        if width:
-            return self._described(texts, piece, allowed, postings, width)[0]
-        width = min(2 * self.most, self.label_count) + piece.more.shape[1]
-        found, needed = self._described(texts, piece, allowed, postings, width)
-        if needed > width:
-            enough = min(needed, max(width, MOST_CANDIDATES))
-            found, needed = self._described(texts, piece, allowed, postings, enough)
-        return Candidates(found.labels[:, :needed], found.names[:, :needed], found.features[:, :needed])
-
-    def _described(
-        self, texts: TextNumbers, piece: _Piece, allowed: NDArray[np.bool_], postings: int, width: int
-    ) -> tuple[Candidates, int]:
-        """(n, width) candidates of texts, and the width that is needed for all."""
+        width = piece.wanted.shape[1] or min(self.most + MOST_OCCURRING, self.label_count) + piece.more.shape[1]
         labels = np.full((len(piece.texts), width), -1, dtype=np.int32)
         names = np.full((len(piece.texts), width), -1, dtype=np.int32)
         features = np.empty((len(piece.texts), width, len(FEATURES)), dtype=np.float32)
@@ -216,7 +201,8 @@ class NameMatcher:
             counts,
         )
         self._free.put(scratch)
-        return Candidates(labels, names, features), int(counts.max(initial=0))
+        widest = width if piece.wanted.shape[1] else int(counts.max(initial=0))
+        return Candidates(labels[:, :widest], names[:, :widest], features[:, :widest])
 
     def _numbered(self, block: pa.Array) -> TextNumbers:
         """Number the words of texts like those of the names."""

@@ -81,8 +81,8 @@ def describe_grams(
 def add_up(grams: Any, count: Any, own: Any, numbers: Any, postings: Any, sums: Any, similar: Any, values: Any) -> Any:
     """Write the names with n-grams of the text and their similarities; return their number. `sums` are restored.
 
-    If there are more than `postings` names to add up, the most telling n-grams come first, and n-grams of more names
-    than are left to add up are skipped.
+    If there are more than `postings` names to add up, the most telling n-grams come first, until the next one has more
+    names than are left to add up. N-grams of more than `postings` names are skipped.
     """
     total = 0
     for at in range(count):
@@ -93,8 +93,10 @@ def add_up(grams: Any, count: Any, own: Any, numbers: Any, postings: Any, sums: 
     left, found = postings, 0
     for at in order:
         low, high = grams.posting_indptr[numbers[at]], grams.posting_indptr[numbers[at] + 1]
-        if high - low > left:
+        if high - low > postings:
             continue
+        if high - low > left:
+            break
         left -= high - low
         value = np.float32(own[at, GRAM_VALUE])
         for j in range(low, high):
