@@ -159,12 +159,13 @@ class ForestModel(Model):
         seen = change.documents_before + len(change.new)
         features, rows = self._features.grown(documents, seen, run.runtime)
         known, names = change.known, None
-        texts, is_learnt = labels.names_to_learn()
-        if self._name_weight and (len(documents) or not is_learnt.all()):
-            names, grown = NameDocuments.of(texts, features, seen, run.runtime)
-            if grown.width > features.width:
-                features, rows = grown, grown.transform(documents, run.runtime)
-            known = np.concatenate([known, is_learnt[names.labels]])
+        if self._name_weight:
+            texts, is_learnt = labels.names_to_learn()
+            if len(documents) or not is_learnt.all():
+                names, grown = NameDocuments.of(texts, features, seen, run.runtime)
+                if grown.width > features.width:
+                    features, rows = grown, grown.transform(documents, run.runtime)
+                known = np.concatenate([known, is_learnt[names.labels]])
         training = TrainingRows.of(documents, rows, names, self._name_weight)
         self._features = features
         self._forest = self._forest.updated(
