@@ -35,6 +35,7 @@ LONGER: dict[str, dict[str, object]] = {
     "attention_lstm": {"training.epochs": 16},
     "attention_xml": {"training.epochs": 14},
     "attention_xml, tree": {"training.epochs": 14},
+    "maacf": {"training.epochs": 16},
     "xml_rnn": {"training.epochs": 16},
 }
 """So that a difference in quality is more than the noise of an unfinished training."""
