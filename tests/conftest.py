@@ -16,6 +16,9 @@ import pytest
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 if "PYTEST_XDIST_WORKER" in os.environ:  # so do those of OpenBLAS, and each core has a worker already
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Compiled modules are kept, as they are for users: without them every command that a test starts compiles xmtc again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 from tests.support.models import SHARED, Xmtc, planted_split
 from xmtc.data.dataset import Dataset
