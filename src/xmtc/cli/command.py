@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +61,59 @@ class Command(TyperCommand):
                     formatter.write_dl(records)
 
 
+class LazyCommands(Mapping[str, Any]):
+    """The commands of `xmtc` by name. The module that defines a command is imported when the command is used."""
+
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        self._modules = modules
+        self._made: dict[str, Any] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __getitem__(self, name: str) -> Any:
+        """A command with its parameters, ready to run."""
+        if name not in self._made:
+            definition = self._definition(name)
+            if not isinstance(definition, typer.Typer):
+                app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+                app.command(name, cls=Command)(definition)
+                definition = app
+            self._made[name] = typer.main.get_command(definition)
+        return self._made[name]
+
+    def summary(self, name: str) -> str:
+        """The first line of a command's help."""
+        definition = self._definition(name)
+        text = definition.info.help if isinstance(definition, typer.Typer) else inspect.getdoc(definition)
+        return str(text).partition("\n")[0]
+
+    def _definition(self, name: str) -> Any:
+        """The group or the function that a module defines."""
+        module = importlib.import_module(self._modules[name])
+        return vars(module).get("app") or vars(module)[name]
+
+
 class RootGroup(TyperGroup):
-    """`xmtc` itself: --install-completion and --show-completion take the name of a shell or none."""
+    """`xmtc` itself: --install-completion and --show-completion take the name of a shell or none.
+
+    Its commands are those that the modules in `modules`, by command name, define.
+    """
+
+    modules: Mapping[str, str] = {}
+    commands: Any
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = LazyCommands(self.modules)
+
+    def format_commands(self, _: Any, formatter: Any) -> None:
+        """List the commands without building their parameters."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.commands.summary(name)) for name in self.commands])
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Join a completion option and the shell that follows it."""

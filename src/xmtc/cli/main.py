@@ -1,4 +1,4 @@
-"""The `xmtc` command: its subcommands and how errors are reported. Heavy imports are inside the subcommands."""
+"""The `xmtc` command: its subcommands, imported when they are used, and how errors are reported."""
 
 from __future__ import annotations
 
@@ -12,32 +12,47 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from xmtc import __version__
-from xmtc.cli import data, experiment, feedback
-from xmtc.cli import labels as label_commands
-from xmtc.cli.bench import bench
-from xmtc.cli.calibrate import calibrate
-from xmtc.cli.command import HELP_NAMES, Command, RootGroup
+from xmtc.cli.command import HELP_NAMES, RootGroup
 from xmtc.cli.completion import VARIABLE, install_completion, run_completion, show_completion
-from xmtc.cli.demo import demo
-from xmtc.cli.doctor import doctor
-from xmtc.cli.evaluate import compare, evaluate
-from xmtc.cli.explain import explain
 from xmtc.cli.failures import check_memory_limit, failure_line, watched
-from xmtc.cli.models import models, verify
 from xmtc.cli.output import echo_error
-from xmtc.cli.plot import plot
-from xmtc.cli.predict import predict
-from xmtc.cli.report import report
-from xmtc.cli.serve import serve
-from xmtc.cli.train import train
-from xmtc.cli.tune import tune
-from xmtc.cli.update import update
 from xmtc.core.errors import XmtcError, XmtcWarning
+
+COMMANDS = {
+    "train": "xmtc.cli.train",
+    "update": "xmtc.cli.update",
+    "tune": "xmtc.cli.tune",
+    "predict": "xmtc.cli.predict",
+    "evaluate": "xmtc.cli.evaluate",
+    "compare": "xmtc.cli.evaluate",
+    "calibrate": "xmtc.cli.calibrate",
+    "report": "xmtc.cli.report",
+    "bench": "xmtc.cli.bench",
+    "serve": "xmtc.cli.serve",
+    "explain": "xmtc.cli.explain",
+    "plot": "xmtc.cli.plot",
+    "models": "xmtc.cli.models",
+    "verify": "xmtc.cli.models",
+    "doctor": "xmtc.cli.doctor",
+    "demo": "xmtc.cli.demo",
+    "data": "xmtc.cli.data",
+    "labels": "xmtc.cli.labels",
+    "feedback": "xmtc.cli.feedback",
+    "experiment": "xmtc.cli.experiment",
+}
+"""Command or group of commands → the module that defines it, which is imported when it is used."""
+
+
+class Xmtc(RootGroup):
+    """The commands above."""
+
+    modules = COMMANDS
+
 
 app = typer.Typer(
     name="xmtc",
     help="Extreme multi-label text classification: the most relevant labels for a text, out of up to millions.",
-    cls=RootGroup,
+    cls=Xmtc,
     context_settings=HELP_NAMES,
     add_completion=False,
     rich_markup_mode=None,
@@ -76,29 +91,6 @@ def root(
     ] = None,
 ) -> None:
     """Extreme multi-label text classification: the most relevant labels for a text, out of up to millions."""
-
-
-for command in (
-    train,
-    update,
-    tune,
-    predict,
-    evaluate,
-    compare,
-    calibrate,
-    report,
-    bench,
-    serve,
-    explain,
-    plot,
-    models,
-    verify,
-    doctor,
-    demo,
-):
-    app.command(cls=Command)(command)
-for group in (data.app, label_commands.app, feedback.app, experiment.app):
-    app.add_typer(group)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csgraph
 
 from xmtc.data.label_index import Csr, LabelIndex
 
@@ -126,6 +125,8 @@ class Hierarchy:
 
     def _reached(self, links: Csr, labels: ArrayLike) -> NDArray[np.bool_]:
         """(N,) mask of these labels and of all that links lead to. One search starts at a node that links to them."""
+        from scipy.sparse import csgraph  # a tenth of a second that most commands do not need
+
         starts = np.unique(np.asarray(labels, dtype=np.int64))
         indices = np.concatenate([links.indices, starts])
         ends = np.append(links.indptr, len(indices))
