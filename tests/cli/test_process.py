@@ -150,7 +150,7 @@ def test_interrupted_training_goes_on_with_resume(tmp_path: Path, xmtc: Xmtc) ->
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         work = Workspace.beside(tmp_path / "m")
         until = time.monotonic() + 60
-        while not list(work.glob("labels-*")) and process.poll() is None and time.monotonic() < until:
+        while not list(work.glob("labels-*.safetensors")) and process.poll() is None and time.monotonic() < until:
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)

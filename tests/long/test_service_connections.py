@@ -174,7 +174,7 @@ def test_half_sent_requests_keep_nobody_out(folder: Path, kind: str) -> None:
             started = time.monotonic()
             for _ in range(5):
                 assert running.predict(["a" * 900_000]).status == 200
-            assert time.monotonic() - started < 5
+            assert time.monotonic() - started < 15  # 0.2 s, unless the machine is still busy with what was sent
             line = logged(running, "slow requests dropped" if kind == "large bodies" else "connections ")
             assert line.startswith("limits reached: ")
             assert "all from 127.0.0.9" in line
