@@ -1,4 +1,4 @@
-"""The class of all commands: former option names, --json with an optional value, and the layout of the help."""
+"""The classes of `xmtc` and its commands: former option names, `--json [FILE]`, lazy imports, layout of the help."""
 
 from __future__ import annotations
 
