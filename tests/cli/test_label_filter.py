@@ -87,7 +87,9 @@ class TestAllowAndDeny:
             allow = lines(tmp_path / "allow.txt", *wanted)
             command = ("predict", out, data / "test.txt", "-k", 40, "--allow", allow)
             if expected is None:
-                assert "the model has none of these 1 labels ('Fish'). Did you mean 'fish'?" in mistake(*command)
+                assert "the model has none of the labels in this file ('Fish'). Did you mean 'fish'?" in mistake(
+                    *command
+                )
             else:
                 assert set(keys(call(*command).lines())[0]) == expected
 
@@ -105,7 +107,7 @@ class TestAllowAndDeny:
         strange = lines(tmp_path / "strange.txt", model.labels.keys[3] + "x", "q")
         for flag in ("--allow", "--deny"):
             said = mistake("predict", ova, "--text", "x", flag, strange)
-            assert said.startswith(f"{strange}: the model has none of these 2 labels (")
+            assert said.startswith(f"{strange}: the model has none of the labels in this file (")
             assert said.endswith(f"Did you mean '{model.labels.keys[3]}'?")
             assert "no such file" in mistake("predict", ova, "--text", "x", flag, tmp_path / "nowhere.txt")
             assert "contains no labels" in mistake("predict", ova, "--text", "x", flag, lines(tmp_path / "e.txt", ""))

@@ -350,7 +350,7 @@ def test_features_of_a_match_in_words() -> None:
     found = replace(told("two pans", ("pans", 0.5)), features=FEATURES)
     lines = explanation(found).splitlines()
     assert lines[2:] == [
-        "  features of the match (the same score before the sigmoid, largest contributions first):",
+        "  features of the match (the same score before the sigmoid):",
         "   +1.5000  similarity        0.5062",
         "   +0.3750  match                  4",
         "   -0.7500  first <position>       –",

@@ -39,6 +39,11 @@ class TestForms:
         assert index.names == ["One", "Two", "l3", "l4"]
         assert index.strings("description", [0, 1, 2, 3]) == ["the first", "", "no name", ""]
 
+    @pytest.mark.parametrize("header", ["key\tname", "URI\tlabel\tdescription", " id \t Name"])
+    def test_the_header_of_a_tsv(self, tmp_path, header):
+        (tmp_path / "labels.tsv").write_text(f"{header}\nl1\tOne\nkey\tname\n")
+        assert read_vocabulary(tmp_path / "labels.tsv").index.keys == ["l1", "key"]  # a label further down
+
     @pytest.mark.parametrize("suffix", SUFFIXES)
     def test_jsonl(self, tmp_path, suffix):
         content = (
@@ -472,6 +477,8 @@ class TestWritten:
             ),
             (LabelVocabulary(LabelIndex.from_keys([])), "l.jsonl", "no labels to write"),
             (LabelVocabulary(LabelIndex.from_keys(["a"])), "l.ttl", "writing SKOS is not supported"),
+            (LabelVocabulary(LabelIndex.from_keys(["a"])), "l.csv", "writing CSV is not supported"),
+            (LabelVocabulary(LabelIndex.from_keys(["ID"], ["Name"])), "l.tsv", "would be read as a header"),
         ],
     )
     def test_refused(self, tmp_path, vocabulary, name, words):

@@ -66,3 +66,9 @@ def test_what_no_label_has() -> None:
         VocabularyFilter(collections=("a",)).mask(plain)
     with pytest.raises(DataError, match="all of the model's 3 labels have training documents"):
         VocabularyFilter(used=False).mask(plain, np.ones(3, dtype=np.int64))
+
+
+@pytest.mark.parametrize("field", ["under", "schemes", "collections", "types"])
+def test_one_string_is_not_a_list(field: str) -> None:
+    with pytest.raises(DataError, match=f"^'{field}' must be a list of strings. Got a string; write"):
+        VocabularyFilter(**{field: "animals"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 import numpy as np
@@ -156,3 +157,15 @@ def test_part_of_a_table() -> None:
     names, _ = index_names(LabelIndex(table), None)
     assert names.owners.tolist() == [0, 1, 1, 1, 2, 2]
     assert stems_of(names, 5) == stem_numbers(names, "four")
+
+
+def test_many_spaces_and_brackets_take_linear_time() -> None:
+    started = time.perf_counter()
+    names, _ = indexed(("a" + " " * 100_000 + "b)",), ("(" * 100_000 + ")",))
+    assert time.perf_counter() - started < 5  # minutes if every space began a search of its own
+    assert names.kinds.tolist() == [PREFERRED, PREFERRED, PREFERRED + UNQUALIFIED]
+
+
+def test_an_ngram_that_occurs_often_in_a_name() -> None:
+    counts = [np.diff(indexed(("a" * length,))[1].indptr).tolist() for length in range(250, 270)]
+    assert counts == [[6]] * 20  # aaaa, aaaaa and those at either end

@@ -151,14 +151,20 @@ class TestExplanations:
 
     def test_features(self, model: Lexical, monkeypatch: pytest.MonkeyPatch) -> None:
         text = unseen_texts(NAMES[:1])[0]
+        monkeypatch.setattr("xmtc.models.lexical.EXPLAINED", 2)
         found = model.explain(text, NAMES[0])
-        assert 1 <= len(found.features) <= 8
-        assert {item.feature for item in found.features} <= set(FEATURES)
-        weights = [abs(item.weight) for item in found.features]
+        first, *largest, others = found.features
+        assert (first.feature, others.feature) == ("match", "all other features")
+        assert len(largest) == 2
+        assert {item.feature for item in largest} < set(FEATURES)
+        weights = [abs(item.weight) for item in largest]
         assert weights == sorted(weights, reverse=True)
-        monkeypatch.setattr("xmtc.models.lexical.EXPLAINED", len(FEATURES))
-        margin = found.constant + sum(item.weight for item in model.explain(text, NAMES[0]).features)
+        margin = found.constant + sum(item.weight for item in found.features)
         assert 1 / (1 + np.exp(-margin)) == pytest.approx(found.score, abs=1e-5)
+        monkeypatch.setattr("xmtc.models.lexical.EXPLAINED", len(FEATURES))
+        every = model.explain(text, NAMES[0]).features
+        assert {item.feature for item in every} <= set(FEATURES)
+        assert sum(item.weight for item in every) == pytest.approx(sum(item.weight for item in found.features))
         values = {item.feature: item.value for item in model.explain("nothing of it", NAMES[0]).features}
         assert values.get("first position") is None
 
@@ -419,3 +425,18 @@ def test_an_empty_table(saved: Path, tmp_path: Path, table: str) -> None:
     put_arrays(folder, "arrays", arrays, repair=True)
     with pytest.raises(ModelFormatError):
         load(folder)
+
+
+def test_names_that_occur_come_first_if_nothing_was_learnt() -> None:
+    """Too few documents for a split of the trees: similar names score less than those that occur."""
+    names = ["apples", "bread", "cheese", "dates", "market stalls"]
+    texts = [f"Today we bought {names[day % 4]} at the market, day {day}." for day in range(40)]
+    labels = [[names[day % 4]] for day in range(40)]
+    model = Lexical().fit(texts, labels, vocabulary=LabelIndex.from_keys(names))
+    assert model.facts == {"trees": 0}
+    occurs, similar = model.predict(["fresh market stalls", "we read a marketing report about breadth"], 5).pairs()
+    assert occurs[0][0] == "market stalls"
+    assert {label for label, _ in similar} == {"bread", "market stalls"}
+    assert max(score for _, score in similar) < 0.1 < occurs[0][1]
+    found = model.explain("we read a marketing report about breadth", "bread")
+    assert 1 / (1 + np.exp(-found.constant)) == pytest.approx(found.score, abs=1e-5)

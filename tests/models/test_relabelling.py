@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from xmtc.core.errors import DataError
 from xmtc.data.dataset import Dataset, as_dataset
 from xmtc.data.label_index import LabelIndex
+from xmtc.labels.hierarchy import Hierarchy
 from xmtc.models.popularity import Popularity
 from xmtc.models.relabelling import Relabelling, became, relabelled
 
@@ -206,9 +207,59 @@ def test_names_to_learn() -> None:
         list("abcdf"), ["one", "zwei", "three", "four", "six"], [["eins", "uno"], [], [], [], []]
     )
     texts, is_learnt = relabelled(before, now, [], {"e": "c"}, {}).renewed(now).names_to_learn()
-    assert texts.to_pylist() == ["eins", "zwei", "three\n", "four", "six\n"]
+    assert texts.to_pylist() == ["eins", "zwei", "three\nfive", "four", "six\n"]
     assert is_learnt.tolist() == [False] * 5
     fewer = LabelIndex.from_keys(list("ab"), ["one", "two"], [["uno"], []])
     texts, is_learnt = relabelled(before, fewer, ["c"], {}, {}).renewed(fewer).names_to_learn()
     assert texts.to_pylist() == ["one\nuno", "two\n", "d\n", "five\n"]
     assert is_learnt.all()
+
+
+class TestVocabulary:
+    """What a merge and a vocabulary leave of names and links; in the vocabulary, merged labels may be separate."""
+
+    VOCABULARY = LabelIndex.from_keys(
+        ["energy", "renewables", "wind", "power"],
+        ["Energy", "Renewable energy", "Wind", "Power"],
+        [["energies"], ["green energy"], [], []],
+        [["power"], [], ["energy"], []],
+        related=[["wind"], [], ["energy", "renewables"], []],
+    )
+
+    def merged(self, target: str) -> Relabelling:
+        return change(merged={"energy": target}, before=self.VOCABULARY)
+
+    @pytest.mark.parametrize("target", ["renewables", "power", "new key"])
+    def test_links_follow_a_merged_label(self, target: str) -> None:
+        for found in (self.merged(target), self.merged(target).renewed(self.VOCABULARY)):
+            row = {each["key"]: each for each in found.index.table.to_pylist()}
+            assert row["wind"]["parents"] == [target]
+            assert row["wind"]["related"] == list(dict.fromkeys([target, "renewables"]))
+            assert found.index.ancestors is None
+            hierarchy = Hierarchy(found.index)
+            assert hierarchy.keys.to_pylist() == found.index.keys
+            assert hierarchy.descendants(hierarchy.number(target)).tolist() == [hierarchy.number("wind")]
+            assert target not in row[target]["parents"]
+
+    def test_links_of_removed_labels_follow_too(self) -> None:
+        before = LabelIndex.from_keys(["a", "b", "c", "d"], parents=[[], ["a"], ["b"], []])
+        found = change(retired=["b"], merged={"a": "d"}, before=before).index
+        assert found.keys == ["c", "d"]
+        assert found.ancestors is not None
+        assert found.ancestors.keys == ["b"]
+        assert Hierarchy(found).ancestors(0).tolist() == [1, 2]  # d, and b between them
+
+    def test_names_of_merged_labels_stay(self) -> None:
+        expected = ["green energy", "Energy", "energies"]
+        first = self.merged("renewables")
+        again = relabelled(first.index, LabelIndex.from_keys([]), (), {}, first.keys)
+        for found in (first, first.renewed(self.VOCABULARY), again.renewed(self.VOCABULARY)):
+            assert found.index.table["alternatives"][0].as_py() == expected
+
+    def test_what_new_labels_lack_stays(self) -> None:
+        """A list of keys and names has neither alternatives nor links."""
+        named = LabelIndex.from_keys(["wind", "power"], ["Winds", "power"])
+        found = relabelled(self.VOCABULARY, named, (), {}, {})
+        expected = self.VOCABULARY.table.to_pylist()
+        expected[2]["name"] = "Winds"
+        assert found.index.table.to_pylist() == found.renewed(named).index.table.to_pylist() == expected

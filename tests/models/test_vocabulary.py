@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.support.command_line import call, mistake
 from tests.support.name_model import NameMatch
-from xmtc import Consensus, Knn, OneVsAll, Popularity, load
+from xmtc import Consensus, Knn, Lexical, OneVsAll, Parabel, Popularity, load
 from xmtc.core.errors import DataError, UnsupportedError
 from xmtc.core.progress import silent
 from xmtc.core.registry import Entry
+from xmtc.core.runtime import Runtime
 from xmtc.data import read
 from xmtc.data.dataset import as_dataset
 from xmtc.data.label_index import LabelIndex
+from xmtc.data.vocabularies import read_vocabulary
 from xmtc.experiments.runs import _measured
 from xmtc.experiments.suites import DataSpec
 from xmtc.labels.hierarchy import Hierarchy
@@ -28,6 +32,7 @@ from xmtc.workflows.evaluate import evaluate_model
 from xmtc.workflows.label_details import LabelDetails
 from xmtc.workflows.models import describe_folder
 from xmtc.workflows.requests import CompareRequest, ComparisonOptions
+from xmtc.workflows.train import _fingerprint
 
 TEXTS = ["milk and cheese", "bread and butter", "cheese"]
 LABELS = [["l1"], ["l2"], ["l1"]]
@@ -337,9 +342,19 @@ class TestCommands:
             model = load(out)
             assert model.labels.keys == keys
             assert model.labels.names == ["Käse", "l2", "Honig"][: len(keys)]
+            assert f"1 of the model's {len(keys) - (name == 'name_match')} labels, such as 'l2'. They stay" in done.err
             assert "already used these files" in mistake("update", out, "--labels", tmp_path / "new.jsonl")
             call("update", out, "--labels", vocabulary)
             assert load(out).labels.names[:2] == ["cheese", "bread"]
+
+    def test_the_same_documents_with_another_vocabulary(self, tmp_path: Path, train: Path, vocabulary: Path) -> None:
+        call("train", train, "--model", "popularity", "--out", tmp_path / "m")
+        call("update", tmp_path / "m", train, "--labels", vocabulary)
+        (tmp_path / "new.jsonl").write_text(vocabulary.read_text().replace("cheese", "Käse"))
+        said = mistake("update", tmp_path / "m", train, "--labels", tmp_path / "new.jsonl")
+        assert "already used these documents. Pass --labels without documents, or --force" in said
+        call("update", tmp_path / "m", "--labels", tmp_path / "new.jsonl")
+        assert load(tmp_path / "m").labels.names == ["Käse", "bread"]
 
     def test_a_vocabulary_of_another_model_is_refused(self, tmp_path: Path, train: Path) -> None:
         call("train", train, "--model", "name_match", "--out", tmp_path / "m")
@@ -428,9 +443,64 @@ class TestCommands:
 def test_lexical_says_that_its_scorer_learnt_nothing(train: Path, vocabulary: Path, tmp_path: Path) -> None:
     """Too few documents, or names that none of them contains."""
     done = call("train", train, "--model", "lexical", "--labels", vocabulary, "--out", tmp_path / "few")
-    assert "all matches have the same score. Use more documents" in done.err
+    assert "they are scored by how much of the name is in the text. Use more documents" in done.err
     odd = tmp_path / "odd.tsv"
     odd.write_text("l1\tqqzz\nl2\txxjj\n")
     done = call("train", train, "--model", "lexical", "--labels", odd, "--out", tmp_path / "odd")
     assert "no label name occurs in or resembles the texts" in done.err
     assert "all matches have the same score" not in done.err
+
+
+def test_members_of_a_consensus_do_not_add_what_it_has_removed(tmp_path: Path) -> None:
+    """A member that never had the labels would take them for new ones."""
+    words = ["river", "stone", "glass", "metal", "paper", "garden"]
+    listed = LabelIndex.from_keys([f"k{number}" for number in range(len(words))], words)
+    texts = [f"the {words[i % 3]} and the {words[(i + 1) % 3]}" for i in range(40)]
+    labels = [[f"k{i % 3}", f"k{(i + 1) % 3}"] for i in range(40)]
+    Lexical(documents=20).fit(texts, labels, vocabulary=listed).save(tmp_path / "names")
+    Parabel(label_names=2.0, trees=1).fit(texts, labels).save(tmp_path / "tree")  # without k3 to k5
+    members = [str(tmp_path / name) for name in ("names", "tree")]
+    model = Consensus(members=members, calibrate="none", combine="noisy-or").fit(texts, labels)
+    model.update(merge={"k5": "k4"}, retire=["k3"], vocabulary=listed, force=True)
+    model.save(tmp_path / "both")
+    for member in (load(tmp_path / "both").update(vocabulary=listed.take([0, 1, 2, 4, 5])), model):
+        assert member.labels.keys == ["k0", "k1", "k2", "k4"]
+        assert member.predict(["a paper garden"], 2).keys()[0][0] == "k4"
+
+
+@pytest.mark.parametrize("wrong", [["x", "y"], {"x": "X"}, 5])
+def test_what_is_no_vocabulary(wrong: Any) -> None:
+    with pytest.raises(DataError, match=r"^'vocabulary' must be a LabelIndex, a LabelVocabulary or the path of a file"):
+        Knn().fit(TEXTS, LABELS, vocabulary=wrong)
+
+
+def test_a_vocabulary_that_was_read(vocabulary: Path) -> None:
+    known = read_vocabulary(vocabulary)
+    model = Knn().fit(TEXTS, [["l1"], ["old"], ["l1"]], vocabulary=known)
+    assert model.labels.names == ["cheese", "bread"]
+    assert model.update(vocabulary=known).labels.names == ["cheese", "bread"]
+
+
+@pytest.mark.parametrize("model", [Lexical(), Parabel(), Knn()], ids=lambda model: model.name)
+def test_an_update_by_names_alone_changes_nothing_else(model: Model, vocabulary: Path, tmp_path: Path) -> None:
+    rows = [{**row, "labels": labels} for row, labels in zip([{"text": text} for text in TEXTS], LABELS, strict=True)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    model = model.fit(read(tmp_path / "t.jsonl", vocabulary=vocabulary))
+    before = model.labels.table.to_pylist()
+    names = tmp_path / "names.tsv"
+    names.write_text("l1\tCheeses\nl2\tbread\n")
+    model.update(vocabulary=names)
+    expected = [{**row, "name": "Cheeses"} if row["key"] == "l1" else row for row in before]
+    assert model.labels.table.to_pylist() == expected
+    assert model.history[-1]["labels updated"] == 1  # bread is what it was
+
+
+def test_names_are_input(train: Path, vocabulary: Path) -> None:
+    """Unfinished training goes on only with the same names, of whatever model."""
+    one = read(train, vocabulary=vocabulary)
+    assert one.label_index is not None
+    other = replace(one, label_index=LabelIndex.from_keys(one.label_index.keys, ["vin", "fromage", "pain", "boissons"]))
+    for model in (Parabel(label_names=0, cluster_names=1.0), Lexical(), Knn()):
+        first, second = (_fingerprint(model, documents, None, Runtime()) for documents in (one, other))
+        assert first != second
+        assert first == _fingerprint(model, read(train, vocabulary=vocabulary), None, Runtime())

@@ -18,8 +18,10 @@ from xmtc.cli.predict import write_answers
 from xmtc.core.errors import ConfigError, DataError
 from xmtc.data import read
 from xmtc.data.dataset import Dataset, as_dataset
+from xmtc.data.label_index import LabelIndex
 from xmtc.data.planted_corpus import PlantedCorpus
 from xmtc.data.topk import TopK
+from xmtc.data.vocabularies import with_vocabulary
 from xmtc.metrics import ReliabilityBin, reliability, tail_precision
 from xmtc.models.base import Model
 from xmtc.models.registry import model_class
@@ -626,3 +628,20 @@ def test_predictions_of_features_go_by_row(tmp_path: Path) -> None:
     assert found.metrics["PSP@1"] == 1
     assert found.metrics["macroF1@3"] == pytest.approx(2 / 3)  # of the three labels that occur
     assert read(tmp_path / "test.txt").labels is not None
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 5, 4], [5, 4, 3, 2, 1, 0]])
+def test_near_misses_do_not_depend_on_dropped_labels(order: list[int]) -> None:
+    """x is dropped; c, which another model knows, is missed by one step each way in the hierarchy."""
+    parents = [[], [], ["root"], ["other"], ["other"], ["root"]]
+    listed = LabelIndex.from_keys(["root", "other", "a", "b", "x", "c"], parents=parents)
+    model = model_class("knn")().fit(
+        ["apple pie"] * 3 + ["bread loaf"] * 3, [["a"]] * 3 + [["b"]] * 3, vocabulary=listed
+    )
+    test = as_dataset(["apple pie"] * 10 + ["bread loaf"] * 2, [["c"]] * 10 + [["x"], ["b"]])
+    test = with_vocabulary(test, listed.take(order))
+    options = EvaluationOptions(unknown_labels="drop", hierarchy=True)
+    found = evaluate_model(model, test, options, kept=LabelIndex.from_keys(["a", "b", "c"])).metrics
+    assert found["P@1"] == pytest.approx(1 / 12)
+    assert found["hP@1"] == pytest.approx((10 + 2) / (20 + 4))  # root of ten pairs, and b with its parent
+    assert found["graphP@1"] == pytest.approx((10 / 3 + 1) / 12)

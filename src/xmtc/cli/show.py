@@ -216,7 +216,7 @@ def explanation(found: Explanation, most: int = 10) -> str:
     if more > 0:
         lines.append(f"  … and {more} more")
     if found.features:
-        lines.append("  features of the match (the same score before the sigmoid, largest contributions first):")
+        lines.append("  features of the match (the same score before the sigmoid):")
         lines += _feature_lines(found.features)
     return "\n".join(lines)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from xmtc.cli.common import check_writable
+from xmtc.cli.common import check_writable, counted
 from xmtc.cli.options import SeededMachine, takes_request
 from xmtc.cli.output import JsonOutput, echo, echo_error, note, snake_keys
 from xmtc.workflows.requests import TrainRequest
@@ -50,8 +50,8 @@ def train(
         note(f"chosen automatically: {name} = {value}")
     facts = trained.training
     echo(
-        f"saved {trained.name} in {request.out}: {facts['documents']:,} documents, {len(trained.labels):,} labels, "
-        f"trained in {facts['seconds']:.1f} s"
+        f"saved {trained.name} in {request.out}: {counted(facts['documents'], 'document')}, "
+        f"{counted(len(trained.labels), 'label')}, trained in {facts['seconds']:.1f} s"
     )
     if (line := unused_labels_line(trained)) is not None:
         note(line)

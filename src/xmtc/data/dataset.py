@@ -304,6 +304,13 @@ def label_matrix(offsets: NDArray[np.int64], labels: NDArray[np.int64], width: i
     return matrix
 
 
+def not_accepted(rejected: Csr, accepted: Csr) -> Csr:
+    """(n, L) the rejected labels that are not accepted as well."""
+    kept = sp.csr_array(rejected - rejected.multiply(accepted))
+    kept.eliminate_zeros()
+    return kept
+
+
 def labels_from_keys(offsets: NDArray[np.int64], keys: pa.Array | pa.ChunkedArray) -> tuple[Csr, LabelIndex]:
     """Build the label matrix from label keys per row; labels are numbered in sorted order of their keys."""
     parts = keys.chunks if isinstance(keys, pa.ChunkedArray) else [keys]

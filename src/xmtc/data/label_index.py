@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -201,6 +201,27 @@ class LabelIndex:
             both = pa.chunked_array([*table[column].chunks, *new.chunks], new.type)
             table = table.set_column(at, column, both.take(pa.array(rows)))
         return LabelIndex(table, self.ancestors)
+
+    def differs(self, other: LabelIndex) -> NDArray[np.bool_]:
+        """(L,) which labels have other data than those with the same numbers in `other`."""
+        found = np.zeros(len(self), dtype=bool)
+        for column in LABEL_SCHEMA.names:
+            pair = self.table[column], other.table[column]
+            if pair[0].type != pa.string():
+                pair = tuple(pc.binary_join(each, "\0") for each in pair)
+            found |= np.asarray(pc.fill_null(pc.not_equal(*pair), False))
+        return found
+
+    def with_lists(self, column: str, lists: Mapping[int, Sequence[str]]) -> LabelIndex:
+        """Return these labels with other values of a column of lists; `lists` has those of some labels by number."""
+        if not lists:
+            return self
+        old = self.table[column]
+        both = pa.chunked_array([*old.chunks, pa.array(lists.values(), old.type)], old.type)
+        rows = np.arange(len(self))
+        rows[list(lists)] = len(self) + np.arange(len(lists))
+        at = self.table.schema.get_field_index(column)
+        return LabelIndex(self.table.set_column(at, column, both.take(pa.array(rows))), self.ancestors)
 
     def take(self, labels: ArrayLike) -> LabelIndex:
         """Return the labels with these numbers, renumbered in this order."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from xmtc.core.errors import DataError, shown
 from xmtc.core.files import decode_line, first_bytes, has_surrogate, parse_lines, plain_name, read_blocks, replace_file
-from xmtc.data.dataset import Dataset, label_matrix
+from xmtc.data.dataset import Dataset, label_matrix, not_accepted
 from xmtc.data.label_index import FURTHER, LabelIndex
 from xmtc.data.tables import table_cells
 
@@ -166,6 +166,8 @@ def write_vocabulary(vocabulary: LabelVocabulary, path: str | Path) -> None:
     name = plain_name(path)
     if name.endswith(tuple(_SKOS_ENDINGS)):
         raise DataError(f"{path}: writing SKOS is not supported. Choose a file name that ends in .jsonl.")
+    if name.endswith(".csv"):
+        raise DataError(f"{path}: writing CSV is not supported. Choose a file name that ends in .jsonl or .tsv.")
     if not len(vocabulary.index):
         raise DataError(f"{path}: the vocabulary has no labels to write. Add at least one.")
     with replace_file(path) as stream:
@@ -182,10 +184,22 @@ def apply(keys: pa.Array, vocabulary: LabelVocabulary) -> pa.Array:
     return pc.coalesce(new.take(pc.index_in(keys, value_set=old)), keys)
 
 
-def with_vocabulary(dataset: Dataset, vocabulary: LabelIndex | str | Path) -> Dataset:
+def as_vocabulary(vocabulary: LabelIndex | LabelVocabulary | str | Path) -> LabelVocabulary:
+    """Read a vocabulary if it is given as a path."""
+    if isinstance(vocabulary, (str, Path)):
+        return read_vocabulary(vocabulary)
+    if isinstance(vocabulary, LabelIndex):
+        return LabelVocabulary(vocabulary)
+    if not isinstance(vocabulary, LabelVocabulary):
+        got = type(vocabulary).__name__
+        raise DataError(f"'vocabulary' must be a LabelIndex, a LabelVocabulary or the path of a file. Got a {got}.")
+    return vocabulary
+
+
+def with_vocabulary(dataset: Dataset, vocabulary: LabelIndex | LabelVocabulary | str | Path) -> Dataset:
     """Return documents with the labels of a whole vocabulary, by key; a label that is not in it is an error."""
-    name = "the vocabulary" if isinstance(vocabulary, LabelIndex) else Path(vocabulary).name
-    found = LabelVocabulary(vocabulary) if isinstance(vocabulary, LabelIndex) else read_vocabulary(vocabulary)
+    name = Path(vocabulary).name if isinstance(vocabulary, (str, Path)) else "the vocabulary"
+    found = as_vocabulary(vocabulary)
     used = dataset.used_labels()
     assert used.labels is not None
     assert used.label_index is not None
@@ -212,11 +226,16 @@ def with_replacements(dataset: Dataset, vocabulary: LabelVocabulary) -> Dataset:
 
 
 def _renumbered(dataset: Dataset, numbers: NDArray[np.int64], index: LabelIndex) -> Dataset:
-    """Return documents with the labels of another index; `numbers` has the new number of each old label."""
+    """Return documents with the labels of another index; `numbers` has the new number of each old label.
+
+    Two old labels may have one number; if one is accepted and the other is rejected, it counts as accepted.
+    """
     labels, rejected = (
         None if m is None else label_matrix(m.indptr, numbers[m.indices], len(index))
         for m in (dataset.labels, dataset.rejected)
     )
+    if labels is not None and rejected is not None:
+        rejected = not_accepted(rejected, labels)
     return replace(dataset, labels=labels, rejected=rejected, label_index=index)
 
 
@@ -286,6 +305,8 @@ def _read_lines(path: str | Path) -> LabelVocabulary:
                 continue
             key, tab, rest = text.partition("\t")
             name, _, description = rest.partition("\t")
+            if number == 1 and _is_header(text):
+                continue
             plain &= not tab
             key = key.strip()
             if tab and key.startswith("<") and key.endswith(">"):  # as Annif writes them
@@ -295,13 +316,19 @@ def _read_lines(path: str | Path) -> LabelVocabulary:
     return columns.vocabulary(path, plain)
 
 
+def _is_header(line: str) -> bool:
+    """Whether the first line of a TSV has names of columns in place of a label."""
+    cells = [cell.strip().casefold() for cell in line.split("\t")]
+    return len(cells) > 1 and cells[0] in ("key", "uri", "id") and cells[1] in ("name", "label")
+
+
 def _jsonl_lines(vocabulary: LabelVocabulary, path: str | Path) -> Iterator[str]:
     for row in _rows(vocabulary, path):
         yield json.dumps({name: value for name, value in row.items() if value}, ensure_ascii=False)
 
 
 def _tsv_lines(vocabulary: LabelVocabulary, path: str | Path) -> Iterator[str]:
-    for row in _rows(vocabulary, path):
+    for number, row in enumerate(_rows(vocabulary, path)):
         for name in ("alternatives", "parents", "deprecated", *FURTHER):
             if row.get(name):
                 raise DataError(f"{path}: TSV has no column for '{name}' of '{shown(row['key'])}'. Write JSONL.")
@@ -313,7 +340,10 @@ def _tsv_lines(vocabulary: LabelVocabulary, path: str | Path) -> Iterator[str]:
                 raise DataError(
                     f"{path}: TSV cannot store the tab, line break or outer spaces of '{shown(cell)}'. Write JSONL."
                 )
-        yield "\t".join(cells)
+        line = "\t".join(cells)
+        if number == 0 and _is_header(line):
+            raise DataError(f"{path}: '{shown(line)}' would be read as a header. Write JSONL.")
+        yield line
 
 
 def _rows(vocabulary: LabelVocabulary, path: str | Path) -> Iterator[dict[str, Any]]:

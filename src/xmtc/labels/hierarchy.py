@@ -8,6 +8,7 @@ have several parents, and links may form cycles. Links of a label to itself and 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -161,6 +162,25 @@ def linked(labels: LabelIndex, vocabulary: LabelIndex) -> LabelIndex:
     above = hierarchy.above_any(np.arange(len(labels)))[: len(table)]
     above[: len(labels)] = False
     return LabelIndex(labels.table, LabelIndex(table.filter(pa.array(above))) if above.any() else None)
+
+
+def relinked(labels: LabelIndex, keys: Mapping[str, str]) -> LabelIndex:
+    """The same labels and ancestors with links to the new keys of labels (old key → new key)."""
+    if not keys:
+        return labels
+    old, own = pa.array(list(keys), pa.string()), labels.table["key"]
+    for column in ("parents", "related"):
+        lists = labels.table[column].combine_chunks()
+        linking = pc.list_parent_indices(lists).filter(pc.is_in(pc.list_flatten(lists), old))
+        rows = np.unique(np.asarray(linking, dtype=np.int64))
+        found = lists.take(pa.array(rows)).to_pylist()
+        new = {}
+        for row, links in zip(rows.tolist(), found, strict=True):
+            targets = dict.fromkeys(keys.get(key, key) for key in links)
+            new[row] = [key for key in targets if key != own[row].as_py()]
+        labels = labels.with_lists(column, new)
+    above = labels.ancestors
+    return labels if above is None else LabelIndex(labels.table, relinked(above, keys))
 
 
 def _next(links: Csr, pairs: Numbers, count: int) -> Numbers:

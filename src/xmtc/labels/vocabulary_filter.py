@@ -33,6 +33,11 @@ class VocabularyFilter:
     used: bool | None = None
     """True for labels with training documents only, False for those without."""
 
+    def __post_init__(self) -> None:
+        for name in ("under", *FACETS):
+            if isinstance(getattr(self, name), str):
+                raise DataError(f"'{name}' must be a list of strings. Got a string; write ({getattr(self, name)!r},).")
+
     def __bool__(self) -> bool:
         return self != ALL_LABELS
 

@@ -21,7 +21,7 @@ KINDS = 4
 """Number of kinds."""
 MOST_WORDS = 16
 """Words of a name that count; further ones are ignored."""
-_QUALIFIER = re.compile(r"\s*[(<\[][^()<>\[\]]*[)>\]]")
+_QUALIFIER = re.compile(r"(?<!\s)\s*[(<\[][^()<>\[\]]*[)>\]]")
 
 
 class NameTable(NamedTuple):
@@ -156,10 +156,10 @@ def _gram_index(tokens: NDArray[np.int32], starts: NDArray[np.int64], words: Wor
     table = KeyTable.of(words.grams)
     numbers = table.numbers(words.grams)
     of_words = sp.csr_array(
-        (np.ones(len(numbers), dtype=np.int8), numbers, words.gram_indptr), shape=(len(words.forms), len(table))
+        (np.ones(len(numbers), dtype=np.int32), numbers, words.gram_indptr), shape=(len(words.forms), len(table))
     )
     of_names = sp.csr_array(
-        (np.ones(len(tokens), dtype=np.int8), tokens, starts), shape=(len(starts) - 1, len(words.forms))
+        (np.ones(len(tokens), dtype=np.int32), tokens, starts), shape=(len(starts) - 1, len(words.forms))
     )
     held = sp.csr_array(of_names @ of_words)
     held.sort_indices()

@@ -59,7 +59,9 @@ def _names(state: SavedState, labels: int) -> NameTable:
     indptr = state.offsets("indptr", count, len(forms))
     anchored = state.array("anchored", np.int32, (None,), low=0, high=count)
     anchors = state.offsets("anchor_indptr", len(stem_table), len(anchored))
-    if (np.diff(first) < 1).any() or (np.diff(indptr) > MOST_WORDS).any():
+    own = np.diff(first)
+    is_listed = (own > 0).all() and np.array_equal(owners, np.repeat(np.arange(labels), own))
+    if not is_listed or (np.diff(indptr) > MOST_WORDS).any():
         raise ModelFormatError("the index of label names is inconsistent. Copy or train the model again.")
     kinds = state.array("kinds", np.int8, (count,), low=0, high=KINDS)
     return NameTable(

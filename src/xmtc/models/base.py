@@ -191,6 +191,8 @@ class Model(SklearnModel):
         validated by nDCG@5 on `valid`, or on held-out new documents: if it drops by more than `margin`, the update is
         refused and the model stays unchanged, unless `force` is set.
         """
+        if isinstance(retire, str):
+            raise DataError(f"'retire' must be a list of label keys. Got a string; write [{retire!r}].")
         retire, merge = list(retire), dict(merge or {})
         learns = documents is not None or retire or merge
         if not learns and vocabulary is None:

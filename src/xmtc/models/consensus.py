@@ -205,6 +205,11 @@ class Consensus(Model):
             label_index=change.labels.index.take(occurring),
             rejected=None if rejected is None else rejected[:, occurring],
         )
+        vocabulary = change.vocabulary
+        if vocabulary is not None:  # without labels that are retired or merged, which a member may not know
+            others = self.labels.ids(vocabulary.table["key"].combine_chunks()) < 0
+            rest = vocabulary.take(np.flatnonzero(others))
+            vocabulary = vocabulary.take(np.flatnonzero(~others)).with_ancestors(rest)
         place = tempfile.TemporaryDirectory(prefix="xmtc-")  # until they are saved
         links = []
         for number, member in enumerate(self._members):
@@ -221,7 +226,7 @@ class Consensus(Model):
             own = FitContext(run.runtime, run.progress, run.workspace.inner(f"member-{number}"))
             updated = carry_out(
                 member.model,
-                Request(new, retire=retire, merge=merge, is_validated=False, vocabulary=change.vocabulary),
+                Request(new, retire=retire, merge=merge, is_validated=False, vocabulary=vocabulary),
                 own,
             )
             folder = Path(place.name) / str(number) / Path(member.name).name

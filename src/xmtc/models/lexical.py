@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.config import Range, Settings
+from xmtc.core.errors import ModelFormatError
 from xmtc.core.explanation import Explanation, FeatureEvidence
 from xmtc.core.progress import Progress
 from xmtc.data.dataset import Dataset, as_dataset
@@ -20,7 +21,7 @@ from xmtc.decisions.calibration import sigmoid
 from xmtc.decisions.thresholds import hits_among
 from xmtc.lexical.boosted_trees import BoostedTrees
 from xmtc.lexical.label_use import NameUse, add_use, label_features, padded_rows
-from xmtc.lexical.match_types import FEATURES, KIND_OF_NAME, MATCH
+from xmtc.lexical.match_types import FEATURES, KIND_OF_NAME, MATCH, SHARE_IN_TEXT
 from xmtc.lexical.matching import Candidates, NameMatcher
 from xmtc.lexical.names import names_of
 from xmtc.lexical.persistence import matcher_state, restored_matcher
@@ -39,8 +40,10 @@ PRIOR = 2.0
 """Documents that count against a change of a label's scores in an update."""
 MOST_OFFSET = 4.0
 """Largest change of a label's margin by updates."""
+UNTRAINED = np.float32(3.0)
+"""Largest margin of a scorer without trees; names that do not occur, or of which parts do not, have less."""
 EXPLAINED = 8
-"""Features listed in an explanation."""
+"""Features listed in an explanation besides the match."""
 LOGARITHMS = {"first position", "length of the text", "position of this word", "frequency"}
 """Features that are log(1 + n); explanations show n."""
 MATCHES = ("none", "in one sentence, other endings", "in one sentence", "side by side, other endings", "side by side")
@@ -185,7 +188,7 @@ class Lexical(Model):
         )
         if target.any() and not scorer.trees:
             run.progress.say(
-                "no feature tells right from wrong matches, so all matches have the same score. "
+                "no feature tells right from wrong matches, so they are scored by how much of the name is in the text. "
                 "Use more documents, or names in the language of the texts"
             )
         self.facts = {"trees": scorer.trees}
@@ -213,9 +216,18 @@ class Lexical(Model):
         """(n, c) probabilities of candidates, −∞ as padding."""
         used = found.labels >= 0
         scores = np.full(found.labels.shape, -np.inf, dtype=np.float32)
-        margins = self._scorer.margins(add_use(found, self._use)[used]) + self._offsets[found.labels[used]]
+        margins = self._margins(add_use(found, self._use)[used]) + self._offsets[found.labels[used]]
         scores[used] = sigmoid(margins.astype(np.float64))
         return scores
+
+    def _margins(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
+        """(n,) scores before the sigmoid. A scorer without trees knows only how many matches are right."""
+        margins = self._scorer.margins(features)
+        if self._scorer.trees:
+            return margins
+        doubts = (features[:, MATCH] == 0) + (1 - features[:, SHARE_IN_TEXT])  # none about names that occur
+        doubtful: NDArray[np.float32] = np.clip(margins, -UNTRAINED, UNTRAINED) - UNTRAINED * doubts
+        return doubtful
 
     @property
     def _use(self) -> NDArray[np.float32]:
@@ -296,18 +308,27 @@ class Lexical(Model):
         (found,) = self._matcher.candidates(as_dataset([text]).text(), 1, wanted=np.array([[label]]))
         row = add_use(found, self._use)[0, 0]
         weights = self._scorer.contributions(row)
-        order = np.argsort(-np.abs(weights), kind="stable")[:EXPLAINED]
+        largest = np.argsort(-np.abs(weights), kind="stable")
+        order = [MATCH, *largest[largest != MATCH][:EXPLAINED].tolist()]
         number = int(found.names[0, 0])
-        matched = names_of(self.labels, label)[number - int(self._matcher.names.first[label])]
+        names, place = names_of(self.labels, label), number - int(self._matcher.names.first[label])
+        if place >= len(names):
+            raise ModelFormatError("the index of label names does not fit the labels. Copy or train the model again.")
+        matched = names[place]
         features = [
             FeatureEvidence(FEATURES[i], _shown(FEATURES[i], row[i]), float(weights[i]), _meaning(i, row[i], matched))
             for i in order
-            if weights[i]
+            if weights[i] or (i == MATCH and weights.any())
         ]
+        others = np.delete(weights, order)
+        if others.any():
+            features.append(FeatureEvidence("all other features", None, float(others.sum())))
         words = self._matcher.matched_words(text, number)
         total = sum(word.weight for word in words)
         evidence = [replace(word, weight=word.weight / total * float(weights.sum())) for word in words if total]
-        rest = 0.0 if evidence else float(weights.sum())  # no word of the text is like the name
+        rest = float(self._margins(row[None])[0]) - self._scorer.bias  # unless words of the text are like the name
+        if evidence:
+            rest -= float(weights.sum())
         constant = self._scorer.bias + float(self._offsets[label]) + rest
         name = self.labels.name(label)
         return Explanation("tokens", text, name, score, tuple(evidence), constant, features=tuple(features))

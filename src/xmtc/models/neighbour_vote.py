@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.explanation import NeighbourEvidence
-from xmtc.data.dataset import Csr, Dataset
+from xmtc.data.dataset import Csr, Dataset, not_accepted
 from xmtc.data.label_index import LabelIndex
 from xmtc.linear.neighbours import partial_vote, vote
-from xmtc.models.relabelling import Relabelling, without
+from xmtc.models.relabelling import Relabelling
 
 Ballots = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]  # CSR: label votes of each document
 DOCUMENTS = "documents"
@@ -51,7 +51,7 @@ class PartialVoters(NamedTuple):
             return self
         ones, width = np.ones(len(self.rejected), dtype=np.float32), len(relabelling.numbers)
         before = sp.csr_array((ones, self.rejected, self.indptr), shape=(len(self.flags), width))
-        return PartialVoters.of(without(relabelling.columns(before), held), self.flags)
+        return PartialVoters.of(not_accepted(relabelling.columns(before), held), self.flags)
 
     def joined(self, more: PartialVoters) -> PartialVoters:
         """These documents and more of them."""

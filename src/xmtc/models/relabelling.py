@@ -8,13 +8,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xmtc.core.errors import DataError, shown
-from xmtc.data.dataset import Csr, Dataset, label_matrix
+from xmtc.data.dataset import Csr, Dataset, label_matrix, not_accepted
 from xmtc.data.label_index import LabelIndex
-from xmtc.labels.hierarchy import linked
+from xmtc.labels.hierarchy import linked, relinked
 from xmtc.labels.name_documents import name_texts
 
 Labels = NDArray[np.int64]
@@ -69,8 +68,12 @@ class Relabelling:
         return both.take(pa.array(rows)), is_learnt
 
     def renewed(self, vocabulary: LabelIndex | None) -> Relabelling:
-        """The same labels with the names and the hierarchy of a vocabulary."""
-        return self if vocabulary is None else replace(self, index=linked(self.index.renewed(vocabulary), vocabulary))
+        """The same labels with the names and the hierarchy of a vocabulary, in which merged labels may be separate."""
+        if vocabulary is None:
+            return self
+        current = relinked(vocabulary, self.keys)
+        index = _with_merged_names(self.index.renewed(current), current.joined(self.before), self.keys)
+        return replace(self, index=linked(index, current))
 
     def columns(self, labels: Csr) -> Csr:
         """(n, L) a 0/1 matrix of old labels in the new numbering."""
@@ -89,15 +92,8 @@ class Relabelling:
         rejected = documents.rejected
         if rejected is not None:
             rejected = label_matrix(rejected.indptr, numbers[rejected.indices], len(self.index))
-            rejected = without(rejected, labels)
+            rejected = not_accepted(rejected, labels)
         return replace(documents, labels=labels, label_index=self.index, rejected=rejected)
-
-
-def without(rejected: Csr, accepted: Csr) -> Csr:
-    """(n, L) rejected labels that are not accepted as well."""
-    kept = sp.csr_array(rejected - rejected.multiply(accepted))
-    kept.eliminate_zeros()
-    return kept
 
 
 def relabelled(
@@ -133,27 +129,22 @@ def relabelled(
     numbers = np.full(len(before), -1, dtype=np.int64)
     numbers[kept] = np.arange(len(kept))
     numbers[before.ids(list(targets))] = joined.ids(list(targets.values()))
-    return Relabelling(before, linked(_with_merged_names(joined, before, targets), before), numbers, kept, keys)
+    named = relinked(_with_merged_names(joined, before, targets), keys)
+    return Relabelling(before, linked(named, relinked(before, keys)), numbers, kept, keys)
 
 
 def _with_merged_names(index: LabelIndex, before: LabelIndex, targets: Mapping[str, str]) -> LabelIndex:
     """Labels with the names of those merged into them, except names that are just the key, as alternative names."""
     merged: dict[int, list[str]] = {}  # label → its alternative names
     labels, old = index.ids(list(targets.values())), before.ids(list(targets))
+    labels, old = (numbers[(labels >= 0) & (old >= 0)] for numbers in (labels, old))
     for label, row in zip(labels.tolist(), before.table.take(pa.array(old)).to_pylist(), strict=True):
         names = merged.setdefault(label, index.table["alternatives"][label].as_py())
         given = [] if row["name"] == row["key"] else [row["name"]]
         for name in (*given, *row["alternatives"]):
             if name != index.name(label) and name not in names:
                 names.append(name)
-    if not merged:
-        return index
-    column = index.table["alternatives"]
-    both = pa.chunked_array([*column.chunks, pa.array(merged.values(), column.type)], column.type)
-    rows = np.arange(len(index))
-    rows[list(merged)] = len(index) + np.arange(len(merged))
-    at = index.table.schema.get_field_index("alternatives")
-    return LabelIndex(index.table.set_column(at, "alternatives", both.take(pa.array(rows))), index.ancestors)
+    return index.with_lists("alternatives", merged)
 
 
 def became(merged: Iterable[Mapping[str, str]]) -> dict[str, str]:
@@ -205,16 +196,10 @@ def _end(target: str, merged: Mapping[str, str], first: str) -> str:
 
 
 def _named(kept: LabelIndex, renamed: Mapping[str, str], new: LabelIndex) -> LabelIndex:
-    """Kept labels with new keys, and with names from the labels of the new documents."""
+    """Kept labels with new keys, and with the names that the labels of the new documents have."""
     keys = [renamed.get(key, key) for key in kept.keys]
     table = kept.table.set_column(0, "key", pa.array(keys, pa.string()))
     if renamed:
         names = [key if old in renamed else name for old, key, name in zip(kept.keys, keys, kept.names, strict=True)]
         table = table.set_column(1, "name", pa.array(names, pa.string()))
-    places = new.ids(keys)
-    has_name = [number >= 0 and new.name(number) != new.key(number) for number in places.tolist()]
-    if not any(has_name):
-        return LabelIndex(table, kept.ancestors)
-    both = pa.concat_tables([table, new.table])
-    rows = np.where(has_name, len(keys) + places, np.arange(len(keys)))
-    return LabelIndex(both.take(pa.array(rows)), kept.ancestors)
+    return LabelIndex(table, kept.ancestors).renewed(new)

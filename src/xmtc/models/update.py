@@ -289,14 +289,16 @@ def carry_out(model: Learner, request: Request, run: FitContext) -> Learner:
 
 
 def _vocabulary_counts(vocabulary: LabelIndex | None, before: LabelIndex, after: LabelIndex) -> dict[str, int]:
-    """The size of the vocabulary of an update, and how many of its labels were updated and left out."""
+    """The size of the vocabulary of an update, and how many of its labels changed in the model and were left out."""
     if vocabulary is None:
         return {}
     keys = vocabulary.table["key"].combine_chunks()
+    old, new = before.ids(keys), after.ids(keys)
+    both = (old >= 0) & (new >= 0)
     return {
         "vocabulary": len(vocabulary),
-        "labels updated": int((before.ids(keys) >= 0).sum()),
-        "labels left out": int((after.ids(keys) < 0).sum()),
+        "labels updated": int(before.take(old[both]).differs(after.take(new[both])).sum()),
+        "labels left out": int((new < 0).sum()),
     }
 
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from xmtc.data.dataset import Dataset
 from xmtc.data.label_index import LabelIndex
-from xmtc.data.vocabularies import LabelVocabulary, read_vocabulary, with_vocabulary
+from xmtc.data.vocabularies import LabelVocabulary, as_vocabulary, with_vocabulary
 from xmtc.labels.hierarchy import linked
 
-Vocabulary = LabelIndex | str | Path
+Vocabulary = LabelIndex | LabelVocabulary | str | Path
 """All labels that documents may have, or the path of a file of them."""
 
 
@@ -38,10 +38,8 @@ def training_labels(
 
 def new_vocabulary(documents: Any, vocabulary: Vocabulary | None) -> LabelVocabulary | None:
     """The vocabulary of an update: the given one, or that of its documents."""
-    if isinstance(vocabulary, LabelIndex):
-        return LabelVocabulary(vocabulary)
     if vocabulary is not None:
-        return read_vocabulary(vocabulary)
+        return as_vocabulary(vocabulary)
     if isinstance(documents, Dataset) and documents.whole_vocabulary and documents.label_index is not None:
         return LabelVocabulary(documents.label_index)
     return None

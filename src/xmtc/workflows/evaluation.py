@@ -195,7 +195,7 @@ def judge(
     values |= metrics.evaluate_sets(*counted_columns(predictions.labels, truth, counts), KS)
     parts = metrics.document_parts(predictions, truth, KS, inverse) if options.bootstrap else {}
     if options.hierarchy:
-        nearby = metrics.hierarchy_parts(predictions, truth, _hierarchy(predictions.index, test), KS)
+        nearby = metrics.hierarchy_parts(predictions, truth, _hierarchy(predictions.index, extra, test), KS)
         values |= {name: part.value for name, part in nearby.items()}
         parts |= nearby if options.bootstrap else {}
     intervals = metrics.bootstrap(parts, samples=options.bootstrap, seed=options.seed) if options.bootstrap else {}
@@ -220,17 +220,16 @@ def judge(
     )
 
 
-def _hierarchy(index: LabelIndex, test: Dataset) -> Hierarchy:
-    """The hierarchy of the predicted labels, then the other labels of the test set, in the order of the truth.
+def _hierarchy(index: LabelIndex, extra: Sequence[str], test: Dataset) -> Hierarchy:
+    """The hierarchy of the labels of the truth: the predicted ones, then `extra` labels of the test set.
 
-    Labels of the test set that do not occur in it follow: they link others. A label has the broader labels that the
-    vocabulary of the test set gives, or else those of the predicted labels.
+    The other labels of the test set follow: they link others. A label has the broader labels that the vocabulary of the
+    test set gives, or else those of the predicted labels.
     """
-    assert test.labels is not None
     assert test.label_index is not None
     others = np.flatnonzero(index.ids(test.label_index.table["key"].combine_chunks()) < 0)
-    occurring = np.isin(others, test.labels.indices)
-    joined = index.joined(test.label_index.take(np.concatenate([others[occurring], others[~occurring]])))
+    first = test.label_index.ids(list(extra))
+    joined = index.joined(test.label_index.take(np.concatenate([first, np.setdiff1d(others, first)])))
     known = test.label_index.ids(joined.table["key"].combine_chunks())
     parents = np.asarray(pc.fill_null(pc.list_value_length(test.label_index.table["parents"]), 0))
     linked = (known >= 0) & (np.append(parents, 0)[known] > 0)

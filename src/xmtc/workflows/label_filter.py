@@ -148,7 +148,7 @@ def read_labels(labels: LabelIndex, path: Path, notes: list[str], with_deprecate
         close = (
             nearest(unknown[0], labels.keys) or nearest(unknown[0], labels.names) or " Write one key or name per line."
         )
-        raise DataError(f"{path}: the model has none of these {len(given):,} labels ({few(unknown)}).{close}")
+        raise DataError(f"{path}: the model has none of the labels in this file ({few(unknown)}).{close}")
     _note_unknown(notes, "labels of", path, len(unknown), len(given), unknown)
     return mask
 

@@ -191,7 +191,7 @@ def _fingerprint(model: Model, documents: Dataset, valid: Dataset | None, runtim
         "precision": runtime.precision,
         "training data": data_digest(documents),
         "validation data": None if valid is None else data_digest(valid),
-        **({"vocabulary": label_digest(documents.label_index)} if model.uses_label_names else {}),
+        "labels": label_digest(documents.label_index),
     }
 
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from xmtc import __version__
 from xmtc.artifact import store
 from xmtc.artifact.dependencies import content_of
@@ -69,20 +71,19 @@ def _updated(request: UpdateRequest, runtime: Runtime, progress: Progress, works
     vocabulary = _vocabulary(request, model, new)
     content = _content(new, retire, merge, vocabulary if new is None else None)
     if model.history and model.history[-1].get("content") == content and not request.force:
-        raise DataError(
-            f"{request.folder}: the last update ({model.history[-1]['date']}) already used these files. "
-            "Pass --force to apply them again."
-        )
+        used, remedy = "files", "Pass --force to apply them again."
+        if new is not None and vocabulary is not None:
+            used, remedy = "documents", "Pass --labels without documents, or --force to apply them again."
+        last = f"the last update ({model.history[-1]['date']})"
+        raise DataError(f"{request.folder}: {last} already used these {used}. {remedy}")
     workspace.go_on_or_begin(
         {
             "version of xmtc": __version__,
             "model": content_of(request.folder),
             "seed": runtime.seed,
             "documents": [None if part is None else _digest(part) for part in (new, valid, replay)],
-            "label files": [
-                None if path is None else content_hash(path)
-                for path in (request.retire, request.merge, request.vocabulary.labels)
-            ],
+            "label files": [None if path is None else content_hash(path) for path in (request.retire, request.merge)],
+            "vocabulary": label_digest(vocabulary),
         }
     )
     model.update(
@@ -131,6 +132,13 @@ def _vocabulary(request: UpdateRequest, model: Model, new: Dataset | None) -> La
     if not request.force and (model.labels.ids(vocabulary.table["key"].combine_chunks()) < 0).all():
         counts = f"none of its {len(vocabulary):,} labels is among the model's {len(model.labels):,} labels"
         raise DataError(f"{options.labels}: {counts}. Check the keys, or use --force.")
+    missing = np.flatnonzero(vocabulary.ids(model.labels.table["key"].combine_chunks()) < 0)
+    if len(missing):
+        some = f"{len(missing):,} of the model's {len(model.labels):,} labels, such as"
+        request.reading.options.notes.append(
+            f"{options.labels}: lacks or deprecates {some} '{shown(model.labels.key(int(missing[0])))}'. They stay in "
+            "the model; --retire and --merge remove labels"
+        )
     return vocabulary
 
 

@@ -137,6 +137,6 @@ function features(found) {
     heading("Features of the match"),
     ...(found.evidence.length ? [] : [faint("No word of the text matches a name of the label.")]),
     table(["contribution", "", "feature", "value"], rows),
-    faint("The same score before the sigmoid (logit), largest contributions first; – means that the feature does not apply."),
+    faint("The same score before the sigmoid (logit); – means that the feature does not apply."),
   ];
 }
