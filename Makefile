@@ -13,7 +13,7 @@ EXE :=
 endif
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo serve test test-long test-gpu report dist lint format clean
+.PHONY: demo serve test test-long test-gpu report dist lint kernels format clean
 
 demo: $(VENV)/.core
 	$(BIN)/xmtc demo --out xmtc-demo
@@ -23,7 +23,9 @@ serve: $(VENV)/.server
 	test -f xmtc-demo/model/model.json || $(BIN)/xmtc demo --out xmtc-demo
 	$(BIN)/xmtc serve xmtc-demo/model
 
-test: $(VENV)/.dev lint
+# The type checker and the compiler of kernels take one core each.
+test: $(VENV)/.dev
+	$(MAKE) -j 2 lint kernels
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # Files run in alphabetical order, which starts the slow ones early.
@@ -48,6 +50,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Compile the kernels that most tests need; tests compile the others.
+kernels: $(VENV)/.dev
+	$(BIN)/python -m tests.support.compile_kernels
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

@@ -205,6 +205,7 @@ print([name for name in ("torch", "matplotlib") if name in sys.modules])
 """
 
 
+@pytest.mark.long
 def test_linear_models_and_the_command_line_need_neither_torch_nor_matplotlib(tmp_path: Path) -> None:
     """Loading them takes longer than the work."""
     lines = ['{"text": "salt and pepper", "labels": ["spice"]}', '{"text": "iron and steel", "labels": ["metal"]}']
@@ -256,6 +257,7 @@ def test_type_checkers_see_the_registry() -> None:
     assert set(registered_classes()) - needs_extra <= set(xmtc.__all__)
 
 
+@pytest.mark.long
 def test_mypy_knows_the_models(tmp_path: Path) -> None:
     """A strict user of the package: the classes are classes, a wrong name is an error."""
     pytest.importorskip("mypy")

@@ -441,6 +441,7 @@ def _rules(found: Report) -> list[str]:
     return [line for line in markdown(found).splitlines() if line.startswith("| ---")][-2:]
 
 
+@pytest.mark.long
 def test_two_hundred_cells_fit_in_five_megabytes(tmp_path: Path) -> None:
     found = collected([realistic(tmp_path, seeds=range(4), models=25)])
     assert len(found.suites[0].results.cells) == 200

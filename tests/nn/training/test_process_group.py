@@ -63,7 +63,8 @@ def run(folder: Path, size: int, made: str, port: int) -> list[np.ndarray]:
     return [np.load(folder / f"{size}-{rank}.npy") for rank in range(size)]
 
 
-@pytest.mark.parametrize("made", ["made", pytest.param("not made", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("made", ["made", "not made"])
 def test_two_processes_learn_what_one_learns(tmp_path: Path, made: str) -> None:
     (alone,) = run(tmp_path, 1, made, 0)
     first, second = run(tmp_path, 2, made, free_port())
