@@ -13,6 +13,7 @@ import pytest
 from tests.support.command_line import call, mistake
 from tests.support.name_model import NameMatch
 from xmtc import Consensus, Knn, Lexical, OneVsAll, Parabel, Popularity, load
+from xmtc.artifact.workspace import Workspace
 from xmtc.core.errors import DataError, UnsupportedError
 from xmtc.core.progress import silent
 from xmtc.core.registry import Entry
@@ -504,3 +505,18 @@ def test_names_are_input(train: Path, vocabulary: Path) -> None:
         first, second = (_fingerprint(model, documents, None, Runtime()) for documents in (one, other))
         assert first != second
         assert first == _fingerprint(model, read(train, vocabulary=vocabulary), None, Runtime())
+
+
+def test_an_update_in_another_language_is_another_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unfinished parts of one may not go into the other: the file is the same, the names are not."""
+    seen: list[dict[str, Any]] = []
+    begin = Workspace.go_on_or_begin
+    monkeypatch.setattr(Workspace, "go_on_or_begin", lambda self, given: (seen.append(given), begin(self, given))[1])
+    Popularity().fit(TEXTS, LABELS).save(tmp_path / "m")
+    (tmp_path / "v.csv").write_text("uri,label_en,label_fr\nl1,cheese,fromage\nl2,bread,pain\n")
+    for language in ("en", "fr", "en"):
+        command = ("update", tmp_path / "m", "--labels", tmp_path / "v.csv", "--language", language)
+        call(*command, "--out", tmp_path / "new", "--force")
+    english, french, again = seen
+    assert english == again
+    assert {name for name in english if english[name] != french[name]} == {"vocabulary"}

@@ -1,4 +1,4 @@
-"""Compile the kernels that most tests need, so that they find them in the cache: python -m tests.support.compile_kernels.
+"""Compile the kernels that most tests need and cache them: python -m tests.support.compile_kernels.
 
 It runs while the type checker uses another core. Tests compile what is missing.
 """
