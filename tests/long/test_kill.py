@@ -205,9 +205,12 @@ def test_killed_while_training_a_tree_of_networks(place: Path) -> None:
 
 def test_killed_at_random_moments(place: Path) -> None:
     """Whatever parabel is at, it gets on from there and ends up with the same model."""
-    began = time.monotonic()
-    start(place, "timed", model="parabel").communicate(timeout=600)
-    whole, chance, kills = time.monotonic() - began, random.Random(2), 0
+    times = []
+    for name in ("timed", "timed-again"):  # one of them may be slowed down by other work
+        began = time.monotonic()
+        start(place, name, model="parabel").communicate(timeout=600)
+        times.append(time.monotonic() - began)
+    whole, chance, kills = min(times), random.Random(2), 0
     for attempt in range(4):
         out = f"at-random-{attempt}"
         work = Workspace.beside(place / out)
