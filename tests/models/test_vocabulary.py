@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -356,6 +357,18 @@ class TestCommands:
         assert "already used these documents. Pass --labels without documents, or --force" in said
         call("update", tmp_path / "m", "--labels", tmp_path / "new.jsonl")
         assert load(tmp_path / "m").labels.names == ["Käse", "bread"]
+
+    def test_labels_that_this_update_removes_are_not_missing(
+        self, tmp_path: Path, train: Path, vocabulary: Path
+    ) -> None:
+        call("train", train, "--model", "popularity", "--out", tmp_path / "m")
+        (tmp_path / "new.jsonl").write_text('{"key": "l1", "name": "Käse"}\n')
+        (tmp_path / "old.txt").write_text("l2\n")
+        for options, is_noted in ((["--retire", tmp_path / "old.txt"], False), ([], True)):
+            done = call("update", tmp_path / "m", "--labels", tmp_path / "new.jsonl", *options, "--out", tmp_path / "n")
+            assert ("They stay in the model" in done.err) == is_noted
+            assert load(tmp_path / "n").labels.keys == ["l1", "l2"][: 1 + is_noted]
+            shutil.rmtree(tmp_path / "n")
 
     def test_a_vocabulary_of_another_model_is_refused(self, tmp_path: Path, train: Path) -> None:
         call("train", train, "--model", "name_match", "--out", tmp_path / "m")

@@ -36,7 +36,7 @@ def use(model: Model, train: xmtc.Dataset, test: xmtc.Dataset) -> None:
 
 
 def main() -> None:
-    """Use every model that needs neither torch nor other models, on texts and, if it can, on features."""
+    """Use every model that needs neither torch nor other models, on texts."""
     train, test, _ = planted_split(200, 50, labels=20, seed=7)
     for name in MODELS:
         if MODELS.builtin[name].extra or name == "consensus":

@@ -226,8 +226,8 @@ class Lexical(Model):
         if self._scorer.trees:
             return margins
         doubts = (features[:, MATCH] == 0) + (1 - features[:, SHARE_IN_TEXT])  # none about names that occur
-        doubtful: NDArray[np.float32] = np.clip(margins, -UNTRAINED, UNTRAINED) - UNTRAINED * doubts
-        return doubtful
+        lowered: NDArray[np.float32] = np.clip(margins, -UNTRAINED, UNTRAINED) - UNTRAINED * doubts
+        return lowered
 
     @property
     def _use(self) -> NDArray[np.float32]:
@@ -326,10 +326,9 @@ class Lexical(Model):
         words = self._matcher.matched_words(text, number)
         total = sum(word.weight for word in words)
         evidence = [replace(word, weight=word.weight / total * float(weights.sum())) for word in words if total]
-        rest = float(self._margins(row[None])[0]) - self._scorer.bias  # unless words of the text are like the name
-        if evidence:
-            rest -= float(weights.sum())
-        constant = self._scorer.bias + float(self._offsets[label]) + rest
+        constant = float(self._margins(row[None])[0]) + float(self._offsets[label])
+        if evidence:  # words of the text are like the name
+            constant -= float(weights.sum())
         name = self.labels.name(label)
         return Explanation("tokens", text, name, score, tuple(evidence), constant, features=tuple(features))
 

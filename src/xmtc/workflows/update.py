@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,7 +68,7 @@ def _updated(request: UpdateRequest, runtime: Runtime, progress: Progress, works
     retire, notes = _retired(model.labels, request.retire)
     request.reading.options.notes.extend(notes)
     merge = _merged(model.labels, request.merge)
-    vocabulary = _vocabulary(request, model, new)
+    vocabulary = _vocabulary(request, model, new, {*retire, *merge})
     content = _content(new, retire, merge, vocabulary if new is None else None)
     if model.history and model.history[-1].get("content") == content and not request.force:
         used, remedy = "files", "Pass --force to apply them again."
@@ -119,8 +119,13 @@ def _documents(path: Path, request: UpdateRequest, model: Model, progress: Progr
     return documents
 
 
-def _vocabulary(request: UpdateRequest, model: Model, new: Dataset | None) -> LabelIndex | None:
-    """The labels of the vocabulary, if there is one; the lines of a plain list are names if labels are numbers."""
+def _vocabulary(
+    request: UpdateRequest, model: Model, new: Dataset | None, removed: Collection[str]
+) -> LabelIndex | None:
+    """The labels of the vocabulary, if there is one; the lines of a plain list are names if labels are numbers.
+
+    Labels of the model that it lacks are noted, unless this update removes them.
+    """
     options = request.vocabulary
     if options.labels is None:
         return None
@@ -132,12 +137,12 @@ def _vocabulary(request: UpdateRequest, model: Model, new: Dataset | None) -> La
     if not request.force and (model.labels.ids(vocabulary.table["key"].combine_chunks()) < 0).all():
         counts = f"none of its {len(vocabulary):,} labels is among the model's {len(model.labels):,} labels"
         raise DataError(f"{options.labels}: {counts}. Check the keys, or use --force.")
-    missing = np.flatnonzero(vocabulary.ids(model.labels.table["key"].combine_chunks()) < 0)
-    if len(missing):
-        some = f"{len(missing):,} of the model's {len(model.labels):,} labels, such as"
+    absent = np.flatnonzero(vocabulary.ids(model.labels.table["key"].combine_chunks()) < 0)
+    missing = [key for key in model.labels.strings("key", absent) if key not in removed]
+    if missing:
+        some = f"{len(missing):,} of the model's {len(model.labels):,} labels, such as '{shown(missing[0])}'"
         request.reading.options.notes.append(
-            f"{options.labels}: lacks or deprecates {some} '{shown(model.labels.key(int(missing[0])))}'. They stay in "
-            "the model; --retire and --merge remove labels"
+            f"{options.labels}: lacks or deprecates {some}. They stay in the model; --retire and --merge remove labels"
         )
     return vocabulary
 
