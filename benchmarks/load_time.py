@@ -52,7 +52,7 @@ def write(folder: Path, size: int) -> int:
     count = int(starts[-1])
     wide = LabelTree(np.arange(count), (np.array([0, repeats * groups]), starts))
     joined = Chunks.joined([root, *[labels] * repeats])
-    model._forest = Forest([(wide, joined)], model._forest._numbers, beam=0, link=model._forest._link)
+    model._forest = Forest([(wide, joined)], model._forest._numbers, model._forest._how)
     model._labels, model.label_counts = LabelIndex.numbered(count), np.ones(count, dtype=np.int64)
     model.save(folder)
     return count

@@ -23,8 +23,9 @@ from xmtc.data.dataset import Csr, Dataset
 from xmtc.data.planted_corpus import PlantedCorpus
 from xmtc.labels.tree import LabelTree
 from xmtc.linear.beam_search import SIGMOID
-from xmtc.linear.forest import SHORTLIST, Forest, train_flat, train_tree
-from xmtc.linear.node_training import LinearObjective, Rows, numbers_by_frequency
+from xmtc.linear.forest import SHORTLIST, Forest, Search, train_flat, train_tree
+from xmtc.linear.node_documents import Members
+from xmtc.linear.node_training import LinearObjective, NodeTrainer, Rows, numbers_by_frequency
 from xmtc.linear.simd import LANES
 from xmtc.linear.solver import row_squares, solve
 from xmtc.linear.weight_chunks import Chunks, pruned
@@ -67,7 +68,7 @@ class TestChunks:
         everything = np.tile(np.arange(children), (60, 1))
         for half, tolerance in ((False, 1e-6), (True, 1e-3)):
             made = chunk(weights, bias, half=half)
-            forest = Forest([(tree, made)], numbers.astype(np.int32), beam=0, link=SIGMOID)
+            forest = Forest([(tree, made)], numbers.astype(np.int32), Search(0, SIGMOID))
             found, given = forest.predict(rows, children)
             np.testing.assert_allclose(np.log(forest.score(rows, everything)), expected, rtol=tolerance, atol=tolerance)
             assert (np.sort(found, axis=1) == everything).all()
@@ -115,7 +116,7 @@ class TestChunks:
         for children in (1, 16, 40):
             tree = LabelTree(np.arange(children), (np.array([0, children]),))
             sure = Chunks.joined([Chunks.certain(children, half=False)])
-            forest = Forest([(tree, sure)], np.arange(9, dtype=np.int32), beam=0, link=link)
+            forest = Forest([(tree, sure)], np.arange(9, dtype=np.int32), Search(0, link))
             found, given = forest.predict(sp.csr_array(np.ones((2, 9), dtype=np.float32)), children)
             assert (found == np.arange(children)).all()
             assert (given == 1).all()
@@ -164,15 +165,19 @@ def some_rows(count: int, chance: Chance) -> Csr:
     return sp.csr_array(rows)
 
 
-def edges(made: RandomTree, row: Floats, link: int) -> list[list[Floats]]:
-    """Log-probabilities of the children of each node, level by level."""
-    return [[log_probability(row @ node[:-1] + node[-1], link) for node in level] for level in made.weights]
+def edges(made: RandomTree, row: Floats, link: int, path_weight: float) -> list[list[Floats]]:
+    """Log-probabilities of the children of each node, level by level, times the weight of their level."""
+    factors = [path_weight] * (len(made.weights) - 1) + [1.0]
+    return [
+        [factor * log_probability(row @ node[:-1] + node[-1], link) for node in level]
+        for factor, level in zip(factors, made.weights, strict=True)
+    ]
 
 
-def exhaustive(made: RandomTree, row: Floats, link: int) -> Floats:
-    """(L,) log-probability of every label: the sum along its path."""
+def exhaustive(made: RandomTree, row: Floats, link: int, path_weight: float = 1.0) -> Floats:
+    """(L,) score of every label: the sum along its path."""
     scores = np.zeros(1)
-    for level in edges(made, row, link):
+    for level in edges(made, row, link, path_weight):
         scores = np.concatenate([above + own for above, own in zip(scores, level, strict=True)])
     out = np.empty(len(made.tree))
     out[made.tree.order] = scores
@@ -180,10 +185,10 @@ def exhaustive(made: RandomTree, row: Floats, link: int) -> Floats:
 
 
 def beam_search(
-    made: RandomTree, row: Floats, link: int, beam: int, k: int, allowed: NDArray[np.bool_]
+    made: RandomTree, row: Floats, link: int, path_weight: float, beam: int, k: int, allowed: NDArray[np.bool_]
 ) -> list[tuple[int, float]]:
     """Level by level, every child of every node of the beam; of equal scores the lower number first."""
-    logs, order = edges(made, row, link), made.tree.order
+    logs, order = edges(made, row, link, path_weight), made.tree.order
     followed = [(0, 0.0)]
     for level, starts in enumerate(made.tree.starts):
         is_last = level == made.tree.depth - 1
@@ -214,19 +219,34 @@ def exact_trees(request: pytest.FixtureRequest) -> list[RandomTree]:
     return [random_tree(request.param, labels, chance, ties=True) for labels in (2, 13, 40, 150)]
 
 
-def forest_of(*made: RandomTree, beam: int, link: int) -> Forest:
-    return Forest([(one.tree, one.chunks) for one in made], np.arange(WORDS, dtype=np.int32), beam=beam, link=link)
+def forest_of(search: Search, *made: RandomTree) -> Forest:
+    return Forest([(one.tree, one.chunks) for one in made], np.arange(WORDS, dtype=np.int32), search)
+
+
+def may_be_best(lists: list[tuple[list[int], Floats]], k: int) -> set[int]:
+    """The labels among the best k if a tree gives those that it does not list at most its last listed probability."""
+    lower, upper = dict[int, float](), dict[int, float]()
+    proposed = {label for labels, _ in lists for label in labels} - {-1}
+    for label in proposed:
+        own = [given[labels.index(label)] if label in labels else 0.0 for labels, given in lists]
+        last = [0.0 if label in labels or -1 in labels else given[-1] for labels, given in lists]
+        lower[label], upper[label] = float(np.sum(own)), float(np.sum(own) + np.sum(last))
+    least = sorted(lower.values(), reverse=True)[:k][-1]
+    return {label for label in proposed if upper[label] >= least - 1e-7}
 
 
 class TestSearch:
+    @pytest.mark.parametrize("path_weight", [1.0, 0.5])
     @pytest.mark.parametrize("link", LINKS)
-    def test_without_a_beam_equal_exhaustive_search(self, exact_trees: list[RandomTree], link: int) -> None:
+    def test_without_a_beam_equal_exhaustive_search(
+        self, exact_trees: list[RandomTree], link: int, path_weight: float
+    ) -> None:
         chance = np.random.default_rng(5)
         rows = some_rows(25, chance)
         for made in exact_trees:
             count = len(made.tree)
-            scores = np.array([exhaustive(made, row, link) for row in rows.toarray().astype(np.float64)])
-            forest = forest_of(made, beam=0, link=link)
+            scores = np.array([exhaustive(made, row, link, path_weight) for row in rows.toarray().astype(np.float64)])
+            forest = forest_of(Search(0, link, path_weight), made)
             for k, allowed in itertools.product((1, 5, count + 3), masks(count, chance)):
                 found, given = forest.predict(rows, k, allowed)
                 valid = np.flatnonzero(np.ones(count, dtype=bool) if allowed is None else allowed)
@@ -244,18 +264,20 @@ class TestSearch:
                 else:
                     assert (found == expected).all()
 
-    @pytest.mark.parametrize("link", [2, 3])
+    @pytest.mark.parametrize(("link", "path_weight"), [(2, 1.0), (3, 1.0), (3, 0.5)])
     @pytest.mark.parametrize("beam", [1, 2, 4, 10])
-    def test_equal_a_plain_beam_search(self, exact_trees: list[RandomTree], link: int, beam: int) -> None:
+    def test_equal_a_plain_beam_search(
+        self, exact_trees: list[RandomTree], link: int, path_weight: float, beam: int
+    ) -> None:
         chance = np.random.default_rng(beam)
         rows = some_rows(25, chance)
         for made in exact_trees[1:]:
-            forest = forest_of(made, beam=beam, link=link)
+            forest = forest_of(Search(beam, link, path_weight), made)
             for k, allowed in itertools.product((1, 3, 12), masks(len(made.tree), chance)):
                 found, given = forest.predict(rows, k, allowed)
                 mask = np.ones(len(made.tree), dtype=bool) if allowed is None else allowed
                 for place, row in enumerate(rows.toarray().astype(np.float64)):
-                    expected = beam_search(made, row, link, beam, k, mask)
+                    expected = beam_search(made, row, link, path_weight, beam, k, mask)
                     assert found[place].tolist() == [label for label, _ in expected] + [-1] * (k - len(expected))
                     np.testing.assert_allclose(
                         given[place, : len(expected)], np.exp([score for _, score in expected]), rtol=1e-6, atol=1e-37
@@ -268,7 +290,7 @@ class TestSearch:
         chance = np.random.default_rng([link, beam, trees])
         for depth in (1, 2, 3):
             made = [random_tree(depth, 90, chance, ties=False) for _ in range(trees)]
-            forest, rows = forest_of(*made, beam=beam, link=link), unit_matrix(70, WORDS, 0.2, chance)
+            forest, rows = forest_of(Search(beam, link, 0.7), *made), unit_matrix(70, WORDS, 0.2, chance)
             found, given = forest.predict(rows, 7)
             assert (forest.score(rows, found) == given).all()
             assert (forest.score(rows, found[:, ::-1], threads=2) == given[:, ::-1]).all()
@@ -293,23 +315,23 @@ class TestSearch:
         chance = np.random.default_rng(8)
         made = [random_tree(depth, 90, chance, ties=False) for depth in (1, 2, 3)]
         rows = unit_matrix(50, WORDS, 0.2, chance)
-        singles = [forest_of(one, beam=beam, link=3) for one in made]
-        together = forest_of(*made, beam=beam, link=3)
+        singles = [forest_of(Search(beam, 3), one) for one in made]
+        together = forest_of(Search(beam, 3), *made)
         everything = np.tile(np.arange(90), (50, 1))
         first, second, third = (single.score(rows, everything) for single in singles)
         mean = (first + second + third) / np.float32(3)  # in this precision, or what is a tie there would be none here
         np.testing.assert_allclose(together.score(rows, everything), mean, rtol=1e-6)
-        for k, allowed in itertools.product((1, 5, 30), masks(90, chance)):
+        for k, allowed in itertools.product((1, 5, 30, 80), masks(90, chance)):
             found, given = together.predict(rows, k, allowed)
-            lists = [single.predict(rows, max(k, SHORTLIST), allowed)[0] for single in singles]
+            lists = [single.predict(rows, max(k, SHORTLIST), allowed) for single in singles]
             for row in range(50):
-                put_forward = sorted({label for one in lists for label in one[row].tolist()} - {-1})
-                expected = sorted(put_forward, key=lambda label: -mean[row, label])[:k]
+                considered = may_be_best([(labels[row].tolist(), chances[row]) for labels, chances in lists], k)
+                expected = sorted(considered, key=lambda label: (-mean[row, label], label))[:k]
                 assert found[row].tolist() == expected + [-1] * (k - len(expected))
                 np.testing.assert_allclose(given[row, : len(expected)], mean[row, expected], rtol=1e-6)
                 assert np.isneginf(given[row, len(expected) :]).all()
 
-    def test_a_label_that_one_tree_s_beam_leaves_out_may_still_be_the_best(self) -> None:
+    def test_a_label_outside_a_beam_counts_at_most_as_the_last_listed(self) -> None:
         def constants(*probabilities: float) -> Chunks:
             bias = 1 - np.sqrt(-np.log(probabilities))
             return chunk(np.zeros((WORDS, len(bias))), bias)
@@ -318,10 +340,10 @@ class TestSearch:
         low, last = constants(*[0.5] * 9, 0.01), constants(*[0.1] * 9, 1.0)
         left = Chunks.joined([constants(1.0, 0.99), low, last])  # the beam goes left, the last label is on the right
         right = Chunks.joined([constants(0.1, 1.0), low, low])  # which names it, but last
-        forest = Forest([(tree, left), (tree, right)], np.arange(WORDS, dtype=np.int32), beam=1, link=2)
+        forest = Forest([(tree, left), (tree, right)], np.arange(WORDS, dtype=np.int32), Search(1, 2))
         found, given = forest.predict(sp.csr_array((1, WORDS), dtype=np.float32), 2)
-        assert found.tolist() == [[19, 10]]
-        np.testing.assert_allclose(given, [[(0.99 + 0.01) / 2, (0.099 + 0.5) / 2]], rtol=1e-5)
+        assert found.tolist() == [[10, 11]]
+        np.testing.assert_allclose(given, [[(0.099 + 0.5) / 2] * 2], rtol=1e-5)
 
     def test_pads_among_the_candidates(self) -> None:
         chance = np.random.default_rng(9)
@@ -329,7 +351,7 @@ class TestSearch:
         rows = unit_matrix(10, WORDS, 0.2, chance)
         candidates = chance.integers(-1, 30, (10, 12))
         for trees in (made[:1], made):
-            forest = forest_of(*trees, beam=1, link=2)
+            forest = forest_of(Search(1, 2), *trees)
             scores = forest.score(rows, candidates)
             everything = forest.score(rows, np.tile(np.arange(30), (10, 1)))
             expected = np.where(candidates < 0, -np.inf, np.take_along_axis(everything, candidates, axis=1))
@@ -338,7 +360,7 @@ class TestSearch:
     def test_no_rows(self) -> None:
         made = random_tree(2, 30, np.random.default_rng(0), ties=False)
         rows = sp.csr_array((0, WORDS), dtype=np.float32)
-        found, given = forest_of(made, beam=1, link=2).predict(rows, 4)
+        found, given = forest_of(Search(1, 2), made).predict(rows, 4)
         assert found.shape == given.shape == (0, 4)
 
     def test_reasons_add_up(self) -> None:
@@ -348,7 +370,7 @@ class TestSearch:
         numbers = chance.permutation(WORDS).astype(np.int32)
         rows = unit_matrix(15, WORDS, 0.2, chance)
         for one in made:
-            forest = Forest([(one.tree, one.chunks)], numbers, beam=0, link=2)
+            forest = Forest([(one.tree, one.chunks)], numbers, Search(0, 2))
             for row, label in itertools.product(range(15), (0, 17, 59)):
                 reasons = forest.reasons(rows[[row]], label)
                 assert len(reasons.path) == one.tree.depth
@@ -473,7 +495,7 @@ class TestTraining:
         starts = (np.array([0, 3]), np.array([0, 1, 2, 3]), np.array([0, 1, 6, 12]))
         problem = problem._replace(tree=LabelTree(np.arange(12), starts))
         chunks, numbers = trained(problem, LinearObjective())
-        forest = Forest([(problem.tree, chunks)], numbers, beam=0, link=link)
+        forest = Forest([(problem.tree, chunks)], numbers, Search(0, link))
         for label, nodes in ((0, [0]), (3, [0, 5]), (9, [0, 6])):  # an explanation leaves them out
             reasons = forest.reasons(problem.matrix[[7]], label)
             assert [step.node for step in reasons.path] == nodes
@@ -491,12 +513,48 @@ class TestTraining:
         chunks, numbers = trained(problem, LinearObjective(loss=loss))  # type: ignore[arg-type]
         assert all(chunks.column(1, child) == {} for child in range(10))
         for link in LINKS:
-            found, given = Forest([(tree, chunks)], numbers, beam=0, link=link).predict(problem.matrix, 30)
+            found, given = Forest([(tree, chunks)], numbers, Search(0, link)).predict(problem.matrix, 30)
             assert (np.sort(found, axis=1) == np.arange(30)).all()
             assert np.isfinite(given).all()
             assert ((given >= 0) & (given <= 1)).all()
             if (link == SIGMOID) == (loss == "logistic"):
                 assert (found[held.any(axis=1), 0] >= 10).all()
+
+    def test_negatives_are_the_nodes_that_a_search_tries_first(self) -> None:
+        """A node is also trained on the documents for which its parent's classifiers rank it among the first two."""
+        problem = random_problem(150, 60, 40, 2, 6)
+        numbers = numbers_by_frequency(problem.matrix)
+        rows, width = Rows.build(problem.matrix, numbers), int(problem.matrix.shape[1])
+        aim = LinearObjective(prune=0.0)
+        chunks = train_tree(rows, width, problem.labels, problem.tree, aim, seed=1, threads=2, negatives=2)
+        root, leaves = problem.tree.nodes(0), problem.tree.nodes(1)
+        weights = np.zeros((width, leaves))
+        for leaf in range(leaves):
+            for feature, weight in chunks.column(0, leaf).items():
+                weights[feature, leaf] = weight
+        margins = problem.matrix.toarray()[:, np.argsort(numbers)] @ weights + chunks.bias[:leaves]
+        lack = np.maximum(0, 1 - margins)
+        first_two = np.argsort(lack, axis=1, kind="stable")[:, :2]
+        reached = problem.tree.node_labels(problem.labels, 1).toarray() > 0
+        own = reached.sum()
+        reached[np.arange(len(reached))[:, None], first_two] = True
+        assert reached.sum() > own
+        documents = Members.build(sp.csr_array(reached.astype(np.float32)))
+        children = Members.build(problem.tree.node_labels(problem.labels, 2))
+        trainer = NodeTrainer(rows, width, documents, children, problem.tree.starts[1], aim, 1 + 7919)
+        assert equal(chunks.taken(range(root, root + leaves)), trainer.train(range(leaves), 1))
+
+    def test_automatic_cost(self) -> None:
+        aim = LinearObjective(cost="auto")
+        assert [aim.resolved(features).cost for features in (10, 500, 4201, 39_209, 200_000)] == [
+            0.25,
+            0.25,
+            0.379,
+            0.74,
+            1,
+        ]
+        assert LinearObjective(cost="auto", loss="logistic").resolved(500).cost == 1
+        assert LinearObjective(cost=3.0).resolved(500).cost == 3.0
 
     def test_workspace_parts_are_taken_as_they_are(self, tmp_path: Path) -> None:
         problem = random_problem(150, 60, 30, 3, 5)
@@ -607,14 +665,13 @@ class TestFlat:
         aim = LinearObjective(tolerance=1e-4, passes=1000, prune=0.0)
         width = int(problem.matrix.shape[1])
         flat = train_flat(rows, width, labels, aim, seed=0, threads=2)
-        forest = Forest([flat], numbers, beam=0, link=SIGMOID)
+        forest = Forest([flat], numbers, Search(0, SIGMOID))
         found, given = forest.predict(problem.matrix, count)
         assert (np.sort(found, axis=1) == np.arange(count)).all()
         assert (given[:, 0] < 1).all()
         last = np.full((problem.matrix.shape[0], 1), count - 1)
-        alone = Forest(
-            [train_flat(rows, width, labels[:, [count - 1]], aim, seed=3, threads=1)], numbers, beam=0, link=SIGMOID
-        )
+        one = train_flat(rows, width, labels[:, [count - 1]], aim, seed=3, threads=1)
+        alone = Forest([one], numbers, Search(0, SIGMOID))
         np.testing.assert_allclose(
             forest.score(problem.matrix, last), alone.score(problem.matrix, np.zeros_like(last)), atol=1e-3
         )
@@ -627,7 +684,7 @@ class TestDamage:
     def state(self) -> tuple[dict[str, np.ndarray], int, int]:
         problem = random_problem(100, 60, 30, 2, 4)
         chunks, numbers = trained(problem, LinearObjective(prune=0.4))
-        forest = Forest([(problem.tree, chunks), (problem.tree, chunks)], numbers, beam=10, link=3)
+        forest = Forest([(problem.tree, chunks), (problem.tree, chunks)], numbers, Search(10, 3))
         assert all(len(array) for array in forest.state().values())
         return forest.state(), 30, 60
 
@@ -702,7 +759,7 @@ class TestDamage:
     def test_weights_in_half_precision(self) -> None:
         problem = random_problem(100, 60, 30, 2, 4)
         chunks, numbers = trained(problem, LinearObjective(prune=0.4, weights="float16"))
-        arrays = Forest([(problem.tree, chunks)], numbers, beam=10, link=3).state()
+        arrays = Forest([(problem.tree, chunks)], numbers, Search(10, 3)).state()
         assert len(restored(arrays, 30, 60)) == 1
         for name in ("dense", "sparse_weights"):
             wrong = arrays[f"tree-0.{name}"].copy()
@@ -719,4 +776,4 @@ class TestDamage:
 
 
 def restored(arrays: dict[str, np.ndarray], labels: int, width: int) -> Forest:
-    return Forest.from_state(SavedState(State(arrays=arrays)), labels=labels, width=width, beam=10, link=3)
+    return Forest.from_state(SavedState(State(arrays=arrays)), Search(10, 3), labels=labels, width=width)

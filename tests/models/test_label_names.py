@@ -119,7 +119,7 @@ def test_keys_are_no_names(kind: str) -> None:
 @pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
 def test_a_name_is_a_document(loss: str) -> None:
     """Weight 2 is the model of names that are documents, each of them twice, up to the stopping tolerance."""
-    how = {"loss": loss, "tolerance": 1e-4, "passes": 500, "prune": 0.0, "text": {"min_df": 1}}
+    how = {"loss": loss, "cost": 1, "tolerance": 1e-4, "passes": 500, "prune": 0, "negatives": 0, "text__min_df": 1}
     named = MODELS["parabel"](label_names=2, **how).fit(TRAIN)
     rows, names = named._fit_features(TRAIN, FitContext(Runtime(), silent, Workspace()))
     eye = sp.eye_array(LABELS, dtype=np.float32, format="csr")
@@ -130,8 +130,7 @@ def test_a_name_is_a_document(loss: str) -> None:
     for tree, _ in named._forest._trees:
         chunks = train_tree(Rows.build(stacked, numbers), len(numbers), labels, tree, named.config, seed=3, threads=1)
         trees.append((tree, chunks))
-    beam, link = named._beam_and_link()
-    twice = Forest(trees, numbers, beam=beam, link=link)
+    twice = Forest(trees, numbers, named._search())
     queries = named._features.transform(UNSEEN_TEST, Runtime())
     candidates = np.tile(np.arange(LABELS), (len(UNSEEN_TEST), 1))
     expected = twice.score(queries, candidates)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xmtc.artifact.saved_state import SavedState
@@ -24,6 +25,7 @@ from xmtc.linear.node_documents import Members, PartialLabels
 from xmtc.linear.node_training import LinearObjective, NodeTrainer, Rows
 from xmtc.linear.simd import LANES
 from xmtc.linear.tree_update import update_tree
+from xmtc.linear.votes import Votes
 from xmtc.linear.weight_chunks import ABSENT, Chunks
 
 Result = TypeVar("Result")
@@ -38,6 +40,17 @@ CELLS = 1 << 22
 """Probabilities in memory at once while the results of several trees are combined: 16 MiB."""
 SHORTLIST = 10
 """Minimum number of labels that each of several trees proposes."""
+
+
+class Search(NamedTuple):
+    """How trees are searched and their edges scored."""
+
+    beam: int
+    """Nodes followed per level; 0 follows all."""
+    link: int
+    """See `beam_search.SIGMOID`."""
+    path_weight: float = 1.0
+    """Weight of the log-probabilities of inner edges relative to that of the last edge."""
 
 
 class Step(NamedTuple):
@@ -71,12 +84,15 @@ def train_tree(
     name: str = "tree",
     progress: Progress = silent,
     partial: PartialLabels | None = None,
+    negatives: int = 0,
 ) -> Chunks:
     """Train the classifiers of all nodes, level by level; levels already in the workspace are loaded instead.
 
-    `partial` has rejected and unknown labels; None if all are complete.
+    A node is trained on the documents with a label below it and on those for which it is among the `negatives` nodes of
+    its level that a search would try first. `partial` has rejected and unknown labels; None if all are complete.
     """
     workspace = workspace or Workspace()
+    objective = objective.resolved(width)
     for level in range(tree.depth):
         part = f"{name}-level-{level}"
         if workspace.has(part):
@@ -84,14 +100,43 @@ def train_tree(
         documents, undecided = None, None if partial is None else partial.undecided(tree, level)
         if level > 0:
             held = tree.node_labels(labels, level)
-            documents = Members.build(held if partial is None else partial.reached(tree, level, held))
+            if partial is not None:
+                held = partial.reached(tree, level, held)
+            if negatives:
+                above = _saved_chunks(workspace, name, level)
+                held = _either(held, _confused(rows, width, tree, level, above, negatives, threads))
+            documents = Members.build(held)
         children = Members.build(tree.node_labels(labels, level + 1))
         starts, own = tree.starts[level], seed + 7919 * level
         trainer = NodeTrainer(rows, width, documents, children, starts, objective, own, undecided=undecided)
         with progress.task(f"training {name}, level {level + 1} of {tree.depth}", total=int(starts[-1])) as task:
             chunks = trainer.train(range(len(starts) - 1), threads, task.advance)
         workspace.save(part, chunks._asdict())
-    return Chunks.joined([Chunks(**workspace.load(f"{name}-level-{level}")[0]) for level in range(tree.depth)])
+    return _saved_chunks(workspace, name, tree.depth)
+
+
+def _saved_chunks(workspace: Workspace, name: str, levels: int) -> Chunks:
+    """The chunks of the first levels of a tree."""
+    return Chunks.joined([Chunks(**workspace.load(f"{name}-level-{level}")[0]) for level in range(levels)])
+
+
+def _either(held: Csr, also: Csr) -> Csr:
+    """(n, nodes) a 1 where either matrix has one."""
+    both = sp.csr_array(held + also)
+    both.data[:] = 1.0
+    return both
+
+
+def _confused(rows: Rows, width: int, tree: LabelTree, level: int, above: Chunks, count: int, threads: int) -> Csr:
+    """(n, nodes) the nodes of a level that the classifiers above it rank first for each row, `count` of them."""
+    top = LabelTree(np.arange(tree.nodes(level)), tree.starts[:level])
+    forest = Forest([(top, above)], np.arange(width, dtype=np.int32), Search(beam=count, link=3))
+    matrix = sp.csr_array((rows.values, rows.features, rows.indptr), shape=(len(rows.squares), width))
+    found, _ = forest.predict(matrix, min(count, tree.nodes(level)), threads=threads)
+    is_found = found >= 0
+    ends = np.concatenate([[0], np.cumsum(is_found.sum(axis=1))])
+    ones = np.ones(int(ends[-1]), dtype=np.float32)
+    return sp.csr_array((ones, found[is_found].astype(np.int32), ends), shape=(len(found), tree.nodes(level)))
 
 
 def train_flat(
@@ -112,7 +157,7 @@ def train_flat(
     Labels are trained in groups of `at_once`; groups already in the workspace are loaded instead.
     """
     workspace = workspace or Workspace()
-    count = int(labels.shape[1])
+    objective, count = objective.resolved(width), int(labels.shape[1])
     starts = np.append(np.arange(0, count, at_once), count)
     tree = LabelTree(np.arange(count), (np.array([0, len(starts) - 1]), starts))
     undecided = None if partial is None else partial.undecided(tree, 1)
@@ -132,13 +177,11 @@ def train_flat(
 class Forest:
     """Trained trees, ready for search. `numbers` (D,) maps features to their numbers inside the trees."""
 
-    def __init__(
-        self, trees: Sequence[tuple[LabelTree, Chunks]], numbers: NDArray[np.int32], *, beam: int, link: int
-    ) -> None:
+    def __init__(self, trees: Sequence[tuple[LabelTree, Chunks]], numbers: NDArray[np.int32], search: Search) -> None:
         self._trees = list(trees)
         self._searched = [SearchTree.build(tree, chunks) for tree, chunks in trees]
         self._numbers = frozen(numbers)
-        self._beam, self._link = beam, link
+        self._how = search
 
     def __len__(self) -> int:
         return len(self._trees)
@@ -147,21 +190,17 @@ class Forest:
         self, rows: Csr, k: int, allowed: NDArray[np.bool_] | None = None, threads: int = 1
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """(n, k) labels and probabilities, best first; −1 and −∞ if the beam reached fewer than k."""
-        if len(self._trees) == 1:
-            found, given = self._search(self._searched[0], rows, k, allowed, threads)
-            return found, _probabilities(given)
+        masks = [_NOTHING if allowed is None else tree.allowed_nodes(allowed) for tree in self._searched]
+        labels = _NOTHING if allowed is None else allowed
+
+        def best(_: int, part: Sparse) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+            return self._best(part, k, masks, labels)
+
         size = max(k, SHORTLIST)
-        step = max(1, CELLS // (size * len(self._trees) ** 2))
-        if rows.shape[0] > step:
-            parts = [self.predict(rows[at : at + step], k, allowed, threads) for at in range(0, rows.shape[0], step)]
-            return np.concatenate([found for found, _ in parts]), np.concatenate([given for _, given in parts])
-        lists = [self._search(tree, rows, size, allowed, threads) for tree in self._searched]
-        found = np.stack([labels for labels, _ in lists], axis=1)  # (n, trees, shortlist)
-        given = np.stack([_probabilities(logs) for _, logs in lists], axis=1)
-        candidates, known = _shortlist(found, given)
-        scores = self._mean(rows, candidates, known, threads)
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        return np.take_along_axis(candidates, order, axis=1), np.take_along_axis(scores, order, axis=1)
+        most = ROWS_AT_ONCE if len(self._trees) == 1 else max(1, CELLS // (size * len(self._trees) ** 2))
+        parts = list(self._by_block(rows, threads, best, most))
+        found = np.concatenate([np.empty((0, k), np.int64), *(part[0] for part in parts)])
+        return found, np.concatenate([np.empty((0, k), np.float32), *(part[1] for part in parts)])
 
     def updated(
         self,
@@ -211,23 +250,27 @@ class Forest:
                 partial=partial,
             )
             trees.append((revision.tree, found))
-        return Forest(trees, own, beam=self._beam, link=self._link)
+        return Forest(trees, own, self._how)
 
     def predict_one(self, row: Csr, k: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """`predict` for one row, without padding and with little overhead."""
-        if len(self._trees) > 1:
-            found, given = self.predict(row, k)
-            return found[0, found[0] >= 0], given[0, found[0] >= 0]
-        labels, logs = np.empty((1, k), dtype=np.int64), np.empty((1, k), dtype=np.float32)
-        rows = row.indptr, self._numbers[row.indices], row.data
-        self._search_part(self._searched[0], rows, _NOTHING, _NOTHING, labels, logs)
-        held = int(np.count_nonzero(labels >= 0))
-        return labels[0, :held], _probabilities(logs)[0, :held]
+        part = row.indptr, self._numbers[row.indices], row.data
+        found, given = self._best(part, k, [_NOTHING] * len(self._trees), _NOTHING)
+        held = int(np.count_nonzero(found >= 0))
+        return found[0, :held], given[0, :held]
 
     def score(self, rows: Csr, candidates: NDArray[np.int64], threads: int = 1) -> NDArray[np.float32]:
         """(n, c) probabilities of given labels; −∞ for pads."""
-        unknown = np.full((*candidates.shape, len(self._trees)), np.nan, dtype=np.float32)
-        return self._mean(rows, candidates, unknown, threads)
+
+        def mean(first: int, part: Sparse) -> NDArray[np.float32]:
+            here = candidates[first : first + len(part[0]) - 1]
+            total = np.zeros(here.shape, dtype=np.float32)
+            for tree in self._searched:
+                total += _probabilities(self._score(tree, part, here))
+            return total / np.float32(len(self._trees))
+
+        parts = self._by_block(rows, threads, mean, ROWS_AT_ONCE)
+        return np.concatenate([np.empty((0, candidates.shape[1]), np.float32), *parts])
 
     def reasons(self, row: Csr, label: int) -> Reasons:
         """Explain a label of one document, using the tree that gives it the highest probability."""
@@ -249,9 +292,7 @@ class Forest:
         return arrays
 
     @classmethod
-    def from_state(
-        cls, state: SavedState, *, labels: int, width: int, beam: int, link: int, threads: int = 1
-    ) -> Forest:
+    def from_state(cls, state: SavedState, search: Search, *, labels: int, width: int, threads: int = 1) -> Forest:
         """Restore a forest over these numbers of labels and features."""
         numbers = state.array("numbers", np.int32, (width,), low=0, high=width)
         trees: list[tuple[LabelTree, Chunks]] = []
@@ -261,14 +302,16 @@ class Forest:
             tree = LabelTree.from_state(part, labels)
             children = np.concatenate([np.diff(starts) for starts in tree.starts])
             trees.append((tree, restored_chunks(part, children, width, threads)))
-        return cls(trees, numbers, beam=beam, link=link)
+        return cls(trees, numbers, search)
 
     # ---- internals
 
-    def _by_block(self, rows: Csr, threads: int, function: Callable[[int, Sparse], Result]) -> Iterator[Result]:
-        """Apply `function` to (first row, rows as the kernels take them), split evenly over the threads."""
+    def _by_block(
+        self, rows: Csr, threads: int, function: Callable[[int, Sparse], Result], most: int
+    ) -> Iterator[Result]:
+        """Apply `function` to (first row, rows as the kernels take them), at most `most` rows at a time."""
         count = int(rows.shape[0])
-        step = min(ROWS_AT_ONCE, max(1, -(-count // threads)))
+        step = min(most, max(1, -(-count // threads)))
 
         def block(first: int) -> Result:
             indptr = rows.indptr[first : min(first + step, count) + 1].astype(np.int64)
@@ -279,57 +322,47 @@ class Forest:
 
         yield from run_parallel(block, range(0, count, step), threads)
 
-    def _search(
-        self, tree: SearchTree, rows: Csr, k: int, allowed: NDArray[np.bool_] | None, threads: int
+    def _best(
+        self, rows: Sparse, k: int, masks: Sequence[NDArray[np.bool_]], labels: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        found = np.empty((rows.shape[0], k), dtype=np.int64)
-        given = np.empty((rows.shape[0], k), dtype=np.float32)
-        nodes = _NOTHING if allowed is None else tree.allowed_nodes(allowed)
-        labels = _NOTHING if allowed is None else allowed
+        """(n, k) labels and probabilities; `masks` (nodes,) and `labels` (L,) are empty if all are allowed."""
+        trees, size = len(self._trees), k if len(self._trees) == 1 else max(k, SHORTLIST)
+        found = np.empty((trees, len(rows[0]) - 1, size), dtype=np.int64)
+        logs = np.empty(found.shape, dtype=np.float32)
+        for place, (tree, nodes) in enumerate(zip(self._searched, masks, strict=True)):
+            self._search(tree, rows, nodes, labels, found[place], logs[place])
+        if trees == 1:
+            return found[0], _probabilities(logs[0])
+        votes = Votes(found, logs, k)
+        for place, missing in votes.missing():
+            votes.add(place, missing, _probabilities(self._score(self._searched[place], rows, missing)))
+        return votes.best()
 
-        def search(first: int, part: Sparse) -> None:
-            last = first + len(part[0]) - 1
-            self._search_part(tree, part, nodes, labels, found[first:last], given[first:last])
-
-        for _ in self._by_block(rows, threads, search):
-            pass
-        return found, given
-
-    def _mean(
-        self, rows: Csr, candidates: NDArray[np.int64], known: NDArray[np.float32], threads: int
-    ) -> NDArray[np.float32]:
-        """(n, c) mean over the trees; `known` (n, c, trees) has known probabilities, NaN for those to compute."""
-
-        def mean(first: int, part: Sparse) -> NDArray[np.float32]:
-            here = slice(first, first + len(part[0]) - 1)
-            total = np.zeros(candidates[here].shape, dtype=np.float32)
-            for place, tree in enumerate(self._searched):
-                held = known[here, :, place]
-                wanted = np.where(np.isnan(held), candidates[here], -1)
-                logs = self._score(tree, part, wanted, len(tree.levels) - 1)
-                total += np.where(np.isnan(held), _probabilities(logs), held)
-            return total / np.float32(len(self._trees))
-
-        return np.concatenate([np.empty((0, candidates.shape[1]), np.float32), *self._by_block(rows, threads, mean)])
-
-    def _search_part(
+    def _search(
         self,
         tree: SearchTree,
         rows: Sparse,
         nodes: NDArray[np.bool_],
         labels: NDArray[np.bool_],
         found: NDArray[np.int64],
-        given: NDArray[np.float32],
+        logs: NDArray[np.float32],
     ) -> None:
-        beam = min(self._beam, len(tree.first)) or len(tree.first)
-        link, width = self._link, len(self._numbers)
+        """Write the best labels of one tree and their log-probabilities."""
+        how, width = self._how, len(self._numbers)
+        beam = min(how.beam, len(tree.first)) or len(tree.first)
+        where = tree, beam, how.link, how.path_weight, nodes, labels
         if len(found) == 1:
-            search_row(*rows[1:], tree, beam, link, nodes, labels, ABSENT, LANES, found[0], given[0])
+            search_row(*rows[1:], *where, ABSENT, LANES, found[0], logs[0])
         else:
-            search_rows(*rows, tree, beam, link, nodes, labels, width, FIRST_ROUND, ABSENT, LANES, found, given)
+            search_rows(*rows, *where, width, FIRST_ROUND, ABSENT, LANES, found, logs)
 
-    def _score(self, tree: SearchTree, rows: Sparse, candidates: NDArray[np.int64], levels: int) -> NDArray[np.float32]:
-        return score_rows(*rows, tree, self._link, candidates, levels, ABSENT, LANES)
+    def _score(
+        self, tree: SearchTree, rows: Sparse, candidates: NDArray[np.int64], levels: int | None = None
+    ) -> NDArray[np.float32]:
+        """(n, c) log-probabilities of given labels, or of their ancestors that many levels below the root."""
+        order = np.argsort(np.where(candidates >= 0, tree.place[candidates], -1), axis=1)
+        depth = len(tree.levels) - 1 if levels is None else levels
+        return score_rows(*rows, tree, self._how.link, self._how.path_weight, candidates, order, depth, ABSENT, LANES)
 
     def _path(self, tree: SearchTree, row: Csr, label: int) -> list[Step]:
         parts = row.indptr.astype(np.int64), self._numbers[row.indices], row.data.astype(np.float32)
@@ -365,29 +398,3 @@ def _probabilities(logs: NDArray[np.float32]) -> NDArray[np.float32]:
             value = logs[row, column]
             out[row, column] = np.exp(np.float64(value)) if value > -np.inf else value
     return out
-
-
-@kernel()
-def _shortlist(found: NDArray[np.int64], given: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Merge the (n, trees, s) shortlists into (n, c) labels, ascending, padded with −1 at the end.
-
-    Also returns their probabilities (n, c, trees), NaN if a label is not in the list of a tree.
-    """
-    rows, trees, size = found.shape
-    labels = np.full((rows, trees * size), -1, np.int64)
-    known = np.full((rows, trees * size, trees), np.float32(np.nan))
-    for row in range(rows):
-        count = 0
-        for label in found[row].ravel():
-            at = np.searchsorted(labels[row, :count], label)
-            if label >= 0 and (at == count or labels[row, at] != label):
-                for behind in range(count, at, -1):
-                    labels[row, behind] = labels[row, behind - 1]
-                labels[row, at] = label
-                count += 1
-        for tree in range(trees):
-            for place in range(size):
-                if found[row, tree, place] >= 0:
-                    at = np.searchsorted(labels[row, :count], found[row, tree, place])
-                    known[row, at, tree] = given[row, tree, place]
-    return labels, known

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,22 +34,33 @@ class LinearObjective(Settings):
 
     loss: Literal["squared_hinge", "logistic"] = "squared_hinge"
     """Loss of the linear classifiers: squared hinge (L2-SVM) or logistic."""
-    cost: Annotated[float, Range(0.05, 10, log=True)] = 1.0
-    """Inverse regularisation strength C of the linear classifiers."""
+    cost: Annotated[float | Literal["auto"], Range(0.05, 10, log=True)] = 1.0
+    """Inverse regularisation strength C of the linear classifiers; 'auto' is smaller if there are fewer features."""
     tolerance: float = 0.1
     """Stopping tolerance on the gradients of the dual problem; documents within it are skipped."""
     passes: int = 6
     """Maximum number of passes over the training set."""
     prune: float = 0.1
-    """Prune weights with an absolute value below this."""
+    """Prune weights with an absolute value below this, times the cost if it is less than 1."""
     weights: Literal["float32", "float16"] = "float32"
     """Precision of the saved weights; 'float16' halves their size."""
 
     def check(self) -> None:
-        self.require_range("cost", 1e-6, 1e6)
+        if self.cost != "auto":
+            self.require_range("cost", 1e-6, 1e6)
         self.require_range("tolerance", 0, open_low=True)
         self.require_range("passes", 1)
         self.require_range("prune", 0)
+
+    def resolved(self, features: int) -> Self:
+        """With a number in place of the cost 'auto': 0.2 (features / 500)^0.3, from 0.25 to 1; 1 for the logistic loss.
+
+        Few features separate fewer documents, so that errors should cost less.
+        """
+        if self.cost != "auto":
+            return self
+        cost = np.clip(0.2 * (features / 500) ** 0.3, 0.25, 1.0) if self.loss == "squared_hinge" else 1.0
+        return replace(self, cost=round(float(cost), 3))
 
 
 class Rows(NamedTuple):
@@ -268,7 +279,7 @@ class NodeTrainer:
             local.squares,
             child_signs(local.documents, self._children, first, count, LANES, self._undecided),
             loss=aim.loss,
-            cost=aim.cost * scale,
+            cost=float(aim.cost) * scale,
             tolerance=aim.tolerance,
             passes=aim.passes,
             seed=(self._seed * 1_000_003 + first) % 2**31,
@@ -278,7 +289,7 @@ class NodeTrainer:
         )
         if local.begun is not None:
             local.begun.settle(block, count, weights, bias)
-        return pruned(weights, aim.prune, count, block * LANES), bias
+        return pruned(weights, aim.prune * min(1.0, float(aim.cost)), count, block * LANES), bias
 
     def _scale(self, node: int, local: _Local) -> float:
         """All documents relative to those of a node, without those that are there because of rejected labels only."""

@@ -49,7 +49,8 @@ class Bonsai(LinearTreeModel):
     ablations: ClassVar = {
         "one-tree": {"trees": 1},
         "no-label-names": {"label_names": 0.0},
-        "published-edges": {"power": 2},
+        "published-edges": {"power": 2, "path_weight": 1.0},
+        "published-negatives": {"negatives": 0},
         "labels-by-documents": {"label_space": "output"},
         "labels-by-both": {"label_space": "both"},
     }

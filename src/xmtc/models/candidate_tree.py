@@ -14,7 +14,7 @@ from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset
 from xmtc.labels.features import positive_features
 from xmtc.labels.tree import balanced_tree
-from xmtc.linear.forest import Forest, train_tree
+from xmtc.linear.forest import Forest, Search, train_tree
 from xmtc.linear.node_documents import PartialLabels
 from xmtc.linear.node_training import LinearObjective, Rows, numbers_by_frequency
 from xmtc.models.base import Labels, Mask
@@ -26,7 +26,7 @@ PREFIX = "candidates"
 """Prefix of the names under which the tree is saved."""
 LEAF, FAN_OUT, DESCRIBED = 256, 256, 256
 """Labels per leaf, children per node, and features that represent a label in clustering."""
-BEAM, POWER = 20, 3
+SEARCH = Search(beam=20, link=3)
 """Beam width, larger than for a model that ranks by the tree alone, and exponent of the edge log-probability."""
 
 
@@ -76,7 +76,7 @@ class Proposer:
             progress=run.progress,
             partial=PartialLabels.of(train),
         )
-        return cls(features, Forest([(tree, trained)], numbers, beam=BEAM, link=POWER))
+        return cls(features, Forest([(tree, trained)], numbers, SEARCH))
 
     def best(self, batch: Dataset, count: int, allowed: Mask | None, runtime: Runtime) -> Labels:
         """(n, count) labels, −1 as padding."""
@@ -106,5 +106,5 @@ class Proposer:
             return None
         inner = state.nested(state.value(PREFIX, dict), f"{PREFIX}.", f"{PREFIX}_")
         features = DocumentFeatures.from_state(text, inner)
-        forest = Forest.from_state(inner.part("forest."), labels=labels, width=features.width, beam=BEAM, link=POWER)
+        forest = Forest.from_state(inner.part("forest."), SEARCH, labels=labels, width=features.width)
         return cls(features, forest)

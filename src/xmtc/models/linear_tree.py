@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
-from xmtc.core.config import Alias
+from xmtc.core.config import Alias, Range
 from xmtc.core.errors import UnsupportedError
 from xmtc.core.explanation import Explanation
 from xmtc.data.dataset import Csr, Dataset, as_dataset
 from xmtc.labels.name_documents import LENGTH, NameDocuments, has_names, has_word_keys, name_texts
 from xmtc.labels.tree import LabelTree
 from xmtc.linear.beam_search import SIGMOID
-from xmtc.linear.forest import Forest, train_tree
+from xmtc.linear.forest import Forest, Search, train_tree
 from xmtc.linear.node_documents import PartialLabels
 from xmtc.linear.node_training import LinearObjective, Rows, numbers_by_frequency
 from xmtc.models.base import Labels, Mask, Model, Scores
@@ -38,12 +38,18 @@ MOST = 1000
 class LinearTreeSettings(LinearObjective):
     """Settings of models with label trees of linear classifiers."""
 
-    trees: int = 3
+    cost: Annotated[float | Literal["auto"], Range(0.05, 10, log=True)] = "auto"
+    """Inverse regularisation strength C of the classifiers; 'auto' is 0.2 (features / 500)^0.3, from 0.25 to 1."""
+    trees: int = 2
     """Number of trees whose probabilities are averaged; one if all labels fit into a single leaf."""
     beam_width: Annotated[int, Alias("beam")] = 10
     """Beam width: nodes followed per level of a tree; 0 follows all."""
     power: int = 3
     """Exponent of the edge log-probability −max(0, 1 − margin)^power; 2 as published. Unused with the logistic loss."""
+    path_weight: float = 0.5
+    """Weight of the log-probabilities of inner edges relative to that of the last edge; 1 as published."""
+    negatives: int = 2
+    """Nodes per level in which a document is a negative because a search would try them first; 0 as published."""
     label_names: float | Literal["auto"] = "auto"
     """Weight of a label's names as a training document, 0 for none; 'auto' is 2 if there are names or keys of words."""
     cluster_names: float = 0.0
@@ -61,6 +67,8 @@ class LinearTreeSettings(LinearObjective):
         self.require_range("trees", 1, 1000)
         self.require_range("beam_width", 0)
         self.require_range("power", 2, 3)
+        self.require_range("path_weight", 0, 1, open_low=True)
+        self.require_range("negatives", 0)
         self.require_range("label_features", 0)
         require_name_weight(self)
         self.require_range("cluster_names", 0, MOST)
@@ -105,6 +113,8 @@ class ForestModel(Model):
     """Whether a label's classifier is trained on all documents."""
     _features: DocumentFeatures
     _forest: Forest
+    _cost: float
+    """The cost of errors in training."""
     _name_weight: float
     """Weight of label names in training; 0 if they were not used."""
 
@@ -122,8 +132,21 @@ class ForestModel(Model):
         return self._name_weight
 
     @abstractmethod
-    def _beam_and_link(self) -> tuple[int, int]:
-        """Beam width and link function of the forest."""
+    def _search(self) -> Search:
+        """How the forest is searched."""
+
+    @property
+    def _name_importance(self) -> float:
+        """Names are often a label's only document: their cost does not decrease with that of documents."""
+        return self._name_weight / min(1.0, self._cost)
+
+    def _objective(self, width: int) -> LinearObjective:
+        """The objective of training on this number of features; its cost is recorded."""
+        objective: LinearObjective = self.config.resolved(width)
+        self._cost = float(objective.cost)
+        if self.config.cost == "auto":
+            self.facts = {"cost": self._cost}
+        return objective
 
     def _fit_features(self, train: Dataset, run: FitContext) -> tuple[Csr, NameDocuments | None]:
         """Learn the features; return the rows of the documents, and those of the names if a setting uses them."""
@@ -166,7 +189,7 @@ class ForestModel(Model):
                 if grown.width > features.width:
                     features, rows = grown, grown.transform(documents, run.runtime)
                 known = np.concatenate([known, is_learnt[names.labels]])
-        training = TrainingRows.of(documents, rows, names, self._name_weight)
+        training = TrainingRows.of(documents, rows, names, self._name_importance)
         self._features = features
         self._forest = self._forest.updated(
             training.rows,
@@ -174,7 +197,7 @@ class ForestModel(Model):
             known,
             change.relatives,
             (labels.numbers, labels.kept),
-            self.config,
+            replace(self.config, cost=self._cost),
             sees_all=self._sees_all,
             seed=run.runtime.seed,
             threads=run.runtime.threads,
@@ -198,6 +221,7 @@ class ForestModel(Model):
 
     def _state(self) -> State:
         kept = self._features.state()
+        kept.values["cost"] = self._cost
         if self._name_weight:
             kept.values["name_weight"] = self._name_weight
         kept.arrays.update({f"forest.{name}": array for name, array in self._forest.state().items()})
@@ -206,13 +230,12 @@ class ForestModel(Model):
     def _restore(self, state: SavedState) -> None:
         self._features = DocumentFeatures.from_state(self.config.text, state)
         self._name_weight = state.value("name_weight", float, 0, MOST) if state.has_value("name_weight") else 0.0
-        beam, link = self._beam_and_link()
+        self._cost = state.value("cost", float, 1e-6, 1e7) if state.has_value("cost") else float(self.config.cost)
         self._forest = Forest.from_state(
             state.part("forest."),
+            self._search(),
             labels=len(self.label_counts),
             width=self._features.width,
-            beam=beam,
-            link=link,
             threads=self.runtime.threads,
         )
 
@@ -228,7 +251,8 @@ class LinearTreeModel(ForestModel):
         rows, names = self._fit_features(train, run)
         assert train.labels is not None
         named = None if names is None else names.by_label()
-        training = TrainingRows.of(train, rows, names if self._name_weight else None, self._name_weight)
+        objective = self._objective(int(rows.shape[1]))
+        training = TrainingRows.of(train, rows, names if self._name_weight else None, self._name_importance)
         numbers = numbers_by_frequency(training.rows)
         numbered = Rows.build(training.rows, numbers, training.importance)
         trees = []
@@ -242,22 +266,33 @@ class LinearTreeModel(ForestModel):
                 int(rows.shape[1]),
                 training.labels,
                 tree,
-                self.config,
+                objective,
                 seed=seed,
                 threads=run.runtime.threads,
                 workspace=run.workspace,
                 name=name,
                 progress=run.progress,
                 partial=training.partial,
+                negatives=self.config.negatives,
             )
             trees.append((tree, chunks))
             if tree.depth == 1:  # all others would be the same
                 break
-        beam, link = self._beam_and_link()
-        self._forest = Forest(trees, numbers, beam=beam, link=link)
+        self._forest = Forest(trees, numbers, self._search())
 
-    def _beam_and_link(self) -> tuple[int, int]:
-        return self.config.beam_width, SIGMOID if self.config.loss == "logistic" else self.config.power
+    def _search(self) -> Search:
+        link = SIGMOID if self.config.loss == "logistic" else self.config.power
+        return Search(self.config.beam_width, link, self.config.path_weight)
+
+    def _state(self) -> State:
+        kept = super()._state()
+        kept.values["path_weight"] = self.config.path_weight
+        return kept
+
+    def _restore(self, state: SavedState) -> None:
+        weight = state.value("path_weight", float) if state.has_value("path_weight") else 1.0  # 1 in older folders
+        self.config = replace(self.config, path_weight=weight)
+        super()._restore(state)
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         row = self._features.transform(as_dataset([text]), self.runtime)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
+from xmtc.core.config import Range
 from xmtc.core.explanation import Explanation
 from xmtc.data.dataset import Dataset, as_dataset
 from xmtc.linear.beam_search import SIGMOID
-from xmtc.linear.forest import Forest, train_flat
+from xmtc.linear.forest import Forest, Search, train_flat
 from xmtc.linear.node_training import LinearObjective, Rows, numbers_by_frequency
 from xmtc.models.context import FitContext
 from xmtc.models.linear_tree import ForestModel, TrainingRows, require_name_weight
@@ -19,10 +20,12 @@ from xmtc.text.tfidf import TextSettings
 class OneVsAllSettings(LinearObjective):
     """Settings of one_vs_all."""
 
+    cost: Annotated[float | Literal["auto"], Range(0.05, 10, log=True)] = "auto"
+    """Inverse regularisation strength C of the classifiers; 'auto' is 0.2 (features / 500)^0.3, from 0.25 to 1."""
     passes: int = 20
     """Maximum number of passes over the training set."""
     prune: float = 0.01
-    """Prune weights with an absolute value below this."""
+    """Prune weights with an absolute value below this, times the cost if it is less than 1."""
     label_names: float | Literal["auto"] = "auto"
     """Weight of a label's names as a training document, 0 for none; 'auto' is 2 if there are names or keys of words."""
     keep_replay: int = 0
@@ -55,24 +58,25 @@ class OneVsAll(ForestModel):
     }
 
     def _fit(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
-        training = TrainingRows.of(train, *self._fit_features(train, run), self._name_weight)
+        rows, names = self._fit_features(train, run)
+        objective = self._objective(int(rows.shape[1]))
+        training = TrainingRows.of(train, rows, names, self._name_importance)
         numbers = numbers_by_frequency(training.rows)
         flat = train_flat(
             Rows.build(training.rows, numbers, training.importance),
             int(training.rows.shape[1]),
             training.labels,
-            self.config,
+            objective,
             seed=run.runtime.seed,
             threads=run.runtime.threads,
             workspace=run.workspace,
             progress=run.progress,
             partial=training.partial,
         )
-        beam, link = self._beam_and_link()
-        self._forest = Forest([flat], numbers, beam=beam, link=link)
+        self._forest = Forest([flat], numbers, self._search())
 
-    def _beam_and_link(self) -> tuple[int, int]:
-        return 0, SIGMOID
+    def _search(self) -> Search:
+        return Search(beam=0, link=SIGMOID)
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         reasons = self._forest.reasons(self._features.transform(as_dataset([text]), self.runtime), label)

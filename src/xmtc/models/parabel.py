@@ -45,7 +45,8 @@ class Parabel(LinearTreeModel):
         "one-tree": {"trees": 1},
         "no-label-names": {"label_names": 0.0},
         "binary-tree": {"fan_out": 2, "leaf_size": 100},  # as published
-        "published-edges": {"power": 2},
+        "published-edges": {"power": 2, "path_weight": 1.0},
+        "published-negatives": {"negatives": 0},
         "logistic": {"loss": "logistic"},
         "plain-counts": {"text.sublinear": False},
     }
