@@ -19,7 +19,9 @@ from xmtc.text.tfidf import TextSettings
 class OneVsAllSettings(LinearObjective):
     """Settings of one_vs_all."""
 
-    passes: int = 20
+    tolerance: float = 0.05
+    """Stopping tolerance on the gradients of the dual problem; documents within it are skipped."""
+    passes: int = 12
     """Maximum number of passes over the training set."""
     prune: float = 0.01
     """Prune weights with an absolute value below this."""
