@@ -12,6 +12,7 @@ weights and one of dual variables.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,8 @@ from xmtc.core.jit import inlined, kernel
 from xmtc.linear import simd
 from xmtc.linear.simd import LANES, add_dot, add_rows, aligned_zeros
 
-PATIENCE = 3
-"""Factor by which the passes from one visit of a document to the next grow while it is within the tolerance."""
-LONGEST = 9
-"""Maximum number of passes from one visit of a document to the next."""
+MOST_PATIENCE = 4
+"""Largest factor by which the time between two visits of a document grows while it needs no update."""
 
 
 def solve(
@@ -61,7 +60,8 @@ def solve(
     costs = np.full(len(squares), cost) if importance is None else cost * importance.astype(np.float64)
     problem = indptr, features, values, squares, signs, known, weights, bias, costs, tolerance, passes, seed, LANES
     if loss == "squared_hinge":
-        _squared_hinge(*problem, PATIENCE, LONGEST)
+        # A document that never needs an update is visited in the first pass and in the one numbered √passes.
+        _squared_hinge(*problem, min(max(math.isqrt(passes), 2), MOST_PATIENCE))
     else:
         _logistic(*problem)
     return weights.reshape(width, LANES), bias
@@ -105,7 +105,6 @@ def _squared_hinge(
     seed: int,
     width: int,
     patience: int,
-    longest: int,
 ) -> None:
     rows = len(indptr) - 1
     alpha = np.zeros((rows, width), np.float32)
@@ -157,7 +156,7 @@ def _squared_hinge(
                     bias[lane] += steps[lane]
                 add_rows(features, values, first, last, steps, weights)
             else:
-                wait[row] = min(wait[row] * patience, longest)
+                wait[row] = min(wait[row] * patience, patience * patience)
             due[row] = turn + wait[row]
         if is_done and is_last:
             break

@@ -21,7 +21,7 @@ class OneVsAllSettings(LinearObjective):
 
     tolerance: float = 0.05
     """Stopping tolerance on the gradients of the dual problem; documents within it are skipped."""
-    passes: int = 12
+    passes: int = 20
     """Maximum number of passes over the training set."""
     prune: float = 0.01
     """Prune weights with an absolute value below this."""
