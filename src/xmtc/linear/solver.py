@@ -4,12 +4,15 @@ Squared hinge: min_w ½‖w‖² + Σ C max(0, 1 − y w·x)²; logistic: min_w 
 have its own C. A constant feature of value 1 is the bias, regularised with the rest.
 
 The sixteen labels share the pass over a document's features. A document whose gradients are all within the tolerance
-is not updated, and one with no active dual variable is dropped from the next passes (shrinking). Memory per thread is
-one block of weights and one of dual variables.
+is not updated, and with the squared hinge it is skipped in the next passes, longer each time. Almost all documents are
+far from almost all labels, so most of the visits would find nothing to update. A pass without an update is followed by
+one over all documents, and training ends if that finds nothing to update either. Memory per thread is one block of
+weights and one of dual variables.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -19,8 +22,8 @@ from xmtc.core.jit import inlined, kernel
 from xmtc.linear import simd
 from xmtc.linear.simd import LANES, add_dot, add_rows, aligned_zeros
 
-WHOLE_EVERY = 4
-"""Dropped documents are checked again every this many passes."""
+MOST_PATIENCE = 4
+"""Largest factor by which the time between two visits of a document grows while it needs no update."""
 
 
 def solve(
@@ -57,7 +60,8 @@ def solve(
     costs = np.full(len(squares), cost) if importance is None else cost * importance.astype(np.float64)
     problem = indptr, features, values, squares, signs, known, weights, bias, costs, tolerance, passes, seed, LANES
     if loss == "squared_hinge":
-        _squared_hinge(*problem, WHOLE_EVERY)
+        # A document that never needs an update is visited in the first pass and in the one numbered √passes.
+        _squared_hinge(*problem, min(max(math.isqrt(passes), 2), MOST_PATIENCE))
     else:
         _logistic(*problem)
     return weights.reshape(width, LANES), bias
@@ -100,32 +104,36 @@ def _squared_hinge(
     passes: int,
     seed: int,
     width: int,
-    whole_every: int,
+    patience: int,
 ) -> None:
     rows = len(indptr) - 1
     alpha = np.zeros((rows, width), np.float32)
     margins, steps = np.empty(width, np.float32), np.empty(width, np.float32)
-    order = np.argsort(known, kind="mergesort")  # known rows are at the optimum until others have moved
-    fresh = rows - int(np.count_nonzero(known))
-    active = fresh
     diagonals = (0.5 / costs).astype(np.float32)
     near = np.float32(tolerance)
     zero, one = np.float32(0.0), np.float32(1.0)
+    order = np.empty(rows, np.int64)
+    due, wait = np.zeros(rows, np.int32), np.ones(rows, np.int32)
     for row in range(rows):
         diagonal = diagonals[row]
         for lane in range(width):
             if signs[row, lane] == 0:
                 alpha[row, lane] = one / diagonal
-        if known[row]:  # at the optimum, α = 2C max(0, 1 − y w·x)
+        if known[row]:  # at the optimum, α = 2C max(0, 1 − y w·x), until other rows have moved
+            due[row] = 1
             margins[:] = bias
             add_dot(features, values, indptr[row], indptr[row + 1], weights, 0, width, margins, 0)
             for lane in range(width):
                 alpha[row, lane] = max(one - np.float32(signs[row, lane]) * margins[lane], zero) / diagonal
     state = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(1)
+    is_done = False
     for turn in range(passes):
+        active, is_last = 0, is_done
+        for row in range(rows):
+            order[active] = row
+            active += is_last or due[row] <= turn
         state = _shuffle(order, active, state)
-        is_done, is_whole = True, active == rows
-        kept = 0
+        is_done = True
         for at in range(active):
             row = order[at]
             first, last = indptr[row], indptr[row + 1]
@@ -134,29 +142,24 @@ def _squared_hinge(
             diagonal = diagonals[row]
             inverse = one / (squares[row] + diagonal)
             worst = zero
-            needed = False
             for lane in range(width):
-                sign, before = np.float32(signs[row, lane]), alpha[row, lane]
-                gradient = sign * margins[lane] - one + before * diagonal
-                projected = min(gradient, zero) if before == zero else gradient
-                needed |= before > zero or gradient <= zero
-                worst = max(worst, abs(projected))
+                before = alpha[row, lane]
+                gradient = np.float32(signs[row, lane]) * margins[lane] - one + before * diagonal
+                worst = max(worst, abs(min(gradient, zero) if before == zero else gradient))
                 steps[lane] = max(before - gradient * inverse, zero) - before
-            if not needed:
-                continue
-            order[kept], order[at] = row, order[kept]
-            kept += 1
             if worst > near:
                 is_done = False
+                wait[row] = 1
                 for lane in range(width):
                     alpha[row, lane] += steps[lane]
                     steps[lane] *= np.float32(signs[row, lane])
                     bias[lane] += steps[lane]
                 add_rows(features, values, first, last, steps, weights)
-        if is_done and is_whole:
+            else:
+                wait[row] = min(wait[row] * patience, patience * patience)
+            due[row] = turn + wait[row]
+        if is_done and is_last:
             break
-        look_again = (turn + 1) % whole_every == 0 or (turn == 0 and fresh < rows)
-        active = rows if is_done or look_again else kept  # all rows: check the dropped ones again
 
 
 @inlined

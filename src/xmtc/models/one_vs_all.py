@@ -22,6 +22,8 @@ class OneVsAllSettings(LinearObjective):
 
     cost: Annotated[float | Literal["auto"], Range(0.05, 10, log=True)] = "auto"
     """Inverse regularisation strength C of the classifiers; 'auto' is 0.2 (features / 500)^0.3, from 0.25 to 1."""
+    tolerance: float = 0.05
+    """Stopping tolerance on the gradients of the dual problem; documents within it are skipped."""
     passes: int = 20
     """Maximum number of passes over the training set."""
     prune: float = 0.01
