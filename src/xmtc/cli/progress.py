@@ -17,10 +17,10 @@ def terminal_progress() -> Progress:
         return silent
     if not sys.stderr.isatty():
         return LogProgress()
-    from xmtc.core.jit import on_first_compilation
+    from xmtc.core.kernel_cache import on_compilation
 
     words = "compiling kernels for this machine (once per installation, takes a few seconds)"
-    on_first_compilation(lambda: print(words, file=sys.stderr, flush=True))
+    on_compilation(lambda: print(words, file=sys.stderr, flush=True))
     return Bars()
 
 

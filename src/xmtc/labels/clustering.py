@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc.core import selection
 from xmtc.core.jit import inlined, kernel
 from xmtc.core.parallel import run_parallel
 from xmtc.core.selection import nth_largest
@@ -201,7 +200,7 @@ def _renumber(first: Any, last: Any, indices: Any, values: Any, place: Any, entr
     return columns, copied, width
 
 
-@kernel(outputs=("order", "place"), uses=(selection,), fastmath={"reassoc", "contract", "nsz"})
+@kernel(outputs=("order", "place"), fastmath={"reassoc", "contract", "nsz"})
 def _halve_groups(
     indptr: NDArray[np.int64],
     indices: NDArray[np.int32],

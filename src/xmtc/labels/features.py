@@ -13,7 +13,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from xmtc.core import selection
 from xmtc.core.errors import DataError
 from xmtc.core.jit import inlined, kernel
 from xmtc.core.parallel import run_parallel
@@ -131,7 +130,7 @@ def _choose(touched: Any, sums: Any, place: Any, keep: int, chosen: Any) -> int:
     return kept
 
 
-@kernel(outputs=("place",), uses=(selection,))
+@kernel(outputs=("place",))
 def _sum_labels(
     label_indptr: NDArray[np.int64],  # (m + 1,)
     documents: NDArray[np.int32],

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from xmtc.core.jit import frozen, inlined, kernel
 from xmtc.labels.tree import LabelTree
-from xmtc.linear import simd, weight_chunks
 from xmtc.linear.weight_chunks import (
     Chunks,
     add_dense,
@@ -126,7 +125,7 @@ def _add_children(
     return held
 
 
-@kernel(outputs=("found", "given"), uses=(simd, weight_chunks))
+@kernel(outputs=("found", "given"))
 def search_row(
     features: NDArray[np.int32],
     values: NDArray[np.float32],
@@ -180,7 +179,7 @@ def search_row(
     given[held:] = -np.inf
 
 
-@kernel(outputs=("found", "given"), uses=(simd, weight_chunks))
+@kernel(outputs=("found", "given"))
 def search_rows(
     indptr: NDArray[np.int64],
     features: NDArray[np.int32],
@@ -304,7 +303,7 @@ def _grouped(
     return ends, pairs
 
 
-@kernel(uses=(simd, weight_chunks))
+@kernel()
 def score_rows(
     indptr: NDArray[np.int64],
     features: NDArray[np.int32],

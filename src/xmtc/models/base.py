@@ -6,7 +6,6 @@ files.
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -22,6 +21,7 @@ from xmtc.artifact.workspace import Workspace
 from xmtc.core.constants import Redundant
 from xmtc.core.errors import ConfigError, DataError, UnsupportedError, check_positive, shown
 from xmtc.core.explanation import Explanation, PathStep
+from xmtc.core.kernel_cache import work_time
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset, align_labels, as_dataset
@@ -136,7 +136,7 @@ class Model(SklearnModel):
         documents only. `vocabulary` is a file or a `LabelIndex` with all labels; those without training documents are
         dropped unless the model `uses_label_names`.
         """
-        started = time.perf_counter()
+        started = work_time()
         train = self._checked(as_dataset(documents, labels, rejected, complete))
         train, listed = training_labels(train, vocabulary, self.uses_label_names)
         if train.labels is None or train.label_index is None:
@@ -153,7 +153,7 @@ class Model(SklearnModel):
         self.training = {
             "documents": len(train),
             "seed": self.runtime.seed,
-            "seconds": round(time.perf_counter() - started, 3),
+            "seconds": round(work_time() - started, 3),
             "input": "text" if train.has_text else "features",
             **({} if train.features is None or train.has_text else {"features": int(train.features.shape[1])}),
             **({"found": self.facts} if self.facts else {}),
