@@ -25,6 +25,7 @@ from xmtc.data.vocabularies import read_vocabulary
 from xmtc.decisions.thresholds import Thresholds
 from xmtc.models.base import Model
 from xmtc.workflows.evaluation import Evaluation, Training, judge, most_filtered, prediction_depth
+from xmtc.workflows.loading import load_model
 from xmtc.workflows.predict import check_tuned
 from xmtc.workflows.requests import EvaluateRequest, EvaluationOptions
 from xmtc.workflows.saved_metrics import save_metrics
@@ -45,7 +46,7 @@ def evaluate(request: EvaluateRequest, *, runtime: Runtime | None = None, progre
             reading=request.reading.options,
             progress=progress,
         )
-    model = Model.load(request.folder, runtime)
+    model = load_model(request.folder, runtime, "predict")
     check_tuned(model, request.folder, options.threshold)
     documents = read_test(
         request.test,
