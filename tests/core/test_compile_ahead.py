@@ -19,7 +19,8 @@ import json, sys
 import xmtc
 from xmtc.core.compile_ahead import encode_type
 from xmtc.core.kernel_cache import uses
-model = xmtc.Parabel().fit(["red wine", "red carpet", "white wine", "blue carpet"] * 3, [["a"], ["b"], ["a"], ["b"]] * 3)
+texts, labels = ["red wine", "red carpet", "white wine", "blue carpet"], [["a"], ["b"], ["a"], ["b"]]
+model = xmtc.Parabel().fit(texts * 3, labels * 3)
 model.save(sys.argv[1])
 print(json.dumps([[use.kernel, [encode_type(kind) for kind in use.types]] for use in uses()]))
 """
@@ -55,7 +56,9 @@ def test_another_process_compiles_what_is_missing(tmp_path: Path, monkeypatch: p
 
 
 def test_the_other_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
-    script = "import sys; from xmtc.core.compile_ahead import start_process; print(start_process(['train lexical']).pid)"
+    script = (
+        "import sys; from xmtc.core.compile_ahead import start_process; print(start_process(['train lexical']).pid)"
+    )
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, timeout=60
