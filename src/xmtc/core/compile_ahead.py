@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,10 +80,10 @@ class Listed:
         cache: KernelCache = self.dispatcher._cache
         return cache.is_missing(self.signature, self.dispatcher.targetctx)
 
-    def compile(self, wait: bool = True) -> None:
-        """Compile the kernel unless it is in the cache or, without `wait`, another process is compiling it."""
+    def compile(self) -> None:
+        """Compile the kernel unless it is in the cache or another process is compiling it."""
         cache: KernelCache = self.dispatcher._cache
-        if not self.is_missing() or not (wait or cache.acquire(0)):
+        if not self.is_missing() or not cache.acquire(0):
             return
         try:
             self.dispatcher.compile(self.signature)
@@ -171,7 +172,8 @@ def main(wanted: list[str]) -> None:
     for entry in missing(wanted):
         if os.getppid() != parent:
             return
-        entry.compile(wait=False)
+        with suppress(Exception):  # types that the kernel no longer accepts
+            entry.compile()
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.core.jit import frozen, inlined, kernel
+from xmtc.core.selection import sort_ascending
 from xmtc.labels.tree import LabelTree
 from xmtc.linear.weight_chunks import (
     Chunks,
@@ -324,6 +325,7 @@ def score_rows(
     scratch = scratch_for(longest_row(indptr), tree.chunks)
     lookup = np.empty(0, np.int32)
     places = np.empty(candidates.shape[1], np.int64)
+    keys = np.empty(candidates.shape[1], np.int64)  # place and column of each candidate
     above = np.empty((depth, candidates.shape[1]), np.int64)  # the ancestor of each candidate, by level
     for row in range(rows):
         for column in range(candidates.shape[1]):
@@ -335,10 +337,13 @@ def score_rows(
                 for level in range(depth - 1, -1, -1):
                     above[level, column] = node
                     node = tree.parent[node]
-        order = np.argsort(places)  # groups the candidates of a node, on every level
+        for column in range(len(places)):
+            keys[column] = places[column] * len(places) + column
+        sort_ascending(keys, len(places))  # groups the candidates of a node, on every level
         for level in range(levels):
             node, block, dense = -1, -1, 0
-            for column in order:
+            for key in keys:
+                column = int(key % len(places))
                 if places[column] < 0:
                     continue
                 if above[level, column] != node:

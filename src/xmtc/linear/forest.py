@@ -16,6 +16,7 @@ from xmtc.artifact.workspace import Workspace
 from xmtc.core.jit import frozen, kernel
 from xmtc.core.parallel import run_parallel
 from xmtc.core.progress import Progress, silent
+from xmtc.core.selection import sort_ascending
 from xmtc.data.dataset import Csr
 from xmtc.labels.tree import LabelTree, homes_of
 from xmtc.linear.beam_search import FIRST_ROUND, SearchTree, score_rows, search_row, search_rows
@@ -356,38 +357,63 @@ class Forest:
         return tree.order[tree.first[first] : tree.first[last] + tree.children[last]]
 
 
-@kernel()
 def _probabilities(logs: NDArray[np.float32]) -> NDArray[np.float32]:
     """e^x for each entry; −∞, which marks padding, is kept."""
     out = np.empty(logs.shape, np.float32)
+    _exponentials(logs, out)
+    return out
+
+
+@kernel(outputs=("out",))
+def _exponentials(logs: NDArray[np.float32], out: NDArray[np.float32]) -> None:
     for row in range(logs.shape[0]):
         for column in range(logs.shape[1]):
             value = logs[row, column]
             out[row, column] = np.exp(np.float64(value)) if value > -np.inf else value
-    return out
 
 
-@kernel()
 def _shortlist(found: NDArray[np.int64], given: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Merge the (n, trees, s) shortlists into (n, c) labels, ascending, padded with −1 at the end.
 
     Also returns their probabilities (n, c, trees), NaN if a label is not in the list of a tree.
     """
     rows, trees, size = found.shape
-    labels = np.full((rows, trees * size), -1, np.int64)
-    known = np.full((rows, trees * size, trees), np.float32(np.nan))
+    labels = np.full((rows, trees * size), -1, dtype=np.int64)
+    known = np.full((rows, trees * size, trees), np.nan, dtype=np.float32)
+    _merge(found, given, labels, known)
+    return labels, known
+
+
+@kernel(outputs=("labels", "known"))
+def _merge(
+    found: NDArray[np.int64], given: NDArray[np.float32], labels: NDArray[np.int64], known: NDArray[np.float32]
+) -> None:
+    rows, trees, size = found.shape
     for row in range(rows):
-        count = 0
-        for label in found[row].ravel():
-            at = np.searchsorted(labels[row, :count], label)
-            if label >= 0 and (at == count or labels[row, at] != label):
-                for behind in range(count, at, -1):
-                    labels[row, behind] = labels[row, behind - 1]
-                labels[row, at] = label
-                count += 1
+        merged = labels[row]
+        held = 0
         for tree in range(trees):
             for place in range(size):
                 if found[row, tree, place] >= 0:
-                    at = np.searchsorted(labels[row, :count], found[row, tree, place])
-                    known[row, at, tree] = given[row, tree, place]
-    return labels, known
+                    merged[held] = found[row, tree, place]
+                    held += 1
+        sort_ascending(merged, held)
+        count = 0
+        for at in range(held):
+            label = merged[at]
+            merged[at] = -1
+            if count == 0 or label != merged[count - 1]:
+                merged[count] = label
+                count += 1
+        for tree in range(trees):
+            for place in range(size):
+                label = found[row, tree, place]
+                if label >= 0:
+                    low, high = 0, count - 1
+                    while low < high:
+                        middle = (low + high) // 2
+                        if merged[middle] < label:
+                            low = middle + 1
+                        else:
+                            high = middle
+                    known[row, low, tree] = given[row, tree, place]
