@@ -14,7 +14,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,6 +119,24 @@ def missing(wanted: Iterable[str]) -> list[Listed]:
         except (AttributeError, ImportError, TypeError, ValueError):  # a kernel that the list has wrong
             continue
     return found
+
+
+def compile_all(processes: int, advance: Callable[[int], None] = lambda _: None) -> int:
+    """Compile all kernels of the list that are not in the cache, in several processes; return how many these were.
+
+    `advance` is called with the number of kernels finished since the last call.
+    """
+    wanted, done = purposes(), 0
+    absent = missing(wanted)
+    if kernel_folder() is None or not absent:
+        return 0
+    running = [start_process(wanted) for _ in range(min(processes, len(absent)))]
+    while any(process.poll() is None for process in running):
+        time.sleep(0.2)
+        finished = sum(not entry.is_missing() for entry in absent)
+        advance(finished - done)
+        done = finished
+    return sum(not entry.is_missing() for entry in absent)
 
 
 class _Absent:

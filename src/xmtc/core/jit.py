@@ -57,12 +57,15 @@ def kernel(*, outputs: tuple[str, ...] = (), cache: bool = True, **options: Any)
     def decorate(function: Function) -> Function:
         compiled = Compiled(function, settings, cache)
         names = list(inspect.signature(function).parameters)
-        writable = {names.index(name) for name in outputs}
+        inputs = [place for place, name in enumerate(names) if name not in outputs]
 
         @functools.wraps(function)
         def call(*arguments: Any) -> Any:
-            run = compiled.run or compiled.dispatcher()
-            return run(*(a if i in writable else frozen(a) for i, a in enumerate(arguments)))
+            given = list(arguments)
+            for place in inputs:
+                if type(given[place]) is np.ndarray:
+                    given[place] = frozen(given[place])
+            return (compiled.run or compiled.dispatcher())(*given)
 
         call.compiled = compiled  # type: ignore[attr-defined]
         return cast("Function", call)
@@ -74,9 +77,11 @@ def frozen(argument: Any) -> Any:
     """Make an array contiguous and read-only for a kernel; return other values as they are. Use for tuple members."""
     if not isinstance(argument, np.ndarray):
         return argument
-    if not argument.flags.c_contiguous:
+    flags = argument.flags
+    if not flags.c_contiguous:
         argument = np.ascontiguousarray(argument)
-    if argument.flags.writeable:
-        argument = argument.view()
-        argument.flags.writeable = False
+    elif not flags.writeable:
+        return argument
+    argument = argument.view()
+    argument.setflags(write=False)
     return argument
