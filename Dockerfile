@@ -11,12 +11,12 @@ RUN python -m venv /opt/xmtc \
 FROM python:3.11-slim
 RUN useradd --create-home --uid 10001 xmtc
 COPY --from=build /opt/xmtc /opt/xmtc
-# Compiled kernels are cached in the user's home: the installed package is owned by root and read-only.
 ENV PATH=/opt/xmtc/bin:$PATH \
-    NUMBA_CACHE_DIR=/home/xmtc/.cache/numba \
     PYTHONUNBUFFERED=1
 USER 10001
 WORKDIR /home/xmtc
+# Compiled for the processor that builds the image; another one compiles once more, when a container starts.
+RUN xmtc doctor --compile
 EXPOSE 8000
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/readyz', timeout=4)"]

@@ -21,8 +21,13 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 from tests.support.models import SHARED, Xmtc, planted_split
+from xmtc.core.kernel_cache import kernel_folder
 from xmtc.data.dataset import Dataset
 from xmtc.data.planted_corpus import PlantedCorpus
+
+# Kernels are compiled once, also for tests that have a cache folder of their own.
+if (kernels := kernel_folder()) is not None:
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(kernels))
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and all they start too: some press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -55,16 +55,19 @@ def make_runtime(
 
 
 def _load_numba() -> None:
-    """Load numba without scipy.linalg, which it imports for BLAS: no kernel uses it, and importing it is slow."""
-    blocked = "scipy.linalg" not in sys.modules
-    if blocked:
-        sys.modules["scipy.linalg"] = None  # type: ignore[assignment]
+    """Load numba without packages that it imports for features that no kernel uses, which is slow.
+
+    These are scipy.linalg for BLAS, and cffi.
+    """
+    blocked = [name for name in ("scipy.linalg", "cffi") if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(blocked))  # type: ignore[arg-type]
     try:
-        with contextlib.suppress(ImportError):
-            importlib.import_module("numba.np.arraymath")
+        for module in ("numba.np.arraymath", "numba.core.typing.cffi_utils"):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module)
     finally:
-        if blocked:
-            del sys.modules["scipy.linalg"]
+        for name in blocked:
+            del sys.modules[name]
 
 
 def check_choice(option: str, given: str, choices: tuple[str, ...]) -> None:

@@ -9,28 +9,51 @@ import re
 import shutil
 import subprocess
 import sys
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from xmtc import __version__
-from xmtc.cli.common import check_writable
+from xmtc.cli.common import check_writable, counted, make_runtime
 from xmtc.cli.options import takes_request
-from xmtc.cli.output import JsonOutput, echo
-from xmtc.core.errors import install_command, shown
+from xmtc.cli.output import JsonOutput, echo, note
+from xmtc.core.errors import ConfigError, install_command, shown
 
 NOT_FOR_USERS = frozenset({"dev", "all"})
 """Extras that are not listed: tools of developers, and all others together."""
 
 
 @takes_request
-def doctor(output: JsonOutput) -> None:
+def doctor(
+    output: JsonOutput,
+    compile_kernels: Annotated[
+        bool,
+        typer.Option("--compile", help="Compile the kernels of all models that need no extra now, not on first use."),
+    ] = False,
+) -> None:
     """Show versions, hardware and optional packages."""
     from xmtc.cli.text_table import table
 
     check_writable(output.path)
+    if compile_kernels:
+        _compile_kernels()
     rows, result = report()
     text = table(["xmtc doctor", ""], rows)
     echo("\n".join(text.splitlines()[2:]))
     output.write(result)
+
+
+def _compile_kernels() -> None:
+    from xmtc.cli.progress import terminal_progress
+    from xmtc.core.compile_ahead import compile_all, missing, purposes
+    from xmtc.core.kernel_cache import kernel_folder
+
+    runtime = make_runtime()
+    if kernel_folder() is None:
+        raise ConfigError("no folder for compiled kernels can be written. Set NUMBA_CACHE_DIR to a folder of your own.")
+    with terminal_progress().task("compiling kernels", total=len(missing(purposes()))) as task:
+        count = compile_all(runtime.threads, task.advance)
+    note(f"{kernel_folder()}: {counted(count, 'kernel')} compiled")
 
 
 def report() -> tuple[list[tuple[str, str]], dict[str, Any]]:

@@ -17,11 +17,25 @@ def terminal_progress() -> Progress:
         return silent
     if not sys.stderr.isatty():
         return LogProgress()
-    from xmtc.core.jit import on_first_compilation
+    from xmtc.core.kernel_cache import on_compilation
 
-    words = "compiling kernels for this machine (once per installation, takes a few seconds)"
-    on_first_compilation(lambda: print(words, file=sys.stderr, flush=True))
+    on_compilation(_CompilationLines().show)
     return Bars()
+
+
+class _CompilationLines:
+    """Lines on the compilation of kernels, the next after a second at the earliest."""
+
+    def __init__(self) -> None:
+        self._printed = -1.0
+
+    def show(self) -> None:
+        """Print a line, unless the last one is recent."""
+        from xmtc.core.compile_ahead import compilation_state
+
+        if time.monotonic() - self._printed >= 1.0:
+            print(compilation_state(), file=sys.stderr, flush=True)
+            self._printed = time.monotonic()
 
 
 class _BarTask:

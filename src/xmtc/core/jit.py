@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from types import ModuleType
+import threading
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
-from numba.core import event
+
+from xmtc.core.kernel_cache import KernelCache
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -27,91 +26,62 @@ def called(function: Function) -> Function:
     return cast("Function", numba.njit(error_model="numpy")(function))
 
 
-def kernel(
-    *, outputs: tuple[str, ...] = (), uses: tuple[ModuleType, ...] = (), **options: Any
-) -> Callable[[Function], Function]:
+class Compiled:
+    """The compiled form of a kernel, made when it is first used: most commands use few of the kernels they import."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any], cached: bool) -> None:
+        self._function, self._options, self._cached = function, options, cached
+        self._lock = threading.Lock()
+        self.run: Any = None
+
+    def dispatcher(self) -> Any:
+        """numba's dispatcher, which compiles for the types of its arguments."""
+        with self._lock:
+            if self.run is None:
+                dispatcher: Any = numba.njit(**self._options)(self._function)
+                if self._cached:
+                    dispatcher._cache = KernelCache(self._function, self._options)  # numba has no public way
+                self.run = dispatcher
+        return self.run
+
+
+def kernel(*, outputs: tuple[str, ...] = (), cache: bool = True, **options: Any) -> Callable[[Function], Function]:
     """Compile with numba's `njit`, without the interpreter lock and cached on disk.
 
     Arrays are passed as contiguous and read-only, except those named in `outputs`, so a single compilation serves
-    arrays in memory and in mapped files. The cache key covers the kernel's source file and the modules in `uses`.
-    To avoid stale kernels, define everything a kernel calls in one of these files, and pass constants as arguments.
+    arrays in memory and in mapped files. The cache recognises changes of all functions that the kernel calls and of
+    all constants it uses, provided that they are at the top level of modules of this package.
     """
-    settings = {"nogil": True, "cache": True, "error_model": "numpy", **options}
+    settings = {"nogil": True, "error_model": "numpy", **options}
 
     def decorate(function: Function) -> Function:
-        try:
-            compiled = numba.njit(**settings)(function)
-            watched = uses
-            _survive_unreadable_cache(compiled)
-        except RuntimeError:  # neither the package nor the user's cache folder is writable: compile in each process
-            compiled = numba.njit(**{**settings, "cache": False})(function)
-            watched = ()
-        if watched:
-            _watch(compiled, watched)
+        compiled = Compiled(function, settings, cache)
         names = list(inspect.signature(function).parameters)
-        writable = {names.index(name) for name in outputs}
+        inputs = [place for place, name in enumerate(names) if name not in outputs]
 
         @functools.wraps(function)
         def call(*arguments: Any) -> Any:
-            return compiled(*(a if i in writable else frozen(a) for i, a in enumerate(arguments)))
+            given = list(arguments)
+            for place in inputs:
+                if type(given[place]) is np.ndarray:
+                    given[place] = frozen(given[place])
+            return (compiled.run or compiled.dispatcher())(*given)
 
+        call.compiled = compiled  # type: ignore[attr-defined]
         return cast("Function", call)
 
     return decorate
-
-
-def _survive_unreadable_cache(compiled: Any) -> None:
-    """Compile again if the cache cannot be read, such as after an update that renamed the type of an argument."""
-    cache = compiled._cache  # numba has no public interface for this
-    load = cache.load_overload
-
-    def load_or_nothing(*arguments: Any) -> Any:
-        try:
-            return load(*arguments)
-        except Exception:  # of any kind, depending on what is unreadable
-            cache.flush()
-            return None
-
-    cache.load_overload = load_or_nothing
-
-
-def _watch(compiled: Any, modules: tuple[ModuleType, ...]) -> None:
-    """Invalidate the kernel's cache when one of these modules changes."""
-    index = compiled._cache._cache_file  # numba has no public interface for this
-    sources = [Path(str(module.__file__)).stat() for module in modules]
-    index._source_stamp = (index._source_stamp, *((source.st_mtime, source.st_size) for source in sources))
 
 
 def frozen(argument: Any) -> Any:
     """Make an array contiguous and read-only for a kernel; return other values as they are. Use for tuple members."""
     if not isinstance(argument, np.ndarray):
         return argument
-    if not argument.flags.c_contiguous:
+    flags = argument.flags
+    if not flags.c_contiguous:
         argument = np.ascontiguousarray(argument)
-    if argument.flags.writeable:
-        argument = argument.view()
-        argument.flags.writeable = False
+    elif not flags.writeable:
+        return argument
+    argument = argument.view()
+    argument.setflags(write=False)
     return argument
-
-
-@contextmanager
-def timed_compilation() -> Iterator[Callable[[], float]]:
-    """Yield a function that returns the seconds spent so far on compiling uncached kernels in this block."""
-    events: Any = event
-    with events.install_listener("numba:compile", events.TimingListener()) as timer:
-        yield lambda: timer.duration if timer.done else 0.0
-
-
-def on_first_compilation(notify: Callable[[], None]) -> None:
-    """Call `notify` once, when the first uncached kernel is about to be compiled."""
-    events: Any = event  # numba.core.event has no type annotations
-
-    class Listener(events.Listener):  # type: ignore[misc]
-        def on_start(self, _: Any) -> None:
-            events.unregister("numba:compile", self)
-            notify()
-
-        def on_end(self, _: Any) -> None:
-            return
-
-    events.register("numba:compile", Listener())

@@ -1,13 +1,13 @@
-"""Selection of the largest values in kernels: the n-th largest value, and the best few of a row.
+"""Selection and sorting in kernels: the n-th largest value, the best few of a row, and ascending order.
 
-numba's own selection takes ten times as long to compile.
+numba's own selection and sorting take ten times as long to compile.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from xmtc.core.jit import inlined
+from xmtc.core.jit import called, inlined
 
 SORTED = 64
 """Rows up to this length are sorted while they are filled; in longer ones, insertion would take quadratic time."""
@@ -16,7 +16,12 @@ SORTED = 64
 @inlined
 def nth_largest(values: Any, rank: Any) -> Any:
     """Return the value at `rank` (from 1) in descending order without changing `values`; quickselect, middle pivot."""
-    scratch = values.copy()
+    return nth_largest_moved(values.copy(), rank)
+
+
+@inlined
+def nth_largest_moved(scratch: Any, rank: Any) -> Any:
+    """`nth_largest` that changes the order of the values."""
     low, high, target = 0, len(scratch) - 1, rank - 1
     while low < high:
         pivot = scratch[(low + high) // 2]
@@ -37,6 +42,31 @@ def nth_largest(values: Any, rank: Any) -> Any:
         else:
             break
     return scratch[target]
+
+
+@called
+def sort_ascending(values: Any, count: Any) -> None:
+    """Sort the first `count` values of an array; heap sort, which is never quadratic."""
+    start, end = count // 2, count
+    while end > 1:
+        if start > 0:  # build the heap
+            start -= 1
+            value = values[start]
+        else:  # move its largest value behind it
+            end -= 1
+            value = values[end]
+            values[end] = values[0]
+        hole = start
+        child = 2 * hole + 1
+        while child < end:
+            if child + 1 < end and values[child + 1] > values[child]:
+                child += 1
+            if values[child] <= value:
+                break
+            values[hole] = values[child]
+            hole = child
+            child = 2 * hole + 1
+        values[hole] = value
 
 
 @inlined

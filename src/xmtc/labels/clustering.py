@@ -7,16 +7,16 @@ random numbers, so results do not depend on the number of threads.
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc.core import selection
 from xmtc.core.jit import inlined, kernel
 from xmtc.core.parallel import run_parallel
-from xmtc.core.selection import nth_largest
+from xmtc.core.selection import nth_largest_moved
 from xmtc.data.dataset import Csr
 from xmtc.labels.features import csr_parts, even_ranges
 
@@ -80,11 +80,9 @@ def balanced_halves(
     work = np.diff(np.concatenate([[0], np.cumsum(np.diff(indptr)[order] + 1)])[bounds])
 
     def halve(part: range) -> int:
-        inside = slice(part.start, part.stop)
-        place = np.zeros(features.shape[1], dtype=np.int32)
         own = bounds[part.start : part.stop + 1]
-        limits = (max(passes, 1), tolerance, DIRECT)
-        _halve_groups(indptr, indices, values, own, seeds[inside], sizes[inside], *limits, order, place)
+        chosen = (seeds[part.start : part.stop], sizes[part.start : part.stop])
+        _halve_part((indptr, indices, values), features.shape[1], own, *chosen, max(passes, 1), tolerance, order)
         return int(own[-1] - own[0])
 
     share = max(int(work.sum()) // (8 * threads), 1 << 16)
@@ -96,146 +94,196 @@ def balanced_halves(
     return order, cut
 
 
-@inlined
-def _draw(first: Any, last: Any, indices: Any, values: Any, seed: Any, direction: Any) -> None:
-    """Set `direction` to the difference of two random non-empty rows."""
-    filled = np.flatnonzero(last > first)
-    if len(filled) > 1:
-        one = np.int64((seed >> np.uint64(32)) % np.uint64(len(filled)))
-        other = np.int64((seed & np.uint64(0xFFFFFFFF)) % np.uint64(len(filled) - 1))
-        other += other >= one
-        for i in range(first[filled[one]], last[filled[one]]):
-            direction[indices[i]] += values[i]
-        for i in range(first[filled[other]], last[filled[other]]):
-            direction[indices[i]] -= values[i]
+def _halve_part(
+    features: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]],
+    width: int,
+    bounds: NDArray[np.int64],
+    seeds: NDArray[np.uint64],
+    sizes: NDArray[np.int64],
+    passes: int,
+    tolerance: float,
+    order: NDArray[np.int64],  # out: the groups' part of it
+) -> None:
+    """Halve consecutive groups: those with many entries as they are, others with their features renumbered."""
+    indptr, indices, values = features
+    members = order[bounds[0] : bounds[-1]].copy()
+    first, last = indptr[members], indptr[members + 1]
+    starts = bounds - bounds[0]  # of the groups among the members
+    entries = np.diff(np.concatenate([[0], np.cumsum(last - first)])[starts])
+    widths = np.full(len(sizes), width, dtype=np.int64)
+    is_direct = entries >= DIRECT * width
+    place = np.zeros(width, dtype=np.int32)
+    touched = np.empty(width, dtype=np.int32)
+    work = np.empty((2, width), dtype=np.float64), np.empty(width, dtype=np.float32)
+    edges = [0, *(np.flatnonzero(np.diff(is_direct)) + 1).tolist(), len(sizes)]
+    for start, stop in itertools.pairwise(edges):
+        groups, rows = slice(start, stop), slice(int(starts[start]), int(starts[stop]))
+        own, columns, copied = starts[start : stop + 1] - starts[start], indices, values
+        if not is_direct[start]:
+            total = int(entries[groups].sum())
+            columns, copied = np.empty(total, dtype=np.int32), np.empty(total, dtype=np.float32)
+            _renumber(indices, values, own, first[rows], last[rows], place, touched, columns, copied, widths[groups])
+        scores = np.empty((2, int(np.diff(own).max())), dtype=np.float32)
+        _halve_groups(
+            *(first[rows], last[rows], columns, copied, own, seeds[groups], sizes[groups], widths[groups]),
+            *(passes, tolerance, members[rows], *work, scores, np.zeros(len(members[rows]), dtype=np.bool_)),
+            order[bounds[0] + rows.start : bounds[0] + rows.stop],
+        )
 
 
-@inlined
-def _take_sides(first: Any, last: Any, indices: Any, values: Any, scores: Any, size: int, left: Any, sums: Any) -> None:
-    """Assign the `size` rows with the largest scores to the left, earlier ones on ties; update their `sums`."""
-    threshold = nth_largest(scores, size)
-    spare = size - np.sum(scores > threshold)  # remaining slots for rows at the threshold
-    for row in range(len(scores)):
-        chosen = scores[row] > threshold
-        if scores[row] == threshold and spare > 0:
-            chosen = True
-            spare -= 1
-        if chosen != left[row]:
-            left[row] = chosen
-            sign = 1.0 if chosen else -1.0
+@kernel(outputs=("first", "last", "place", "touched", "columns", "copied", "widths"))
+def _renumber(
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    bounds: NDArray[np.int64],  # (m + 1,) rows of each group
+    first: NDArray[np.int64],  # in and out: first entry of each row
+    last: NDArray[np.int64],  # in and out: end of each row
+    place: NDArray[np.int32],  # (D,) zeros, reset to zeros at the end
+    touched: NDArray[np.int32],  # (D,)
+    columns: NDArray[np.int32],  # out
+    copied: NDArray[np.float32],  # out
+    widths: NDArray[np.int64],  # (m,) out: number of features of each group
+) -> None:
+    """Renumber the columns of each group by first occurrence and copy its entries contiguously."""
+    end = 0
+    for group in range(len(widths)):
+        width = 0
+        for row in range(bounds[group], bounds[group + 1]):
+            start = end
             for i in range(first[row], last[row]):
-                sums[indices[i]] += sign * values[i]
+                feature = indices[i]
+                if place[feature] == 0:
+                    touched[width] = feature
+                    width += 1
+                    place[feature] = width
+                columns[end] = place[feature] - 1
+                copied[end] = values[i]
+                end += 1
+            first[row] = start
+            last[row] = end
+        for i in range(width):
+            place[touched[i]] = 0
+        widths[group] = width
 
 
 @inlined
-def _bisect(
+def _draw(first: Any, last: Any, indices: Any, values: Any, start: Any, stop: Any, seed: Any, direction: Any) -> None:
+    """Set `direction` to the difference of two random non-empty rows."""
+    count = 0
+    for row in range(start, stop):
+        count += last[row] > first[row]
+    if count > 1:
+        one = np.int64((seed >> np.uint64(32)) % np.uint64(count))
+        other = np.int64((seed & np.uint64(0xFFFFFFFF)) % np.uint64(count - 1))
+        other += other >= one
+        number = 0
+        for row in range(start, stop):
+            if last[row] > first[row]:
+                if number in (one, other):
+                    sign = np.float32(1.0 if number == one else -1.0)
+                    for i in range(first[row], last[row]):
+                        direction[indices[i]] += sign * values[i]
+                number += 1
+
+
+@inlined
+def _take_sides(
     first: Any,
     last: Any,
     indices: Any,
     values: Any,
-    width: int,
-    seed: Any,
+    start: Any,
+    stop: Any,
+    scores: Any,
     size: int,
+    left: Any,
+    sums: Any,
+) -> None:
+    """Assign the `size` rows with the largest scores to the left, earlier ones on ties; update their `sums`."""
+    count = stop - start
+    for row in range(count):
+        scores[1, row] = scores[0, row]
+    threshold = nth_largest_moved(scores[1, :count], size)
+    spare = size  # remaining slots for rows at the threshold
+    for row in range(count):
+        if scores[0, row] > threshold:
+            spare -= 1
+    for row in range(count):
+        chosen = scores[0, row] > threshold
+        if scores[0, row] == threshold and spare > 0:
+            chosen = True
+            spare -= 1
+        if chosen != left[start + row]:
+            left[start + row] = chosen
+            sign = 1.0 if chosen else -1.0
+            for i in range(first[start + row], last[start + row]):
+                sums[indices[i]] += sign * values[i]
+
+
+@kernel(
+    outputs=("sums", "direction", "scores", "left", "order"),
+    fastmath={"reassoc", "contract", "nsz"},
+)
+def _halve_groups(
+    first: NDArray[np.int64],  # first entry of each row
+    last: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    bounds: NDArray[np.int64],  # (m + 1,) rows of each group
+    seeds: NDArray[np.uint64],  # (m,)
+    sizes: NDArray[np.int64],  # (m,) of left halves
+    widths: NDArray[np.int64],  # (m,) number of features
     passes: int,
     tolerance: float,
-    left: Any,  # out: (n,) False before
+    members: NDArray[np.int64],  # labels, by row
+    sums: NDArray[np.float64],  # (2, D) of all rows and of the left half
+    direction: NDArray[np.float32],  # (D,) left centre − right centre
+    scores: NDArray[np.float32],  # (2, rows of the largest group)
+    left: NDArray[np.bool_],  # out: which rows are in the left half; False before
+    order: NDArray[np.int64],  # out: the members of each group, those of the left half first
 ) -> None:
-    """Determine which of n rows, with entries first … last − 1, are in the left half.
+    """Bisect groups of rows.
 
     The similarities of a half to its centre sum to the length of its vector sum, so the stopping criterion follows from
     the sums, which are updated for rows that change sides.
     """
-    total = np.zeros(width, np.float64)
-    sums = np.zeros(width, np.float64)  # of the left half
-    direction = np.zeros(width, np.float32)  # left centre − right centre
-    scores = np.empty(len(first), np.float32)
-    for row in range(len(first)):
-        for i in range(first[row], last[row]):
-            total[indices[i]] += values[i]
-    _draw(first, last, indices, values, seed, direction)
-    reached = -1.0
-    for _ in range(passes):
-        for row in range(len(first)):
-            score = np.float32(0.0)
-            for i in range(first[row], last[row]):
-                score += values[i] * direction[indices[i]]
-            scores[row] = score
-        _take_sides(first, last, indices, values, scores, size, left, sums)
-        left_square = 0.0
-        right_square = 0.0
-        for i in range(width):
-            left_square += sums[i] * sums[i]
-            right_square += (total[i] - sums[i]) * (total[i] - sums[i])
-        similarity = (np.sqrt(left_square) + np.sqrt(right_square)) / len(first)
-        if similarity - reached < tolerance:
-            break
-        reached = similarity
-        left_scale = 1.0 / np.sqrt(left_square) if left_square > 0.0 else 0.0
-        right_scale = 1.0 / np.sqrt(right_square) if right_square > 0.0 else 0.0
-        for i in range(width):
-            direction[i] = sums[i] * left_scale - (total[i] - sums[i]) * right_scale
-
-
-@inlined
-def _renumber(first: Any, last: Any, indices: Any, values: Any, place: Any, entries: int) -> Any:
-    """Renumber columns by first occurrence and copy the entries contiguously; update `first` and `last`."""
-    touched = np.empty(min(entries, len(place)), np.int32)
-    columns = np.empty(entries, np.int32)
-    copied = np.empty(entries, np.float32)
-    end = 0
-    width = 0
-    for row in range(len(first)):
-        start = end
-        for i in range(first[row], last[row]):
-            if place[indices[i]] == 0:
-                touched[width] = indices[i]
-                width += 1
-                place[indices[i]] = width
-            columns[end] = place[indices[i]] - 1
-            copied[end] = values[i]
-            end += 1
-        first[row] = start
-        last[row] = end
-    for i in range(width):
-        place[touched[i]] = 0
-    return columns, copied, width
-
-
-@kernel(outputs=("order", "place"), uses=(selection,), fastmath={"reassoc", "contract", "nsz"})
-def _halve_groups(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
-    bounds: NDArray[np.int64],  # (m + 1,)
-    seeds: NDArray[np.uint64],  # (m,)
-    sizes: NDArray[np.int64],  # (m,) of left halves
-    passes: int,
-    tolerance: float,
-    direct: int,
-    order: NDArray[np.int64],  # out: the groups' part of it
-    place: NDArray[np.int32],  # (D,) zeros, reset to zeros at the end
-) -> None:
+    total, part = sums[0], sums[1]
     for group in range(len(sizes)):
-        members = order[bounds[group] : bounds[group + 1]].copy()
-        if len(members) < 2:
+        start, stop, width = bounds[group], bounds[group + 1], widths[group]
+        if stop - start < 2:
             continue
-        first = np.empty(len(members), np.int64)
-        last = np.empty(len(members), np.int64)
-        entries = 0
-        for row in range(len(members)):
-            first[row] = indptr[members[row]]
-            last[row] = indptr[members[row] + 1]
-            entries += last[row] - first[row]
-        left = np.zeros(len(members), np.bool_)
-        size = sizes[group]
-        if entries >= direct * len(place):
-            _bisect(first, last, indices, values, len(place), seeds[group], size, passes, tolerance, left)
-        else:
-            columns, copied, width = _renumber(first, last, indices, values, place, entries)
-            _bisect(first, last, columns, copied, width, seeds[group], size, passes, tolerance, left)
-        at_left = bounds[group]
-        at_right = at_left + size
-        for row in range(len(members)):
+        for i in range(width):
+            total[i] = 0.0
+            part[i] = 0.0
+            direction[i] = 0.0
+        for row in range(start, stop):
+            for i in range(first[row], last[row]):
+                total[indices[i]] += values[i]
+        _draw(first, last, indices, values, start, stop, seeds[group], direction)
+        reached = -1.0
+        for _ in range(passes):
+            for row in range(start, stop):
+                score = np.float32(0.0)
+                for i in range(first[row], last[row]):
+                    score += values[i] * direction[indices[i]]
+                scores[0, row - start] = score
+            _take_sides(first, last, indices, values, start, stop, scores, sizes[group], left, part)
+            left_square = 0.0
+            right_square = 0.0
+            for i in range(width):
+                left_square += part[i] * part[i]
+                right_square += (total[i] - part[i]) * (total[i] - part[i])
+            similarity = (np.sqrt(left_square) + np.sqrt(right_square)) / (stop - start)
+            if similarity - reached < tolerance:
+                break
+            reached = similarity
+            left_scale = 1.0 / np.sqrt(left_square) if left_square > 0.0 else 0.0
+            right_scale = 1.0 / np.sqrt(right_square) if right_square > 0.0 else 0.0
+            for i in range(width):
+                direction[i] = part[i] * left_scale - (total[i] - part[i]) * right_scale
+        at_left = start
+        at_right = start + sizes[group]
+        for row in range(start, stop):
             if left[row]:
                 order[at_left] = members[row]
                 at_left += 1
@@ -318,18 +366,18 @@ def _level(cluster: NDArray[np.int64], empty: NDArray[np.int64], clusters: int) 
         heapq.heapreplace(heap, (size + 1, number))
 
 
-@kernel()
 def _distinct(seed: np.uint64, count: int, wanted: int) -> NDArray[np.int64]:
     """Draw distinct numbers (wanted,) below `count` by a partial shuffle with xorshift."""
-    numbers = np.arange(count)
-    state = np.uint64(seed) | np.uint64(1)
+    moved: dict[int, int] = {}  # numbers that are not at their own place
+    found, state, mask = [], int(seed) | 1, (1 << 64) - 1
     for i in range(wanted):
-        state ^= state << np.uint64(13)
-        state ^= state >> np.uint64(7)
-        state ^= state << np.uint64(17)
-        j = i + np.int64((state >> np.uint64(33)) % np.uint64(count - i))
-        numbers[i], numbers[j] = numbers[j], numbers[i]
-    return numbers[:wanted].copy()
+        state ^= state << 13 & mask
+        state ^= state >> 7
+        state ^= state << 17 & mask
+        j = i + (state >> 33) % (count - i)
+        found.append(moved.get(j, j))
+        moved[j] = moved.get(i, i)
+    return np.array(found, dtype=np.int64)
 
 
 @kernel(outputs=("sums",))
@@ -349,14 +397,18 @@ def _move(
                 sums[columns[i], before[at]] -= values[i]
 
 
-@kernel()
 def _scales(sums: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the factors (clusters,) that scale columns to unit length; 0 for zero columns."""
-    squares = np.zeros(sums.shape[1], np.float64)
+    squares = np.zeros(sums.shape[1])
+    _add_squares(sums, squares)
+    return np.where(squares > 0.0, 1.0 / np.sqrt(np.maximum(squares, 1e-30)), 0.0).astype(np.float32)
+
+
+@kernel(outputs=("squares",))
+def _add_squares(sums: NDArray[np.float32], squares: NDArray[np.float64]) -> None:
     for row in range(sums.shape[0]):
         for cluster in range(sums.shape[1]):
             squares[cluster] += np.float64(sums[row, cluster]) * sums[row, cluster]
-    return np.where(squares > 0.0, 1.0 / np.sqrt(np.maximum(squares, 1e-30)), 0.0).astype(np.float32)
 
 
 @kernel(fastmath={"reassoc", "contract", "nsz"})

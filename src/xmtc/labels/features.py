@@ -13,11 +13,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from xmtc.core import selection
 from xmtc.core.errors import DataError
 from xmtc.core.jit import inlined, kernel
 from xmtc.core.parallel import run_parallel
-from xmtc.core.selection import nth_largest
+from xmtc.core.selection import nth_largest_moved, sort_ascending
 from xmtc.data.dataset import Csr
 
 SUMMED = 1 << 22
@@ -41,12 +40,19 @@ def positive_features(rows: Csr, labels: Csr, *, keep: int = 256, threads: int =
     width = int(rows.shape[1])
 
     def add_up(part: range) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-        place = np.zeros(width, dtype=np.int32)
+        most = np.minimum(work[part.start : part.stop], width)  # upper bounds of the entries of each sum
+        widest = int(most.max(initial=0))
+        kept = int((np.minimum(most, keep) if keep > 0 else most).sum())
+        place, touched, chosen = np.zeros(width, np.int32), np.empty(widest, np.int32), np.empty(widest, np.int32)
+        counts, features, out = np.empty(len(part), np.int64), np.empty(kept, np.int32), np.empty(kept, np.float32)
         own = label_indptr[part.start : part.stop + 1]
-        return _sum_labels(own, documents, indptr, indices, values, max(keep, 0), place)
+        found = (np.empty((2, widest)), counts, features, out)
+        _sum_labels(own, documents, indptr, indices, values, max(keep, 0), place, touched, chosen, *found)
+        end = int(counts.sum())
+        return counts, features[:end].copy(), out[:end].copy()
 
-    work = np.concatenate([[0], np.cumsum(np.diff(indptr)[documents])])[label_indptr]
-    parts = list(run_parallel(add_up, even_ranges(np.diff(work), SUMMED), threads))
+    work = np.diff(np.concatenate([[0], np.cumsum(np.diff(indptr)[documents])])[label_indptr])
+    parts = list(run_parallel(add_up, even_ranges(work, SUMMED), threads))
     counts = np.concatenate([np.zeros(1, dtype=np.int64), *(part[0] for part in parts)])
     features = np.concatenate([np.empty(0, dtype=np.int32), *(part[1] for part in parts)])
     sums = np.concatenate([np.empty(0, dtype=np.float32), *(part[2] for part in parts)])
@@ -92,34 +98,21 @@ def even_ranges(work: NDArray[np.int64], share: int) -> Iterator[range]:
 
 
 @inlined
-def _room(label_indptr: Any, documents: Any, indptr: Any, width: int, keep: int) -> Any:
-    """Return upper bounds of the entries in the widest sum, and of all entries kept."""
-    widest = 0
-    most = 0
-    for label in range(len(label_indptr) - 1):
-        entries = 0
-        for i in range(label_indptr[label], label_indptr[label + 1]):
-            entries += indptr[documents[i] + 1] - indptr[documents[i]]
-        entries = min(entries, width)
-        widest = max(widest, entries)
-        most += min(entries, keep) if keep else entries
-    return widest, most
-
-
-@inlined
-def _choose(touched: Any, sums: Any, place: Any, keep: int, chosen: Any) -> int:
+def _choose(touched: Any, sums: Any, count: Any, place: Any, keep: int, chosen: Any, sizes: Any) -> int:
     """Write the features to keep, ascending, to the front of `chosen`; return their number."""
     threshold = 0.0
-    if 0 < keep < len(sums):
-        threshold = nth_largest(np.abs(sums), keep)
+    if 0 < keep < count:
+        for i in range(count):
+            sizes[i] = abs(sums[i])
+        threshold = nth_largest_moved(sizes[:count], keep)
     candidates = 0
     spare = keep  # remaining slots for features at the threshold
-    for i in range(len(sums)):
+    for i in range(count):
         if abs(sums[i]) >= threshold and sums[i] != 0.0:
             chosen[candidates] = touched[i]
             candidates += 1
             spare -= abs(sums[i]) > threshold
-    chosen[:candidates].sort()
+    sort_ascending(chosen, candidates)
     kept = 0
     for i in range(candidates):
         if abs(sums[place[chosen[i]] - 1]) == threshold:
@@ -131,7 +124,7 @@ def _choose(touched: Any, sums: Any, place: Any, keep: int, chosen: Any) -> int:
     return kept
 
 
-@kernel(outputs=("place",), uses=(selection,))
+@kernel(outputs=("place", "touched", "chosen", "sums", "counts", "features", "out"))
 def _sum_labels(
     label_indptr: NDArray[np.int64],  # (m + 1,)
     documents: NDArray[np.int32],
@@ -140,15 +133,15 @@ def _sum_labels(
     values: NDArray[np.float32],
     keep: int,
     place: NDArray[np.int32],  # (D,) zeros, reset to zeros at the end
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-    """Return the number of entries of each label (m,), and features and values of all entries."""
-    widest, most = _room(label_indptr, documents, indptr, len(place), keep)
-    counts = np.zeros(len(label_indptr) - 1, np.int64)
-    features = np.empty(most, np.int32)
-    out = np.empty(most, np.float32)
-    touched = np.empty(widest, np.int32)
-    chosen = np.empty(widest, np.int32)
-    sums = np.empty(widest, np.float64)
+    touched: NDArray[np.int32],  # (entries of the widest sum,), as `chosen`
+    chosen: NDArray[np.int32],
+    sums: NDArray[np.float64],  # (2, entries of the widest sum)
+    counts: NDArray[np.int64],  # out: (m,) the number of entries of each label
+    features: NDArray[np.int32],  # out: the features of all entries
+    out: NDArray[np.float32],  # out: their values
+) -> None:
+    """Sum the rows of the documents of each label and scale them to unit length."""
+    total, sizes = sums[0], sums[1]
     end = 0
     for label in range(len(counts)):
         count = 0
@@ -156,21 +149,21 @@ def _sum_labels(
             for j in range(indptr[documents[i]], indptr[documents[i] + 1]):
                 at = place[indices[j]]  # 1 + position of its sum
                 if at:
-                    sums[at - 1] += values[j]
+                    total[at - 1] += values[j]
                 else:
                     touched[count] = indices[j]
-                    sums[count] = values[j]
+                    total[count] = values[j]
                     count += 1
                     place[indices[j]] = count
-        kept = _choose(touched, sums[:count], place, keep, chosen)
+        kept = _choose(touched, total, count, place, keep, chosen, sizes)
         square = 0.0
         for i in range(kept):
-            square += sums[place[chosen[i]] - 1] ** 2
+            value = total[place[chosen[i]] - 1]
+            square += value * value
         for i in range(kept):
             features[end + i] = chosen[i]
-            out[end + i] = sums[place[chosen[i]] - 1] / np.sqrt(square)
+            out[end + i] = total[place[chosen[i]] - 1] / np.sqrt(square)
         for i in range(count):
             place[touched[i]] = 0
         counts[label] = kept
         end += kept
-    return counts, features[:end].copy(), out[:end].copy()

@@ -17,7 +17,6 @@ from xmtc.core.jit import inlined, kernel
 from xmtc.core.parallel import run_parallel
 from xmtc.core.progress import Progress, silent
 from xmtc.data.dataset import Csr
-from xmtc.labels import graph
 from xmtc.labels.features import even_ranges
 from xmtc.labels.graph import as_sets, count_beside, document_graph
 
@@ -53,7 +52,7 @@ def label_groups(labels: Csr, size: int, progress: Progress = silent, *, threads
     return groups
 
 
-@kernel(outputs=("times", "beside", "groups"), uses=(graph,))
+@kernel(outputs=("times", "beside", "groups"))
 def _fill_groups(
     indptr: NDArray[np.int64],  # (n + 1,)
     members: NDArray[np.int32],

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc.core import selection
 from xmtc.core.jit import inlined, kernel
 from xmtc.core.parallel import run_parallel
 from xmtc.core.progress import Progress, silent
@@ -84,7 +83,7 @@ def nearest(vectors: NDArray[Any], k: int, *, threads: int = 1, progress: Progre
     return found, cosines
 
 
-@kernel(outputs=("found", "cosines"), uses=(selection,))
+@kernel(outputs=("found", "cosines"))
 def _best_others(products: Any, first: int, found: Any, cosines: Any) -> None:
     """Find the best labels of each row other than itself; `first` is the number of the first row."""
     for row in range(products.shape[0]):

@@ -5,11 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc.core import selection
 from xmtc.core.jit import kernel
 from xmtc.core.selection import heap_sort
-from xmtc.lexical import match_types, name_occurrences, name_similarity
-from xmtc.lexical import names as name_index
 from xmtc.lexical.match_types import (
     BROADER_FOUND,
     COMMON_FREQUENCY,
@@ -70,7 +67,7 @@ from xmtc.lexical.name_similarity import add_up, best_name, compare, describe_gr
 from xmtc.lexical.names import MOST_WORDS, GramIndex, NameTable
 
 
-@kernel(uses=(match_types, name_index))
+@kernel()
 def name_facts(names: NameTable, grams: GramIndex, rarity: Rarity) -> NDArray[np.float32]:
     """Return the numbers of each name, see NAME_SCALE and so on: one row is read faster than many arrays."""
     out = np.empty((len(names.owners), 8), np.float32)
@@ -92,7 +89,6 @@ def name_facts(names: NameTable, grams: GramIndex, rarity: Rarity) -> NDArray[np
 
 @kernel(
     outputs=("out_labels", "out_names", "out_features", "out_counts"),
-    uses=(match_types, name_index, name_occurrences, name_similarity, selection),
 )
 def match_texts(
     texts: TextNumbers,

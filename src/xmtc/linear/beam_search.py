@@ -13,11 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc.core import selection
 from xmtc.core.jit import called, frozen, inlined, kernel
 from xmtc.core.selection import SORTED, heap_insert, heap_sort
 from xmtc.labels.tree import LabelTree
-from xmtc.linear import simd, weight_chunks
 from xmtc.linear.weight_chunks import (
     Chunks,
     add_dense,
@@ -172,7 +170,7 @@ def _add_children(
     return held
 
 
-@kernel(outputs=("found", "given"), uses=(simd, weight_chunks, selection))
+@kernel(outputs=("found", "given"))
 def search_row(
     features: NDArray[np.int32],
     values: NDArray[np.float32],
@@ -230,7 +228,7 @@ def search_row(
     given[held:] = -np.inf
 
 
-@kernel(outputs=("found", "given"), uses=(simd, weight_chunks, selection))
+@kernel(outputs=("found", "given"))
 def search_rows(
     indptr: NDArray[np.int64],
     features: NDArray[np.int32],
@@ -359,7 +357,7 @@ def _grouped(
     return ends, pairs
 
 
-@kernel(uses=(simd, weight_chunks))
+@kernel()
 def score_rows(
     indptr: NDArray[np.int64],
     features: NDArray[np.int32],

@@ -64,29 +64,27 @@ def _faults(chunks: Chunks, children: NDArray[np.int64], width: int, threads: in
         yield "the size of a hash table is not a power of two"
     if (widths != -(-children // LANES) * LANES).any() or (np.diff(chunks.dense_start) % np.maximum(widths, 1)).any():
         yield "the row widths do not match the number of children"
+    rows = np.diff(chunks.sparse_row_start) + np.diff(chunks.dense_start) // np.maximum(widths, 1) * (widths > 0)
     for weights in (chunks.dense, chunks.sparse_weights):
         if weights.dtype == np.uint16 and not is_finite_half(weights, 0x7C00):
             yield "a weight is NaN or infinite"
 
     def checked(first: int) -> int:
-        return _fault(chunks, first, min(first + NODES_AT_ONCE, chunks.nodes), width)
+        last = min(first + NODES_AT_ONCE, chunks.nodes)
+        seen = np.full(int(rows[first:last].max()), -1, dtype=np.int64)
+        return _fault(chunks, first, last, width, seen)
 
     for found in run_parallel(checked, range(0, chunks.nodes, NODES_AT_ONCE), threads):
         if found:
             yield FAULTS[found - 1]
 
 
-@kernel()
-def _fault(chunks: Any, first_node: int, last_node: int, features: int) -> int:
-    """Return the number of the first fault of some nodes, 0 if there is none; one pass over their arrays."""
-    most = 0
-    for node in range(first_node, last_node):
-        rows = chunks.sparse_row_start[node + 1] - chunks.sparse_row_start[node]
-        width = chunks.bias_start[node + 1] - chunks.bias_start[node]
-        if width > 0:
-            rows += (chunks.dense_start[node + 1] - chunks.dense_start[node]) // width
-        most = max(most, rows)
-    seen = np.full(most, -1, np.int64)
+@kernel(outputs=("seen",))
+def _fault(chunks: Any, first_node: int, last_node: int, features: int, seen: NDArray[np.int64]) -> int:
+    """Return the number of the first fault of some nodes, 0 if there is none; one pass over their arrays.
+
+    `seen` has an entry for each row of the largest node, −1 at first.
+    """
     for node in range(first_node, last_node):
         width = chunks.bias_start[node + 1] - chunks.bias_start[node]
         dense = 0

@@ -389,12 +389,16 @@ class Forest:
         return tree.order[tree.first[first] : tree.first[last] + tree.children[last]]
 
 
-@kernel()
 def _probabilities(logs: NDArray[np.float32]) -> NDArray[np.float32]:
     """e^x for each entry; −∞, which marks padding, is kept."""
     out = np.empty(logs.shape, np.float32)
+    _exponentials(logs, out)
+    return out
+
+
+@kernel(outputs=("out",))
+def _exponentials(logs: NDArray[np.float32], out: NDArray[np.float32]) -> None:
     for row in range(logs.shape[0]):
         for column in range(logs.shape[1]):
             value = logs[row, column]
             out[row, column] = np.exp(np.float64(value)) if value > -np.inf else value
-    return out

@@ -13,7 +13,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from xmtc.core import selection
 from xmtc.core.jit import inlined, kernel
 from xmtc.core.parallel import run_parallel
 from xmtc.core.selection import insert
@@ -274,7 +273,7 @@ def _likelihood(product: Any) -> Any:
     return np.float32(1.0 / (1.0 + np.exp(2.0 - 4.0 * np.float64(product))))
 
 
-@kernel(outputs=("found", "given"), uses=(selection,))
+@kernel(outputs=("found", "given"))
 def _best_products(
     documents: Array,  # (n, r)
     others: Array,  # (r, m)

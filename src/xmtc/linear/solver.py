@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.core.jit import inlined, kernel
-from xmtc.linear import simd
 from xmtc.linear.simd import LANES, add_dot, add_rows, aligned_zeros
 
 MOST_PATIENCE = 4
@@ -89,7 +88,7 @@ def _shuffle(order: Any, count: int, state: Any) -> Any:
     return state
 
 
-@kernel(outputs=("weights", "bias"), uses=(simd,), fastmath={"reassoc", "contract", "arcp", "nsz"})
+@kernel(outputs=("weights", "bias"), fastmath={"reassoc", "contract", "arcp", "nsz"})
 def _squared_hinge(
     indptr: NDArray[np.int64],
     features: NDArray[np.int32],
@@ -184,7 +183,7 @@ def _logistic_point(point: Any, margin: Any, square: Any, cost: Any, rounds: Any
     return t
 
 
-@kernel(outputs=("weights", "bias"), uses=(simd,))
+@kernel(outputs=("weights", "bias"))
 def _logistic(
     indptr: NDArray[np.int64],
     features: NDArray[np.int32],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc.core import selection
 from xmtc.core.jit import kernel
 from xmtc.core.selection import SORTED, heap_insert, heap_sort, insert
 
@@ -17,7 +16,7 @@ def best_of_rows(
     return (_best_few if k <= SORTED else _best_many)(indptr, labels, scores, k)
 
 
-@kernel(uses=(selection,))
+@kernel()
 def _best_few(
     indptr: NDArray[np.int64], labels: NDArray[np.int32], scores: NDArray[np.float32], k: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -30,7 +29,7 @@ def _best_few(
     return found, given
 
 
-@kernel(uses=(selection,))
+@kernel()
 def _best_many(
     indptr: NDArray[np.int64], labels: NDArray[np.int32], scores: NDArray[np.float32], k: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:

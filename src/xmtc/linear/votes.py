@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc.core import selection
 from xmtc.core.jit import kernel
 from xmtc.core.selection import SORTED, heap_insert, heap_sort, nth_largest
 
@@ -47,7 +46,7 @@ class Votes:
         return found, given
 
 
-@kernel(outputs=("slots", "candidates", "known"), uses=(selection,))
+@kernel(outputs=("slots", "candidates", "known"))
 def _merge(
     found: NDArray[np.int64],
     logs: NDArray[np.float32],
@@ -110,7 +109,7 @@ def _merge(
     return lacks
 
 
-@kernel(outputs=("found", "given"), uses=(selection,))
+@kernel(outputs=("found", "given"))
 def _rank(
     candidates: NDArray[np.int64],
     known: NDArray[np.float32],

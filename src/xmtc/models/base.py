@@ -6,7 +6,6 @@ files.
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -22,6 +21,7 @@ from xmtc.artifact.workspace import Workspace
 from xmtc.core.constants import Redundant
 from xmtc.core.errors import ConfigError, DataError, UnsupportedError, check_positive, shown
 from xmtc.core.explanation import Explanation, PathStep
+from xmtc.core.kernel_cache import work_time
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset, align_labels, as_dataset
@@ -136,7 +136,7 @@ class Model(SklearnModel):
         documents only. `vocabulary` is a file or a `LabelIndex` with all labels; those without training documents are
         dropped unless the model `uses_label_names`.
         """
-        started = time.perf_counter()
+        started = work_time()
         train = self._checked(as_dataset(documents, labels, rejected, complete))
         train, listed = training_labels(train, vocabulary, self.uses_label_names)
         if train.labels is None or train.label_index is None:
@@ -153,7 +153,7 @@ class Model(SklearnModel):
         self.training = {
             "documents": len(train),
             "seed": self.runtime.seed,
-            "seconds": round(time.perf_counter() - started, 3),
+            "seconds": round(work_time() - started, 3),
             "input": "text" if train.has_text else "features",
             **({} if train.features is None or train.has_text else {"features": int(train.features.shape[1])}),
             **({"found": self.facts} if self.facts else {}),
@@ -271,9 +271,13 @@ class Model(SklearnModel):
         0. `hierarchy` "narrowest" leaves out a label if a narrower one has at least half its score, "broadest" if a
         broader one has.
         """
-        labels, dataset = self.labels, self._checked(as_dataset(documents), trained=True)
+        labels = self.labels
         if k is not None:
             check_positive("k", k)
+        plain = threshold is allow is deny is candidates is None and hierarchy == "keep"
+        if plain and is_plain_row(documents, self.feature_count):
+            return self._of_row(documents, int(k or PLACES))
+        dataset = self._checked(as_dataset(documents), trained=True)
         rule = None if threshold is None else self.rule(threshold)
         allowed = allowed_labels(labels, allow, deny)
         given_labels = None if candidates is None else candidate_labels(labels, candidates, len(dataset))
@@ -389,6 +393,15 @@ class Model(SklearnModel):
         found, given = self._tag(document, min(k, len(self.labels)))
         names = self.labels.strings("name", found)
         return list(zip(names, self.decisions.probabilities(given).tolist(), strict=True))
+
+    def _of_row(self, row: Csr, k: int) -> TopK:
+        """`predict` for one plain feature row, with little overhead."""
+        k = min(k, len(self.labels))
+        found, given = self._tag(row, k)
+        labels, scores = np.full((1, k), -1, dtype=np.int64), np.full((1, k), -np.inf, dtype=np.float32)
+        labels[0, : len(found)] = found
+        scores[0, : len(found)] = self.decisions.probabilities(given)
+        return TopK(labels, scores, self.labels, None, self._known_words(Dataset(features=row)))
 
     def _tag(self, row: Csr, k: int) -> tuple[Labels, Scores]:
         """Labels and scores of one feature row, best first, without padding."""

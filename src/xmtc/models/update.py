@@ -6,7 +6,6 @@ The update is applied to a copy, which replaces the model if it is not worse tha
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xmtc.core.errors import DataError, RefusedError, UnsupportedError
+from xmtc.core.kernel_cache import work_time
 from xmtc.data.dataset import Csr, Dataset, stacked
 from xmtc.data.label_index import LabelIndex
 from xmtc.labels.name_documents import name_texts
@@ -226,7 +226,7 @@ def nothing_new(training: Mapping[str, Any]) -> Dataset:
 
 def carry_out(model: Learner, request: Request, run: FitContext) -> Learner:
     """An updated copy of the model; the model itself is not changed."""
-    started = time.perf_counter()
+    started = work_time()
     known = became(entry["merged"] for entry in model.history)
     merge = dict(request.merge or {})
     accepted = request.new.without_rejected_only().label_index  # rejecting a label does not create it
@@ -282,7 +282,7 @@ def carry_out(model: Learner, request: Request, run: FitContext) -> Learner:
             "nDCG@5 before": None if before is None else round(before, 4),
             "nDCG@5 after": None if after is None else round(after, 4),
             "forced": request.force,
-            "seconds": round(time.perf_counter() - started, 3),
+            "seconds": round(work_time() - started, 3),
         },
     ]
     return updated

@@ -28,7 +28,8 @@ from xmtc.core.progress import Progress, Task, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset
 from xmtc.data.topk import ANSWERS, FORMAT, TopK, part_name, read_answers, write_parquet
-from xmtc.models.base import PLACES, Model
+from xmtc.models.base import PLACES
+from xmtc.workflows.loading import load_model
 from xmtc.workflows.predict import DocumentPredictor
 from xmtc.workflows.requests import BatchPredictRequest, VocabularyFilterOptions
 
@@ -54,7 +55,7 @@ def batch_predict(
     assert out is not None
     assert size is not None
     check_folder(out, resume=resume, force=force)
-    predictor = DocumentPredictor(request.predict, Model.load(request.predict.folder, runtime), progress)
+    predictor = DocumentPredictor(request.predict, load_model(request.predict.folder, runtime, "predict"), progress)
     written = write_parts(
         out,
         size,

@@ -9,6 +9,7 @@ from xmtc.data.dataset import check_known
 from xmtc.decisions.decision_rules import Decisions
 from xmtc.models.base import DECISIONS, Model
 from xmtc.workflows.evaluate import read_test
+from xmtc.workflows.loading import load_model
 from xmtc.workflows.requests import CalibrateRequest
 
 __all__ = ["Decisions", "calibrate"]
@@ -21,7 +22,7 @@ def calibrate(request: CalibrateRequest, *, runtime: Runtime | None = None, prog
     needs no documents.
     """
     manifest = store.read_manifest(request.folder)
-    model = Model.load(request.folder, runtime)
+    model = load_model(request.folder, runtime, "predict")
     if request.valid is None:
         model.decisions = Decisions()
     else:

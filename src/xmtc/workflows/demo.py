@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from xmtc.core.compile_ahead import compile_ahead
 from xmtc.core.files import check_output_folder, make_folder, replace_file
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
@@ -47,6 +48,8 @@ class Demo:
 
     def write_corpus(self) -> None:
         """Write the training set, the test set and the label vocabulary."""
+        verbs = [f"train {self.model_name}", f"predict {self.model_name}"]
+        compile_ahead(*verbs, processes=self._runtime.threads)
         corpus = DemoCorpus(documents=TRAIN + TEST, seed=self._runtime.seed)
         note = self.folder / "README.txt"
         own = note.is_file() and note.read_bytes() == NOTE

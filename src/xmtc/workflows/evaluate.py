@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from xmtc.core.errors import ConfigError, DataError, shown
+from xmtc.core.kernel_cache import work_time
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data import lf
@@ -25,6 +25,7 @@ from xmtc.data.vocabularies import read_vocabulary
 from xmtc.decisions.thresholds import Thresholds
 from xmtc.models.base import Model
 from xmtc.workflows.evaluation import Evaluation, Training, judge, most_filtered, prediction_depth
+from xmtc.workflows.loading import load_model
 from xmtc.workflows.predict import check_tuned
 from xmtc.workflows.requests import EvaluateRequest, EvaluationOptions
 from xmtc.workflows.saved_metrics import save_metrics
@@ -45,7 +46,7 @@ def evaluate(request: EvaluateRequest, *, runtime: Runtime | None = None, progre
             reading=request.reading.options,
             progress=progress,
         )
-    model = Model.load(request.folder, runtime)
+    model = load_model(request.folder, runtime, "predict")
     check_tuned(model, request.folder, options.threshold)
     documents = read_test(
         request.test,
@@ -82,9 +83,9 @@ def evaluate_model(
     threshold = _threshold(model, options)
     set_depth = model.set_depth("auto" if options.threshold is None else options.threshold)
     depth = prediction_depth(options) if threshold is None else max(prediction_depth(options), set_depth)
-    started = time.perf_counter()
+    started = work_time()
     predictions = model.predict(test, depth + most_filtered(options, test), progress=progress)
-    seconds = time.perf_counter() - started
+    seconds = work_time() - started
     check_known(model.labels, test)
     return judge(
         predictions,

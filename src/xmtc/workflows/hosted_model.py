@@ -24,10 +24,10 @@ from xmtc.core.runtime import Runtime
 from xmtc.labels.name_index import LabelMatch, LabelSearch
 from xmtc.labels.vocabulary_filter import ALL_LABELS
 from xmtc.labels.vocabulary_filter import VocabularyFilter as VocabularyFilter
-from xmtc.models.base import Model
 from xmtc.models.label_selection import allowed_labels
 from xmtc.workflows import saved_metrics
 from xmtc.workflows.label_details import LabelDetails
+from xmtc.workflows.loading import load_model
 
 LabelScores = dict[str, Any]
 """`labels` of one text with key, name and score, best first; `known_words` is false if it has no known word."""
@@ -63,7 +63,7 @@ class HostedModel:
     def __init__(self, folder: Path, runtime: Runtime) -> None:
         self._folder, self._content = folder, content_of(folder)
         self.version = self._content[:16]
-        self.model = Model.load(folder, runtime)
+        self.model = load_model(folder, runtime, "tag", "predict")
         self.loaded_at = datetime.now(UTC).isoformat(timespec="seconds")
         self._masks: dict[PredictOptions, NDArray[np.bool_] | None] = {}
         self._lock = Lock()

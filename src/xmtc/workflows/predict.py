@@ -18,6 +18,7 @@ from xmtc.labels.redundancy import no_hierarchy
 from xmtc.models.base import Model
 from xmtc.workflows.label_details import LabelDetails
 from xmtc.workflows.label_filter import FEW, Restriction, few, read_restriction, vocabulary_filter
+from xmtc.workflows.loading import load_model
 from xmtc.workflows.requests import PredictRequest
 
 __all__ = ["DocumentPredictor", "TopK", "check_tuned", "predict", "write_parquet"]
@@ -28,7 +29,8 @@ def predict(request: PredictRequest, *, runtime: Runtime | None = None, progress
 
     The model and the label files are read immediately; notes on unknown labels go to `progress`.
     """
-    predictor = DocumentPredictor(request, Model.load(request.folder, runtime), progress)
+    model = load_model(request.folder, runtime, "tag" if request.source is None else "predict")
+    predictor = DocumentPredictor(request, model, progress)
     return predictor.answers()
 
 

@@ -14,6 +14,7 @@ from xmtc import __version__
 from xmtc.artifact import store
 from xmtc.artifact.workspace import FollowerWorkspace, Workspace, log_beside
 from xmtc.core import config
+from xmtc.core.compile_ahead import compile_ahead
 from xmtc.core.errors import ConfigError, DataError, XmtcError
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
@@ -56,6 +57,7 @@ def train(
         follows=runtime.rank > 0,
     )
 
+    compile_ahead(f"train {plan.model.name}", processes=runtime.threads)
     documents = document_reader(request.train_file, request.valid, request.reading, request.vocabulary, progress)
     return train_on(plan, documents, runtime=runtime, progress=progress, started=started)
 

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.artifact.saved_state import SavedState
-from xmtc.core import selection
 from xmtc.core.jit import inlined, kernel
 from xmtc.core.parallel import run_parallel
 from xmtc.core.progress import Progress, silent
@@ -320,7 +319,7 @@ def _bar(near: Any, starts: Any, probes: Any, least: Any) -> Any:
         probes = min(2 * probes, len(near))
 
 
-@kernel(outputs=("found", "products"), uses=(selection,))
+@kernel(outputs=("found", "products"))
 def _search(
     queries: Any,  # (n, v, d) int8
     query_scales: Vectors,  # (n, v)

@@ -26,7 +26,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from xmtc.core import selection
 from xmtc.core.errors import ConfigError, missing_extra
 from xmtc.core.jit import inlined, kernel
 from xmtc.core.parallel import run_parallel
@@ -228,7 +227,7 @@ def _exact(one: Any, other: Any) -> Any:
     return np.float32(total)
 
 
-@kernel(outputs=("found", "products"), uses=(selection,))
+@kernel(outputs=("found", "products"))
 def _keep_best(
     block: Array,  # (n, r) approximate products
     rows: Array,  # (r, d)
@@ -265,7 +264,7 @@ def _keep_best(
                         bar = np.float32(products[query, count - 1] - slack[query])
 
 
-@kernel(outputs=("found", "products"), uses=(selection,))
+@kernel(outputs=("found", "products"))
 def _rank(
     vectors: Array,  # (N, d)
     queries: Array,  # (n, d)
