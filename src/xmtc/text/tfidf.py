@@ -19,7 +19,7 @@ from xmtc.core.cancellation import check
 from xmtc.core.config import Choices, Range, Settings
 from xmtc.core.explanation import TokenEvidence
 from xmtc.core.parallel import run_parallel
-from xmtc.core.string_table import StringNumbers, number_strings, places
+from xmtc.core.string_table import StringTable, places
 from xmtc.data.dataset import Csr
 from xmtc.text import token_kernels
 from xmtc.text.tokens import TokenBlock, Tokens, fold, spans
@@ -316,17 +316,11 @@ def _longer_candidates(
 def _character_candidates(
     words: pa.Array, blocks: list[TokenBlock], settings: TextSettings, threads: int
 ) -> _Candidates:
-    counts, occurrences, join = [], [], StringNumbers()
+    counts, occurrences, table = [], [], StringTable()
     for numbers, grams in _grams_of(words, settings):
-        strings = pa.array(grams, pa.string())
-        ids, first = number_strings(strings)
         counts.append(numbers)
-        occurrences.append(ids)
-        join.add(strings.take(pa.array(first)))
-    join.settle()
-    indptr = _offsets(counts)
-    parts = np.concatenate([numbers[ids] for numbers, ids in zip(join.numbers, occurrences, strict=True)])
-    dictionary = join.strings
+        occurrences.append(table.number_strings(pa.array(grams, pa.string())))
+    indptr, parts, dictionary = _offsets(counts), np.concatenate(occurrences), table.strings()
     width = len(dictionary)
     frequencies = np.zeros(width, dtype=np.int64)
 
