@@ -255,11 +255,14 @@ class StringTable:
         """Return the numbers of pieces of `data`. Unknown pieces get the next numbers, or −1 unless `add`."""
         ids = np.empty(len(starts), dtype=np.int32)
         done, smaller = 0, self._slots[:0]
+        if not add:  # several threads may search at a time
+            table = smaller, self._slots, self._ends, self._text, np.zeros((1, 4), dtype=np.uint64)
+            _number(data, starts, lengths, *self._key, len(self._slots), -1 - self._used, *table, ids)
+            return ids
         while True:
-            used = self._used if add else -1 - self._used
             table = smaller, self._slots, self._ends, self._text, self._recent
             count, self._used = _number(
-                data, starts[done:], lengths[done:], *self._key, MAX_PROBES, used, *table, ids[done:]
+                data, starts[done:], lengths[done:], *self._key, MAX_PROBES, self._used, *table, ids[done:]
             )
             smaller = self._slots[:0]
             if count < 0:
@@ -329,12 +332,28 @@ def number_strings(strings: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.int
 
 def places(wanted: pa.Array, known: pa.Array) -> NDArray[np.int32]:
     """Return the position of each wanted string among the known ones, −1 if it is missing."""
-    table = StringTable(len(known))
-    first = np.empty(len(known), dtype=np.int32)
-    numbers = table.number_strings(known)
-    first[numbers[::-1]] = np.arange(len(known) - 1, -1, -1, dtype=np.int32)
-    found = table.number_strings(wanted, add=False)
-    return np.where(found < 0, found, first[found]) if len(known) else found
+    return StringIndex(known).places(wanted)
+
+
+class StringIndex:
+    """The positions of known strings, for several threads."""
+
+    def __init__(self, known: pa.Array) -> None:
+        self._table = StringTable(len(known))
+        numbers = self._table.number_strings(known)
+        self._first = np.empty(len(self._table) + 1, dtype=np.int32)  # position of each number
+        self._first[numbers[::-1]] = np.arange(len(known) - 1, -1, -1, dtype=np.int32)
+        self._first[-1] = -1
+
+    def places(self, wanted: pa.Array) -> NDArray[np.int32]:
+        """Return the position of each wanted string, of the first if several are equal; −1 if it is missing."""
+        return self._first[self._table.number_strings(wanted, add=False)]
+
+    def places_of(
+        self, data: NDArray[np.uint8], starts: NDArray[np.int32], lengths: NDArray[np.int32]
+    ) -> NDArray[np.int32]:
+        """Return the same for pieces of `data`."""
+        return self._first[self._table.number(data, starts, lengths, add=False)]
 
 
 def _grown(array: Any, size: int) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from xmtc.core.buffers import Buffers
 from xmtc.core.mapped_text import cut_texts, let_go, string_offsets
 from xmtc.core.normal_forms import normalise
 from xmtc.core.parallel import run_parallel
@@ -57,6 +58,8 @@ class Tokens:
     """For each block: local type number → number in `types`."""
     types: pa.Array
     """The distinct tokens (types) as written in the text."""
+    folded: dict[tuple[bool, int], tuple[pa.Array, NDArray[np.int32]]] = field(default_factory=dict, repr=False)
+    """Results of `vocabulary.folded_words`."""
 
     def __len__(self) -> int:
         return sum(len(block.indptr) - 1 for block in self.blocks)
@@ -163,18 +166,11 @@ def _joined(pieces: list[pa.Array]) -> pa.Array:
 
 
 class _Workspace:
-    """Buffers for splitting blocks of texts; fresh memory would cost as much as the work."""
+    """Memory for splitting one block of texts at a time."""
 
     def __init__(self, expected: int) -> None:
         self.table = StringTable(expected)
-        self._buffers: dict[str, NDArray[Any]] = {}
-
-    def buffer(self, name: str, size: int, kind: type) -> NDArray[Any]:
-        """Return a buffer of at least this size, whose content is undefined."""
-        found = self._buffers.get(name)
-        if found is None or len(found) < size:
-            found = self._buffers[name] = np.empty(size + size // 4, dtype=kind)
-        return found
+        self.buffer = Buffers().get
 
 
 class _Split(NamedTuple):
