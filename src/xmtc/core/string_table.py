@@ -9,11 +9,15 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
+import numba
 import numpy as np
 import pyarrow as pa
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from xmtc.core.jit import inlined, kernel
+from xmtc.core.jit import called, kernel
 
 MAX_PROBES = 1 << 12
 """Slots to search for one string, ten times more than chance ever needs; beyond, another key is drawn."""
@@ -40,7 +44,7 @@ class _Key:
 _key = _Key()
 
 
-@inlined
+@called
 def _mixed(a: Any, b: Any, c: Any, d: Any) -> tuple[Any, Any, Any, Any]:
     """One round of SipHash."""
     a += b
@@ -56,16 +60,32 @@ def _mixed(a: Any, b: Any, c: Any, d: Any) -> tuple[Any, Any, Any, Any]:
     return a, b, c, d
 
 
-@inlined
-def _word(data: NDArray[np.uint8], at: Any) -> Any:
-    """Load eight bytes; unsigned indices do not count from the end."""
+def _loaded(_: Any, data: Any, at: Any) -> Any:
+    """Load eight bytes in one step, which compiles faster than a loop."""
+    signature = types.uint64(data, types.uint64)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        place = builder.gep(array.data, [arguments[1]])
+        loaded = builder.load(builder.bitcast(place, ir.IntType(64).as_pointer()))
+        loaded.align = 1
+        return loaded
+
+    return signature, generate
+
+
+def _checked_word(data: Any, at: Any) -> Any:
     word = np.uint64(0)
     for i in range(8):
         word |= np.uint64(data[at + np.uint64(i)]) << np.uint64(8 * i)
     return word
 
 
-@inlined
+# numba's own checks do not cover LLVM code
+_word: Any = called(_checked_word) if getattr(numba.config, "BOUNDSCHECK", None) else intrinsic(_loaded)
+
+
+@called
 def _hashed(data: NDArray[np.uint8], start: Any, length: Any, key: Any, second_key: Any) -> Any:
     """SipHash-1-3 of some bytes."""
     a, b = key ^ np.uint64(0x736F6D6570736575), second_key ^ np.uint64(0x646F72616E646F6D)
@@ -93,7 +113,7 @@ def _hashed(data: NDArray[np.uint8], start: Any, length: Any, key: Any, second_k
     return a ^ b ^ c ^ d
 
 
-@inlined
+@called
 def _hashed_pair(first: Any, second: Any, key: Any, second_key: Any) -> Any:
     """SipHash-1-3 of two words that contain a string and its length."""
     a, b = key ^ np.uint64(0x736F6D6570736575), second_key ^ np.uint64(0x646F72616E646F6D)
@@ -179,7 +199,7 @@ def _number(
         for _ in range(most):
             entry = slots[slot]
             if entry == 0:
-                number = -1
+                number = np.int64(-1)
                 break
             if entry >> np.uint64(32) == tag:
                 number = np.int64(entry & np.uint64(0xFFFFFFFF)) - 1
@@ -224,6 +244,10 @@ def _number(
     return string, used
 
 
+Pieces = tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int32]]
+"""Bytes, and the start and length of each string in them."""
+
+
 class StringTable:
     """Numbers the distinct strings that are added to it, by first occurrence; the numbers do not depend on the key.
 
@@ -256,14 +280,12 @@ class StringTable:
         ids = np.empty(len(starts), dtype=np.int32)
         done, smaller = 0, self._slots[:0]
         if not add:  # several threads may search at a time
-            table = smaller, self._slots, self._ends, self._text, np.zeros((1, 4), dtype=np.uint64)
-            _number(data, starts, lengths, *self._key, len(self._slots), -1 - self._used, *table, ids)
+            recent = np.zeros((1, 4), dtype=np.uint64)
+            self._call(data, starts, lengths, len(self._slots), -1 - self._used, smaller, recent, ids)
             return ids
         while True:
-            table = smaller, self._slots, self._ends, self._text, self._recent
-            count, self._used = _number(
-                data, starts[done:], lengths[done:], *self._key, MAX_PROBES, self._used, *table, ids[done:]
-            )
+            rest = data, starts[done:], lengths[done:]
+            count, self._used = self._call(*rest, MAX_PROBES, self._used, smaller, self._recent, ids[done:])
             smaller = self._slots[:0]
             if count < 0:
                 self._draw_another_key()
@@ -291,7 +313,7 @@ class StringTable:
             start = stop
         return parts[1] if len(parts) == 2 else np.concatenate(parts)
 
-    def pieces(self) -> tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int32]]:
+    def pieces(self) -> Pieces:
         """Return the strings in order: their bytes with padding, and the start and length of each."""
         ends = self._ends[: self._used + 1]
         text = self._text[: ends[-1] + PADDING].copy()
@@ -304,6 +326,34 @@ class StringTable:
         if ends[-1] < 1 << 31:
             return pa.StringArray.from_buffers(self._used, pa.py_buffer(ends.astype(np.int32)), text)
         return pa.LargeStringArray.from_buffers(self._used, pa.py_buffer(ends.copy()), text)
+
+    def _call(
+        self,
+        data: NDArray[np.uint8],
+        starts: NDArray[np.int32],
+        lengths: NDArray[np.int32],
+        most: int,
+        used: int,
+        smaller: NDArray[np.uint64],
+        recent: NDArray[np.uint64],
+        ids: NDArray[np.int32],
+    ) -> tuple[int, int]:
+        key, second_key = self._key
+        return _number(
+            data,
+            starts,
+            lengths,
+            key,
+            second_key,
+            most,
+            used,
+            smaller,
+            self._slots,
+            self._ends,
+            self._text,
+            recent,
+            ids,
+        )
 
     def _draw_another_key(self) -> None:
         """Arrange the strings anew under another key."""

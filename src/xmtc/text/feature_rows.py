@@ -42,7 +42,7 @@ class Rows(NamedTuple):
 
 def weighed_rows(items: Items, weights: NDArray[np.float32], sublinear: bool, buffers: Buffers) -> Rows:
     """Compute tf-idf rows of unit length; columns ascend within a row."""
-    has_parts = items.parts.count > 0
+    has_parts = items.parts.different > 0
     starts, ends = items.parts.edges(items.words) if has_parts else (items.indptr[:0], items.indptr[:0])
     if has_parts:
         features, ranks = np.arange(len(weights), dtype=np.int32), items.features
@@ -82,6 +82,8 @@ def weighed_rows(items: Items, weights: NDArray[np.float32], sublinear: bool, bu
 def _ranked(of_items: NDArray[np.int32], width: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return the distinct features of items, ascending, and the rank of each item's feature among them."""
     known = of_items[of_items >= 0]
+    features: NDArray[Any]
+    ranks: NDArray[Any]
     if _FEW * len(of_items) < width:
         features = np.unique(known)
         ranks = np.searchsorted(features, of_items)
@@ -97,6 +99,8 @@ def _ranked(of_items: NDArray[np.int32], width: int) -> tuple[NDArray[np.int32],
 
 def stack_rows(parts: list[Rows], width: int, threads: int) -> Csr:
     """Stack rows; `parts` is emptied on the way, so that memory does not hold all of them twice."""
+    if len(parts) == 1 and len(parts[0].columns) < 2**31:
+        return _matrix(*parts[0], width)
     counts = np.concatenate([np.zeros(1, np.int64), *(np.diff(part.indptr) for part in parts)])
     indptr = np.cumsum(counts)
     small = np.int32 if indptr[-1] < 2**31 else np.int64
@@ -109,7 +113,12 @@ def stack_rows(parts: list[Rows], width: int, threads: int) -> Csr:
         parts[number] = part._replace(columns=columns[:0], values=values[:0])
 
     list(run_parallel(put, range(len(parts)), threads))
-    matrix = sp.csr_array((values, columns, indptr.astype(small)), shape=(len(counts) - 1, width))
+    return _matrix(indptr, columns, values, width)
+
+
+def _matrix(indptr: NDArray[Any], columns: NDArray[Any], values: NDArray[np.float32], width: int) -> Csr:
+    indptr = indptr.astype(columns.dtype)
+    matrix = sp.csr_array((values, columns, indptr), shape=(len(indptr) - 1, width))
     matrix.has_sorted_indices = True
     matrix.has_canonical_format = True
     return matrix

@@ -59,7 +59,7 @@ def choose_features(
     """Choose the most frequent words and n-grams; `numbers` has the word of each type of the tokens."""
     parts, grams = NO_PARTS, StringTable()
     if char_ngrams:
-        parts = Parts(*character_parts(words, *char_ngrams, grams.number), len(grams))
+        parts = Parts(*character_parts(words, char_ngrams, grams.number), len(grams))
     frequencies = count_documents(tokens, numbers, len(words), threads, parts)
     own, gram_frequencies = frequencies[: len(words)], frequencies[len(words) :]
     kept = np.flatnonzero(own >= min_df)

@@ -57,11 +57,11 @@ def character_ngrams(word: str, shortest: int, longest: int) -> list[str]:
 
 def character_parts(
     words: pa.Array,
-    shortest: int,
-    longest: int,
+    range_: tuple[int, ...],
     number: Callable[[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int32]], NDArray[np.int32]],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Return the character n-grams of words, numbered by `number`: where those of each word start, and the numbers."""
+    shortest, longest = range_
     counts, parts = [np.zeros(1, dtype=np.int64)], [np.empty(0, dtype=np.int32)]
     none = np.empty(0, dtype=np.int32)
     for first in range(0, len(words), WORDS_AT_ONCE):

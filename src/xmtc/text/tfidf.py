@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -67,6 +67,19 @@ class TextSettings(Settings):
 
 TERMS = {"term": pa.string()}
 """Columns of the saved table of feature names."""
+
+
+class _TermIndex(NamedTuple):
+    """Index of the terms of one kind."""
+
+    terms: StringIndex
+    features: NDArray[np.int32]
+    """Feature of each term; −1 at the end for terms that are missing."""
+
+    @classmethod
+    def of(cls, terms: pa.Array, chosen: NDArray[np.bool_]) -> _TermIndex:
+        features = np.flatnonzero(chosen).astype(np.int32)
+        return cls(StringIndex(terms.take(pa.array(features))), np.append(features, np.int32(-1)))
 
 
 class Tfidf:
@@ -230,10 +243,9 @@ class Tfidf:
         return self._positions
 
     @cached_property
-    def _indices(self) -> tuple[StringIndex, StringIndex]:
+    def _indices(self) -> tuple[_TermIndex, _TermIndex]:
         """Indices of the words (and word n-grams) and of the character n-grams."""
-        word, characters = (self.terms.take(pa.array(self._numbers(kind))) for kind in (WORD, CHARACTERS))
-        return StringIndex(word), StringIndex(characters)
+        return _TermIndex.of(self.terms, self.kinds == WORD), _TermIndex.of(self.terms, self.kinds == CHARACTERS)
 
     @cached_property
     def _ngram_index(self) -> tuple[StringTable, NDArray[np.int32]]:
@@ -245,19 +257,16 @@ class Tfidf:
         features[-1] = -1
         return table, features
 
-    def _numbers(self, kind: int) -> NDArray[np.int32]:
-        """Return the features of a kind."""
-        return np.flatnonzero(self.kinds == kind).astype(np.int32)
-
     def _word_features(self, words: pa.Array) -> NDArray[np.int32]:
-        return np.append(self._numbers(WORD), np.int32(-1))[self._indices[WORD].places(words)]
+        terms, features = self._indices[WORD]
+        return features[terms.places(words)]
 
     def _character_features(self, words: pa.Array) -> Parts:
         """Return the features of the character n-grams of words."""
         if not self.settings.char_ngrams:
             return NO_PARTS
-        features, places_of = np.append(self._numbers(CHARACTERS), np.int32(-1)), self._indices[CHARACTERS].places_of
-        parts = character_parts(words, *self.settings.char_ngrams, lambda *pieces: features[places_of(*pieces)])
+        terms, features = self._indices[CHARACTERS]
+        parts = character_parts(words, self.settings.char_ngrams, lambda *pieces: features[terms.places_of(*pieces)])
         return Parts(*parts, len(self))
 
     def _items(self, block: TokenBlock, words: NDArray[np.int32], features: NDArray[np.int32], parts: Parts) -> Items:

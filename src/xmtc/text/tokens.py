@@ -21,7 +21,7 @@ from xmtc.core.buffers import Buffers
 from xmtc.core.mapped_text import cut_texts, let_go, string_offsets
 from xmtc.core.normal_forms import normalise
 from xmtc.core.parallel import run_parallel
-from xmtc.core.string_table import StringTable
+from xmtc.core.string_table import Pieces, StringTable
 from xmtc.text import token_kernels
 
 BLOCK_BYTES = 1 << 20
@@ -82,10 +82,11 @@ def tokenise(texts: pa.ChunkedArray, threads: int = 1, advance: Callable[[int], 
     """Split texts into tokens. The result does not depend on `threads`."""
     blocks: list[TokenBlock] = []
     types_of: list[NDArray[np.int32]] = []
-    size = texts.nbytes  # at least a byte per token
-    types, workspaces = StringTable(size), [_Workspace(min(size, BLOCK_BYTES // 64)) for _ in range(threads)]
+    if texts.nbytes <= BLOCK_BYTES:
+        return _tokenise_few(texts, advance)
+    types, workspaces = StringTable(), [_Workspace(BLOCK_BYTES // 64) for _ in range(threads)]
 
-    def process(block: pa.Array) -> tuple[TokenBlock, tuple[NDArray[Any], ...]]:
+    def process(block: pa.Array) -> tuple[TokenBlock, Pieces]:
         workspace = workspaces.pop()
         workspace.table.clear()
         numbered = _numbered(_split(block, workspace), workspace.table)
@@ -100,6 +101,19 @@ def tokenise(texts: pa.ChunkedArray, threads: int = 1, advance: Callable[[int], 
         if advance is not None:
             advance(len(numbered.indptr) - 1)
     return Tokens(blocks, types_of, types.strings().cast(pa.string()))
+
+
+def _tokenise_few(texts: pa.ChunkedArray, advance: Callable[[int], None] | None) -> Tokens:
+    """Split texts that fit into one block, without the work of joining blocks."""
+    tokens = Tokens([], [], pa.array([], pa.string()))
+    for block in _blocks(texts):
+        workspace = _Workspace(texts.nbytes)  # at least a byte per token
+        tokens.blocks.append(_numbered(_split(block, workspace), workspace.table))
+        types = workspace.table.strings().cast(pa.string())
+        tokens = Tokens(tokens.blocks, [np.arange(len(types), dtype=np.int32)], types)
+        if advance is not None:
+            advance(len(block))
+    return tokens
 
 
 def tokenise_with_breaks(texts: pa.Array) -> tuple[TokenBlock, pa.Array, NDArray[np.uint8]]:

@@ -104,11 +104,16 @@ def folded_words(tokens: Tokens, lowercase: bool, min_length: int) -> tuple[pa.A
 
 
 def _fold_types(types: pa.Array, lowercase: bool, min_length: int) -> tuple[pa.Array, NDArray[np.int32]]:
-    forms = fold_all(types, lowercase)
-    numbers, first = number_strings(forms)
+    if len(types) < MANY:
+        known: dict[str, int] = {}
+        forms = [fold(token, lowercase) for token in types.to_pylist()]
+        few = [known.setdefault(form, len(known)) if len(form) >= min_length else -1 for form in forms]
+        return pa.array(known, pa.string()), np.array(few, dtype=np.int32)
+    folded = fold_all(types, lowercase)
+    numbers, first = number_strings(folded)
     if min_length > 1:
-        numbers = np.where(np.asarray(pc.utf8_length(forms)) < min_length, np.int32(-1), numbers)
-    return forms.take(pa.array(first)), numbers
+        numbers = np.where(np.asarray(pc.utf8_length(folded)) < min_length, np.int32(-1), numbers)
+    return folded.take(pa.array(first)), numbers
 
 
 def fold_all(types: pa.Array, lowercase: bool) -> pa.Array:
@@ -135,7 +140,7 @@ class Parts(NamedTuple):
 
     indptr: NDArray[np.int64]
     parts: NDArray[np.int32]
-    count: int
+    different: int
     """Number of different parts."""
 
     def edges(self, words: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -153,23 +158,24 @@ def count_documents(
 
     The counts of parts follow those of the numbers.
     """
-    total = np.zeros(width + parts.count, dtype=np.int64)
+    total = np.zeros(width + parts.different, dtype=np.int64)
 
     def counted(group: range) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        counts, part_counts = np.zeros(width, dtype=np.int32), np.zeros(parts.count, dtype=np.int32)
-        owner, seen = np.full(width, -1, dtype=np.int64), np.full(parts.count, -1, dtype=np.int32)
+        counts, part_counts = np.zeros(width, dtype=np.int32), np.zeros(parts.different, dtype=np.int32)
+        owner, seen = np.full(width, -1, dtype=np.int64), np.full(parts.different, -1, dtype=np.int32)
         before, documents, get = 0, 0, Buffers().get
         for place in group:
             block, words = tokens.blocks[place], numbers[tokens.types_of[place]]
-            edges = parts.edges(words) if parts.count else (NO_PARTS.indptr[:0],) * 2
+            edges = parts.edges(words) if parts.different else (NO_PARTS.indptr[:0],) * 2
             buffers = (get(name, len(words), np.int32) for name in ("merged", "seen", "counts"))
-            totals = counts, owner, part_counts, seen
-            token_kernels.count_documents(*block, words, *edges, parts.parts, before, documents, *totals, *buffers)
+            token_kernels.count_documents(
+                *block, words, *edges, parts.parts, before, documents, counts, owner, part_counts, seen, *buffers
+            )
             before += len(words)
             documents += len(block.indptr) - 1
         return counts, part_counts
 
-    for found in run_parallel(counted, _groups(tokens.blocks, width + parts.count), threads):
+    for found in run_parallel(counted, _groups(tokens.blocks, width + parts.different), threads):
         total += np.concatenate(found)
     return total
 
