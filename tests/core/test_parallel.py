@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator
 
@@ -49,6 +50,15 @@ def test_a_reader_that_stops_closes_the_items() -> None:
     wanted.close()  # type: ignore[attr-defined]
     assert closed
     assert len(read) <= 5
+
+
+def test_a_reader_that_is_collected_as_garbage() -> None:
+    wanted = in_background(iter(range(1000)))
+    assert next(wanted) == 0
+    cycle: list[object] = [wanted]
+    cycle.append(cycle)
+    del wanted, cycle
+    gc.collect()  # would wait for ever if it asked the thread for anything
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7])

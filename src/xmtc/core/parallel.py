@@ -46,21 +46,19 @@ def run_parallel(
 
 def in_background(items: Iterator[Item], ahead: int = 2) -> Iterator[Item]:
     """Yield items that another thread takes from an iterator, at most `ahead` of them before they are wanted."""
-    end = object()
-    with ThreadPoolExecutor(1) as pool:
-        waiting: list[Future[Item | object]] = []
-        try:
-            while True:
-                while len(waiting) < ahead:
-                    waiting.append(pool.submit(next, items, end))
-                item = waiting.pop(0).result()
-                if item is end:
-                    return
-                yield cast("Item", item)
-        finally:
-            for future in waiting:
-                future.cancel()
-            pool.submit(_close, items).result()
+    end, pool = object(), ThreadPoolExecutor(1)
+    waiting: list[Future[Item | object]] = []
+    try:
+        while True:
+            while len(waiting) < ahead:
+                waiting.append(pool.submit(next, items, end))
+            item = waiting.pop(0).result()
+            if item is end:
+                return
+            yield cast("Item", item)
+    finally:  # may run in the garbage collector, where nothing more can be submitted
+        pool.shutdown(cancel_futures=True)
+        _close(items)
 
 
 def _close(items: Iterator[Item]) -> None:
