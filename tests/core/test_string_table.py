@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tests.support.flooding import flooding_words, probes, random_words
 from xmtc.core import string_table
-from xmtc.core.string_table import StringNumbers, number_strings, places
+from xmtc.core.string_table import StringTable, number_strings, places
 from xmtc.text.tokens import tokenise
 
 MASK = (1 << 64) - 1
@@ -50,7 +50,7 @@ def siphash(data: bytes, key: int, second_key: int) -> int:
 
 @numba.njit
 def hashed(data: NDArray[np.uint8], start: int, length: int, key: Any, second_key: Any) -> Any:
-    return string_table._hashed(data, start, length, key, second_key)[0]
+    return string_table._hashed(data, start, length, key, second_key)
 
 
 def test_the_hash_is_siphash() -> None:
@@ -91,20 +91,52 @@ def test_places(wanted: list[str], known: list[str]) -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(anything, max_size=6))
-def test_parts_are_numbered_together(given: list[list[str]]) -> None:
-    parts = [list(dict.fromkeys(part)) for part in given]
+@given(st.lists(anything, max_size=6), st.integers(0, 40))
+def test_parts_are_numbered_together(parts: list[list[str]], expected: int) -> None:
     known = list(dict.fromkeys(string for part in parts for string in part))
-    join = StringNumbers()
-    for number, part in enumerate(parts):
-        join.add(pa.array(part, pa.string()))
-        if number == 2:
-            join.settle()
-    join.settle()
-    assert join.strings.to_pylist() == known
-    assert [numbers.tolist() for numbers in join.numbers] == [
-        [known.index(string) for string in part] for part in parts
-    ]
+    table = StringTable(expected)
+    for part in parts:
+        assert table.number_strings(pa.array(part, pa.string())).tolist() == [known.index(string) for string in part]
+    assert table.strings().to_pylist() == known
+    assert len(table) == len(known)
+    asked = [*known, "none of them", ""]
+    found = [known.index(string) if string in known else -1 for string in asked]
+    assert table.number_strings(pa.array(asked), add=False).tolist() == found
+    assert len(table) == len(known)
+    table.clear()
+    assert table.number_strings(pa.array(["b", "a", "b"])).tolist() == [0, 1, 0]
+
+
+def test_a_table_grows() -> None:
+    rng = np.random.default_rng(3)
+    table, numbers = StringTable(1), dict[str, int]()
+    for size in (10, 1000, 100_000):
+        strings = [f"{number:x}" * (number % 5) for number in rng.integers(1 << 40, size=size)]
+        strings += ["x" * size, "é" * 7, "é" * 8]
+        found = table.number_strings(pa.array(strings))
+        assert found.tolist() == [numbers.setdefault(string, len(numbers)) for string in strings]
+    assert table.strings().to_pylist() == list(numbers)
+
+
+def test_a_string_has_one_number_wherever_it_is() -> None:
+    """Short strings are loaded in another way near the end of the bytes."""
+    for length in (0, 1, 7, 8, 9, 15, 16, 17, 40):
+        string = ("abcdefghij" * 4)[:length]
+        after = [string, "and more bytes after it" * 2]
+        table = StringTable()
+        expected = list(dict.fromkeys(after))
+        assert table.number_strings(pa.array(after)).tolist() == [expected.index(each) for each in after]
+        assert table.number_strings(pa.array([string])).tolist() == [0]
+        assert table.number_strings(pa.array([string + "x", string])).tolist() == [len(expected), 0]
+
+
+def test_more_bytes_than_are_numbered_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(string_table, "_BATCH_BYTES", 10)
+    strings = ["ab", "ccc", "ab", "a string longer than a batch", "", "ccc", "d"]
+    for kind in (pa.string(), pa.large_string()):
+        ids, first = number_strings(pa.array(["", *strings], kind).slice(1))
+        assert ids.tolist() == [0, 1, 0, 2, 3, 1, 4]
+        assert first.tolist() == [0, 1, 3, 4, 6]
 
 
 def test_a_search_that_takes_too_long_draws_another_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,9 @@ from xmtc.data.dataset import as_dataset
 from xmtc.labels.tree import LabelTree, homes_of
 from xmtc.linear.neighbours import InvertedIndex
 from xmtc.models.parabel import Parabel
+from xmtc.text.feature_selection import CHARACTERS, WORD
 from xmtc.text.features import DocumentFeatures
-from xmtc.text.tfidf import CHARACTERS, WORD, TextSettings, Tfidf
+from xmtc.text.tfidf import TextSettings, Tfidf
 from xmtc.text.tokens import Tokens, tokenise
 
 OLD = ["red apple pie", "red apple tree", "apple tree bark", "a red pie", "pie tree"]

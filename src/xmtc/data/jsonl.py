@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from xmtc.core.errors import DataError
 from xmtc.core.files import parse_lines, read_blocks, replace_file
-from xmtc.core.parallel import run_parallel
+from xmtc.core.parallel import in_background, run_parallel
 from xmtc.data.dataset import Dataset
 from xmtc.data.format import FileHead, Format
 from xmtc.data.records import BadLines, ReadOptions, Records
@@ -41,7 +41,9 @@ def read_jsonl(path: str | Path, options: ReadOptions) -> Iterator[Records]:
     by line, which is needed to report errors.
     """
     number = 0
-    blocks = _without_mark(read_blocks(path, BLOCK))
+    is_pipe = str(path) == "-"  # its lines are processed as they arrive, without reading ahead
+    blocks = read_blocks(path, BLOCK)
+    blocks = _without_mark(blocks if is_pipe else in_background(blocks))  # decompression takes longer than parsing
     columns: Columns | None = None
     for first in blocks:
         columns, schema = _looked_up(first, path, number, options)
@@ -55,9 +57,7 @@ def read_jsonl(path: str | Path, options: ReadOptions) -> Iterator[Records]:
     def parse(block: bytes) -> tuple[bytes, Records | None]:
         return block, None if schema is None else _fast(block, found, schema, options)
 
-    # Lines from a pipe are processed as they arrive, without reading ahead.
-    threads = 1 if str(path) == "-" else 2
-    for block, records in run_parallel(parse, chain([first], blocks), threads, ahead=0):
+    for block, records in run_parallel(parse, chain([first], blocks), 1 if is_pipe else 2, ahead=0):
         yield _slow(block, number, found, path, options) if records is None else _placed(records, number)
         number += block.count(b"\n") if records is None else len(records)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,10 +17,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from xmtc.core.buffers import Buffers
 from xmtc.core.mapped_text import cut_texts, let_go, string_offsets
 from xmtc.core.normal_forms import normalise
 from xmtc.core.parallel import run_parallel
-from xmtc.core.string_table import StringNumbers, number_bytes
+from xmtc.core.string_table import Pieces, StringTable
 from xmtc.text import token_kernels
 
 BLOCK_BYTES = 1 << 20
@@ -57,6 +58,8 @@ class Tokens:
     """For each block: local type number → number in `types`."""
     types: pa.Array
     """The distinct tokens (types) as written in the text."""
+    folded: dict[tuple[bool, int], tuple[pa.Array, NDArray[np.int32]]] = field(default_factory=dict, repr=False)
+    """Results of `vocabulary.folded_words`."""
 
     def __len__(self) -> int:
         return sum(len(block.indptr) - 1 for block in self.blocks)
@@ -78,14 +81,39 @@ def fold(token: str, lowercase: bool = True) -> str:
 def tokenise(texts: pa.ChunkedArray, threads: int = 1, advance: Callable[[int], None] | None = None) -> Tokens:
     """Split texts into tokens. The result does not depend on `threads`."""
     blocks: list[TokenBlock] = []
-    join = StringNumbers()
-    for block, types, _ in run_parallel(_tokenise_block, _blocks(texts), threads):
-        blocks.append(block)
-        join.add(types)
+    types_of: list[NDArray[np.int32]] = []
+    if texts.nbytes <= BLOCK_BYTES:
+        return _tokenise_few(texts, advance)
+    types, workspaces = StringTable(), [_Workspace(BLOCK_BYTES // 64) for _ in range(threads)]
+
+    def process(block: pa.Array) -> tuple[TokenBlock, Pieces]:
+        workspace = workspaces.pop()
+        workspace.table.clear()
+        numbered = _numbered(_split(block, workspace), workspace.table)
+        pieces = workspace.table.pieces()
+        workspaces.append(workspace)
+        let_go(block)
+        return numbered, pieces
+
+    for numbered, pieces in run_parallel(process, _blocks(texts), threads):
+        blocks.append(numbered)
+        types_of.append(types.number(*pieces))
         if advance is not None:
-            advance(len(block.indptr) - 1)
-    join.settle()
-    return Tokens(blocks, join.numbers, join.strings.cast(pa.string()))
+            advance(len(numbered.indptr) - 1)
+    return Tokens(blocks, types_of, types.strings().cast(pa.string()))
+
+
+def _tokenise_few(texts: pa.ChunkedArray, advance: Callable[[int], None] | None) -> Tokens:
+    """Split texts that fit into one block, without the work of joining blocks."""
+    tokens = Tokens([], [], pa.array([], pa.string()))
+    for block in _blocks(texts):
+        workspace = _Workspace(texts.nbytes)  # at least a byte per token
+        tokens.blocks.append(_numbered(_split(block, workspace), workspace.table))
+        types = workspace.table.strings().cast(pa.string())
+        tokens = Tokens(tokens.blocks, [np.arange(len(types), dtype=np.int32)], types)
+        if advance is not None:
+            advance(len(block))
+    return tokens
 
 
 def tokenise_with_breaks(texts: pa.Array) -> tuple[TokenBlock, pa.Array, NDArray[np.uint8]]:
@@ -93,18 +121,19 @@ def tokenise_with_breaks(texts: pa.Array) -> tuple[TokenBlock, pa.Array, NDArray
 
     2 stands for a line end, 1 for the end of a sentence, 0 for neither.
     """
-    block, types, (starts, lengths) = _tokenise_block(texts)
-    data = np.frombuffer(texts.buffers()[2] or b"", dtype=np.uint8)
-    return block, types, token_kernels.find_breaks(data, string_offsets(texts), block.indptr, starts, lengths)
+    workspace = _Workspace(texts.nbytes)
+    split = _split(texts, workspace)
+    block = _numbered(split, workspace.table)
+    offsets = string_offsets(texts)
+    breaks = token_kernels.find_breaks(split.data, offsets, split.indptr, split.starts, split.lengths)
+    return block, workspace.table.strings(), breaks
 
 
 def spans(text: str) -> list[Span]:
     """Return the tokens of one text with their character offsets."""
-    array = pa.array([text], pa.string())
-    _, _, (starts, lengths) = _tokenise_block(array)
-    data = np.frombuffer(array.buffers()[2] or b"", dtype=np.uint8)
-    before = np.concatenate([[0], np.cumsum((data & 0xC0) != 0x80)])  # characters before each byte
-    edges = zip(before[starts].tolist(), before[starts + lengths].tolist(), strict=True)
+    split = _split(pa.array([text], pa.string()), _Workspace(0))
+    before = np.concatenate([[0], np.cumsum((split.data & 0xC0) != 0x80)])  # characters before each byte
+    edges = zip(before[split.starts].tolist(), before[split.starts + split.lengths].tolist(), strict=True)
     return [Span(text[start:end], start, end) for start, end in edges]
 
 
@@ -150,22 +179,37 @@ def _joined(pieces: list[pa.Array]) -> pa.Array:
     return joined
 
 
-def _tokenise_block(
-    texts: pa.Array,
-) -> tuple[TokenBlock, pa.Array, tuple[NDArray[np.int64], NDArray[np.int32]]]:
+class _Workspace:
+    """Memory for splitting one block of texts at a time."""
+
+    def __init__(self, expected: int) -> None:
+        self.table = StringTable(expected)
+        self.buffer = Buffers().get
+
+
+class _Split(NamedTuple):
+    """The tokens of some texts, as pieces of their bytes."""
+
+    indptr: NDArray[np.int64]  # (n + 1,) where the tokens of each text start
+    data: NDArray[np.uint8]
+    starts: NDArray[np.int32]
+    lengths: NDArray[np.int32]
+
+
+def _split(texts: pa.Array, workspace: _Workspace) -> _Split:
+    """Find the tokens of texts; the result is valid until the workspace is used again."""
     offsets = string_offsets(texts)
     data = np.frombuffer(texts.buffers()[2] or b"", dtype=np.uint8)
-    room = (int(offsets[-1]) - int(offsets[0]) + 1) // 2 + 1 if len(offsets) > 1 else 0
-    room += len(texts)  # every document may end in a token
-    starts, lengths = np.empty(room, dtype=np.int64), np.empty(room, dtype=np.int32)
+    longest = int(np.diff(offsets).max(initial=0)) + 1
+    room = (int(offsets[-1]) - int(offsets[0]) + len(texts)) // 2  # tokens of one byte, with a byte between them
+    kinds, edges = workspace.buffer("kinds", longest, np.uint8), workspace.buffer("edges", longest, np.int32)
+    starts, lengths = workspace.buffer("starts", room, np.int32), workspace.buffer("lengths", room, np.int32)
     indptr = np.empty(len(texts) + 1, dtype=np.int64)
-    token_kernels.split_words(data, offsets, character_classes(), starts, lengths, indptr)
-    count = int(indptr[-1])
-    starts, lengths = starts[:count], lengths[:count]
-    ids, first = number_bytes(data, starts, lengths)
-    small = ids.astype(np.uint16) if len(first) <= 1 << 16 else ids
-    type_starts, type_lengths = starts[first], lengths[first]
-    gathered, type_offsets = token_kernels.gather_bytes(data, type_starts, type_lengths)
-    types = pa.StringArray.from_buffers(len(type_starts), pa.py_buffer(type_offsets), pa.py_buffer(gathered))
-    let_go(texts)
-    return TokenBlock(indptr, small), types, (starts, lengths)
+    token_kernels.split_words(data, offsets, character_classes(), kinds, edges, starts, lengths, indptr)
+    return _Split(indptr, data, starts[: indptr[-1]], lengths[: indptr[-1]])
+
+
+def _numbered(split: _Split, table: StringTable) -> TokenBlock:
+    """Number the tokens in an empty table."""
+    ids = table.number(split.data, split.starts, split.lengths)
+    return TokenBlock(split.indptr, ids.astype(np.uint16) if len(table) <= 1 << 16 else ids)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from xmtc.core.buffers import Buffers
 from xmtc.core.parallel import run_parallel
-from xmtc.core.string_table import number_strings, places
+from xmtc.core.string_table import StringIndex, number_strings
 from xmtc.text import token_kernels
 from xmtc.text.tokens import TokenBlock, Tokens, fold
 
@@ -35,6 +37,10 @@ class Vocabulary:
         """Term → number."""
         return {term: number for number, term in enumerate(self.terms.to_pylist())}
 
+    @cached_property
+    def _index(self) -> StringIndex:
+        return StringIndex(self.terms)
+
     @classmethod
     def fit(
         cls,
@@ -47,8 +53,8 @@ class Vocabulary:
         threads: int = 1,
     ) -> Vocabulary:
         """Choose the terms that occur in at least `min_df` documents, at most `max_terms`."""
-        folded, numbers = fold_types(tokens.types, lowercase, min_token_length)
-        frequencies = count_documents(mapped_blocks(tokens, numbers, threads), len(folded), threads)
+        folded, numbers = folded_words(tokens, lowercase, min_token_length)
+        frequencies = count_documents(tokens, numbers, len(folded), threads)
         chosen = rank_terms(folded, frequencies, min_df, max_terms)
         return cls(folded.take(pa.array(chosen)), frequencies[chosen], len(tokens))
 
@@ -65,9 +71,9 @@ class Vocabulary:
 
         At most `max_terms` in total; existing terms are never removed.
         """
-        folded, numbers = fold_types(tokens.types, lowercase, 1)
-        counts = count_documents(mapped_blocks(tokens, numbers, threads), len(folded), threads)
-        known = places(folded, self.terms)
+        folded, numbers = folded_words(tokens, lowercase, 1)
+        counts = count_documents(tokens, numbers, len(folded), threads)
+        known = self._index.places(folded)
         frequencies = self.frequencies.copy()
         frequencies[known[known >= 0]] += counts[known >= 0]
         room = None if max_terms is None else max(0, max_terms - len(self))
@@ -77,11 +83,7 @@ class Vocabulary:
 
     def numbers(self, types: pa.Array, lowercase: bool = True) -> NDArray[np.int32]:
         """Return the term number of each token type, −1 if unknown."""
-        forms = fold_all(types, lowercase)
-        if worth_a_table(len(types), len(self)):
-            return places(forms, self.terms)
-        get = self.positions.get
-        return np.fromiter((get(form, -1) for form in forms.to_pylist()), dtype=np.int32, count=len(forms))
+        return self._index.places(fold_all(types, lowercase))
 
     def encode(self, tokens: Tokens, lowercase: bool = True) -> TokenBlock:
         """Return the token numbers of every document in order, for neural models; unknown words are −1."""
@@ -93,13 +95,25 @@ class Vocabulary:
         return TokenBlock(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), flat)
 
 
-def fold_types(types: pa.Array, lowercase: bool, min_length: int) -> tuple[pa.Array, NDArray[np.int32]]:
+def folded_words(tokens: Tokens, lowercase: bool, min_length: int) -> tuple[pa.Array, NDArray[np.int32]]:
     """Return the distinct normalised tokens, and the number of each type's normalised form (−1 if too short)."""
-    forms = fold_all(types, lowercase)
-    numbers, first = number_strings(forms)
+    key = lowercase, min_length
+    if key not in tokens.folded:
+        tokens.folded[key] = _fold_types(tokens.types, lowercase, min_length)
+    return tokens.folded[key]
+
+
+def _fold_types(types: pa.Array, lowercase: bool, min_length: int) -> tuple[pa.Array, NDArray[np.int32]]:
+    if len(types) < MANY:
+        known: dict[str, int] = {}
+        forms = [fold(token, lowercase) for token in types.to_pylist()]
+        few = [known.setdefault(form, len(known)) if len(form) >= min_length else -1 for form in forms]
+        return pa.array(known, pa.string()), np.array(few, dtype=np.int32)
+    folded = fold_all(types, lowercase)
+    numbers, first = number_strings(folded)
     if min_length > 1:
-        numbers = np.where(np.asarray(pc.utf8_length(forms)) < min_length, np.int32(-1), numbers)
-    return forms.take(pa.array(first)), numbers
+        numbers = np.where(np.asarray(pc.utf8_length(folded)) < min_length, np.int32(-1), numbers)
+    return folded.take(pa.array(first)), numbers
 
 
 def fold_all(types: pa.Array, lowercase: bool) -> pa.Array:
@@ -112,11 +126,6 @@ def fold_all(types: pa.Array, lowercase: bool) -> pa.Array:
     return pc.replace_with_mask(forms, pc.invert(is_ascii), pa.array(others, pa.string())) if others else forms
 
 
-def worth_a_table(types: int, terms: int) -> bool:
-    """Whether `places`, which hashes all terms on each call, is faster than a dictionary that is built once."""
-    return types >= MANY and 4 * types > terms
-
-
 def mapped_blocks(tokens: Tokens, numbers: NDArray[np.int32], threads: int) -> list[TokenBlock]:
     """Renumber the tokens of a corpus; tokens with number −1 are dropped."""
 
@@ -126,20 +135,48 @@ def mapped_blocks(tokens: Tokens, numbers: NDArray[np.int32], threads: int) -> l
     return list(run_parallel(mapped, tokens.under(numbers), threads))
 
 
-def count_documents(blocks: list[TokenBlock], width: int, threads: int) -> NDArray[np.int64]:
-    """Count the documents in which each number occurs."""
-    total = np.zeros(width, dtype=np.int64)
+class Parts(NamedTuple):
+    """Further numbers of each word, such as its character n-grams: parts[indptr[w]:indptr[w + 1]] of word w."""
 
-    def counted(group: range) -> NDArray[np.int32]:
-        frequencies, seen = np.zeros(width, dtype=np.int32), np.full(width, -1, dtype=np.int32)
-        before = 0
-        for block in blocks[group.start : group.stop]:
-            token_kernels.document_frequencies(block.indptr, block.ids, before, frequencies, seen)
-            before += len(block.indptr) - 1
-        return frequencies
+    indptr: NDArray[np.int64]
+    parts: NDArray[np.int32]
+    different: int
+    """Number of different parts."""
 
-    for part in run_parallel(counted, _groups(blocks, width), threads):
-        total += part
+    def edges(self, words: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return where the parts of each word start and end; the word −1 has none."""
+        return np.where(words < 0, 0, self.indptr[words]), np.where(words < 0, 0, self.indptr[words + 1])
+
+
+NO_PARTS = Parts(np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32), 0)
+
+
+def count_documents(
+    tokens: Tokens, numbers: NDArray[np.int32], width: int, threads: int, parts: Parts = NO_PARTS
+) -> NDArray[np.int64]:
+    """Count the documents in which each number occurs; `numbers` has one below `width`, or −1, for each type.
+
+    The counts of parts follow those of the numbers.
+    """
+    total = np.zeros(width + parts.different, dtype=np.int64)
+
+    def counted(group: range) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        counts, part_counts = np.zeros(width, dtype=np.int32), np.zeros(parts.different, dtype=np.int32)
+        owner, seen = np.full(width, -1, dtype=np.int64), np.full(parts.different, -1, dtype=np.int32)
+        before, documents, get = 0, 0, Buffers().get
+        for place in group:
+            block, words = tokens.blocks[place], numbers[tokens.types_of[place]]
+            edges = parts.edges(words) if parts.different else (NO_PARTS.indptr[:0],) * 2
+            buffers = (get(name, len(words), np.int32) for name in ("merged", "seen", "counts"))
+            token_kernels.count_documents(
+                *block, words, *edges, parts.parts, before, documents, counts, owner, part_counts, seen, *buffers
+            )
+            before += len(words)
+            documents += len(block.indptr) - 1
+        return counts, part_counts
+
+    for found in run_parallel(counted, _groups(tokens.blocks, width + parts.different), threads):
+        total += np.concatenate(found)
     return total
 
 

@@ -14,9 +14,10 @@ from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset
 from xmtc.text import sequences
+from xmtc.text.feature_selection import WORD
 from xmtc.text.features import DocumentFeatures, column_idf, weighed
 from xmtc.text.sequences import FIRST_WORD, UNKNOWN
-from xmtc.text.tfidf import WORD, TextSettings
+from xmtc.text.tfidf import TextSettings
 from xmtc.text.tokens import TokenBlock
 
 COLUMNS = "columns"

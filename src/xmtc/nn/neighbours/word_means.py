@@ -22,7 +22,7 @@ from xmtc.labels.layout import unit_rows
 from xmtc.nn.neighbours.code_index import CodeRows
 from xmtc.text.cache import tokens_of
 from xmtc.text.tokens import Tokens, tokenise
-from xmtc.text.vocabulary import Vocabulary, count_documents, mapped_blocks
+from xmtc.text.vocabulary import Vocabulary, count_documents
 from xmtc.text.word_vectors import read_vectors
 
 MOST_WORDS = 500_000
@@ -122,5 +122,4 @@ def leading_directions(moments: NDArray[np.float64], count: int) -> Vectors:
 
 def _document_counts(vocabulary: Vocabulary, tokens: Tokens, threads: int) -> NDArray[np.int64]:
     """(V,) number of texts with each word."""
-    blocks = mapped_blocks(tokens, vocabulary.numbers(tokens.types), threads)
-    return count_documents(blocks, len(vocabulary), threads)
+    return count_documents(tokens, vocabulary.numbers(tokens.types), len(vocabulary), threads)
