@@ -348,13 +348,13 @@ class Forest:
         logs: NDArray[np.float32],
     ) -> None:
         """Write the best labels of one tree and their log-probabilities."""
-        how, width = self._how, len(self._numbers)
-        beam = min(how.beam, len(tree.first)) or len(tree.first)
-        where = tree, beam, how.link, how.path_weight, nodes, labels
+        (beam, link, weight), width = self._how, len(self._numbers)
+        beam = min(beam, len(tree.first)) or len(tree.first)
         if len(found) == 1:
-            search_row(*rows[1:], *where, ABSENT, LANES, found[0], logs[0])
+            _, features, values = rows
+            search_row(features, values, tree, beam, link, weight, nodes, labels, ABSENT, LANES, found[0], logs[0])
         else:
-            search_rows(*rows, *where, width, FIRST_ROUND, ABSENT, LANES, found, logs)
+            search_rows(*rows, tree, beam, link, weight, nodes, labels, width, FIRST_ROUND, ABSENT, LANES, found, logs)
 
     def _score(
         self, tree: SearchTree, rows: Sparse, candidates: NDArray[np.int64], levels: int | None = None
