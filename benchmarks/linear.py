@@ -11,10 +11,11 @@ smallest time of `--repeat` rounds counts for every system. A process trains, sa
 service would, warms up, and predicts the complete test set three times, of which the fastest counts; then 300 single
 documents on one thread, of which the median counts: from a feature row to label numbers (peers) or label names (ours:
 `predict`, and `tag`, which is optimised for single documents). Ours compiles its kernels on a few hundred rows first;
-that time is reported separately. Settings are those of the shipped recipe for the dataset, otherwise the defaults.
+that time is reported separately. All settings of ours are the defaults, whatever the data set; "1 tree" is the fastest
+single tree, trained on the documents of each node alone.
 PECOS: PIFA, hierarchical k-means with 16 or 2 branches and leaves of 100, beam 10, hash chunks.
 
-With --text, from files to scores: both sides read train.jsonl, compute tf-idf, train one tree (PECOS: 16 branches),
+With --text, from files to scores: both sides read train.jsonl, compute tf-idf, train (PECOS: 16 branches),
 predict test.jsonl and compute P@k; seconds from the start of the program, including imports.
 """
 
@@ -40,14 +41,20 @@ SETS = ("eurlex57k", "tibkat-gnd", "delicious", "bibtex")
 TEXT_SETS = ("eurlex57k", "tibkat-gnd")
 SMALL = ("delicious", "bibtex")
 PEERS = ("pecos-16", "pecos-2")
-OURS = {"parabel-1": ("parabel", 1), "parabel-3": ("parabel", 3), "bonsai-1": ("bonsai", 1), "one_vs_all": None}
+TEXT_SYSTEMS = ("parabel", "parabel-1")
+OURS: dict[str, tuple[str, dict[str, Any]]] = {
+    "parabel": ("parabel", {}),
+    "parabel-1": ("parabel", {"trees": 1, "negatives": 0}),
+    "bonsai": ("bonsai", {}),
+    "one_vs_all": ("one_vs_all", {}),
+}
 NAMES = {
     "pecos-16": "PECOS, 16-ary",
     "pecos-2": "PECOS, 2-ary",
     "napkin-plt": "napkinXC PLT",
+    "parabel": "parabel, default",
     "parabel-1": "parabel, 1 tree",
-    "parabel-3": "parabel, 3 trees",
-    "bonsai-1": "bonsai, 1 tree",
+    "bonsai": "bonsai, default",
     "one_vs_all": "one_vs_all",
 }
 TIMES = ("train", "predict", "one_ms", "named_ms", "load")
@@ -63,16 +70,12 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
 # ---- ours, in a process of its own
 
 
-def fresh(data_set: str, system: str) -> Any:
-    """The untrained model of a row, with the settings of the recipe for the set where there is one."""
-    from xmtc.core import config
-    from xmtc.models.registry import model_class
-    from xmtc.recipes import find_recipe, shipped
+def fresh(system: str) -> Any:
+    """The untrained model of a row."""
+    import xmtc
 
-    name, trees = OURS[system] or (system, None)
-    recipe = f"{data_set}/{name}"
-    settings = config.read_recipe(find_recipe(recipe))[1] if recipe in shipped() else {}
-    return model_class(name)(**config.merge(settings, {} if trees is None else {"trees": trees}))
+    name, settings = OURS[system]
+    return xmtc.create(name, **settings)
 
 
 def matrix(folder: Path, name: str) -> Any:
@@ -88,15 +91,15 @@ def warm_up(model: Any, rows: Any, labels: Any) -> None:
     model.tag(few[[0]], k=5)
 
 
-def ours(source: Path, data_set: str, system: str, target: Path) -> dict[str, float]:
+def ours(source: Path, system: str, target: Path) -> dict[str, float]:
     """Train, save, load, predict; the ranking goes to a file."""
     import numpy as np
 
     import xmtc
 
     rows, labels, test = (matrix(source, name) for name in ("X_train", "Y_train", "X_test"))
-    compiling, _ = timed(lambda: warm_up(fresh(data_set, system), rows, labels))
-    training, trained = timed(lambda: fresh(data_set, system).fit(rows, labels))
+    compiling, _ = timed(lambda: warm_up(fresh(system), rows, labels))
+    training, trained = timed(lambda: fresh(system).fit(rows, labels))
     with tempfile.TemporaryDirectory() as folder:
         trained.save(folder, overwrite=True)
         size = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file()) / 1e6
@@ -117,12 +120,12 @@ def median_ms(call: Callable[[Any], Any], rows: Any) -> float:
     return 1000 * statistics.median(timed(lambda row=row: call(row))[0] for row in singles)
 
 
-def ours_on_text(train_path: Path, test_path: Path, data_set: str) -> dict[str, float]:
+def ours_on_text(train_path: Path, test_path: Path, system: str) -> dict[str, float]:
     import xmtc
     from xmtc import metrics
     from xmtc.data.dataset import align_labels
 
-    model = fresh(data_set, "parabel-1")
+    model = fresh(system)
     imported = time.perf_counter()
     train = xmtc.read(train_path)
     read_in = time.perf_counter()
@@ -152,9 +155,9 @@ def answered(*command: Any) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def run_once(source: Path, data_set: str, system: str, peers: str, ranking: Path) -> dict[str, Any]:
+def run_once(source: Path, system: str, peers: str, ranking: Path) -> dict[str, Any]:
     if system in OURS:
-        return answered(sys.executable, __file__, "--action", "matrices", source, data_set, system, ranking)
+        return answered(sys.executable, __file__, "--action", "matrices", source, system, ranking)
     return answered(peers, Path(__file__).with_name("linear_peers.py"), "matrices", source, system, ranking)
 
 
@@ -172,7 +175,7 @@ def measures_of(source: Path, ranking: Path) -> dict[str, float]:
 
 def systems_for(data_set: str) -> list[str]:
     small = data_set in SMALL
-    return [*PEERS, *(["napkin-plt"] if small else []), *(name for name in OURS if small or OURS[name])]
+    return [*PEERS, *(["napkin-plt"] if small else []), *(name for name in OURS if small or name != "one_vs_all")]
 
 
 def on_matrices(source: Path, data_set: str, peers: str, repeat: int, wanted: list[str]) -> dict[str, dict[str, Any]]:
@@ -182,7 +185,7 @@ def on_matrices(source: Path, data_set: str, peers: str, repeat: int, wanted: li
         ranking = Path(folder) / "ranking.npy"
         for turn in range(repeat):
             for system in (name for name in systems_for(data_set) if not wanted or name in wanted):
-                seen = run_once(source, data_set, system, peers, ranking)
+                seen = run_once(source, system, peers, ranking)
                 print(f"{data_set} {system} {turn + 1}: {json.dumps(seen)}", file=sys.stderr, flush=True)
                 if system not in found:
                     found[system] = {**seen, **measures_of(source, ranking)}
@@ -233,23 +236,26 @@ def unpacked(source: Path, folder: Path) -> list[Path]:
     return targets
 
 
-def on_text(source: Path, data_set: str, peers: str, repeat: int) -> list[dict[str, Any]]:
-    """The fastest run of the peer and ours."""
+def on_text(source: Path, peers: str, repeat: int) -> list[dict[str, Any]]:
+    """The fastest run of the peer and of each of ours."""
     with tempfile.TemporaryDirectory() as name:
         train, test = unpacked(source, Path(name))
         few = Path(name) / "few.jsonl"
         with open(train, encoding="utf-8") as lines:
             few.write_text("".join(next(lines) for _ in range(WARM)), encoding="utf-8")
         own = (sys.executable, __file__, "--action", "text")
-        answered(*own, few, few, data_set)  # compiles the kernels
+        answered(*own, few, few, "parabel")  # compiles the kernels
         theirs = (peers, Path(__file__).with_name("linear_peers.py"), "text", train, test)
-        runs = [(answered(*theirs), answered(*own, train, test, data_set)) for _ in range(repeat)]
+        runs = []
+        for _ in range(repeat):
+            runs.append((answered(*theirs), *(answered(*own, train, test, system) for system in TEXT_SYSTEMS)))
     return [min(column, key=lambda seen: float(seen["total"])) for column in zip(*runs, strict=True)]
 
 
 def text_rows(data_set: str, seen: list[dict[str, Any]]) -> str:
     lines = []
-    for system, found in zip(("scikit-learn and PECOS, 16-ary", "parabel, 1 tree"), seen, strict=True):
+    names = ("scikit-learn and PECOS, 16-ary", *(NAMES[system] for system in TEXT_SYSTEMS))
+    for system, found in zip(names, seen, strict=True):
         steps = ("imports", "read", "features", "train", "predict")
         parts = ", ".join(f"{step} {found[step]:.1f}" for step in steps if step in found)
         ratio = f"{found['total'] / seen[0]['total']:.2f}"
@@ -268,7 +274,7 @@ def child(action: str, rest: list[str]) -> None:
     if action == "text":
         found = ours_on_text(Path(rest[0]), Path(rest[1]), rest[2])
     else:
-        found = ours(Path(rest[0]), rest[1], rest[2], Path(rest[3]))
+        found = ours(Path(rest[0]), rest[1], Path(rest[2]))
     print(json.dumps(found), flush=True)
 
 
@@ -293,7 +299,7 @@ def main() -> None:
     if given.text:
         print("| data set | system | total s | of it | P@1/3/5 | ÷ peer |\n|---|---|---|---|---|---|", flush=True)
         for data_set in given.sets or TEXT_SETS:
-            seen = on_text(given.data / data_set, data_set, given.peers, given.repeat)
+            seen = on_text(given.data / data_set, given.peers, given.repeat)
             keep(given.out, [{"set": data_set, "text": True, **found} for found in seen])
             print(text_rows(data_set, seen), flush=True)
         return
