@@ -151,7 +151,7 @@ class TestSets:
         path.write_text("".join(json.dumps({"text": text}) + "\n" for text in ("zzz", label_text[1])))
         return path
 
-    @pytest.mark.parametrize("threshold", ["0.2", "0.5", "1", "-3"])
+    @pytest.mark.parametrize("threshold", ["0.3", "0.5", "1", "-3"])
     def test_all_labels_with_at_least_the_score(self, ova: Path, data: Path, threshold: str) -> None:
         rows = call("predict", ova, data / "test.jsonl", "--threshold", threshold).lines()
         whole = call("predict", ova, data / "test.jsonl", "-k", 40).lines()

@@ -121,9 +121,9 @@ class TestVocabulary:
 MISTAKES: list[tuple[list[str], str]] = [
     (["--set", "costt=3"], "parabel has no setting 'costt'. Did you mean 'cost'?"),
     (["--set", "text.min_d=3"], "Did you mean 'min_df'?"),
-    (["--set", "cost=many"], "'cost' of parabel must be a number. Got 'many'."),
+    (["--set", "cost=many"], "'cost' of parabel must be a number or auto. Got 'many'."),
     (["--set", "cost=-1"], "'cost' of parabel must be a number from 1e-06 to 1e+06. Got -1.0."),
-    (["--set", "cost=inf"], "'cost' of parabel must be a number. Got inf."),
+    (["--set", "cost=inf"], "'cost' of parabel must be a number or auto. Got inf."),
     (["--set", "passes=0.5"], "'passes' of parabel must be an integer. Got 0.5."),
     (["--set", "passes=99999999999999999999"], "'passes' of parabel must be an integer."),
     (["--set", "cost"], "--set cost: expected key=value"),

@@ -23,7 +23,7 @@ from xmtc.data.dataset import Csr, Dataset
 from xmtc.data.planted_corpus import PlantedCorpus
 from xmtc.labels.tree import LabelTree
 from xmtc.linear.beam_search import SIGMOID
-from xmtc.linear.forest import SHORTLIST, Forest, Search, train_flat, train_tree
+from xmtc.linear.forest import SHORTLIST, Forest, SearchParameters, train_flat, train_tree
 from xmtc.linear.node_documents import Members
 from xmtc.linear.node_training import LinearObjective, NodeTrainer, Rows, numbers_by_frequency
 from xmtc.linear.simd import LANES
@@ -68,7 +68,7 @@ class TestChunks:
         everything = np.tile(np.arange(children), (60, 1))
         for half, tolerance in ((False, 1e-6), (True, 1e-3)):
             made = chunk(weights, bias, half=half)
-            forest = Forest([(tree, made)], numbers.astype(np.int32), Search(0, SIGMOID))
+            forest = Forest([(tree, made)], numbers.astype(np.int32), SearchParameters(0, SIGMOID))
             found, given = forest.predict(rows, children)
             np.testing.assert_allclose(np.log(forest.score(rows, everything)), expected, rtol=tolerance, atol=tolerance)
             assert (np.sort(found, axis=1) == everything).all()
@@ -116,7 +116,7 @@ class TestChunks:
         for children in (1, 16, 40):
             tree = LabelTree(np.arange(children), (np.array([0, children]),))
             sure = Chunks.joined([Chunks.certain(children, half=False)])
-            forest = Forest([(tree, sure)], np.arange(9, dtype=np.int32), Search(0, link))
+            forest = Forest([(tree, sure)], np.arange(9, dtype=np.int32), SearchParameters(0, link))
             found, given = forest.predict(sp.csr_array(np.ones((2, 9), dtype=np.float32)), children)
             assert (found == np.arange(children)).all()
             assert (given == 1).all()
@@ -219,7 +219,7 @@ def exact_trees(request: pytest.FixtureRequest) -> list[RandomTree]:
     return [random_tree(request.param, labels, chance, ties=True) for labels in (2, 13, 40, 150)]
 
 
-def forest_of(search: Search, *made: RandomTree) -> Forest:
+def forest_of(search: SearchParameters, *made: RandomTree) -> Forest:
     return Forest([(one.tree, one.chunks) for one in made], np.arange(WORDS, dtype=np.int32), search)
 
 
@@ -246,7 +246,7 @@ class TestSearch:
         for made in exact_trees:
             count = len(made.tree)
             scores = np.array([exhaustive(made, row, link, path_weight) for row in rows.toarray().astype(np.float64)])
-            forest = forest_of(Search(0, link, path_weight), made)
+            forest = forest_of(SearchParameters(0, link, path_weight), made)
             for k, allowed in itertools.product((1, 5, count + 3), masks(count, chance)):
                 found, given = forest.predict(rows, k, allowed)
                 valid = np.flatnonzero(np.ones(count, dtype=bool) if allowed is None else allowed)
@@ -272,7 +272,7 @@ class TestSearch:
         chance = np.random.default_rng(beam)
         rows = some_rows(25, chance)
         for made in exact_trees[1:]:
-            forest = forest_of(Search(beam, link, path_weight), made)
+            forest = forest_of(SearchParameters(beam, link, path_weight), made)
             for k, allowed in itertools.product((1, 3, 12), masks(len(made.tree), chance)):
                 found, given = forest.predict(rows, k, allowed)
                 mask = np.ones(len(made.tree), dtype=bool) if allowed is None else allowed
@@ -290,7 +290,7 @@ class TestSearch:
         chance = np.random.default_rng([link, beam, trees])
         for depth in (1, 2, 3):
             made = [random_tree(depth, 90, chance, ties=False) for _ in range(trees)]
-            forest, rows = forest_of(Search(beam, link, 0.7), *made), unit_matrix(70, WORDS, 0.2, chance)
+            forest, rows = forest_of(SearchParameters(beam, link, 0.7), *made), unit_matrix(70, WORDS, 0.2, chance)
             found, given = forest.predict(rows, 7)
             assert (forest.score(rows, found) == given).all()
             assert (forest.score(rows, found[:, ::-1], threads=2) == given[:, ::-1]).all()
@@ -315,8 +315,8 @@ class TestSearch:
         chance = np.random.default_rng(8)
         made = [random_tree(depth, 90, chance, ties=False) for depth in (1, 2, 3)]
         rows = unit_matrix(50, WORDS, 0.2, chance)
-        singles = [forest_of(Search(beam, 3), one) for one in made]
-        together = forest_of(Search(beam, 3), *made)
+        singles = [forest_of(SearchParameters(beam, 3), one) for one in made]
+        together = forest_of(SearchParameters(beam, 3), *made)
         everything = np.tile(np.arange(90), (50, 1))
         first, second, third = (single.score(rows, everything) for single in singles)
         mean = (first + second + third) / np.float32(3)  # in this precision, or what is a tie there would be none here
@@ -340,7 +340,7 @@ class TestSearch:
         low, last = constants(*[0.5] * 9, 0.01), constants(*[0.1] * 9, 1.0)
         left = Chunks.joined([constants(1.0, 0.99), low, last])  # the beam goes left, the last label is on the right
         right = Chunks.joined([constants(0.1, 1.0), low, low])  # which names it, but last
-        forest = Forest([(tree, left), (tree, right)], np.arange(WORDS, dtype=np.int32), Search(1, 2))
+        forest = Forest([(tree, left), (tree, right)], np.arange(WORDS, dtype=np.int32), SearchParameters(1, 2))
         found, given = forest.predict(sp.csr_array((1, WORDS), dtype=np.float32), 2)
         assert found.tolist() == [[10, 11]]
         np.testing.assert_allclose(given, [[(0.099 + 0.5) / 2] * 2], rtol=1e-5)
@@ -351,7 +351,7 @@ class TestSearch:
         rows = unit_matrix(10, WORDS, 0.2, chance)
         candidates = chance.integers(-1, 30, (10, 12))
         for trees in (made[:1], made):
-            forest = forest_of(Search(1, 2), *trees)
+            forest = forest_of(SearchParameters(1, 2), *trees)
             scores = forest.score(rows, candidates)
             everything = forest.score(rows, np.tile(np.arange(30), (10, 1)))
             expected = np.where(candidates < 0, -np.inf, np.take_along_axis(everything, candidates, axis=1))
@@ -360,7 +360,7 @@ class TestSearch:
     def test_no_rows(self) -> None:
         made = random_tree(2, 30, np.random.default_rng(0), ties=False)
         rows = sp.csr_array((0, WORDS), dtype=np.float32)
-        found, given = forest_of(Search(1, 2), made).predict(rows, 4)
+        found, given = forest_of(SearchParameters(1, 2), made).predict(rows, 4)
         assert found.shape == given.shape == (0, 4)
 
     def test_reasons_add_up(self) -> None:
@@ -370,7 +370,7 @@ class TestSearch:
         numbers = chance.permutation(WORDS).astype(np.int32)
         rows = unit_matrix(15, WORDS, 0.2, chance)
         for one in made:
-            forest = Forest([(one.tree, one.chunks)], numbers, Search(0, 2))
+            forest = Forest([(one.tree, one.chunks)], numbers, SearchParameters(0, 2))
             for row, label in itertools.product(range(15), (0, 17, 59)):
                 reasons = forest.reasons(rows[[row]], label)
                 assert len(reasons.path) == one.tree.depth
@@ -495,7 +495,7 @@ class TestTraining:
         starts = (np.array([0, 3]), np.array([0, 1, 2, 3]), np.array([0, 1, 6, 12]))
         problem = problem._replace(tree=LabelTree(np.arange(12), starts))
         chunks, numbers = trained(problem, LinearObjective())
-        forest = Forest([(problem.tree, chunks)], numbers, Search(0, link))
+        forest = Forest([(problem.tree, chunks)], numbers, SearchParameters(0, link))
         for label, nodes in ((0, [0]), (3, [0, 5]), (9, [0, 6])):  # an explanation leaves them out
             reasons = forest.reasons(problem.matrix[[7]], label)
             assert [step.node for step in reasons.path] == nodes
@@ -513,7 +513,7 @@ class TestTraining:
         chunks, numbers = trained(problem, LinearObjective(loss=loss))  # type: ignore[arg-type]
         assert all(chunks.column(1, child) == {} for child in range(10))
         for link in LINKS:
-            found, given = Forest([(tree, chunks)], numbers, Search(0, link)).predict(problem.matrix, 30)
+            found, given = Forest([(tree, chunks)], numbers, SearchParameters(0, link)).predict(problem.matrix, 30)
             assert (np.sort(found, axis=1) == np.arange(30)).all()
             assert np.isfinite(given).all()
             assert ((given >= 0) & (given <= 1)).all()
@@ -665,13 +665,13 @@ class TestFlat:
         aim = LinearObjective(tolerance=1e-4, passes=1000, prune=0.0)
         width = int(problem.matrix.shape[1])
         flat = train_flat(rows, width, labels, aim, seed=0, threads=2)
-        forest = Forest([flat], numbers, Search(0, SIGMOID))
+        forest = Forest([flat], numbers, SearchParameters(0, SIGMOID))
         found, given = forest.predict(problem.matrix, count)
         assert (np.sort(found, axis=1) == np.arange(count)).all()
         assert (given[:, 0] < 1).all()
         last = np.full((problem.matrix.shape[0], 1), count - 1)
         one = train_flat(rows, width, labels[:, [count - 1]], aim, seed=3, threads=1)
-        alone = Forest([one], numbers, Search(0, SIGMOID))
+        alone = Forest([one], numbers, SearchParameters(0, SIGMOID))
         np.testing.assert_allclose(
             forest.score(problem.matrix, last), alone.score(problem.matrix, np.zeros_like(last)), atol=1e-3
         )
@@ -684,7 +684,7 @@ class TestDamage:
     def state(self) -> tuple[dict[str, np.ndarray], int, int]:
         problem = random_problem(100, 60, 30, 2, 4)
         chunks, numbers = trained(problem, LinearObjective(prune=0.4))
-        forest = Forest([(problem.tree, chunks), (problem.tree, chunks)], numbers, Search(10, 3))
+        forest = Forest([(problem.tree, chunks), (problem.tree, chunks)], numbers, SearchParameters(10, 3))
         assert all(len(array) for array in forest.state().values())
         return forest.state(), 30, 60
 
@@ -759,7 +759,7 @@ class TestDamage:
     def test_weights_in_half_precision(self) -> None:
         problem = random_problem(100, 60, 30, 2, 4)
         chunks, numbers = trained(problem, LinearObjective(prune=0.4, weights="float16"))
-        arrays = Forest([(problem.tree, chunks)], numbers, Search(10, 3)).state()
+        arrays = Forest([(problem.tree, chunks)], numbers, SearchParameters(10, 3)).state()
         assert len(restored(arrays, 30, 60)) == 1
         for name in ("dense", "sparse_weights"):
             wrong = arrays[f"tree-0.{name}"].copy()
@@ -776,4 +776,4 @@ class TestDamage:
 
 
 def restored(arrays: dict[str, np.ndarray], labels: int, width: int) -> Forest:
-    return Forest.from_state(SavedState(State(arrays=arrays)), Search(10, 3), labels=labels, width=width)
+    return Forest.from_state(SavedState(State(arrays=arrays)), SearchParameters(10, 3), labels=labels, width=width)

@@ -23,7 +23,7 @@ from xmtc.core.explanation import AspectEvidence, GroupEvidence
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset, align_labels, as_dataset
 from xmtc.labels.groups import label_groups
-from xmtc.linear.forest import Search
+from xmtc.linear.forest import SearchParameters
 from xmtc.metrics import precision
 from xmtc.models import candidate_tree, maacf
 from xmtc.models.maacf import Maacf
@@ -85,7 +85,7 @@ def same_answers(left: Maacf, right: Any, k: int = 4) -> bool:
 def small_trees() -> Any:
     """Trees of several levels over the few labels, and a beam that leaves many of them out."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"LEAF": 2, "FAN_OUT": 2, "SEARCH": Search(beam=2, link=3)}.items():
+        for name, value in {"LEAF": 2, "FAN_OUT": 2, "SEARCH": SearchParameters(beam=2, link=3)}.items():
             patch.setattr(candidate_tree, name, value)
         yield
 

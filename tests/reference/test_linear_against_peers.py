@@ -63,7 +63,7 @@ def test_cooking_against_liblinear(cooking: Split) -> None:
     """The widespread labels: the same documents are told apart as by scikit-learn's classifiers, on the same words."""
     svm = pytest.importorskip("sklearn.svm")
     train, test = cooking
-    model = OneVsAll(tolerance=0.01, passes=200, prune=0.0, label_names=0).fit(
+    model = OneVsAll(cost=1.0, tolerance=0.01, passes=200, prune=0.0, label_names=0).fit(
         train, runtime=Runtime(threads=2, seed=0)
     )
     rows, unseen = (model._features.transform(part, model.runtime) for part in (train, test))

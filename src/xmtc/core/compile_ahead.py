@@ -168,7 +168,7 @@ def compilation_state() -> str:
 
 
 def start_process(wanted: Iterable[str]) -> subprocess.Popen[bytes]:
-    """Start a process that compiles the kernels of these purposes; it ends at the latest with this one."""
+    """Start a process that compiles the kernels of these purposes; it ends with this one if not before."""
     process = subprocess.Popen(
         [sys.executable, "-m", "xmtc.core.compile_ahead", *wanted],
         stdin=subprocess.DEVNULL,

@@ -356,7 +356,7 @@ class StringTable:
         )
 
     def _draw_another_key(self) -> None:
-        """Arrange the strings anew under another key."""
+        """Rearrange the strings under another key."""
         _key.renew()
         pieces = self.pieces()
         self.clear()

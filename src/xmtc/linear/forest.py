@@ -42,7 +42,7 @@ SHORTLIST = 10
 """Minimum number of labels that each of several trees proposes."""
 
 
-class Search(NamedTuple):
+class SearchParameters(NamedTuple):
     """How trees are searched and their edges scored."""
 
     beam: int
@@ -130,7 +130,7 @@ def _either(held: Csr, also: Csr) -> Csr:
 def _confused(rows: Rows, width: int, tree: LabelTree, level: int, above: Chunks, count: int, threads: int) -> Csr:
     """(n, nodes) the nodes of a level that the classifiers above it rank first for each row, `count` of them."""
     top = LabelTree(np.arange(tree.nodes(level)), tree.starts[:level])
-    forest = Forest([(top, above)], np.arange(width, dtype=np.int32), Search(beam=count, link=3))
+    forest = Forest([(top, above)], np.arange(width, dtype=np.int32), SearchParameters(beam=count, link=3))
     matrix = sp.csr_array((rows.values, rows.features, rows.indptr), shape=(len(rows.squares), width))
     found, _ = forest.predict(matrix, min(count, tree.nodes(level)), threads=threads)
     is_found = found >= 0
@@ -177,7 +177,9 @@ def train_flat(
 class Forest:
     """Trained trees, ready for search. `numbers` (D,) maps features to their numbers inside the trees."""
 
-    def __init__(self, trees: Sequence[tuple[LabelTree, Chunks]], numbers: NDArray[np.int32], search: Search) -> None:
+    def __init__(
+        self, trees: Sequence[tuple[LabelTree, Chunks]], numbers: NDArray[np.int32], search: SearchParameters
+    ) -> None:
         self._trees = list(trees)
         self._searched = [SearchTree.build(tree, chunks) for tree, chunks in trees]
         self._numbers = frozen(numbers)
@@ -292,7 +294,9 @@ class Forest:
         return arrays
 
     @classmethod
-    def from_state(cls, state: SavedState, search: Search, *, labels: int, width: int, threads: int = 1) -> Forest:
+    def from_state(
+        cls, state: SavedState, search: SearchParameters, *, labels: int, width: int, threads: int = 1
+    ) -> Forest:
         """Restore a forest over these numbers of labels and features."""
         numbers = state.array("numbers", np.int32, (width,), low=0, high=width)
         trees: list[tuple[LabelTree, Chunks]] = []

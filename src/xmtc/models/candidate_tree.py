@@ -14,7 +14,7 @@ from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset
 from xmtc.labels.features import positive_features
 from xmtc.labels.tree import balanced_tree
-from xmtc.linear.forest import Forest, Search, train_tree
+from xmtc.linear.forest import Forest, SearchParameters, train_tree
 from xmtc.linear.node_documents import PartialLabels
 from xmtc.linear.node_training import LinearObjective, Rows, numbers_by_frequency
 from xmtc.models.base import Labels, Mask
@@ -26,7 +26,7 @@ PREFIX = "candidates"
 """Prefix of the names under which the tree is saved."""
 LEAF, FAN_OUT, DESCRIBED = 256, 256, 256
 """Labels per leaf, children per node, and features that represent a label in clustering."""
-SEARCH = Search(beam=20, link=3)
+SEARCH = SearchParameters(beam=20, link=3)
 """Beam width, larger than for a model that ranks by the tree alone, and exponent of the edge log-probability."""
 
 

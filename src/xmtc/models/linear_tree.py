@@ -19,7 +19,7 @@ from xmtc.data.dataset import Csr, Dataset, as_dataset
 from xmtc.labels.name_documents import LENGTH, NameDocuments, has_names, has_word_keys, name_texts
 from xmtc.labels.tree import LabelTree
 from xmtc.linear.beam_search import SIGMOID
-from xmtc.linear.forest import Forest, Search, train_tree
+from xmtc.linear.forest import Forest, SearchParameters, train_tree
 from xmtc.linear.node_documents import PartialLabels
 from xmtc.linear.node_training import LinearObjective, Rows, numbers_by_frequency
 from xmtc.models.base import Labels, Mask, Model, Scores
@@ -132,7 +132,7 @@ class ForestModel(Model):
         return self._name_weight
 
     @abstractmethod
-    def _search(self) -> Search:
+    def _search(self) -> SearchParameters:
         """How the forest is searched."""
 
     @property
@@ -280,9 +280,9 @@ class LinearTreeModel(ForestModel):
                 break
         self._forest = Forest(trees, numbers, self._search())
 
-    def _search(self) -> Search:
+    def _search(self) -> SearchParameters:
         link = SIGMOID if self.config.loss == "logistic" else self.config.power
-        return Search(self.config.beam_width, link, self.config.path_weight)
+        return SearchParameters(self.config.beam_width, link, self.config.path_weight)
 
     def _state(self) -> State:
         kept = super()._state()

@@ -9,7 +9,7 @@ from xmtc.core.config import Range
 from xmtc.core.explanation import Explanation
 from xmtc.data.dataset import Dataset, as_dataset
 from xmtc.linear.beam_search import SIGMOID
-from xmtc.linear.forest import Forest, Search, train_flat
+from xmtc.linear.forest import Forest, SearchParameters, train_flat
 from xmtc.linear.node_training import LinearObjective, Rows, numbers_by_frequency
 from xmtc.models.context import FitContext
 from xmtc.models.linear_tree import ForestModel, TrainingRows, require_name_weight
@@ -77,8 +77,8 @@ class OneVsAll(ForestModel):
         )
         self._forest = Forest([flat], numbers, self._search())
 
-    def _search(self) -> Search:
-        return Search(beam=0, link=SIGMOID)
+    def _search(self) -> SearchParameters:
+        return SearchParameters(beam=0, link=SIGMOID)
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         reasons = self._forest.reasons(self._features.transform(as_dataset([text]), self.runtime), label)

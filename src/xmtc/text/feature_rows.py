@@ -13,7 +13,7 @@ from xmtc.core.buffers import Buffers
 from xmtc.core.parallel import run_parallel
 from xmtc.data.dataset import Csr
 from xmtc.text import token_kernels
-from xmtc.text.vocabulary import Parts
+from xmtc.text.vocabulary import WordParts
 
 _FEW = 64
 """Features of the model per item of a block from which sorting the items is faster than marking their features."""
@@ -27,12 +27,12 @@ class Items(NamedTuple):
     indptr: NDArray[np.int64]  # (n + 1,)
     ids: NDArray[Any]  # items of each document; −1 is ignored
     features: NDArray[np.int32]  # (items,)
-    parts: Parts
+    parts: WordParts
     words: NDArray[np.int32]
     """Number of the first items among the words with parts; −1 for none."""
 
 
-class Rows(NamedTuple):
+class TfidfRows(NamedTuple):
     """Rows of a sparse matrix."""
 
     indptr: NDArray[np.int64]
@@ -40,7 +40,7 @@ class Rows(NamedTuple):
     values: NDArray[np.float32]
 
 
-def weighed_rows(items: Items, weights: NDArray[np.float32], sublinear: bool, buffers: Buffers) -> Rows:
+def weighed_rows(items: Items, weights: NDArray[np.float32], sublinear: bool, buffers: Buffers) -> TfidfRows:
     """Compute tf-idf rows of unit length; columns ascend within a row."""
     has_parts = items.parts.different > 0
     starts, ends = items.parts.edges(items.words) if has_parts else (items.indptr[:0], items.indptr[:0])
@@ -76,7 +76,7 @@ def weighed_rows(items: Items, weights: NDArray[np.float32], sublinear: bool, bu
         columns,
         values,
     )
-    return Rows(indptr, columns[: indptr[-1]].copy(), values[: indptr[-1]].copy())
+    return TfidfRows(indptr, columns[: indptr[-1]].copy(), values[: indptr[-1]].copy())
 
 
 def _ranked(of_items: NDArray[np.int32], width: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -97,7 +97,7 @@ def _ranked(of_items: NDArray[np.int32], width: int) -> tuple[NDArray[np.int32],
     return features.astype(np.int32), np.where(of_items < 0, -1, ranks).astype(np.int32)
 
 
-def stack_rows(parts: list[Rows], width: int, threads: int) -> Csr:
+def stack_rows(parts: list[TfidfRows], width: int, threads: int) -> Csr:
     """Stack rows; `parts` is emptied on the way, so that memory does not hold all of them twice."""
     if len(parts) == 1 and len(parts[0].columns) < 2**31:
         return _matrix(*parts[0], width)

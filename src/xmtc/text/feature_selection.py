@@ -17,7 +17,7 @@ from xmtc.core.string_table import StringTable
 from xmtc.text import token_kernels
 from xmtc.text.ngrams import character_parts, keys_in, number_keys, pair_key, pair_of
 from xmtc.text.tokens import TokenBlock, Tokens
-from xmtc.text.vocabulary import NO_PARTS, Parts, count_documents, frequent_enough, mapped_blocks
+from xmtc.text.vocabulary import NO_PARTS, WordParts, count_documents, frequent_enough, mapped_blocks
 
 WORD, CHARACTERS = 0, 1
 """Kinds of features: words and word n-grams, and character n-grams."""
@@ -59,7 +59,7 @@ def choose_features(
     """Choose the most frequent words and n-grams; `numbers` has the word of each type of the tokens."""
     parts, grams = NO_PARTS, StringTable()
     if char_ngrams:
-        parts = Parts(*character_parts(words, char_ngrams, grams.number), len(grams))
+        parts = WordParts(*character_parts(words, char_ngrams, grams.number), len(grams))
     frequencies = count_documents(tokens, numbers, len(words), threads, parts)
     own, gram_frequencies = frequencies[: len(words)], frequencies[len(words) :]
     kept = np.flatnonzero(own >= min_df)

@@ -22,11 +22,11 @@ from xmtc.core.parallel import run_parallel
 from xmtc.core.string_table import StringIndex, StringTable, places
 from xmtc.data.dataset import Csr
 from xmtc.text import token_kernels
-from xmtc.text.feature_rows import Items, Rows, stack_rows, weighed_rows
+from xmtc.text.feature_rows import Items, TfidfRows, stack_rows, weighed_rows
 from xmtc.text.feature_selection import CHARACTERS, WORD, choose_features
 from xmtc.text.ngrams import character_ngrams, character_parts, number_keys, pair_key, pair_of
 from xmtc.text.tokens import TokenBlock, Tokens, fold, spans
-from xmtc.text.vocabulary import NO_PARTS, Parts, folded_words
+from xmtc.text.vocabulary import NO_PARTS, WordParts, folded_words
 
 LEAST_IDF, MOST_IDF = 1e-12, 1e3
 """Range of idf weights, which are positive logarithms of numbers of documents."""
@@ -167,7 +167,7 @@ class Tfidf:
         parts = self._character_features(words)
         free = [Buffers() for _ in range(threads)]
 
-        def rows(part: tuple[TokenBlock, NDArray[np.int32]]) -> Rows:
+        def rows(part: tuple[TokenBlock, NDArray[np.int32]]) -> TfidfRows:
             buffers = free.pop()
             found = weighed_rows(self._items(*part, features, parts), self.idf, self.settings.sublinear, buffers)
             free.append(buffers)
@@ -261,15 +261,17 @@ class Tfidf:
         terms, features = self._indices[WORD]
         return features[terms.places(words)]
 
-    def _character_features(self, words: pa.Array) -> Parts:
+    def _character_features(self, words: pa.Array) -> WordParts:
         """Return the features of the character n-grams of words."""
         if not self.settings.char_ngrams:
             return NO_PARTS
         terms, features = self._indices[CHARACTERS]
         parts = character_parts(words, self.settings.char_ngrams, lambda *pieces: features[terms.places_of(*pieces)])
-        return Parts(*parts, len(self))
+        return WordParts(*parts, len(self))
 
-    def _items(self, block: TokenBlock, words: NDArray[np.int32], features: NDArray[np.int32], parts: Parts) -> Items:
+    def _items(
+        self, block: TokenBlock, words: NDArray[np.int32], features: NDArray[np.int32], parts: WordParts
+    ) -> Items:
         """Return the items of each document of a block: words by local number, and behind them word n-grams."""
         if self.settings.word_ngrams > 1:
             table, ngram_features = self._ngram_index

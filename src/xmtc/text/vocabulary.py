@@ -135,7 +135,7 @@ def mapped_blocks(tokens: Tokens, numbers: NDArray[np.int32], threads: int) -> l
     return list(run_parallel(mapped, tokens.under(numbers), threads))
 
 
-class Parts(NamedTuple):
+class WordParts(NamedTuple):
     """Further numbers of each word, such as its character n-grams: parts[indptr[w]:indptr[w + 1]] of word w."""
 
     indptr: NDArray[np.int64]
@@ -148,11 +148,11 @@ class Parts(NamedTuple):
         return np.where(words < 0, 0, self.indptr[words]), np.where(words < 0, 0, self.indptr[words + 1])
 
 
-NO_PARTS = Parts(np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32), 0)
+NO_PARTS = WordParts(np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32), 0)
 
 
 def count_documents(
-    tokens: Tokens, numbers: NDArray[np.int32], width: int, threads: int, parts: Parts = NO_PARTS
+    tokens: Tokens, numbers: NDArray[np.int32], width: int, threads: int, parts: WordParts = NO_PARTS
 ) -> NDArray[np.int64]:
     """Count the documents in which each number occurs; `numbers` has one below `width`, or −1, for each type.
 
