@@ -40,9 +40,11 @@ class LinearTreeSettings(LinearObjective):
 
     cost: Annotated[float | Literal["auto"], Range(0.05, 10, log=True)] = "auto"
     """Inverse regularisation strength C of the classifiers; 'auto' is 0.2 (features / 500)^0.3, from 0.25 to 1."""
-    trees: int = 2
+    weights: Literal["float32", "float16"] = "float16"
+    """Precision of the saved weights; 'float16' halves their size, and is as accurate."""
+    trees: int | Literal["auto"] = 2
     """Number of trees whose probabilities are averaged; one if all labels fit into a single leaf."""
-    beam_width: Annotated[int, Alias("beam")] = 10
+    beam_width: Annotated[int, Alias("beam")] = 5
     """Beam width: nodes followed per level of a tree; 0 follows all."""
     power: int = 3
     """Exponent of the edge log-probability −max(0, 1 − margin)^power; 2 as published. Unused with the logistic loss."""
@@ -64,7 +66,8 @@ class LinearTreeSettings(LinearObjective):
     def check(self) -> None:
         super().check()
         self.require_range("keep_replay", 0)
-        self.require_range("trees", 1, 1000)
+        if self.trees != "auto":
+            self.require_range("trees", 1, 1000)
         self.require_range("beam_width", 0)
         self.require_range("power", 2, 3)
         self.require_range("path_weight", 0, 1, open_low=True)
@@ -247,6 +250,10 @@ class LinearTreeModel(ForestModel):
     def _grow(self, rows: Csr, labels: Csr, names: Csr | None, seed: int, run: FitContext) -> LabelTree:
         """Build a tree over the labels, with `names` (L, D) beside their documents; it depends on the seed."""
 
+    def _tree_count(self, labels: int) -> int:
+        """Number of trees for this number of labels."""
+        return int(self.config.trees)
+
     def _fit(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
         rows, names = self._fit_features(train, run)
         assert train.labels is not None
@@ -256,7 +263,7 @@ class LinearTreeModel(ForestModel):
         numbers = numbers_by_frequency(training.rows)
         numbered = Rows.build(training.rows, numbers, training.importance)
         trees = []
-        for place in range(self.config.trees):
+        for place in range(self._tree_count(training.labels.shape[1])):
             name, seed = f"tree-{place}", run.runtime.seed + 104_729 * place
             if not run.workspace.has(name):
                 run.workspace.save(name, self._grow(rows, train.labels, named, seed, run).state())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from xmtc.core.config import Range
 from xmtc.data.dataset import Csr
@@ -13,13 +13,18 @@ from xmtc.labels.tree import LabelTree, balanced_tree
 from xmtc.models.context import FitContext
 from xmtc.models.linear_tree import LinearTreeModel, LinearTreeSettings
 
+FEW_LABELS = 10_000
+"""Up to this many labels, one tree with large leaves is as accurate as two with small ones, and faster."""
+
 
 @dataclass(frozen=True)
 class ParabelSettings(LinearTreeSettings):
     """Settings of parabel."""
 
-    leaf_size: Annotated[int, Range(32, 1024, log=True)] = 256
-    """Approximate number of labels in a leaf. Larger leaves are more accurate and slower."""
+    trees: int | Literal["auto"] = "auto"
+    """Number of trees whose probabilities are averaged; 'auto' is 1 for up to 10,000 labels and 2 for more."""
+    leaf_size: Annotated[int | Literal["auto"], Range(32, 1024, log=True)] = "auto"
+    """Approximate number of labels in a leaf; 'auto' is 512 for up to 10,000 labels and 256 for more."""
     fan_out: int = 256
     """Maximum number of children of an inner node; larger values give shallower trees."""
 
@@ -27,7 +32,8 @@ class ParabelSettings(LinearTreeSettings):
 
     def check(self) -> None:
         super().check()
-        self.require_range("leaf_size", 2)
+        if self.leaf_size != "auto":
+            self.require_range("leaf_size", 2)
         self.require_range("fan_out", 2)
 
 
@@ -51,6 +57,12 @@ class Parabel(LinearTreeModel):
         "plain-counts": {"text.sublinear": False},
     }
 
+    def _tree_count(self, labels: int) -> int:
+        return (1 if labels <= FEW_LABELS else 2) if self.config.trees == "auto" else int(self.config.trees)
+
+    def _leaf_size(self, labels: int) -> int:
+        return (512 if labels <= FEW_LABELS else 256) if self.config.leaf_size == "auto" else int(self.config.leaf_size)
+
     def _grow(self, rows: Csr, labels: Csr, names: Csr | None, seed: int, run: FitContext) -> LabelTree:
         threads = run.runtime.threads
         features = positive_features(rows, labels, keep=self.config.label_features, threads=threads)
@@ -58,7 +70,7 @@ class Parabel(LinearTreeModel):
             features = with_names(features, names, self.config.cluster_names)
         return balanced_tree(
             features,
-            leaf_size=self.config.leaf_size,
+            leaf_size=self._leaf_size(features.shape[0]),
             fan_out=self.config.fan_out,
             seed=seed,
             threads=threads,
