@@ -24,7 +24,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "default": {},
     "path_weight = 1": {"path_weight": 1.0},
     "negatives = 0": {"negatives": 0},
-    "negatives = 4": {"negatives": 4},
+    "negatives = 2": {"negatives": 2},
     "cost = 1": {"cost": 1.0},
     "cost = 0.5": {"cost": 0.5},
     "float32": {"weights": "float32"},

@@ -50,7 +50,7 @@ class LinearTreeSettings(LinearObjective):
     """Exponent of the edge log-probability −max(0, 1 − margin)^power; 2 as published. Unused with the logistic loss."""
     path_weight: float = 0.5
     """Weight of the log-probabilities of inner edges relative to that of the last edge; 1 as published."""
-    negatives: int = 2
+    negatives: int = 4
     """Nodes per level in which a document is a negative because a search would try them first; 0 as published."""
     label_names: float | Literal["auto"] = "auto"
     """Weight of a label's names as a training document, 0 for none; 'auto' is 2 if there are names or keys of words."""
