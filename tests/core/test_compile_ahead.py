@@ -103,3 +103,25 @@ def test_kernels_that_the_list_has_wrong_are_left_out(tmp_path: Path, monkeypatc
 def test_arrays_that_are_written_are_other_types_than_those_that_are_read() -> None:
     assert decode_type("float32[2]") != decode_type("float32[2]!")
     assert decode_type(["int64", "float32[1]"]).types[1] == decode_type("float32[1]")
+
+
+def test_a_kernel_has_the_same_name_in_every_process() -> None:
+    """Options that are sets have another order in each process."""
+    script = """
+from xmtc.core.kernel_cache import code_key
+from xmtc.linear import solver
+compiled = solver._squared_hinge.compiled
+print(code_key(compiled._function, compiled._options))
+"""
+    keys = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
+        for seed in ("1", "2", "3", "4")
+    }
+    assert len(keys) == 1

@@ -13,7 +13,7 @@ import platform
 import sys
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,13 +63,23 @@ def _is_usable(folder: Path) -> bool:
     return not hasattr(os, "getuid") or (state.st_uid in (0, os.getuid()) and not state.st_mode & 0o002)
 
 
+def _options(options: Mapping[str, Any]) -> str:
+    """Compiler options as text that is the same in every process; the order of sets is not."""
+    return repr(
+        [
+            (name, sorted(value) if isinstance(value, set | frozenset) else value)
+            for name, value in sorted(options.items())
+        ]
+    )
+
+
 def code_key(function: Callable[..., Any], options: Any) -> str:
     """Hash a function with all that it calls and all constants it uses, and the versions that compile it."""
     seen: dict[str, bytes] = {}
     _collect(function, seen)
     config: Any = numba.config
     versions = (numba.__version__, llvmlite.__version__, np.__version__, sys.implementation.cache_tag)
-    parts = [repr((versions, platform.machine(), config.BOUNDSCHECK, config.OPT, sorted(options.items()))).encode()]
+    parts = [repr((versions, platform.machine(), config.BOUNDSCHECK, config.OPT, _options(options))).encode()]
     parts += [b"%s:%s" % (name.encode(), seen[name]) for name in sorted(seen)]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:24]
 
@@ -92,7 +102,7 @@ def _collect(function: Any, seen: dict[str, bytes]) -> None:
 def _refer(name: str, value: Any, names: set[str], seen: dict[str, bytes]) -> None:
     """Add a value that a function refers to by name; `names` are all names in its code."""
     if isinstance(value, dispatcher.Dispatcher):
-        seen[f"{name} options"] = repr(sorted(value.targetoptions.items())).encode()
+        seen[f"{name} options"] = _options(value.targetoptions).encode()
         _collect(value.py_func, seen)
     elif isinstance(value, _Intrinsic):
         _collect(value._defn, seen)

@@ -38,7 +38,7 @@ ROWS_AT_ONCE = 16_384
 """Rows that a thread searches together."""
 CELLS = 1 << 22
 """Probabilities in memory at once while the results of several trees are combined: 16 MiB."""
-SHORTLIST = 5
+SHORTLIST = 8
 """Minimum number of labels that each of several trees proposes."""
 
 

@@ -120,7 +120,8 @@ def _squared_hinge(
                 alpha[row, lane] = one / diagonal
         if known[row]:  # at the optimum, α = 2C max(0, 1 − y w·x), until other rows have moved
             due[row] = 1
-            margins[:] = bias
+            for lane in range(width):
+                margins[lane] = bias[lane]
             add_dot(features, values, indptr[row], indptr[row + 1], weights, 0, width, margins, 0)
             for lane in range(width):
                 alpha[row, lane] = max(one - np.float32(signs[row, lane]) * margins[lane], zero) / diagonal
@@ -136,7 +137,8 @@ def _squared_hinge(
         for at in range(active):
             row = order[at]
             first, last = indptr[row], indptr[row + 1]
-            margins[:] = bias
+            for lane in range(width):
+                margins[lane] = bias[lane]
             add_dot(features, values, first, last, weights, 0, width, margins, 0)
             diagonal = diagonals[row]
             inverse = one / (squares[row] + diagonal)
@@ -209,7 +211,8 @@ def _logistic(
             if signs[row, lane] == 0:
                 points[row, lane] = np.float32(0.0)
         if known[row]:  # at the optimum, t = −y w·x
-            margins[:] = bias
+            for lane in range(width):
+                margins[lane] = bias[lane]
             add_dot(features, values, indptr[row], indptr[row + 1], weights, 0, width, margins, 0)
             for lane in range(width):
                 points[row, lane] = -np.float32(signs[row, lane]) * margins[lane]
@@ -220,7 +223,8 @@ def _logistic(
         for at in range(rows):
             row = order[at]
             first, last = indptr[row], indptr[row + 1]
-            margins[:] = bias
+            for lane in range(width):
+                margins[lane] = bias[lane]
             add_dot(features, values, first, last, weights, 0, width, margins, 0)
             worst = np.float32(0.0)
             for lane in range(width):

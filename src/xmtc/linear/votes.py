@@ -1,7 +1,7 @@
 """Labels that several trees propose for each document, and their mean probabilities.
 
 A label that a tree does not list has there, until its probability is known, at least zero and at most the tree's last
-listed one. Only labels that can be among the best by these bounds are looked up: about one for every eight documents.
+listed one. Only labels that can be among the best by these bounds are looked up, two or three of a document.
 """
 
 from __future__ import annotations
