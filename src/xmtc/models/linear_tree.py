@@ -70,7 +70,7 @@ class LinearTreeSettings(LinearObjective):
             self.require_range("trees", 1, 1000)
         self.require_range("beam_width", 0)
         self.require_range("power", 2, 3)
-        self.require_range("path_weight", 0, 1, open_low=True)
+        self.require_range("path_weight", 0.01, 1)
         self.require_range("negatives", 0)
         self.require_range("label_features", 0)
         require_name_weight(self)
