@@ -29,8 +29,10 @@ from xmtc.linear.node_training import LinearObjective, NodeTrainer, Rows, number
 from xmtc.linear.simd import LANES
 from xmtc.linear.solver import row_squares, solve
 from xmtc.linear.weight_chunks import Chunks, pruned
+from xmtc.models import linear_tree
 from xmtc.models.base import Model
 from xmtc.models.bonsai import Bonsai
+from xmtc.models.linear_tree import ForestModel
 from xmtc.models.one_vs_all import OneVsAll
 from xmtc.models.parabel import Parabel
 from xmtc.text.features import unit_rows
@@ -555,6 +557,30 @@ class TestTraining:
         ]
         assert LinearObjective(cost="auto", loss="logistic").resolved(500).cost == 1
         assert LinearObjective(cost=3.0).resolved(500).cost == 3.0
+
+    @pytest.mark.parametrize(("kind", "settings"), [(Parabel, {}), (Bonsai, {"trees": "auto"})])
+    def test_automatic_number_of_trees(
+        self, kind: type[Model], settings: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        problem = random_problem(150, 60, 40, 2, 6)
+        for few, trees in ((40, 1), (39, 2)):
+            monkeypatch.setattr(linear_tree, "FEW_LABELS", few)
+            model = kind(leaf_size=8, **settings).fit(problem.matrix, problem.labels)
+            assert isinstance(model, ForestModel)
+            assert len(model._forest) == trees
+
+    def test_folders_without_a_path_weight(self) -> None:
+        """They were written when all edges of a path weighed the same."""
+        problem = random_problem(150, 60, 40, 2, 6)
+        model = Parabel(path_weight=1.0, leaf_size=8).fit(problem.matrix, problem.labels)
+        state = model._state()
+        del state.values["path_weight"]
+        older = Parabel(leaf_size=8)
+        older.label_counts, older.runtime = model.label_counts, model.runtime
+        older._restore(SavedState(state))
+        assert older.config.path_weight == 1.0
+        rows = older._forest.predict(problem.matrix, 5)
+        assert (rows[1] == model._forest.predict(problem.matrix, 5)[1]).all()
 
     def test_workspace_parts_are_taken_as_they_are(self, tmp_path: Path) -> None:
         problem = random_problem(150, 60, 30, 3, 5)

@@ -32,6 +32,8 @@ USUAL = 2.0
 """Default weight of label names, if there are any."""
 MOST = 1000
 """Maximum weight of label names."""
+FEW_LABELS = 10_000
+"""Up to this many labels, one tree with large leaves is as accurate as two with small ones, and faster."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class LinearTreeSettings(LinearObjective):
     weights: Literal["float32", "float16"] = "float16"
     """Precision of the saved weights; 'float16' halves their size, and is as accurate."""
     trees: int | Literal["auto"] = 2
-    """Number of trees whose probabilities are averaged; one if all labels fit into a single leaf."""
+    """Number of trees whose probabilities are averaged; 'auto' is 1 for up to 10,000 labels and 2 for more."""
     beam_width: Annotated[int, Alias("beam")] = 5
     """Beam width: nodes followed per level of a tree; 0 follows all."""
     power: int = 3
@@ -252,7 +254,7 @@ class LinearTreeModel(ForestModel):
 
     def _tree_count(self, labels: int) -> int:
         """Number of trees for this number of labels."""
-        return int(self.config.trees)
+        return (1 if labels <= FEW_LABELS else 2) if self.config.trees == "auto" else int(self.config.trees)
 
     def _fit(self, train: Dataset, valid: Dataset | None, run: FitContext) -> None:
         rows, names = self._fit_features(train, run)

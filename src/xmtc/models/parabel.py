@@ -11,10 +11,7 @@ from xmtc.labels.features import positive_features
 from xmtc.labels.name_documents import with_names
 from xmtc.labels.tree import LabelTree, balanced_tree
 from xmtc.models.context import FitContext
-from xmtc.models.linear_tree import LinearTreeModel, LinearTreeSettings
-
-FEW_LABELS = 10_000
-"""Up to this many labels, one tree with large leaves is as accurate as two with small ones, and faster."""
+from xmtc.models.linear_tree import FEW_LABELS, LinearTreeModel, LinearTreeSettings
 
 
 @dataclass(frozen=True)
@@ -56,9 +53,6 @@ class Parabel(LinearTreeModel):
         "logistic": {"loss": "logistic"},
         "plain-counts": {"text.sublinear": False},
     }
-
-    def _tree_count(self, labels: int) -> int:
-        return (1 if labels <= FEW_LABELS else 2) if self.config.trees == "auto" else int(self.config.trees)
 
     def _leaf_size(self, labels: int) -> int:
         return (512 if labels <= FEW_LABELS else 256) if self.config.leaf_size == "auto" else int(self.config.leaf_size)
