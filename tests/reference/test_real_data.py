@@ -49,7 +49,7 @@ def test_consensus_on_cooking(cooking: tuple[Dataset, Dataset], tmp_path: Path) 
         result = evaluate_model(together, test, unknown_labels="drop")
         for metric in ("P@3", "P@5", "nDCG@5"):
             assert result.metrics[metric] > max(member[metric] for member in members), metric
-        assert result.metrics["P@1"] > max(member["P@1"] for member in members) - 0.005  # its standard error is 0.008
+        assert result.metrics["P@1"] > max(member["P@1"] for member in members) - 0.01  # about one standard error
         calibrated = evaluate_model(together.calibrate(held), test, unknown_labels="drop")
         assert calibrated.reliability is not None
         assert calibrated.reliability.error < 0.03
