@@ -235,6 +235,7 @@ def test_a_label_without_a_vector_says_so(opened: Any) -> None:
 
 def test_more_labels_are_listed_when_asked(opened: Any) -> None:
     assert opened.locator("#view li").count() == 20
+    opened.wait_for_timeout(500)  # the first layout of the map lists the labels once more
     opened.click("#more")
     assert opened.locator("#view li").count() == 120
     focused = "document.activeElement.closest('li') === document.querySelectorAll('#view li')[20]"
