@@ -136,3 +136,31 @@ def _sink(found: Any, scores: Any, start: Any, size: Any, backwards: Any) -> Non
         scores[at], scores[below] = scores[below], scores[at]
         found[at], found[below] = found[below], found[at]
         here = child
+
+
+@called
+def keep_best(found: Any, given: Any, held: Any, key: Any, score: Any) -> Any:
+    """Insert a number into the best of a row; ties are broken by the lower number.
+
+    Long rows are heaps, whose last entry is the worst once they are full: `sort_best` sorts them.
+    """
+    k = len(found)
+    if k > SORTED:
+        return heap_insert(found, given, held, key, score)
+    at = held if held < k else k - 1
+    if held == k and (score < given[at] or (score == given[at] and key > found[at])):
+        return held
+    while at > 0 and (given[at - 1] < score or (given[at - 1] == score and found[at - 1] > key)):
+        given[at] = given[at - 1]
+        found[at] = found[at - 1]
+        at -= 1
+    given[at] = score
+    found[at] = key
+    return min(held + 1, k)
+
+
+@called
+def sort_best(found: Any, given: Any, held: Any) -> None:
+    """Sort the best of a row, best first."""
+    if len(found) > SORTED:
+        heap_sort(found, given, held)

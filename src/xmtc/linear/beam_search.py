@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xmtc.core.jit import called, frozen, inlined, kernel
-from xmtc.core.selection import SORTED, heap_insert, heap_sort
+from xmtc.core.jit import frozen, inlined, kernel
+from xmtc.core.selection import keep_best, sort_best
 from xmtc.labels.tree import LabelTree
 from xmtc.linear.weight_chunks import (
     Chunks,
@@ -99,34 +99,6 @@ def _least_margin(base: Any, lowest: Any, weight: Any, link: Any) -> Any:
     return np.float32(least - 1e-5 * (1.0 + abs(least)))
 
 
-@called
-def _insert(found: Any, given: Any, held: Any, key: Any, score: Any) -> Any:
-    """Insert a node or label into the best of a row; ties are broken by the lower number.
-
-    Long rows are heaps, whose last entry is the worst once they are full: `_finish` sorts them.
-    """
-    k = len(found)
-    if k > SORTED:
-        return heap_insert(found, given, held, key, score)
-    at = held if held < k else k - 1
-    if held == k and (score < given[at] or (score == given[at] and key > found[at])):
-        return held
-    while at > 0 and (given[at - 1] < score or (given[at - 1] == score and found[at - 1] > key)):
-        given[at] = given[at - 1]
-        found[at] = found[at - 1]
-        at -= 1
-    given[at] = score
-    found[at] = key
-    return min(held + 1, k)
-
-
-@called
-def _finish(found: Any, given: Any, held: Any) -> None:
-    """Sort the best of a row, best first."""
-    if len(found) > SORTED:
-        heap_sort(found, given, held)
-
-
 @inlined
 def _add_children(
     tree: Any,
@@ -164,7 +136,7 @@ def _add_children(
             key = tree.order[first + child] if is_last else first + child
             if len(allowed_nodes) and not (allowed_labels[key] if is_last else allowed_nodes[key]):
                 continue
-            held = _insert(found, given, held, key, score)
+            held = keep_best(found, given, held, key, score)
             if held == k:
                 least = _least_margin(base, given[k - 1], weight, link)
     return held
@@ -222,7 +194,7 @@ def search_row(
                 next_scores,
                 next_held,
             )
-        _finish(next_nodes, next_scores, next_held)
+        sort_best(next_nodes, next_scores, next_held)
         nodes, scores, held = next_nodes, next_scores, next_held
     found[held:] = -1
     given[held:] = -np.inf
@@ -316,7 +288,7 @@ def search_rows(
                 if has_lookup:
                     write_lookup(tree.chunks, node, lookup, absent, True)
         for row in range(rows):
-            _finish(next_nodes[row], next_scores[row], next_held[row])
+            sort_best(next_nodes[row], next_scores[row], next_held[row])
         beam_nodes, beam_scores, beam_held = next_nodes, next_scores, next_held
     for row in range(rows):
         found[row, beam_held[row] :] = -1

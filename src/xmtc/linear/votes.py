@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xmtc.core.jit import kernel
-from xmtc.core.selection import SORTED, heap_insert, heap_sort, nth_largest
+from xmtc.core.selection import keep_best, nth_largest, sort_best
 
 
 class Votes:
@@ -42,7 +42,7 @@ class Votes:
         """(n, k) labels with the largest mean probabilities; on ties, lower numbers first; −1 and −∞ as padding."""
         found = np.full((len(self._candidates), self._best), -1, dtype=np.int64)
         given = np.full(found.shape, -np.inf, dtype=np.float32)
-        _rank(self._candidates, self._known, SORTED, found, given)
+        _rank(self._candidates, self._known, found, given)
         return found, given
 
 
@@ -113,13 +113,11 @@ def _merge(
 def _rank(
     candidates: NDArray[np.int64],
     known: NDArray[np.float32],
-    sorted_size: int,
     found: NDArray[np.int64],
     given: NDArray[np.float32],
 ) -> None:
     """Write the labels of each row with the largest means of their probabilities."""
     trees = np.float32(known.shape[2])
-    k = found.shape[1]
     for row in range(len(candidates)):
         held = 0
         for at in range(candidates.shape[1]):
@@ -132,19 +130,5 @@ def _rank(
                 is_known &= chance >= 0.0
             if not is_known:
                 continue
-            score = total / trees
-            if k > sorted_size:
-                held = heap_insert(found[row], given[row], held, label, score)
-                continue
-            place = held if held < k else k - 1
-            if held == k and (score < given[row, place] or (score == given[row, place] and label > found[row, place])):
-                continue
-            while place > 0 and (
-                given[row, place - 1] < score or (given[row, place - 1] == score and found[row, place - 1] > label)
-            ):
-                given[row, place], found[row, place] = given[row, place - 1], found[row, place - 1]
-                place -= 1
-            given[row, place], found[row, place] = score, label
-            held = min(held + 1, k)
-        if k > sorted_size:
-            heap_sort(found[row], given[row], held)
+            held = keep_best(found[row], given[row], held, label, total / trees)
+        sort_best(found[row], given[row], held)
