@@ -25,6 +25,7 @@ TIERS = [
     {"labels"},
     {"linear", "nn", "lexical"},
     {"models"},
+    {"presets"},
     {"workflows", "views"},
     {"experiments", "server"},
     {"cli"},
@@ -50,6 +51,7 @@ SHARED_BY_MODELS = {
     "relabelling",
     "replay",
     "sklearn_api",
+    "stacking",
     "update",
     "vocabulary",
 }

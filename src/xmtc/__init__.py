@@ -70,6 +70,7 @@ __all__ = [  # `from xmtc import *` leaves out the models that need an extra
     "Sleec",
     "TopK",
     "__version__",
+    "auto",
     "create",
     "data",
     "decisions",
@@ -97,6 +98,15 @@ def create(name: str, **settings: Any) -> Model:
 
     model: Model = model_class(name)(**settings)
     return model
+
+
+def auto(
+    documents: Any, labels: Any = None, *, preset: str = "good", minutes: float | None = None, **options: Any
+) -> Model:
+    """The best model for these documents that is found in the time given; see `xmtc.workflows.auto.auto`."""
+    from xmtc.workflows.auto import auto as train_best
+
+    return train_best(documents, labels, preset=preset, minutes=minutes, **options)
 
 
 def _model_names() -> dict[str, str]:

@@ -14,6 +14,9 @@ from xmtc.cli.output import JsonOutput, echo, echo_error, note, snake_keys
 from xmtc.workflows.requests import TrainRequest
 
 if TYPE_CHECKING:
+    from xmtc.core.progress import Progress
+    from xmtc.core.runtime import Runtime
+    from xmtc.workflows.auto import FastChoice
     from xmtc.workflows.models import Model
 
 
@@ -23,7 +26,10 @@ def train(
     machine: SeededMachine,
     output: JsonOutput,
 ) -> None:
-    """Train a model on labelled texts and save it."""
+    """Train a model on labelled texts and save it.
+
+    Without --model, settings are chosen for the data; --preset good combines the best of several models.
+    """
     from xmtc.cli.progress import terminal_progress
     from xmtc.core.progress import silent
     from xmtc.workflows import train as workflow
@@ -31,17 +37,22 @@ def train(
     check_writable(output.path, request.train_file, request.valid)
     runtime = machine.runtime()
     leads = runtime.rank == 0  # of several processes, one prints
-
-    def show_settings(model: Model) -> None:
-        if leads:
-            note(settings_text(model, request, machine.seed))
-
     progress = terminal_progress() if leads else silent
     try:
-        trained = workflow.train(request, runtime=runtime, progress=progress, started=show_settings)
+        if request.uses_preset and runtime.world_size == 1:
+            trained = _train_preset(request, runtime, progress)
+        else:
+            trained = workflow.train(
+                request,
+                runtime=runtime,
+                progress=progress,
+                started=lambda model: note(settings_text(model, request, machine.seed)) if leads else None,
+            )
     except KeyboardInterrupt:
         work, finished = workflow.unfinished_training(request.out)
         parts = f"Finished parts are in {work}" if finished else "No part is finished yet"
+        if finished and workflow.is_model(request.out) and request.auto.preset in ("good", "best"):
+            parts = f"{request.out} has the best model so far"
         echo_error(f"xmtc: interrupted. {parts}. To resume, repeat the command with --resume.")
         raise typer.Exit(130) from None
     if not leads:
@@ -57,6 +68,31 @@ def train(
         note(line)
     output.write(_result(trained, request, machine.seed))
     note(next_steps(trained, request))
+
+
+def _train_preset(request: TrainRequest, runtime: Runtime, progress: Progress) -> Model:
+    """Train with a preset; print its choice, or its plan and leaderboard."""
+    from xmtc.cli.leaderboard_table import leaderboard_lines, plan_lines
+    from xmtc.workflows import auto
+
+    def show(event: auto.Event) -> None:
+        if isinstance(event, auto.FastChoice):
+            note(choice_text(event))
+        elif event.complete:
+            echo(leaderboard_lines(event))
+            note(f"leaderboard: {auto.leaderboard_page_file(request.out)}, {auto.leaderboard_file(request.out)}")
+        else:
+            note(plan_lines(event))
+
+    return auto.train_preset(request, runtime=runtime, progress=progress, listener=show)
+
+
+def choice_text(choice: FastChoice) -> str:
+    """The model that the preset `fast` has chosen, its settings and the reasons."""
+    lines = [f"model: {choice.model} (preset fast; choose another with --model NAME, or try --preset good)"]
+    lines += [f"  {name} = {json.dumps(value)}" for name, value in choice.settings.items()]
+    lines += [f"  {reason}" for reason in choice.reasons]
+    return "\n".join(lines)
 
 
 def _result(trained: Model, request: TrainRequest, seed: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ learnt weights have a separate weight for each such gap.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,8 @@ class Gathered:
     labels: Labels  # (n, u) padded with −1
     chances: NDArray[np.float32]  # (m, n, u) 0 if a prediction lacks the label
     held: NDArray[np.bool_]  # (m, n, u) whether the prediction has the label
+    answers: Sequence[Answer] = ()
+    """The predictions themselves."""
 
 
 def union(answers: Sequence[Answer]) -> Labels:
@@ -74,7 +76,18 @@ def gather(answers: Sequence[Answer], labels: Labels) -> Gathered:
         if found.shape[1]:
             rising = np.take_along_axis(given, order, axis=1)
             chances[place] = np.where(held[place], np.take_along_axis(rising, np.maximum(ranks, 0), axis=1), 0)
-    return Gathered(labels, chances, held)
+    return Gathered(labels, chances, held, tuple(answers))
+
+
+def ranks(gathered: Gathered) -> Iterator[Labels]:
+    """Look up the rank (n, u) of each label in each prediction, from 0; −1 if it is missing."""
+    for found, _ in gathered.answers:
+        order = np.argsort(found, axis=1, kind="stable")
+        place = _places(np.take_along_axis(found, order, axis=1), gathered.labels)
+        if found.shape[1]:
+            yield np.where(place < 0, -1, np.take_along_axis(order, np.maximum(place, 0), axis=1))
+        else:
+            yield place
 
 
 @kernel()
@@ -158,7 +171,7 @@ class Learnt:
         for place in range(len(gathered.held)):
             others = np.arange(len(gathered.held)) != place
             keep = others[:, None, None]
-            without = Gathered(gathered.labels, gathered.chances * keep, gathered.held & keep)
+            without = Gathered(gathered.labels, gathered.chances * keep, gathered.held & keep, gathered.answers)
             added.append(whole - self._margins(without, frequency))
         return np.stack(added)
 

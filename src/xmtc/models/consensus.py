@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +21,15 @@ from xmtc.artifact.store import State
 from xmtc.core.config import Choices, Range, Settings, changed
 from xmtc.core.errors import ConfigError, DataError, ModelFormatError, XmtcError
 from xmtc.core.explanation import Explanation, MemberEvidence
+from xmtc.core.progress import Progress, silent
+from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset, align_labels, as_dataset, check_known
 from xmtc.data.label_index import LabelIndex
-from xmtc.data.topk import read_answers
+from xmtc.data.topk import TopK, read_answers
 from xmtc.decisions import combining
 from xmtc.decisions.calibration import Calibration, Method
 from xmtc.decisions.combining import FIRST, Answer, Gathered, Learnt
-from xmtc.decisions.decision_rules import calibration_of
+from xmtc.decisions.decision_rules import DEPTH, calibration_of, decide
 from xmtc.decisions.thresholds import hits_among
 from xmtc.metrics import ndcg
 from xmtc.models import base
@@ -35,6 +37,7 @@ from xmtc.models.base import Labels, Mask, Model, Scores
 from xmtc.models.context import FitContext
 from xmtc.models.ensemble_members import FileMember, Member, ModelMember
 from xmtc.models.label_selection import padded
+from xmtc.models.stacking import OutOfFold, StackedTrees, stacking_rows
 from xmtc.models.update import Change, Request, carry_out
 
 MOST_MEMBERS = 1000
@@ -48,8 +51,9 @@ class ConsensusSettings(Settings):
 
     members: tuple[str, ...] = ()
     """Model folders, or files of predictions with document ids."""
-    combine: Annotated[Literal["learnt", "noisy-or", "average"], Choices()] = "learnt"
-    """Combination: weights learnt on the validation set, noisy-or 1 − Π(1 − p) as published, or the average."""
+    combine: Annotated[Literal["learnt", "stacked", "noisy-or", "average"], Choices()] = "learnt"
+    """Combination: weights learnt on the validation set, boosted trees learnt on it, noisy-or 1 − Π(1 − p) as
+    published, or the average."""
     weights: tuple[float, ...] = ()
     """Weights of the average, one per member; equal if empty."""
     calibrate: Annotated[Literal["isotonic", "platt", "none"], Choices()] = "isotonic"
@@ -73,7 +77,7 @@ class ConsensusSettings(Settings):
 
 
 class Consensus(Model):
-    """Ensemble of trained models: noisy-or, average or learnt weights.
+    """Ensemble of trained models: learnt weights, stacked trees, noisy-or or average.
 
     It is trained on the validation set. Members are model folders of any kind or files of predictions; they are not
     changed.
@@ -85,7 +89,11 @@ class Consensus(Model):
 
     _members: list[Member]
     _links: list[Link]
-    _learnt: Learnt | None
+    _combination: Learnt | StackedTrees | None
+    """What was learnt on the validation set; None for noisy-or and average."""
+    _out_of_fold: OutOfFold | None = None
+    """During training on out-of-fold predictions: these."""
+    _fold_counts: NDArray[np.int64]
     _copies: tempfile.TemporaryDirectory[str] | None = None
     """Temporary folder of updated members, until they are saved."""
     _documents: int
@@ -113,7 +121,11 @@ class Consensus(Model):
         self.label_counts, self._documents = self._counts()
         truth, _ = align_labels(train, self.labels)
         try:
-            self._settle(train, truth, self._answers_to(train, run))
+            out_of_fold = self._out_of_fold
+            if out_of_fold is not None:
+                self._fold_counts = self._counted_by_fold(out_of_fold)
+            answers = self._answers_to(train, run) if out_of_fold is None else self._numbered(out_of_fold)
+            self._settle(train, truth, answers)
         except XmtcError:
             self._labels = None
             self._forget(run)  # so that a corrected retry does not reuse them
@@ -124,8 +136,48 @@ class Consensus(Model):
         if self.config.calibrate != "none":
             for member, (labels, scores) in zip(self._members, answers, strict=True):
                 member.calibration = _calibrated(self.config.calibrate, member.name, labels, scores, truth)
-        self._learnt = self._learn(train, answers, truth) if self.config.combine == "learnt" else None
+        self._combination = self._learn(train, answers, truth)
         self.facts = self._measured(train, answers, truth)
+
+    def fit_out_of_fold(
+        self,
+        documents: Dataset,
+        out_of_fold: OutOfFold,
+        *,
+        runtime: Runtime | None = None,
+        progress: Progress = silent,
+    ) -> Self:
+        """Learn the combination from out-of-fold predictions for documents that the members were trained on.
+
+        The members are models trained on all documents; the predictions are of models with the same settings that were
+        trained without the documents they are for. Scores are calibrated and a threshold is tuned on the result.
+        """
+        self._out_of_fold = out_of_fold
+        try:
+            self.fit(documents, runtime=runtime, progress=progress)
+            labels, scores = self._together(self._numbered(out_of_fold), DEPTH)
+            truth, _ = align_labels(documents, self.labels)
+            together = TopK(labels, scores, self.labels)
+            self.decisions = decide(together, truth, method="isotonic", threshold="global", counts=self.label_counts)
+        finally:
+            self._out_of_fold = None
+        return self
+
+    def _counted_by_fold(self, out_of_fold: OutOfFold) -> NDArray[np.int64]:
+        """(folds, L) training documents of each label, with the label numbers of the consensus."""
+        numbers = self.labels.ids(out_of_fold.index.table["key"].combine_chunks())
+        counts = np.zeros((len(out_of_fold.counts), len(self.labels)), dtype=np.int64)
+        counts[:, numbers[numbers >= 0]] = out_of_fold.counts[:, numbers >= 0]
+        return counts
+
+    def _numbered(self, out_of_fold: OutOfFold) -> list[Answer]:
+        """Out-of-fold predictions with the label numbers of the consensus."""
+        found = []
+        for answer in out_of_fold.answers:
+            numbers = self.labels.ids(answer.index.table["key"].combine_chunks())
+            labels = answer.labels[:, : self.config.depth]
+            found.append((np.where(labels >= 0, numbers[labels], -1), answer.scores[:, : self.config.depth]))
+        return found
 
     def _open(self, links: list[Link]) -> None:
         self._links = links
@@ -269,29 +321,47 @@ class Consensus(Model):
             if run.workspace.has(part):
                 run.workspace.drop(part)
 
-    def _learn(self, train: Dataset, answers: Sequence[Answer], truth: Csr) -> Learnt:
-        """Learn weights from the first few labels of each member.
+    def _learn(self, train: Dataset, answers: Sequence[Answer], truth: Csr) -> Learnt | StackedTrees | None:
+        """Learn to combine the members from the first few labels of each.
 
-        The others are easy negatives, and so numerous that they would dominate the weights.
+        The others are easy negatives, and so numerous that they would dominate.
         """
-        rows, hits = [], []
-        for batch, part, right in _batches(train, answers, truth):
+        stacks = self.config.combine == "stacked"
+        if not (stacks or self.config.combine == "learnt"):
+            return None
+        pairs: list[NDArray[Any]] = []
+        hits, documents = [], []
+        for place, part, batch in _batches(train, answers):
             first = combining.union([(labels[:, :FIRST], scores) for labels, scores in part])
-            gathered = self._gathered(batch, part, first)
-            rows.append(combining.design_matrix(gathered, self._frequency(first)))
-            hits.append(hits_among(first, right)[first >= 0])
-        return combining.learn(np.concatenate(rows), np.concatenate(hits))
+            gathered, filled = self._gathered(batch, part, first), first >= 0
+            frequency = self._frequency(first, place)
+            pairs.append(
+                stacking_rows(gathered, frequency, filled) if stacks else combining.design_matrix(gathered, frequency)
+            )
+            hits.append(hits_among(first, truth[place])[filled])
+            documents.append(place.start + np.nonzero(filled)[0])
+        rows, right = np.concatenate(pairs), np.concatenate(hits)
+        if stacks:
+            runtime = self.runtime
+            return StackedTrees.fit(rows, right, np.concatenate(documents), runtime.seed, runtime.threads)
+        return combining.learn(rows, right)
 
     def _measured(self, train: Dataset, answers: Sequence[Answer], truth: Csr) -> dict[str, float]:
         """nDCG@5 of each member and of the consensus on the documents it was trained on."""
         named = zip(self._members, answers, strict=True)
         measured = {f"nDCG@5 of {member.name}": ndcg(labels, truth, 5) for member, (labels, _) in named}
-        found = []
-        for batch, part, _ in _batches(train, answers, truth):
-            gathered = self._gathered(batch, part, None)
-            found.append(padded(_ranked(gathered.labels, self._combined(gathered), 5)[0], 5, -1))
-        measured["nDCG@5 together, as fitted"] = ndcg(np.concatenate(found), truth, 5)
+        measured["nDCG@5 together, as fitted"] = ndcg(self._together(answers, 5, train)[0], truth, 5)
         return {name: round(value, 4) for name, value in measured.items()}
+
+    def _together(self, answers: Sequence[Answer], k: int, documents: Dataset | None = None) -> Answer:
+        """The k best labels of the training documents, from the members' predictions for them."""
+        found = []
+        for place, part, batch in _batches(documents or len(answers[0][0]), answers):
+            gathered = self._gathered(batch, part, None)
+            labels, scores = _ranked(gathered.labels, self._combined(gathered, place), k)
+            found.append((padded(labels, k, -1), padded(scores, k, -np.inf)))
+        labels, scores = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        return labels, scores
 
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
         answers = [member.best(batch, self.config.depth, allowed) for member in self._members]
@@ -311,10 +381,10 @@ class Consensus(Model):
         answers = [member.best(batch, self.config.depth, None) for member in self._members]
         return self._gathered(batch, answers, candidates)
 
-    def _gathered(self, batch: Dataset, answers: Sequence[Answer], labels: Labels | None) -> Gathered:
+    def _gathered(self, batch: Dataset | None, answers: Sequence[Answer], labels: Labels | None) -> Gathered:
         read = [(found, member.chances(given)) for member, (found, given) in zip(self._members, answers, strict=True)]
         gathered = combining.gather(read, combining.union(read) if labels is None else labels)
-        if self.config.complete:
+        if self.config.complete and batch is not None:
             for place, member in enumerate(self._members):
                 missing = np.where(gathered.held[place], -1, gathered.labels)
                 given = member.chances(member.score_labels(batch, missing))
@@ -322,22 +392,27 @@ class Consensus(Model):
                 gathered.chances[place][scored], gathered.held[place][scored] = given[scored], True
         return gathered
 
-    def _combined(self, gathered: Gathered) -> NDArray[np.float64]:
-        if self._learnt is not None:
-            return self._learnt(gathered, self._frequency(gathered.labels))
+    def _combined(self, gathered: Gathered, place: slice | None = None) -> NDArray[np.float64]:
+        """Probabilities (n, u); `place` are the documents if they are training documents."""
+        if self._combination is not None:
+            return self._combination(gathered, self._frequency(gathered.labels, place))
         if self.config.combine == "average":
             return combining.average(gathered.chances, self.config.weights)
         return combining.noisy_or(gathered.chances)
 
-    def _frequency(self, labels: Labels) -> NDArray[np.float64]:
-        """(n, u) log(1 + training documents) of each label."""
-        found: NDArray[np.float64] = np.log1p(self.label_counts[labels])
+    def _frequency(self, labels: Labels, place: slice | None = None) -> NDArray[np.float64]:
+        """(n, u) log(1 + training documents) of each label, without the fold of a training document."""
+        if place is None or self._out_of_fold is None:
+            counts = self.label_counts[labels]
+        else:
+            counts = self._fold_counts[self._out_of_fold.folds[place, None], labels]
+        found: NDArray[np.float64] = np.log1p(counts)
         return found
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
         gathered = self._gathered_candidates(as_dataset([text]), np.array([[label]]))
-        if self._learnt is not None:
-            shares = self._learnt.shares(gathered, self._frequency(gathered.labels))[:, 0, 0]
+        if self._combination is not None:
+            shares = self._combination.shares(gathered, self._frequency(gathered.labels))[:, 0, 0]
         else:
             shares = combining.shares(gathered.chances, self.config.combine, self.config.weights)[:, 0, 0]
         shares = np.maximum(shares, 0.0)  # only contributions in favour of the label
@@ -349,8 +424,10 @@ class Consensus(Model):
 
     def _state(self) -> State:
         kept = State(values={"documents": self._documents})
-        if self._learnt is not None:
-            kept.values["learnt"] = self._learnt.values()
+        if isinstance(self._combination, Learnt):
+            kept.values["learnt"] = self._combination.values()
+        elif self._combination is not None:
+            kept.arrays.update({f"stacked.{name}": array for name, array in self._combination.state().items()})
         kept.values["calibrations"] = []
         for place, member in enumerate(self._members):
             calibration = member.calibration
@@ -371,8 +448,11 @@ class Consensus(Model):
             part = state.part(f"member.{place}.")
             member.calibration = None if values is None else Calibration.restored(values, part)
         self._documents = state.value("documents", int, 0)
-        learnt = self.config.combine == "learnt"
-        self._learnt = Learnt.restored(state.value("learnt", dict), len(self._members)) if learnt else None
+        self._combination = None
+        if self.config.combine == "learnt":
+            self._combination = Learnt.restored(state.value("learnt", dict), count)
+        elif self.config.combine == "stacked":
+            self._combination = StackedTrees.restored(state.part("stacked."), count, self.runtime.threads)
 
 
 @contextmanager
@@ -412,13 +492,16 @@ def _calibrated(method: Method, name: str, labels: Labels, scores: Scores, truth
         raise DataError(f"{name}: {error}") from None
 
 
-def _batches(documents: Dataset, answers: Sequence[Answer], truth: Csr) -> Iterator[tuple[Dataset, list[Answer], Csr]]:
-    """Batches of documents, with the members' predictions and the true labels."""
-    start = 0
-    for batch in documents.batches(base.BATCH):
-        rows = slice(start, start + len(batch))
-        yield batch, [(labels[rows], scores[rows]) for labels, scores in answers], truth[rows]
-        start += len(batch)
+def _batches(
+    documents: Dataset | int, answers: Sequence[Answer]
+) -> Iterator[tuple[slice, list[Answer], Dataset | None]]:
+    """Batches of documents, or of so many: their places, the members' predictions and the documents."""
+    count = documents if isinstance(documents, int) else len(documents)
+    batches = None if isinstance(documents, int) else documents.batches(base.BATCH)
+    for start in range(0, count, base.BATCH):
+        place = slice(start, min(start + base.BATCH, count))
+        part = [(labels[place], scores[place]) for labels, scores in answers]
+        yield place, part, None if batches is None else next(batches)
 
 
 def _ranked(labels: Labels, chances: NDArray[np.float64], k: int) -> tuple[Labels, Scores]:

@@ -91,6 +91,38 @@ def _check_filter(options: ComparisonOptions, reading: ReadingOptions) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PresetOptions(BaseRequest):
+    """Options of a preset, which chooses models and settings for the data."""
+
+    preset: Annotated[Literal["fast", "good", "best"] | None, Option()] = None
+    """Choose models for the data: one quickly (the default if no model is named), several combined, or also networks."""
+    minutes: Annotated[float | None, Option("N")] = None
+    """Time limit of --preset good (default: 10) and best (default: 60)."""
+    metric: Annotated[str, Option("METRIC")] = "nDCG@5"
+    """Metric by which a preset chooses, such as nDCG@5, P@1 or PSP@3."""
+    max_ms: Annotated[float | None, Option("MS")] = None
+    """Maximum prediction time of the model, in milliseconds per document on this machine."""
+    max_mb: Annotated[float | None, Option("MB")] = None
+    """Maximum size of the model folder in MiB."""
+    split_by: Annotated[str | None, Option("FIELD")] = None
+    """Hold out whole groups, or the latest documents, by this field; FIELD:group or FIELD:time if it is not clear."""
+    distil: Annotated[str | None, Option("NAME", complete="models")] = None
+    """Train this model on what the combined models have learnt, and save it instead of them."""
+
+    def check(self) -> None:
+        searches = self.preset in ("good", "best")
+        for name in ("minutes", "max_ms", "max_mb", "split_by", "distil"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            option = f"--{name.replace('_', '-')}"
+            if not searches:
+                raise ConfigError(f"{option} can only be used with --preset good or best. Add one of them.")
+            if isinstance(value, (int, float)) and not 0 < value < math.inf:
+                raise ConfigError(f"{option} must be a number > 0. Got {value:g}.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainRequest(BaseRequest):
     """A model to train, its settings and the training files."""
 
@@ -99,7 +131,8 @@ class TrainRequest(BaseRequest):
     out: Annotated[Path, Option("DIR", short="-o")]
     """Folder to write the model to."""
     model: Annotated[str | None, Option("NAME", complete="models")] = None
-    """Model to train (default: parabel). `xmtc models` lists them."""
+    """Model to train (default: chosen by --preset fast). `xmtc models` lists them."""
+    auto: PresetOptions = field(default_factory=PresetOptions)
     valid: Annotated[Path | None, Option("FILE")] = None
     """Validation set."""
     recipe: Annotated[str | None, Option("RECIPE", "--config", complete="recipes")] = None
@@ -114,6 +147,19 @@ class TrainRequest(BaseRequest):
     """Resume an interrupted training run."""
     vocabulary: VocabularyOptions = field(default_factory=VocabularyOptions)
     reading: ReadingOptions = field(default_factory=ReadingOptions)
+
+    def check(self) -> None:
+        named = {"--model": self.model, "--config": self.recipe, "--set": self.assignments or None}
+        for option, value in named.items():
+            if value is not None and self.auto.preset is not None:
+                raise ConfigError(f"--preset chooses the model and its settings. Leave out {option}, or --preset.")
+            if value is not None and self.auto.metric != PresetOptions.metric:
+                raise ConfigError(f"--metric can only be used with a preset. Leave out --metric, or {option}.")
+
+    @property
+    def uses_preset(self) -> bool:
+        """Whether a preset chooses the model: neither a model nor settings are given."""
+        return not (self.model or self.recipe or self.assignments or self.settings)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -142,23 +142,41 @@ def unfinished_training(out: str | Path) -> tuple[Path, bool]:
     return work, any(work.glob("*.safetensors"))
 
 
+def is_model(out: Path) -> bool:
+    """Whether there is a model in the output folder."""
+    return store.is_model(out)
+
+
 def document_reader(
-    train_file: Path, valid: Path | None, reading: ReadingOptions, vocabulary: VocabularyOptions, progress: Progress
+    train_file: Path,
+    valid: Path | None,
+    reading: ReadingOptions,
+    vocabulary: VocabularyOptions,
+    progress: Progress,
+    *,
+    split_field: str | None = None,
 ) -> Documents:
-    """Return a function that reads the training set and the validation set, if there is one."""
+    """Return a function that reads the training set and the validation set, if there is one.
+
+    `split_field` is a field of the training documents by which they are to be split.
+    """
 
     def documents() -> tuple[Dataset, Dataset | None]:
         files = [train_file, *([] if valid is None else [valid])]
-        train_set, *rest = read_labelled(files, reading.options, vocabulary, progress)
+        train_set, *rest = read_labelled(files, reading.options, vocabulary, progress, split_field)
         return train_set, rest[0] if rest else None
 
     return documents
 
 
 def read_labelled(
-    files: Sequence[Path], options: ReadOptions, vocabulary: VocabularyOptions, progress: Progress
+    files: Sequence[Path],
+    options: ReadOptions,
+    vocabulary: VocabularyOptions,
+    progress: Progress,
+    split_field: str | None = None,
 ) -> list[Dataset]:
-    """Read files of labelled documents, all with as many features as the first."""
+    """Read files of labelled documents, all with as many features as the first, which also has the `split_field`."""
     datasets: list[Dataset] = []
     for path in files:
         if datasets and datasets[0].features is not None:
@@ -166,7 +184,7 @@ def read_labelled(
         datasets.append(
             read(
                 path,
-                options,
+                options if datasets else replace(options, split_field=split_field),
                 vocabulary=vocabulary.labels,
                 language=vocabulary.language,
                 unknown_labels=vocabulary.unknown_labels,

@@ -1,0 +1,170 @@
+"""The models that the presets try, in order of expected benefit per second, with the reason for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow.compute as pc
+
+from xmtc.core.config import changed, to_mapping
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Dataset
+from xmtc.labels.name_documents import has_names
+from xmtc.models.registry import MODELS, model_class
+
+Preset = Literal["fast", "good", "best"]
+
+SHORT_TEXT = 40
+"""Mean number of words below which a text counts as short: its words are rare, and parts of words help."""
+SAMPLE = 2000
+"""Documents of which the length of texts is determined."""
+FEW_FOR_NETWORKS = 50_000
+"""Number of documents up to which networks are trained without a GPU."""
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What the choice of models depends on."""
+
+    documents: int
+    labels: int
+    words: float | None
+    """Mean number of words per text; None for feature matrices."""
+    has_names: bool
+    """Whether labels have names besides their keys, or keys that are words."""
+
+    @classmethod
+    def of(cls, documents: Dataset) -> DataFacts:
+        """Describe a training set, its text by a sample."""
+        assert documents.labels is not None
+        assert documents.label_index is not None
+        labels = int(np.count_nonzero(np.bincount(documents.labels.indices)))
+        if not documents.has_text:
+            return cls(len(documents), labels, None, False)
+        places = np.unique(np.linspace(0, len(documents) - 1, min(SAMPLE, len(documents))).astype(np.int64))
+        counts = pc.count_substring_regex(documents.take(places).text(), r"\w+")
+        words = pc.mean(counts).as_py() or 0.0
+        return cls(len(documents), labels, float(words), has_names(documents.label_index) or _has_words(documents))
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the texts are short."""
+        return self.words is not None and self.words < SHORT_TEXT
+
+
+def gpu_is_used(runtime: Runtime) -> bool:
+    """Whether networks would be trained on a GPU."""
+    if not MODELS.entries["dxml"].available:
+        return False
+    from xmtc.nn.device import chosen_device
+
+    return chosen_device(runtime).type == "cuda"
+
+
+def _has_words(documents: Dataset) -> bool:
+    """Whether most keys consist of letters, so that they may occur in texts."""
+    assert documents.label_index is not None
+    keys = documents.label_index.table["key"]
+    return bool((pc.mean(pc.match_substring_regex(keys, r"^[^\W\d_]{2,}([-_ ][^\W\d_]+)*$")).as_py() or 0.0) > 0.5)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model with settings to try."""
+
+    name: str
+    """Name on the leaderboard and of the member's folder."""
+    model: str
+    settings: Mapping[str, Any]
+    """Settings that differ from the defaults, as dotted names."""
+    reason: str
+    seed: int = 0
+    """Added to the random seed."""
+    needs: str = field(default="", compare=False)
+    """The reason why it cannot be trained here, if any."""
+
+    def plain_settings(self) -> dict[str, Any]:
+        """All settings, to create the model with."""
+        kind = model_class(self.model)
+        return to_mapping(changed(kind.Config(), dict(self.settings)))
+
+
+def candidates(facts: DataFacts, preset: Preset, first: Candidate, has_gpu: bool) -> list[Candidate]:
+    """All models that a preset may train, the first choice first."""
+    found = [first]
+    for each in _candidates(facts, preset, first, has_gpu):
+        if all((each.model, each.settings, each.seed) != (other.model, other.settings, other.seed) for other in found):
+            found.append(each)
+    return [_checked(each, facts, has_gpu) for each in found]
+
+
+def _checked(candidate: Candidate, facts: DataFacts, has_gpu: bool) -> Candidate:
+    """State why a candidate cannot be trained here."""
+    entry = MODELS.entries[candidate.model]
+    needs = ""
+    if not entry.available:
+        needs = f"needs PyTorch: pip install xmtc[{entry.extra}]"
+    elif entry.extra is not None and facts.documents > FEW_FOR_NETWORKS and not has_gpu:
+        needs = f"needs a GPU for more than {FEW_FOR_NETWORKS:,} documents"
+    return Candidate(candidate.name, candidate.model, candidate.settings, candidate.reason, candidate.seed, needs)
+
+
+def _candidates(facts: DataFacts, preset: Preset, first: Candidate, has_gpu: bool) -> Iterator[Candidate]:
+    if facts.words is None:
+        yield from _of_features(first)
+    else:
+        yield from _of_texts(facts, first)
+    if preset == "best":
+        yield from _further(facts, first, has_gpu)
+
+
+def _of_texts(facts: DataFacts, first: Candidate) -> Iterator[Candidate]:
+    characters, pairs = {"text.char_ngrams": (3, 5)}, {"text.word_ngrams": 2}
+    rich = characters if facts.is_short else pairs
+    what = "character n-grams" if facts.is_short else "word pairs"
+    yield Candidate("knn", "knn", {}, "votes of similar documents, strong for rare labels and near-duplicates")
+    if facts.has_names:
+        yield Candidate("lexical", "lexical", {}, "finds names of labels in the text, also of labels without documents")
+    yield Candidate("one_vs_all-rich", "one_vs_all", rich, f"one classifier per label, on words and {what}")
+    yield Candidate("parabel", "parabel", {}, "label tree on single words")
+    yield Candidate("parabel-idf", "parabel", {"text.idf": "plain"}, "label tree with lower weights of common words")
+    if not facts.is_short:
+        yield Candidate(
+            "parabel-pairs", "parabel", {**pairs, "text.max_features": 400_000}, "label tree with word pairs"
+        )
+    yield Candidate("one_vs_all", "one_vs_all", {}, "one classifier per label, on single words")
+    yield Candidate("sleec", "sleec", {}, "neighbours in an embedding of documents learnt from their labels")
+    if facts.is_short:
+        yield Candidate("knn-characters", "knn", characters, "votes of documents with similar spelling")
+    yield Candidate("leml", "leml", {}, "one low-rank regression for all labels")
+    yield Candidate("bonsai", "bonsai", {}, "shallow, unbalanced label trees")
+    yield Candidate("dxml", "dxml", {}, "network that embeds documents near their labels")
+
+
+def _of_features(first: Candidate) -> Iterator[Candidate]:
+    yield Candidate("knn", "knn", {}, "votes of similar documents, strong for rare labels")
+    yield Candidate("one_vs_all", "one_vs_all", {}, "one classifier per label")
+    yield Candidate("sleec", "sleec", {}, "neighbours in an embedding of documents learnt from their labels")
+    yield Candidate("dxml", "dxml", {}, "network that embeds documents near their labels")
+    yield Candidate("rank_ae", "rank_ae", {}, "network with attention to features, trained to rank labels")
+    yield Candidate("sleec-idf", "sleec", {"columns": "idf"}, "the same with lower weights of common features")
+    yield Candidate("leml", "leml", {}, "one low-rank regression for all labels")
+    yield Candidate("dxml-idf", "dxml", {"columns": "idf"}, "the network with lower weights of common features")
+    yield Candidate("one_vs_all-logistic", "one_vs_all", {"loss": "logistic"}, "one logistic regression per label")
+    yield Candidate("parabel", "parabel", {}, "label tree with default settings")
+
+
+def _further(facts: DataFacts, first: Candidate, has_gpu: bool) -> Iterator[Candidate]:
+    if facts.words is not None and (has_gpu or facts.documents <= FEW_FOR_NETWORKS // 2):
+        yield Candidate("rank_ae", "rank_ae", {}, "network with attention to words, trained to rank labels")
+        for seed in (0, 1, 2) if has_gpu else (0,):
+            name = "attention_xml" if facts.labels > 8000 else "attention_lstm"
+            number = f"-{seed + 1}" if seed else ""
+            yield Candidate(name + number, name, {}, "network that reads the words in order", seed)
+    for seed in (1, 2):
+        yield Candidate(f"{first.name}-seed-{seed + 1}", first.model, first.settings, "another random seed", seed)
+        yield Candidate(f"sleec-seed-{seed + 1}", "sleec", {}, "another random seed", seed)
+        yield Candidate(f"dxml-seed-{seed + 1}", "dxml", {}, "another random seed", seed)

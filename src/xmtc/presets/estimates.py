@@ -1,0 +1,109 @@
+"""Time, memory and size of a model on all documents, extrapolated from training it on two samples."""
+
+from __future__ import annotations
+
+import math
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xmtc.core.kernel_cache import work_time
+from xmtc.core.progress import Progress
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Dataset
+from xmtc.models.base import Model
+from xmtc.models.registry import model_class
+from xmtc.presets.candidates import Candidate
+
+SAMPLE_SHARE, LEAST_SAMPLE, MOST_SAMPLE = 0.1, 1000, 6000
+"""Documents of the larger sample; the smaller one has a third of them."""
+EXPONENTS = 1.0, 1.5
+"""Time grows with at least and at most this power of the number of documents."""
+PREDICTED = 1000
+"""Documents to predict."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a model takes, trained on all documents."""
+
+    train_seconds: float
+    predict_ms: float
+    """Milliseconds per document, in batches."""
+    megabytes: float
+    """Size of the model folder."""
+    memory_megabytes: float
+    """Memory for training, in addition to what is in use."""
+
+
+def create(candidate: Candidate) -> Model:
+    """An untrained model."""
+    model: Model = model_class(candidate.model)(**candidate.plain_settings())
+    return model
+
+
+def estimate(candidate: Candidate, documents: Dataset, runtime: Runtime, progress: Progress) -> Estimate:
+    """Train on two samples and extrapolate."""
+    count = len(documents)
+    size = min(max(round(SAMPLE_SHARE * count), LEAST_SAMPLE), MOST_SAMPLE, count)
+    order = np.random.default_rng(runtime.seed).permutation(count)
+    sizes = [max(size // 3, 1), size]
+    seconds, found, memory = [], None, 0.0
+    for part in sizes:
+        before = _peak_memory()
+        sample = documents.take(np.sort(order[:part]))
+        started = work_time()
+        model = create(candidate).fit(sample, runtime=runtime, progress=progress)
+        seconds.append(max(work_time() - started, 1e-3))
+        memory = _peak_memory() - before
+        found = model
+    assert found is not None
+    low, high = EXPONENTS
+    power = math.log(seconds[1] / seconds[0]) / math.log(sizes[1] / sizes[0]) if sizes[1] > sizes[0] else low
+    scale = count / size
+    with tempfile.TemporaryDirectory(prefix="xmtc-") as folder:
+        found.save(Path(folder) / "model")
+        megabytes = folder_megabytes(Path(folder) / "model")
+    return Estimate(
+        seconds[1] * scale ** min(max(power, low), high),
+        _predict_ms(found, documents.take(np.sort(order[-min(PREDICTED, count) :]))),
+        megabytes * scale,
+        memory * scale,
+    )
+
+
+def _predict_ms(model: Model, documents: Dataset) -> float:
+    model.predict(documents.take(np.arange(min(10, len(documents)))))  # compiles
+    started = time.perf_counter()
+    model.predict(documents)
+    return 1000 * (time.perf_counter() - started) / len(documents)
+
+
+def folder_megabytes(folder: Path) -> float:
+    """Size of all files in a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 2**20
+
+
+def _peak_memory() -> float:
+    """Peak memory of this process in MiB; 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0.0
+    peak: int = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def available_megabytes() -> float:
+    """Memory that can be used without swapping, in MiB; infinite if unknown."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        values: dict[str, Any] = dict(line.split(":", 1) for line in lines)
+        return int(values["MemAvailable"].split()[0]) / 2**10
+    except (OSError, ValueError, KeyError):
+        return math.inf

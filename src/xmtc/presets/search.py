@@ -1,0 +1,509 @@
+"""The search of the presets `good` and `best`: plan, train, predict out of fold, combine, refit on all documents.
+
+Every finished step is a part of the workspace, so that a search continues after an interruption. The output folder has
+a usable model from the first step on: the first choice, then the best combination so far.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from xmtc.artifact import store
+from xmtc.artifact.workspace import Workspace
+from xmtc.core.errors import ConfigError, DataError, XmtcError
+from xmtc.core.progress import Progress, Task
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Csr, Dataset, align_labels
+from xmtc.data.topk import TopK
+from xmtc.decisions.decision_rules import DEPTH, Decisions, decide
+from xmtc.models.base import Model
+from xmtc.models.consensus import Consensus
+from xmtc.models.stacking import OutOfFold
+from xmtc.presets.candidates import Candidate, DataFacts, candidates, gpu_is_used
+from xmtc.presets.clock import Clock, OutOfTime, TimedProgress
+from xmtc.presets.estimates import Estimate, available_megabytes, create, estimate, folder_megabytes
+from xmtc.presets.leaderboard import COMPLETE, FAILED, SKIPPED, STOPPED, Leaderboard, Moment, PlannedModel, TriedModel
+from xmtc.presets.scores import Measure, score_metrics
+from xmtc.presets.selection import Ballots, Selection, select
+from xmtc.presets.validation import Validation
+
+DEPTH_OF_ANSWERS = 50
+"""Labels per document that are kept of each model."""
+RESERVE = 0.06
+"""Share of the time that is kept for combining the models and writing the result."""
+PLANNING = 0.1
+"""Share of the time for measuring models on samples."""
+OVERRUN = 2.0
+"""A model is stopped when it takes this many times its estimate, if the time is then needed by others."""
+MOST_MEMBERS = 10
+SAVING_INTERVAL = 30.0
+"""Seconds between two intermediate models in the output folder."""
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """What a search aims at, and its limits."""
+
+    preset: str
+    measure: Measure
+    seconds: float | None
+    max_ms: float | None = None
+    """Milliseconds per document for the prediction of the final model."""
+    max_mb: float | None = None
+    """Size of the final model's folder in MiB."""
+    planned: Callable[[Leaderboard], None] = lambda board: None
+    """Receives the leaderboard with the plan."""
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The limits of a prediction: time and size."""
+        return (math.inf if self.max_ms is None else self.max_ms, math.inf if self.max_mb is None else self.max_mb)
+
+
+@dataclass
+class Tried:
+    """A candidate with its out-of-fold predictions and its cost."""
+
+    entry: TriedModel
+    answer: TopK | None = None
+    folder: Path | None = None
+    """The model, trained on all documents."""
+
+
+@dataclass
+class SearchData:
+    """Training documents, and how they are divided for validation."""
+
+    train: Dataset
+    valid: Dataset | None
+    """Given validation documents; otherwise parts of the training documents are held out."""
+    validation: Validation
+    measured: Dataset = field(init=False)
+    """The validation documents, in the order of the folds."""
+    folds: NDArray[np.int64] = field(init=False)
+    """(n,) the fold of each validation document."""
+    counts: NDArray[np.int64] = field(init=False)
+    """(folds, L) training documents of each label when a fold was predicted."""
+
+    def __post_init__(self) -> None:
+        parts = self.validation.parts
+        assert self.train.labels is not None
+        if self.valid is not None:
+            self.measured = self.valid.take(parts[0][1])
+            self.folds = np.zeros(len(self.measured), dtype=np.int64)
+            self.counts = _label_counts(self.train)[None]
+            return
+        self.measured = self.train.take(np.concatenate([held for _, held in parts]))
+        self.folds = np.repeat(np.arange(len(parts)), [len(held) for _, held in parts])
+        whole = sp.csr_array(self.train.labels)
+        width = int(whole.shape[1])
+        self.counts = np.stack([np.bincount(whole[rows].indices, minlength=width) for rows, _ in parts])
+
+    def parts(self) -> Iterator[tuple[Dataset, Dataset]]:
+        """Documents to train on and to predict, for each fold."""
+        if self.valid is not None:
+            yield self.train, self.measured
+            return
+        for rows, held in self.validation.parts:
+            yield self.train.take(rows), self.train.take(held)
+
+    @property
+    def rounds(self) -> float:
+        """How many times the training set is learnt for one candidate, including the final training."""
+        if self.valid is not None:
+            return 1.0
+        return 1.0 + sum(len(rows) for rows, _ in self.validation.parts) / len(self.train)
+
+
+def _label_counts(documents: Dataset) -> NDArray[np.int64]:
+    assert documents.labels is not None
+    return np.bincount(documents.labels.indices, minlength=int(documents.labels.shape[1])).astype(np.int64)
+
+
+class Search:
+    """One search, which may continue an interrupted one."""
+
+    def __init__(
+        self,
+        options: SearchOptions,
+        data: SearchData,
+        first: Candidate,
+        out: Path,
+        workspace: Workspace,
+        runtime: Runtime,
+        progress: Progress,
+        clock: Clock,
+    ) -> None:
+        self._options, self._data, self._first, self._out = options, data, first, out
+        self._workspace, self._runtime, self._progress, self.clock = workspace, runtime, progress, clock
+        self._facts = DataFacts.of(data.train)
+        self._tried: dict[str, Tried] = {}
+        self._last_saved = -math.inf
+        self._combining = 0.0  # seconds of the last selection
+        assert data.train.label_index is not None
+        self._truth, _ = align_labels(data.measured, data.train.label_index)
+        self.board = Leaderboard(
+            preset=options.preset,
+            metric=options.measure.name,
+            minutes=None if options.seconds is None else options.seconds / 60,
+            documents=len(data.train),
+            labels=self._facts.labels,
+            validation=data.validation.describe(),
+            seed=runtime.seed,
+            limits={"max_ms": options.max_ms, "max_mb": options.max_mb},
+        )
+
+    # ---- the steps
+
+    def run(self) -> Model:
+        """Train candidates until the time is used up; save and return the final model."""
+        with self._progress.task("models") as task:
+            has_gpu = gpu_is_used(self._runtime)
+            queue = candidates(self._facts, self._options.preset, self._first, has_gpu)  # type: ignore[arg-type]
+            self._try(queue[0], None, task)
+            task.advance()
+            estimates = self._planned(queue[1:], task)
+            for candidate in queue[1:]:
+                found = estimates.get(candidate.name)
+                if found is not None and self._try(candidate, found, task):
+                    task.advance()
+        return self._finish()
+
+    def _planned(self, queue: list[Candidate], task: Task) -> dict[str, Estimate]:
+        """Estimate the cost of each candidate, and which of them fit into time and memory."""
+        estimates: dict[str, Estimate] = {}
+        plan = []
+        first = self._tried[self._first.name].entry
+        total = self.clock.elapsed
+        plan.append(
+            PlannedModel(
+                first.name, first.model, dict(first.settings), self._first.reason, first.train_seconds, None, True
+            )
+        )
+        until = self.clock.elapsed + PLANNING * self.clock.limit
+        for candidate in queue:
+            seconds, megabytes, note = None, None, candidate.needs
+            if not note:
+                found = self._estimate(candidate, until, task)
+                if isinstance(found, Estimate):
+                    seconds, megabytes = self._cost(found), found.memory_megabytes
+                    note = self._does_not_fit(found, total + seconds)
+                    if not note:
+                        estimates[candidate.name] = found
+                        total += seconds
+                else:
+                    note = found
+            plan.append(
+                PlannedModel(
+                    candidate.name,
+                    candidate.model,
+                    dict(candidate.settings),
+                    candidate.reason,
+                    seconds,
+                    megabytes,
+                    not note,
+                    note,
+                )
+            )
+        self.board = replace(self.board, plan=tuple(plan))
+        self._write_board()
+        self._options.planned(self.board)
+        return estimates
+
+    def _does_not_fit(self, found: Estimate, total: float) -> str:
+        if total > (1 - RESERVE) * self.clock.limit:
+            return f"would take {minutes(self._cost(found))}"
+        if found.memory_megabytes > available_megabytes():
+            return f"would take {found.memory_megabytes:,.0f} MiB of memory"
+        ms, megabytes = self._options.limits
+        if found.predict_ms > ms:
+            return f"would take {found.predict_ms:.2g} ms per prediction"
+        if found.megabytes > megabytes:
+            return f"would take {found.megabytes:,.0f} MiB on disk"
+        return ""
+
+    def _cost(self, found: Estimate) -> float:
+        """Seconds for out-of-fold predictions and the final training."""
+        return found.train_seconds * self._data.rounds + found.predict_ms * len(self._data.measured) / 1000
+
+    def _estimate(self, candidate: Candidate, until: float, task: Task) -> Estimate | str:
+        name = f"estimate-{candidate.name}"
+        if self._workspace.has(name):
+            return Estimate(**self._workspace.load(name)[1])
+        watched = TimedProgress(task, f"measuring {candidate.name} on a sample", self.clock, until)
+        try:
+            watched.check()
+            found = estimate(candidate, self._data.train, self._runtime, watched)
+        except OutOfTime:
+            return "not measured: no time left for planning"
+        except (XmtcError, MemoryError) as error:
+            return str(error) or "out of memory"
+        self._workspace.save(name, {}, asdict(found))
+        return found
+
+    def _try(self, candidate: Candidate, found: Estimate | None, task: Task) -> bool:
+        """Train a candidate and measure it, unless that was done before an interruption."""
+        if len(self._tried) >= 1 and self._selected_count() >= MOST_MEMBERS and self._options.preset != "best":
+            return False
+        entry = TriedModel(candidate.name, candidate.model, dict(candidate.settings), COMPLETE, None)
+        limit = self.clock.limit - self._reserve()
+        if found is not None and self.clock.elapsed + self._cost(found) > limit and not self._is_done(candidate):
+            note = (
+                f"skipped: would take {minutes(self._cost(found))}, {minutes(max(limit - self.clock.elapsed, 0))} left"
+            )
+            self._record(Tried(replace(entry, state=SKIPPED, note=note)))
+            return False
+        until = math.inf if found is None else limit
+        watched = TimedProgress(task, candidate.name, self.clock, until)
+        try:
+            tried = self._trained(candidate, entry, watched)
+        except OutOfTime:
+            self._record(Tried(replace(entry, state=STOPPED, note="stopped: took longer than estimated")))
+            return False
+        except (XmtcError, MemoryError) as error:
+            if found is None:
+                raise
+            self._record(Tried(replace(entry, state=FAILED, note=str(error) or "out of memory")))
+            return False
+        self._record(tried)
+        self._after(tried)
+        return True
+
+    def _is_done(self, candidate: Candidate) -> bool:
+        return self._workspace.has(f"answers-{candidate.name}") and store.is_model(self._folder(candidate))
+
+    def _folder(self, candidate: Candidate) -> Path:
+        inner = self._workspace.inner("members").folder
+        assert inner is not None
+        return inner / candidate.name
+
+    def _trained(self, candidate: Candidate, entry: TriedModel, watched: TimedProgress) -> Tried:
+        """Predict out of fold, then train on all documents."""
+        folder, part = self._folder(candidate), f"answers-{candidate.name}"
+        if candidate.name == self._first.name and not store.is_model(folder):
+            self._refit(candidate, folder, watched)  # a usable model first
+            self._save(Model.load(folder, self._runtime))
+        if not self._workspace.has(part):
+            self._predict_out_of_fold(candidate, part, watched)
+        arrays, values = self._workspace.load(part)
+        assert self._data.train.label_index is not None
+        answer = TopK(arrays["labels"], arrays["scores"], self._data.train.label_index)
+        if not store.is_model(folder):
+            self._refit(candidate, folder, watched)
+        metrics = score_metrics(answer.labels, self._truth)
+        entry = replace(
+            entry,
+            score=self._options.measure(answer.labels, self._truth),
+            metrics=metrics,
+            train_seconds=float(store.read_manifest(folder)["training"]["seconds"]),
+            predict_ms=1000 * values["predict_seconds"] / max(len(answer), 1),
+            megabytes=folder_megabytes(folder),
+        )
+        return Tried(entry, answer, folder)
+
+    def _refit(self, candidate: Candidate, folder: Path, watched: TimedProgress) -> None:
+        """Train on all documents; with given validation documents, the model is the one that was measured."""
+        inner = self._workspace.inner(f"training-{candidate.name}")
+        runtime = replace(self._runtime, seed=self._runtime.seed + candidate.seed)
+        model = create(candidate)
+        model.fit(self._data.train, valid=self._data.valid, runtime=runtime, progress=watched, workspace=inner)
+        model.save(folder, overwrite=True)
+        inner.remove()
+
+    def _predict_out_of_fold(self, candidate: Candidate, part: str, watched: TimedProgress) -> None:
+        index = self._data.train.label_index
+        assert index is not None
+        runtime = replace(self._runtime, seed=self._runtime.seed + candidate.seed)
+        labels, scores, seconds = [], [], 0.0
+        for number, (learnt, held) in enumerate(self._data.parts()):
+            if self._data.valid is not None:
+                folder = self._folder(candidate)
+                if not store.is_model(folder):
+                    self._refit(candidate, folder, watched)
+                model = Model.load(folder, self._runtime)
+            else:
+                model = create(candidate).fit(learnt, runtime=runtime, progress=watched)
+            watched.check()
+            k = min(DEPTH_OF_ANSWERS, len(model.labels))
+            model.predict(held.take(np.arange(min(10, len(held)))), k)  # compiles
+            started = time.perf_counter()
+            answer = model.predict(held, k)
+            seconds += time.perf_counter() - started
+            numbers = index.ids(model.labels.table["key"].combine_chunks())
+            found = np.full((len(held), DEPTH_OF_ANSWERS), -1, dtype=np.int64)
+            given = np.full((len(held), DEPTH_OF_ANSWERS), -np.inf, dtype=np.float32)
+            found[:, : answer.k] = np.where(answer.labels >= 0, numbers[answer.labels], -1)
+            given[:, : answer.k] = answer.scores
+            labels.append(found)
+            scores.append(np.where(found >= 0, given, np.float32(-np.inf)))
+            del model, number
+        arrays = {"labels": np.concatenate(labels), "scores": np.concatenate(scores)}
+        self._workspace.save(part, arrays, {"predict_seconds": seconds})
+
+    # ---- the combination
+
+    def _ballots(self) -> Ballots:
+        answers = {
+            name: (tried.answer.labels, tried.answer.scores)
+            for name, tried in self._tried.items()
+            if tried.answer is not None
+        }
+        folds, counts = self._data.folds, self._data.counts
+        return Ballots(answers, self._truth, lambda places, labels: np.log1p(counts[folds[places][:, None], labels]))
+
+    def _select(self) -> Selection | None:
+        started = time.perf_counter()
+        costs = {
+            name: (tried.entry.predict_ms or 0.0, tried.entry.megabytes or 0.0) for name, tried in self._tried.items()
+        }
+        found = select(
+            self._ballots(),
+            self._options.measure,
+            costs=costs,
+            most=self._options.limits,
+            seed=self._runtime.seed,
+            threads=self._runtime.threads,
+        )
+        self._combining = time.perf_counter() - started
+        return found
+
+    def _selected_count(self) -> int:
+        return sum(tried.answer is not None for tried in self._tried.values())
+
+    def _reserve(self) -> float:
+        """Seconds for the last selection and for writing the final model."""
+        if not math.isfinite(self.clock.limit):
+            return 0.0
+        return max(RESERVE * self.clock.limit / 2, 3 * self._combining + 2.0)
+
+    def _after(self, tried: Tried) -> None:
+        """Update the curve, the time and the model in the output folder after a candidate."""
+        self._workspace.save("clock", {}, {"seconds": self.clock.elapsed})
+        selection = self._select()
+        if selection is None:
+            return
+        moment = Moment(self.clock.elapsed, selection.score, tried.entry.name)
+        self.board = replace(self.board, curve=(*self.board.curve, moment), seconds=self.clock.elapsed)
+        if len(selection.names) > 1 and self.clock.elapsed - self._last_saved > SAVING_INTERVAL:
+            self._save(self._combined(selection))
+        self._write_board()
+
+    def _combined(self, selection: Selection) -> Model:
+        """The selected models, combined as it was learnt from the out-of-fold predictions."""
+        chosen = [self._tried[name] for name in selection.names]
+        if len(chosen) == 1:
+            only = chosen[0]
+            assert only.folder is not None
+            assert only.answer is not None
+            model = Model.load(only.folder, self._runtime)
+            model.decisions = _decided(model, only.answer, self._truth)
+            return model
+        consensus = Consensus(
+            members=[str(tried.folder) for tried in chosen],
+            combine=selection.combine,
+            copy=True,
+            depth=DEPTH_OF_ANSWERS,
+        )
+        assert self._data.train.label_index is not None
+        answers = [tried.answer for tried in chosen if tried.answer is not None]
+        out_of_fold = OutOfFold(answers, self._data.folds, self._data.counts, self._data.train.label_index)
+        return consensus.fit_out_of_fold(self._data.measured, out_of_fold, runtime=self._runtime)
+
+    def _save(self, model: Model) -> None:
+        model.training = {**model.training, "documents": len(self._data.train), "preset": self._described()}
+        model.save(self._out, overwrite=True)
+        self._last_saved = self.clock.elapsed
+
+    def _described(self) -> dict[str, Any]:
+        """What `xmtc models DIR` tells about the search."""
+        return {
+            "name": self._options.preset,
+            "metric": self._options.measure.name,
+            "validation": self._data.validation.describe(),
+            "models": [
+                {"name": name, "score": tried.entry.score, "state": tried.entry.state}
+                for name, tried in self._tried.items()
+            ],
+        }
+
+    def _finish(self) -> Model:
+        selection = self._select()
+        if selection is None:
+            limits = {"--max-ms": self._options.max_ms, "--max-mb": self._options.max_mb}
+            text = " and ".join(f"{name} {limit:g}" for name, limit in limits.items() if limit is not None)
+            where = leaderboard_file(self._out)
+            raise ConfigError(f"no model keeps to {text}. Raise the limit; time and size of each model are in {where}.")
+        for name, tried in self._tried.items():
+            tried.entry = replace(tried.entry, member=name in selection.names)
+        model = self._combined(selection)
+        model.training["seconds"] = round(self.clock.elapsed, 3)
+        self._save(model)
+        chosen = [self._tried[name].entry for name in selection.names]
+        final = TriedModel(
+            model.name,
+            model.name,
+            {"combine": selection.combine} if len(chosen) > 1 else dict(chosen[0].settings),
+            COMPLETE,
+            selection.score,
+            score_metrics(selection.labels, self._truth),
+            self.clock.elapsed,
+            sum(entry.predict_ms or 0.0 for entry in chosen),
+            folder_megabytes(self._out),
+        )
+        self.board = replace(self.board, final=final, seconds=self.clock.elapsed, complete=True)
+        self._write_board()
+        return model
+
+    def _record(self, tried: Tried) -> None:
+        self._tried[tried.entry.name] = tried
+        self._write_board()
+
+    def _write_board(self) -> None:
+        entries = tuple(tried.entry for tried in self._tried.values())
+        self.board = replace(self.board, entries=entries)
+        self.board.save(leaderboard_file(self._out))
+
+
+def leaderboard_file(out: Path) -> Path:
+    """The file with the leaderboard, next to the model folder."""
+    return out.with_name(f"{out.name}.leaderboard.json")
+
+
+def minutes(seconds: float) -> str:
+    """A duration for people."""
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
+
+
+def _decided(model: Model, answer: TopK, truth: Csr) -> Decisions:
+    """Calibration and threshold of a single model from its out-of-fold predictions."""
+    numbers = model.labels.ids(answer.index.table["key"].combine_chunks())
+    labels = np.where(answer.labels >= 0, numbers[answer.labels], -1)
+    columns = np.flatnonzero(numbers >= 0)
+    coo = truth[:, columns].tocoo()
+    renumbered = sp.csr_array((coo.data, (coo.row, numbers[columns][coo.col])), shape=(len(answer), len(model.labels)))
+    try:
+        return decide(
+            TopK(labels[:, :DEPTH], answer.scores[:, :DEPTH], model.labels),
+            renumbered,
+            method="isotonic",
+            threshold="global",
+            counts=model.label_counts,
+        )
+    except DataError:
+        return model.decisions
+
+
+def clear(out: Path) -> None:
+    """Delete the leaderboard of an earlier search."""
+    leaderboard_file(out).unlink(missing_ok=True)
+    shutil.rmtree(Workspace.beside(out), ignore_errors=True)
