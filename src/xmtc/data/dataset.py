@@ -44,6 +44,8 @@ class Dataset:
     """(n,) True where labels that are neither in `labels` nor in `rejected` are unknown; None if all are complete."""
     whole_vocabulary: bool = False
     """Whether `label_index` is a whole vocabulary, including labels that no document has."""
+    split_values: pa.ChunkedArray | None = None
+    """Values of the field by which documents are split, such as a patient or a date, as strings; null if missing."""
 
     def __post_init__(self) -> None:
         counts = {f"field '{name}'": len(column) for name, column in self.fields.items()}
@@ -52,8 +54,9 @@ class Dataset:
                 counts[name] = int(part.shape[0])
         if not counts:
             raise DataError("a data set needs text or features. Pass one of them.")
-        if self.ids is not None:
-            counts["ids"] = len(self.ids)
+        for name, column in (("ids", self.ids), ("split values", self.split_values)):
+            if column is not None:
+                counts[name] = len(column)
         if len(set(counts.values())) > 1:
             sizes = ", ".join(f"{name} {count:,}" for name, count in counts.items())
             raise DataError(f"the parts of a data set differ in length: {sizes}. Pass one row per document.")
@@ -195,6 +198,7 @@ class Dataset:
             else taken_rows(self.ids, chosen),
             rejected=None if self.rejected is None else self.rejected[chosen],
             partial=None if self.partial is None else self.partial[chosen],
+            split_values=None if self.split_values is None else taken_rows(self.split_values, chosen),
         )
 
     def slice(self, start: int, stop: int) -> Dataset:
@@ -210,6 +214,7 @@ class Dataset:
             ids=pa.chunked_array(ids) if self.ids is None else self.ids.slice(start, stop - start),
             rejected=None if self.rejected is None else self.rejected[start:stop],
             partial=None if self.partial is None else self.partial[start:stop],
+            split_values=None if self.split_values is None else self.split_values.slice(start, stop - start),
         )
 
     def batches(self, size: int) -> Iterator[Dataset]:
@@ -239,7 +244,11 @@ def stacked(parts: Sequence[Dataset]) -> Dataset:
         rejected = sp.csr_array(sp.vstack(given, format="csr"))
     if any(part.partial is not None for part in parts):
         partial = np.concatenate([part.partial_rows() for part in parts])
-    return Dataset(fields, features, labels, first.label_index, ids, rejected, partial)
+    values = None
+    if any(part.split_values is not None for part in parts):
+        columns = [pa.nulls(len(p), pa.string()) if p.split_values is None else p.split_values for p in parts]
+        values = pa.chunked_array([chunk for c in columns for chunk in getattr(c, "chunks", [c])], pa.string())
+    return Dataset(fields, features, labels, first.label_index, ids, rejected, partial, split_values=values)
 
 
 def align_labels(dataset: Dataset, index: LabelIndex) -> tuple[Csr, list[str]]:

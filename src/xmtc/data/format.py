@@ -79,6 +79,8 @@ class Format:
     """Whether document ids are stored."""
     decisions: bool = False
     """Whether rejected labels and incomplete label lists are stored."""
+    split_field: bool = False
+    """Whether documents have named values by which they can be split; the reader handles `ReadOptions.split_field`."""
     folder: bool = False
     """Whether documents are files in a folder."""
     lines: bool = True

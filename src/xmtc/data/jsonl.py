@@ -24,7 +24,7 @@ from xmtc.core.parallel import in_background, run_parallel
 from xmtc.data.dataset import Dataset
 from xmtc.data.format import FileHead, Format
 from xmtc.data.records import BadLines, ReadOptions, Records
-from xmtc.data.rows import Columns, RowBatch, choose_columns
+from xmtc.data.rows import Columns, RowBatch, choose_columns, split_column
 from xmtc.data.writing import documents_with_fields, label_lists
 
 EXAMPLE = '{"text": "…", "labels": ["…"]}'
@@ -104,8 +104,13 @@ def _schema(row: dict[str, Any], columns: Columns) -> pa.Schema | None:
     labels = row.get(columns.labels, [])
     if columns.labels in (*columns.text, columns.id) or not isinstance(labels, list):
         return None
+    if columns.split is not None and columns.split in (columns.labels, columns.rejected, columns.complete):
+        return None
     kinds: dict[str, pa.DataType] = {columns.id: pa.int64() if type(row.get(columns.id)) is int else pa.string()}
     kinds |= dict.fromkeys(columns.text, pa.string())
+    if columns.split is not None:
+        numbers = {int: pa.int64(), float: pa.float64()}
+        kinds.setdefault(columns.split, numbers.get(type(row.get(columns.split)), pa.string()))
     rejected = row.get("rejected") if columns.rejected else None
     every = [*labels, *(rejected if isinstance(rejected, list) else ())]
     keys = pa.list_(pa.int64() if every and all(type(label) is int for label in every) else pa.string())
@@ -152,6 +157,8 @@ def _fast(block: bytes, columns: Columns, schema: pa.Schema, options: ReadOption
     ids = table[columns.id].combine_chunks().cast(pa.string())
     counts = np.asarray(pc.fill_null(pc.list_value_length(labels), 0), dtype=np.int64)
     records = Records(ids=ids, lines=np.arange(1, count + 1), fields=texts, label_counts=counts, label_keys=keys)
+    if columns.split is not None:
+        records.split_values = split_column(table[columns.split].combine_chunks())
     return _with_rejected(records, counts, table, columns)
 
 
@@ -232,4 +239,5 @@ JSONL = Format(
     fields=True,
     ids=True,
     decisions=True,
+    split_field=True,
 )

@@ -15,7 +15,7 @@ from xmtc.core.files import first_bytes, read_blocks, replace_file, unchanged
 from xmtc.data.dataset import Dataset
 from xmtc.data.format import FileHead, Format
 from xmtc.data.records import ReadOptions, Records
-from xmtc.data.rows import Columns, RowBatch, check_columns, choose_columns
+from xmtc.data.rows import Columns, RowBatch, check_columns, choose_columns, split_column
 from xmtc.data.tables import row_labels
 from xmtc.data.writing import label_lists
 
@@ -40,7 +40,8 @@ def read_parquet(path: str | Path, options: ReadOptions) -> Iterator[Records]:
         except _DAMAGE as error:
             raise _damaged(path, error) from None
         columns = check_columns(choose_columns(names, texts, options, f"{path}"), names, options, f"{path}")
-        wanted = [name for name in dict.fromkeys([*columns.text, columns.labels, columns.id]) if name in names]
+        used = dict.fromkeys([*columns.text, columns.labels, columns.id, columns.split])
+        wanted = [name for name in used if name in names]
         for name in wanted:
             if names.count(name) > 1:
                 raise DataError(f"{path}: two columns are named '{shown(name)}'. Rename one of them.")
@@ -100,8 +101,13 @@ def _fast(batch: pa.RecordBatch, before: int, columns: Columns, options: ReadOpt
         if not (pa.types.is_string(given.type) or pa.types.is_integer(given.type)):
             return None
         ids = pc.coalesce(given.cast(pa.string()), ids)
+    values = None
+    if columns.split is not None:
+        values = split_column(batch.column(columns.split))
+        if values is None:
+            return None
     counts = np.asarray(pc.list_value_length(labels), dtype=np.int64)
-    return Records(ids=ids, lines=lines, fields=texts, label_counts=counts, label_keys=keys)
+    return Records(ids=ids, lines=lines, fields=texts, label_counts=counts, label_keys=keys, split_values=values)
 
 
 def _slow(rows: list[dict[str, Any]], before: int, columns: Columns, path: str | Path, options: ReadOptions) -> Records:
@@ -153,5 +159,6 @@ PARQUET = Format(
     endings=_ENDINGS,
     fields=True,
     ids=True,
+    split_field=True,
     lines=False,
 )

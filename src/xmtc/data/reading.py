@@ -18,7 +18,7 @@ from xmtc.core.errors import ConfigError, DataError, shown
 from xmtc.core.mapped_text import TextSpool
 from xmtc.core.progress import Progress, silent
 from xmtc.data.dataset import Csr, Dataset, label_matrix, labels_from_keys
-from xmtc.data.formats import detected, named_format
+from xmtc.data.formats import FORMATS, detected, named_format
 from xmtc.data.label_index import LabelIndex
 from xmtc.data.records import BadLines, ReadOptions, Records
 from xmtc.data.vocabularies import apply, read_vocabulary
@@ -57,6 +57,8 @@ def read(
     if not parts:
         raise _nothing_in(path, options)
     dataset = _dataset(parts, spool.finish(), asked_for=bool(options.text_fields))
+    if options.split_field is not None:
+        dataset = replace(dataset, split_values=_split_values(parts, options.split_field, path))
     if options.labelled or any(len(part.label_keys) + len(part.rejected_keys) for part in parts):
         dataset = _labelled(dataset, parts, path, vocabulary, language, unknown_labels)
         dataset = dataset if whole_vocabulary or not dataset.whole_vocabulary else dataset.used_labels()
@@ -146,6 +148,12 @@ def _records(path: str | Path, options: ReadOptions) -> Iterator[Records]:
             f'{path}:1: plain text without labels. Write one object per line: {{"text": "…", "labels": ["…"]}}, '
             "or specify the format with --format."
         )
+    if options.split_field is not None and not chosen.split_field:
+        able = ", ".join(sorted(each.name for _, each in FORMATS.loadable() if each.split_field))
+        raise ConfigError(
+            f"{path}: the format '{chosen.name}' has no field '{shown(options.split_field)}' to split by. "
+            f"Choose one of: {able}; or leave out --split-by."
+        )
     return chosen.read(path, options)
 
 
@@ -159,6 +167,7 @@ def _lean(records: Records) -> Records:
         label_counts=None if records.label_counts is None else np.asarray(records.label_counts, dtype=np.int64),
         label_keys=pa.array(records.label_keys, pa.string()),
         rejected_keys=pa.array(records.rejected_keys, pa.string()),
+        split_values=None if records.split_values is None else pa.array(records.split_values, pa.string()),
     )
 
 
@@ -182,6 +191,18 @@ def _dataset(parts: list[Records], table: pa.Table, asked_for: bool) -> Dataset:
         filled = {name: column for name, column in fields.items() if pc.any(pc.not_equal(column, "")).as_py()}
         fields = filled or fields
     return Dataset(fields=fields, ids=table.column(0))
+
+
+def _split_values(parts: list[Records], name: str, path: str | Path) -> pa.ChunkedArray:
+    """The values of the field by which documents will be split; an error if a document has none."""
+    values = pa.chunked_array([part.split_values for part in parts], pa.string())
+    if values.null_count:
+        lines = np.concatenate([part.lines for part in parts])[np.asarray(values.is_null())]
+        raise DataError(
+            f"{path}:{lines[0]}: no '{shown(name)}' to split by, as in {len(lines):,} of {len(values):,} documents. "
+            "Add it to each document, or split by another field."
+        )
+    return values
 
 
 # ---- labels

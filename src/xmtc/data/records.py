@@ -42,6 +42,8 @@ class ReadOptions:
     """Field or column with the labels."""
     id_field: str | None = None
     """Field or column with the document ids."""
+    split_field: str | None = None
+    """Field or column by which documents will be split, such as a patient or a date; every document needs a value."""
     label_separator: str = ";"
     """Separator between labels in a table cell; not used for cells that are lists, such as ["a", "b"]."""
     labelled: bool = True
@@ -91,6 +93,8 @@ class Records:
     """The `label_width` labels with their names, if a companion file provides them."""
     label_names: Mapping[str, str] = field(default_factory=dict)
     """Label names found in the file itself, by key."""
+    split_values: Sequence[str | None] | pa.Array | None = None
+    """Values of the field by which documents will be split; None if the options name no such field."""
 
     def __len__(self) -> int:
         return len(self.lines)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from xmtc.core.errors import DataError, nearest, shown
 from xmtc.core.files import has_surrogate
@@ -38,6 +42,8 @@ class Columns:
     """Field with the labels known to be wrong, if the format has one."""
     complete: str | None = None
     """Field that states whether the labels are complete, if the format has one."""
+    split: str | None = None
+    """Field by which documents will be split, if the options name one."""
 
 
 def first_of(row: Mapping[str, Any], names: Iterable[str]) -> Any:
@@ -47,7 +53,7 @@ def first_of(row: Mapping[str, Any], names: Iterable[str]) -> Any:
 
 def usual_names(names: list[str], options: ReadOptions) -> list[str]:
     """Convert usual column names to lower case: 'Text' becomes 'text', unless the options name 'Text'."""
-    asked_for = {*(options.text_fields or ()), options.label_field, options.id_field}
+    asked_for = {*(options.text_fields or ()), options.label_field, options.id_field, options.split_field}
     usual = {"text", *TEXT_FIELDS, *LABEL_FIELDS, *ID_FIELDS} - set(names)
     return [name.lower() if name.lower() in usual and name not in asked_for else name for name in names]
 
@@ -65,24 +71,27 @@ def choose_columns(names: Collection[str], texts: Collection[str], options: Read
         raise DataError(f"{place}: '{shown(labels)}' is used for both text and labels. Choose another field for one.")
     identifier = options.id_field or next((name for name in ID_FIELDS if name in names), ID_FIELDS[0])
     if options.text_fields:
-        return Columns(tuple(options.text_fields), labels, identifier)
+        return Columns(tuple(options.text_fields), labels, identifier, split=options.split_field)
     if "text" in names:
-        return Columns(("text",), labels, identifier)
+        return Columns(("text",), labels, identifier, split=options.split_field)
     if not any(name in names and name in texts for name in TEXT_FIELDS):
         found = ", ".join(shown(name) for name in list(names)[:8]) or "none"
         raise DataError(f'{place}: no text field (found: {found}). Rename it to "text", or pass --text-field NAME.')
-    return Columns(tuple(name for name in TEXT_FIELDS if name in texts or name not in names), labels, identifier)
+    usual_texts = tuple(name for name in TEXT_FIELDS if name in texts or name not in names)
+    return Columns(usual_texts, labels, identifier, split=options.split_field)
 
 
 def check_columns(columns: Columns, names: Sequence[str], options: ReadOptions, place: str) -> Columns:
     """Check the columns against the header of a table; drop usual text columns that do not exist."""
     if options.text_fields is None:
-        columns = Columns(tuple(name for name in columns.text if name in names), columns.labels, columns.id)
-    wanted = [*columns.text, *([columns.labels] if options.labelled else []), *filter(None, [options.id_field])]
+        columns = replace(columns, text=tuple(name for name in columns.text if name in names))
+    wanted = [*columns.text, *([columns.labels] if options.labelled else [])]
+    wanted += filter(None, [options.id_field, options.split_field])
     for name in wanted:
         if name not in names:
             found = ", ".join(shown(column) for column in names[:8])
-            what = "labels" if name == columns.labels else "text" if name in columns.text else "ids"
+            kinds = {columns.labels: "labels", **dict.fromkeys(columns.text, "text"), options.id_field: "ids"}
+            what = kinds.get(name, "split")
             raise DataError(
                 f"{place}: no column '{shown(name)}' for the {what} (found: {found})."
                 f"{nearest(name, names) or f' Pass --{FLAGS[what]} NAME.'}"
@@ -90,7 +99,7 @@ def check_columns(columns: Columns, names: Sequence[str], options: ReadOptions, 
     return columns
 
 
-FLAGS = {"labels": "label-field", "text": "text-field", "ids": "id-field"}
+FLAGS = {"labels": "label-field", "text": "text-field", "ids": "id-field", "split": "split-by"}
 
 
 class RowBatch:
@@ -105,6 +114,7 @@ class RowBatch:
         self._rejected: list[list[str]] = []
         self._partial: list[bool] = []
         self._names: dict[str, str] = {}
+        self._values: list[str | None] = []
 
     def add(self, number: int, row: Mapping[str, Any]) -> None:
         """Add one row; `number` is its line number."""
@@ -114,6 +124,7 @@ class RowBatch:
             labels = self._labels_of(row, place)
             rejected, is_partial = self._decisions_of(row, labels, place)
             identifier = identifier_of(row.get(columns.id), number, place)
+            value = None if columns.split is None else split_value(row.get(columns.split), columns.split, place)
             self._check_whole(texts, [*labels, *rejected], place)
         except DataError as error:
             self.options.bad_lines.add(error)
@@ -124,6 +135,7 @@ class RowBatch:
         self._labels.append(labels)
         self._rejected.append(rejected)
         self._partial.append(is_partial)
+        self._values.append(value)
 
     def _labels_of(self, row: Mapping[str, Any], place: str) -> list[str]:
         name = self.columns.labels
@@ -175,6 +187,7 @@ class RowBatch:
             rejected_counts=[len(row) for row in self._rejected] if any(self._rejected) else None,
             rejected_keys=pa.array([key for row in self._rejected for key in row], pa.string()),
             partial=np.array(self._partial) if any(self._partial) else None,
+            split_values=None if self.columns.split is None else self._values,
         )
 
 
@@ -198,6 +211,46 @@ def identifier_of(value: Any, number: int, place: str) -> str:
     if isinstance(value, (str, int)) and not isinstance(value, bool):
         return str(value).encode("utf-8", "replace").decode()
     raise DataError(f"{place}: 'id' must be a string or an integer. Got {json_kind(value)}.")
+
+
+def split_value(value: Any, name: str, place: str) -> str | None:
+    """Return the value by which a document is split, as a string without surrounding space; None if it has none."""
+    if isinstance(value, (float, Decimal)) and math.isfinite(value):
+        return number_text(float(value))
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if value is None or isinstance(value, str):
+        return (value or "").encode("utf-8", "replace").decode().strip() or None
+    kind = "NaN or infinity" if isinstance(value, float) else json_kind(value)
+    raise DataError(f"{place}: '{shown(name)}' must be a string or a number. Got {kind}.")
+
+
+def split_column(values: pa.Array) -> pa.Array | None:
+    """Convert strings, numbers or dates as `split_value` does; None for any other type."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    kind = values.type
+    if pa.types.is_integer(kind):
+        return values.cast(pa.string())
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        values = values.cast(pa.timestamp("us", kind.tz), safe=False) if pa.types.is_timestamp(kind) else values
+        return pa.array([None if day is None else day.isoformat() for day in values.to_pylist()], pa.string())
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        numbers = values.cast(pa.float64())
+        if pc.all(pc.is_finite(numbers)).as_py() is False:
+            return None
+        return pa.array([None if v is None else number_text(v) for v in numbers.to_pylist()], pa.string())
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
+        return None
+    stripped = pc.utf8_trim_whitespace(values.cast(pa.string()))
+    return pc.if_else(pc.equal(stripped, ""), pa.scalar(None, pa.string()), stripped)
+
+
+def number_text(value: float) -> str:
+    """Write a number as text, equal numbers in the same way: 2024.0 as '2024'."""
+    return str(int(value)) if value.is_integer() and abs(value) < 1e16 else repr(value)
 
 
 def labels_of(value: Any, name: str, place: str, options: ReadOptions, names: dict[str, str]) -> list[str]:

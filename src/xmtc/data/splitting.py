@@ -1,12 +1,14 @@
-"""Split documents at random into training, validation and test sets; every label keeps a training document."""
+"""Split documents at random: into training, validation and test sets, or into stratified folds."""
 
 from __future__ import annotations
 
+from array import array
 from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse.csgraph import connected_components
 
 from xmtc.core.errors import ConfigError, DataError
 from xmtc.data.dataset import Csr, Dataset
@@ -30,12 +32,10 @@ def split(
     in the training set; empty documents are split individually.
     """
     sizes = _sizes(len(dataset), test, valid)
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise ConfigError(f"'seed' of a split must be an integer ≥ 0. Got {seed!r}.")
-    groups = _groups(dataset, together)
+    check_seed(seed)
+    groups = document_groups(dataset, together)
     chooser = _Chooser(groups, dataset.labels)
-    # Rank raw bits: NumPy guarantees the same raw bits, but not the same permutations, in all versions.
-    order = np.argsort(np.random.PCG64(int(seed)).random_raw(len(chooser.members)), kind="stable")
+    order = random_order(len(chooser.members), seed)
     part = np.zeros(len(chooser.members), dtype=np.int8)
     for number, size in enumerate(sizes.values(), 1):
         part[chooser.hold_out(order[part[order] == 0], size)] = number
@@ -70,16 +70,159 @@ def _sizes(documents: int, test: float, valid: float) -> dict[str, int]:
     return sizes
 
 
-def _groups(dataset: Dataset, together: bool) -> Rows:
-    """Return the group of each document, numbered by first row; documents of a group stay together."""
-    if not together:
-        return np.arange(len(dataset))
-    hashes, empty = document_hashes(dataset)
-    filled = np.flatnonzero(~empty)
-    first, same = np.unique(hashes[filled], return_index=True, return_inverse=True)[1:]
-    leader = np.arange(len(dataset))
-    leader[filled] = filled[first[same.reshape(-1)]]
+def check_seed(seed: object) -> None:
+    """Refuse a seed that is not an integer ≥ 0."""
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ConfigError(f"'seed' of a split must be an integer ≥ 0. Got {seed!r}.")
+
+
+def random_order(count: int, seed: int) -> Rows:
+    """A random permutation, the same on every machine."""
+    # Rank raw bits: NumPy guarantees the same raw bits, but not the same permutations, in all versions.
+    return np.argsort(np.random.PCG64(int(seed)).random_raw(count), kind="stable")
+
+
+def document_groups(dataset: Dataset, together: bool = True, groups: ArrayLike | None = None) -> Rows:
+    """(n,) group of each document, numbered by first row; documents of a group belong on the same side of a split.
+
+    With `together`, documents with the same text (or features) are in one group; so are documents with the same value
+    in `groups`. Groups that share a text are merged.
+    """
+    count = len(dataset)
+    leader = np.arange(count)
+    if together:
+        hashes, empty = document_hashes(dataset)
+        filled = np.flatnonzero(~empty)
+        first, same = np.unique(hashes[filled], return_index=True, return_inverse=True)[1:]
+        leader[filled] = filled[first[same.reshape(-1)]]
+    if groups is not None:
+        given = np.asarray(groups)
+        if given.shape != (count,):
+            raise DataError(f"'groups' must have one value for each of the {count:,} documents.")
+        first, same = np.unique(given, return_index=True, return_inverse=True)[1:]
+        links = sp.csr_array(
+            (np.ones(2 * count, dtype=np.int8), (np.tile(np.arange(count), 2), np.r_[leader, first[same.reshape(-1)]])),
+            shape=(count, count),
+        )
+        part = connected_components(links, directed=False)[1]
+        first, same = np.unique(part, return_index=True, return_inverse=True)[1:]
+        leader = first[same.reshape(-1)]
     return np.unique(leader, return_inverse=True)[1].reshape(-1)
+
+
+def folds(
+    dataset: Dataset, count: int, seed: int = 0, *, together: bool = True, groups: ArrayLike | None = None
+) -> NDArray[np.int64]:
+    """Return the fold (n,) of each document, from 0 to `count` − 1, for cross-validation.
+
+    Folds differ in size by at most one document, unless groups are too large for that. Each label is spread over the
+    folds as evenly as possible, rare labels first: documents are visited from those with the rarest label to those
+    without labels, and each goes to the fold that has the fewest documents with its rarest label, then with its second
+    rarest, and so on; among these, to the smallest. The same seed gives the same folds on every machine.
+
+    With `together`, documents with the same text (or features) are in the same fold; so are documents with the same
+    value in `groups`.
+    """
+    if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 2:
+        raise ConfigError(f"'count' of folds must be an integer ≥ 2. Got {count!r}.")
+    check_seed(seed)
+    units = document_groups(dataset, together, groups)
+    members = np.bincount(units)
+    if len(members) < count:
+        what = "documents" if len(members) == len(dataset) else "documents or groups of documents"
+        raise DataError(f"{len(members):,} {what} are too few for {count} folds. Choose fewer folds.")
+    labels, rarest = _rarest_first(_unit_labels(units, len(members), dataset.labels))
+    # Large groups are visited first, by size: the others then even out the folds.
+    large = np.where(members * count > len(dataset) // 100, members, 1)
+    order = random_order(len(members), seed)
+    order = order[np.lexsort((rarest[order], -large[order]))]
+    return _Folds(int(count), members, int(labels.shape[1])).fill(order, labels)[units]
+
+
+def _unit_labels(units: Rows, count: int, labels: Csr | None) -> Csr:
+    """(units, L) number of documents with each label, for `count` units of documents."""
+    if labels is None:
+        return sp.csr_array((count, 1), dtype=np.int32)
+    counts = sp.csr_array((np.ones(labels.nnz, dtype=np.int32), labels.indices, labels.indptr), labels.shape)
+    if count == len(units):
+        return counts
+    places = (np.ones(len(units), dtype=np.int32), (units, np.arange(len(units))))
+    return sp.csr_array(places, (count, len(units))) @ counts
+
+
+def _rarest_first(counts: Csr) -> tuple[Csr, Rows]:
+    """Order the labels of each unit from rare to frequent; drop those of a single unit, which cannot be spread.
+
+    Also return how many units have the rarest label of each unit; for a unit without labels, more than any label has.
+    """
+    units = int(counts.shape[0])
+    rows = np.repeat(np.arange(units), np.diff(counts.indptr))
+    having = np.bincount(counts.indices)
+    kept = having[counts.indices] > 1
+    rows, columns, times = rows[kept], counts.indices[kept], counts.data[kept]
+    used, numbers = np.unique(columns, return_inverse=True)
+    numbers, frequency = numbers.reshape(-1), having[columns]
+    order = np.lexsort((numbers, frequency, rows))
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=units))])
+    rarest = np.full(units, units + 1)
+    filled = np.flatnonzero(np.diff(indptr))
+    rarest[filled] = frequency[order][indptr[filled]]
+    return sp.csr_array((times[order], numbers[order], indptr), shape=(units, max(len(used), 1))), rarest
+
+
+class _Folds:
+    """The folds while documents are distributed: their sizes, and the documents of each label in each fold."""
+
+    def __init__(self, count: int, members: Rows, width: int) -> None:
+        self.count, self.members = count, members
+        self._sizes = [0] * count
+        self._held = array("i", bytes(4 * width * count))  # of a label in all folds, label by label
+        self._quota, self._larger = divmod(int(members.sum()), count)
+
+    def fill(self, order: Rows, labels: Csr) -> Rows:
+        """(units,) the fold of each unit, visited in this order."""
+        count, sizes, held = self.count, self._sizes, self._held
+        fold_of = np.empty(len(self.members), dtype=np.int64)
+        left = len(order)
+        for start in range(0, len(order), _BLOCK):
+            block = order[start : start + _BLOCK]
+            rows = labels[block]
+            firsts, times, members = (rows.indices * count).tolist(), rows.data.tolist(), self.members[block].tolist()
+            found = []
+            for size, (begin, end) in zip(members, pairwise(rows.indptr.tolist()), strict=True):
+                folds = self._with_room(size, left)
+                for at in range(begin, end):
+                    if len(folds) == 1:
+                        break
+                    first = firsts[at]
+                    has = [held[first + fold] for fold in folds]
+                    least = min(has)
+                    if max(has) > least:
+                        folds = [fold for fold, number in zip(folds, has, strict=True) if number == least]
+                chosen = folds[0] if len(folds) == 1 else min(folds, key=sizes.__getitem__)
+                for at in range(begin, end):
+                    held[firsts[at] + chosen] += times[at]
+                self._grow(chosen, size)
+                found.append(chosen)
+                left -= 1
+            fold_of[block] = found
+        return fold_of
+
+    def _with_room(self, size: int, left: int) -> list[int]:
+        """The folds that a unit of this size may join, if `left` units are to be distributed; at least one."""
+        sizes, room = self._sizes, self._quota - size + (self._larger > 0)
+        folds = [fold for fold, filled in enumerate(sizes) if filled <= room]
+        if left <= self.count:
+            empty = [fold for fold, filled in enumerate(sizes) if not filled]
+            folds = empty if left <= len(empty) else folds
+        smallest = min(sizes)
+        return folds or [fold for fold, filled in enumerate(sizes) if filled == smallest]
+
+    def _grow(self, fold: int, size: int) -> None:
+        before = self._sizes[fold]
+        self._sizes[fold] = before + size
+        if before <= self._quota < before + size:  # one of the folds that exceed the quota, of which there are few
+            self._larger -= 1
 
 
 class _Chooser:
@@ -87,12 +230,8 @@ class _Chooser:
 
     def __init__(self, groups: Rows, labels: Csr | None) -> None:
         self.members = np.bincount(groups)
-        labels = sp.csr_array((len(groups), 1)) if labels is None else labels
-        self._left: list[int] = np.bincount(labels.indices).tolist()
-        self._counts = sp.csr_array((np.ones(labels.nnz, dtype=np.int32), labels.indices, labels.indptr), labels.shape)
-        if len(self.members) < len(groups):
-            places = (np.ones(len(groups), dtype=np.int32), (groups, np.arange(len(groups))))
-            self._counts = sp.csr_array(places, (len(self.members), len(groups))) @ self._counts
+        self._left: list[int] = [] if labels is None else np.bincount(labels.indices).tolist()
+        self._counts = _unit_labels(groups, len(self.members), labels)
 
     def hold_out(self, order: Rows, wanted: int) -> Rows:
         """Choose groups with `wanted` documents in total: the first in `order` that fit and leave every label one."""

@@ -164,7 +164,7 @@ def _table(path: str | Path, cells: Cells, options: ReadOptions, clean: Callable
     names = usual_names([name.strip() for name in header], options)
     place = f"{path}:{number}"
     columns = check_columns(choose_columns(names, names, options, place), names, options, place)
-    used = {*columns.text, columns.labels, columns.id}
+    used = {*columns.text, columns.labels, columns.id, *filter(None, [columns.split])}
     for name in used:
         if names.count(name) > 1:
             raise DataError(f"{place}: two columns are named '{shown(name)}'. Rename one of them.")
@@ -277,6 +277,7 @@ CSV = Format(
     endings=(".csv",),
     fields=True,
     ids=True,
+    split_field=True,
 )
 TSV = Format(
     name="tsv",
@@ -287,4 +288,5 @@ TSV = Format(
     endings=(".tsv", ".tab"),
     fields=True,
     ids=True,
+    split_field=True,
 )

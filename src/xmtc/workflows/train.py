@@ -224,11 +224,13 @@ def label_digest(labels: LabelIndex | None) -> str:
 
 
 def data_digest(documents: Dataset) -> str:
-    """A hash of documents with their labels and ids."""
+    """A hash of documents with their labels, ids and split values."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update("\0".join(documents.document_ids()).encode())
     if documents.has_text:
         digest.update(text_hash(documents.text()).encode())
+    if documents.split_values is not None:
+        digest.update(repr(documents.split_values.to_pylist()).encode())
     for matrix in (documents.features, documents.labels):
         if matrix is not None:
             for array in (matrix.indptr, matrix.indices, matrix.data):
