@@ -1,0 +1,1 @@
+"""Presets: train several models within a time limit, and combine the best of them."""
