@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from xmtc.core.errors import shown
+from xmtc.views import scales
 from xmtc.views.plot import (
     Axes,
     Bbox,
@@ -139,9 +140,6 @@ def dot_chart(title: str, points: Mapping[str, tuple[float, float]], *, xlabel: 
 # ---- quality against cost
 
 _BENEATH = 0.12  # fraction of the height reserved for outliers far below
-_NEAR = 9  # pixels from a point to its name
-_FAR = (0, 14, 28, 44, 62, 82)  # further distances to try
-_LINE = 13  # height of a name in pixels
 
 
 class CostPoint(NamedTuple):
@@ -162,7 +160,7 @@ def scatter(title: str, points: Sequence[CostPoint], *, xlabel: str, ylabel: str
     """
     figure = new_figure(_WIDTH, _HEIGHT + 9 * max(len(points) - 8, 0))
     axes = figure.add_subplot(xlabel=xlabel, ylabel=ylabel, xscale="log", title=shown(title, 46))
-    floor = _floor([point.score for point in points])
+    floor = scales.outlier_floor([point.score for point in points])
     above = [point.score for point in points if point.score >= floor]
     room = 0.14 * (max(above) - min(above)) or max(0.05 * abs(max(above)), 0.5)
     low, high = min(above) - room, max(above) + room
@@ -190,12 +188,6 @@ def scatter(title: str, points: Sequence[CostPoint], *, xlabel: str, ylabel: str
     return Plot(figure, title, f"{ylabel} against {xlabel} (log scale): {values}")
 
 
-def _floor(scores: Sequence[float]) -> float:
-    """Score below which a point is drawn as an outlier, because it would compress the scale for all others."""
-    best, middle = max(scores), sorted(scores)[len(scores) // 2]
-    return best - max(5 * (best - middle), 0.15 * abs(best)) if len(scores) > 2 else min(scores)
-
-
 def write_beside(
     figure: Figure,
     axes: Axes,
@@ -221,7 +213,7 @@ def write_beside(
             continue
         label.set_position((box.x0 - x, box.y0 + 3 - y))
         to = (min(max(x, box.x0), box.x1), min(max(y, box.y0 + 2), box.y1 - 2))
-        if abs(to[0] - x) > _NEAR + 2 or abs(to[1] - y) > _NEAR + 2:
+        if abs(to[0] - x) > scales.NEAR + 2 or abs(to[1] - y) > scales.NEAR + 2:
             ends = axes.transData.inverted().transform([(x, y), to])
             axes.plot(*zip(*ends.tolist(), strict=True), color=FAINT, linewidth=0.8, scalex=False, scaley=False)
     return sum(box is None for box in boxes)
@@ -229,29 +221,8 @@ def write_beside(
 
 def place_names(widths: Sequence[float], places: Sequence[tuple[float, float]], panel: Bbox) -> list[Bbox | None]:
     """A box in pixels for each name that overlaps no other name and no point; None if there is no room."""
-    points = [Bbox.from_extents(x - 5, y - 5, x + 5, y + 5) for x, y in places]
-    boxes: list[Bbox | None] = []
-    for width, (x, y) in zip(widths, places, strict=True):
-        taken = [*points, *(box for box in boxes if box is not None)]
-        inside = (
-            box
-            for box in _name_boxes(x, y, width)
-            if panel.x0 <= box.x0 and box.x1 <= panel.x1 and panel.y0 <= box.y0 and box.y1 <= panel.y1
-        )
-        boxes.append(next((box for box in inside if not box.count_overlaps(taken)), None))
-    return boxes
-
-
-def _name_boxes(x: float, y: float, width: float) -> list[Bbox]:
-    """Candidate positions of a name, best first: right of its point, left, above, below, then further away."""
-    corners = []
-    for far in _FAR:
-        for sign in (1, -1) if far else (1,):
-            bottom = y - _LINE / 2 - sign * far
-            corners += [(x + _NEAR, bottom), (x - _NEAR - width, bottom)]
-        for bottom in (y + _NEAR + far, y - _NEAR - _LINE - far + 2):
-            corners += [(left, bottom) for left in (x - width / 2, x - width + 12, x - 12)]
-    return [Bbox.from_bounds(left, bottom, width, _LINE) for left, bottom in corners]
+    boxes = scales.place_names(widths, places, scales.NameBox(panel.x0, panel.y0, panel.x1, panel.y1))
+    return [None if box is None else Bbox.from_extents(*box) for box in boxes]
 
 
 # ---- the trials of a hyperparameter search
