@@ -120,6 +120,14 @@ def average(chances: NDArray[np.float32], weights: Sequence[float] = ()) -> Chan
     return combined
 
 
+def ranked(labels: Labels, chances: Chances, k: int) -> Answer:
+    """The k best of labels (n, u), which ascend in every row; ties are broken by the smaller number."""
+    order = np.argsort(np.where(labels >= 0, -chances, np.inf), axis=1, kind="stable")[:, :k]
+    found = np.take_along_axis(labels, order, axis=1)
+    given = np.where(found >= 0, np.take_along_axis(chances, order, axis=1), -np.inf)
+    return found, given.astype(np.float32)
+
+
 def shares(chances: NDArray[np.float32], combine: str, weights: Sequence[float] = ()) -> Chances:
     """Return the contribution (m, n, u) of each prediction to the noisy-or or the average."""
     given = chances.astype(np.float64)

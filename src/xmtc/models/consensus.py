@@ -23,19 +23,27 @@ from xmtc.core.errors import ConfigError, DataError, ModelFormatError, XmtcError
 from xmtc.core.explanation import Explanation, MemberEvidence
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
-from xmtc.data.dataset import Csr, Dataset, align_labels, as_dataset, check_known
+from xmtc.data.dataset import Csr, Dataset, align_labels, as_dataset
 from xmtc.data.label_index import LabelIndex
-from xmtc.data.topk import TopK, read_answers
+from xmtc.data.topk import TopK
 from xmtc.decisions import combining
-from xmtc.decisions.calibration import Calibration, Method
+from xmtc.decisions.calibration import Calibration
 from xmtc.decisions.combining import FIRST, Answer, Gathered, Learnt
-from xmtc.decisions.decision_rules import DEPTH, calibration_of, decide
+from xmtc.decisions.decision_rules import DEPTH, decide
 from xmtc.decisions.thresholds import hits_among
 from xmtc.metrics import ndcg
 from xmtc.models import base
 from xmtc.models.base import Labels, Mask, Model, Scores
 from xmtc.models.context import FitContext
-from xmtc.models.ensemble_members import FileMember, Member, ModelMember
+from xmtc.models.ensemble_members import (
+    FileMember,
+    Member,
+    ModelMember,
+    answer_batches,
+    calibrated,
+    check_labels_known,
+    linked,
+)
 from xmtc.models.label_selection import padded
 from xmtc.models.stacking import OutOfFold, StackedTrees, stacking_rows
 from xmtc.models.update import Change, Request, carry_out
@@ -113,18 +121,22 @@ class Consensus(Model):
         if len(set(places)) < len(places):
             twice = next(place for place in places if places.count(place) > 1)
             raise ConfigError(f"'members' of consensus must be distinct. Got {twice} twice.")
-        self._open([_linked(place, self.config.copy) for place in self.made_of()])
+        self._open([linked(place, self.config.copy) for place in self.made_of()])
         self._check_ids(train)
         self._number(self._joined())
         for member in self._members:
-            _check_known(member, train)
+            check_labels_known(member, train)
         self.label_counts, self._documents = self._counts()
         truth, _ = align_labels(train, self.labels)
         try:
             out_of_fold = self._out_of_fold
             if out_of_fold is not None:
-                self._fold_counts = self._counted_by_fold(out_of_fold)
-            answers = self._answers_to(train, run) if out_of_fold is None else self._numbered(out_of_fold)
+                self._fold_counts = out_of_fold.numbered_counts(self.labels)
+            answers = (
+                self._answers_to(train, run)
+                if out_of_fold is None
+                else out_of_fold.numbered_answers(self.labels, self.config.depth)
+            )
             self._settle(train, truth, answers)
         except XmtcError:
             self._labels = None
@@ -135,7 +147,7 @@ class Consensus(Model):
         """Calibrate the members and learn their weights from their predictions."""
         if self.config.calibrate != "none":
             for member, (labels, scores) in zip(self._members, answers, strict=True):
-                member.calibration = _calibrated(self.config.calibrate, member.name, labels, scores, truth)
+                member.calibration = calibrated(self.config.calibrate, member.name, labels, scores, truth)
         self._combination = self._learn(train, answers, truth)
         self.facts = self._measured(train, answers, truth)
 
@@ -155,29 +167,13 @@ class Consensus(Model):
         self._out_of_fold = out_of_fold
         try:
             self.fit(documents, runtime=runtime, progress=progress)
-            labels, scores = self._together(self._numbered(out_of_fold), DEPTH)
+            labels, scores = self._together(out_of_fold.numbered_answers(self.labels, self.config.depth), DEPTH)
             truth, _ = align_labels(documents, self.labels)
             together = TopK(labels, scores, self.labels)
             self.decisions = decide(together, truth, method="isotonic", threshold="global", counts=self.label_counts)
         finally:
             self._out_of_fold = None
         return self
-
-    def _counted_by_fold(self, out_of_fold: OutOfFold) -> NDArray[np.int64]:
-        """(folds, L) training documents of each label, with the label numbers of the consensus."""
-        numbers = self.labels.ids(out_of_fold.index.table["key"].combine_chunks())
-        counts = np.zeros((len(out_of_fold.counts), len(self.labels)), dtype=np.int64)
-        counts[:, numbers[numbers >= 0]] = out_of_fold.counts[:, numbers >= 0]
-        return counts
-
-    def _numbered(self, out_of_fold: OutOfFold) -> list[Answer]:
-        """Out-of-fold predictions with the label numbers of the consensus."""
-        found = []
-        for answer in out_of_fold.answers:
-            numbers = self.labels.ids(answer.index.table["key"].combine_chunks())
-            labels = answer.labels[:, : self.config.depth]
-            found.append((np.where(labels >= 0, numbers[labels], -1), answer.scores[:, : self.config.depth]))
-        return found
 
     def _open(self, links: list[Link]) -> None:
         self._links = links
@@ -331,7 +327,7 @@ class Consensus(Model):
             return None
         pairs: list[NDArray[Any]] = []
         hits, documents = [], []
-        for place, part, batch in _batches(train, answers):
+        for place, part, batch in answer_batches(train, answers):
             first = combining.union([(labels[:, :FIRST], scores) for labels, scores in part])
             gathered, filled = self._gathered(batch, part, first), first >= 0
             frequency = self._frequency(first, place)
@@ -356,9 +352,9 @@ class Consensus(Model):
     def _together(self, answers: Sequence[Answer], k: int, documents: Dataset | None = None) -> Answer:
         """The k best labels of the training documents, from the members' predictions for them."""
         found = []
-        for place, part, batch in _batches(documents or len(answers[0][0]), answers):
+        for place, part, batch in answer_batches(documents or len(answers[0][0]), answers):
             gathered = self._gathered(batch, part, None)
-            labels, scores = _ranked(gathered.labels, self._combined(gathered, place), k)
+            labels, scores = combining.ranked(gathered.labels, self._combined(gathered, place), k)
             found.append((padded(labels, k, -1), padded(scores, k, -np.inf)))
         labels, scores = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
         return labels, scores
@@ -366,7 +362,7 @@ class Consensus(Model):
     def _predict(self, batch: Dataset, k: int, allowed: Mask | None) -> tuple[Labels, Scores]:
         answers = [member.best(batch, self.config.depth, allowed) for member in self._members]
         gathered = self._gathered(batch, answers, None)
-        return _ranked(gathered.labels, self._combined(gathered), k)
+        return combining.ranked(gathered.labels, self._combined(gathered), k)
 
     def _known_words(self, batch: Dataset) -> Mask | None:
         """Which documents have a word that a member knows; members that use no words do not count."""
@@ -468,45 +464,3 @@ def _counted(members: int) -> Iterator[None]:
         yield
     finally:
         _loading.reset(token)
-
-
-def _linked(place: Path, copied: bool) -> Link:
-    if not place.exists():
-        raise DataError(f"{place}: no such file or folder. Members must be model folders or files of predictions.")
-    if place.is_dir() and not store.is_model(place) and read_answers(place) is None:
-        raise DataError(f"{place}: neither a model folder nor a folder of predictions. Pass one of them, or a file.")
-    return Link.to(place, copied=copied)
-
-
-def _check_known(member: Member, documents: Dataset) -> None:
-    try:
-        check_known(member.labels, documents)
-    except DataError as error:
-        raise DataError(f"{member.name}: {error}") from None
-
-
-def _calibrated(method: Method, name: str, labels: Labels, scores: Scores, truth: Csr) -> Calibration:
-    try:
-        return calibration_of(method, labels, scores, truth)
-    except DataError as error:
-        raise DataError(f"{name}: {error}") from None
-
-
-def _batches(
-    documents: Dataset | int, answers: Sequence[Answer]
-) -> Iterator[tuple[slice, list[Answer], Dataset | None]]:
-    """Batches of documents, or of so many: their places, the members' predictions and the documents."""
-    count = documents if isinstance(documents, int) else len(documents)
-    batches = None if isinstance(documents, int) else documents.batches(base.BATCH)
-    for start in range(0, count, base.BATCH):
-        place = slice(start, min(start + base.BATCH, count))
-        part = [(labels[place], scores[place]) for labels, scores in answers]
-        yield place, part, None if batches is None else next(batches)
-
-
-def _ranked(labels: Labels, chances: NDArray[np.float64], k: int) -> tuple[Labels, Scores]:
-    """The k best of labels (n, u), which ascend in every row; ties are broken by the smaller number."""
-    order = np.argsort(np.where(labels >= 0, -chances, np.inf), axis=1, kind="stable")[:, :k]
-    found = np.take_along_axis(labels, order, axis=1)
-    given = np.where(found >= 0, np.take_along_axis(chances, order, axis=1), -np.inf)
-    return found, given.astype(np.float32)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xmtc.artifact import store
+from xmtc.artifact.dependencies import Link
 from xmtc.core.errors import DataError, UnsupportedError, XmtcError, shown
 from xmtc.core.runtime import Runtime
-from xmtc.data.dataset import Dataset
+from xmtc.data.dataset import Csr, Dataset, check_known
 from xmtc.data.label_index import LabelIndex
 from xmtc.data.predictions import read_predictions
-from xmtc.data.topk import read_trained_on
+from xmtc.data.topk import read_answers, read_trained_on
 from xmtc.decisions import combining
-from xmtc.decisions.calibration import Calibration
+from xmtc.decisions.calibration import Calibration, Method
 from xmtc.decisions.combining import Answer
+from xmtc.decisions.decision_rules import calibration_of
+from xmtc.models import base
 from xmtc.models.base import Labels, Mask, Model, Scores
 
 
@@ -191,3 +195,40 @@ class FileMember(Member):
                 "train again with a file that covers them, or with the member's model folder."
             )
         return rows
+
+
+def linked(place: Path, copied: bool) -> Link:
+    """A link to a model folder or to predictions."""
+    if not place.exists():
+        raise DataError(f"{place}: no such file or folder. Members must be model folders or files of predictions.")
+    if place.is_dir() and not store.is_model(place) and read_answers(place) is None:
+        raise DataError(f"{place}: neither a model folder nor a folder of predictions. Pass one of them, or a file.")
+    return Link.to(place, copied=copied)
+
+
+def check_labels_known(member: Member, documents: Dataset) -> None:
+    """Raise an error that names the member if it knows none of the documents' labels."""
+    try:
+        check_known(member.labels, documents)
+    except DataError as error:
+        raise DataError(f"{member.name}: {error}") from None
+
+
+def calibrated(method: Method, name: str, labels: Labels, scores: Scores, truth: Csr) -> Calibration:
+    """Fit the calibration of a member; errors name the member."""
+    try:
+        return calibration_of(method, labels, scores, truth)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from None
+
+
+def answer_batches(
+    documents: Dataset | int, answers: Sequence[Answer]
+) -> Iterator[tuple[slice, list[Answer], Dataset | None]]:
+    """Batches of documents, or of so many: their places, the members' predictions and the documents."""
+    count = documents if isinstance(documents, int) else len(documents)
+    batches = None if isinstance(documents, int) else documents.batches(base.BATCH)
+    for start in range(0, count, base.BATCH):
+        place = slice(start, min(start + base.BATCH, count))
+        part = [(labels[place], scores[place]) for labels, scores in answers]
+        yield place, part, None if batches is None else next(batches)

@@ -14,7 +14,7 @@ from xmtc.data.label_index import LabelIndex
 from xmtc.data.topk import TopK
 from xmtc.decisions import combining
 from xmtc.decisions.calibration import logit, sigmoid
-from xmtc.decisions.combining import EDGE, LEAST_PAIRS, Chances, Gathered
+from xmtc.decisions.combining import EDGE, LEAST_PAIRS, Answer, Chances, Gathered
 from xmtc.lexical.boosted_trees import BoostedTrees
 from xmtc.lexical.tree_training import BoostingSettings
 
@@ -43,6 +43,22 @@ class OutOfFold:
     """(folds, L) training documents of each label when a fold was predicted."""
     index: LabelIndex
     """The labels of `counts`."""
+
+    def numbered_answers(self, labels: LabelIndex, depth: int) -> list[Answer]:
+        """The first `depth` labels of each prediction with other label numbers, and their scores."""
+        found = []
+        for answer in self.answers:
+            numbers = labels.ids(answer.index.table["key"].combine_chunks())
+            first = answer.labels[:, :depth]
+            found.append((np.where(first >= 0, numbers[first], -1), answer.scores[:, :depth]))
+        return found
+
+    def numbered_counts(self, labels: LabelIndex) -> NDArray[np.int64]:
+        """(folds, L) `counts` with other label numbers."""
+        numbers = labels.ids(self.index.table["key"].combine_chunks())
+        counts = np.zeros((len(self.counts), len(labels)), dtype=np.int64)
+        counts[:, numbers[numbers >= 0]] = self.counts[:, numbers >= 0]
+        return counts
 
 
 @dataclass(frozen=True)

@@ -95,9 +95,7 @@ def _learnt(
             chances = combining.noisy_or(gathered.chances)
         else:
             chances = scorer(gathered, others.frequency(np.arange(len(others)), labels))
-        order = np.argsort(np.where(labels >= 0, -chances, np.inf), axis=1, kind="stable")[:, :K]
-        best: NDArray[np.int64] = np.take_along_axis(labels, order, axis=1)
-        return best
+        return combining.ranked(labels, chances, K)[0]
 
     return ranked
 

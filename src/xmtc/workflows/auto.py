@@ -27,7 +27,6 @@ from xmtc.models.vocabulary import Vocabulary
 from xmtc.presets.candidates import Candidate
 from xmtc.presets.clock import Clock
 from xmtc.presets.estimates import create
-from xmtc.presets.distillation import distilled
 from xmtc.presets.fast import FastChoice, choose_fast
 from xmtc.presets.leaderboard import Leaderboard
 from xmtc.presets.scores import Measure

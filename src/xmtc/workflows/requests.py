@@ -95,7 +95,7 @@ class PresetOptions(BaseRequest):
     """Options of a preset, which chooses models and settings for the data."""
 
     preset: Annotated[Literal["fast", "good", "best"] | None, Option()] = None
-    """Choose models for the data: one quickly (the default if no model is named), several combined, or also networks."""
+    """Choose models for the data: one (the default if no model is named), several combined, or also networks."""
     minutes: Annotated[float | None, Option("N")] = None
     """Time limit of --preset good (default: 10) and best (default: 60)."""
     metric: Annotated[str, Option("METRIC")] = "nDCG@5"
