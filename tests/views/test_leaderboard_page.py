@@ -207,6 +207,7 @@ def test_scores_against_prediction_time() -> None:
     for name, score in (("consensus", 65), ("parabel", 60), ("knn", 50), ("lexical", 40)):
         assert placed[name][1] == pytest.approx(height(score))
     assert placed["knn"][0] - placed["parabel"][0] == pytest.approx(placed["parabel"][0] - placed["lexical"][0])
+    assert placed["parabel"][0] == pytest.approx((LEFT + RIGHT) / 2)  # the axis goes from 0.1 / 1.6 to 10 · 1.6
     ticks = {tick.words: tick.at for tick in figure.xticks}
     assert ticks["0.1"] == pytest.approx(placed["lexical"][0])
     assert ticks["10"] == pytest.approx(placed["knn"][0])
@@ -374,3 +375,14 @@ def test_log_values(low: float, high: float, expected: list[float] | None) -> No
     assert len(found) <= 7
     assert found == sorted(found)
     assert expected is None or found == expected
+
+
+def test_costs_and_limits_of_any_size_are_drawn() -> None:
+    entries = (tried("fast", 0.5, 1e-300), tried("slow", 0.4, 1e300), tried("usual", 0.4, 1.0))
+    found = board(entries=entries, limits={"max_ms": math.nan, "max_mb": math.inf}, minutes=0.0)
+    figure = cost_figure(found)
+    assert figure is not None
+    assert figure.limit is None
+    places = spots(figure)
+    assert LEFT <= places["fast"][0] < places["usual"][0] < places["slow"][0] <= RIGHT
+    assert "Limits on the final model" not in leaderboard_page(found)

@@ -25,6 +25,7 @@ _STRIP = 0.12  # fraction of the panel for outliers far below
 _LETTER = 7.3  # width of a letter in pixels; of an East Asian one twice that
 _LONGEST = 22  # letters of a name
 _UNITS = ((10_800, 3600, "hours"), (180, 60, "minutes"), (0, 1, "seconds"))
+_COSTS = (1e-6, 1e9)  # milliseconds; others are drawn at the edge
 FINAL, MEMBER, OTHER = "final", "member", "other"
 
 
@@ -194,7 +195,7 @@ def cost_figure(board: Leaderboard) -> BoardFigure | None:
     spots = [_cost_spot(entry, kind) for entry, kind in models]
     low, high = min(spot.x for spot in spots) / 1.6, max(spot.x for spot in spots) * 1.6
     limit = board.limits.get("max_ms")
-    shows_limit = limit is not None and low / 5 < limit < high * 5
+    shows_limit = limit is not None and low / 5 < limit < high * 5  # false for NaN
     if limit is not None and shows_limit:
         low, high = min(low, limit / 1.25), max(high, limit * 1.25)
     if high < 20 * low:  # too short for two ticks
@@ -235,7 +236,7 @@ def _cost_spot(entry: TriedModel, kind: str) -> _Spot:
     assert entry.score is not None
     assert entry.predict_ms is not None
     tip = f"{entry.name}: {percent(entry.score)} at {amount(entry.predict_ms)} ms per document"
-    return _Spot(entry.predict_ms, 100 * entry.score, kind, entry.name, tip)
+    return _Spot(min(max(entry.predict_ms, _COSTS[0]), _COSTS[1]), 100 * entry.score, kind, entry.name, tip)
 
 
 def _positive(value: float | None) -> bool:

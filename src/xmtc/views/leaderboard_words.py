@@ -38,8 +38,8 @@ def amount(value: float | None) -> str:
 def limit_words(limits: Mapping[str, float | None]) -> list[str]:
     """The limits on the final model that were given: 5 ms per document, 200 MB on disk."""
     slow, large = limits.get("max_ms"), limits.get("max_mb")
-    words = [] if slow is None else [f"{amount(slow)} ms per document"]
-    return words + ([] if large is None else [f"{amount(large)} MB on disk"])
+    words = [f"{amount(slow)} ms per document"] if _finite(slow) else []
+    return words + ([f"{amount(large)} MB on disk"] if _finite(large) else [])
 
 
 def final_facts(board: Leaderboard, final: TriedModel) -> list[str]:
