@@ -9,6 +9,7 @@ import math
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from xmtc.core.errors import shown
@@ -24,6 +25,7 @@ _STRIP = 0.12  # fraction of the panel for outliers far below
 _LETTER = 7.3  # width of a letter in pixels; of an East Asian one twice that
 _LONGEST = 22  # letters of a name
 _UNITS = ((10_800, 3600, "hours"), (180, 60, "minutes"), (0, 1, "seconds"))
+_COSTS = (1e-6, 1e9)  # milliseconds; others are drawn at the edge
 FINAL, MEMBER, OTHER = "final", "member", "other"
 
 
@@ -73,7 +75,7 @@ class BoardFigure:
     legend: tuple[tuple[str, str], ...]
     """Kinds of marks and what they mean."""
     path: str = ""
-    """The stepped line."""
+    """The corners of the stepped line."""
     divider: float | None = None
     """Height of the line above the outliers."""
     limit: BoardTick | None = None
@@ -105,12 +107,14 @@ class _Upright:
         self.base = bottom - (_STRIP * (bottom - TOP) if self.split else 0.0)
 
     def __call__(self, score: float) -> float:
-        if score < self.floor:
-            return (self.base + self.bottom) / 2
+        return (self.base + self.bottom) / 2 if score < self.floor else self.place(score)
+
+    def place(self, score: float) -> float:
+        """The height of a score on the scale, also below the lowest point."""
         return self.base - (score - self.low) / (self.high - self.low) * (self.base - TOP)
 
     def ticks(self) -> tuple[BoardTick, ...]:
-        return tuple(BoardTick(self(value), f"{value:.6g}") for value in even_values(self.low, self.high, 6))
+        return tuple(BoardTick(self.place(value), f"{value:.6g}") for value in even_values(self.low, self.high, 6))
 
 
 def time_figure(board: Leaderboard) -> BoardFigure | None:
@@ -132,7 +136,7 @@ def time_figure(board: Leaderboard) -> BoardFigure | None:
         kind = FINAL if final is not None and each.name == final.name else MEMBER if improves else OTHER
         spots.append(_Spot(each.seconds, 100 * each.score, kind, "" if kind == OTHER else each.name, tip))
         line.append((each.seconds, 100 * best))
-    kinds = [(MEMBER, "better than all before"), (OTHER, "not better"), (FINAL, "final model")]
+    kinds = [(MEMBER, "new best"), (OTHER, "other"), (FINAL, "final model")]
     if final is not None and final.score is not None and final.name not in {each.name for each in moments}:
         tip = f"{final.name}: {percent(final.score)}, the final model"
         spots.append(_Spot(last, 100 * final.score, FINAL, final.name, tip))
@@ -143,16 +147,16 @@ def time_figure(board: Leaderboard) -> BoardFigure | None:
         return LEFT + seconds / most * (RIGHT - 8 - LEFT)
 
     upright = _Upright([spot.score for spot in spots], bottom)
-    path = f"M{across(line[0][0]):.1f} {upright(line[0][1]):.1f}"
+    corners = [(across(line[0][0]), upright(line[0][1]))]
     for seconds, score in line[1:]:
-        path += f"H{across(seconds):.1f}V{upright(score):.1f}"
-    path += f"H{across(last):.1f}"
+        corners += [(across(seconds), corners[-1][1]), (across(seconds), upright(score))]
+    corners.append((across(last), corners[-1][1]))
     used = {spot.kind for spot in spots}
     mark = None
     if shows_limit and limit is not None:
         mark = BoardTick(across(limit), f"limit {time(limit)}")
     top = max(moments, key=lambda each: each.score)
-    marks, hidden = _marks(spots, across, upright, mark)
+    marks, hidden = _marks(spots, across, upright, mark, corners)
     return BoardFigure(
         "time",
         "Best validation score over time",
@@ -163,12 +167,12 @@ def time_figure(board: Leaderboard) -> BoardFigure | None:
         round(bottom) + _FOOT,
         bottom,
         f"time ({unit})",
-        f"{shown(board.metric, 20)} (%)",
+        f"{shown(board.metric, 16)} (%)",
         tuple(BoardTick(across(size * value), f"{value:.6g}") for value in even_values(0, most / size, 7)),
         upright.ticks(),
         marks,
         tuple((kind, words) for kind, words in kinds if kind in used),
-        path,
+        " ".join(f"{x:.1f},{y:.1f}" for x, y in corners),
         upright.base if upright.split else None,
         mark,
         hidden,
@@ -191,7 +195,7 @@ def cost_figure(board: Leaderboard) -> BoardFigure | None:
     spots = [_cost_spot(entry, kind) for entry, kind in models]
     low, high = min(spot.x for spot in spots) / 1.6, max(spot.x for spot in spots) * 1.6
     limit = board.limits.get("max_ms")
-    shows_limit = limit is not None and low / 5 < limit < high * 5
+    shows_limit = limit is not None and low / 5 < limit < high * 5  # false for NaN
     if limit is not None and shows_limit:
         low, high = min(low, limit / 1.25), max(high, limit * 1.25)
     if high < 20 * low:  # too short for two ticks
@@ -216,7 +220,7 @@ def cost_figure(board: Leaderboard) -> BoardFigure | None:
         round(bottom) + _FOOT,
         bottom,
         "prediction time (ms per document, log scale)",
-        f"{shown(board.metric, 20)} (%)",
+        f"{shown(board.metric, 16)} (%)",
         tuple(BoardTick(across(value), amount(value)) for value in log_values(low, high, 7)),
         upright.ticks(),
         marks,
@@ -232,7 +236,7 @@ def _cost_spot(entry: TriedModel, kind: str) -> _Spot:
     assert entry.score is not None
     assert entry.predict_ms is not None
     tip = f"{entry.name}: {percent(entry.score)} at {amount(entry.predict_ms)} ms per document"
-    return _Spot(entry.predict_ms, 100 * entry.score, kind, entry.name, tip)
+    return _Spot(min(max(entry.predict_ms, _COSTS[0]), _COSTS[1]), 100 * entry.score, kind, entry.name, tip)
 
 
 def _positive(value: float | None) -> bool:
@@ -240,9 +244,16 @@ def _positive(value: float | None) -> bool:
 
 
 def _marks(
-    spots: Sequence[_Spot], across: Callable[[float], float], upright: _Upright, limit: BoardTick | None
+    spots: Sequence[_Spot],
+    across: Callable[[float], float],
+    upright: _Upright,
+    limit: BoardTick | None,
+    corners: Sequence[tuple[float, float]] = (),
 ) -> tuple[tuple[BoardMark, ...], int]:
-    """The points in the order given, with names where there is room, and the number of names that had none."""
+    """The points in the order given, with names where there is room, and the number of names that had none.
+
+    No name covers the limit or the line through the corners.
+    """
     places = [(across(spot.x), upright(spot.score)) for spot in spots]
     named = [at for at, spot in enumerate(spots) if spot.name]
     order = [*named, *(at for at, spot in enumerate(spots) if not spot.name)]
@@ -251,7 +262,10 @@ def _marks(
         for at in named
     ]
     panel = NameBox(LEFT + 2, TOP - 4, RIGHT, upright.bottom - 1)
-    taken = [] if limit is None else [limit_box(limit, upright.bottom)]
+    taken = [_box_of(start, end) for start, end in pairwise(corners)]
+    if limit is not None:
+        line = _box_of((limit.at, TOP), (limit.at, upright.bottom))
+        taken += [limit_box(limit, upright.bottom), line]
     boxes = place_names([text_width(each) for each in words], [places[at] for at in order], panel, taken)
     names: dict[int, BoardName] = {}
     for at, text, box in zip(named, words, boxes, strict=True):
@@ -269,6 +283,12 @@ def limit_box(limit: BoardTick, bottom: float) -> NameBox:
     width = text_width(limit.words)
     left = limit.at - width - 5 if limit.at > (LEFT + RIGHT) / 2 else limit.at + 5
     return NameBox(left, bottom - LINE - 4, left + width, bottom - 4)
+
+
+def _box_of(start: tuple[float, float], end: tuple[float, float]) -> NameBox:
+    """The area of a horizontal or vertical line."""
+    (x0, x1), (y0, y1) = sorted((start[0], end[0])), sorted((start[1], end[1]))
+    return NameBox(x0 - 2, y0 - 2, x1 + 2, y1 + 2)
 
 
 def _name(words: str, place: tuple[float, float], box: NameBox) -> BoardName:

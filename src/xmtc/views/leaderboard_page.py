@@ -8,7 +8,16 @@ from typing import Any, NamedTuple
 from xmtc.presets.leaderboard import Leaderboard, TriedModel
 from xmtc.views import leaderboard_figures
 from xmtc.views.leaderboard_figures import BoardFigure, cost_figure, text_width, time_figure
-from xmtc.views.leaderboard_words import NOTHING, amount, limit_words, percent, setting_line, setting_words, time
+from xmtc.views.leaderboard_words import (
+    NOTHING,
+    amount,
+    final_facts,
+    limit_words,
+    percent,
+    setting_line,
+    setting_words,
+    time,
+)
 from xmtc.views.pages import render
 
 _SYMBOL, _GAP = 9.0, 20.0  # pixels from a symbol of a legend to its words, and from these to the next symbol
@@ -34,14 +43,15 @@ def leaderboard_page(board: Leaderboard) -> str:
         "leaderboard.html",
         board=board,
         took=_took(board),
-        limits=limit_words(board.minutes, board.limits),
+        limits=limit_words(board.limits),
         final_facts=[] if final is None else final_facts(board, final),
-        members=board.members(),
+        members=[entry for entry in board.members() if final is None or entry.name != final.name],
         gain=_gain(board),
         settings=[] if final is None else setting_words(final.settings),
         figures=[each for each in (time_figure(board), cost_figure(board)) if each is not None],
         columns=[f"{name} (%)" for name in columns],
         rows=_rows(board, columns),
+        alone=final is not None and final.name in {entry.name for entry in board.entries},
         nothing=NOTHING,
         width=leaderboard_figures.WIDTH,
         left=leaderboard_figures.LEFT,
@@ -62,17 +72,6 @@ def score_columns(board: Leaderboard) -> list[str]:
     return list(dict.fromkeys([board.metric, *(name for entry in models for name in entry.metrics)]))
 
 
-def final_facts(board: Leaderboard, final: TriedModel) -> list[str]:
-    """Score, speed and size of the final model, as far as they are known."""
-    facts = [
-        (percent(final.score), f"{board.metric} {percent(final.score)} % on the validation documents"),
-        (amount(final.predict_ms), f"{amount(final.predict_ms)} ms per document"),
-        (amount(final.megabytes), f"{amount(final.megabytes)} MB on disk"),
-        (time(final.train_seconds), f"trained in {time(final.train_seconds)}"),
-    ]
-    return [words for value, words in facts if value != NOTHING]
-
-
 def _took(board: Leaderboard) -> str:
     limit = "" if board.minutes is None else f" of {time(60 * board.minutes)}"
     return f"Time used: {time(board.seconds)}{limit}. Seed: {board.seed}."
@@ -85,8 +84,9 @@ def _gain(board: Leaderboard) -> str:
         return ""
     assert board.final.score is not None
     assert best.score is not None
-    difference = f"{100 * (board.final.score - best.score):+.2f}".replace("-", "−")
-    return f"The final model scores {difference} points against its best member."
+    difference = round(100 * (board.final.score - best.score), 2)
+    how = "better" if difference >= 0 else "worse"
+    return f"The final model is {abs(difference):.2f} points {how} than its best member."
 
 
 def _score(entry: TriedModel, metric: str, board: Leaderboard) -> float | None:
@@ -94,7 +94,7 @@ def _score(entry: TriedModel, metric: str, board: Leaderboard) -> float | None:
 
 
 def _rows(board: Leaderboard, columns: list[str]) -> list[BoardRow]:
-    """The final model unless it is one of those tried, then these, best first."""
+    """The final model, unless it is one of those tried, then these, best first."""
     final = board.final
     tried = board.ranking()
     best = {

@@ -9,6 +9,7 @@ from typing import Any, TypeGuard
 
 from xmtc.core import config
 from xmtc.core.errors import shown
+from xmtc.presets.leaderboard import Leaderboard, TriedModel
 from xmtc.views.training_log import duration
 
 NOTHING = "–"
@@ -21,8 +22,10 @@ def percent(score: float | None) -> str:
 
 
 def time(seconds: float | None) -> str:
-    """A time: 12 s, 3 min 20 s."""
-    return duration(round(seconds) if seconds >= 9.95 else seconds) if _finite(seconds) else NOTHING
+    """A time: 12 s, 3 min 20 s, 10 min."""
+    if not _finite(seconds):
+        return NOTHING
+    return duration(round(seconds) if seconds >= 9.95 else seconds).removesuffix(" 00 s").removesuffix(" 00 min")
 
 
 def amount(value: float | None) -> str:
@@ -32,12 +35,22 @@ def amount(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{float(f'{value:.3g}'):.6g}"
 
 
-def limit_words(minutes: float | None, limits: Mapping[str, float | None]) -> list[str]:
-    """The limits that were given: 10 min 00 s of training, 5 ms per document."""
+def limit_words(limits: Mapping[str, float | None]) -> list[str]:
+    """The limits on the final model that were given: 5 ms per document, 200 MB on disk."""
     slow, large = limits.get("max_ms"), limits.get("max_mb")
-    words = [] if minutes is None else [f"{time(60 * minutes)} of training"]
-    words += [] if slow is None else [f"{amount(slow)} ms per document"]
-    return words + ([] if large is None else [f"{amount(large)} MB on disk"])
+    words = [f"{amount(slow)} ms per document"] if _finite(slow) else []
+    return words + ([f"{amount(large)} MB on disk"] if _finite(large) else [])
+
+
+def final_facts(board: Leaderboard, final: TriedModel) -> list[str]:
+    """Score, speed and size of the final model, as far as they are known."""
+    facts = [
+        (percent(final.score), f"{board.metric} {percent(final.score)} % on the validation documents"),
+        (amount(final.predict_ms), f"{amount(final.predict_ms)} ms per document"),
+        (amount(final.megabytes), f"{amount(final.megabytes)} MB on disk"),
+        (time(final.train_seconds), f"trained in {time(final.train_seconds)}"),
+    ]
+    return [words for value, words in facts if value != NOTHING]
 
 
 def setting_words(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
