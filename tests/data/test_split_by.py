@@ -17,6 +17,7 @@ import pytest
 from tests.support.reading import check_refusal, write
 from xmtc.core.errors import ConfigError, DataError
 from xmtc.data import read
+from xmtc.data import split_by as split_by_module
 from xmtc.data.dataset import Dataset, as_dataset, stacked
 from xmtc.data.reading import read_some, stream
 from xmtc.data.records import ReadOptions
@@ -31,6 +32,28 @@ def made(values: list[str | None], texts: list[str] | None = None, complete: Any
     dataset = as_dataset(texts, labels) if complete is None else as_dataset(texts, labels, complete=complete)
     half = len(values) // 2
     return replace(dataset, split_values=pa.chunked_array([values[:half], values[half:]], pa.string()))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["2019-05-03", "1999-12-31", "0800-12-25", "2020-02-29"],
+        ["2019-05-03T10:00:00", "2019-05-03 09:59:59", "1066-10-14T00:00:00"],
+        ["2019-05-03T10:00:00Z", "2019-05-03T10:00:00+02:00", "2019-05-03T09:00:00.250-0100"],
+        ["2019-05-03T10:00:00.123456", "2019-05-03T10:00:00.123"],
+    ],
+)
+def test_times_of_one_form_are_parsed_alike_all_at_once_and_one_by_one(values: list[str]) -> None:
+    together = split_by_module._instants_of_arrow(pa.array(values))
+    assert together is not None
+    assert together.tolist() == pytest.approx([split_by_module._instant(value) for value in values], abs=1e-5)
+
+
+def test_impossible_dates_are_groups() -> None:
+    for values in (["2019-02-30", "2019-01-01"], ["2019-05-03T25:00:00", "2019-05-03T10:00:00"]):
+        assert not is_time(made(values), SplitBy("f"))
+        with pytest.raises(DataError, match=re.escape(f"'{values[0]}' in 'f' is not a time.")):
+            is_time(made(values), SplitBy("f", "time"))
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def plan_validation(
     """
     check_positive("folds", folds)
     by = split_by
-    if by is not None and by.kind is None:
+    if by is not None and by.kind is None and folds > 1:
         by = replace(by, kind="time" if is_time(documents, by) else "group")
     if by is not None and (folds == 1 or by.kind == "time"):
         return _by_field(documents, by, fraction, seed)
