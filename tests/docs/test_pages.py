@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -94,15 +96,21 @@ def test_all_python_is_run() -> None:
     assert pages == {"README.md", "docs/python.md", "docs/formats.md", "docs/datasets.md"}
 
 
-def test_python_of_the_data_sets_page() -> None:
-    """It downloads, so that only its calls are checked."""
-    [code] = [
+def test_python_of_the_data_sets_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first example splits a file; the second downloads, so that only its calls are checked."""
+    splits, downloads = [
         block.text
         for block in blocks((ROOT / "docs" / "datasets.md").read_text(encoding="utf-8"))
         if block.language == "python"
     ]
+    monkeypatch.chdir(tmp_path)
+    rows = [{"text": f"note {row}", "labels": ["x"], "patient": row % 10} for row in range(50)]
+    Path("notes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    names: dict[str, Any] = {}
+    exec(compile(splits, "datasets.md", "exec"), names)
+    assert (len(names["train"]), len(names["held_out"])) == (40, 10)
     with mock.patch("xmtc.data.downloads.fetch", autospec=True) as fetch:
-        exec(compile(code, "datasets.md", "exec"), {})
+        exec(compile(downloads, "datasets.md", "exec"), {})
     fetch.assert_called_once_with("cooking", "data")
 
 

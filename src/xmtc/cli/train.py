@@ -57,7 +57,7 @@ def train(
         raise typer.Exit(130) from None
     if not leads:
         return
-    for name, value in trained.facts.items():
+    for name, value in () if request.auto.preset in ("good", "best") else trained.facts.items():
         note(f"chosen automatically: {name} = {value}")
     facts = trained.training
     echo(
@@ -79,10 +79,10 @@ def _train_preset(request: TrainRequest, runtime: Runtime, progress: Progress) -
         if isinstance(event, auto.FastChoice):
             note(choice_text(event))
         elif event.complete:
-            echo(leaderboard_lines(event))
+            echo("\n".join(leaderboard_lines(event)))
             note(f"leaderboard: {auto.leaderboard_page_file(request.out)}, {auto.leaderboard_file(request.out)}")
         else:
-            note(plan_lines(event))
+            note("\n".join(plan_lines(event)))
 
     return auto.train_preset(request, runtime=runtime, progress=progress, listener=show)
 

@@ -90,8 +90,8 @@ def check_columns(columns: Columns, names: Sequence[str], options: ReadOptions, 
     for name in wanted:
         if name not in names:
             found = ", ".join(shown(column) for column in names[:8])
-            kinds = {columns.labels: "labels", **dict.fromkeys(columns.text, "text"), options.id_field: "ids"}
-            what = kinds.get(name, "split")
+            what = "labels" if name == columns.labels else "text" if name in columns.text else "ids"
+            what = "split" if name == options.split_field and name not in columns.text else what
             raise DataError(
                 f"{place}: no column '{shown(name)}' for the {what} (found: {found})."
                 f"{nearest(name, names) or f' Pass --{FLAGS[what]} NAME.'}"

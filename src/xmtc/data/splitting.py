@@ -131,8 +131,11 @@ def folds(
     if len(members) < count:
         what = "documents" if len(members) == len(dataset) else "documents or groups of documents"
         raise DataError(f"{len(members):,} {what} are too few for {count} folds. Choose fewer folds.")
-    labels, rarest = _rarest_first(_unit_labels(units, len(members), dataset.labels))
-    # Large groups are visited first, by size: the others then even out the folds.
+    labels = _rarest_first(_unit_labels(units, len(members), dataset.labels), seed)
+    rarest = np.full(len(members), labels.shape[1])
+    filled = np.flatnonzero(np.diff(labels.indptr))
+    rarest[filled] = labels.indices[labels.indptr[filled]]
+    # Label by label, from rare to frequent; large units before, by size, so that the others even out the folds.
     large = np.where(members * count > len(dataset) // 100, members, 1)
     order = random_order(len(members), seed)
     order = order[np.lexsort((rarest[order], -large[order]))]
@@ -150,24 +153,18 @@ def _unit_labels(units: Rows, count: int, labels: Csr | None) -> Csr:
     return sp.csr_array(places, (count, len(units))) @ counts
 
 
-def _rarest_first(counts: Csr) -> tuple[Csr, Rows]:
-    """Order the labels of each unit from rare to frequent; drop those of a single unit, which cannot be spread.
+def _rarest_first(counts: Csr, seed: int) -> Csr:
+    """Number labels from rare to frequent, those of the same frequency at random; sort the labels of each unit so.
 
-    Also return how many units have the rarest label of each unit; for a unit without labels, more than any label has.
+    Labels of a single unit, which cannot be spread, are dropped.
     """
-    units = int(counts.shape[0])
-    rows = np.repeat(np.arange(units), np.diff(counts.indptr))
-    having = np.bincount(counts.indices)
-    kept = having[counts.indices] > 1
-    rows, columns, times = rows[kept], counts.indices[kept], counts.data[kept]
-    used, numbers = np.unique(columns, return_inverse=True)
-    numbers, frequency = numbers.reshape(-1), having[columns]
-    order = np.lexsort((numbers, frequency, rows))
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=units))])
-    rarest = np.full(units, units + 1)
-    filled = np.flatnonzero(np.diff(indptr))
-    rarest[filled] = frequency[order][indptr[filled]]
-    return sp.csr_array((times[order], numbers[order], indptr), shape=(units, max(len(used), 1))), rarest
+    units_with = np.bincount(counts.indices, minlength=counts.shape[1])
+    several = np.flatnonzero(units_with > 1)
+    several = several[random_order(len(several), seed)]
+    several = several[np.argsort(units_with[several], kind="stable")]
+    found = sp.csr_array(counts[:, several])
+    found.sort_indices()
+    return found
 
 
 class _Folds:

@@ -130,7 +130,7 @@ def _label_counts(documents: Dataset) -> NDArray[np.int64]:
     return np.bincount(documents.labels.indices, minlength=int(documents.labels.shape[1])).astype(np.int64)
 
 
-class Search:
+class ModelSearch:
     """One search, which may continue an interrupted one."""
 
     def __init__(
@@ -268,7 +268,7 @@ class Search:
         try:
             tried = self._trained(candidate, entry, watched)
         except OutOfTime:
-            self._record(Tried(replace(entry, state=STOPPED, note="stopped: took longer than estimated")))
+            self._record(Tried(replace(entry, state=STOPPED, note="took longer than estimated")))
             return False
         except (XmtcError, MemoryError) as error:
             if found is None:

@@ -30,7 +30,7 @@ from xmtc.presets.estimates import create
 from xmtc.presets.fast import FastChoice, choose_fast
 from xmtc.presets.leaderboard import Leaderboard
 from xmtc.presets.scores import Measure
-from xmtc.presets.search import Search, SearchData, SearchOptions, leaderboard_file
+from xmtc.presets.search import ModelSearch, SearchData, SearchOptions, leaderboard_file
 from xmtc.presets.validation import Validation, given_validation, plan_validation
 from xmtc.workflows.requests import PresetOptions, TrainRequest
 from xmtc.workflows.train import Documents, data_digest, document_reader, label_digest
@@ -211,7 +211,7 @@ class _Job:
         )
         first = Candidate(choice.model, choice.model, choice.settings, " ".join(choice.reasons) or "first choice")
         data = SearchData(train, valid, validation)
-        search = Search(options, data, first, self.out, workspace, self.runtime, self.progress, clock)
+        search = ModelSearch(options, data, first, self.out, workspace, self.runtime, self.progress, clock)
         model = search.run()
         if self.options.distil is not None:
             model = self._distilled(search, workspace)
@@ -248,7 +248,7 @@ class _Job:
         share = min(max(HELD_OUT * count, LEAST_HELD_OUT), MOST_HELD_OUT, count / 3) / max(count, 1)
         return plan_validation(train, folds=folds, fraction=share, seed=self.runtime.seed, split_by=self.split_by)
 
-    def _distilled(self, search: Search, workspace: Workspace) -> Model:
+    def _distilled(self, search: ModelSearch, workspace: Workspace) -> Model:
         raise NotImplementedError
 
     def _write_page(self, board: Leaderboard) -> None:
