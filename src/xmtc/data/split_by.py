@@ -9,10 +9,7 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-<<<<<<< HEAD
-=======
 import pyarrow.compute as pc
->>>>>>> 02ee7bd8f99b8d72ef0b97c0a6c92dccbbb89203
 from numpy.typing import NDArray
 
 from xmtc.core.errors import ConfigError, DataError, shown
@@ -114,25 +111,17 @@ def _times(values: pa.ChunkedArray, by: SplitBy) -> NDArray[np.float64] | None:
         rising = len(different) > len(codes) / 2 and bool((np.diff(numbers[codes]) >= 0).all())
         if not dates or len({len(value) for value in different}) == 1:  # not a mixture of 2024 and 20240531
             return numbers[codes] if by.kind == "time" or dates or rising else None
-<<<<<<< HEAD
-=======
     if (instants := _instants_of_arrow(encoded.dictionary)) is not None:
         recent = by.kind == "time" or all(map(_is_recent, different))
         return instants[codes] if recent else None
->>>>>>> 02ee7bd8f99b8d72ef0b97c0a6c92dccbbb89203
     for value in different:
         if _instant(value) is None or not (by.kind == "time" or _is_recent(value)):
             return _refuse_as_time(value, by)
     # Dates of different precision are compared by the coarsest: 2024 is neither before nor after 2024-05-31.
     length = min(map(len, map(_dated, different)))
     coarse = next((each for each in _LENGTHS if length <= each), None)
-<<<<<<< HEAD
-    instants = [_instant(value if coarse is None else _dated(value)[:coarse]) for value in different]
-    return np.array(instants, dtype=np.float64)[codes]
-=======
     seconds = [_instant(value if coarse is None else _dated(value)[:coarse]) for value in different]
     return np.array(seconds, dtype=np.float64)[codes]
->>>>>>> 02ee7bd8f99b8d72ef0b97c0a6c92dccbbb89203
 
 
 def _refuse_as_time(value: str, by: SplitBy) -> NDArray[np.float64] | None:
@@ -155,8 +144,6 @@ def _dated(value: str) -> str:
     return f"{dashed[:4]}-{dashed[4:6]}-{dashed[6:]}" if re.match(r"\d{8}", dashed) else dashed
 
 
-<<<<<<< HEAD
-=======
 def _instants_of_arrow(values: pa.Array) -> NDArray[np.float64] | None:
     """Parse dates, or times with seconds, all of the same form, much faster than one by one; None for any others."""
     lengths = np.asarray(pc.utf8_length(values))
@@ -170,7 +157,6 @@ def _instants_of_arrow(values: pa.Array) -> NDArray[np.float64] | None:
     return None
 
 
->>>>>>> 02ee7bd8f99b8d72ef0b97c0a6c92dccbbb89203
 def _instant(value: str) -> float | None:
     """Seconds since 1970 of an ISO date or time, a month or a year; None if it is none. Without a zone, it is UTC."""
     text = value.replace("/", "-")

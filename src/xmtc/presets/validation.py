@@ -74,11 +74,7 @@ def plan_validation(
     """
     check_positive("folds", folds)
     by = split_by
-<<<<<<< HEAD
-    if by is not None and by.kind is None:
-=======
     if by is not None and by.kind is None and folds > 1:
->>>>>>> 02ee7bd8f99b8d72ef0b97c0a6c92dccbbb89203
         by = replace(by, kind="time" if is_time(documents, by) else "group")
     if by is not None and (folds == 1 or by.kind == "time"):
         return _by_field(documents, by, fraction, seed)
