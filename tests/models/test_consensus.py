@@ -145,7 +145,7 @@ class TestSettings:
             ({"members": ["a", "b"], "weights": [1, 2]}, "'weights' of consensus must be empty"),
             ({"members": ["a", "b"], "combine": "average", "weights": [1]}, "one per member"),
             ({"members": ["a", "b"], "combine": "average", "weights": [0, 0]}, "at least one > 0"),
-            ({"combine": "vote"}, "must be one of learnt, noisy-or, average"),
+            ({"combine": "vote"}, "must be one of learnt, stacked, noisy-or, average"),
             ({"depth": 0}, "must be an integer ≥ 1"),
         ],
     )

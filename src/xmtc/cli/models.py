@@ -134,6 +134,8 @@ def model_folder(found: Mapping[str, Any]) -> str:
         values = ", ".join(f"{name} {_score(metrics[name])}" for name in ("P@1", "P@5", "nDCG@5") if name in metrics)
         facts.append(("metrics, %", f"{values} on {metrics['measured'].get('file')}"))
     lines = [table(["", found["folder"]], facts)]
+    if (preset := training.get("preset")) is not None:
+        lines.append(_preset(preset))
     settings = [(name, json.dumps(value, ensure_ascii=False)) for name, value in found["settings"].items()]
     if settings:
         lines.append(table(["setting", "value, if not the default"], settings))
@@ -145,6 +147,20 @@ def model_folder(found: Mapping[str, Any]) -> str:
         lines.append(f"No updates. To add documents or labels: xmtc update {folder} NEW")
         return "\n\n".join(lines)
     return "\n\n".join([*lines, _history(found["history"]), "before, after: nDCG@5 in percent. Times are UTC."])
+
+
+def _preset(preset: Mapping[str, Any]) -> str:
+    """What a preset has chosen and why."""
+    from xmtc.cli.text_table import paragraph, table
+
+    if preset["name"] == "fast":
+        return paragraph(" ".join([f"Chosen by the preset fast: {preset['model']}.", *preset["reasons"]]))
+    intro = f"Chosen by the preset {preset['name']} by {preset['metric']}, percent, on {preset['validation']}."
+    rows = [
+        (each["name"], each["model"], _score(each["score"]), "yes" if each["member"] else each["note"], each["reason"])
+        for each in preset["models"]
+    ]
+    return f"{paragraph(intro)}\n\n{table(['tried', 'model', 'score', 'member', 'why'], rows, right=(2,))}"
 
 
 def _label_facts(found: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -94,7 +94,7 @@ class StackedTrees:
     def __call__(self, gathered: Gathered, frequency: Chances) -> Chances:
         """Compute probabilities (n, u), 0 if no member proposes the label."""
         chances = np.zeros(gathered.labels.shape)
-        proposed = gathered.held.any(axis=0)
+        proposed: NDArray[np.bool_] = np.asarray(gathered.held.any(axis=0))
         rows = stacking_rows(gathered, frequency, proposed)
         chances[proposed] = sigmoid(self.trees.margins(rows, self.threads).astype(np.float64))
         return chances
@@ -102,7 +102,7 @@ class StackedTrees:
     def shares(self, gathered: Gathered, frequency: Chances) -> Chances:
         """Return the contribution (m, n, u) of each member's features to the margin."""
         members = len(gathered.held)
-        proposed = gathered.held.any(axis=0)
+        proposed: NDArray[np.bool_] = np.asarray(gathered.held.any(axis=0))
         found = np.zeros((members, *gathered.labels.shape))
         for row, place in zip(stacking_rows(gathered, frequency, proposed), np.argwhere(proposed), strict=True):
             parts = self.trees.contributions(row)[SHARED:].reshape(members, PER_MEMBER).sum(axis=1)

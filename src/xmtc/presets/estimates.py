@@ -20,7 +20,7 @@ from xmtc.models.base import Model
 from xmtc.models.registry import model_class
 from xmtc.presets.candidates import Candidate
 
-SAMPLE_SHARE, LEAST_SAMPLE, MOST_SAMPLE = 0.1, 1000, 6000
+SAMPLE_SHARE, LEAST_SAMPLE, MOST_SAMPLE = 0.08, 600, 5000
 """Documents of the larger sample; the smaller one has a third of them."""
 EXPONENTS = 1.0, 1.5
 """Time grows with at least and at most this power of the number of documents."""

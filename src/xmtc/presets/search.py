@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from xmtc.artifact import store
 from xmtc.artifact.workspace import Workspace
+from xmtc.core.config import changed
 from xmtc.core.errors import ConfigError, DataError, XmtcError
 from xmtc.core.progress import Progress, Task
 from xmtc.core.runtime import Runtime
@@ -34,20 +35,20 @@ from xmtc.presets.clock import Clock, OutOfTime, TimedProgress
 from xmtc.presets.estimates import Estimate, available_megabytes, create, estimate, folder_megabytes
 from xmtc.presets.leaderboard import COMPLETE, FAILED, SKIPPED, STOPPED, Leaderboard, Moment, PlannedModel, TriedModel
 from xmtc.presets.scores import Measure, score_metrics
-from xmtc.presets.selection import Ballots, Selection, select
+from xmtc.presets.selection import LEAST_GAIN, Ballots, Combine, fits, joint_score, sample_of, select
 from xmtc.presets.validation import Validation
 
 DEPTH_OF_ANSWERS = 50
 """Labels per document that are kept of each model."""
 RESERVE = 0.06
 """Share of the time that is kept for combining the models and writing the result."""
-PLANNING = 0.1
+PLANNING = 0.15
 """Share of the time for measuring models on samples."""
 OVERRUN = 2.0
 """A model is stopped when it takes this many times its estimate, if the time is then needed by others."""
 MOST_MEMBERS = 10
-SAVING_INTERVAL = 30.0
-"""Seconds between two intermediate models in the output folder."""
+SAVING_INTERVAL, SAVING_SHARE = 30.0, 0.15
+"""Minimum time between two intermediate models in the output folder: seconds, and a share of the time."""
 
 
 @dataclass(frozen=True)
@@ -148,8 +149,11 @@ class ModelSearch:
         self._workspace, self._runtime, self._progress, self.clock = workspace, runtime, progress, clock
         self._facts = DataFacts.of(data.train)
         self._tried: dict[str, Tried] = {}
+        self._reasons: dict[str, str] = {}
         self._last_saved = -math.inf
-        self._combining = 0.0  # seconds of the last selection
+        self._combining = 0.0  # seconds to measure a combination
+        self._members: list[str] = []  # of the best combination so far
+        self._score = -math.inf
         assert data.train.label_index is not None
         self._truth, _ = align_labels(data.measured, data.train.label_index)
         self.board = Leaderboard(
@@ -170,6 +174,7 @@ class ModelSearch:
         with self._progress.task("models") as task:
             has_gpu = gpu_is_used(self._runtime)
             queue = candidates(self._facts, self._options.preset, self._first, has_gpu)  # type: ignore[arg-type]
+            self._reasons = {candidate.name: candidate.reason for candidate in queue}
             self._try(queue[0], None, task)
             task.advance()
             estimates = self._planned(queue[1:], task)
@@ -361,21 +366,21 @@ class ModelSearch:
         folds, counts = self._data.folds, self._data.counts
         return Ballots(answers, self._truth, lambda places, labels: np.log1p(counts[folds[places][:, None], labels]))
 
-    def _select(self) -> Selection | None:
-        started = time.perf_counter()
-        costs = {
+    def _costs(self) -> dict[str, tuple[float, float]]:
+        return {
             name: (tried.entry.predict_ms or 0.0, tried.entry.megabytes or 0.0) for name, tried in self._tried.items()
         }
-        found = select(
-            self._ballots(),
-            self._options.measure,
-            costs=costs,
-            most=self._options.limits,
-            seed=self._runtime.seed,
-            threads=self._runtime.threads,
-        )
+
+    def _grow(self, name: str) -> None:
+        """Add a model to the members so far if it improves their combination."""
+        started = time.perf_counter()
+        seed, threads = self._runtime.seed, self._runtime.threads
+        names = [*self._members, name]
+        if fits(names, self._costs(), self._options.limits):
+            score = joint_score(sample_of(self._ballots(), seed), names, self._options.measure, seed, threads)
+            if score >= self._score + LEAST_GAIN or not self._members:
+                self._members, self._score = names, score
         self._combining = time.perf_counter() - started
-        return found
 
     def _selected_count(self) -> int:
         return sum(tried.answer is not None for tried in self._tried.values())
@@ -384,23 +389,25 @@ class ModelSearch:
         """Seconds for the last selection and for writing the final model."""
         if not math.isfinite(self.clock.limit):
             return 0.0
-        return max(RESERVE * self.clock.limit / 2, 3 * self._combining + 2.0)
+        count = self._selected_count() + 1
+        return max(RESERVE * self.clock.limit, (count * count / 2 + 10) * self._combining + 2.0)
 
     def _after(self, tried: Tried) -> None:
         """Update the curve, the time and the model in the output folder after a candidate."""
         self._workspace.save("clock", {}, {"seconds": self.clock.elapsed})
-        selection = self._select()
-        if selection is None:
+        self._grow(tried.entry.name)
+        if not self._members:
             return
-        moment = Moment(self.clock.elapsed, selection.score, tried.entry.name)
+        moment = Moment(self.clock.elapsed, self._score, tried.entry.name)
         self.board = replace(self.board, curve=(*self.board.curve, moment), seconds=self.clock.elapsed)
-        if len(selection.names) > 1 and self.clock.elapsed - self._last_saved > SAVING_INTERVAL:
-            self._save(self._combined(selection))
+        interval = max(SAVING_INTERVAL, SAVING_SHARE * self.clock.limit)
+        if len(self._members) > 1 and interval < self.clock.elapsed - self._last_saved and math.isfinite(interval):
+            self._save(self._combined(self._members, "learnt"), self._members)
         self._write_board()
 
-    def _combined(self, selection: Selection) -> Model:
-        """The selected models, combined as it was learnt from the out-of-fold predictions."""
-        chosen = [self._tried[name] for name in selection.names]
+    def _combined(self, names: Sequence[str], combine: Combine) -> Model:
+        """Models combined by what is learnt from their out-of-fold predictions."""
+        chosen = [self._tried[name] for name in names]
         if len(chosen) == 1:
             only = chosen[0]
             assert only.folder is not None
@@ -410,34 +417,47 @@ class ModelSearch:
             return model
         consensus = Consensus(
             members=[str(tried.folder) for tried in chosen],
-            combine=selection.combine,
+            combine=combine,
             copy=True,
             depth=DEPTH_OF_ANSWERS,
         )
         assert self._data.train.label_index is not None
         answers = [tried.answer for tried in chosen if tried.answer is not None]
         out_of_fold = OutOfFold(answers, self._data.folds, self._data.counts, self._data.train.label_index)
-        return consensus.fit_out_of_fold(self._data.measured, out_of_fold, runtime=self._runtime)
+        consensus.fit_out_of_fold(self._data.measured, out_of_fold, runtime=self._runtime)
+        consensus.config = changed(consensus.config, {"members": tuple(names)})  # they are copied
+        return consensus
 
-    def _save(self, model: Model) -> None:
-        model.training = {**model.training, "documents": len(self._data.train), "preset": self._described()}
+    def _save(self, model: Model, members: Sequence[str] = ()) -> None:
+        model.training = {**model.training, "documents": len(self._data.train), "preset": self._described(members)}
         model.save(self._out, overwrite=True)
         self._last_saved = self.clock.elapsed
 
-    def _described(self) -> dict[str, Any]:
+    def _described(self, members: Sequence[str]) -> dict[str, Any]:
         """What `xmtc models DIR` tells about the search."""
         return {
             "name": self._options.preset,
             "metric": self._options.measure.name,
             "validation": self._data.validation.describe(),
             "models": [
-                {"name": name, "score": tried.entry.score, "state": tried.entry.state}
+                {
+                    "name": name,
+                    "model": tried.entry.model,
+                    "score": tried.entry.score,
+                    "member": name in members,
+                    "note": tried.entry.note or ("" if tried.entry.score is None else "no gain"),
+                    "reason": self._reasons[name],
+                }
                 for name, tried in self._tried.items()
             ],
         }
 
     def _finish(self) -> Model:
-        selection = self._select()
+        seed, threads = self._runtime.seed, self._runtime.threads
+        limits_of, costs = self._options.limits, self._costs()
+        selection = select(
+            self._ballots(), self._options.measure, costs=costs, most=limits_of, seed=seed, threads=threads
+        )
         if selection is None:
             limits = {"--max-ms": self._options.max_ms, "--max-mb": self._options.max_mb}
             text = " and ".join(f"{name} {limit:g}" for name, limit in limits.items() if limit is not None)
@@ -445,9 +465,9 @@ class ModelSearch:
             raise ConfigError(f"no model keeps to {text}. Raise the limit; time and size of each model are in {where}.")
         for name, tried in self._tried.items():
             tried.entry = replace(tried.entry, member=name in selection.names)
-        model = self._combined(selection)
+        model = self._combined(selection.names, selection.combine)
         model.training["seconds"] = round(self.clock.elapsed, 3)
-        self._save(model)
+        self._save(model, selection.names)
         chosen = [self._tried[name].entry for name in selection.names]
         final = TriedModel(
             model.name,

@@ -23,10 +23,12 @@ from xmtc.presets.scores import Measure
 Combine = Literal["learnt", "stacked", "noisy-or"]
 
 
-SELECTION = 6000
+SELECTION = 2000
 """Maximum number of documents on which members are selected."""
 LEAST_GAIN = 3e-4
 """A member must improve the score by at least this."""
+WORTHWHILE = 1e-3
+"""All models are members if that improves the score by at least this over the selected ones."""
 K = 10
 """Labels that are ranked to compute a score."""
 
@@ -115,6 +117,19 @@ class Selection:
     """(n, K) the best labels of each document, cross-fitted."""
 
 
+def sample_of(ballots: Ballots, seed: int) -> Ballots:
+    """A random part of the documents, to select members on."""
+    return ballots.take(np.sort(np.random.default_rng(seed).permutation(len(ballots))[:SELECTION]))
+
+
+def joint_score(ballots: Ballots, names: Sequence[str], measure: Measure, seed: int, threads: int) -> float:
+    """The cross-fitted score of a combination of models."""
+    try:
+        return measure(cross_fitted(ballots, names, "learnt", seed=seed, threads=threads), ballots.truth)
+    except DataError:  # too few documents to learn from
+        return measure(cross_fitted(ballots, names, "noisy-or", seed=seed, threads=threads), ballots.truth)
+
+
 def select(
     ballots: Ballots,
     measure: Measure,
@@ -129,13 +144,12 @@ def select(
     `costs` are two additive costs of each model (time and size of a prediction), `most` their limits. None if no model
     fits into the limits.
     """
-    rows = np.sort(np.random.default_rng(seed).permutation(len(ballots))[:SELECTION])
-    sample = ballots.take(rows)
+    sample = sample_of(ballots, seed)
     chosen: list[str] = []
     best = -np.inf
     while True:
-        fitting = [name for name in ballots.answers if name not in chosen and _fits([*chosen, name], costs, most)]
-        tried = {name: _score(sample, [*chosen, name], "learnt", measure, seed, threads) for name in fitting}
+        fitting = [name for name in ballots.answers if name not in chosen and fits([*chosen, name], costs, most)]
+        tried = {name: joint_score(sample, [*chosen, name], measure, seed, threads) for name in fitting}
         if not tried:
             break
         name = max(tried, key=lambda each: tried[each])
@@ -145,13 +159,23 @@ def select(
         best = tried[name]
     if not chosen:
         return None
+    few = combined(ballots, chosen, measure, seed, threads)
+    rest = [name for name in ballots.answers if name not in chosen]
+    if not rest or not fits([*chosen, *rest], costs, most):
+        return few
+    many = combined(ballots, [*chosen, *rest], measure, seed, threads)
+    return many if many.score >= few.score + WORTHWHILE else few
+
+
+def combined(ballots: Ballots, names: Sequence[str], measure: Measure, seed: int, threads: int) -> Selection:
+    """The best way to combine these models."""
     found = []
-    for combine in _combinations(len(chosen)):
+    for combine in _combinations(len(names)):
         try:
-            labels = cross_fitted(ballots, chosen, combine, seed=seed, threads=threads)
+            labels = cross_fitted(ballots, names, combine, seed=seed, threads=threads)
         except DataError:  # too few documents to learn from
             continue
-        found.append(Selection(tuple(chosen), combine, measure(labels, ballots.truth), labels))
+        found.append(Selection(tuple(names), combine, measure(labels, ballots.truth), labels))
     return max(found, key=lambda each: each.score)
 
 
@@ -159,14 +183,6 @@ def _combinations(members: int) -> tuple[Combine, ...]:
     return ("learnt", "stacked", "noisy-or") if members > 1 else ("noisy-or",)
 
 
-def _score(
-    ballots: Ballots, names: Sequence[str], combine: Combine, measure: Measure, seed: int, threads: int
-) -> float:
-    try:
-        return measure(cross_fitted(ballots, names, combine, seed=seed, threads=threads), ballots.truth)
-    except DataError:
-        return measure(cross_fitted(ballots, names, "noisy-or", seed=seed, threads=threads), ballots.truth)
-
-
-def _fits(names: Sequence[str], costs: Mapping[str, tuple[float, float]], most: tuple[float, float]) -> bool:
+def fits(names: Sequence[str], costs: Mapping[str, tuple[float, float]], most: tuple[float, float]) -> bool:
+    """Whether the costs of these models keep to the limits."""
     return all(sum(costs[name][each] for name in names) <= most[each] for each in (0, 1))

@@ -209,7 +209,7 @@ class _Job:
         options = SearchOptions(
             self.options.preset, measure, clock.limit, self.options.max_ms, self.options.max_mb, self.listener
         )
-        first = Candidate(choice.model, choice.model, choice.settings, " ".join(choice.reasons) or "first choice")
+        first = Candidate("fast", choice.model, choice.settings, "the choice of the preset fast")
         data = SearchData(train, valid, validation)
         search = ModelSearch(options, data, first, self.out, workspace, self.runtime, self.progress, clock)
         model = search.run()

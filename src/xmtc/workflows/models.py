@@ -48,6 +48,10 @@ def describe_folder(folder: str | Path) -> dict[str, Any]:
     default = config.flat(config.to_mapping(kind.Config()))
     settings = config.flat(config.current_names(kind.Config, manifest["settings"]))
     size = sum(int(entry["bytes"]) for entry in manifest["files"].values())
+    for entry in manifest.get("links", {}).values():
+        if "copied" in entry:
+            place = Path(folder) / entry["copied"]
+            size += sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
     return {
         "folder": str(folder),
         "model": manifest["model"],
