@@ -1,0 +1,1 @@
+"""Presets: choose, train and combine models for a data set within a time limit."""
