@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -114,6 +116,27 @@ def test_a_bad_teacher_is_not_followed_if_there_is_a_validation_set(corpus: tupl
     assert good.facts["valid nDCG@5"]["taught"] > good.facts["valid nDCG@5"]["plain"]
 
 
+def test_copies_count_as_one_document(corpus: tuple[Dataset, TopK, Dataset], tmp_path: Path) -> None:
+    train, teacher, test = corpus
+    texts = train.text().to_pylist()
+    texts[0] += " unique"
+    documents = replace(train, fields=as_dataset(texts).fields)
+    model = distil(documents, teacher, "parabel", {"keep_replay": 500}, runtime=Runtime(threads=1))
+    known = model.predict(["unique", "w1x1"]).known_words
+    assert known is not None
+    assert known.tolist() == [False, True]  # words of a single document are left out, as without copies
+    assert model.replay is not None
+    assert model.replay.labels.nnz == train.labels.nnz
+    before = model.predict(test)
+    model.save(tmp_path / "model")
+    loaded = xmtc.load(tmp_path / "model")
+    assert (loaded.predict(test).labels == before.labels).all()
+    assert loaded.training["found"]["taught"] is True
+    loaded.update(annotated(*planted(100, 12)), runtime=Runtime(threads=1))
+    assert loaded.training["documents"] == len(train) + 100
+    assert quality(loaded, test) > quality(model, test) - 0.02
+
+
 def test_the_order_of_the_teachers_labels_does_not_matter(corpus: tuple[Dataset, TopK, Dataset]) -> None:
     train, teacher, _ = corpus
     _, truth = planted(500, 1)
@@ -135,7 +158,7 @@ def test_a_copy_has_the_labels_whose_target_reaches_its_level() -> None:
     documents = as_dataset(["one", "two"], [["a", "b"], ["c"]])
     # Targets: a ½ + ½ × 0.9, b ½ (not listed), c ½ × 0.4; second document: c ½ + ½ × 0.1, a ½ × 0.8.
     numbers, chances = [[2, 0, -1], [0, 2, -1]], [[0.4, 0.9, -np.inf], [0.8, 0.1, np.nan]]
-    found = taught(documents, numbers, chances, levels=(0.1, 0.3, 0.52, 0.9))
+    found = taught(documents, numbers, chances, truth=0.5, levels=(0.1, 0.3, 0.52, 0.9))
     assert [labels_of(found, row) for row in range(8)] == [
         ["a", "b", "c"],
         ["a", "c"],
@@ -154,7 +177,7 @@ def test_a_copy_has_the_labels_whose_target_reaches_its_level() -> None:
 def test_documents_without_labels() -> None:
     documents = as_dataset(["one", "two", "three"], [["a"], [], []])
     numbers, chances = [[-1, -1], [0, -1], [0, -1]], [[0.0, 0.0], [0.8, 0.0], [0.8, 0.0]]
-    found = taught(documents, numbers, chances, levels=(0.45, 0.6), annotated=np.array([True, True, False]))
+    found = taught(documents, numbers, chances, truth=0.5, levels=(0.45, 0.6), annotated=np.array([True, True, False]))
     # Annotators found no label for the second document; nobody has seen the third, where the teacher decides alone.
     assert [labels_of(found, row) for row in range(6)] == [["a"], [], ["a"], [], [], ["a"]]
 
@@ -173,7 +196,7 @@ def test_partial_labels_are_respected() -> None:
     )
     numbers = [[0, 1, 2, -1], [0, 1, 2, -1]]
     chances = [[0.0, 0.99, 0.5, 0.0], [0.9, 0.99, 0.5, 0.0]]
-    found = taught(documents, numbers, chances, levels=(0.2, 0.9))
+    found = taught(documents, numbers, chances, truth=0.5, levels=(0.2, 0.9))
     assert found.rejected is not None
     assert found.label_index is not None
     # First document: a stays although the teacher denies it, b stays rejected, c is open and its probability decides,

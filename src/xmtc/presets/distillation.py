@@ -32,7 +32,7 @@ from xmtc.models.registry import model_class
 from xmtc.models.replay import sample
 from xmtc.models.update import complete_documents
 
-TRUTH = 0.5
+TRUTH = 0.65
 """Weight of the annotators' labels in the targets; the teacher's probabilities have the rest."""
 COST = 2.0
 """Factor of the student's cost of errors: soft targets contain less noise, and may be fitted more closely."""
