@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 import xmtc
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset, align_labels
+from xmtc.data.reading import read
 from xmtc.data.records import ReadOptions
 from xmtc.data.topk import TopK
 from xmtc.decisions import combining
@@ -42,8 +43,6 @@ def load(folder: Path) -> tuple[Dataset, Dataset]:
     train = xmtc.read(train_file)
     if train.features is None:
         return train, xmtc.read(test_file)
-    from xmtc.data.reading import read
-
     return train, read(test_file, replace(ReadOptions(), feature_count=int(train.features.shape[1])))
 
 
@@ -86,7 +85,7 @@ def of_rows(answers: list[combining.Answer], rows: NDArray[np.int64]) -> list[co
 
 
 def teach(train: Dataset, others: list[Dataset], members: list[str], runtime: Runtime) -> list[combining.Answer]:
-    """The teacher's answers for its training documents, out of fold, and for other documents, with the seconds."""
+    """The teacher's answers for its training documents, out of fold, and for other documents."""
     assert train.labels is not None
     fold = np.random.default_rng(3).permutation(len(train)) % FOLDS
     within: list[combining.Answer] = []

@@ -32,9 +32,9 @@ from xmtc.models.registry import model_class
 from xmtc.models.replay import sample
 from xmtc.models.update import complete_documents
 
-TRUTH = 0.65
+TRUTH = 0.75
 """Weight of the annotators' labels in the targets; the teacher's probabilities have the rest."""
-COST = 2.0
+COST = 1.5
 """Factor of the student's cost of errors: soft targets contain less noise, and may be fitted more closely."""
 COPIES = 4
 """Number of levels, and hence of copies of each document."""
