@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,11 +158,12 @@ class Consensus(Model):
         *,
         runtime: Runtime | None = None,
         progress: Progress = silent,
-    ) -> Self:
+    ) -> TopK:
         """Learn the combination from out-of-fold predictions for documents that the members were trained on.
 
         The members are models trained on all documents; the predictions are of models with the same settings that were
         trained without the documents they are for. Scores are calibrated and a threshold is tuned on the result.
+        Returns the combined predictions for the documents.
         """
         self._out_of_fold = out_of_fold
         try:
@@ -173,7 +174,7 @@ class Consensus(Model):
             self.decisions = decide(together, truth, method="isotonic", threshold="global", counts=self.label_counts)
         finally:
             self._out_of_fold = None
-        return self
+        return together.relabelled(labels, self.decisions.probabilities(scores))
 
     def _open(self, links: list[Link]) -> None:
         self._links = links

@@ -307,7 +307,9 @@ class _Student:
             keep_replay=0,
         )
         numbers, probabilities = taught_documents.teacher.labels, taught_documents.teacher.probabilities
-        training = taught(taught_documents.documents, numbers, probabilities, levels=levels, annotated=taught_documents.annotated)
+        training = taught(
+            taught_documents.documents, numbers, probabilities, levels=levels, annotated=taught_documents.annotated
+        )
         model.fit(training, runtime=self._runtime, progress=progress, workspace=workspace)
         model.config, model._cost = own, cost  # updates have each document once
         documents = taught_documents.own()

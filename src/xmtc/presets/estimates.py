@@ -22,7 +22,9 @@ from xmtc.presets.candidates import Candidate
 
 SAMPLE_SHARE, LEAST_SAMPLE, MOST_SAMPLE = 0.08, 600, 5000
 """Documents of the larger sample; the smaller one has a third of them."""
-EXPONENTS = 1.0, 1.5
+SLOW = 3.0
+"""If the smaller sample takes this many seconds, the larger one is left out."""
+EXPONENTS = 0.9, 1.3
 """Time grows with at least and at most this power of the number of documents."""
 PREDICTED = 1000
 """Documents to predict."""
@@ -62,15 +64,19 @@ def estimate(candidate: Candidate, documents: Dataset, runtime: Runtime, progres
         seconds.append(max(work_time() - started, 1e-3))
         memory = _peak_memory() - before
         found = model
+        if seconds[-1] > SLOW:
+            break
     assert found is not None
     low, high = EXPONENTS
-    power = math.log(seconds[1] / seconds[0]) / math.log(sizes[1] / sizes[0]) if sizes[1] > sizes[0] else low
-    scale = count / size
+    power = 1.0
+    if len(seconds) > 1 and sizes[1] > sizes[0]:
+        power = math.log(seconds[1] / seconds[0]) / math.log(sizes[1] / sizes[0])
+    scale = count / sizes[len(seconds) - 1]
     with tempfile.TemporaryDirectory(prefix="xmtc-") as folder:
         found.save(Path(folder) / "model")
         megabytes = folder_megabytes(Path(folder) / "model")
     return Estimate(
-        seconds[1] * scale ** min(max(power, low), high),
+        seconds[-1] * scale ** min(max(power, low), high),
         _predict_ms(found, documents.take(np.sort(order[-min(PREDICTED, count) :]))),
         megabytes * scale,
         memory * scale,

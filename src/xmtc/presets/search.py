@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from xmtc.core.errors import ConfigError, DataError, XmtcError
 from xmtc.core.progress import Progress, Task
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset, align_labels
+from xmtc.data.label_index import LabelIndex
 from xmtc.data.topk import TopK
 from xmtc.decisions.decision_rules import DEPTH, Decisions, decide
 from xmtc.models.base import Model
@@ -46,6 +47,8 @@ PLANNING = 0.15
 """Share of the time for measuring models on samples."""
 OVERRUN = 2.0
 """A model is stopped when it takes this many times its estimate, if the time is then needed by others."""
+ROUNDS = {1: 1.9, 3: 3.0, 5: 5.0}
+"""Number of folds → how many times a model is trained, including the final training; 1 holds out a part."""
 MOST_MEMBERS = 10
 SAVING_INTERVAL, SAVING_SHARE = 30.0, 0.15
 """Minimum time between two intermediate models in the output folder: seconds, and a share of the time."""
@@ -62,6 +65,9 @@ class SearchOptions:
     """Milliseconds per document for the prediction of the final model."""
     max_mb: float | None = None
     """Size of the final model's folder in MiB."""
+    valid: Dataset | None = None
+    """Given validation documents."""
+    most_folds: int = 5
     planned: Callable[[Leaderboard], None] = lambda board: None
     """Receives the leaderboard with the plan."""
 
@@ -137,7 +143,8 @@ class ModelSearch:
     def __init__(
         self,
         options: SearchOptions,
-        data: SearchData,
+        train: Dataset,
+        divide: Callable[[int], SearchData],
         first: Candidate,
         out: Path,
         workspace: Workspace,
@@ -145,24 +152,24 @@ class ModelSearch:
         progress: Progress,
         clock: Clock,
     ) -> None:
-        self._options, self._data, self._first, self._out = options, data, first, out
+        """`divide` returns the data with this many folds; with 1, a part of the documents is held out."""
+        self._options, self._train, self._divide, self._first, self._out = options, train, divide, first, out
         self._workspace, self._runtime, self._progress, self.clock = workspace, runtime, progress, clock
-        self._facts = DataFacts.of(data.train)
+        self._facts = DataFacts.of(train)
         self._tried: dict[str, Tried] = {}
         self._reasons: dict[str, str] = {}
         self._last_saved = -math.inf
         self._combining = 0.0  # seconds to measure a combination
+        self._answer: TopK  # of the final model for the validation documents
         self._members: list[str] = []  # of the best combination so far
         self._score = -math.inf
-        assert data.train.label_index is not None
-        self._truth, _ = align_labels(data.measured, data.train.label_index)
         self.board = Leaderboard(
             preset=options.preset,
             metric=options.measure.name,
             minutes=None if options.seconds is None else options.seconds / 60,
-            documents=len(data.train),
+            documents=len(train),
             labels=self._facts.labels,
-            validation=data.validation.describe(),
+            validation="not planned yet",
             seed=runtime.seed,
             limits={"max_ms": options.max_ms, "max_mb": options.max_mb},
         )
@@ -171,59 +178,81 @@ class ModelSearch:
 
     def run(self) -> Model:
         """Train candidates until the time is used up; save and return the final model."""
+        queue = candidates(
+            self._facts,
+            self._options.preset,  # type: ignore[arg-type]
+            self._first,
+            gpu_is_used(self._runtime),
+        )
+        self._reasons = {candidate.name: candidate.reason for candidate in queue}
         with self._progress.task("models") as task:
-            has_gpu = gpu_is_used(self._runtime)
-            queue = candidates(self._facts, self._options.preset, self._first, has_gpu)  # type: ignore[arg-type]
-            self._reasons = {candidate.name: candidate.reason for candidate in queue}
-            self._try(queue[0], None, task)
-            task.advance()
-            estimates = self._planned(queue[1:], task)
-            for candidate in queue[1:]:
+            self._train_first(TimedProgress(task, self._first.name, self.clock, math.inf))
+            estimates = self._plan(queue[1:], task)
+            for candidate in queue:
                 found = estimates.get(candidate.name)
-                if found is not None and self._try(candidate, found, task):
+                if (found is not None or candidate is queue[0]) and self._try(candidate, found, task):
                     task.advance()
         return self._finish()
 
-    def _planned(self, queue: list[Candidate], task: Task) -> dict[str, Estimate]:
-        """Estimate the cost of each candidate, and which of them fit into time and memory."""
-        estimates: dict[str, Estimate] = {}
-        plan = []
-        first = self._tried[self._first.name].entry
-        total = self.clock.elapsed
-        plan.append(
-            PlannedModel(
-                first.name, first.model, dict(first.settings), self._first.reason, first.train_seconds, None, True
-            )
-        )
+    def _train_first(self, watched: TimedProgress) -> None:
+        """Train the first choice on all documents, so that there is a usable model."""
+        folder = self._folder(self._first)
+        if not store.is_model(folder):
+            self._refit(self._first, folder, watched)
+        if not store.is_model(self._out):
+            self._save(Model.load(folder, self._runtime))
+
+    def _plan(self, queue: list[Candidate], task: Task) -> dict[str, Estimate]:
+        """Estimate the cost of each candidate, and choose the folds and what fits into time and memory."""
         until = self.clock.elapsed + PLANNING * self.clock.limit
-        for candidate in queue:
-            seconds, megabytes, note = None, None, candidate.needs
-            if not note:
-                found = self._estimate(candidate, until, task)
-                if isinstance(found, Estimate):
-                    seconds, megabytes = self._cost(found), found.memory_megabytes
-                    note = self._does_not_fit(found, total + seconds)
-                    if not note:
-                        estimates[candidate.name] = found
-                        total += seconds
-                else:
-                    note = found
-            plan.append(
-                PlannedModel(
-                    candidate.name,
-                    candidate.model,
-                    dict(candidate.settings),
-                    candidate.reason,
-                    seconds,
-                    megabytes,
-                    not note,
-                    note,
-                )
-            )
-        self.board = replace(self.board, plan=tuple(plan))
+        estimates = {each.name: each.needs or self._estimate(each, until, task) for each in queue}
+        if self._workspace.has("folds"):
+            folds = int(self._workspace.load("folds")[1]["folds"])
+        else:
+            folds = self._best_folds(estimates)
+            self._workspace.save("folds", {}, {"folds": folds})
+        self._data = self._divide(folds)
+        self._truth, _ = align_labels(self._data.measured, self._label_index)
+        seconds = float(store.read_manifest(self._folder(self._first))["training"]["seconds"])
+        first = self._first
+        plan = [PlannedModel(first.name, first.model, dict(first.settings), first.reason, seconds, None, True)]
+        included: dict[str, Estimate] = {}
+        total = self.clock.elapsed + seconds * (self._data.rounds - 1)
+        for each in queue:
+            found = estimates[each.name]
+            note, cost, memory = found if isinstance(found, str) else "", None, None
+            if isinstance(found, Estimate):
+                cost, memory = self._cost(found), found.memory_megabytes
+                note = self._does_not_fit(found, total + cost)
+                if not note:
+                    included[each.name] = found
+                    total += cost
+            settings = dict(each.settings)
+            plan.append(PlannedModel(each.name, each.model, settings, each.reason, cost, memory, not note, note))
+        self.board = replace(self.board, plan=tuple(plan), validation=self._data.validation.describe())
         self._write_board()
         self._options.planned(self.board)
-        return estimates
+        return included
+
+    def _best_folds(self, estimates: Mapping[str, Estimate | str]) -> int:
+        """The most folds with which as many candidates fit as with any other number."""
+        costs = [found.train_seconds for found in estimates.values() if isinstance(found, Estimate)]
+        left = (1 - RESERVE) * self.clock.limit - self.clock.elapsed
+
+        def fitting(folds: int) -> int:
+            count, total = 0, 0.0
+            for cost in costs:
+                if total + cost * ROUNDS[folds] <= left:
+                    total += cost * ROUNDS[folds]
+                    count += 1
+            return count
+
+        return max((folds for folds in ROUNDS if folds <= self._options.most_folds), key=lambda f: (fitting(f), f))
+
+    @property
+    def _label_index(self) -> LabelIndex:
+        assert self._train.label_index is not None
+        return self._train.label_index
 
     def _does_not_fit(self, found: Estimate, total: float) -> str:
         if total > (1 - RESERVE) * self.clock.limit:
@@ -248,7 +277,7 @@ class ModelSearch:
         watched = TimedProgress(task, f"measuring {candidate.name} on a sample", self.clock, until)
         try:
             watched.check()
-            found = estimate(candidate, self._data.train, self._runtime, watched)
+            found = estimate(candidate, self._train, self._runtime, watched)
         except OutOfTime:
             return "not measured: no time left for planning"
         except (XmtcError, MemoryError) as error:
@@ -295,14 +324,10 @@ class ModelSearch:
     def _trained(self, candidate: Candidate, entry: TriedModel, watched: TimedProgress) -> Tried:
         """Predict out of fold, then train on all documents."""
         folder, part = self._folder(candidate), f"answers-{candidate.name}"
-        if candidate.name == self._first.name and not store.is_model(folder):
-            self._refit(candidate, folder, watched)  # a usable model first
-            self._save(Model.load(folder, self._runtime))
         if not self._workspace.has(part):
             self._predict_out_of_fold(candidate, part, watched)
         arrays, values = self._workspace.load(part)
-        assert self._data.train.label_index is not None
-        answer = TopK(arrays["labels"], arrays["scores"], self._data.train.label_index)
+        answer = TopK(arrays["labels"], arrays["scores"], self._label_index)
         if not store.is_model(folder):
             self._refit(candidate, folder, watched)
         metrics = score_metrics(answer.labels, self._truth)
@@ -321,17 +346,16 @@ class ModelSearch:
         inner = self._workspace.inner(f"training-{candidate.name}")
         runtime = replace(self._runtime, seed=self._runtime.seed + candidate.seed)
         model = create(candidate)
-        model.fit(self._data.train, valid=self._data.valid, runtime=runtime, progress=watched, workspace=inner)
+        model.fit(self._train, valid=self._options.valid, runtime=runtime, progress=watched, workspace=inner)
         model.save(folder, overwrite=True)
         inner.remove()
 
     def _predict_out_of_fold(self, candidate: Candidate, part: str, watched: TimedProgress) -> None:
-        index = self._data.train.label_index
-        assert index is not None
+        index = self._label_index
         runtime = replace(self._runtime, seed=self._runtime.seed + candidate.seed)
         labels, scores, seconds = [], [], 0.0
         for number, (learnt, held) in enumerate(self._data.parts()):
-            if self._data.valid is not None:
+            if self._options.valid is not None:
                 folder = self._folder(candidate)
                 if not store.is_model(folder):
                     self._refit(candidate, folder, watched)
@@ -402,11 +426,11 @@ class ModelSearch:
         self.board = replace(self.board, curve=(*self.board.curve, moment), seconds=self.clock.elapsed)
         interval = max(SAVING_INTERVAL, SAVING_SHARE * self.clock.limit)
         if len(self._members) > 1 and interval < self.clock.elapsed - self._last_saved and math.isfinite(interval):
-            self._save(self._combined(self._members, "learnt"), self._members)
+            self._save(self._combined(self._members, "learnt")[0], self._members)
         self._write_board()
 
-    def _combined(self, names: Sequence[str], combine: Combine) -> Model:
-        """Models combined by what is learnt from their out-of-fold predictions."""
+    def _combined(self, names: Sequence[str], combine: Combine) -> tuple[Model, TopK]:
+        """Models combined by what is learnt from their out-of-fold predictions, and the combined predictions."""
         chosen = [self._tried[name] for name in names]
         if len(chosen) == 1:
             only = chosen[0]
@@ -414,22 +438,22 @@ class ModelSearch:
             assert only.answer is not None
             model = Model.load(only.folder, self._runtime)
             model.decisions = _decided(model, only.answer, self._truth)
-            return model
+            given = model.decisions.probabilities(only.answer.scores)
+            return model, only.answer.relabelled(only.answer.labels, given)
         consensus = Consensus(
             members=[str(tried.folder) for tried in chosen],
             combine=combine,
             copy=True,
             depth=DEPTH_OF_ANSWERS,
         )
-        assert self._data.train.label_index is not None
         answers = [tried.answer for tried in chosen if tried.answer is not None]
-        out_of_fold = OutOfFold(answers, self._data.folds, self._data.counts, self._data.train.label_index)
-        consensus.fit_out_of_fold(self._data.measured, out_of_fold, runtime=self._runtime)
+        out_of_fold = OutOfFold(answers, self._data.folds, self._data.counts, self._label_index)
+        answer = consensus.fit_out_of_fold(self._data.measured, out_of_fold, runtime=self._runtime)
         consensus.config = changed(consensus.config, {"members": tuple(names)})  # they are copied
-        return consensus
+        return consensus, answer
 
     def _save(self, model: Model, members: Sequence[str] = ()) -> None:
-        model.training = {**model.training, "documents": len(self._data.train), "preset": self._described(members)}
+        model.training = {**model.training, "documents": len(self._train), "preset": self._described(members)}
         model.save(self._out, overwrite=True)
         self._last_saved = self.clock.elapsed
 
@@ -438,7 +462,7 @@ class ModelSearch:
         return {
             "name": self._options.preset,
             "metric": self._options.measure.name,
-            "validation": self._data.validation.describe(),
+            "validation": self.board.validation,
             "models": [
                 {
                     "name": name,
@@ -465,7 +489,7 @@ class ModelSearch:
             raise ConfigError(f"no model keeps to {text}. Raise the limit; time and size of each model are in {where}.")
         for name, tried in self._tried.items():
             tried.entry = replace(tried.entry, member=name in selection.names)
-        model = self._combined(selection.names, selection.combine)
+        model, self._answer = self._combined(selection.names, selection.combine)
         model.training["seconds"] = round(self.clock.elapsed, 3)
         self._save(model, selection.names)
         chosen = [self._tried[name].entry for name in selection.names]
@@ -483,6 +507,14 @@ class ModelSearch:
         self.board = replace(self.board, final=final, seconds=self.clock.elapsed, complete=True)
         self._write_board()
         return model
+
+    def teacher(self) -> TopK:
+        """The final model's out-of-fold predictions for the training documents; none for those not validated on."""
+        held = np.concatenate([rows for _, rows in self._data.validation.parts])
+        shape = (len(self._train), self._answer.k)
+        labels, scores = np.full(shape, -1, dtype=np.int64), np.full(shape, -np.inf, dtype=np.float32)
+        labels[held], scores[held] = self._answer.labels, self._answer.scores
+        return TopK(labels, scores, self._answer.index)
 
     def _record(self, tried: Tried) -> None:
         self._tried[tried.entry.name] = tried

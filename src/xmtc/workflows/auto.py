@@ -6,6 +6,7 @@ import tempfile
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ import numpy as np
 from xmtc import __version__
 from xmtc.artifact.workspace import Workspace, log_beside
 from xmtc.core.compile_ahead import compile_ahead
-from xmtc.core.errors import ConfigError, DataError, XmtcError
+from xmtc.core.errors import ConfigError, DataError, XmtcError, shown
 from xmtc.core.files import replace_file
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset, as_dataset
+from xmtc.data.reading import read
 from xmtc.data.split_by import SplitBy
 from xmtc.data.vocabularies import with_vocabulary
 from xmtc.models.base import Model
@@ -26,6 +28,7 @@ from xmtc.models.persistence import check_model_target
 from xmtc.models.vocabulary import Vocabulary
 from xmtc.presets.candidates import Candidate
 from xmtc.presets.clock import Clock
+from xmtc.presets.distillation import STUDENTS, distil
 from xmtc.presets.estimates import create
 from xmtc.presets.fast import FastChoice, choose_fast
 from xmtc.presets.leaderboard import Leaderboard
@@ -37,12 +40,14 @@ from xmtc.workflows.train import Documents, data_digest, document_reader, label_
 
 __all__ = ["FastChoice", "Leaderboard", "auto", "leaderboard_file", "leaderboard_page_file", "train_preset"]
 
+TEACHER_LABELS = 20
+"""Labels that the combined models give each text without labels."""
 MINUTES = {"good": 10.0, "best": 60.0}
 """Time limit if none is given."""
 FEW_DOCUMENTS = 20_000
 """Number of documents up to which all of them are predicted out of fold; of more, a part is held out."""
 FOLDS = 5
-HELD_OUT, LEAST_HELD_OUT, MOST_HELD_OUT = 0.1, 4000, 10_000
+HELD_OUT, LEAST_HELD_OUT, MOST_HELD_OUT = 0.1, 2000, 10_000
 """Fraction, minimum and maximum of the documents that are held out."""
 
 Event = FastChoice | Leaderboard
@@ -79,7 +84,18 @@ def train_preset(
         progress,
         split_field=None if split_by is None else split_by.field,
     )
-    job = _Job(request.auto, request.out, split_by, runtime, progress, listener, request.resume, request.force)
+    unlabelled = request.auto.unlabelled
+    job = _Job(
+        request.auto,
+        request.out,
+        split_by,
+        runtime,
+        progress,
+        listener,
+        request.resume,
+        request.force,
+        None if unlabelled is None else lambda: read(unlabelled, reading.options, progress=progress),
+    )
     return job.run(documents)
 
 
@@ -94,6 +110,7 @@ def auto(
     max_mb: float | None = None,
     split_by: str | None = None,
     distil: str | None = None,
+    unlabelled: Any = None,
     valid: Any = None,
     vocabulary: Vocabulary | None = None,
     out: str | Path | None = None,
@@ -110,7 +127,7 @@ def auto(
     a validation set as a Dataset or a pair; without it, some or all documents are predicted out of fold. `out` is the
     model folder to write; next to it are the leaderboard and, during training, a workspace to resume from. `max_ms` and
     `max_mb` limit prediction time per document and size of the model. `distil` names a model that is trained on what
-    the combination has learnt. `listener` receives the plan and the leaderboard.
+    the combination has learnt, also on the texts `unlabelled`. `listener` receives the plan and the leaderboard.
     """
     options = PresetOptions(
         preset=preset,  # type: ignore[arg-type]
@@ -132,7 +149,8 @@ def auto(
     place = None if out is not None else tempfile.TemporaryDirectory(prefix="xmtc-")
     folder = Path(out) if place is None else Path(place.name) / "model"  # type: ignore[arg-type]
     by = None if split_by is None else SplitBy.parse(split_by)
-    job = _Job(options, folder, by, runtime or Runtime(), progress, listener, resume, overwrite)
+    further = None if unlabelled is None else partial(as_dataset, unlabelled)
+    job = _Job(options, folder, by, runtime or Runtime(), progress, listener, resume, overwrite, further)
     model = job.run(given)
     if place is not None:
         weakref.finalize(model, place.cleanup)  # a consensus reads its members from there when it is saved
@@ -151,15 +169,19 @@ class _Job:
     listener: Listener
     resume: bool
     force: bool
+    unlabelled: Callable[[], Dataset] | None = None
+    """Reads texts for the combined models to label."""
 
     def run(self, documents: Documents) -> Model:
+        if self.options.distil is not None and self.options.distil not in STUDENTS:
+            raise ConfigError(f"--distil must be one of {', '.join(STUDENTS)}. Got '{shown(self.options.distil)}'.")
         if self.runtime.world_size > 1:
             raise ConfigError("a preset runs in a single process. Name a model with --model, or run without torchrun.")
         workspace = self._workspace()
         with workspace.claimed():
             try:
                 train, valid = documents()
-                train, valid = _prepared(train, valid)
+                _check_labels(train, valid)
                 workspace.begin(self._fingerprint(train, valid), self.resume)
                 model = self._trained(train, valid, workspace)
             except XmtcError:
@@ -205,18 +227,29 @@ class _Job:
         if self.options.preset in (None, "fast"):
             self.listener(choice)
             return self._fast(choice, train, valid, workspace, clock)
-        validation = self._validation(train) if valid is None else given_validation(train, valid)
         options = SearchOptions(
-            self.options.preset, measure, clock.limit, self.options.max_ms, self.options.max_mb, self.listener
+            self.options.preset,
+            measure,
+            clock.limit,
+            self.options.max_ms,
+            self.options.max_mb,
+            valid,
+            FOLDS if valid is None and len(train) <= FEW_DOCUMENTS else 1,
+            self.listener,
         )
+
+        def divide(folds: int) -> SearchData:
+            validation = self._validation(train, folds) if valid is None else given_validation(train, valid)
+            return SearchData(train, valid, validation)
+
         first = Candidate("fast", choice.model, choice.settings, "the choice of the preset fast")
-        data = SearchData(train, valid, validation)
-        search = ModelSearch(options, data, first, self.out, workspace, self.runtime, self.progress, clock)
+        search = ModelSearch(options, train, divide, first, self.out, workspace, self.runtime, self.progress, clock)
         model = search.run()
+        board = search.board
         if self.options.distil is not None:
-            model = self._distilled(search, workspace)
-        self._write_page(search.board)
-        self.listener(search.board)
+            self._distil(search, model, choice, train, workspace)
+        self._write_page(board)
+        self.listener(board)
         return model
 
     def _first_choice(
@@ -242,14 +275,31 @@ class _Job:
         model.save(self.out, overwrite=True)
         return model
 
-    def _validation(self, train: Dataset) -> Validation:
+    def _validation(self, train: Dataset, folds: int) -> Validation:
         count = len(train)
-        folds = FOLDS if count <= FEW_DOCUMENTS else 1
         share = min(max(HELD_OUT * count, LEAST_HELD_OUT), MOST_HELD_OUT, count / 3) / max(count, 1)
         return plan_validation(train, folds=folds, fraction=share, seed=self.runtime.seed, split_by=self.split_by)
 
-    def _distilled(self, search: ModelSearch, workspace: Workspace) -> Model:
-        raise NotImplementedError
+    def _distil(
+        self, search: ModelSearch, teacher: Model, choice: FastChoice, train: Dataset, workspace: Workspace
+    ) -> None:
+        """Train one model on what the combination has learnt, and save it in its place."""
+        student = self.options.distil
+        assert student is not None
+        settings = choice.settings if choice.model == student else {}
+        unlabelled = None if self.unlabelled is None else self.unlabelled()
+        model = distil(
+            train,
+            search.teacher(),
+            student,
+            Candidate(student, student, settings, "").plain_settings(),
+            unlabelled=None if unlabelled is None else (unlabelled, teacher.predict(unlabelled, TEACHER_LABELS)),
+            runtime=self.runtime,
+            progress=self.progress,
+            workspace=workspace.inner("distillation"),
+        )
+        model.training = {**model.training, "preset": {**teacher.training["preset"], "distilled": student}}
+        model.save(self.out, overwrite=True)
 
     def _write_page(self, board: Leaderboard) -> None:
         from xmtc.views.leaderboard_page import leaderboard_page
@@ -266,12 +316,8 @@ def _choice_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**values, "reasons": tuple(values["reasons"]), "trials": ()}
 
 
-def _prepared(train: Dataset, valid: Dataset | None) -> tuple[Dataset, Dataset | None]:
-    """Check that there are labels; validation documents get the label numbers of the training set."""
-    if train.labels is None or train.label_index is None or not train.labels.nnz:
+def _check_labels(train: Dataset, valid: Dataset | None) -> None:
+    if train.labels is None or not train.labels.nnz:
         raise DataError("training requires labels. Pass one list of labels per document.")
-    if valid is None:
-        return train, None
-    if valid.labels is None:
+    if valid is not None and valid.labels is None:
         raise DataError("validation requires labels. Pass one list of labels per document.")
-    return train, valid

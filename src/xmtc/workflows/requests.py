@@ -108,9 +108,13 @@ class PresetOptions(BaseRequest):
     """Hold out whole groups, or the latest documents, by this field; FIELD:group or FIELD:time if it is not clear."""
     distil: Annotated[str | None, Option("NAME", complete="models")] = None
     """Train this model on what the combined models have learnt, and save it instead of them."""
+    unlabelled: Annotated[Path | None, Option("FILE")] = None
+    """With --distil: documents without labels, which the combined models label for training."""
 
     def check(self) -> None:
         searches = self.preset in ("good", "best")
+        if self.unlabelled is not None and self.distil is None:
+            raise ConfigError("--unlabelled can only be used with --distil. Add --distil NAME, or leave it out.")
         for name in ("minutes", "max_ms", "max_mb", "split_by", "distil"):
             value = getattr(self, name)
             if value is None:
@@ -155,6 +159,10 @@ class TrainRequest(BaseRequest):
                 raise ConfigError(f"--preset chooses the model and its settings. Leave out {option}, or --preset.")
             if value is not None and self.auto.metric != PresetOptions.metric:
                 raise ConfigError(f"--metric can only be used with a preset. Leave out --metric, or {option}.")
+        for name, option in (("distil", "--distil"), ("split_by", "--split-by")):
+            if getattr(self.auto, name) is not None and self.valid is not None:
+                why = "needs predictions for training documents" if name == "distil" else "holds out training documents"
+                raise ConfigError(f"{option} {why} and cannot be used with --valid. Leave out one of them.")
 
     @property
     def uses_preset(self) -> bool:
