@@ -116,7 +116,7 @@ class Workspace:
 
     def remove_if_nothing_finished(self) -> None:
         """Delete a workspace without finished parts, as after an input error, so that it does not block a new run."""
-        if self.folder is not None and not any(self.folder.glob("*.safetensors")):
+        if self.folder is not None and not any(self.folder.rglob("*.safetensors")):
             self.remove()
 
     def inner(self, name: str) -> Workspace:

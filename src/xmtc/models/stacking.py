@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,13 +100,14 @@ class StackedTrees:
         return chances
 
     def shares(self, gathered: Gathered, frequency: Chances) -> Chances:
-        """Return the contribution (m, n, u) of each member's features to the margin."""
-        members = len(gathered.held)
+        """Return the contribution (m, n, u) of each member to the margin, compared with a missing label."""
         proposed: NDArray[np.bool_] = np.asarray(gathered.held.any(axis=0))
-        found = np.zeros((members, *gathered.labels.shape))
-        for row, place in zip(stacking_rows(gathered, frequency, proposed), np.argwhere(proposed), strict=True):
-            parts = self.trees.contributions(row)[SHARED:].reshape(members, PER_MEMBER).sum(axis=1)
-            found[:, place[0], place[1]] = parts
+        whole = self.trees.margins(stacking_rows(gathered, frequency, proposed), self.threads)
+        found = np.zeros((len(gathered.held), *gathered.labels.shape))
+        for place in range(len(gathered.held)):
+            keep = (np.arange(len(gathered.held)) != place)[:, None, None]
+            without = replace(gathered, chances=gathered.chances * keep, held=gathered.held & keep)
+            found[place][proposed] = whole - self.trees.margins(stacking_rows(without, frequency, proposed))
         return found
 
     def state(self) -> dict[str, NDArray[np.float32]]:
@@ -128,7 +129,9 @@ def stacking_rows(gathered: Gathered, frequency: Chances, chosen: NDArray[np.boo
     ]
     together = logit(combining.noisy_or(gathered.chances[:, chosen][:, None])[0], EDGE)
     columns = [frequency[chosen], together, np.mean(logits, axis=0), gathered.held[:, chosen].sum(axis=0)]
-    for own, (labels, chances), ranks in zip(logits, gathered.answers, combining.ranks(gathered), strict=True):
+    members = zip(logits, gathered.answers, gathered.held, combining.ranks(gathered), strict=True)
+    for own, (labels, chances), held, ranks in members:
         best = chances.max(axis=1, initial=0.0)  # padding is −∞
-        columns += [own, own - logit(best, EDGE)[document], np.where(ranks[chosen] < 0, labels.shape[1], ranks[chosen])]
+        is_ranked = held[chosen] & (ranks[chosen] >= 0)
+        columns += [own, own - logit(best, EDGE)[document], np.where(is_ranked, ranks[chosen], labels.shape[1])]
     return np.stack(columns, axis=1).astype(np.float32)

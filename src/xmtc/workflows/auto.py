@@ -186,6 +186,7 @@ class _Job:
                 model = self._trained(train, valid, workspace)
             except XmtcError:
                 if not self.resume:
+                    workspace.drop("choice")
                     workspace.remove_if_nothing_finished()
                 raise
             workspace.keep_log(log_beside(self.out), replaces=True)

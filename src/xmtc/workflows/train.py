@@ -139,7 +139,7 @@ def train_on(
 def unfinished_training(out: str | Path) -> tuple[Path, bool]:
     """The workspace of an interrupted training run, and whether it contains finished parts of the model."""
     work = Workspace.beside(Path(out))
-    return work, any(work.glob("*.safetensors"))
+    return work, any(work.rglob("*.safetensors"))
 
 
 def is_model(out: Path) -> bool:

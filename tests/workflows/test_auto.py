@@ -1,0 +1,176 @@
+"""Training with a preset, in Python and from files: the model, its record, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import xmtc
+from tests.support.models import planted_split
+from xmtc.artifact.workspace import Workspace
+from xmtc.core.errors import ConfigError, DataError
+from xmtc.data.dataset import Dataset, align_labels
+from xmtc.metrics import ndcg
+from xmtc.models.base import Model
+from xmtc.presets import candidates as candidate_list
+from xmtc.presets.candidates import Candidate, DataFacts, candidates
+from xmtc.presets.leaderboard import Leaderboard
+from xmtc.workflows.auto import leaderboard_file, leaderboard_page_file
+
+MINUTES = 2.0
+
+
+@pytest.fixture(scope="module")
+def corpus() -> tuple[Dataset, Dataset]:
+    train, test, _ = planted_split(900, 200, labels=40, words_per_document=20, seed=2)
+    return train, test
+
+
+@pytest.fixture(autouse=True)
+def _few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models that train within a second."""
+
+    def few(facts: DataFacts, first: Candidate) -> Any:
+        yield Candidate("knn", "knn", {"neighbours": 10}, "votes of similar documents")
+        yield Candidate("popularity", "popularity", {}, "useless, to be left out")
+        yield Candidate("broken", "one_vs_all", {"text.min_df": 10_000}, "fails")
+
+    monkeypatch.setattr(candidate_list, "_of_texts", few)
+
+
+def quality(model: Model, test: Dataset) -> float:
+    truth, _ = align_labels(test, model.labels)
+    return float(ndcg(model.predict(test, 5).labels, truth, 5))
+
+
+def test_the_ensemble_is_at_least_as_good_as_its_members(corpus: tuple[Dataset, Dataset], tmp_path: Path) -> None:
+    train, test = corpus
+    out = tmp_path / "model"
+    events: list[Any] = []
+    model = xmtc.auto(train, preset="good", minutes=MINUTES, out=out, listener=events.append)
+    board = Leaderboard.load(leaderboard_file(out))
+    assert board.complete
+    assert board.final is not None
+    tried = {entry.name: entry for entry in board.entries}
+    assert tried["popularity"].score is not None
+    assert not tried["popularity"].member
+    assert "broken" not in tried
+    assert "min_df" in next(each.note for each in board.plan if each.name == "broken")
+    best = max(entry.score or 0.0 for entry in board.entries)
+    assert board.final.score is not None
+    assert board.final.score >= best - 0.005
+    assert quality(model, test) >= quality(xmtc.Parabel().fit(train), test) - 0.02
+    assert quality(xmtc.load(out), test) == quality(model, test)
+    assert model.training["documents"] == len(train)
+    assert model.decisions.is_fitted
+    assert [each["name"] for each in model.training["preset"]["models"]][:2] == ["fast", "knn"]
+    assert not Workspace.beside(out).exists()
+    assert "<svg" in leaderboard_page_file(out).read_text(encoding="utf-8")
+    assert [event.complete for event in events if isinstance(event, Leaderboard)] == [False, True]
+
+
+def test_without_a_folder_the_model_can_be_saved_later(corpus: tuple[Dataset, Dataset], tmp_path: Path) -> None:
+    train, test = corpus
+    model = xmtc.auto(train, preset="good", minutes=MINUTES)
+    before = model.predict(test, 3)
+    model.save(tmp_path / "later")
+    del model
+    after = xmtc.load(tmp_path / "later").predict(test, 3)
+    np.testing.assert_array_equal(before.labels, after.labels)
+
+
+def test_given_validation_documents_are_measured_on(corpus: tuple[Dataset, Dataset], tmp_path: Path) -> None:
+    train, test = corpus
+    xmtc.auto(train, valid=test, preset="good", minutes=MINUTES, out=tmp_path / "m")
+    board = Leaderboard.load(leaderboard_file(tmp_path / "m"))
+    assert board.validation == "200 documents given for validation"
+    knn = next(entry for entry in board.entries if entry.name == "knn")
+    assert knn.score == pytest.approx(quality(xmtc.Knn(neighbours=10).fit(train), test), abs=1e-6)
+
+
+def test_limits_of_prediction(corpus: tuple[Dataset, Dataset], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no model keeps to --max-mb 1e-06\. Raise the limit"):
+        xmtc.auto(corpus[0], preset="good", minutes=MINUTES, max_mb=1e-6, out=tmp_path / "m")
+
+
+def test_a_folder_with_a_model_is_not_overwritten(corpus: tuple[Dataset, Dataset], tmp_path: Path) -> None:
+    xmtc.Popularity().fit(corpus[0]).save(tmp_path / "m")
+    with pytest.raises(DataError, match="already contains a model"):
+        xmtc.auto(corpus[0], preset="fast", out=tmp_path / "m")
+    assert xmtc.load(tmp_path / "m").name == "popularity"
+
+
+def test_an_update_of_the_ensemble(corpus: tuple[Dataset, Dataset], tmp_path: Path) -> None:
+    train, test = corpus
+    model = xmtc.auto(train, preset="good", minutes=MINUTES, out=tmp_path / "m")
+    model.update(["a quite new subject zyxw"] * 5, [["new label"]] * 5, force=True)
+    assert model.predict(["zyxw subject"], 1).keys() == [["new label"]]
+    assert quality(model, test) > 0.5
+
+
+def test_distillation_saves_one_model(corpus: tuple[Dataset, Dataset], tmp_path: Path) -> None:
+    train, test = corpus
+    unlabelled = test.text().to_pylist()
+    model = xmtc.auto(train, minutes=MINUTES, distil="parabel", unlabelled=unlabelled, out=tmp_path / "m")
+    assert model.name == "parabel"
+    assert model.training["preset"]["distilled"] == "parabel"
+    assert model.training["documents"] == len(train)
+    assert quality(model, test) > 0.8 * quality(xmtc.Parabel().fit(train), test)
+
+
+def test_fast_trains_one_model_and_says_why(corpus: tuple[Dataset, Dataset]) -> None:
+    model = xmtc.auto(corpus[0], preset="fast")
+    assert model.training["preset"]["name"] == "fast"
+    assert model.training["preset"]["model"] == model.name
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"preset": "fast", "minutes": 3}, r"--minutes can only be used with --preset good or best"),
+            ({"minutes": -1}, r"--minutes must be a number > 0\. Got -1"),
+            ({"minutes": float("nan")}, r"--minutes must be a number > 0"),
+            ({"distil": "knn"}, r"--distil must be one of bonsai, one_vs_all, parabel\. Got 'knn'"),
+            ({"metric": "accuracy"}, r"--metric must be one of"),
+        ],
+    )
+    def test_options(self, corpus: tuple[Dataset, Dataset], options: dict[str, Any], message: str) -> None:
+        with pytest.raises(ConfigError, match=message):
+            xmtc.auto(corpus[0], **options)
+
+    def test_documents_without_labels(self) -> None:
+        with pytest.raises(DataError, match=r"no document has a label|training requires labels"):
+            xmtc.auto(["a text", "another"], preset="good", minutes=1)
+
+
+class TestCandidates:
+    def facts(self, **changes: Any) -> DataFacts:
+        return DataFacts(**{"documents": 1000, "labels": 50, "words": 10.0, "has_names": True, **changes})
+
+    def names(self, facts: DataFacts, preset: Any = "good") -> list[str]:
+        return [each.name for each in candidates(facts, preset, Candidate("fast", "parabel", {}, ""), False)]
+
+    def test_names_are_unique_and_the_first_choice_is_not_repeated(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.undo()
+        for words in (None, 8.0, 300.0):
+            for preset in ("good", "best"):
+                names = self.names(self.facts(words=words), preset)
+                assert len(set(names)) == len(names)
+                assert names[0] == "fast"
+                assert "parabel" not in names
+
+    def test_names_of_labels_are_searched_in_texts_only(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.undo()
+        assert "lexical" in self.names(self.facts())
+        assert "lexical" not in self.names(self.facts(has_names=False))
+        assert "lexical" not in self.names(self.facts(words=None))
+
+    def test_networks_need_a_gpu_for_many_documents(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.undo()
+        found = candidates(self.facts(documents=200_000), "good", Candidate("fast", "parabel", {}, ""), False)
+        assert "needs a GPU" in next(each.needs for each in found if each.model == "dxml")
+        assert not next(each.needs for each in found if each.model == "knn")
