@@ -25,6 +25,7 @@ TIERS = [
     {"labels"},
     {"linear", "nn", "lexical"},
     {"models"},
+    {"presets"},
     {"workflows", "views"},
     {"experiments", "server"},
     {"cli"},

@@ -50,8 +50,9 @@ class TextSettings(Settings):
     """Minimum and maximum length of character n-grams within words, such as [3, 5]; empty for none."""
     sublinear: bool = True
     """Sublinear term frequency: a word that occurs n times counts 1 + ln n."""
-    idf: Annotated[Literal["smooth", "plain"], Choices()] = "smooth"
-    """Inverse document frequency: 'smooth' 1 + ln((1+N)/(1+df)), 'plain' ln((1+N)/df) for df of N documents."""
+    idf: Annotated[Literal["smooth", "plain", "squared"], Choices()] = "smooth"
+    """Inverse document frequency: 'smooth' 1 + ln((1+N)/(1+df)), 'plain' ln((1+N)/df) for df of N documents, 'squared' the
+    square of 'smooth'."""
 
     of = "text"
 
@@ -119,10 +120,12 @@ class Tfidf:
             max_features=settings.max_features,
             threads=threads,
         )
-        if settings.idf == "smooth":
-            idf = np.log((1.0 + len(tokens)) / (1.0 + chosen.frequencies)) + 1.0
-        else:
+        if settings.idf == "plain":
             idf = np.log((1.0 + len(tokens)) / chosen.frequencies)
+        else:
+            idf = np.log((1.0 + len(tokens)) / (1.0 + chosen.frequencies)) + 1.0
+        if settings.idf == "squared":
+            idf = idf**2
         weights = idf.astype(np.float32)
         return cls(settings, chosen.terms, chosen.kinds, weights, chosen.ngram_keys, chosen.ngram_features)
 
@@ -145,6 +148,8 @@ class Tfidf:
             return self
         numbers[fresh] = len(self) + np.arange(len(fresh))
         rarer = np.float32(np.log((1.0 + documents) / (1.0 + len(tokens))))
+        idf = own.idf[fresh]
+        idf = (np.sqrt(idf) + rarer) ** 2 if settings.idf == "squared" else idf + rarer
         is_fresh = numbers[own.ngram_features] >= len(self)
         first, last = pair_of(own.ngram_keys[is_fresh])
         keys = pair_key(numbers[first], numbers[last])
@@ -155,7 +160,7 @@ class Tfidf:
             self.settings,
             pa.concat_arrays([self.terms, own.terms.take(pa.array(fresh))]),
             np.concatenate([self.kinds, own.kinds[fresh]]),
-            np.concatenate([self.idf, own.idf[fresh] + rarer]),
+            np.concatenate([self.idf, idf]),
             keys[order],
             features[order],
         )

@@ -1,0 +1,1 @@
+"""Presets: models whose settings are chosen from the data."""

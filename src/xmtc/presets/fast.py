@@ -1,0 +1,288 @@
+"""Preset `fast`: one linear model whose settings are chosen by cheap facts about the data and a few small trials.
+
+The trials train on a sample of the documents. A setting replaces the default only if it is better on held-out documents
+by more than the standard error of the paired difference. Data that are too small or too odd for trials get the default.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xmtc.core.config import merge
+from xmtc.core.errors import XmtcError
+from xmtc.core.kernel_cache import work_time
+from xmtc.core.progress import Progress, silent
+from xmtc.core.runtime import Runtime
+from xmtc.data.dataset import Dataset, align_labels
+from xmtc.data.description import document_hashes
+from xmtc.metrics.matching import match
+from xmtc.metrics.ranking import NDCG, Parts, RankingMetric
+from xmtc.metrics.registry import METRICS
+from xmtc.models.linear_tree import FEW_LABELS
+from xmtc.models.registry import model_class
+from xmtc.text.tokens import tokenise
+
+FEW_DOCUMENTS = 500
+"""With fewer documents, trials would measure noise, and the rules decide."""
+SHORT = 40
+"""Up to this many words per text, character n-grams are tried."""
+LOOKED_AT = 1000
+"""Texts whose words are counted."""
+SAMPLE = 12_000
+"""Documents of the trials; of larger corpora a tenth, at most `LARGEST_SAMPLE`."""
+LARGEST_SAMPLE = 24_000
+LONG_SAMPLE = 8_000
+"""Documents of the trials if texts are long."""
+HELD_OUT = 0.25
+"""Share of the sample that is held out."""
+MOST_HELD_OUT = 3000
+FLAT_WORK = 1e9
+"""Documents × features per document × labels up to which one_vs_all is tried: it then takes seconds."""
+LEAST_GAIN = 0.001
+"""Minimum gain of a setting."""
+
+CHARACTERS = {"text": {"char_ngrams": (4, 4)}}
+
+
+@dataclass(frozen=True)
+class FastTrial:
+    """Settings that were tried on the sample."""
+
+    model: str
+    settings: dict[str, Any]
+    score: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class FastChoice:
+    """A model and its settings, with the reasons for them."""
+
+    model: str
+    settings: dict[str, Any]
+    reasons: tuple[str, ...]
+    trials: tuple[FastTrial, ...] = ()
+
+
+class _Facts(NamedTuple):
+    """What the rules look at."""
+
+    documents: int
+    labels: int
+    has_text: bool
+    size: float
+    """Mean number of words of a text, or of features of a document."""
+
+    @property
+    def is_short(self) -> bool:
+        return self.has_text and 0 < self.size <= SHORT
+
+    @property
+    def flat_work(self) -> float:
+        return self.documents * self.size * self.labels
+
+    def of_tree(self, trees: int | None = None) -> dict[str, Any]:
+        """What parabel's automatic settings are for all labels: the sample has fewer."""
+        few = self.labels <= FEW_LABELS
+        return {"trees": trees or (1 if few else 2), "leaf_size": 512 if few else 256}
+
+
+class _Option(NamedTuple):
+    """A model, its settings that differ from the defaults, and what they are in words."""
+
+    model: str
+    settings: dict[str, Any]
+    words: str
+
+    def changed(self, words: str, more: Mapping[str, Any], model: str | None = None) -> _Option:
+        return _Option(model or self.model, merge(self.settings, more), words)
+
+
+class _Result(NamedTuple):
+    option: _Option
+    parts: Parts
+    trial: FastTrial
+
+
+def choose_fast(
+    documents: Dataset,
+    *,
+    valid: Dataset | None = None,
+    measure: str = "nDCG@5",
+    runtime: Runtime | None = None,
+    progress: Progress = silent,
+) -> FastChoice:
+    """Choose a linear model and its settings for these documents; parabel's defaults if nothing is clearly better.
+
+    Trials are scored by `measure`, on `valid` or on held-out documents of the sample. The same data and seed give the
+    same choice, on fast and slow machines.
+    """
+    runtime = replace(runtime or Runtime(), cache=None)
+    documents = documents.without_rejected_only().used_labels()
+    facts = _facts(documents, runtime)
+    default = _Option("parabel", {}, "the default settings")
+    reasons = [_described(facts)]
+    if facts.documents < FEW_DOCUMENTS or facts.labels < 2:
+        reasons.append(f"Fewer than {FEW_DOCUMENTS} documents or two labels: parabel keeps its default settings.")
+        return FastChoice(default.model, {}, tuple(reasons))
+    try:
+        return _by_trials(documents, valid, facts, default, reasons, measure, runtime, progress)
+    except XmtcError:
+        reasons.append("A sample cannot be trained on and scored: parabel keeps its default settings.")
+        return FastChoice(default.model, {}, tuple(reasons))
+
+
+def _by_trials(
+    documents: Dataset,
+    valid: Dataset | None,
+    facts: _Facts,
+    default: _Option,
+    reasons: list[str],
+    measure: str,
+    runtime: Runtime,
+    progress: Progress,
+) -> FastChoice:
+    """Change one setting after the other, and keep each change that is better."""
+    train, held = _parts(documents, valid, facts, runtime.seed)
+    metric, k, name = _metric(measure)
+    trials: list[FastTrial] = []
+
+    def tried(option: _Option) -> _Result:
+        parts, seconds = _scored(option, facts, train, held, metric, k, runtime)
+        trials.append(FastTrial(option.model, option.settings, parts.value, round(seconds, 3)))
+        return _Result(option, parts, trials[-1])
+
+    steps = _steps(facts)
+    with progress.task("choosing settings", total=1 + sum(len(step) for step in steps)) as task:
+        best = tried(default)
+        task.advance()
+        reasons.append(
+            f"Trials: {len(train):,} documents to train on, {len(held):,} to score; parabel with default settings "
+            f"has {name} {100 * best.parts.value:.2f}."
+        )
+        for step in steps:
+            before, found = best, []
+            for words, change, model in step:
+                try:
+                    found.append(tried(before.option.changed(words, change, model)))
+                except XmtcError:  # such as a setting that needs more documents
+                    reasons.append(f"{words[0].upper()}{words[1:]} cannot be tried on the sample.")
+                task.advance()
+            for result in found:
+                gain, error = _difference(result.parts, before.parts)
+                is_better = gain > max(error, LEAST_GAIN)
+                is_best = is_better and result.parts.value > best.parts.value
+                reasons.append(
+                    f"{result.option.words[0].upper()}{result.option.words[1:]}: {name} "
+                    f"{100 * result.parts.value:.2f} ({100 * gain:+.2f} ± {100 * error:.2f}), "
+                    f"{'better' if is_better else 'not clearly better'}."
+                )
+                best = result if is_best else best
+    return FastChoice(best.option.model, best.option.settings, tuple(reasons), tuple(trials))
+
+
+_Change = tuple[str, dict[str, Any], str | None]
+"""Words, settings, and the model if it changes."""
+
+
+def _steps(facts: _Facts) -> list[list[_Change]]:
+    """The changes to try: of each list at most one is kept."""
+    steps: list[list[_Change]] = []
+    if facts.is_short:
+        many = facts.labels > FEW_LABELS
+        more: dict[str, Any] = {**CHARACTERS, "trees": 1} if many else CHARACTERS
+        steps.append([("character n-grams of length 4" + (" in one tree" if many else ""), more, None)])
+    if facts.has_text:
+        weights: tuple[str, ...] = ("squared",) if facts.is_short else ("plain", "squared")
+        steps.append([(f"idf '{form}'", {"text": {"idf": form}}, None) for form in weights])
+    else:
+        steps.append([("columns multiplied by idf", {"columns": "idf"}, None)])
+    if facts.flat_work <= FLAT_WORK and facts.labels <= FEW_LABELS:
+        steps.append([("one_vs_all", {}, "one_vs_all")])
+    return steps
+
+
+def _facts(documents: Dataset, runtime: Runtime) -> _Facts:
+    labels = 0 if documents.labels is None else int(documents.labels.shape[1])
+    if documents.has_text:
+        looked = np.linspace(0, len(documents) - 1, min(len(documents), LOOKED_AT)).astype(np.int64)
+        tokens = tokenise(documents.take(looked).text(), runtime.threads)
+        size = sum(len(block.ids) for block in tokens.blocks) / max(1, len(looked))
+    else:
+        assert documents.features is not None
+        size = documents.features.nnz / max(1, len(documents))
+    return _Facts(len(documents), labels, documents.has_text, float(size))
+
+
+def _described(facts: _Facts) -> str:
+    unit = "words per text" if facts.has_text else "features per document"
+    return f"{facts.documents:,} documents with {facts.labels:,} labels, {facts.size:.0f} {unit}."
+
+
+def _parts(documents: Dataset, valid: Dataset | None, facts: _Facts, seed: int) -> tuple[Dataset, Dataset]:
+    """Training and validation documents of the trials."""
+    assert documents.labels is not None
+    rng = np.random.default_rng(seed)
+    if facts.has_text and not facts.is_short:
+        most = LONG_SAMPLE
+    else:
+        most = min(max(SAMPLE, len(documents) // 10), LARGEST_SAMPLE)
+    is_labelled = np.diff(documents.labels.indptr) > 0
+    sample = documents.take(np.sort(rng.permutation(np.flatnonzero(is_labelled))[:most]))
+    if valid is None:
+        is_held = _held_out(sample, rng)
+        train, held = sample.take(~is_held), sample.take(is_held)
+    else:
+        held = valid.complete_documents()
+        train, held = sample, held.take(np.sort(rng.permutation(len(held))[:MOST_HELD_OUT]))
+    return train.used_labels(), held
+
+
+def _held_out(sample: Dataset, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Choose documents with complete labels, none of which repeats a training document."""
+    hashes, empty = document_hashes(sample)
+    is_held = np.zeros(len(sample), dtype=bool)
+    complete = np.flatnonzero(~sample.partial_rows() & ~empty)
+    is_held[rng.permutation(complete)[: min(MOST_HELD_OUT, int(HELD_OUT * len(sample)))]] = True
+    is_held &= ~np.isin(hashes, hashes[~is_held])
+    return is_held
+
+
+def _metric(measure: str) -> tuple[RankingMetric, int, str]:
+    """The metric that trials are scored by: nDCG@5 if `measure` has no contributions of documents."""
+    parts = re.fullmatch(r"(.+)@([1-9][0-9]*)", measure)
+    metric = METRICS[f"{parts[1]}@k"] if parts and f"{parts[1]}@k" in METRICS else None
+    if parts is None or not isinstance(metric, RankingMetric) or metric.propensity_scored:
+        return NDCG, 5, "nDCG@5"
+    return metric, int(parts[2]), measure
+
+
+def _scored(
+    option: _Option, facts: _Facts, train: Dataset, held: Dataset, metric: RankingMetric, k: int, runtime: Runtime
+) -> tuple[Parts, float]:
+    """Train and score a model; return the contributions of the documents, and the seconds of training."""
+    settings = option.settings
+    if option.model == "parabel":
+        settings = merge(facts.of_tree(), settings)
+    started = work_time()
+    model = model_class(option.model)(**settings).fit(train, runtime=runtime)
+    seconds = work_time() - started
+    truth, _ = align_labels(held, model.labels)
+    return metric.parts(match(model.predict(held, k), truth, [k]), k, None), seconds
+
+
+def _difference(parts: Parts, others: Parts) -> tuple[float, float]:
+    """Difference of two scores on the same documents, and its standard error."""
+    gain = parts.value - others.value
+    total = others.denominator.sum()
+    if not total:
+        return 0.0, math.inf
+    each = (parts.numerator - others.numerator) * (len(others.denominator) / total)
+    return gain, float(each.std() / math.sqrt(len(each)))
