@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from xmtc.data.description import document_hashes
 from xmtc.metrics.matching import match
 from xmtc.metrics.ranking import NDCG, Parts, RankingMetric
 from xmtc.metrics.registry import METRICS
+from xmtc.models.base import Model
 from xmtc.models.linear_tree import FEW_LABELS
 from xmtc.models.registry import model_class
 from xmtc.text.tokens import tokenise
@@ -37,6 +38,8 @@ LOOKED_AT = 1000
 """Texts whose words are counted."""
 SAMPLE = 12_000
 """Documents of the trials; of larger corpora a tenth, at most `LARGEST_SAMPLE`."""
+SAMPLE_WHOLE = 15_000
+"""Up to this many documents, training takes seconds, and more settings are tried."""
 LARGEST_SAMPLE = 24_000
 LONG_SAMPLE = 8_000
 """Documents of the trials if texts are long."""
@@ -49,6 +52,11 @@ LEAST_GAIN = 0.001
 """Minimum gain of a setting."""
 
 CHARACTERS = {"text": {"char_ngrams": (4, 4)}}
+WEIGHTS: dict[str, dict[str, Any]] = {
+    "idf to the power of 1.5": {"idf_power": 1.5},
+    "plain idf to the power of 1.5": {"idf": "plain", "idf_power": 1.5},
+}
+"""Weights of words that differ more between frequent and rare words than the default."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,7 @@ class FastChoice:
     trials: tuple[FastTrial, ...] = ()
 
 
-class _Facts(NamedTuple):
+class _DataFacts(NamedTuple):
     """What the rules look at."""
 
     documents: int
@@ -109,6 +117,12 @@ class _Result(NamedTuple):
     option: _Option
     parts: Parts
     trial: FastTrial
+    cost: float
+    """The cost of errors that the model was trained with."""
+
+
+_Step = Callable[[_Result], list[_Option]]
+"""Returns changes of the best options so far, of which at most one is kept."""
 
 
 def choose_fast(
@@ -142,7 +156,7 @@ def choose_fast(
 def _by_trials(
     documents: Dataset,
     valid: Dataset | None,
-    facts: _Facts,
+    facts: _DataFacts,
     default: _Option,
     reasons: list[str],
     measure: str,
@@ -155,12 +169,12 @@ def _by_trials(
     trials: list[FastTrial] = []
 
     def tried(option: _Option) -> _Result:
-        parts, seconds = _scored(option, facts, train, held, metric, k, runtime)
+        model, parts, seconds = _scored(option, facts, train, held, metric, k, runtime)
         trials.append(FastTrial(option.model, option.settings, parts.value, round(seconds, 3)))
-        return _Result(option, parts, trials[-1])
+        return _Result(option, parts, trials[-1], float(model.facts.get("cost", 1.0)))
 
     steps = _steps(facts)
-    with progress.task("choosing settings", total=1 + sum(len(step) for step in steps)) as task:
+    with progress.task("choosing settings", total=1 + len(steps)) as task:
         best = tried(default)
         task.advance()
         reasons.append(
@@ -168,48 +182,54 @@ def _by_trials(
             f"has {name} {100 * best.parts.value:.2f}."
         )
         for step in steps:
-            before, found = best, []
-            for words, change, model in step:
+            before = best
+            for option in step(before):
+                words = option.words[0].upper() + option.words[1:]
                 try:
-                    found.append(tried(before.option.changed(words, change, model)))
+                    result = tried(option)
                 except XmtcError:  # such as a setting that needs more documents
-                    reasons.append(f"{words[0].upper()}{words[1:]} cannot be tried on the sample.")
-                task.advance()
-            for result in found:
+                    reasons.append(f"{words}: cannot be tried on the sample.")
+                    continue
                 gain, error = _difference(result.parts, before.parts)
                 is_better = gain > max(error, LEAST_GAIN)
-                is_best = is_better and result.parts.value > best.parts.value
                 reasons.append(
-                    f"{result.option.words[0].upper()}{result.option.words[1:]}: {name} "
-                    f"{100 * result.parts.value:.2f} ({100 * gain:+.2f} ± {100 * error:.2f}), "
+                    f"{words}: {name} {100 * result.parts.value:.2f} ({100 * gain:+.2f} ± {100 * error:.2f}), "
                     f"{'better' if is_better else 'not clearly better'}."
                 )
-                best = result if is_best else best
+                if is_better and result.parts.value > best.parts.value:
+                    best = result
+            task.advance()
     return FastChoice(best.option.model, best.option.settings, tuple(reasons), tuple(trials))
 
 
-_Change = tuple[str, dict[str, Any], str | None]
-"""Words, settings, and the model if it changes."""
-
-
-def _steps(facts: _Facts) -> list[list[_Change]]:
-    """The changes to try: of each list at most one is kept."""
-    steps: list[list[_Change]] = []
+def _steps(facts: _DataFacts) -> list[_Step]:
+    """The changes to try, in this order."""
+    steps: list[_Step] = []
+    is_flat = facts.flat_work <= FLAT_WORK and facts.labels <= FEW_LABELS
+    is_small = facts.documents <= SAMPLE_WHOLE
     if facts.is_short:
-        many = facts.labels > FEW_LABELS
-        more: dict[str, Any] = {**CHARACTERS, "trees": 1} if many else CHARACTERS
-        steps.append([("character n-grams of length 4" + (" in one tree" if many else ""), more, None)])
+        steps.append(lambda best: [_characters(best.option, facts.labels > FEW_LABELS)])
+    if not facts.has_text:
+        steps.append(lambda best: [best.option.changed("columns multiplied by idf", {"columns": "idf"})])
+    if is_flat:
+        steps.append(lambda best: [best.option.changed("one_vs_all", {}, "one_vs_all")])
+    if is_small or not facts.has_text:  # the automatic cost depends on the number of features
+        steps += [lambda best: [best.option.changed("half the cost of errors", {"cost": round(best.cost / 2, 3)})]] * 2
     if facts.has_text:
-        weights: tuple[str, ...] = ("squared",) if facts.is_short else ("plain", "squared")
-        steps.append([(f"idf '{form}'", {"text": {"idf": form}}, None) for form in weights])
-    else:
-        steps.append([("columns multiplied by idf", {"columns": "idf"}, None)])
-    if facts.flat_work <= FLAT_WORK and facts.labels <= FEW_LABELS:
-        steps.append([("one_vs_all", {}, "one_vs_all")])
+        steps.append(lambda best: [best.option.changed(name, {"text": change}) for name, change in WEIGHTS.items()])
+    if facts.is_short and is_small:
+        steps.append(lambda best: [best.option.changed("pairs of words", {"text": {"word_ngrams": 2}})])
     return steps
 
 
-def _facts(documents: Dataset, runtime: Runtime) -> _Facts:
+def _characters(option: _Option, many_labels: bool) -> _Option:
+    """Character n-grams; with many labels in one tree, which takes about the time of words in two."""
+    if many_labels:
+        return option.changed("character n-grams of length 4 in one tree", {**CHARACTERS, "trees": 1})
+    return option.changed("character n-grams of length 4", CHARACTERS)
+
+
+def _facts(documents: Dataset, runtime: Runtime) -> _DataFacts:
     labels = 0 if documents.labels is None else int(documents.labels.shape[1])
     if documents.has_text:
         looked = np.linspace(0, len(documents) - 1, min(len(documents), LOOKED_AT)).astype(np.int64)
@@ -218,15 +238,15 @@ def _facts(documents: Dataset, runtime: Runtime) -> _Facts:
     else:
         assert documents.features is not None
         size = documents.features.nnz / max(1, len(documents))
-    return _Facts(len(documents), labels, documents.has_text, float(size))
+    return _DataFacts(len(documents), labels, documents.has_text, float(size))
 
 
-def _described(facts: _Facts) -> str:
+def _described(facts: _DataFacts) -> str:
     unit = "words per text" if facts.has_text else "features per document"
     return f"{facts.documents:,} documents with {facts.labels:,} labels, {facts.size:.0f} {unit}."
 
 
-def _parts(documents: Dataset, valid: Dataset | None, facts: _Facts, seed: int) -> tuple[Dataset, Dataset]:
+def _parts(documents: Dataset, valid: Dataset | None, facts: _DataFacts, seed: int) -> tuple[Dataset, Dataset]:
     """Training and validation documents of the trials."""
     assert documents.labels is not None
     rng = np.random.default_rng(seed)
@@ -265,17 +285,17 @@ def _metric(measure: str) -> tuple[RankingMetric, int, str]:
 
 
 def _scored(
-    option: _Option, facts: _Facts, train: Dataset, held: Dataset, metric: RankingMetric, k: int, runtime: Runtime
-) -> tuple[Parts, float]:
-    """Train and score a model; return the contributions of the documents, and the seconds of training."""
+    option: _Option, facts: _DataFacts, train: Dataset, held: Dataset, metric: RankingMetric, k: int, runtime: Runtime
+) -> tuple[Model, Parts, float]:
+    """Train and score a model; return it, the contributions of the documents, and the seconds of training."""
     settings = option.settings
     if option.model == "parabel":
         settings = merge(facts.of_tree(), settings)
     started = work_time()
-    model = model_class(option.model)(**settings).fit(train, runtime=runtime)
+    model: Model = model_class(option.model)(**settings).fit(train, runtime=runtime)
     seconds = work_time() - started
     truth, _ = align_labels(held, model.labels)
-    return metric.parts(match(model.predict(held, k), truth, [k]), k, None), seconds
+    return model, metric.parts(match(model.predict(held, k), truth, [k]), k, None), seconds
 
 
 def _difference(parts: Parts, others: Parts) -> tuple[float, float]:
