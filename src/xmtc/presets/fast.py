@@ -36,13 +36,11 @@ SHORT = 40
 """Up to this many words per text, character n-grams are tried."""
 LOOKED_AT = 1000
 """Texts whose words are counted."""
-SAMPLE = 12_000
-"""Documents of the trials; of larger corpora a tenth, at most `LARGEST_SAMPLE`."""
-SAMPLE_WHOLE = 15_000
-"""Up to this many documents, training takes seconds, and more settings are tried."""
+WHOLE = 15_000
+"""Up to this many documents, all are used for trials, and more settings are tried: training takes seconds."""
+SAMPLE, LONG_SAMPLE = 8_000, 6_000
+"""Documents of the trials of larger corpora, of short and of long texts, or a tenth of the corpus if that is more."""
 LARGEST_SAMPLE = 24_000
-LONG_SAMPLE = 8_000
-"""Documents of the trials if texts are long."""
 HELD_OUT = 0.25
 """Share of the sample that is held out."""
 MOST_HELD_OUT = 3000
@@ -51,12 +49,9 @@ FLAT_WORK = 1e9
 LEAST_GAIN = 0.001
 """Minimum gain of a setting."""
 
+WIDE_LEAF = 1024
+"""Labels in a leaf that are tried for long texts."""
 CHARACTERS = {"text": {"char_ngrams": (4, 4)}}
-WEIGHTS: dict[str, dict[str, Any]] = {
-    "idf to the power of 1.5": {"idf_power": 1.5},
-    "plain idf to the power of 1.5": {"idf": "plain", "idf_power": 1.5},
-}
-"""Weights of words that differ more between frequent and rare words than the default."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +116,8 @@ class _Result(NamedTuple):
     """The cost of errors that the model was trained with."""
 
 
-_Step = Callable[[_Result], list[_Option]]
-"""Returns changes of the best options so far, of which at most one is kept."""
+_Step = Callable[[_Result], _Option | None]
+"""Returns a change of the best option so far, or None."""
 
 
 def choose_fast(
@@ -182,22 +177,20 @@ def _by_trials(
             f"has {name} {100 * best.parts.value:.2f}."
         )
         for step in steps:
-            before = best
-            for option in step(before):
+            option = step(best)
+            if option is not None:
                 words = option.words[0].upper() + option.words[1:]
                 try:
                     result = tried(option)
+                    gain, error = _difference(result.parts, best.parts)
+                    is_better = gain > max(error, LEAST_GAIN)
+                    reasons.append(
+                        f"{words}: {name} {100 * result.parts.value:.2f} ({100 * gain:+.2f} ± {100 * error:.2f}), "
+                        f"{'better' if is_better else 'not clearly better'}."
+                    )
+                    best = result if is_better else best
                 except XmtcError:  # such as a setting that needs more documents
                     reasons.append(f"{words}: cannot be tried on the sample.")
-                    continue
-                gain, error = _difference(result.parts, before.parts)
-                is_better = gain > max(error, LEAST_GAIN)
-                reasons.append(
-                    f"{words}: {name} {100 * result.parts.value:.2f} ({100 * gain:+.2f} ± {100 * error:.2f}), "
-                    f"{'better' if is_better else 'not clearly better'}."
-                )
-                if is_better and result.parts.value > best.parts.value:
-                    best = result
             task.advance()
     return FastChoice(best.option.model, best.option.settings, tuple(reasons), tuple(trials))
 
@@ -205,28 +198,53 @@ def _by_trials(
 def _steps(facts: _DataFacts) -> list[_Step]:
     """The changes to try, in this order."""
     steps: list[_Step] = []
-    is_flat = facts.flat_work <= FLAT_WORK and facts.labels <= FEW_LABELS
-    is_small = facts.documents <= SAMPLE_WHOLE
+    is_small = facts.documents <= WHOLE
     if facts.is_short:
-        steps.append(lambda best: [_characters(best.option, facts.labels > FEW_LABELS)])
+        steps.append(lambda best: _characters(best.option, facts))
     if not facts.has_text:
-        steps.append(lambda best: [best.option.changed("columns multiplied by idf", {"columns": "idf"})])
-    if is_flat:
-        steps.append(lambda best: [best.option.changed("one_vs_all", {}, "one_vs_all")])
+        steps.append(lambda best: best.option.changed("columns multiplied by idf", {"columns": "idf"}))
+    if facts.flat_work <= FLAT_WORK and facts.labels <= FEW_LABELS:
+        steps.append(lambda best: best.option.changed("one_vs_all", {}, "one_vs_all"))
     if is_small or not facts.has_text:  # the automatic cost depends on the number of features
-        steps += [lambda best: [best.option.changed("half the cost of errors", {"cost": round(best.cost / 2, 3)})]] * 2
+        steps += [_lower_cost, _still_lower_cost]
     if facts.has_text:
-        steps.append(lambda best: [best.option.changed(name, {"text": change}) for name, change in WEIGHTS.items()])
+        steps += [_steep_idf, _plain_idf]
     if facts.is_short and is_small:
-        steps.append(lambda best: [best.option.changed("pairs of words", {"text": {"word_ngrams": 2}})])
+        steps.append(lambda best: best.option.changed("pairs of words", {"text": {"word_ngrams": 2}}))
+    if facts.has_text and not facts.is_short and WIDE_LEAF < facts.labels <= FEW_LABELS:
+        steps.append(lambda best: best.option.changed("larger leaves", {"leaf_size": WIDE_LEAF}))
     return steps
 
 
-def _characters(option: _Option, many_labels: bool) -> _Option:
-    """Character n-grams; with many labels in one tree, which takes about the time of words in two."""
-    if many_labels:
+def _characters(option: _Option, facts: _DataFacts) -> _Option:
+    """Character n-grams; in large corpora with settings that take less time elsewhere."""
+    if facts.labels > FEW_LABELS:
         return option.changed("character n-grams of length 4 in one tree", {**CHARACTERS, "trees": 1})
+    if facts.documents > WHOLE:
+        return option.changed("character n-grams of length 4 with fewer negatives", {**CHARACTERS, "negatives": 2})
     return option.changed("character n-grams of length 4", CHARACTERS)
+
+
+def _lower_cost(best: _Result) -> _Option:
+    """Half the cost of errors: many features separate documents that fewer would not."""
+    return best.option.changed("half the cost of errors", {"cost": round(best.cost / 2, 3)})
+
+
+def _still_lower_cost(best: _Result) -> _Option | None:
+    """The next step after a lower cost, if that was better."""
+    return _lower_cost(best) if "cost" in best.option.settings else None
+
+
+def _steep_idf(best: _Result) -> _Option:
+    """Give rare words more weight."""
+    return best.option.changed("idf to the power of 1.5", {"text": {"idf_power": 1.5}})
+
+
+def _plain_idf(best: _Result) -> _Option | None:
+    """The next step after a steeper idf, if that was better."""
+    if "idf_power" not in best.option.settings.get("text", {}):
+        return None
+    return best.option.changed("plain idf to the power of 1.5", {"text": {"idf": "plain"}})
 
 
 def _facts(documents: Dataset, runtime: Runtime) -> _DataFacts:
@@ -250,10 +268,10 @@ def _parts(documents: Dataset, valid: Dataset | None, facts: _DataFacts, seed: i
     """Training and validation documents of the trials."""
     assert documents.labels is not None
     rng = np.random.default_rng(seed)
-    if facts.has_text and not facts.is_short:
-        most = LONG_SAMPLE
-    else:
-        most = min(max(SAMPLE, len(documents) // 10), LARGEST_SAMPLE)
+    most = WHOLE
+    if len(documents) > WHOLE:
+        least = LONG_SAMPLE if facts.has_text and not facts.is_short else SAMPLE
+        most = min(max(least, len(documents) // 10), LARGEST_SAMPLE)
     is_labelled = np.diff(documents.labels.indptr) > 0
     sample = documents.take(np.sort(rng.permutation(np.flatnonzero(is_labelled))[:most]))
     if valid is None:
