@@ -46,11 +46,10 @@ HELD_OUT = 0.25
 MOST_HELD_OUT = 3000
 FLAT_WORK = 1e9
 """Documents × features per document × labels up to which one_vs_all is tried: it then takes seconds."""
-LEAST_GAIN = 0.001
-"""Minimum gain of a setting."""
+LEAST_GAIN, LEAST_FLAT_GAIN = 0.001, 0.003
+"""Minimum gain of a setting, and of one_vs_all, which predicts more slowly."""
 
-WIDE_LEAF = 1024
-"""Labels in a leaf that are tried for long texts."""
+LONGER = {"tolerance": 0.02, "passes": 20, "prune": 0.02}
 CHARACTERS = {"text": {"char_ngrams": (4, 4)}}
 
 
@@ -183,7 +182,8 @@ def _by_trials(
                 try:
                     result = tried(option)
                     gain, error = _difference(result.parts, best.parts)
-                    is_better = gain > max(error, LEAST_GAIN)
+                    least = LEAST_GAIN if option.model == best.option.model else LEAST_FLAT_GAIN
+                    is_better = gain > max(error, least)
                     reasons.append(
                         f"{words}: {name} {100 * result.parts.value:.2f} ({100 * gain:+.2f} ± {100 * error:.2f}), "
                         f"{'better' if is_better else 'not clearly better'}."
@@ -203,23 +203,25 @@ def _steps(facts: _DataFacts) -> list[_Step]:
         steps.append(lambda best: _characters(best.option, facts))
     if not facts.has_text:
         steps.append(lambda best: best.option.changed("columns multiplied by idf", {"columns": "idf"}))
-    if facts.flat_work <= FLAT_WORK and facts.labels <= FEW_LABELS:
-        steps.append(lambda best: best.option.changed("one_vs_all", {}, "one_vs_all"))
     if is_small or not facts.has_text:  # the automatic cost depends on the number of features
         steps += [_lower_cost, _still_lower_cost]
     if facts.has_text:
-        steps += [_steep_idf, _plain_idf]
+        steps.append(lambda best: best.option.changed("idf to the power of 1.5", {"text": {"idf_power": 1.5}}))
+        if not facts.is_short:
+            steps.append(_plain_idf)
     if facts.is_short and is_small:
         steps.append(lambda best: best.option.changed("pairs of words", {"text": {"word_ngrams": 2}}))
-    if facts.has_text and not facts.is_short and WIDE_LEAF < facts.labels <= FEW_LABELS:
-        steps.append(lambda best: best.option.changed("larger leaves", {"leaf_size": WIDE_LEAF}))
+    if facts.flat_work <= FLAT_WORK and facts.labels <= FEW_LABELS:
+        steps.append(lambda best: best.option.changed("longer training", LONGER))
+        steps.append(lambda best: best.option.changed("one_vs_all", {}, "one_vs_all"))
     return steps
 
 
 def _characters(option: _Option, facts: _DataFacts) -> _Option:
     """Character n-grams; in large corpora with settings that take less time elsewhere."""
     if facts.labels > FEW_LABELS:
-        return option.changed("character n-grams of length 4 in one tree", {**CHARACTERS, "trees": 1})
+        tree = {"trees": 1, "leaf_size": 512}
+        return option.changed("character n-grams of length 4 in one tree", {**CHARACTERS, **tree})
     if facts.documents > WHOLE:
         return option.changed("character n-grams of length 4 with fewer negatives", {**CHARACTERS, "negatives": 2})
     return option.changed("character n-grams of length 4", CHARACTERS)
@@ -233,11 +235,6 @@ def _lower_cost(best: _Result) -> _Option:
 def _still_lower_cost(best: _Result) -> _Option | None:
     """The next step after a lower cost, if that was better."""
     return _lower_cost(best) if "cost" in best.option.settings else None
-
-
-def _steep_idf(best: _Result) -> _Option:
-    """Give rare words more weight."""
-    return best.option.changed("idf to the power of 1.5", {"text": {"idf_power": 1.5}})
 
 
 def _plain_idf(best: _Result) -> _Option | None:
