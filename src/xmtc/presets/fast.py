@@ -32,8 +32,10 @@ from xmtc.text.tokens import tokenise
 
 FEW_DOCUMENTS = 500
 """With fewer documents, trials would measure noise, and the rules decide."""
-SHORT = 40
-"""Up to this many words per text, character n-grams are tried."""
+SHORT, MEDIUM = 20, 40
+"""Up to this many words per text, character n-grams are tried; the latter if the documents are few."""
+MOST_PAIRED = 2e6
+"""Words of all texts up to which pairs of words are tried: training then takes seconds."""
 LOOKED_AT = 1000
 """Texts whose words are counted."""
 WHOLE = 15_000
@@ -49,6 +51,7 @@ FLAT_WORK = 1e9
 LEAST_GAIN, LEAST_FLAT_GAIN = 0.001, 0.003
 """Minimum gain of a setting, and of one_vs_all, which predicts more slowly."""
 
+ONLY_TREES = ("trees", "leaf_size", "negatives")
 LONGER = {"tolerance": 0.02, "passes": 20, "prune": 0.02}
 CHARACTERS = {"text": {"char_ngrams": (4, 4)}}
 
@@ -84,7 +87,7 @@ class _DataFacts(NamedTuple):
 
     @property
     def is_short(self) -> bool:
-        return self.has_text and 0 < self.size <= SHORT
+        return self.has_text and 0 < self.size <= (MEDIUM if self.documents <= WHOLE else SHORT)
 
     @property
     def flat_work(self) -> float:
@@ -103,8 +106,13 @@ class _Option(NamedTuple):
     settings: dict[str, Any]
     words: str
 
-    def changed(self, words: str, more: Mapping[str, Any], model: str | None = None) -> _Option:
-        return _Option(model or self.model, merge(self.settings, more), words)
+    def changed(self, words: str, more: Mapping[str, Any]) -> _Option:
+        return _Option(self.model, merge(self.settings, more), words)
+
+    def flat(self) -> _Option:
+        """The same settings without trees."""
+        settings = {name: value for name, value in self.settings.items() if name not in ONLY_TREES}
+        return _Option("one_vs_all", settings, "one_vs_all")
 
 
 class _Result(NamedTuple):
@@ -209,11 +217,11 @@ def _steps(facts: _DataFacts) -> list[_Step]:
         steps.append(lambda best: best.option.changed("idf to the power of 1.5", {"text": {"idf_power": 1.5}}))
         if not facts.is_short:
             steps.append(_plain_idf)
-    if facts.is_short and is_small:
+    if facts.has_text and is_small and facts.documents * facts.size <= MOST_PAIRED:
         steps.append(lambda best: best.option.changed("pairs of words", {"text": {"word_ngrams": 2}}))
     if facts.flat_work <= FLAT_WORK and facts.labels <= FEW_LABELS:
         steps.append(lambda best: best.option.changed("longer training", LONGER))
-        steps.append(lambda best: best.option.changed("one_vs_all", {}, "one_vs_all"))
+        steps.append(lambda best: best.option.flat())
     return steps
 
 
@@ -271,7 +279,7 @@ def _parts(documents: Dataset, valid: Dataset | None, facts: _DataFacts, seed: i
         most = min(max(least, len(documents) // 10), LARGEST_SAMPLE)
     is_labelled = np.diff(documents.labels.indptr) > 0
     sample = documents.take(np.sort(rng.permutation(np.flatnonzero(is_labelled))[:most]))
-    if valid is None:
+    if valid is None or valid.labels is None:
         is_held = _held_out(sample, rng)
         train, held = sample.take(~is_held), sample.take(is_held)
     else:
