@@ -75,9 +75,6 @@ class TestChoice:
         assert choice.settings == {}
         assert len(choice.trials) > 2
 
-    def test_no_character_ngrams_for_long_texts(self) -> None:
-        assert not any("char_ngrams" in trial.settings.get("text", {}) for trial in self._trials_of(noise()))
-
     def test_validation_documents_are_used(self) -> None:
         corpus = inflected()
         train, valid = corpus.slice(0, 1500), corpus.slice(1500, 2000)
@@ -94,20 +91,26 @@ class TestChoice:
         other = choose_fast(inflected(800), measure="PSP@5", runtime=RUNTIME)  # has no parts without propensities
         assert any("nDCG@5" in reason for reason in other.reasons)
 
-    @staticmethod
-    def _trials_of(documents: Dataset) -> Any:
-        return choose_fast(documents, runtime=RUNTIME).trials
-
 
 class TestOddData:
     """Wherever parabel works with its defaults, the choice works, too."""
 
-    def test_few_documents_get_the_default(self) -> None:
-        documents = inflected(100)
-        choice = choose_fast(documents, runtime=RUNTIME)
+    def test_few_documents_follow_the_rules(self) -> None:
+        short, long = inflected(100), noise(100)
+        choice = choose_fast(short, runtime=RUNTIME)
+        assert (choice.model, choice.settings, choice.trials) == ("parabel", {"text": {"char_ngrams": (4, 4)}}, ())
+        fitted(choice, short)
+        choice = choose_fast(long, runtime=RUNTIME)
         assert (choice.model, choice.settings, choice.trials) == ("parabel", {}, ())
         assert "default" in choice.reasons[-1]
-        fitted(choice, documents)
+
+    def test_one_document(self) -> None:
+        documents = as_dataset(["twice twice"], [["label"]])
+        assert choose_fast(documents, runtime=RUNTIME).trials == ()
+
+    def test_empty_texts_alone(self) -> None:
+        documents = as_dataset([""] * 600, [["a"], ["b"]] * 300)
+        assert choose_fast(documents, runtime=RUNTIME).settings == {}
 
     def test_one_label(self) -> None:
         documents = as_dataset(["some text here"] * 600, [["only"]] * 600)

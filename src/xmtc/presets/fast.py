@@ -32,10 +32,10 @@ from xmtc.text.tokens import tokenise
 
 FEW_DOCUMENTS = 500
 """With fewer documents, trials would measure noise, and the rules decide."""
-SHORT, MEDIUM = 20, 40
-"""Up to this many words per text, character n-grams are tried; the latter if the documents are few."""
-MOST_PAIRED = 2e6
-"""Words of all texts up to which pairs of words are tried: training then takes seconds."""
+SHORT = 20
+"""Up to this many words per text, character n-grams are tried."""
+FEW_WORDS = 2e6
+"""Words of all texts up to which n-grams are tried whatever the length of the texts: training then takes seconds."""
 LOOKED_AT = 1000
 """Texts whose words are counted."""
 WHOLE = 15_000
@@ -87,7 +87,12 @@ class _DataFacts(NamedTuple):
 
     @property
     def is_short(self) -> bool:
-        return self.has_text and 0 < self.size <= (MEDIUM if self.documents <= WHOLE else SHORT)
+        return self.has_text and 0 < self.size <= SHORT
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether training on n-grams takes seconds."""
+        return self.has_text and self.documents <= WHOLE and self.documents * self.size <= FEW_WORDS
 
     @property
     def flat_work(self) -> float:
@@ -146,13 +151,19 @@ def choose_fast(
     default = _Option("parabel", {}, "the default settings")
     reasons = [_described(facts)]
     if facts.documents < FEW_DOCUMENTS or facts.labels < 2:
-        reasons.append(f"Fewer than {FEW_DOCUMENTS} documents or two labels: parabel keeps its default settings.")
-        return FastChoice(default.model, {}, tuple(reasons))
+        return _by_rules(facts, default, reasons)
     try:
         return _by_trials(documents, valid, facts, default, reasons, measure, runtime, progress)
     except XmtcError:
         reasons.append("A sample cannot be trained on and scored: parabel keeps its default settings.")
         return FastChoice(default.model, {}, tuple(reasons))
+
+
+def _by_rules(facts: _DataFacts, default: _Option, reasons: list[str]) -> FastChoice:
+    """Without trials: few words occur in several short texts, but their parts do."""
+    chosen = _characters(default, facts) if facts.is_short else default
+    reasons.append(f"Fewer than {FEW_DOCUMENTS} documents or two labels, too few for trials: {chosen.words}.")
+    return FastChoice(chosen.model, chosen.settings, tuple(reasons))
 
 
 def _by_trials(
@@ -207,7 +218,7 @@ def _steps(facts: _DataFacts) -> list[_Step]:
     """The changes to try, in this order."""
     steps: list[_Step] = []
     is_small = facts.documents <= WHOLE
-    if facts.is_short:
+    if facts.is_short or facts.is_cheap:
         steps.append(lambda best: _characters(best.option, facts))
     if not facts.has_text:
         steps.append(lambda best: best.option.changed("columns multiplied by idf", {"columns": "idf"}))
@@ -217,7 +228,7 @@ def _steps(facts: _DataFacts) -> list[_Step]:
         steps.append(lambda best: best.option.changed("idf to the power of 1.5", {"text": {"idf_power": 1.5}}))
         if not facts.is_short:
             steps.append(_plain_idf)
-    if facts.has_text and is_small and facts.documents * facts.size <= MOST_PAIRED:
+    if facts.is_cheap:
         steps.append(lambda best: best.option.changed("pairs of words", {"text": {"word_ngrams": 2}}))
     if facts.flat_work <= FLAT_WORK and facts.labels <= FEW_LABELS:
         steps.append(lambda best: best.option.changed("longer training", LONGER))
