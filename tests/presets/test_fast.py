@@ -83,6 +83,33 @@ class TestChoice:
         assert "1,500 documents to train on, 500 to score" in choice.reasons[1]
         assert choice.settings["text"]["char_ngrams"] == (4, 4)
 
+    def test_one_vs_all_if_there_are_several_leaves_and_little_work(self) -> None:
+        trials = choose_fast(inflected(2500, 1200), runtime=RUNTIME).trials
+        flat = [trial for trial in trials if trial.model == "one_vs_all"]
+        assert len(flat) == 1
+        assert flat[0].settings["text"]["char_ngrams"] == (4, 4)
+        assert all(trial.model == "parabel" for trial in choose_fast(inflected(800), runtime=RUNTIME).trials)
+
+    def test_a_lower_cost_is_halved_again(self) -> None:
+        """Half of the labels are wrong, and most columns tell nothing: errors should cost little."""
+        rng = np.random.default_rng(0)
+        numbers = rng.integers(20, size=3000)
+        features = np.hstack([np.eye(20)[numbers], rng.random((3000, 800)) < 0.1]).astype(np.float32)
+        noisy = np.where(rng.random(3000) < 0.5, rng.integers(20, size=3000), numbers)
+        choice = choose_fast(as_dataset(sp.csr_array(features), [[str(number)] for number in noisy]), runtime=RUNTIME)
+        costs = [trial.settings["cost"] for trial in choice.trials if "cost" in trial.settings]
+        assert costs[:2] == [0.125, 0.062]  # the automatic cost is 0.25
+        assert choice.settings["cost"] == 0.062
+
+    def test_one_tree_of_character_ngrams_for_many_labels(self) -> None:
+        """In a large corpus of short texts the sample is small, and its trees are like those of all labels."""
+        rng = np.random.default_rng(0)
+        short = inflected(16_000, 50)
+        labels = [[str(number), str(50 + row % 10_500)] for row, number in enumerate(rng.integers(50, size=16_000))]
+        choice = choose_fast(as_dataset(short.text().to_pylist(), labels), runtime=RUNTIME)
+        assert "6,000 documents to train on, 2,000 to score" in choice.reasons[1]
+        assert choice.trials[1].settings == {"text": {"char_ngrams": (4, 4)}, "trees": 1, "leaf_size": 512}
+
     def test_is_repeatable(self) -> None:
         first, second = (choose_fast(inflected(800), runtime=RUNTIME) for _ in range(2))
         assert (first.model, first.settings, first.reasons) == (second.model, second.settings, second.reasons)

@@ -35,19 +35,21 @@ FEW_DOCUMENTS = 500
 SHORT = 20
 """Up to this many words per text, character n-grams are tried."""
 FEW_WORDS = 2e6
-"""Words of all texts up to which n-grams are tried whatever the length of the texts: training then takes seconds."""
+"""Words of all texts, or features of all documents, up to which training takes seconds."""
 LOOKED_AT = 1000
 """Texts whose words are counted."""
 WHOLE = 15_000
-"""Up to this many documents, all are used for trials, and more settings are tried: training takes seconds."""
-SAMPLE, LONG_SAMPLE = 8_000, 6_000
-"""Documents of the trials of larger corpora, of short and of long texts, or a tenth of the corpus if that is more."""
+"""Up to this many documents with few words, all are used for trials, and more settings are tried."""
+SAMPLE, LONG_SAMPLE, SAMPLED_WORDS = 8_000, 6_000, 4e6
+"""Documents of the trials of other corpora, of short and of long texts, and their words; a tenth if that is more."""
 LARGEST_SAMPLE = 24_000
 HELD_OUT = 0.25
 """Share of the sample that is held out."""
 MOST_HELD_OUT = 3000
-FLAT_WORK = 1e9
+FLAT_WORK = 4e8
 """Documents × features per document × labels up to which one_vs_all is tried: it then takes seconds."""
+FEW_LEAVES = 1024
+"""Up to this many labels, the trees of parabel have one or two leaves, and one_vs_all is about as accurate."""
 LEAST_GAIN, LEAST_FLAT_GAIN = 0.001, 0.003
 """Minimum gain of a setting, and of one_vs_all, which predicts more slowly."""
 
@@ -92,18 +94,19 @@ class _DataFacts(NamedTuple):
         return self.has_text and 0 < self.size <= SHORT
 
     @property
-    def is_cheap(self) -> bool:
-        """Whether training on n-grams takes seconds."""
-        return self.has_text and self.documents <= WHOLE and self.documents * self.size <= FEW_WORDS
+    def is_small(self) -> bool:
+        """Whether training takes seconds, on n-grams, too."""
+        return self.documents <= WHOLE and self.documents * self.size <= FEW_WORDS
 
     @property
     def flat_work(self) -> float:
         return self.documents * self.size * self.labels
 
-    def of_tree(self, trees: int | None = None) -> dict[str, Any]:
+    @property
+    def tree(self) -> dict[str, Any]:
         """What parabel's automatic settings are for all labels: the sample has fewer."""
         few = self.labels <= FEW_LABELS
-        return {"trees": trees or (1 if few else 2), "leaf_size": 512 if few else 256}
+        return {"trees": 1 if few else 2, "leaf_size": 512 if few else 256}
 
 
 class _Option(NamedTuple):
@@ -188,7 +191,8 @@ def _by_trials(
     def tried(option: _Option) -> _Result:
         model, parts, seconds = _scored(option, facts, train, held, metric, k, runtime)
         trials.append(FastTrial(option.model, option.settings, parts.value, round(seconds, 3)))
-        return _Result(option, parts, trials[-1], float(model.facts.get("cost", 1.0)))
+        cost = option.settings.get("cost", model.facts.get("cost", 1.0))
+        return _Result(option, parts, trials[-1], float(cost))
 
     steps = _steps(facts)
     with progress.task("choosing settings", total=1 + len(steps)) as task:
@@ -221,24 +225,24 @@ def _by_trials(
 def _steps(facts: _DataFacts) -> list[_Step]:
     """The changes to try, in this order."""
     steps: list[_Step] = []
-    is_small = facts.documents <= WHOLE
-    if facts.is_short or facts.is_cheap:
+    if facts.is_short or (facts.has_text and facts.is_small):
         steps.append(lambda best: _characters(best.option, facts))
     if not facts.has_text:
         steps.append(lambda best: best.option.changed("columns multiplied by idf", {"columns": "idf"}))
-    if is_small or not facts.has_text:  # the automatic cost depends on the number of features
+    if facts.is_small or not facts.has_text:  # the automatic cost depends on the number of features
         steps += [_lower_cost, _still_lower_cost]
     if facts.has_text:
         steps.append(lambda best: best.option.changed("idf to the power of 1.5", {"text": {"idf_power": 1.5}}))
         if not facts.is_short:
             steps.append(_plain_idf)
-    if facts.is_cheap:
+    if facts.has_text and facts.is_small:
         steps.append(lambda best: best.option.changed("pairs of words", {"text": {"word_ngrams": 2}}))
-    if facts.flat_work <= FLAT_WORK and facts.labels <= FEW_LABELS:
+    if facts.is_small:
         steps.append(lambda best: best.option.changed("longer training", LONGER, is_safe=True))
-        steps.append(lambda best: best.option.flat())
-    elif not (facts.is_short and facts.documents > WHOLE):  # whose character n-grams take the time
+    elif not facts.is_short:  # the character n-grams of many short texts take the time
         steps.append(lambda best: best.option.changed("longer training", SOMEWHAT_LONGER, is_safe=True))
+    if facts.flat_work <= FLAT_WORK and FEW_LEAVES < facts.labels <= FEW_LABELS:
+        steps.append(lambda best: best.option.flat())
     return steps
 
 
@@ -247,7 +251,7 @@ def _characters(option: _Option, facts: _DataFacts) -> _Option:
     if facts.labels > FEW_LABELS:
         tree = {"trees": 1, "leaf_size": 512}
         return option.changed("character n-grams of length 4 in one tree", {**CHARACTERS, **tree})
-    if facts.documents > WHOLE:
+    if not facts.is_small:
         return option.changed("character n-grams of length 4 with fewer negatives", {**CHARACTERS, "negatives": 2})
     return option.changed("character n-grams of length 4", CHARACTERS)
 
@@ -291,9 +295,9 @@ def _parts(documents: Dataset, valid: Dataset | None, facts: _DataFacts, seed: i
     assert documents.labels is not None
     rng = np.random.default_rng(seed)
     most = WHOLE
-    if len(documents) > WHOLE:
-        least = LONG_SAMPLE if facts.has_text and not facts.is_short else SAMPLE
-        most = min(max(least, len(documents) // 10), LARGEST_SAMPLE)
+    if not facts.is_small:
+        least = min(SAMPLE if facts.is_short else LONG_SAMPLE, int(SAMPLED_WORDS / max(facts.size, 1.0)))
+        most = min(max(least, len(documents) // 10, FEW_DOCUMENTS), LARGEST_SAMPLE)
     is_labelled = np.diff(documents.labels.indptr) > 0
     sample = documents.take(np.sort(rng.permutation(np.flatnonzero(is_labelled))[:most]))
     if valid is None or valid.labels is None:
@@ -330,7 +334,7 @@ def _scored(
     """Train and score a model; return it, the contributions of the documents, and the seconds of training."""
     settings = option.settings
     if option.model == "parabel":
-        settings = merge(facts.of_tree(), settings)
+        settings = merge(facts.tree, settings)
     started = work_time()
     model: Model = model_class(option.model)(**settings).fit(train, runtime=runtime)
     seconds = work_time() - started
