@@ -32,7 +32,7 @@ from xmtc.text.tokens import tokenise
 
 FEW_DOCUMENTS = 500
 """With fewer documents, trials would measure noise, and the rules decide."""
-SHORT = 20
+SHORT = 40
 """Up to this many words per text, character n-grams are tried."""
 FEW_WORDS = 2e6
 """Words of all texts, or features of all documents, up to which training takes seconds."""
@@ -48,6 +48,8 @@ HELD_OUT = 0.25
 MOST_HELD_OUT = 3000
 FLAT_WORK = 4e8
 """Documents × features per document × labels up to which one_vs_all is tried: it then takes seconds."""
+LEAST_CHARACTER_GAIN = 0.015
+"""Minimum gain of character n-grams on a sample, twice as much for texts of `SHORT` words."""
 FEW_LEAVES = 1024
 """Up to this many labels, the trees of parabel have one or two leaves, and one_vs_all is about as accurate."""
 LEAST_GAIN, LEAST_FLAT_GAIN = 0.001, 0.003
@@ -115,16 +117,16 @@ class _Option(NamedTuple):
     model: str
     settings: dict[str, Any]
     words: str
-    is_safe: bool = False
-    """Whether the last change was as good or better on every data set it was measured on: it needs no proof."""
+    least: float | None = LEAST_GAIN
+    """Minimum gain, besides the standard error; None for a change that was good on all data and needs no proof."""
 
-    def changed(self, words: str, more: Mapping[str, Any], *, is_safe: bool = False) -> _Option:
-        return _Option(self.model, merge(self.settings, more), words, is_safe)
+    def changed(self, words: str, more: Mapping[str, Any], least: float | None = LEAST_GAIN) -> _Option:
+        return _Option(self.model, merge(self.settings, more), words, least)
 
     def flat(self) -> _Option:
         """The same settings without trees."""
         settings = {name: value for name, value in self.settings.items() if name not in ONLY_TREES}
-        return _Option("one_vs_all", settings, "one_vs_all")
+        return _Option("one_vs_all", settings, "one_vs_all", LEAST_FLAT_GAIN)
 
 
 class _Result(NamedTuple):
@@ -209,8 +211,7 @@ def _by_trials(
                 try:
                     result = tried(option)
                     gain, error = _difference(result.parts, best.parts)
-                    least = LEAST_GAIN if option.model == best.option.model else LEAST_FLAT_GAIN
-                    is_better = gain > (0.0 if option.is_safe else max(error, least))
+                    is_better = gain > (0.0 if option.least is None else max(error, option.least))
                     reasons.append(
                         f"{words}: {name} {100 * result.parts.value:.2f} ({100 * gain:+.2f} ± {100 * error:.2f}), "
                         f"{'kept' if is_better else 'not clearly better'}."
@@ -238,22 +239,27 @@ def _steps(facts: _DataFacts) -> list[_Step]:
     if facts.has_text and facts.is_small:
         steps.append(lambda best: best.option.changed("pairs of words", {"text": {"word_ngrams": 2}}))
     if facts.is_small:
-        steps.append(lambda best: best.option.changed("longer training", LONGER, is_safe=True))
+        steps.append(lambda best: best.option.changed("longer training", LONGER, None))
     elif not facts.is_short:  # the character n-grams of many short texts take the time
-        steps.append(lambda best: best.option.changed("longer training", SOMEWHAT_LONGER, is_safe=True))
+        steps.append(lambda best: best.option.changed("longer training", SOMEWHAT_LONGER, None))
     if facts.flat_work <= FLAT_WORK and FEW_LEAVES < facts.labels <= FEW_LABELS:
         steps.append(lambda best: best.option.flat())
     return steps
 
 
 def _characters(option: _Option, facts: _DataFacts) -> _Option:
-    """Character n-grams; in large corpora with settings that take less time elsewhere."""
+    """Character n-grams; in large corpora with settings that take less time elsewhere.
+
+    In a sample of a large corpus, more words are too rare to be learnt than in the corpus, so that parts of words gain
+    more, the more the longer the texts are.
+    """
+    words = "character n-grams of length 4"
+    if facts.is_small:
+        return option.changed(words, CHARACTERS)
+    least = LEAST_CHARACTER_GAIN * max(1.0, facts.size / (SHORT / 2))
     if facts.labels > FEW_LABELS:
-        tree = {"trees": 1, "leaf_size": 512}
-        return option.changed("character n-grams of length 4 in one tree", {**CHARACTERS, **tree})
-    if not facts.is_small:
-        return option.changed("character n-grams of length 4 with fewer negatives", {**CHARACTERS, "negatives": 2})
-    return option.changed("character n-grams of length 4", CHARACTERS)
+        return option.changed(f"{words} in one tree", {**CHARACTERS, "trees": 1, "leaf_size": 512}, least)
+    return option.changed(f"{words} with fewer negatives", {**CHARACTERS, "negatives": 2}, least)
 
 
 def _lower_cost(best: _Result) -> _Option:
