@@ -40,9 +40,10 @@ from xmtc.nn.tensors import read_tensor
 from xmtc.nn.training.loop import TrainingSettings
 from xmtc.nn.training.optimisers import Momentum
 from xmtc.nn.training.process_group import Group
+from xmtc.text.features import Weighing
 from xmtc.text.sequences import PADDING
 from xmtc.text.tfidf import TextSettings
-from xmtc.text.weighted_bags import BagReader, Bags, Numbered, Weighing
+from xmtc.text.weighted_bags import BagReader, Bags, Numbered
 
 Array = NDArray[np.float32]
 

@@ -30,8 +30,8 @@ from xmtc.linear.low_rank import (
 from xmtc.models.base import Labels, Mask, Model, Scores
 from xmtc.models.context import FitContext
 from xmtc.text.dense_features import ColumnFeatures
+from xmtc.text.features import Weighing
 from xmtc.text.tfidf import TextSettings
-from xmtc.text.weighted_bags import Weighing
 
 STEEPNESS, MIDDLE = 4.0, 0.5
 """A score is the logistic function of 4 · (estimate − ½), which is tangent to the estimate of the 0/1 label at ½."""

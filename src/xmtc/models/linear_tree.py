@@ -25,7 +25,7 @@ from xmtc.linear.node_training import LinearObjective, Rows, numbers_by_frequenc
 from xmtc.models.base import Labels, Mask, Model, Scores
 from xmtc.models.context import FitContext
 from xmtc.models.update import Change
-from xmtc.text.features import DocumentFeatures, unit_rows
+from xmtc.text.features import DocumentFeatures, Weighing
 from xmtc.text.tfidf import TextSettings
 
 USUAL = 2.0
@@ -62,6 +62,8 @@ class LinearTreeSettings(LinearObjective):
     """Number of features, those with the largest weights, that represent a label in clustering; 0 keeps all."""
     keep_replay: int = 0
     """Number of training documents stored in the model folder for replay in updates; 0 for none."""
+    columns: Weighing = "given"
+    """Weighting of feature matrices: as given, or multiplied by idf. Text always uses tf-idf."""
     text: TextSettings = field(default_factory=TextSettings)
     """Settings of the tf-idf features."""
 
@@ -155,7 +157,9 @@ class ForestModel(Model):
 
     def _fit_features(self, train: Dataset, run: FitContext) -> tuple[Csr, NameDocuments | None]:
         """Learn the features; return the rows of the documents, and those of the names if a setting uses them."""
-        self._features, rows = DocumentFeatures.fit(train, self.config.text, run.runtime, run.progress)
+        self._features, rows = DocumentFeatures.fit(
+            train, self.config.text, run.runtime, run.progress, self.config.columns
+        )
         self._name_weight = self._chosen_weight(train, run)
         if not (self._name_weight or getattr(self.config, "cluster_names", 0)):
             return rows, None
@@ -219,7 +223,7 @@ class ForestModel(Model):
         return self._features.known_words(batch, self.runtime)
 
     def _tag(self, row: Csr, k: int) -> tuple[Labels, Scores]:
-        return self._forest.predict_one(unit_rows(row), k)
+        return self._forest.predict_one(self._features.scaled(row), k)
 
     def _score_labels(self, batch: Dataset, candidates: Labels) -> Scores:
         return self._forest.score(self._features.transform(batch, self.runtime), candidates, self.runtime.threads)

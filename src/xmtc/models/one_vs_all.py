@@ -13,6 +13,7 @@ from xmtc.linear.forest import Forest, SearchParameters, train_flat
 from xmtc.linear.node_training import LinearObjective, Rows, numbers_by_frequency
 from xmtc.models.context import FitContext
 from xmtc.models.linear_tree import ForestModel, TrainingRows, require_name_weight
+from xmtc.text.features import Weighing
 from xmtc.text.tfidf import TextSettings
 
 
@@ -32,6 +33,8 @@ class OneVsAllSettings(LinearObjective):
     """Weight of a label's names as a training document, 0 for none; 'auto' is 2 if there are names or keys of words."""
     keep_replay: int = 0
     """Number of training documents stored in the model folder for replay in updates; 0 for none."""
+    columns: Weighing = "given"
+    """Weighting of feature matrices: as given, or multiplied by idf. Text always uses tf-idf."""
     text: TextSettings = field(default_factory=TextSettings)
     """Settings of the tf-idf features."""
 

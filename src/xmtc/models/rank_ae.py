@@ -22,9 +22,10 @@ from xmtc.nn.heads.autoencoder import AutoencoderSettings, LabelAutoencoder
 from xmtc.nn.heads.base import Head
 from xmtc.nn.members import MemberSpec
 from xmtc.nn.training.loop import TrainingSettings
+from xmtc.text.features import Weighing
 from xmtc.text.sequences import FIRST_WORD, PADDING, SequenceSettings, WordSequences
 from xmtc.text.tfidf import TextSettings
-from xmtc.text.weighted_bags import BagReader, Numbered, Weighing
+from xmtc.text.weighted_bags import BagReader, Numbered
 from xmtc.text.word2vec import CorpusVectorSettings
 
 MOST_WEIGHTS = 1 << 26

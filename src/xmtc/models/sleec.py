@@ -23,9 +23,8 @@ from xmtc.models.base import Labels, Mask, Model, Scores
 from xmtc.models.context import FitContext
 from xmtc.models.neighbour_vote import Ballots, Voters
 from xmtc.text.dense_features import ColumnFeatures
-from xmtc.text.features import unit_rows
+from xmtc.text.features import Weighing, unit_rows
 from xmtc.text.tfidf import TextSettings
-from xmtc.text.weighted_bags import Weighing
 
 Array = NDArray[np.float32]
 STEPS = 40

@@ -11,9 +11,9 @@ from xmtc.artifact.store import State
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset
-from xmtc.text.features import DocumentFeatures, column_idf, weighed
+from xmtc.text.features import DocumentFeatures, Weighing, column_idf, weighed
 from xmtc.text.tfidf import TextSettings
-from xmtc.text.weighted_bags import COLUMNS, Weighing
+from xmtc.text.weighted_bags import COLUMNS
 
 
 class ColumnFeatures:

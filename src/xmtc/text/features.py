@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,24 +22,39 @@ from xmtc.text.cache import tfidf_of, tokens_of
 from xmtc.text.known_words import KnownWords, filled_rows, rows_with_values
 from xmtc.text.tfidf import TERMS, TextSettings, Tfidf
 
+Weighing = Literal["given", "idf"]
+"""Weighting of the columns of feature matrices: as given, or multiplied by idf."""
+COLUMN_IDF = "column_idf"
+"""Name of the column weights in a saved state."""
+
 
 class DocumentFeatures:
     """Feature rows of unit length. Accepts the kind of input it was fitted on, text or features."""
 
-    def __init__(self, tfidf: Tfidf | None, width: int) -> None:
+    def __init__(self, tfidf: Tfidf | None, width: int, columns: NDArray[np.float32] | None = None) -> None:
         self.tfidf = tfidf
         self.width = width
+        self.columns = columns  # (D,) weights of a matrix' columns; None: all 1
         self._known = KnownWords()
 
     @classmethod
     def fit(
-        cls, dataset: Dataset, settings: TextSettings, runtime: Runtime, progress: Progress = silent
+        cls,
+        dataset: Dataset,
+        settings: TextSettings,
+        runtime: Runtime,
+        progress: Progress = silent,
+        weighing: Weighing = "given",
     ) -> tuple[DocumentFeatures, Csr]:
-        """Learn the features of the training documents; return them and the training rows."""
+        """Learn the features of the training documents; return them and the training rows.
+
+        `weighing` applies to the columns of feature matrices; text always uses tf-idf.
+        """
         if not dataset.has_text:
             assert dataset.features is not None
-            features = cls(None, int(dataset.features.shape[1]))
-            return features, unit_rows(dataset.features)
+            columns = column_idf(dataset.features) if weighing == "idf" else None
+            features = cls(None, int(dataset.features.shape[1]), columns)
+            return features, features.scaled(dataset.features)
         tfidf, rows = tfidf_of(dataset.text(), settings, runtime, progress)
         if not len(tfidf):
             raise DataError(
@@ -88,7 +103,11 @@ class DocumentFeatures:
                 f"the model has {self.width:,} features. Got a matrix with {dataset.features.shape[1]:,} columns. "
                 "Pass the features it was trained on."
             )
-        return unit_rows(dataset.features)
+        return self.scaled(dataset.features)
+
+    def scaled(self, matrix: Csr) -> Csr:
+        """Weigh the columns of a feature matrix, and scale its rows to unit length."""
+        return unit_rows(matrix) if self.columns is None else weighed(matrix, self.columns)
 
     def evidence(self, text: str, weights: Mapping[int, float]) -> list[TokenEvidence]:
         """Return text spans with their contribution to Σ value × weight over features, largest first."""
@@ -99,7 +118,7 @@ class DocumentFeatures:
     def state(self) -> State:
         """Return the state to save."""
         if self.tfidf is None:
-            return State(values={"width": self.width})
+            return State({"width": self.width}, {} if self.columns is None else {COLUMN_IDF: self.columns})
         arrays, table = self.tfidf.state()
         return State({"width": self.width}, {f"tfidf.{name}": part for name, part in arrays.items()}, {"terms": table})
 
@@ -108,7 +127,8 @@ class DocumentFeatures:
         """Restore from a saved state."""
         width = state.value("width", int, 0, 1 << 31)
         if not state.has_table("terms"):
-            return cls(None, width)
+            columns = state.array(COLUMN_IDF, np.float32, (width,)) if state.has(COLUMN_IDF) else None
+            return cls(None, width, columns)
         return cls(Tfidf.from_state(settings, state.table("terms", TERMS, width), state.part("tfidf.")), width)
 
 

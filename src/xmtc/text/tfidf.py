@@ -52,6 +52,8 @@ class TextSettings(Settings):
     """Sublinear term frequency: a word that occurs n times counts 1 + ln n."""
     idf: Annotated[Literal["smooth", "plain"], Choices()] = "smooth"
     """Inverse document frequency: 'smooth' 1 + ln((1+N)/(1+df)), 'plain' ln((1+N)/df) for df of N documents."""
+    idf_power: float = 1.0
+    """Exponent of the inverse document frequency; more than 1 gives rare words more weight."""
 
     of = "text"
 
@@ -60,6 +62,7 @@ class TextSettings(Settings):
         self.require_range("min_df", 1)
         self.require_range("max_features", 1)
         self.require_range("word_ngrams", 1, 5)
+        self.require_range("idf_power", 0, 2)
         pair = self.char_ngrams
         fits = len(pair) in (0, 2) and (not pair or 1 <= pair[0] <= pair[1] <= 10)
         self.require("char_ngrams", fits, "empty or two ascending integers from 1 to 10, such as [3, 5]")
@@ -123,6 +126,8 @@ class Tfidf:
             idf = np.log((1.0 + len(tokens)) / (1.0 + chosen.frequencies)) + 1.0
         else:
             idf = np.log((1.0 + len(tokens)) / chosen.frequencies)
+        if settings.idf_power != 1.0:
+            idf = np.clip(idf**settings.idf_power, LEAST_IDF, MOST_IDF)
         weights = idf.astype(np.float32)
         return cls(settings, chosen.terms, chosen.kinds, weights, chosen.ngram_keys, chosen.ngram_features)
 
@@ -145,6 +150,11 @@ class Tfidf:
             return self
         numbers[fresh] = len(self) + np.arange(len(fresh))
         rarer = np.float32(np.log((1.0 + documents) / (1.0 + len(tokens))))
+        power, idf = settings.idf_power, own.idf[fresh]
+        if power == 1.0:
+            idf = idf + rarer
+        elif power:
+            idf = ((idf ** (1.0 / power) + rarer) ** power).astype(np.float32)
         is_fresh = numbers[own.ngram_features] >= len(self)
         first, last = pair_of(own.ngram_keys[is_fresh])
         keys = pair_key(numbers[first], numbers[last])
@@ -155,7 +165,7 @@ class Tfidf:
             self.settings,
             pa.concat_arrays([self.terms, own.terms.take(pa.array(fresh))]),
             np.concatenate([self.kinds, own.kinds[fresh]]),
-            np.concatenate([self.idf, own.idf[fresh] + rarer]),
+            np.concatenate([self.idf, idf]),
             keys[order],
             features[order],
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,15 +15,13 @@ from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset
 from xmtc.text import sequences
 from xmtc.text.feature_selection import WORD
-from xmtc.text.features import DocumentFeatures, column_idf, weighed
+from xmtc.text.features import DocumentFeatures, Weighing, column_idf, weighed
 from xmtc.text.sequences import FIRST_WORD, UNKNOWN
 from xmtc.text.tfidf import TextSettings
 from xmtc.text.tokens import TokenBlock
 
 COLUMNS = "columns"
 """Name of the column weights in a model's state."""
-
-Weighing = Literal["given", "idf"]
 
 
 class Bags(NamedTuple):
