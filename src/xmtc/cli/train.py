@@ -89,8 +89,10 @@ def _train_preset(request: TrainRequest, runtime: Runtime, progress: Progress) -
 
 def choice_text(choice: FastChoice) -> str:
     """The model that the preset `fast` has chosen, its settings and the reasons."""
+    from xmtc.core.config import flat
+
     lines = [f"model: {choice.model} (preset fast; choose another with --model NAME, or try --preset good)"]
-    lines += [f"  {name} = {json.dumps(value)}" for name, value in choice.settings.items()]
+    lines += [f"  {name} = {json.dumps(value)}" for name, value in flat(choice.settings).items()]
     lines += [f"  {reason}" for reason in choice.reasons]
     return "\n".join(lines)
 

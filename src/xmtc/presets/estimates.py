@@ -6,6 +6,7 @@ import math
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,12 @@ from xmtc.presets.candidates import Candidate
 
 SAMPLE_SHARE, LEAST_SAMPLE, MOST_SAMPLE = 0.08, 600, 5000
 """Documents of the larger sample; the smaller one has a third of them."""
-SLOW = 3.0
+SLOW = 8.0
 """If the smaller sample takes this many seconds, the larger one is left out."""
-EXPONENTS = 0.9, 1.3
-"""Time grows with at least and at most this power of the number of documents."""
+LARGEST_EXPONENT = 1.3
+"""Time grows at most with this power of the number of documents."""
+LEAST_SLOPE = 0.25
+"""Time per further document is at least this part of the mean time per document of a sample."""
 PREDICTED = 1000
 """Documents to predict."""
 
@@ -67,20 +70,31 @@ def estimate(candidate: Candidate, documents: Dataset, runtime: Runtime, progres
         if seconds[-1] > SLOW:
             break
     assert found is not None
-    low, high = EXPONENTS
-    power = 1.0
-    if len(seconds) > 1 and sizes[1] > sizes[0]:
-        power = math.log(seconds[1] / seconds[0]) / math.log(sizes[1] / sizes[0])
     scale = count / sizes[len(seconds) - 1]
     with tempfile.TemporaryDirectory(prefix="xmtc-") as folder:
         found.save(Path(folder) / "model")
         megabytes = folder_megabytes(Path(folder) / "model")
     return Estimate(
-        seconds[-1] * scale ** min(max(power, low), high),
+        _extrapolated(seconds, sizes, count),
         _predict_ms(found, documents.take(np.sort(order[-min(PREDICTED, count) :]))),
         megabytes * scale,
         memory * scale,
     )
+
+
+def _extrapolated(seconds: Sequence[float], sizes: Sequence[int], count: int) -> float:
+    """Seconds for `count` documents: a power of their number if time grows faster than linearly, else a line.
+
+    Part of the time of small samples does not depend on their size.
+    """
+    last, size = seconds[-1], sizes[len(seconds) - 1]
+    if len(seconds) < 2 or sizes[1] == sizes[0]:
+        return last * count / size
+    power = math.log(seconds[1] / seconds[0]) / math.log(sizes[1] / sizes[0])
+    if power > 1:
+        return float(last * (count / size) ** min(power, LARGEST_EXPONENT))
+    slope = max((seconds[1] - seconds[0]) / (sizes[1] - sizes[0]), LEAST_SLOPE * last / size)
+    return last + slope * (count - size)
 
 
 def _predict_ms(model: Model, documents: Dataset) -> float:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from xmtc.artifact import store
 from xmtc.artifact.workspace import Workspace
@@ -35,9 +34,9 @@ from xmtc.presets.candidates import Candidate, DataFacts, candidates, gpu_is_use
 from xmtc.presets.clock import Clock, OutOfTime, TimedProgress
 from xmtc.presets.estimates import Estimate, available_megabytes, create, estimate, folder_megabytes
 from xmtc.presets.leaderboard import COMPLETE, FAILED, SKIPPED, STOPPED, Leaderboard, Moment, PlannedModel, TriedModel
-from xmtc.presets.scores import Measure, score_metrics
+from xmtc.presets.scores import score_metrics
+from xmtc.presets.search_data import SearchData, SearchOptions, Tried
 from xmtc.presets.selection import LEAST_GAIN, Ballots, Combine, fits, joint_score, sample_of, select
-from xmtc.presets.validation import Validation
 
 DEPTH_OF_ANSWERS = 50
 """Labels per document that are kept of each model."""
@@ -52,89 +51,6 @@ ROUNDS = {1: 1.9, 3: 3.0, 5: 5.0}
 MOST_MEMBERS = 10
 SAVING_INTERVAL, SAVING_SHARE = 30.0, 0.15
 """Minimum time between two intermediate models in the output folder: seconds, and a share of the time."""
-
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """What a search aims at, and its limits."""
-
-    preset: str
-    measure: Measure
-    seconds: float | None
-    max_ms: float | None = None
-    """Milliseconds per document for the prediction of the final model."""
-    max_mb: float | None = None
-    """Size of the final model's folder in MiB."""
-    valid: Dataset | None = None
-    """Given validation documents."""
-    most_folds: int = 5
-    planned: Callable[[Leaderboard], None] = lambda board: None
-    """Receives the leaderboard with the plan."""
-
-    @property
-    def limits(self) -> tuple[float, float]:
-        """The limits of a prediction: time and size."""
-        return (math.inf if self.max_ms is None else self.max_ms, math.inf if self.max_mb is None else self.max_mb)
-
-
-@dataclass
-class Tried:
-    """A candidate with its out-of-fold predictions and its cost."""
-
-    entry: TriedModel
-    answer: TopK | None = None
-    folder: Path | None = None
-    """The model, trained on all documents."""
-
-
-@dataclass
-class SearchData:
-    """Training documents, and how they are divided for validation."""
-
-    train: Dataset
-    valid: Dataset | None
-    """Given validation documents; otherwise parts of the training documents are held out."""
-    validation: Validation
-    measured: Dataset = field(init=False)
-    """The validation documents, in the order of the folds."""
-    folds: NDArray[np.int64] = field(init=False)
-    """(n,) the fold of each validation document."""
-    counts: NDArray[np.int64] = field(init=False)
-    """(folds, L) training documents of each label when a fold was predicted."""
-
-    def __post_init__(self) -> None:
-        parts = self.validation.parts
-        assert self.train.labels is not None
-        if self.valid is not None:
-            self.measured = self.valid.take(parts[0][1])
-            self.folds = np.zeros(len(self.measured), dtype=np.int64)
-            self.counts = _label_counts(self.train)[None]
-            return
-        self.measured = self.train.take(np.concatenate([held for _, held in parts]))
-        self.folds = np.repeat(np.arange(len(parts)), [len(held) for _, held in parts])
-        whole = sp.csr_array(self.train.labels)
-        width = int(whole.shape[1])
-        self.counts = np.stack([np.bincount(whole[rows].indices, minlength=width) for rows, _ in parts])
-
-    def parts(self) -> Iterator[tuple[Dataset, Dataset]]:
-        """Documents to train on and to predict, for each fold."""
-        if self.valid is not None:
-            yield self.train, self.measured
-            return
-        for rows, held in self.validation.parts:
-            yield self.train.take(rows), self.train.take(held)
-
-    @property
-    def rounds(self) -> float:
-        """How many times the training set is learnt for one candidate, including the final training."""
-        if self.valid is not None:
-            return 1.0
-        return 1.0 + sum(len(rows) for rows, _ in self.validation.parts) / len(self.train)
-
-
-def _label_counts(documents: Dataset) -> NDArray[np.int64]:
-    assert documents.labels is not None
-    return np.bincount(documents.labels.indices, minlength=int(documents.labels.shape[1])).astype(np.int64)
 
 
 class ModelSearch:

@@ -15,6 +15,7 @@ import numpy as np
 from xmtc import __version__
 from xmtc.artifact.workspace import Workspace, log_beside
 from xmtc.core.compile_ahead import compile_ahead
+from xmtc.core.config import flat
 from xmtc.core.errors import ConfigError, DataError, XmtcError, shown
 from xmtc.core.files import replace_file
 from xmtc.core.progress import Progress, silent
@@ -33,7 +34,8 @@ from xmtc.presets.estimates import create
 from xmtc.presets.fast import FastChoice, choose_fast
 from xmtc.presets.leaderboard import Leaderboard
 from xmtc.presets.scores import Measure
-from xmtc.presets.search import ModelSearch, SearchData, SearchOptions, leaderboard_file
+from xmtc.presets.search import ModelSearch, leaderboard_file
+from xmtc.presets.search_data import SearchData, SearchOptions
 from xmtc.presets.validation import Validation, given_validation, plan_validation
 from xmtc.workflows.requests import PresetOptions, TrainRequest
 from xmtc.workflows.train import Documents, data_digest, document_reader, label_digest
@@ -243,7 +245,7 @@ class _Job:
             validation = self._validation(train, folds) if valid is None else given_validation(train, valid)
             return SearchData(train, valid, validation)
 
-        first = Candidate("fast", choice.model, choice.settings, "the choice of the preset fast")
+        first = Candidate("fast", choice.model, flat(choice.settings), "the choice of the preset fast")
         search = ModelSearch(options, train, divide, first, self.out, workspace, self.runtime, self.progress, clock)
         model = search.run()
         board = search.board
@@ -310,7 +312,7 @@ class _Job:
 
 
 def _choice_json(choice: FastChoice) -> dict[str, Any]:
-    return {"model": choice.model, "settings": dict(choice.settings), "reasons": list(choice.reasons)}
+    return {"model": choice.model, "settings": flat(choice.settings), "reasons": list(choice.reasons)}
 
 
 def _choice_values(values: Mapping[str, Any]) -> dict[str, Any]:
