@@ -2,82 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from xmtc.cli.common import counted
 from xmtc.cli.text_table import paragraph, table
 from xmtc.core.errors import shown
 from xmtc.views.leaderboard_words import NOTHING, amount, limit_words, percent, time
 
-
-class PlanRow(Protocol):
-    """A planned model."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def seconds(self) -> float | None: ...
-    @property
-    def included(self) -> bool: ...
-    @property
-    def note(self) -> str: ...
+if TYPE_CHECKING:
+    from xmtc.workflows.auto import Leaderboard
 
 
-class ModelRow(Protocol):
-    """A model that was tried, or the final model."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def state(self) -> str: ...
-    @property
-    def score(self) -> float | None: ...
-    @property
-    def metrics(self) -> Mapping[str, float]: ...
-    @property
-    def train_seconds(self) -> float | None: ...
-    @property
-    def predict_ms(self) -> float | None: ...
-    @property
-    def megabytes(self) -> float | None: ...
-    @property
-    def member(self) -> bool: ...
-    @property
-    def note(self) -> str: ...
-
-
-class Board(Protocol):
-    """What the tables need of a leaderboard."""
-
-    @property
-    def preset(self) -> str: ...
-    @property
-    def metric(self) -> str: ...
-    @property
-    def minutes(self) -> float | None: ...
-    @property
-    def documents(self) -> int: ...
-    @property
-    def labels(self) -> int: ...
-    @property
-    def validation(self) -> str: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def limits(self) -> Mapping[str, float | None]: ...
-    @property
-    def complete(self) -> bool: ...
-    @property
-    def plan(self) -> Sequence[PlanRow]: ...
-    @property
-    def final(self) -> ModelRow | None: ...
-    def ranking(self) -> Sequence[ModelRow]: ...
-
-
-def plan_lines(board: Board) -> list[str]:
+def plan_lines(board: Leaderboard) -> list[str]:
     """What is going to be trained, why and for how long, and what is left out."""
     limits = ([] if board.minutes is None else [f"{time(60 * board.minutes)} of training"]) + limit_words(board.limits)
     sizes = [counted(board.documents, "document"), counted(board.labels, "label")]
@@ -96,7 +32,7 @@ def plan_lines(board: Board) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
-def leaderboard_lines(board: Board) -> list[str]:
+def leaderboard_lines(board: Leaderboard) -> list[str]:
     """The models tried, best first, and the final model."""
     entries = board.ranking()
     lines: list[str] = []
@@ -130,7 +66,7 @@ def leaderboard_lines(board: Board) -> list[str]:
     return [*lines, *_wrapped(final_line(board))]
 
 
-def final_line(board: Board) -> str:
+def final_line(board: Leaderboard) -> str:
     """The final model with its score, speed, size and the time of the search."""
     if board.final is None:
         return "final: no model could be trained" if board.complete else "final: not trained yet"

@@ -41,16 +41,16 @@ from xmtc.presets.selection import LEAST_GAIN, Ballots, Combine, fits, joint_sco
 DEPTH_OF_ANSWERS = 50
 """Labels per document that are kept of each model."""
 RESERVE = 0.06
-"""Share of the time that is kept for combining the models and writing the result."""
+"""Fraction of the time that is kept for combining the models and writing the result."""
 PLANNING = 0.15
-"""Share of the time for measuring models on samples."""
+"""Fraction of the time for measuring models on samples."""
 OVERRUN = 2.0
 """A model is stopped when it takes this many times its estimate, if the time is then needed by others."""
 ROUNDS = {1: 1.9, 3: 3.0, 5: 5.0}
 """Number of folds → how many times a model is trained, including the final training; 1 holds out a part."""
 MOST_MEMBERS = 10
 SAVING_INTERVAL, SAVING_SHARE = 30.0, 0.15
-"""Minimum time between two intermediate models in the output folder: seconds, and a share of the time."""
+"""Minimum time between two intermediate models in the output folder: seconds, and a fraction of the limit."""
 
 
 class ModelSearch:

@@ -18,6 +18,10 @@ from xmtc.presets.scores import Measure
 from xmtc.presets.validation import Validation
 
 
+def ignore_plan(board: Leaderboard) -> None:
+    """Do not report the plan."""
+
+
 @dataclass(frozen=True)
 class SearchOptions:
     """What a search aims at, and its limits."""
@@ -32,7 +36,7 @@ class SearchOptions:
     valid: Dataset | None = None
     """Given validation documents."""
     most_folds: int = 5
-    planned: Callable[[Leaderboard], None] = lambda board: None
+    planned: Callable[[Leaderboard], None] = ignore_plan
     """Receives the leaderboard with the plan."""
 
     @property

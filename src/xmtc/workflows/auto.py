@@ -32,7 +32,7 @@ from xmtc.presets.clock import Clock
 from xmtc.presets.distillation import STUDENTS, distil
 from xmtc.presets.estimates import create
 from xmtc.presets.fast import FastChoice, choose_fast
-from xmtc.presets.leaderboard import Leaderboard
+from xmtc.presets.leaderboard import Leaderboard, PlannedModel, TriedModel
 from xmtc.presets.scores import Measure
 from xmtc.presets.search import ModelSearch, leaderboard_file
 from xmtc.presets.search_data import SearchData, SearchOptions
@@ -40,7 +40,16 @@ from xmtc.presets.validation import Validation, given_validation, plan_validatio
 from xmtc.workflows.requests import PresetOptions, TrainRequest
 from xmtc.workflows.train import Documents, data_digest, document_reader, label_digest
 
-__all__ = ["FastChoice", "Leaderboard", "auto", "leaderboard_file", "leaderboard_page_file", "train_preset"]
+__all__ = [
+    "FastChoice",
+    "Leaderboard",
+    "PlannedModel",
+    "TriedModel",
+    "auto",
+    "leaderboard_file",
+    "leaderboard_page_file",
+    "train_preset",
+]
 
 TEACHER_LABELS = 20
 """Labels that the combined models give each text without labels."""
