@@ -164,7 +164,3 @@ def _further(facts: DataFacts, first: Candidate, has_gpu: bool) -> Iterator[Cand
             name = "attention_xml" if facts.labels > 8000 else "attention_lstm"
             number = f"-{seed + 1}" if seed else ""
             yield Candidate(name + number, name, {}, "network that reads the words in order", seed)
-    for seed in (1, 2):
-        yield Candidate(f"{first.name}-seed-{seed + 1}", first.model, first.settings, "another random seed", seed)
-        yield Candidate(f"sleec-seed-{seed + 1}", "sleec", {}, "another random seed", seed)
-        yield Candidate(f"dxml-seed-{seed + 1}", "dxml", {}, "another random seed", seed)

@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,9 @@ OVERRUN = 2.0
 """A model is stopped when it takes this many times its estimate, if the time is then needed by others."""
 ROUNDS = {1: 1.9, 3: 3.0, 5: 5.0}
 """Number of folds → how many times a model is trained, including the final training; 1 holds out a part."""
-MOST_MEMBERS = 10
+MOST_MEMBERS, MOST_TRIED = 10, 20
+"""Number of models with predictions at which `good` and `best` end."""
+MORE_SEEDS = (1, 2, 3)
 SAVING_INTERVAL, SAVING_SHARE = 30.0, 0.15
 """Minimum time between two intermediate models in the output folder: seconds, and a fraction of the limit."""
 
@@ -76,7 +79,7 @@ class ModelSearch:
         self._reasons: dict[str, str] = {}
         self._last_saved = -math.inf
         self._combining = 0.0  # seconds to measure a combination
-        self._answer: TopK  # of the final model for the validation documents
+        self._answer: TopK | None = None  # of the final model for the validation documents
         self._members: list[str] = []  # of the best combination so far
         self._score = -math.inf
         self.board = Leaderboard(
@@ -108,14 +111,29 @@ class ModelSearch:
                 found = estimates.get(candidate.name)
                 if (found is not None or candidate is queue[0]) and self._try(candidate, found, task):
                     task.advance()
+            if self._options.preset == "best":
+                self._try_seeds(queue, estimates, task)
         return self._finish()
+
+    def _try_seeds(self, queue: list[Candidate], estimates: Mapping[str, Estimate], task: Task) -> None:
+        """Use the time that is left for the members with other random seeds, the best first."""
+        by_score = sorted(
+            (each for each in queue if each.name in self._members and each.name in estimates),
+            key=lambda each: -(self._tried[each.name].entry.score or 0.0),
+        )
+        for seed, each in product(MORE_SEEDS, by_score):
+            if self._selected_count() < MOST_TRIED:
+                other = replace(each, name=f"{each.name}-{seed}", seed=seed, reason="the same with another random seed")
+                self._reasons[other.name] = other.reason
+                self._try(other, estimates[each.name], task)
 
     def _train_first(self, watched: TimedProgress) -> None:
         """Train the first choice on all documents, so that there is a usable model."""
         folder = self._folder(self._first)
-        if not store.is_model(folder):
+        is_new = not store.is_model(folder)
+        if is_new:
             self._refit(self._first, folder, watched)
-        if not store.is_model(self._out):
+        if is_new or not store.is_model(self._out):
             self._save(Model.load(folder, self._runtime))
 
     def _plan(self, queue: list[Candidate], task: Task) -> dict[str, Estimate]:
@@ -208,13 +226,10 @@ class ModelSearch:
         entry = TriedModel(candidate.name, candidate.model, dict(candidate.settings), COMPLETE, None)
         limit = self.clock.limit - self._reserve()
         if found is not None and self.clock.elapsed + self._cost(found) > limit and not self._is_done(candidate):
-            note = (
-                f"skipped: would take {minutes(self._cost(found))}, {minutes(max(limit - self.clock.elapsed, 0))} left"
-            )
+            note = f"would take {minutes(self._cost(found))}, {minutes(max(limit - self.clock.elapsed, 0))} left"
             self._record(Tried(replace(entry, state=SKIPPED, note=note)))
             return False
-        until = math.inf if found is None else limit
-        watched = TimedProgress(task, candidate.name, self.clock, until)
+        watched = TimedProgress(task, candidate.name, self.clock, limit)
         try:
             tried = self._trained(candidate, entry, watched)
         except OutOfTime:
@@ -393,6 +408,14 @@ class ModelSearch:
         }
 
     def _finish(self) -> Model:
+        """Choose the members; without any predictions, the first choice alone is the final model."""
+        if not self._selected_count():
+            model = Model.load(self._folder(self._first), self._runtime)
+            self._save(model)
+            alone = replace(self._tried[self._first.name].entry, name=model.name, state=COMPLETE)
+            self.board = replace(self.board, final=alone, seconds=self.clock.elapsed, complete=True)
+            self._write_board()
+            return model
         seed, threads = self._runtime.seed, self._runtime.threads
         limits_of, costs = self._options.limits, self._costs()
         selection = select(
@@ -426,6 +449,8 @@ class ModelSearch:
 
     def teacher(self) -> TopK:
         """The final model's out-of-fold predictions for the training documents; none for those not validated on."""
+        if self._answer is None:
+            raise ConfigError("no time was left to predict out of fold, which --distil needs. Raise --minutes.")
         held = np.concatenate([rows for _, rows in self._data.validation.parts])
         shape = (len(self._train), self._answer.k)
         labels, scores = np.full(shape, -1, dtype=np.int64), np.full(shape, -np.inf, dtype=np.float32)
