@@ -33,7 +33,7 @@ def corpus() -> tuple[Dataset, Dataset]:
 def _few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models that train within a second."""
 
-    def few(facts: DataFacts, first: Candidate) -> Any:
+    def few(facts: DataFacts) -> Any:
         yield Candidate("knn", "knn", {"neighbours": 10}, "votes of similar documents")
         yield Candidate("popularity", "popularity", {}, "useless, to be left out")
         yield Candidate("broken", "one_vs_all", {"text.min_df": 10_000}, "fails")
@@ -149,7 +149,9 @@ class TestRefused:
 
 class TestCandidates:
     def facts(self, **changes: Any) -> DataFacts:
-        return DataFacts(**{"documents": 1000, "labels": 50, "words": 10.0, "has_names": True, **changes})
+        return DataFacts(
+            **{"documents": 1000, "labels": 50, "labels_per_document": 3.0, "words": 10.0, "has_names": True, **changes}
+        )
 
     def names(self, facts: DataFacts, preset: Any = "good") -> list[str]:
         return [each.name for each in candidates(facts, preset, Candidate("fast", "parabel", {}, ""), False)]
@@ -162,6 +164,14 @@ class TestCandidates:
                 assert len(set(names)) == len(names)
                 assert names[0] == "fast"
                 assert "parabel" not in names
+
+    def test_networks_for_many_labels_per_document(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.undo()
+        many = self.facts(words=None, labels_per_document=19.0)
+        assert "dxml-means" in self.names(many)
+        assert "dxml-means" not in self.names(self.facts(words=None))
+        for each in candidates(many, "good", Candidate("fast", "parabel", {}, ""), False):
+            assert each.plain_settings()  # all names of settings are known
 
     def test_names_of_labels_are_searched_in_texts_only(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.undo()

@@ -15,6 +15,26 @@ from xmtc.data.dataset import Dataset
 from xmtc.labels.name_documents import has_names
 from xmtc.models.registry import MODELS, model_class
 
+MANY_LABELS = 8
+"""Mean number of labels per document from which networks learn the mean of the labels of a document first."""
+MEAN_TARGETS = {
+    "vectors.width": 100,
+    "vectors.learning_rate": 0.05,
+    "encoder.hidden": 1024,
+    "encoder.dropout": 0.7,
+    "encoder.spread": 0.15,
+    "head.robust": 1.0,
+    "head.contrast": 0.0,
+    "head.decode": 0.0266,
+    "head.scale": 5.0,
+    "training.epochs": 40,
+    "training.batch_size": 256,
+    "training.learning_rate": 0.0107,
+    "training.averaging": "all",
+    "training.average_from": 34,
+}
+"""Settings of dxml for documents with many labels."""
+
 Preset = Literal["fast", "good", "best"]
 
 SHORT_TEXT = 40
@@ -31,6 +51,7 @@ class DataFacts:
 
     documents: int
     labels: int
+    labels_per_document: float
     words: float | None
     """Mean number of words per text; None for feature matrices."""
     has_names: bool
@@ -42,12 +63,19 @@ class DataFacts:
         assert documents.labels is not None
         assert documents.label_index is not None
         labels = int(np.count_nonzero(np.bincount(documents.labels.indices)))
+        per_document = documents.labels.nnz / max(len(documents), 1)
         if not documents.has_text:
-            return cls(len(documents), labels, None, False)
+            return cls(len(documents), labels, per_document, None, False)
         places = np.unique(np.linspace(0, len(documents) - 1, min(SAMPLE, len(documents))).astype(np.int64))
         counts = pc.count_substring_regex(documents.take(places).text(), r"\w+")
         words = pc.mean(counts).as_py() or 0.0
-        return cls(len(documents), labels, float(words), has_names(documents.label_index) or _has_words(documents))
+        return cls(
+            len(documents),
+            labels,
+            per_document,
+            float(words),
+            has_names(documents.label_index) or _has_words(documents),
+        )
 
     @property
     def is_short(self) -> bool:
@@ -114,14 +142,14 @@ def _checked(candidate: Candidate, facts: DataFacts, has_gpu: bool) -> Candidate
 
 def _candidates(facts: DataFacts, preset: Preset, first: Candidate, has_gpu: bool) -> Iterator[Candidate]:
     if facts.words is None:
-        yield from _of_features(first)
+        yield from _of_features(facts)
     else:
-        yield from _of_texts(facts, first)
+        yield from _of_texts(facts)
     if preset == "best":
         yield from _further(facts, first, has_gpu)
 
 
-def _of_texts(facts: DataFacts, first: Candidate) -> Iterator[Candidate]:
+def _of_texts(facts: DataFacts) -> Iterator[Candidate]:
     characters, pairs = {"text.char_ngrams": (3, 5)}, {"text.word_ngrams": 2}
     rich = characters if facts.is_short else pairs
     what = "character n-grams" if facts.is_short else "word pairs"
@@ -144,10 +172,12 @@ def _of_texts(facts: DataFacts, first: Candidate) -> Iterator[Candidate]:
     yield Candidate("dxml", "dxml", {}, "network that embeds documents near their labels")
 
 
-def _of_features(first: Candidate) -> Iterator[Candidate]:
+def _of_features(facts: DataFacts) -> Iterator[Candidate]:
     yield Candidate("knn", "knn", {}, "votes of similar documents, strong for rare labels")
     yield Candidate("one_vs_all", "one_vs_all", {}, "one classifier per label")
     yield Candidate("sleec", "sleec", {}, "neighbours in an embedding of documents learnt from their labels")
+    if facts.labels_per_document >= MANY_LABELS:
+        yield Candidate("dxml-means", "dxml", MEAN_TARGETS, "network that embeds documents at the mean of their labels")
     yield Candidate("dxml", "dxml", {}, "network that embeds documents near their labels")
     yield Candidate("rank_ae", "rank_ae", {}, "network with attention to features, trained to rank labels")
     yield Candidate("sleec-idf", "sleec", {"columns": "idf"}, "the same with lower weights of common features")

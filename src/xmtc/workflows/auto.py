@@ -84,7 +84,7 @@ def train_preset(
 ) -> Model:
     """Read the documents, train with the preset of the request and save the model."""
     runtime = runtime or Runtime()
-    compile_ahead("train parabel", processes=runtime.threads)
+    compile_ahead("train fast", processes=runtime.threads)
     split_by = None if request.auto.split_by is None else SplitBy.parse(request.auto.split_by)
     reading = request.reading
     documents = document_reader(
