@@ -33,7 +33,7 @@ def corpus() -> tuple[Dataset, Dataset]:
 def _few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models that train within a second."""
 
-    def few(facts: DataFacts) -> Any:
+    def few(facts: DataFacts, weights: Any) -> Any:
         yield Candidate("knn", "knn", {"neighbours": 10}, "votes of similar documents")
         yield Candidate("popularity", "popularity", {}, "useless, to be left out")
         yield Candidate("broken", "one_vs_all", {"text.min_df": 10_000}, "fails")

@@ -15,6 +15,7 @@ from xmtc.data.dataset import Dataset
 from xmtc.labels.name_documents import has_names
 from xmtc.models.registry import MODELS, model_class
 
+TERM_WEIGHTS = "text.idf", "text.idf_power"
 MANY_LABELS = 8
 """Mean number of labels per document from which networks learn the mean of the labels of a document first."""
 MEAN_TARGETS = {
@@ -144,16 +145,18 @@ def _candidates(facts: DataFacts, preset: Preset, first: Candidate, has_gpu: boo
     if facts.words is None:
         yield from _of_features(facts)
     else:
-        yield from _of_texts(facts)
+        weights = {name: first.settings[name] for name in TERM_WEIGHTS if name in first.settings}
+        yield from _of_texts(facts, weights)
     if preset == "best":
         yield from _further(facts, first, has_gpu)
 
 
-def _of_texts(facts: DataFacts) -> Iterator[Candidate]:
+def _of_texts(facts: DataFacts, weights: Mapping[str, Any]) -> Iterator[Candidate]:
+    """`weights` are the settings of term weights that the preset fast has chosen."""
     characters, pairs = {"text.char_ngrams": (3, 5)}, {"text.word_ngrams": 2}
-    rich = characters if facts.is_short else pairs
+    rich = {**(characters if facts.is_short else pairs), **weights}
     what = "character n-grams" if facts.is_short else "word pairs"
-    yield Candidate("knn", "knn", {}, "votes of similar documents, strong for rare labels and near-duplicates")
+    yield Candidate("knn", "knn", weights, "votes of similar documents, strong for rare labels and near-duplicates")
     if facts.has_names:
         yield Candidate("lexical", "lexical", {}, "finds names of labels in the text, also of labels without documents")
     yield Candidate("one_vs_all-rich", "one_vs_all", rich, f"one classifier per label, on words and {what}")
