@@ -23,12 +23,15 @@ from xmtc.presets.scores import Measure
 Combine = Literal["learnt", "stacked", "noisy-or"]
 
 
-SELECTION = 2000
+SELECTION = 4000
 """Maximum number of documents on which members are selected."""
-LEAST_GAIN = 3e-4
+LEAST_GAIN = 2e-4
 """A member must improve the score by at least this."""
 WORTHWHILE = 1e-3
 """All models are members if that improves the score by at least this over the selected ones."""
+PARTS, FINAL_PARTS = 3, 5
+"""Parts of the documents, of which each is predicted by what was learnt from the others: in the selection of members,
+and when ways to combine them are compared."""
 K = 10
 """Labels that are ranked to compute a score."""
 
@@ -57,15 +60,15 @@ class Ballots:
 
 
 def cross_fitted(
-    ballots: Ballots, names: Sequence[str], combine: Combine, *, seed: int = 0, threads: int = 1, halves: int = 2
+    ballots: Ballots, names: Sequence[str], combine: Combine, *, seed: int = 0, threads: int = 1, parts: int = PARTS
 ) -> NDArray[np.int64]:
-    """The best labels (n, K) of each document by a combination that was learnt on the other half of the documents."""
+    """The best labels (n, K) of each document by a combination that was learnt on the other parts of the documents."""
     if len(names) == 1:
         return ballots.answers[names[0]][0][:, :K]
-    half = np.random.default_rng(seed).permutation(len(ballots)) % halves
+    part = np.random.default_rng(seed).permutation(len(ballots)) % parts
     found = np.full((len(ballots), K), -1, dtype=np.int64)
-    for each in range(halves):
-        learnt, measured = np.flatnonzero(half != each), np.flatnonzero(half == each)
+    for each in range(parts):
+        learnt, measured = np.flatnonzero(part != each), np.flatnonzero(part == each)
         combination = _learnt(ballots.take(learnt), names, combine, seed, threads)
         labels = combination(ballots.take(measured))
         found[measured, : labels.shape[1]] = labels
@@ -172,7 +175,7 @@ def combined(ballots: Ballots, names: Sequence[str], measure: Measure, seed: int
     found = []
     for combine in _combinations(len(names)):
         try:
-            labels = cross_fitted(ballots, names, combine, seed=seed, threads=threads)
+            labels = cross_fitted(ballots, names, combine, seed=seed, threads=threads, parts=FINAL_PARTS)
         except DataError:  # too few documents to learn from
             continue
         found.append(Selection(tuple(names), combine, measure(labels, ballots.truth), labels))
