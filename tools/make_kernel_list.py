@@ -2,9 +2,9 @@
 
     python tools/make_kernel_list.py [--check]
 
-Trains and applies every model that needs no extra and the preset fast, each in a process of its own, and records the kernels they use, the
-types of their arguments and the time to compile them. With --check, exit with an error if the list in the package
-differs in more than its order.
+Trains and applies every model that needs no extra, and the preset fast, each in a process of its own, and records the
+kernels they use, the types of their arguments and the time to compile them. With --check, exit with an error if the
+list in the package differs in more than its order.
 """
 
 from __future__ import annotations
