@@ -274,11 +274,15 @@ class TestTrain:
         assert call("predict", out, "--text", "Some text").lines()
 
     def test_the_default(self, data: Path, tmp_path: Path) -> None:
-        assert preferred() == "parabel"  # as the help of --model states
-        assert "(default: parabel)" in " ".join(call("train", "--help").out.split())
+        assert "(default: chosen by --preset fast)" in " ".join(call("train", "--help").out.split())
         lines = call("train", data / "train.jsonl", "--out", tmp_path / "m").err.splitlines()
+        assert "(preset fast; choose another with --model NAME, or try --preset good)" in lines[0]
+
+    def test_settings_without_a_model_are_those_of_the_default_model(self, data: Path, tmp_path: Path) -> None:
+        assert preferred() == "parabel"
+        lines = call("train", data / "train.jsonl", "--set", "trees=1", "--out", tmp_path / "m").err.splitlines()
         assert lines[0] == "model: parabel (the default; choose another with --model NAME)"
-        assert lines[1] == "all settings have their defaults; list them with: xmtc models parabel"
+        assert lines[1] == "  trees = 1  (--set)"
 
     def test_a_model_on_features_is_not_given_texts(self, data: Path, tmp_path: Path) -> None:
         said = call("train", data / "train.txt", "--model", "popularity", "--out", tmp_path / "m").err

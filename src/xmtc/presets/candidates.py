@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from xmtc.core.config import changed, to_mapping
+from xmtc.core.errors import install_command
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset
 from xmtc.labels.name_documents import has_names
@@ -135,7 +136,7 @@ def _checked(candidate: Candidate, facts: DataFacts, has_gpu: bool) -> Candidate
     entry = MODELS.entries[candidate.model]
     needs = ""
     if not entry.available:
-        needs = f"needs PyTorch: pip install xmtc[{entry.extra}]"
+        needs = f"needs PyTorch: {install_command(entry.extra or 'torch')}"
     elif entry.extra is not None and facts.documents > FEW_FOR_NETWORKS and not has_gpu:
         needs = f"needs a GPU for more than {FEW_FOR_NETWORKS:,} documents"
     return Candidate(candidate.name, candidate.model, candidate.settings, candidate.reason, candidate.seed, needs)
