@@ -61,6 +61,25 @@ def test_a_reader_that_is_collected_as_garbage() -> None:
     gc.collect()  # would wait for ever if it asked the thread for anything
 
 
+def test_garbage_is_collected_while_a_thread_starts() -> None:
+    """The collector may run in a starting thread that holds a lock which the end of any thread needs."""
+    lock = getattr(threading, "_shutdown_locks_lock", None) or threading.Lock()  # until Python 3.12
+    wanted = in_background(iter(range(1000)))
+    assert next(wanted) == 0
+    cycle: list[object] = [wanted]
+    cycle.append(cycle)
+
+    def collect() -> None:
+        with lock:
+            gc.collect()
+
+    del wanted, cycle
+    worker = threading.Thread(target=collect, daemon=True)
+    worker.start()
+    worker.join(20)
+    assert not worker.is_alive()
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 7])
 def test_results_in_order_on_any_number_of_threads(count: int) -> None:
     for threads in (1, 2, 3):

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from itertools import chain, islice
+from queue import Empty, SimpleQueue
+from threading import Thread, get_ident
 from typing import TypeVar, cast
 
 from xmtc.core.cancellation import cancellable
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+CLOSING = 1.0
+"""Seconds to wait for an iterator to be closed by the thread that reads it."""
 
 
 def run_parallel(
@@ -45,20 +51,48 @@ def run_parallel(
 
 
 def in_background(items: Iterator[Item], ahead: int = 2) -> Iterator[Item]:
-    """Yield items that another thread takes from an iterator, at most `ahead` of them before they are wanted."""
-    end, pool = object(), ThreadPoolExecutor(1)
-    waiting: list[Future[Item | object]] = []
+    """Yield items that another thread takes from an iterator, at most `ahead` of them before they are wanted.
+
+    The end may come from the garbage collector, in any thread and while that holds locks. So it uses only queues that
+    may be used there, joins no thread, and waits for the iterator to be closed for `CLOSING` seconds at most.
+    """
+    wanted: SimpleQueue[bool] = SimpleQueue()
+    found: SimpleQueue[tuple[bool, Item | BaseException | None]] = SimpleQueue()  # (is an item, item or error)
+    closed: SimpleQueue[None] = SimpleQueue()
+
+    def produce() -> None:
+        error: BaseException | None = None
+        try:
+            while wanted.get():
+                found.put((True, next(items)))
+        except StopIteration:
+            pass
+        except BaseException as failure:
+            error = failure
+        try:
+            _close(items)
+        finally:
+            closed.put(None)
+            found.put((False, error))
+
+    thread = Thread(target=produce, daemon=True)
+    thread.start()
     try:
+        for _ in range(ahead):
+            wanted.put(True)
         while True:
-            while len(waiting) < ahead:
-                waiting.append(pool.submit(next, items, end))
-            item = waiting.pop(0).result()
-            if item is end:
+            is_item, value = found.get()
+            if isinstance(value, BaseException) and not is_item:
+                raise value
+            if not is_item:
                 return
-            yield cast("Item", item)
-    finally:  # may run in the garbage collector, where nothing more can be submitted
-        pool.shutdown(cancel_futures=True)
-        _close(items)
+            yield cast("Item", value)
+            wanted.put(True)
+    finally:
+        wanted.put(False)
+        if get_ident() != thread.ident:
+            with suppress(Empty):
+                closed.get(timeout=CLOSING)
 
 
 def _close(items: Iterator[Item]) -> None:
