@@ -79,7 +79,7 @@ class TestModels:
     def test_a_setting_that_is_shown_can_be_set(self, data: Path, tmp_path: Path) -> None:
         rows = [row.split() for row in call("models", "knn").out.split("\n\n")[1].splitlines()[2:] if row[0] != " "]
         settings = [f"{row[0]}={row[1]}" for row in rows]
-        assert len(settings) == 11
+        assert len(settings) == 12
         arguments = [part for setting in settings for part in ("--set", setting)]
         call("train", data / "train.jsonl", "--model", "knn", "--out", tmp_path / "m", *arguments)
 
