@@ -18,6 +18,7 @@ from xmtc.models.base import Model
 from xmtc.presets import candidates as candidate_list
 from xmtc.presets.candidates import Candidate, DataFacts, candidates
 from xmtc.presets.leaderboard import Leaderboard
+from xmtc.presets.search import ModelSearch
 from xmtc.workflows.auto import leaderboard_file, leaderboard_page_file
 
 MINUTES = 2.0
@@ -101,6 +102,25 @@ def test_a_folder_with_a_model_is_not_overwritten(corpus: tuple[Dataset, Dataset
     with pytest.raises(DataError, match="already contains a model"):
         xmtc.auto(corpus[0], preset="fast", out=tmp_path / "m")
     assert xmtc.load(tmp_path / "m").name == "popularity"
+
+
+def test_what_was_finished_counts_after_an_interruption(
+    corpus: tuple[Dataset, Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the time has been used up by then."""
+    out = tmp_path / "m"
+
+    def interrupted(search: ModelSearch) -> Model:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ModelSearch, "_finish", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            xmtc.auto(corpus[0], minutes=MINUTES, out=out)
+    assert xmtc.load(out).predict(["a text"], 1).k == 1  # the first choice
+    xmtc.auto(corpus[0], minutes=0.001, out=out, resume=True)
+    states = {entry.name: entry.state for entry in Leaderboard.load(leaderboard_file(out)).entries}
+    assert states["fast"] == states["knn"] == states["popularity"] == "complete"
 
 
 def test_an_update_of_the_ensemble(corpus: tuple[Dataset, Dataset], tmp_path: Path) -> None:

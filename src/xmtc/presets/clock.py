@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from xmtc.core.progress import Progress, Task
+from xmtc.core.progress import Task
 
 
 class OutOfTime(Exception):
@@ -67,8 +67,3 @@ class _TimedTask:
 
     def note(self, words: str) -> None:
         return
-
-
-def as_progress(progress: TimedProgress) -> Progress:
-    """The progress as the interface that models expect."""
-    return progress

@@ -7,7 +7,6 @@ a usable model from the first step on: the first choice, then the best combinati
 from __future__ import annotations
 
 import math
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -157,8 +156,9 @@ class ModelSearch:
             note, cost, memory = found if isinstance(found, str) else "", None, None
             if isinstance(found, Estimate):
                 cost, memory = self._cost(found), found.memory_megabytes
-                note = self._does_not_fit(found, total + cost)
-                if not note:
+                if self._is_done(each):  # before an interruption; the time has been counted
+                    included[each.name] = found
+                elif not (note := self._does_not_fit(found, total + cost)):
                     included[each.name] = found
                     total += cost
             settings = dict(each.settings)
@@ -285,7 +285,7 @@ class ModelSearch:
         index = self._label_index
         runtime = replace(self._runtime, seed=self._runtime.seed + candidate.seed)
         labels, scores, seconds = [], [], 0.0
-        for number, (learnt, held) in enumerate(self._data.parts()):
+        for learnt, held in self._data.parts():
             if self._options.valid is not None:
                 folder = self._folder(candidate)
                 if not store.is_model(folder):
@@ -306,7 +306,7 @@ class ModelSearch:
             given[:, : answer.k] = answer.scores
             labels.append(found)
             scores.append(np.where(found >= 0, given, np.float32(-np.inf)))
-            del model, number
+            del model
         arrays = {"labels": np.concatenate(labels), "scores": np.concatenate(scores)}
         self._workspace.save(part, arrays, {"predict_seconds": seconds})
 
@@ -494,9 +494,3 @@ def _decided(model: Model, answer: TopK, truth: Csr) -> Decisions:
         )
     except DataError:
         return model.decisions
-
-
-def clear(out: Path) -> None:
-    """Delete the leaderboard of an earlier search."""
-    leaderboard_file(out).unlink(missing_ok=True)
-    shutil.rmtree(Workspace.beside(out), ignore_errors=True)

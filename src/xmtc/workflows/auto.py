@@ -222,6 +222,7 @@ class _Job:
             "version of xmtc": __version__,
             "preset": self.options.preset,
             "metric": self.options.metric,
+            "split": None if self.split_by is None else str(self.split_by),
             "seed": self.runtime.seed,
             "training data": data_digest(train),
             "validation data": None if valid is None else data_digest(valid),
