@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xmtc.presets.scores import Measure
-from xmtc.presets.selection import Ballots, cross_fitted, select
+from xmtc.presets.selection import Ballots, CrossFit, select
 
 LABELS, DOCUMENTS = 30, 1200
 FREE = (math.inf, math.inf)
@@ -55,7 +55,7 @@ def test_complementary_models_are_chosen_and_noise_is_not() -> None:
 def test_the_score_is_that_of_other_documents() -> None:
     """A combination of two models without any information is not better than chance."""
     worthless = ballots({"a": (0.0, range(0)), "b": (0.0, range(0))})
-    labels = cross_fitted(worthless, ["a", "b"], "stacked", threads=1)
+    labels = CrossFit(worthless).labels(["a", "b"], "stacked")
     assert measure()(labels, worthless.truth) < 0.09  # 1 / 30
 
 

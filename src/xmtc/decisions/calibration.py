@@ -34,6 +34,7 @@ LEAST_PAIRS = 10
 _EDGE = 1e-7  # scores are clipped to [_EDGE, 1 − _EDGE] before taking logits
 _STEPS = 100  # maximum steps of Newton's method, which needs about ten
 _SHRINKS = 40  # maximum halvings of one step
+_LAST_DECREASE = 1e-13  # a step that lowers the loss by less is the last one: its error is beyond float64
 
 
 def _none() -> FloatArray:
@@ -206,7 +207,8 @@ def _platt(scores: FloatArray, true: NDArray[np.bool_]) -> Calibration:
 
 def sigmoid(logits: FloatArray) -> FloatArray:
     """Compute 1 / (1 + e^−x) without overflow."""
-    chances: FloatArray = np.exp(-np.logaddexp(0.0, -logits))
+    small = np.exp(-np.abs(logits))  # in (0, 1]; np.exp is vectorised, unlike np.logaddexp
+    chances: FloatArray = np.where(logits >= 0, 1.0, small) / (1.0 + small)
     return chances
 
 
@@ -225,26 +227,27 @@ def fit_logistic(
     Each step is halved until the loss decreases. `ridge`, one number or (f,), keeps the weights of collinear columns
     finite.
     """
-    weights, loss = start, _loss(columns, targets, start, ridge)
+    weights, margins = start, columns @ start  # (f,), (m,)
+    loss = _loss(margins, targets, weights, ridge)
     for _ in range(_STEPS):
-        chances = sigmoid(columns @ weights)  # (m,)
+        chances = sigmoid(margins)  # (m,)
         gradient = (columns.T @ (chances - targets) + ridge * weights) / len(targets)  # (f,)
-        if np.abs(gradient).max() < 1e-12:
-            break
         curvature = (columns * (chances * (1 - chances))[:, None]).T @ columns / len(targets)  # (f, f)
         step = np.linalg.solve(curvature + (ridge / len(targets) + 1e-12) * np.eye(len(weights)), gradient)
+        if gradient @ step < _LAST_DECREASE:
+            return np.asarray(weights - step)
+        change = columns @ step
         for halved in range(_SHRINKS):
-            tried = weights - step * 0.5**halved
-            new = _loss(columns, targets, tried, ridge)
+            tried, moved = weights - step * 0.5**halved, margins - change * 0.5**halved
+            new = _loss(moved, targets, tried, ridge)
             if new < loss:
                 break
         else:
             break  # converged up to rounding
-        weights, loss = tried, new
+        weights, margins, loss = tried, moved, new
     return weights
 
 
-def _loss(columns: FloatArray, targets: FloatArray, weights: FloatArray, ridge: float | FloatArray) -> float:
-    margins = columns @ weights  # (m,)
-    cost = np.logaddexp(0.0, margins) - targets * margins
+def _loss(margins: FloatArray, targets: FloatArray, weights: FloatArray, ridge: float | FloatArray) -> float:
+    cost = np.maximum(margins, 0.0) + np.log(1.0 + np.exp(-np.abs(margins))) - targets * margins
     return float(cost.mean() + (ridge * weights) @ weights / 2 / len(targets))

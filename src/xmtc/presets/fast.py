@@ -32,34 +32,39 @@ from xmtc.text.tokens import tokenise
 
 FEW_DOCUMENTS = 500
 """With fewer documents, trials would measure noise, and the rules decide."""
-SHORT = 40
-"""Up to this many words per text, character n-grams are tried."""
-FEW_WORDS = 2e6
-"""Words of all texts, or features of all documents, up to which training takes seconds."""
+SHORT, MEDIUM = 40, 100
+"""Up to this many words per text, character n-grams and pairs of words are tried in large corpora."""
+FEW_WORDS, MORE_WORDS = 1e6, 3.5e6
+"""Words of all texts, or features of all documents, up to which training takes a second, and seconds."""
 LOOKED_AT = 1000
 """Texts whose words are counted."""
-WHOLE = 15_000
-"""Up to this many documents with few words, all are used for trials, and more settings are tried."""
+WHOLE, WHOLE_WORDS = 15_000, 1.5e6
+"""Documents of the trials of small corpora, and their words."""
 SAMPLE, LONG_SAMPLE, SAMPLED_WORDS = 8_000, 6_000, 4e6
 """Documents of the trials of other corpora, of short and of long texts, and their words; a tenth if that is more."""
 LARGEST_SAMPLE = 24_000
 HELD_OUT = 0.25
 """Share of the sample that is held out."""
 MOST_HELD_OUT = 3000
-FLAT_WORK = 4e8
-"""Documents × features per document × labels up to which one_vs_all is tried: it then takes seconds."""
-LEAST_CHARACTER_GAIN = 0.015
-"""Minimum gain of character n-grams on a sample, twice as much for texts of `SHORT` words."""
+FEW_PAIRS = 5e7
+"""Documents × labels up to which a trial with a tree takes about a second."""
+FLAT_WORK, RICH_FLAT_WORK = 4e8, 8e8
+"""Documents × features per document × labels up to which one_vs_all is tried: it then takes seconds. With n-grams, too,
+more is allowed, since only corpora with few documents and words get there."""
+LEAST_CHARACTER_GAIN, LEAST_PAIR_GAIN = 0.015, 0.005
+"""Minimum gain of character n-grams on a sample, twice as much for texts of `SHORT` words, and of pairs of words."""
 FEW_LEAVES = 1024
 """Up to this many labels, the trees of parabel have one or two leaves, and one_vs_all is about as accurate."""
-LEAST_GAIN, LEAST_FLAT_GAIN = 0.001, 0.003
-"""Minimum gain of a setting, and of one_vs_all, which predicts more slowly."""
+LEAST_GAIN, LEAST_RICH_GAIN, LEAST_FLAT_GAIN = 0.001, 0.002, 0.003
+"""Minimum gain of a setting, and of one_vs_all with and without n-grams, which predicts more slowly."""
 
 ONLY_TREES = ("trees", "leaf_size", "negatives")
 LONGER = {"tolerance": 0.02, "passes": 20, "prune": 0.02}
 SOMEWHAT_LONGER = {"tolerance": 0.05, "passes": 12, "prune": 0.08}
 """More exact classifiers: twice the training time, and for large corpora about a sixth more."""
 CHARACTERS = {"text": {"char_ngrams": (4, 4)}}
+PAIRS = {"text": {"word_ngrams": 2}}
+RICH = {"text": {"char_ngrams": (4, 4), "word_ngrams": 2}}
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,12 @@ class _DataFacts(NamedTuple):
     @property
     def is_small(self) -> bool:
         """Whether training takes seconds, on n-grams, too."""
-        return self.documents <= WHOLE and self.documents * self.size <= FEW_WORDS
+        return self.documents * self.labels <= FEW_PAIRS and self.documents * self.size <= MORE_WORDS
+
+    @property
+    def is_tiny(self) -> bool:
+        """Whether training takes a second, so that many settings can be tried."""
+        return self.is_small and self.documents * self.size <= FEW_WORDS
 
     @property
     def flat_work(self) -> float:
@@ -123,10 +133,18 @@ class _Option(NamedTuple):
     def changed(self, words: str, more: Mapping[str, Any], least: float | None = LEAST_GAIN) -> _Option:
         return _Option(self.model, merge(self.settings, more), words, least)
 
+    def differs(self, trial: FastTrial) -> bool:
+        return (self.model, self.settings) != (trial.model, trial.settings)
+
     def flat(self) -> _Option:
         """The same settings without trees."""
         settings = {name: value for name, value in self.settings.items() if name not in ONLY_TREES}
         return _Option("one_vs_all", settings, "one_vs_all", LEAST_FLAT_GAIN)
+
+    def rich_flat(self) -> _Option:
+        """One classifier per label on all kinds of n-grams, which trees with their few negatives do not gain from."""
+        rich = self.changed("one_vs_all with pairs of words and character n-grams", RICH)
+        return rich.flat()._replace(words=rich.words, least=LEAST_RICH_GAIN)
 
 
 class _Result(NamedTuple):
@@ -135,6 +153,11 @@ class _Result(NamedTuple):
     trial: FastTrial
     cost: float
     """The cost of errors that the model was trained with."""
+
+    @property
+    def text(self) -> dict[str, Any]:
+        text: dict[str, Any] = self.option.settings.get("text", {})
+        return text
 
 
 _Step = Callable[[_Result], _Option | None]
@@ -170,7 +193,7 @@ def choose_fast(
 
 def _by_rules(facts: _DataFacts, default: _Option, reasons: list[str]) -> FastChoice:
     """Without trials: few words occur in several short texts, but their parts do."""
-    chosen = _characters(default, facts) if facts.is_short else default
+    chosen = _with_characters(default, facts) if facts.is_short else default
     reasons.append(f"Fewer than {FEW_DOCUMENTS} documents or two labels, too few for trials: {chosen.words}.")
     return FastChoice(chosen.model, chosen.settings, tuple(reasons))
 
@@ -206,7 +229,7 @@ def _by_trials(
         )
         for step in steps:
             option = step(best)
-            if option is not None:
+            if option is not None and all(option.differs(trial) for trial in trials):
                 words = option.words[0].upper() + option.words[1:]
                 try:
                     result = tried(option)
@@ -225,29 +248,76 @@ def _by_trials(
 
 def _steps(facts: _DataFacts) -> list[_Step]:
     """The changes to try, in this order."""
-    steps: list[_Step] = []
-    if facts.is_short or (facts.has_text and facts.is_small):
-        steps.append(lambda best: _characters(best.option, facts))
-    if not facts.has_text:
-        steps.append(lambda best: best.option.changed("columns multiplied by idf", {"columns": "idf"}))
-    if facts.is_small or not facts.has_text:  # the automatic cost depends on the number of features
-        steps += [_lower_cost, _still_lower_cost]
-    if facts.has_text:
-        steps.append(lambda best: best.option.changed("idf to the power of 1.5", {"text": {"idf_power": 1.5}}))
-        if not facts.is_short:
-            steps.append(_plain_idf)
-    if facts.has_text and facts.is_small:
-        steps.append(lambda best: best.option.changed("pairs of words", {"text": {"word_ngrams": 2}}))
-    if facts.is_small:
-        steps.append(lambda best: best.option.changed("longer training", LONGER, None))
-    elif not facts.is_short:  # the character n-grams of many short texts take the time
-        steps.append(lambda best: best.option.changed("longer training", SOMEWHAT_LONGER, None))
+
+    def characters(best: _Result) -> _Option:
+        return _with_characters(best.option, facts)
+
+    def flat(best: _Result) -> _Option:
+        return best.option.flat()
+
+    steps: list[_Step]
+    is_rich = facts.has_text and facts.is_small and facts.flat_work <= RICH_FLAT_WORK
+    if not facts.has_text:  # the automatic cost depends on the number of features
+        steps = [_idf_columns, _lower_cost, _still_lower_cost, _longer if facts.is_tiny else _somewhat_longer]
+    elif facts.is_tiny:
+        steps = [characters, _lower_cost, _still_lower_cost, _steeper_idf, *([] if facts.is_short else [_plain_idf])]
+        steps += [_pairs, _longer, *([_rich_flat] if is_rich else [])]
+    elif facts.is_small:
+        # the more documents, the more n-grams gain, and they take most of the time
+        rich = [lambda best: _rich_flat(best)._replace(least=None)] if is_rich else []
+        steps = [*rich, *map(_unless_characters, [characters, _steeper_idf, _plain_idf, _longer])]
+    elif facts.is_short:
+        steps = [characters, _steeper_idf, _unless_characters(_pairs_of_sample)]
+    else:
+        pairs = [_pairs_of_sample] if facts.size <= MEDIUM else []
+        steps = [_steeper_idf, _plain_idf, *pairs, _somewhat_longer]
     if facts.flat_work <= FLAT_WORK and FEW_LEAVES < facts.labels <= FEW_LABELS:
-        steps.append(lambda best: best.option.flat())
+        steps.append(flat)
     return steps
 
 
-def _characters(option: _Option, facts: _DataFacts) -> _Option:
+def _unless_characters(step: _Step) -> _Step:
+    """A step that is left out after character n-grams, which take the time."""
+    return lambda best: None if "char_ngrams" in best.text else step(best)
+
+
+def _idf_columns(best: _Result) -> _Option:
+    return best.option.changed("columns multiplied by idf", {"columns": "idf"})
+
+
+def _steeper_idf(best: _Result) -> _Option:
+    return best.option.changed("idf to the power of 1.5", {"text": {"idf_power": 1.5}})
+
+
+def _plain_idf(best: _Result) -> _Option | None:
+    """After a steeper idf, if that was better."""
+    if "idf_power" not in best.text:
+        return None
+    return best.option.changed("plain idf to the power of 1.5", {"text": {"idf": "plain"}})
+
+
+def _pairs(best: _Result) -> _Option:
+    return best.option.changed("pairs of words", PAIRS)
+
+
+def _pairs_of_sample(best: _Result) -> _Option:
+    return best.option.changed("pairs of words", PAIRS, LEAST_PAIR_GAIN)
+
+
+def _longer(best: _Result) -> _Option:
+    return best.option.changed("longer training", LONGER, None)
+
+
+def _somewhat_longer(best: _Result) -> _Option | None:
+    """Pairs of words have taken the time."""
+    return None if "word_ngrams" in best.text else best.option.changed("longer training", SOMEWHAT_LONGER, None)
+
+
+def _rich_flat(best: _Result) -> _Option:
+    return best.option.rich_flat()
+
+
+def _with_characters(option: _Option, facts: _DataFacts) -> _Option:
     """Character n-grams; in large corpora with settings that take less time elsewhere.
 
     In a sample of a large corpus, more words are too rare to be learnt than in the corpus, so that parts of words gain
@@ -268,15 +338,8 @@ def _lower_cost(best: _Result) -> _Option:
 
 
 def _still_lower_cost(best: _Result) -> _Option | None:
-    """The next step after a lower cost, if that was better."""
+    """After a lower cost, if that was better."""
     return _lower_cost(best) if "cost" in best.option.settings else None
-
-
-def _plain_idf(best: _Result) -> _Option | None:
-    """The next step after a steeper idf, if that was better."""
-    if "idf_power" not in best.option.settings.get("text", {}):
-        return None
-    return best.option.changed("plain idf to the power of 1.5", {"text": {"idf": "plain"}})
 
 
 def _facts(documents: Dataset, runtime: Runtime) -> _DataFacts:
@@ -300,7 +363,7 @@ def _parts(documents: Dataset, valid: Dataset | None, facts: _DataFacts, seed: i
     """Training and validation documents of the trials."""
     assert documents.labels is not None
     rng = np.random.default_rng(seed)
-    most = WHOLE
+    most = WHOLE if facts.is_tiny else min(WHOLE, int(WHOLE_WORDS / facts.size))
     if not facts.is_small:
         least = min(SAMPLE if facts.is_short else LONG_SAMPLE, int(SAMPLED_WORDS / max(facts.size, 1.0)))
         most = min(max(least, len(documents) // 10, FEW_DOCUMENTS), LARGEST_SAMPLE)

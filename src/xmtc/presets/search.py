@@ -36,12 +36,14 @@ from xmtc.presets.estimates import Estimate, available_megabytes, create, estima
 from xmtc.presets.leaderboard import COMPLETE, FAILED, SKIPPED, STOPPED, Leaderboard, Moment, PlannedModel, TriedModel
 from xmtc.presets.scores import score_metrics
 from xmtc.presets.search_data import SearchData, SearchOptions, Tried
-from xmtc.presets.selection import LEAST_GAIN, Ballots, Combine, fits, joint_score, sample_of, select
+from xmtc.presets.selection import LEAST_GAIN, Ballots, Combine, fits, joint_score, select
 
 DEPTH_OF_ANSWERS = 50
 """Labels per document that are kept of each model."""
 RESERVE = 0.06
 """Fraction of the time that is kept for combining the models and writing the result."""
+SAVING = 0.02
+"""Fraction of the time that is kept for training the chosen combination on all documents and writing it."""
 PLANNING = 0.15
 """Fraction of the time for measuring models on samples."""
 OVERRUN = 2.0
@@ -332,7 +334,7 @@ class ModelSearch:
         seed, threads = self._runtime.seed, self._runtime.threads
         names = [*self._members, name]
         if fits(names, self._costs(), self._options.limits):
-            score = joint_score(sample_of(self._ballots(), seed), names, self._options.measure, seed, threads)
+            score = joint_score(self._ballots(), names, self._options.measure, seed, threads)
             if score >= self._score + LEAST_GAIN or not self._members:
                 self._members, self._score = names, score
         self._combining = time.perf_counter() - started
@@ -418,9 +420,17 @@ class ModelSearch:
             return model
         seed, threads = self._runtime.seed, self._runtime.threads
         limits_of, costs = self._options.limits, self._costs()
-        selection = select(
-            self._ballots(), self._options.measure, costs=costs, most=limits_of, seed=seed, threads=threads
-        )
+        with self._progress.task("combining the models") as task:
+            watched = TimedProgress(task, "combining", self.clock, (1 - SAVING) * self.clock.limit)
+            selection = select(
+                self._ballots(),
+                self._options.measure,
+                costs=costs,
+                most=limits_of,
+                seed=seed,
+                threads=threads,
+                check=watched.check,
+            )
         if selection is None:
             limits = {"--max-ms": self._options.max_ms, "--max-mb": self._options.max_mb}
             text = " and ".join(f"{name} {limit:g}" for name, limit in limits.items() if limit is not None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -13,14 +14,21 @@ from numpy.typing import NDArray
 from xmtc.core.errors import DataError
 from xmtc.data.dataset import Csr
 from xmtc.decisions import combining
-from xmtc.decisions.calibration import Calibration
 from xmtc.decisions.combining import FIRST, Answer
 from xmtc.decisions.decision_rules import calibration_of
 from xmtc.decisions.thresholds import hits_among
 from xmtc.models.stacking import StackedTrees, stacking_rows
+from xmtc.presets.clock import OutOfTime
 from xmtc.presets.scores import Measure
 
 Combine = Literal["learnt", "stacked", "noisy-or"]
+COMBINATIONS: tuple[Combine, ...] = "learnt", "stacked", "noisy-or"
+Costs = Mapping[str, tuple[float, float]]
+Check = Callable[[], None]
+
+
+def unlimited() -> None:
+    """Never stop."""
 
 
 SELECTION = 4000
@@ -59,54 +67,73 @@ class Ballots:
         return int(self.truth.shape[0])
 
 
-def cross_fitted(
-    ballots: Ballots, names: Sequence[str], combine: Combine, *, seed: int = 0, threads: int = 1, parts: int = PARTS
-) -> NDArray[np.int64]:
-    """The best labels (n, K) of each document by a combination that was learnt on the other parts of the documents."""
-    if len(names) == 1:
-        return ballots.answers[names[0]][0][:, :K]
-    part = np.random.default_rng(seed).permutation(len(ballots)) % parts
-    found = np.full((len(ballots), K), -1, dtype=np.int64)
-    for each in range(parts):
-        learnt, measured = np.flatnonzero(part != each), np.flatnonzero(part == each)
-        combination = _learnt(ballots.take(learnt), names, combine, seed, threads)
-        labels = combination(ballots.take(measured))
-        found[measured, : labels.shape[1]] = labels
-    return found
+class CrossFit:
+    """Combinations that are learnt on some documents and measured on others; every document is measured once."""
 
+    def __init__(
+        self, ballots: Ballots, *, parts: int = PARTS, seed: int = 0, threads: int = 1, check: Check = unlimited
+    ) -> None:
+        """`check` is called before each combination of a part, and raises `OutOfTime` to stop."""
+        self.ballots, self.check, self._seed, self._threads = ballots, check, seed, threads
+        part = np.random.default_rng(seed).permutation(len(ballots)) % parts
+        self._measured = [np.flatnonzero(part == each) for each in range(parts)]
+        self._learnt = [ballots.take(np.flatnonzero(part != each)) for each in range(parts)]
+        self._others = [ballots.take(rows) for rows in self._measured]
+        self._calibrated: dict[tuple[int, str], tuple[Answer, Answer]] = {}
 
-def _learnt(
-    ballots: Ballots, names: Sequence[str], combine: Combine, seed: int, threads: int
-) -> Callable[[Ballots], NDArray[np.int64]]:
-    calibrations = {name: calibration_of("isotonic", *ballots.answers[name], ballots.truth) for name in names}
-    scorer: Any = None
-    if combine != "noisy-or":
-        answers = _calibrated(ballots, names, calibrations)
+    def labels(self, names: Sequence[str], combine: Combine) -> NDArray[np.int64]:
+        """The best labels (n, K) of each document by a combination that was learnt on the other parts."""
+        if len(names) == 1:
+            return self.ballots.answers[names[0]][0][:, :K]
+        found = np.full((len(self.ballots), K), -1, dtype=np.int64)
+        for part, rows in enumerate(self._measured):
+            self.check()
+            labels = self._ranked(part, names, combine)
+            found[rows, : labels.shape[1]] = labels
+        return found
+
+    def score(self, names: Sequence[str], measure: Measure) -> float:
+        """The score of a combination by learnt weights, or by noisy-or if there are too few documents to learn from."""
+        try:
+            return measure(self.labels(names, "learnt"), self.ballots.truth)
+        except DataError:
+            return measure(self.labels(names, "noisy-or"), self.ballots.truth)
+
+    def _calibrate(self, part: int, name: str) -> tuple[Answer, Answer]:
+        """Calibrated predictions of a model: for the documents to learn from and for those to measure on."""
+        if (part, name) not in self._calibrated:
+            learnt, others = self._learnt[part], self._others[part]
+            calibration = calibration_of("isotonic", *learnt.answers[name], learnt.truth)
+            found, other = (
+                (labels, calibration.apply(scores)) for labels, scores in (learnt.answers[name], others.answers[name])
+            )
+            self._calibrated[part, name] = found, other
+        return self._calibrated[part, name]
+
+    def _ranked(self, part: int, names: Sequence[str], combine: Combine) -> NDArray[np.int64]:
+        """Learn from the documents outside a part, and rank the labels of those in it."""
+        answers = [self._calibrate(part, name) for name in names]
+        scorer: Any = None
+        if combine != "noisy-or":
+            scorer = self._scorer(self._learnt[part], [learnt for learnt, _ in answers], combine)
+        measured = [other for _, other in answers]
+        labels = combining.union([(labels[:, : 2 * K], scores) for labels, scores in measured])
+        gathered = combining.gather(measured, labels)
+        if scorer is None:
+            chances = combining.noisy_or(gathered.chances)
+        else:
+            chances = scorer(gathered, self._others[part].frequency(np.arange(len(labels)), labels))
+        return combining.ranked(labels, chances, K)[0]
+
+    def _scorer(self, ballots: Ballots, answers: list[Answer], combine: Combine) -> Any:
         first = combining.union([(labels[:, :FIRST], scores) for labels, scores in answers])
         gathered, filled = combining.gather(answers, first), first >= 0
         frequency = ballots.frequency(np.arange(len(ballots)), first)
         right = hits_among(first, ballots.truth)[filled]
         if combine == "stacked":
             rows = stacking_rows(gathered, frequency, filled)
-            scorer = StackedTrees.fit(rows, right, np.nonzero(filled)[0], seed, threads)
-        else:
-            scorer = combining.learn(combining.design_matrix(gathered, frequency), right)
-
-    def ranked(others: Ballots) -> NDArray[np.int64]:
-        answers = _calibrated(others, names, calibrations)
-        labels = combining.union([(labels[:, : 2 * K], scores) for labels, scores in answers])
-        gathered = combining.gather(answers, labels)
-        if scorer is None:
-            chances = combining.noisy_or(gathered.chances)
-        else:
-            chances = scorer(gathered, others.frequency(np.arange(len(others)), labels))
-        return combining.ranked(labels, chances, K)[0]
-
-    return ranked
-
-
-def _calibrated(ballots: Ballots, names: Sequence[str], by: Mapping[str, Calibration]) -> list[Answer]:
-    return [(ballots.answers[name][0], by[name].apply(ballots.answers[name][1])) for name in names]
+            return StackedTrees.fit(rows, right, np.nonzero(filled)[0], self._seed, self._threads)
+        return combining.learn(combining.design_matrix(gathered, frequency), right)
 
 
 @dataclass(frozen=True)
@@ -120,72 +147,90 @@ class Selection:
     """(n, K) the best labels of each document, cross-fitted."""
 
 
-def sample_of(ballots: Ballots, seed: int) -> Ballots:
-    """A random part of the documents, to select members on."""
-    return ballots.take(np.sort(np.random.default_rng(seed).permutation(len(ballots))[:SELECTION]))
-
-
-def joint_score(ballots: Ballots, names: Sequence[str], measure: Measure, seed: int, threads: int) -> float:
-    """The cross-fitted score of a combination of models."""
-    try:
-        return measure(cross_fitted(ballots, names, "learnt", seed=seed, threads=threads), ballots.truth)
-    except DataError:  # too few documents to learn from
-        return measure(cross_fitted(ballots, names, "noisy-or", seed=seed, threads=threads), ballots.truth)
-
-
 def select(
     ballots: Ballots,
     measure: Measure,
     *,
-    costs: Mapping[str, tuple[float, float]],
+    costs: Costs,
     most: tuple[float, float],
     seed: int,
     threads: int,
+    check: Check = unlimited,
 ) -> Selection | None:
-    """Add members one by one, each time the one that improves the combination most, within the limits.
+    """Choose members and how to combine them, within the limits.
 
     `costs` are two additive costs of each model (time and size of a prediction), `most` their limits. None if no model
-    fits into the limits.
+    fits into the limits. `check` raises `OutOfTime` to end the selection with the best found so far.
     """
-    sample = sample_of(ballots, seed)
-    chosen: list[str] = []
-    best = -np.inf
-    while True:
-        fitting = [name for name in ballots.answers if name not in chosen and fits([*chosen, name], costs, most)]
-        tried = {name: joint_score(sample, [*chosen, name], measure, seed, threads) for name in fitting}
-        if not tried:
-            break
-        name = max(tried, key=lambda each: tried[each])
-        if tried[name] < best + LEAST_GAIN:
-            break
-        chosen.append(name)
-        best = tried[name]
+    chosen = _grown(CrossFit(_sample(ballots, seed), seed=seed, threads=threads, check=check), measure, costs, most)
     if not chosen:
         return None
-    few = combined(ballots, chosen, measure, seed, threads)
+    fit = CrossFit(ballots, parts=FINAL_PARTS, seed=seed, threads=threads)
+    first = _measured(fit, chosen, "learnt", measure) or _measured(fit, chosen, "noisy-or", measure)
+    assert first is not None
     rest = [name for name in ballots.answers if name not in chosen]
-    if not rest or not fits([*chosen, *rest], costs, most):
-        return few
-    many = combined(ballots, [*chosen, *rest], measure, seed, threads)
+    whole = [*chosen, *rest] if rest and fits([*chosen, *rest], costs, most) else []
+    found: dict[bool, list[Selection]] = {False: [first], True: []}  # by whether all models are members
+    fit.check = check
+    try:
+        for combine, names in product(COMBINATIONS, (chosen, whole)):
+            done = any(each.combine == combine for each in found[names is whole])
+            if len(names) > 1 and not done and (other := _measured(fit, names, combine, measure)) is not None:
+                found[names is whole].append(other)
+    except OutOfTime:
+        pass
+    few = max(found[False], key=lambda each: each.score)
+    many = max(found[True], key=lambda each: each.score, default=few)
     return many if many.score >= few.score + WORTHWHILE else few
 
 
-def combined(ballots: Ballots, names: Sequence[str], measure: Measure, seed: int, threads: int) -> Selection:
-    """The best way to combine these models."""
-    found = []
-    for combine in _combinations(len(names)):
-        try:
-            labels = cross_fitted(ballots, names, combine, seed=seed, threads=threads, parts=FINAL_PARTS)
-        except DataError:  # too few documents to learn from
-            continue
-        found.append(Selection(tuple(names), combine, measure(labels, ballots.truth), labels))
-    return max(found, key=lambda each: each.score)
+def joint_score(ballots: Ballots, names: Sequence[str], measure: Measure, seed: int, threads: int) -> float:
+    """The cross-fitted score of a combination of models on a sample of the documents."""
+    return CrossFit(_sample(ballots, seed), seed=seed, threads=threads).score(names, measure)
 
 
-def _combinations(members: int) -> tuple[Combine, ...]:
-    return ("learnt", "stacked", "noisy-or") if members > 1 else ("noisy-or",)
+def _sample(ballots: Ballots, seed: int) -> Ballots:
+    """A random part of the documents, to select members on."""
+    return ballots.take(np.sort(np.random.default_rng(seed).permutation(len(ballots))[:SELECTION]))
 
 
-def fits(names: Sequence[str], costs: Mapping[str, tuple[float, float]], most: tuple[float, float]) -> bool:
+def _grown(fit: CrossFit, measure: Measure, costs: Costs, most: tuple[float, float]) -> list[str]:
+    """Add members one by one, each time the one that improves the combination most.
+
+    The gain of a model shrinks as others are added, so those that gained less than the best one so far are not tried.
+    """
+    chosen: list[str] = []
+    score = 0.0
+    gains = dict.fromkeys(fit.ballots.answers, np.inf)  # when they were last tried
+    try:
+        while gains:
+            tried: list[tuple[float, str]] = []
+            for name in sorted(gains, key=lambda each: -gains[each]):
+                if tried and gains[name] <= max(tried)[0]:
+                    break
+                if fits([*chosen, name], costs, most):
+                    gains[name] = fit.score([*chosen, name], measure) - score
+                    tried.append((gains[name], name))
+            if not tried or max(tried)[0] < LEAST_GAIN:
+                break
+            gain, name = max(tried)
+            chosen.append(name)
+            score += gain
+            del gains[name]
+    except OutOfTime:
+        pass
+    return chosen
+
+
+def _measured(fit: CrossFit, names: Sequence[str], combine: Combine, measure: Measure) -> Selection | None:
+    """A way to combine models with its score; None if there are too few documents to learn it from."""
+    try:
+        labels = fit.labels(names, combine)
+    except DataError:
+        return None
+    return Selection(tuple(names), combine, measure(labels, fit.ballots.truth), labels)
+
+
+def fits(names: Sequence[str], costs: Costs, most: tuple[float, float]) -> bool:
     """Whether the costs of these models keep to the limits."""
     return all(sum(costs[name][each] for name in names) <= most[each] for each in (0, 1))
