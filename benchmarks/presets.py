@@ -14,6 +14,7 @@ from pathlib import Path
 from xmtc.artifact.store import read_manifest
 from xmtc.core.runtime import Runtime
 from xmtc.presets.estimates import folder_megabytes
+from xmtc.presets.leaderboard import Leaderboard
 from xmtc.workflows.auto import train_preset
 from xmtc.workflows.data_requests import VocabularyOptions
 from xmtc.workflows.evaluate import evaluate_model, read_test
@@ -23,6 +24,14 @@ METRICS = ("P@1", "P@3", "P@5", "nDCG@5")
 VOCABULARIES = {"eurlex57k": "labels.jsonl.gz", "tibkat-gnd": "labels.tsv.gz"}
 
 
+def tried(result: object) -> None:
+    """Print each model that was tried."""
+    for entry in result.entries if isinstance(result, Leaderboard) else ():
+        score = "" if entry.score is None else f"{100 * entry.score:.2f}"
+        times = f"{entry.train_seconds or 0:.0f} s, {entry.predict_ms or 0:.3f} ms, {entry.megabytes or 0:.0f} MiB"
+        print(f"  {'*' if entry.member else ' '} {entry.name:20s} {score:6s} {times} {entry.note}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
@@ -30,6 +39,7 @@ def main() -> None:
     parser.add_argument("--preset", choices=("fast", "good", "best"), default="good")
     parser.add_argument("--minutes", type=float)
     parser.add_argument("--vocabulary", action="store_true", help="use the names of the labels, where there are any")
+    parser.add_argument("--encoder", type=Path, help="with best: folder of a pretrained encoder")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
@@ -39,12 +49,16 @@ def main() -> None:
         request = TrainRequest(
             train_file=files[0],
             out=given.out / name,
-            auto=PresetOptions(preset=given.preset, minutes=None if given.preset == "fast" else given.minutes),
+            auto=PresetOptions(
+                preset=given.preset,
+                minutes=None if given.preset == "fast" else given.minutes,
+                encoder=given.encoder,
+            ),
             vocabulary=VocabularyOptions(labels=labels),
             force=True,
         )
         started = time.perf_counter()
-        model = train_preset(request, runtime=Runtime(seed=given.seed))
+        model = train_preset(request, runtime=Runtime(seed=given.seed), listener=tried)
         seconds = time.perf_counter() - started
         test = read_test(files[1], model=model)
         model.predict(test.take(range(10)))  # compiles

@@ -56,7 +56,7 @@ def split_by(dataset: Dataset, by: SplitBy, fraction: float, seed: int = 0, *, t
     """Hold out about this fraction of the documents, by the values of a field (`Dataset.split_values`).
 
     Groups: no value is on both sides; they are drawn at random, the same for a seed on every machine. With `together`,
-    documents with the same text (or features) are on the same side as well.
+    documents with the same text (or features and labels) are on the same side as well.
     Times: the latest documents are held out; equal times are on the same side. A text that recurs later is held out
     although it was trained on: that is what a model meets in use.
 

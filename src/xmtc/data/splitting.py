@@ -28,8 +28,8 @@ def split(
     until round(fraction × documents) are found, first for 'test', then for 'valid'. A part is smaller if no further
     document can be held out. The same seed gives the same parts on every machine.
 
-    With `together`, documents with the same text (or features) go to the same part, so that no test document occurs
-    in the training set; empty documents are split individually.
+    With `together`, documents with the same text (or features and labels) go to the same part, so that no test document
+    occurs in the training set; empty documents are split individually.
     """
     sizes = _sizes(len(dataset), test, valid)
     check_seed(seed)
@@ -85,8 +85,8 @@ def random_order(count: int, seed: int) -> Rows:
 def document_groups(dataset: Dataset, together: bool = True, groups: ArrayLike | None = None) -> Rows:
     """(n,) group of each document, numbered by first row; documents of a group belong on the same side of a split.
 
-    With `together`, documents with the same text (or features) are in one group; so are documents with the same value
-    in `groups`. Groups that share a text are merged.
+    With `together`, documents with the same text (or features and labels) are in one group; so are documents with the
+    same value in `groups`. Groups that share a text are merged.
     """
     count = len(dataset)
     leader = np.arange(count)
@@ -120,8 +120,8 @@ def folds(
     without labels, and each goes to the fold that has the fewest documents with its rarest label, then with its second
     rarest, and so on; among these, to the smallest. The same seed gives the same folds on every machine.
 
-    With `together`, documents with the same text (or features) are in the same fold; so are documents with the same
-    value in `groups`.
+    With `together`, documents with the same text (or features and labels) are in the same fold; so are documents with
+    the same value in `groups`.
     """
     if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 2:
         raise ConfigError(f"'count' of folds must be an integer ≥ 2. Got {count!r}.")

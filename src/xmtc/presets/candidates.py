@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +21,9 @@ TERM_WEIGHTS = "text.idf", "text.idf_power"
 MANY_LABELS = 8
 """Mean number of labels per document from which networks learn the mean of the labels of a document first."""
 MEAN_TARGETS = {
+    "neighbours": 100,
+    "sharpness": 20.0,
+    "direct": 0.6,
     "vectors.width": 100,
     "vectors.learning_rate": 0.05,
     "encoder.hidden": 1024,
@@ -32,8 +36,12 @@ MEAN_TARGETS = {
     "training.epochs": 40,
     "training.batch_size": 256,
     "training.learning_rate": 0.0107,
+    "training.decay_from": 0.0,
     "training.averaging": "all",
     "training.average_from": 34,
+    "training.clip": 0.0,
+    "training.skipped_words": 0.3,
+    "training.validation_size": 0,
 }
 """Settings of dxml for documents with many labels."""
 
@@ -45,6 +53,10 @@ SAMPLE = 2000
 """Documents of which the length of texts is determined."""
 FEW_FOR_NETWORKS = 50_000
 """Number of documents up to which networks are trained without a GPU."""
+MANY_FOR_ATTENTION = 8000
+"""Number of labels above which a label tree chooses those that get an attention."""
+LEADING = 3
+"""Number of candidates before the networks if there is a GPU; otherwise networks are the last."""
 
 
 @dataclass(frozen=True)
@@ -122,10 +134,12 @@ class Candidate:
         return to_mapping(changed(kind.Config(), dict(self.settings)))
 
 
-def candidates(facts: DataFacts, preset: Preset, first: Candidate, has_gpu: bool) -> list[Candidate]:
-    """All models that a preset may train, the first choice first."""
+def candidates(
+    facts: DataFacts, preset: Preset, first: Candidate, has_gpu: bool, encoder: Path | None = None
+) -> list[Candidate]:
+    """All models that a preset may train, the first choice first; `encoder` is the folder of a pretrained encoder."""
     found = [first]
-    for each in _candidates(facts, preset, first, has_gpu):
+    for each in _candidates(facts, preset, first, has_gpu, encoder):
         if all((each.model, each.settings, each.seed) != (other.model, other.settings, other.seed) for other in found):
             found.append(each)
     return [_checked(each, facts, has_gpu) for each in found]
@@ -142,14 +156,14 @@ def _checked(candidate: Candidate, facts: DataFacts, has_gpu: bool) -> Candidate
     return Candidate(candidate.name, candidate.model, candidate.settings, candidate.reason, candidate.seed, needs)
 
 
-def _candidates(facts: DataFacts, preset: Preset, first: Candidate, has_gpu: bool) -> Iterator[Candidate]:
-    if facts.words is None:
-        yield from _of_features(facts)
-    else:
-        weights = {name: first.settings[name] for name in TERM_WEIGHTS if name in first.settings}
-        yield from _of_texts(facts, weights)
-    if preset == "best":
-        yield from _further(facts, first, has_gpu)
+def _candidates(
+    facts: DataFacts, preset: Preset, first: Candidate, has_gpu: bool, encoder: Path | None
+) -> Iterator[Candidate]:
+    weights = {name: first.settings[name] for name in TERM_WEIGHTS if name in first.settings}
+    usual = list(_of_features(facts) if facts.words is None else _of_texts(facts, weights))
+    networks = list(_networks_for_texts(facts, has_gpu, encoder) if preset == "best" else ())
+    leading = LEADING if has_gpu else len(usual)
+    yield from [*usual[:leading], *networks, *usual[leading:]]
 
 
 def _of_texts(facts: DataFacts, weights: Mapping[str, Any]) -> Iterator[Candidate]:
@@ -168,11 +182,11 @@ def _of_texts(facts: DataFacts, weights: Mapping[str, Any]) -> Iterator[Candidat
             "parabel-pairs", "parabel", {**pairs, "text.max_features": 400_000}, "label tree with word pairs"
         )
     yield Candidate("one_vs_all", "one_vs_all", {}, "one classifier per label, on single words")
-    yield Candidate("sleec", "sleec", {}, "neighbours in an embedding of documents learnt from their labels")
     if facts.is_short:
         yield Candidate("knn-characters", "knn", characters, "votes of documents with similar spelling")
     yield Candidate("leml", "leml", {}, "one low-rank regression for all labels")
     yield Candidate("bonsai", "bonsai", {}, "shallow, unbalanced label trees")
+    yield Candidate("sleec", "sleec", {}, "neighbours in an embedding of documents learnt from their labels")
     yield Candidate("dxml", "dxml", {}, "network that embeds documents near their labels")
 
 
@@ -191,10 +205,12 @@ def _of_features(facts: DataFacts) -> Iterator[Candidate]:
     yield Candidate("parabel", "parabel", {}, "label tree with default settings")
 
 
-def _further(facts: DataFacts, first: Candidate, has_gpu: bool) -> Iterator[Candidate]:
-    if facts.words is not None and (has_gpu or facts.documents <= FEW_FOR_NETWORKS // 2):
+def _networks_for_texts(facts: DataFacts, has_gpu: bool, encoder: Path | None) -> Iterator[Candidate]:
+    if facts.words is None:
+        return
+    if encoder is not None:
+        yield Candidate("transformer", "transformer", {"encoder.path": str(encoder)}, "pretrained encoder, fine-tuned")
+    if has_gpu or facts.documents <= FEW_FOR_NETWORKS // 2:
+        name = "attention_xml" if facts.labels > MANY_FOR_ATTENTION else "attention_lstm"
+        yield Candidate(name, name, {}, "network that reads the words in order")
         yield Candidate("rank_ae", "rank_ae", {}, "network with attention to words, trained to rank labels")
-        for seed in (0, 1, 2) if has_gpu else (0,):
-            name = "attention_xml" if facts.labels > 8000 else "attention_lstm"
-            number = f"-{seed + 1}" if seed else ""
-            yield Candidate(name + number, name, {}, "network that reads the words in order", seed)

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,7 @@ def estimate(candidate: Candidate, documents: Dataset, runtime: Runtime, progres
     size = min(max(round(SAMPLE_SHARE * count), LEAST_SAMPLE), MOST_SAMPLE, count)
     order = np.random.default_rng(runtime.seed).permutation(count)
     sizes = [max(size // 3, 1), size]
+    candidate = _as_for_all(candidate, count)
     seconds, found, memory = [], None, 0.0
     for part in sizes:
         before = _peak_memory()
@@ -80,6 +81,16 @@ def estimate(candidate: Candidate, documents: Dataset, runtime: Runtime, progres
         megabytes * scale,
         memory * scale,
     )
+
+
+def _as_for_all(candidate: Candidate, documents: int) -> Candidate:
+    """The automatic batch size is smaller for samples, which takes more time per document, on a GPU many times more."""
+    settings = candidate.plain_settings()
+    if settings.get("training", {}).get("batch_size") != "auto":
+        return candidate
+    from xmtc.nn.training.loop import automatic_batch_size  # networks need PyTorch
+
+    return replace(candidate, settings={**candidate.settings, "training.batch_size": automatic_batch_size(documents)})
 
 
 def _extrapolated(seconds: Sequence[float], sizes: Sequence[int], count: int) -> float:

@@ -44,15 +44,16 @@ RESERVE = 0.06
 """Fraction of the time that is kept for combining the models and writing the result."""
 SAVING = 0.02
 """Fraction of the time that is kept for training the chosen combination on all documents and writing it."""
-PLANNING = 0.15
-"""Fraction of the time for measuring models on samples."""
-OVERRUN = 2.0
-"""A model is stopped when it takes this many times its estimate, if the time is then needed by others."""
+PLANNING, LARGEST_PART = 0.15, 1 / 3
+"""Fraction of the time for measuring models on samples, and the largest part of what is left of it for one model."""
+NOT_MEASURED = "not measured: no time left for planning"
 ROUNDS = {1: 1.9, 3: 3.0, 5: 5.0}
 """Number of folds → how many times a model is trained, including the final training; 1 holds out a part."""
-MOST_MEMBERS, MOST_TRIED = 10, 20
-"""Number of models with predictions at which `good` and `best` end."""
+MOST_TRIED = 20
+"""Number of models with predictions at which a search ends."""
 MORE_SEEDS = (1, 2, 3)
+SEEDLESS = "knn", "one_vs_all", "lexical"
+"""Models that hardly depend on the random seed."""
 SAVING_INTERVAL, SAVING_SHARE = 30.0, 0.15
 """Minimum time between two intermediate models in the output folder: seconds, and a fraction of the limit."""
 
@@ -79,6 +80,7 @@ class ModelSearch:
         self._tried: dict[str, Tried] = {}
         self._reasons: dict[str, str] = {}
         self._last_saved = -math.inf
+        self._spent: dict[str, float] = {}  # seconds that each model took
         self._combining = 0.0  # seconds to measure a combination
         self._answer: TopK | None = None  # of the final model for the validation documents
         self._members: list[str] = []  # of the best combination so far
@@ -103,6 +105,7 @@ class ModelSearch:
             self._options.preset,  # type: ignore[arg-type]
             self._first,
             gpu_is_used(self._runtime),
+            self._options.encoder,
         )
         self._reasons = {candidate.name: candidate.reason for candidate in queue}
         with self._progress.task("models") as task:
@@ -110,23 +113,39 @@ class ModelSearch:
             estimates = self._plan(queue[1:], task)
             for candidate in queue:
                 found = estimates.get(candidate.name)
-                if (found is not None or candidate is queue[0]) and self._try(candidate, found, task):
+                cost = None if found is None else self._cost(found)
+                if (cost is not None or candidate is queue[0]) and self._try(candidate, cost, task):
                     task.advance()
-            if self._options.preset == "best":
-                self._try_seeds(queue, estimates, task)
+            self._try_unmeasured(queue, estimates, task)
+            self._try_seeds(queue, estimates, task)
         return self._finish()
+
+    def _try_unmeasured(self, queue: list[Candidate], estimates: dict[str, Estimate], task: Task) -> None:
+        """Use the time that is left for candidates for which the time for planning was too short."""
+        late = {each.name for each in self.board.plan if each.note == NOT_MEASURED}
+        for each in queue:
+            if each.name in late and self._time_left() > 0:
+                found = self._estimate(each, self.clock.elapsed + self._time_left(), task)
+                if isinstance(found, Estimate) and not self._does_not_fit(found, 0.0):
+                    estimates[each.name] = found
+                    self._try(each, self._cost(found), task)
 
     def _try_seeds(self, queue: list[Candidate], estimates: Mapping[str, Estimate], task: Task) -> None:
         """Use the time that is left for the members with other random seeds, the best first."""
         by_score = sorted(
-            (each for each in queue if each.name in self._members and each.name in estimates),
+            (
+                each
+                for each in queue
+                if each.name in self._members and each.name in estimates and each.model not in SEEDLESS
+            ),
             key=lambda each: -(self._tried[each.name].entry.score or 0.0),
         )
         for seed, each in product(MORE_SEEDS, by_score):
-            if self._selected_count() < MOST_TRIED:
+            cost = self._spent.get(each.name, self._cost(estimates[each.name]))
+            if self._selected_count() < MOST_TRIED and cost <= self._time_left():
                 other = replace(each, name=f"{each.name}-{seed}", seed=seed, reason="the same with another random seed")
                 self._reasons[other.name] = other.reason
-                self._try(other, estimates[each.name], task)
+                self._try(other, cost, task)
 
     def _train_first(self, watched: TimedProgress) -> None:
         """Train the first choice on all documents, so that there is a usable model."""
@@ -210,38 +229,44 @@ class ModelSearch:
         name = f"estimate-{candidate.name}"
         if self._workspace.has(name):
             return Estimate(**self._workspace.load(name)[1])
-        watched = TimedProgress(task, f"measuring {candidate.name} on a sample", self.clock, until)
+        end = self.clock.elapsed + (until - self.clock.elapsed) * LARGEST_PART
+        watched = TimedProgress(task, f"measuring {candidate.name} on a sample", self.clock, end)
         try:
             watched.check()
             found = estimate(candidate, self._train, self._runtime, watched)
         except OutOfTime:
-            return "not measured: no time left for planning"
+            return NOT_MEASURED
         except (XmtcError, MemoryError) as error:
             return str(error) or "out of memory"
         self._workspace.save(name, {}, asdict(found))
         return found
 
-    def _try(self, candidate: Candidate, found: Estimate | None, task: Task) -> bool:
-        """Train a candidate and measure it, unless that was done before an interruption."""
-        if len(self._tried) >= 1 and self._selected_count() >= MOST_MEMBERS and self._options.preset != "best":
-            return False
+    def _try(self, candidate: Candidate, cost: float | None, task: Task) -> bool:
+        """Train a candidate and measure it, unless that was done before an interruption.
+
+        `cost` are its estimated seconds; None for the first choice, without which there is no result.
+        """
         entry = TriedModel(candidate.name, candidate.model, dict(candidate.settings), COMPLETE, None)
-        limit = self.clock.limit - self._reserve()
-        if found is not None and self.clock.elapsed + self._cost(found) > limit and not self._is_done(candidate):
-            note = f"would take {minutes(self._cost(found))}, {minutes(max(limit - self.clock.elapsed, 0))} left"
+        left = self._time_left()
+        was_done = self._is_done(candidate)  # before an interruption
+        if cost is not None and cost > left and not was_done:
+            note = f"would take {minutes(cost)}, {minutes(max(left, 0))} left"
             self._record(Tried(replace(entry, state=SKIPPED, note=note)))
             return False
-        watched = TimedProgress(task, candidate.name, self.clock, limit)
+        started = self.clock.elapsed
+        watched = TimedProgress(task, candidate.name, self.clock, started + left)
         try:
             tried = self._trained(candidate, entry, watched)
         except OutOfTime:
             self._record(Tried(replace(entry, state=STOPPED, note="took longer than estimated")))
             return False
         except (XmtcError, MemoryError) as error:
-            if found is None:
+            if cost is None:
                 raise
             self._record(Tried(replace(entry, state=FAILED, note=str(error) or "out of memory")))
             return False
+        if not was_done:
+            self._spent[candidate.name] = self.clock.elapsed - started
         self._record(tried)
         self._after(tried)
         return True
@@ -348,6 +373,10 @@ class ModelSearch:
             return 0.0
         count = self._selected_count() + 1
         return max(RESERVE * self.clock.limit, (count * count / 2 + 10) * self._combining + 2.0)
+
+    def _time_left(self) -> float:
+        """Seconds for further models."""
+        return self.clock.left - self._reserve()
 
     def _after(self, tried: Tried) -> None:
         """Update the curve, the time and the model in the output folder after a candidate."""

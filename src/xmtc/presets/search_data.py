@@ -38,6 +38,8 @@ class SearchOptions:
     most_folds: int = 5
     planned: Callable[[Leaderboard], None] = ignore_plan
     """Receives the leaderboard with the plan."""
+    encoder: Path | None = None
+    """Folder of a pretrained encoder for `best`."""
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -68,7 +70,8 @@ class SearchData:
     folds: NDArray[np.int64] = field(init=False)
     """(n,) the fold of each validation document."""
     counts: NDArray[np.int64] = field(init=False)
-    """(folds, L) training documents of each label when a fold was predicted."""
+    """(folds, L) training documents of each label when a fold was predicted, scaled to the number of all documents:
+    the final model is trained on all."""
 
     def __post_init__(self) -> None:
         parts = self.validation.parts
@@ -82,7 +85,8 @@ class SearchData:
         self.folds = np.repeat(np.arange(len(parts)), [len(held) for _, held in parts])
         whole = sp.csr_array(self.train.labels)
         width = int(whole.shape[1])
-        self.counts = np.stack([np.bincount(whole[rows].indices, minlength=width) for rows, _ in parts])
+        found = [np.bincount(whole[rows].indices, minlength=width) * (len(self.train) / len(rows)) for rows, _ in parts]
+        self.counts = np.rint(found).astype(np.int64)
 
     def parts(self) -> Iterator[tuple[Dataset, Dataset]]:
         """Documents to train on and to predict, for each fold."""

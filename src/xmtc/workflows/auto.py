@@ -121,6 +121,7 @@ def auto(
     max_mb: float | None = None,
     split_by: str | None = None,
     distil: str | None = None,
+    encoder: str | Path | None = None,
     unlabelled: Any = None,
     valid: Any = None,
     vocabulary: Vocabulary | None = None,
@@ -138,7 +139,8 @@ def auto(
     a validation set as a Dataset or a pair; without it, some or all documents are predicted out of fold. `out` is the
     model folder to write; next to it are the leaderboard and, during training, a workspace to resume from. `max_ms` and
     `max_mb` limit prediction time per document and size of the model. `distil` names a model that is trained on what
-    the combination has learnt, also on the texts `unlabelled`. `listener` receives the plan and the leaderboard.
+    the combination has learnt, also on the texts `unlabelled`. `encoder` is the folder of a pretrained encoder that
+    `best` fine-tunes. `listener` receives the plan and the leaderboard.
     """
     options = PresetOptions(
         preset=preset,  # type: ignore[arg-type]
@@ -148,6 +150,7 @@ def auto(
         max_mb=max_mb,
         split_by=split_by,
         distil=distil,
+        encoder=None if encoder is None else Path(encoder),
     )
     train = as_dataset(documents, labels)
     checked = None if valid is None else as_dataset(*valid) if isinstance(valid, tuple) else as_dataset(valid)
@@ -186,6 +189,8 @@ class _Job:
     def run(self, documents: Documents) -> Model:
         if self.options.distil is not None and self.options.distil not in STUDENTS:
             raise ConfigError(f"--distil must be one of {', '.join(STUDENTS)}. Got '{shown(self.options.distil)}'.")
+        if self.options.encoder is not None and not (self.options.encoder / "config.json").is_file():
+            raise DataError(f"{self.options.encoder}: no config.json. Pass the folder of a pretrained encoder.")
         if self.runtime.world_size > 1:
             raise ConfigError("a preset runs in a single process. Name a model with --model, or run without torchrun.")
         workspace = self._workspace()
@@ -222,6 +227,7 @@ class _Job:
             "version of xmtc": __version__,
             "preset": self.options.preset,
             "metric": self.options.metric,
+            "encoder": None if self.options.encoder is None else str(self.options.encoder),
             "split": None if self.split_by is None else str(self.split_by),
             "seed": self.runtime.seed,
             "training data": data_digest(train),
@@ -249,6 +255,7 @@ class _Job:
             valid,
             FOLDS if valid is None and len(train) <= FEW_DOCUMENTS else 1,
             self.listener,
+            self.options.encoder,
         )
 
         def divide(folds: int) -> SearchData:

@@ -108,6 +108,8 @@ class PresetOptions(BaseRequest):
     """Hold out whole groups, or the latest documents, by this field; FIELD:group or FIELD:time if it is not clear."""
     distil: Annotated[str | None, Option("NAME", complete="models")] = None
     """Train this model on what the combined models have learnt, and save it instead of them."""
+    encoder: Annotated[Path | None, Option("FOLDER")] = None
+    """With --preset best: a pretrained Hugging Face encoder, which is fine-tuned if there is a GPU or time."""
     unlabelled: Annotated[Path | None, Option("FILE")] = None
     """With --distil: documents without labels, which the combined models label for training."""
 
@@ -115,6 +117,8 @@ class PresetOptions(BaseRequest):
         searches = self.preset in ("good", "best")
         if self.unlabelled is not None and self.distil is None:
             raise ConfigError("--unlabelled can only be used with --distil. Add --distil NAME, or leave it out.")
+        if self.encoder is not None and self.preset != "best":
+            raise ConfigError("--encoder can only be used with --preset best. Add it, or leave out --encoder.")
         for name in ("minutes", "max_ms", "max_mb", "split_by", "distil"):
             value = getattr(self, name)
             if value is None:

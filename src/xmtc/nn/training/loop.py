@@ -409,7 +409,12 @@ class Trainer:
             torch.cuda.set_rng_state(read_tensor(arrays["random.cuda"]), device)
 
 
+def automatic_batch_size(documents: int) -> int:
+    """Documents per step if the setting is 'auto'."""
+    return min(128, max(16, documents // 200))
+
+
 def batch_size(settings: TrainingSettings, documents: int, group: Group) -> int:
     """Documents per step, divisible by the number of processes."""
-    size = min(128, max(16, documents // 200)) if settings.batch_size == "auto" else settings.batch_size
+    size = automatic_batch_size(documents) if settings.batch_size == "auto" else settings.batch_size
     return max(min(size, documents) // group.size, 1) * group.size
