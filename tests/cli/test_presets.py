@@ -76,6 +76,13 @@ REFUSED = {
     "--minutes must be a number > 0. Got 0.": ("--preset", "best", "--minutes", "0"),
     "--unlabelled can only be used with --distil.": ("--preset", "good", "--unlabelled", "x.jsonl"),
     "--distil must be one of bonsai, one_vs_all, parabel. Got 'knn'.": ("--preset", "good", "--distil", "knn"),
+    "--encoder can only be used with --preset best. Add it, or leave out --encoder.": (
+        "--preset",
+        "good",
+        "--encoder",
+        "minilm",
+    ),
+    "minilm: no config.json. Pass the folder of a pretrained encoder.": ("--preset", "best", "--encoder", "minilm"),
     "--metric must be one of": ("--preset", "good", "--metric", "F2"),
 }
 

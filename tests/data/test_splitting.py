@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from xmtc.core.errors import ConfigError, DataError
 from xmtc.data.dataset import Dataset, as_dataset
-from xmtc.data.splitting import folds, split
+from xmtc.data.splitting import document_groups, folds, split
 
 Documents = list[tuple[str, list[int]]]
 
@@ -292,6 +292,13 @@ def test_folds_without_labels_or_text() -> None:
     fold_of = folds(features, 3)
     assert (fold_of[::2] == fold_of[1::2]).all()
     assert np.bincount(fold_of).tolist() == [4] * 3
+
+
+def test_equal_features_with_different_labels_are_different_documents() -> None:
+    dataset = as_dataset(np.ones((6, 2)), [["a"], ["a"], ["b"], ["a", "b"], ["a", "b"], ["c"]])
+    assert document_groups(dataset).tolist() == [0, 0, 1, 2, 2, 3]
+    texts = as_dataset(["same"] * 3, [["a"], ["b"], ["a"]])
+    assert document_groups(texts).tolist() == [0, 0, 0]
 
 
 def test_groups_of_different_sizes_make_even_folds() -> None:

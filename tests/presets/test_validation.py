@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from xmtc.core.errors import ConfigError, DataError
 from xmtc.data.dataset import Dataset, as_dataset
 from xmtc.data.split_by import SplitBy
+from xmtc.presets.search_data import SearchData
 from xmtc.presets.validation import Validation, given_validation, plan_validation
 
 
@@ -179,3 +180,15 @@ def test_documents_with_unknown_labels_only() -> None:
     for count in (1, 5):
         with pytest.raises(DataError, match="complete labels, but all 100 documents have unknown ones"):
             plan_validation(made(complete=False), folds=count, fraction=0.2, seed=0)
+
+
+@pytest.mark.parametrize("folds", [1, 4])
+def test_label_counts_are_in_proportion_to_all_documents(folds: int) -> None:
+    """The frequency of a label is the same for out-of-fold predictions and for the final model."""
+    documents = made(400)
+    data = SearchData(documents, None, plan_validation(documents, folds=folds, fraction=0.25, seed=0))
+    assert data.counts.shape == (folds, 41)
+    assert documents.label_index is not None
+    every = documents.label_index.keys.index("all")
+    assert data.counts[:, every].tolist() == [400] * folds
+    assert abs(np.delete(data.counts, every, axis=1) - 10).max() <= 3  # 7 or 8 of 10 documents

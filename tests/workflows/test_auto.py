@@ -16,6 +16,7 @@ from xmtc.data.dataset import Dataset, align_labels
 from xmtc.metrics import ndcg
 from xmtc.models.base import Model
 from xmtc.presets import candidates as candidate_list
+from xmtc.presets import search
 from xmtc.presets.candidates import Candidate, DataFacts, candidates
 from xmtc.presets.leaderboard import Leaderboard
 from xmtc.presets.search import ModelSearch
@@ -123,6 +124,39 @@ def test_what_was_finished_counts_after_an_interruption(
     assert states["fast"] == states["knn"] == states["popularity"] == "complete"
 
 
+def test_candidates_are_tried_if_there_was_no_time_to_plan_them(
+    corpus: tuple[Dataset, Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "PLANNING", 0.0)
+    xmtc.auto(corpus[0], minutes=MINUTES, out=tmp_path / "m")
+    board = Leaderboard.load(leaderboard_file(tmp_path / "m"))
+    assert {each.note for each in board.plan if each.name != "fast"} == {search.NOT_MEASURED}
+    assert {entry.name: entry.state for entry in board.entries if entry.name != "fast"} == {
+        "knn": "complete",
+        "popularity": "complete",
+    }
+
+
+def test_members_are_trained_again_with_other_seeds(
+    corpus: tuple[Dataset, Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If time is left, and if the model depends on the seed."""
+
+    def complementary(facts: DataFacts, weights: Any) -> Any:
+        yield Candidate("knn", "knn", {"neighbours": 10}, "votes of similar documents")
+        yield Candidate("bonsai", "bonsai", {}, "shallow trees")
+
+    def everything(found: ModelSearch, name: str) -> None:
+        found._members.append(name)
+
+    monkeypatch.setattr(candidate_list, "_of_texts", complementary)
+    monkeypatch.setattr(ModelSearch, "_grow", everything)
+    xmtc.auto(corpus[0], minutes=MINUTES, out=tmp_path / "m")
+    scores = {each.name: each.score for each in Leaderboard.load(leaderboard_file(tmp_path / "m")).entries}
+    assert {name for name in scores if name[-2] == "-"} == {"bonsai-1", "bonsai-2", "bonsai-3"}
+    assert len({scores[name] for name in scores if name.startswith("bonsai")}) > 1
+
+
 def test_an_update_of_the_ensemble(corpus: tuple[Dataset, Dataset], tmp_path: Path) -> None:
     train, test = corpus
     model = xmtc.auto(train, preset="good", minutes=MINUTES, out=tmp_path / "m")
@@ -192,6 +226,23 @@ class TestCandidates:
         assert "dxml-means" not in self.names(self.facts(words=None))
         for each in candidates(many, "good", Candidate("fast", "parabel", {}, ""), False):
             assert each.plain_settings()  # all names of settings are known
+
+    def test_networks_come_early_if_there_is_a_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.undo()
+        first, encoder = Candidate("fast", "parabel", {}, ""), Path("minilm")
+
+        def places(has_gpu: bool, **changes: Any) -> dict[str, int]:
+            found = candidates(self.facts(words=200.0, **changes), "best", first, has_gpu, encoder)
+            assert all(each.plain_settings() for each in found)
+            return {each.name: place for place, each in enumerate(found)}
+
+        early, late = places(True), places(False)
+        assert early["transformer"] == 1 + candidate_list.LEADING
+        assert early["attention_lstm"] < early["bonsai"]
+        assert late["transformer"] > late["bonsai"]
+        assert "attention_lstm" not in places(False, documents=100_000)
+        assert "attention_xml" in places(True, labels=20_000)
+        assert not {"transformer", "attention_lstm"} & set(self.names(self.facts(words=200.0), "good"))
 
     def test_names_of_labels_are_searched_in_texts_only(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.undo()
