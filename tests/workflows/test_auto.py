@@ -16,7 +16,7 @@ from xmtc.data.dataset import Dataset, align_labels
 from xmtc.metrics import ndcg
 from xmtc.models.base import Model
 from xmtc.presets import candidates as candidate_list
-from xmtc.presets import search
+from xmtc.presets import planning
 from xmtc.presets.candidates import Candidate, DataFacts, candidates
 from xmtc.presets.leaderboard import Leaderboard
 from xmtc.presets.search import ModelSearch
@@ -127,10 +127,10 @@ def test_what_was_finished_counts_after_an_interruption(
 def test_candidates_are_tried_if_there_was_no_time_to_plan_them(
     corpus: tuple[Dataset, Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "PLANNING", 0.0)
+    monkeypatch.setattr(planning, "PLANNING", 0.0)
     xmtc.auto(corpus[0], minutes=MINUTES, out=tmp_path / "m")
     board = Leaderboard.load(leaderboard_file(tmp_path / "m"))
-    assert {each.note for each in board.plan if each.name != "fast"} == {search.NOT_MEASURED}
+    assert {each.note for each in board.plan if each.name != "fast"} == {planning.NOT_MEASURED}
     assert {entry.name: entry.state for entry in board.entries if entry.name != "fast"} == {
         "knn": "complete",
         "popularity": "complete",
@@ -226,6 +226,13 @@ class TestCandidates:
         assert "dxml-means" not in self.names(self.facts(words=None))
         for each in candidates(many, "good", Candidate("fast", "parabel", {}, ""), False):
             assert each.plain_settings()  # all names of settings are known
+
+    def test_features_are_weighted_if_that_was_better(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.undo()
+        for settings, expected in (({}, set()), ({"columns": "idf"}, {"sleec-idf", "dxml-idf"})):
+            first = Candidate("fast", "parabel", settings, "")
+            names = {each.name for each in candidates(self.facts(words=None), "good", first, False)}
+            assert {name for name in names if name.endswith("-idf")} == expected
 
     def test_networks_come_early_if_there_is_a_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.undo()

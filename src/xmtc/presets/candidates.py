@@ -159,8 +159,10 @@ def _checked(candidate: Candidate, facts: DataFacts, has_gpu: bool) -> Candidate
 def _candidates(
     facts: DataFacts, preset: Preset, first: Candidate, has_gpu: bool, encoder: Path | None
 ) -> Iterator[Candidate]:
-    weights = {name: first.settings[name] for name in TERM_WEIGHTS if name in first.settings}
-    usual = list(_of_features(facts) if facts.words is None else _of_texts(facts, weights))
+    if facts.words is None:
+        usual = list(_of_features(facts, first.settings.get("columns") == "idf"))
+    else:
+        usual = list(_of_texts(facts, {name: first.settings[name] for name in TERM_WEIGHTS if name in first.settings}))
     networks = list(_networks_for_texts(facts, has_gpu, encoder) if preset == "best" else ())
     leading = LEADING if has_gpu else len(usual)
     yield from [*usual[:leading], *networks, *usual[leading:]]
@@ -190,7 +192,8 @@ def _of_texts(facts: DataFacts, weights: Mapping[str, Any]) -> Iterator[Candidat
     yield Candidate("dxml", "dxml", {}, "network that embeds documents near their labels")
 
 
-def _of_features(facts: DataFacts) -> Iterator[Candidate]:
+def _of_features(facts: DataFacts, idf: bool) -> Iterator[Candidate]:
+    """`idf` says whether the preset fast has found that lower weights of common features are better."""
     yield Candidate("knn", "knn", {}, "votes of similar documents, strong for rare labels")
     yield Candidate("one_vs_all", "one_vs_all", {}, "one classifier per label")
     yield Candidate("sleec", "sleec", {}, "neighbours in an embedding of documents learnt from their labels")
@@ -198,9 +201,11 @@ def _of_features(facts: DataFacts) -> Iterator[Candidate]:
         yield Candidate("dxml-means", "dxml", MEAN_TARGETS, "network that embeds documents at the mean of their labels")
     yield Candidate("dxml", "dxml", {}, "network that embeds documents near their labels")
     yield Candidate("rank_ae", "rank_ae", {}, "network with attention to features, trained to rank labels")
-    yield Candidate("sleec-idf", "sleec", {"columns": "idf"}, "the same with lower weights of common features")
+    if idf:
+        yield Candidate("sleec-idf", "sleec", {"columns": "idf"}, "the same with lower weights of common features")
     yield Candidate("leml", "leml", {}, "one low-rank regression for all labels")
-    yield Candidate("dxml-idf", "dxml", {"columns": "idf"}, "the network with lower weights of common features")
+    if idf:
+        yield Candidate("dxml-idf", "dxml", {"columns": "idf"}, "the network with lower weights of common features")
     yield Candidate("one_vs_all-logistic", "one_vs_all", {"loss": "logistic"}, "one logistic regression per label")
     yield Candidate("parabel", "parabel", {}, "label tree with default settings")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -32,23 +32,17 @@ from xmtc.models.consensus import Consensus
 from xmtc.models.stacking import OutOfFold
 from xmtc.presets.candidates import Candidate, DataFacts, candidates, gpu_is_used
 from xmtc.presets.clock import Clock, OutOfTime, TimedProgress
-from xmtc.presets.estimates import Estimate, available_megabytes, create, estimate, folder_megabytes
+from xmtc.presets.estimates import Estimate, create, folder_megabytes
 from xmtc.presets.leaderboard import COMPLETE, FAILED, SKIPPED, STOPPED, Leaderboard, Moment, PlannedModel, TriedModel
+from xmtc.presets.planning import NOT_MEASURED, RESERVE, Planner, minutes
 from xmtc.presets.scores import score_metrics
 from xmtc.presets.search_data import SearchData, SearchOptions, Tried
 from xmtc.presets.selection import LEAST_GAIN, Ballots, Combine, fits, joint_score, select
 
 DEPTH_OF_ANSWERS = 50
 """Labels per document that are kept of each model."""
-RESERVE = 0.06
-"""Fraction of the time that is kept for combining the models and writing the result."""
 SAVING = 0.02
 """Fraction of the time that is kept for training the chosen combination on all documents and writing it."""
-PLANNING, LARGEST_PART = 0.15, 1 / 3
-"""Fraction of the time for measuring models on samples, and the largest part of what is left of it for one model."""
-NOT_MEASURED = "not measured: no time left for planning"
-ROUNDS = {1: 1.9, 3: 3.0, 5: 5.0}
-"""Number of folds → how many times a model is trained, including the final training; 1 holds out a part."""
 MOST_TRIED = 20
 """Number of models with predictions at which a search ends."""
 MORE_SEEDS = (1, 2, 3)
@@ -77,6 +71,7 @@ class ModelSearch:
         self._options, self._train, self._divide, self._first, self._out = options, train, divide, first, out
         self._workspace, self._runtime, self._progress, self.clock = workspace, runtime, progress, clock
         self._facts = DataFacts.of(train)
+        self._planner = Planner(options, train, workspace, runtime, clock)
         self._tried: dict[str, Tried] = {}
         self._reasons: dict[str, str] = {}
         self._last_saved = -math.inf
@@ -125,8 +120,8 @@ class ModelSearch:
         late = {each.name for each in self.board.plan if each.note == NOT_MEASURED}
         for each in queue:
             if each.name in late and self._time_left() > 0:
-                found = self._estimate(each, self.clock.elapsed + self._time_left(), task)
-                if isinstance(found, Estimate) and not self._does_not_fit(found, 0.0):
+                found = self._planner.estimate(each, self.clock.elapsed + self._time_left(), task)
+                if isinstance(found, Estimate) and not self._planner.obstacle(found, self._cost(found), 0.0):
                     estimates[each.name] = found
                     self._try(each, self._cost(found), task)
 
@@ -158,14 +153,8 @@ class ModelSearch:
 
     def _plan(self, queue: list[Candidate], task: Task) -> dict[str, Estimate]:
         """Estimate the cost of each candidate, and choose the folds and what fits into time and memory."""
-        until = self.clock.elapsed + PLANNING * self.clock.limit
-        estimates = {each.name: each.needs or self._estimate(each, until, task) for each in queue}
-        if self._workspace.has("folds"):
-            folds = int(self._workspace.load("folds")[1]["folds"])
-        else:
-            folds = self._best_folds(estimates)
-            self._workspace.save("folds", {}, {"folds": folds})
-        self._data = self._divide(folds)
+        estimates = self._planner.estimates(queue, task)
+        self._data = self._divide(self._planner.folds(estimates.values()))
         self._truth, _ = align_labels(self._data.measured, self._label_index)
         seconds = float(store.read_manifest(self._folder(self._first))["training"]["seconds"])
         first = self._first
@@ -179,7 +168,7 @@ class ModelSearch:
                 cost, memory = self._cost(found), found.memory_megabytes
                 if self._is_done(each):  # before an interruption; the time has been counted
                     included[each.name] = found
-                elif not (note := self._does_not_fit(found, total + cost)):
+                elif not (note := self._planner.obstacle(found, cost, total + cost)):
                     included[each.name] = found
                     total += cost
             settings = dict(each.settings)
@@ -189,57 +178,14 @@ class ModelSearch:
         self._options.planned(self.board)
         return included
 
-    def _best_folds(self, estimates: Mapping[str, Estimate | str]) -> int:
-        """The most folds with which as many candidates fit as with any other number."""
-        costs = [found.train_seconds for found in estimates.values() if isinstance(found, Estimate)]
-        left = (1 - RESERVE) * self.clock.limit - self.clock.elapsed
-
-        def fitting(folds: int) -> int:
-            count, total = 0, 0.0
-            for cost in costs:
-                if total + cost * ROUNDS[folds] <= left:
-                    total += cost * ROUNDS[folds]
-                    count += 1
-            return count
-
-        return max((folds for folds in ROUNDS if folds <= self._options.most_folds), key=lambda f: (fitting(f), f))
-
     @property
     def _label_index(self) -> LabelIndex:
         assert self._train.label_index is not None
         return self._train.label_index
 
-    def _does_not_fit(self, found: Estimate, total: float) -> str:
-        if total > (1 - RESERVE) * self.clock.limit:
-            return f"would take {minutes(self._cost(found))}"
-        if found.memory_megabytes > available_megabytes():
-            return f"would take {found.memory_megabytes:,.0f} MiB of memory"
-        ms, megabytes = self._options.limits
-        if found.predict_ms > ms:
-            return f"would take {found.predict_ms:.2g} ms per prediction"
-        if found.megabytes > megabytes:
-            return f"would take {found.megabytes:,.0f} MiB on disk"
-        return ""
-
     def _cost(self, found: Estimate) -> float:
         """Seconds for out-of-fold predictions and the final training."""
         return found.train_seconds * self._data.rounds + found.predict_ms * len(self._data.measured) / 1000
-
-    def _estimate(self, candidate: Candidate, until: float, task: Task) -> Estimate | str:
-        name = f"estimate-{candidate.name}"
-        if self._workspace.has(name):
-            return Estimate(**self._workspace.load(name)[1])
-        end = self.clock.elapsed + (until - self.clock.elapsed) * LARGEST_PART
-        watched = TimedProgress(task, f"measuring {candidate.name} on a sample", self.clock, end)
-        try:
-            watched.check()
-            found = estimate(candidate, self._train, self._runtime, watched)
-        except OutOfTime:
-            return NOT_MEASURED
-        except (XmtcError, MemoryError) as error:
-            return str(error) or "out of memory"
-        self._workspace.save(name, {}, asdict(found))
-        return found
 
     def _try(self, candidate: Candidate, cost: float | None, task: Task) -> bool:
         """Train a candidate and measure it, unless that was done before an interruption.
@@ -509,11 +455,6 @@ class ModelSearch:
 def leaderboard_file(out: Path) -> Path:
     """The file with the leaderboard, next to the model folder."""
     return out.with_name(f"{out.name}.leaderboard.json")
-
-
-def minutes(seconds: float) -> str:
-    """A duration for people."""
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
 
 
 def _decided(model: Model, answer: TopK, truth: Csr) -> Decisions:

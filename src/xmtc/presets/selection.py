@@ -33,8 +33,8 @@ def unlimited() -> None:
 
 SELECTION = 4000
 """Maximum number of documents on which members are selected."""
-LEAST_GAIN = 2e-4
-"""A member must improve the score by at least this."""
+LEAST_GAIN = 5e-5
+"""A member must improve the score by at least this; averages of more members vary less on other documents."""
 WORTHWHILE = 1e-3
 """All models are members if that improves the score by at least this over the selected ones."""
 PARTS, FINAL_PARTS = 3, 5
