@@ -148,6 +148,8 @@ def on_text(train_path: Path, test_path: Path) -> dict[str, float]:
     truth = [{known[label] for label in record["labels"] if label in known} for record in test]
     hits = np.array([[label in held for label in row] for row, held in zip(ranking.tolist(), truth)])  # noqa: B905
     ended = time.perf_counter()
+    discounts = 1 / np.log2(np.arange(2, TOP + 2))
+    ideal = np.array([discounts[: len(held)].sum() for held in truth])
     return {
         "imports": imported - BEGAN,
         "features": featured - imported,
@@ -155,6 +157,7 @@ def on_text(train_path: Path, test_path: Path) -> dict[str, float]:
         "predict": ended - trained,
         "total": ended - BEGAN,
         **{f"P@{k}": float(hits[:, :k].mean()) for k in (1, 3, 5)},
+        "nDCG@5": float(np.mean(hits @ discounts / np.maximum(ideal, discounts[0]))),
     }
 
 

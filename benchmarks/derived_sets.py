@@ -1,0 +1,86 @@
+"""Write data sets made from parts of public ones, to check defaults on corpora that they were not chosen on.
+
+    python benchmarks/derived_sets.py --data ../shared/data --out OUT
+
+Each folder of OUT has train.jsonl and test.jsonl, as `fast_preset.py` and `linear_peers.py text` read them: titles and
+beginnings of texts, all labels or only the most frequent ones, all documents or a random sample.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A part of a data set: the first line or words of each text, the most frequent labels, a sample of documents."""
+
+    source: str
+    titles: bool = False
+    words: int | None = None
+    labels: int | None = None
+    documents: int | None = None
+
+    def text(self, text: str) -> str:
+        shown = text.split("\n", 1)[0] if self.titles else text
+        return shown if self.words is None else " ".join(shown.split()[: self.words])
+
+
+SETS = {
+    "titles": Derived("tibkat-gnd", titles=True),
+    "titles-300-labels": Derived("tibkat-gnd", titles=True, labels=300, documents=20_000),
+    "texts-300-labels": Derived("tibkat-gnd", labels=300, documents=20_000),
+    "laws-100-labels": Derived("eurlex57k", words=250, labels=100, documents=12_000),
+    "laws-25-words": Derived("eurlex57k", words=25),
+}
+
+
+def records(path: Path) -> Iterator[Record]:
+    with lzma.open(path, "rt", encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
+
+
+def derived(kept: Derived, documents: Iterable[Record], labels: set[str] | None) -> list[Record]:
+    """The documents that have a label of `labels`, with their shortened texts."""
+    changed = []
+    for document in documents:
+        true = [label for label in document["labels"] if labels is None or label in labels]
+        if true:
+            changed.append({"text": kept.text(document["text"]), "labels": true})
+    return changed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    for name in given.sets:
+        kept = SETS[name]
+        parts = {part: list(records(given.data / kept.source / f"{part}.jsonl.xz")) for part in ("train", "test")}
+        counts = Counter(label for document in parts["train"] for label in document["labels"])
+        labels = {label for label, _ in counts.most_common(kept.labels)} if kept.labels else None
+        folder = given.out / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for part, documents in parts.items():
+            found = derived(kept, documents, labels)
+            if part == "train" and kept.documents is not None:
+                found = random.Random(0).sample(found, min(kept.documents, len(found)))
+            lines = (json.dumps(document, ensure_ascii=False) + "\n" for document in found)
+            (folder / f"{part}.jsonl").write_text("".join(lines), encoding="utf-8")
+            print(f"{name}: {len(found):,} documents of {part}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
