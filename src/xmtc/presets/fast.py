@@ -142,8 +142,12 @@ class _Option(NamedTuple):
         return _Option("one_vs_all", settings, "one_vs_all", LEAST_FLAT_GAIN)
 
     def rich_flat(self) -> _Option:
-        """One classifier per label on all kinds of n-grams, which trees with their few negatives do not gain from."""
-        rich = self.changed("one_vs_all with pairs of words and character n-grams", RICH)
+        """One classifier per label on all kinds of n-grams, which trees with their few negatives do not gain from.
+
+        With so many features, errors cost half of the default if no better cost was found.
+        """
+        changes = RICH if "cost" in self.settings else {**RICH, "cost": 0.5}
+        rich = self.changed("one_vs_all with pairs of words and character n-grams", changes)
         return rich.flat()._replace(words=rich.words, least=LEAST_RICH_GAIN)
 
 
