@@ -30,7 +30,7 @@ test: $(VENV)/.dev
 
 # Files run in alphabetical order, which starts the slow ones early.
 test-long: $(VENV)/.dev
-	$(BIN)/python -m pytest -m long -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m long -n 2 --dist loadfile --no-loadscope-reorder --durations 20
 
 test-gpu: $(VENV)/.dev
 	$(BIN)/python -m pytest -m gpu
