@@ -1,6 +1,6 @@
-"""Write data sets made from parts of public ones, to check defaults on corpora that they were not chosen on.
+"""Write data sets made from parts of public ones, which resemble other corpora, to check defaults on more of them.
 
-    python benchmarks/derived_sets.py --data ../shared/data --out OUT
+    python -m benchmarks.derived_sets --data ../shared/data --out OUT
 
 Each folder of OUT has train.jsonl and test.jsonl, as `fast_preset.py` and `linear_peers.py text` read them: titles and
 beginnings of texts, all labels or only the most frequent ones, all documents or a random sample.
@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import lzma
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from benchmarks.linear_peers import records
 
 Record = dict[str, Any]
 
@@ -45,18 +46,13 @@ SETS = {
 }
 
 
-def records(path: Path) -> Iterator[Record]:
-    with lzma.open(path, "rt", encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
-
-
-def derived(kept: Derived, documents: Iterable[Record], labels: set[str] | None) -> list[Record]:
+def derived(wanted: Derived, documents: Iterable[Record], labels: set[str] | None) -> list[Record]:
     """The documents that have a label of `labels`, with their shortened texts."""
     changed = []
     for document in documents:
         true = [label for label in document["labels"] if labels is None or label in labels]
         if true:
-            changed.append({"text": kept.text(document["text"]), "labels": true})
+            changed.append({"text": wanted.text(document["text"]), "labels": true})
     return changed
 
 
@@ -67,16 +63,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     for name in given.sets:
-        kept = SETS[name]
-        parts = {part: list(records(given.data / kept.source / f"{part}.jsonl.xz")) for part in ("train", "test")}
+        wanted = SETS[name]
+        parts = {part: list(records(given.data / wanted.source / f"{part}.jsonl.xz")) for part in ("train", "test")}
         counts = Counter(label for document in parts["train"] for label in document["labels"])
-        labels = {label for label, _ in counts.most_common(kept.labels)} if kept.labels else None
+        labels = {label for label, _ in counts.most_common(wanted.labels)} if wanted.labels else None
         folder = given.out / name
         folder.mkdir(parents=True, exist_ok=True)
         for part, documents in parts.items():
-            found = derived(kept, documents, labels)
-            if part == "train" and kept.documents is not None:
-                found = random.Random(0).sample(found, min(kept.documents, len(found)))
+            found = derived(wanted, documents, labels)
+            if part == "train" and wanted.documents is not None:
+                found = random.Random(0).sample(found, min(wanted.documents, len(found)))
             lines = (json.dumps(document, ensure_ascii=False) + "\n" for document in found)
             (folder / f"{part}.jsonl").write_text("".join(lines), encoding="utf-8")
             print(f"{name}: {len(found):,} documents of {part}", flush=True)

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
@@ -110,20 +109,7 @@ class Watched:
         self.tab.on("dialog", lambda dialog: (self.said.append(dialog.message), dialog.dismiss()))
         self.tab.on("request", lambda asking: self.asked.append(asking.url))
         self.tab.on("requestfailed", lambda asking: self.said.append(f"failed: {asking.url}"))
-        self._load()
-
-    def _load(self) -> None:
-        """Load the page; once more if the browser did not get it, but only if the service answers others at once."""
-        try:
-            self.tab.goto(self.url)
-        except Exception as error:
-            if type(error).__name__ != "TimeoutError":
-                raise
-            with urllib.request.urlopen(self.url, timeout=5) as answer:
-                assert answer.status == 200
-            for heard in (self.said, self.asked):
-                heard.clear()
-            self.tab.goto(self.url)
+        self.tab.goto(url)
 
     def close(self) -> None:
         """Nothing was said but of what the test refused, and nobody else was asked anything."""

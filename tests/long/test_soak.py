@@ -33,7 +33,7 @@ from xmtc.workflows.feedback import Feedback, feedback_path
 pytestmark = pytest.mark.long
 pytest.importorskip("uvicorn", reason="runs the service")
 
-SECONDS = float(os.environ.get("XMTC_SOAK_SECONDS", "75"))
+SECONDS = float(os.environ.get("XMTC_SOAK_SECONDS", "120"))
 LATE = 30.0
 """Seconds for which a model may still answer after another has taken its place, on a busy machine."""
 MEMORY, FILES = 32.0, 40

@@ -22,7 +22,7 @@ from xmtc.data.planted_corpus import PlantedCorpus
 pytestmark = pytest.mark.long
 
 SETTINGS = {"parabel": ["trees=2", "leaf_size=16", "fan_out=4", "keep_replay=400"], "knn": []}
-KILLS = {"parabel": 20, "knn": 10}
+KILLS = {"parabel": 30, "knn": 10}
 RANDOM, PART, SAVING = "at random", "when a part is finished", "while saving"
 TURNS = {"parabel": [RANDOM, RANDOM, PART, SAVING], "knn": [RANDOM, RANDOM, RANDOM, SAVING]}
 """Moments of the kills of one update before it may end; knn has no parts."""

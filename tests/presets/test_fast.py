@@ -54,7 +54,10 @@ def noise(documents: int = 1000) -> Dataset:
 
 
 def fitted(choice: FastChoice, documents: Any, *rest: Any) -> Any:
-    return model_class(choice.model)(**choice.settings).fit(documents, *rest, runtime=RUNTIME)
+    """A model with the chosen settings, which predicts labels for some of the documents."""
+    model = model_class(choice.model)(**choice.settings).fit(documents, *rest, runtime=RUNTIME)
+    assert (model.predict(documents, 1).labels >= 0).any()
+    return model
 
 
 class TestChoice:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from xmtc.artifact.workspace import Workspace
+from xmtc.core.durations import duration
 from xmtc.core.errors import XmtcError
 from xmtc.core.progress import Task
 from xmtc.core.runtime import Runtime
@@ -83,7 +84,7 @@ class Planner:
     def obstacle(self, found: Estimate, cost: float, end: float) -> str:
         """Why a model that takes `cost` seconds, until `end` on the clock, does not fit; empty if it does."""
         if end > self.end:
-            return f"would take {minutes(cost)}"
+            return f"would take {duration(round(cost))}"
         if found.memory_megabytes > available_megabytes():
             return f"would take {found.memory_megabytes:,.0f} MiB of memory"
         ms, megabytes = self.options.limits
@@ -92,8 +93,3 @@ class Planner:
         if found.megabytes > megabytes:
             return f"would take {found.megabytes:,.0f} MiB on disk"
         return ""
-
-
-def minutes(seconds: float) -> str:
-    """A duration for people."""
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"

@@ -20,6 +20,7 @@ import scipy.sparse as sp
 from xmtc.artifact import store
 from xmtc.artifact.workspace import Workspace
 from xmtc.core.config import changed
+from xmtc.core.durations import duration
 from xmtc.core.errors import ConfigError, DataError, XmtcError
 from xmtc.core.progress import Progress, Task
 from xmtc.core.runtime import Runtime
@@ -34,7 +35,7 @@ from xmtc.presets.candidates import Candidate, DataFacts, candidates, gpu_is_use
 from xmtc.presets.clock import Clock, OutOfTime, TimedProgress
 from xmtc.presets.estimates import Estimate, create, folder_megabytes
 from xmtc.presets.leaderboard import COMPLETE, FAILED, SKIPPED, STOPPED, Leaderboard, Moment, PlannedModel, TriedModel
-from xmtc.presets.planning import NOT_MEASURED, RESERVE, Planner, minutes
+from xmtc.presets.planning import NOT_MEASURED, RESERVE, Planner
 from xmtc.presets.scores import score_metrics
 from xmtc.presets.search_data import SearchData, SearchOptions, Tried
 from xmtc.presets.selection import LEAST_GAIN, Ballots, Combine, fits, joint_score, select
@@ -196,7 +197,7 @@ class ModelSearch:
         left = self._time_left()
         was_done = self._is_done(candidate)  # before an interruption
         if cost is not None and cost > left and not was_done:
-            note = f"would take {minutes(cost)}, {minutes(max(left, 0))} left"
+            note = f"would take {duration(round(cost))}, {duration(round(max(left, 0)))} left"
             self._record(Tried(replace(entry, state=SKIPPED, note=note)))
             return False
         started = self.clock.elapsed

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from xmtc.core import config
+from xmtc.core.durations import duration
 from xmtc.core.errors import shown
 from xmtc.presets.leaderboard import Leaderboard, TriedModel
-from xmtc.views.training_log import duration
 
 NOTHING = "–"
 """In place of a value that is missing."""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from xmtc.artifact.store import is_model
 from xmtc.artifact.workspace import LOG, LOG_SUFFIX, WORK_SUFFIX, Workspace, log_beside
+from xmtc.core.durations import duration
 from xmtc.core.errors import DataError, shown
 from xmtc.core.files import parse_lines
 
@@ -178,12 +179,3 @@ def summary(curve: Curve, against: str) -> str:
         at = f"after {duration(curve.best.at)}" if against == "seconds" else f"at {against} {curve.best.at:,.6g}"
         went.append(f"best nDCG@5 {100 * curve.best.value:.2f} {at}")
     return ", ".join(went)
-
-
-def duration(seconds: float) -> str:
-    """Format seconds: 12 s, 3 min 20 s, 2 h 05 min."""
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    if seconds < 3600:
-        return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
-    return f"{int(seconds) // 3600} h {int(seconds) % 3600 // 60:02d} min"
