@@ -93,9 +93,10 @@ def test_given_validation_documents_are_measured_on(corpus: tuple[Dataset, Datas
     assert knn.score == pytest.approx(quality(xmtc.Knn(neighbours=10).fit(train), test), abs=1e-6)
 
 
-def test_limits_of_prediction(corpus: tuple[Dataset, Dataset], tmp_path: Path) -> None:
+@pytest.mark.parametrize("minutes", [MINUTES, 0.001], ids=["measured", "no time to measure"])
+def test_limits_of_prediction(corpus: tuple[Dataset, Dataset], tmp_path: Path, minutes: float) -> None:
     with pytest.raises(ConfigError, match=r"no model keeps to --max-mb 1e-06\. Raise the limit"):
-        xmtc.auto(corpus[0], preset="good", minutes=MINUTES, max_mb=1e-6, out=tmp_path / "m")
+        xmtc.auto(corpus[0], preset="good", minutes=minutes, max_mb=1e-6, out=tmp_path / "m")
 
 
 def test_a_folder_with_a_model_is_not_overwritten(corpus: tuple[Dataset, Dataset], tmp_path: Path) -> None:

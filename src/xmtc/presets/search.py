@@ -388,6 +388,8 @@ class ModelSearch:
     def _finish(self) -> Model:
         """Choose the members; without any predictions, the first choice alone is the final model."""
         if not self._selected_count():
+            if folder_megabytes(self._folder(self._first)) > self._options.limits[1]:
+                raise self._nothing_fits()
             model = Model.load(self._folder(self._first), self._runtime)
             self._save(model)
             alone = replace(self._tried[self._first.name].entry, name=model.name, state=COMPLETE)
@@ -408,10 +410,7 @@ class ModelSearch:
                 check=watched.check,
             )
         if selection is None:
-            limits = {"--max-ms": self._options.max_ms, "--max-mb": self._options.max_mb}
-            text = " and ".join(f"{name} {limit:g}" for name, limit in limits.items() if limit is not None)
-            where = leaderboard_file(self._out)
-            raise ConfigError(f"no model keeps to {text}. Raise the limit; time and size of each model are in {where}.")
+            raise self._nothing_fits()
         for name, tried in self._tried.items():
             tried.entry = replace(tried.entry, member=name in selection.names)
         model, self._answer = self._combined(selection.names, selection.combine)
@@ -432,6 +431,12 @@ class ModelSearch:
         self.board = replace(self.board, final=final, seconds=self.clock.elapsed, complete=True)
         self._write_board()
         return model
+
+    def _nothing_fits(self) -> ConfigError:
+        limits = {"--max-ms": self._options.max_ms, "--max-mb": self._options.max_mb}
+        text = " and ".join(f"{name} {limit:g}" for name, limit in limits.items() if limit is not None)
+        where = leaderboard_file(self._out)
+        return ConfigError(f"no model keeps to {text}. Raise the limit; time and size of each model are in {where}.")
 
     def teacher(self) -> TopK:
         """The final model's out-of-fold predictions for the training documents; none for those not validated on."""
