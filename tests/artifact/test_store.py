@@ -20,7 +20,16 @@ from safetensors.numpy import load_file, save_file
 from xmtc.artifact import store
 from xmtc.artifact.arrays import map_arrays, write_arrays
 from xmtc.artifact.dependencies import Link
-from xmtc.artifact.store import State, read_folder, read_manifest, replace_part, sealed, verify_folder, write_folder
+from xmtc.artifact.store import (
+    State,
+    read_folder,
+    read_manifest,
+    remove_folder,
+    replace_part,
+    sealed,
+    verify_folder,
+    write_folder,
+)
 from xmtc.core.errors import DataError, ModelFormatError
 
 ARRAYS = {
@@ -111,6 +120,15 @@ class TestFolder:
         names = sorted(path.name for path in (tmp_path / "m").iterdir())
         assert len(names) == 4
         assert "notes.txt" in names
+
+    def test_removing_a_model_keeps_other_files(self, tmp_path: Path) -> None:
+        for folder in (tmp_path / "m", tmp_path / "mixed"):
+            write_folder(folder, manifest(), state())
+        (tmp_path / "mixed" / "notes.txt").write_text("the user's own")
+        remove_folder(tmp_path / "m")
+        remove_folder(tmp_path / "mixed")
+        left = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*"))
+        assert left == ["mixed", "mixed/notes.txt"]
 
     def test_two_saves_at_once_leave_a_whole_model(self, tmp_path: Path) -> None:
         def save(number: int) -> None:

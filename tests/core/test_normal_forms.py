@@ -7,7 +7,7 @@ import time
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from xmtc.core.normal_forms import LONG, normalise, with_ordered_marks
@@ -19,7 +19,6 @@ CHARACTERS = (
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 
 
-@settings(deadline=None)
 @given(st.text(st.sampled_from(CHARACTERS) | st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_order_of_marks_changes_no_normal_form(text: str) -> None:
     for form in FORMS:

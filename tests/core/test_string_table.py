@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -63,7 +63,6 @@ def test_the_hash_is_siphash() -> None:
             assert int(hashed(data, start, length, key, second_key)) == expected
 
 
-@settings(deadline=None)
 @given(anything)
 def test_numbers_are_by_first_occurrence_under_any_key(strings: list[str]) -> None:
     known = list(dict.fromkeys(strings))
@@ -83,14 +82,12 @@ def test_many_strings_with_long_common_parts() -> None:
     assert [strings[at] for at in first] == encoded.dictionary.to_pylist()
 
 
-@settings(deadline=None)
 @given(anything, anything)
 def test_places(wanted: list[str], known: list[str]) -> None:
     arrays = pa.array(wanted, pa.string()), pa.array(known, pa.string())
     assert places(*arrays).tolist() == pc.fill_null(pc.index_in(*arrays), -1).to_pylist()
 
 
-@settings(deadline=None)
 @given(st.lists(anything, max_size=6), st.integers(0, 40))
 def test_parts_are_numbered_together(parts: list[list[str]], expected: int) -> None:
     known = list(dict.fromkeys(string for part in parts for string in part))

@@ -87,7 +87,7 @@ def test_a_label_that_only_a_column_knows_is_unseen() -> None:
     assert (found.overlap.unseen_labels, found.overlap.unseen_pairs) == (1, 1)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(
@@ -211,7 +211,7 @@ def test_planted_corpus() -> None:
 # ---- bins
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=60), st.lists(st.integers(0, 300), max_size=60))
 def test_bins_hold_everything_once(first: list[int], second: list[int]) -> None:
     distributions = [Distribution.of(first), Distribution.of(second)]

@@ -281,7 +281,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("soup")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(NAMES), st.sampled_from([None, *FORMATS]), SOUP)
 def test_soup(place: Path, name: str, file_format: str | None, content: bytes) -> None:
     (place / name).write_bytes(content)

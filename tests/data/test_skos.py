@@ -604,7 +604,7 @@ PIECES = st.binary(max_size=4) | st.sampled_from([*(word.encode() for word in WO
 
 
 @pytest.mark.usefixtures("no_way_out")
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from(sorted(FILES)),
     st.lists(st.tuples(st.floats(0, 1), st.integers(0, 8), PIECES), max_size=4),

@@ -56,7 +56,7 @@ def check_parts(documents: Documents, parts: dict[str, Any], wanted: dict[str, i
                 assert not spare, f"{name} could have taken {group}"
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     DOCUMENTS, st.sampled_from([0.1, 0.25, 0.5]), st.sampled_from([0.0, 0.1, 0.3]), st.integers(0, 99), st.booleans()
 )
@@ -214,7 +214,7 @@ def in_folds(labels: Any, fold_of: Any, count: int) -> Any:
     return table
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(DOCUMENTS, st.integers(2, 7), st.integers(0, 99), st.booleans(), st.none() | st.integers(2, 9))
 def test_promises_of_folds(documents: Documents, count: int, seed: int, together: bool, patients: int | None) -> None:
     dataset = made(documents)

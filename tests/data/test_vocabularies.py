@@ -298,7 +298,7 @@ class TestDeprecated:
         assert vocabulary.replaced == {row["key"]: "c20000" for row in chain}
         assert vocabulary.deprecated == {row["key"] for row in circle + dead} | {"self"}
 
-    @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
         st.dictionaries(st.sampled_from("abcdefgh"), st.lists(st.sampled_from("abcdefghUV?"), max_size=3), min_size=1)
     )
@@ -371,14 +371,14 @@ def vocabularies(draw) -> LabelVocabulary:
 
 
 class TestWritten:
-    @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(vocabularies(), st.sampled_from(["l.jsonl", "l.json", "labels", "l.txt", "l.jsonl.gz", "l.ndjson.zst"]))
     def test_jsonl_comes_back(self, tmp_path, vocabulary, name):
         write_vocabulary(vocabulary, tmp_path / name)
         assert read_vocabulary(tmp_path / name) == vocabulary
         assert read_vocabulary(tmp_path / name, numbered=True) == vocabulary
 
-    @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
         st.dictionaries(KEYS, st.tuples(LINES, st.just("") | LINES), min_size=1), st.sampled_from(["", ".gz", ".xz"])
     )
@@ -388,7 +388,7 @@ class TestWritten:
         write_vocabulary(vocabulary, tmp_path / f"l.tsv{suffix}")
         assert read_vocabulary(tmp_path / f"l.tsv{suffix}") == vocabulary
 
-    @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(vocabularies())
     def test_tsv_comes_back_or_is_refused(self, tmp_path, vocabulary):
         path = tmp_path / "l.tsv"

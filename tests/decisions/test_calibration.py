@@ -48,7 +48,7 @@ def scored_pairs(draw: st.DrawFn) -> Pairs:
     return np.array(scores, dtype=np.float64) / draw(st.sampled_from([1.0, 3.0, 1e-6, 1e-30])), np.array(hits)
 
 
-@settings(max_examples=150, derandomize=True, deadline=None)
+@settings(max_examples=150, derandomize=True)
 @given(scored_pairs())
 def test_blocks_are_those_of_scikit_learn(pairs: Pairs) -> None:
     scores, hits = pairs
@@ -62,7 +62,7 @@ def test_blocks_are_those_of_scikit_learn(pairs: Pairs) -> None:
     assert (highest == scores[order][ends - 1]).all()
 
 
-@settings(max_examples=150, derandomize=True, deadline=None)
+@settings(max_examples=150, derandomize=True)
 @given(scored_pairs(), st.sampled_from(METHODS))
 def test_a_calibration_never_falls_and_is_never_certain(pairs: Pairs, method: Any) -> None:
     scores, hits = pairs

@@ -33,7 +33,7 @@ class TestUnion:
         first, second = answer({7: 0.9, 2: 0.5}, {}), answer({2: 0.6, 1: 0.4, 9: 0.1}, {3: 0.2})
         assert combining.union([first, second]).tolist() == [[1, 2, 7, 9], [3, -1, -1, -1]]
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=50)
     @given(
         st.lists(st.lists(st.dictionaries(st.integers(0, 12), st.floats(0.01, 1), max_size=5), min_size=2, max_size=2))
     )

@@ -85,7 +85,7 @@ def test_the_global_threshold_is_the_best_of_all_cuts(measure: Any, seed: int) -
     assert thresholds.value not in cuts[1:]  # it stands between scores, not on one
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=60, derandomize=True)
 @given(st.integers(0, 10**6), st.sampled_from(MEASURES), st.sampled_from(["global", "label"]))
 def test_measures_are_those_of_scikit_learn_and_of_metrics(seed: int, measure: Any, kind: Any) -> None:
     labels, scores, truth = random_answer(seed)
@@ -223,7 +223,7 @@ def expected_f1(chances: NDArray[np.float64], size: int) -> float:
     return total
 
 
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=60, derandomize=True)
 @given(st.lists(st.sampled_from([0.0, 1.0, *np.linspace(0.02, 0.98, 25)]), min_size=1, max_size=8))
 def test_the_document_rule_is_the_best_of_all_sizes(given_chances: list[float]) -> None:
     chances = np.sort(np.array(given_chances, dtype=np.float32))[::-1]

@@ -323,7 +323,7 @@ class TestBuilders:
         assert (one.order[one.place_of()] == np.arange(600)).all()
         one.check()
 
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=30)
     @given(st.integers(1, 300), st.integers(0, 8), st.sampled_from([1, 16]))
     def test_every_leaf_has_labels(self, labels: int, depth: int, align: int) -> None:
         features = random_rows(labels, 20, 0.1, labels)

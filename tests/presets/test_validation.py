@@ -89,7 +89,7 @@ def test_times_are_always_one_part(count: int) -> None:
     assert grouped.kind == ("folds" if count > 1 else "by group")
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["", *"abcdefghijkl"]), st.integers(0, 12), st.booleans()), min_size=20, max_size=60

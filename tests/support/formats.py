@@ -194,9 +194,7 @@ def check_features(dataset: Dataset, file_format: str, folder: Path) -> None:
 
 
 def often(examples: int) -> Callable:
-    return settings(
-        max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=True
-    )
+    return settings(max_examples=examples, database=None, suppress_health_check=list(HealthCheck), print_blob=True)
 
 
 GOOD = st.builds(

@@ -107,7 +107,7 @@ def test_marks_of_letters() -> None:
 SUFFIXES = st.text(alphabet="aeioysnrdgxzmtlcuß\u0308é", max_size=12)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.one_of(SUFFIXES, st.text(max_size=70), st.tuples(st.text(max_size=3), SUFFIXES).map("".join)))
 def test_any_word(word: str) -> None:
     """The stem of a stem is itself, and no longer than the word without marks."""

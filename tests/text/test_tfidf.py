@@ -76,7 +76,7 @@ class TestTokens:
         assert listed(tokenise(column(TEXTS))) == [reference_tokens(text) for text in TEXTS]
 
     @given(st.lists(words, max_size=8))
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=300)
     def test_follow_the_rule_on_anything(self, texts: list[str]) -> None:
         known = [  # code points that this Python's Unicode tables know
             "".join(c for c in text if unicodedata.category(c) != "Cn") for text in texts
@@ -84,7 +84,7 @@ class TestTokens:
         assert listed(tokenise(column(known))) == [reference_tokens(text) for text in known]
 
     @given(words)
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=300)
     def test_normal_forms_give_the_same_tokens(self, text: str) -> None:
         known = "".join(c for c in text if unicodedata.category(c) != "Cn")
         composed, decomposed = (unicodedata.normalize(form, known) for form in ("NFC", "NFD"))
@@ -95,7 +95,7 @@ class TestTokens:
         assert listed(tokenise(column(plain))) == [re.findall(r"\w+", text) for text in plain]
 
     @given(words)
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=200)
     def test_spans_point_at_their_tokens(self, text: str) -> None:
         found = spans(text)
         assert [text[span.start : span.end] for span in found] == [span.token for span in found]

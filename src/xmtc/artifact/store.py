@@ -14,6 +14,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
@@ -98,6 +99,15 @@ def write_folder(folder: Path, manifest: Mapping[str, Any], state: State) -> Non
         whole = {**manifest, "state": state.values, "files": files, **more}
         write_json(folder / MANIFEST, sealed(whole))
         _clear(folder, {entry["name"] for entry in files.values()} | copies(links))
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a model; other files in its folder stay."""
+    with locked(folder):
+        (folder / MANIFEST).unlink(missing_ok=True)
+        _clear(folder, ())
+        with suppress(OSError):  # there are other files
+            folder.rmdir()
 
 
 def replace_part(folder: Path, name: str, part: State | None, before: Mapping[str, Any]) -> None:

@@ -433,10 +433,16 @@ class ModelSearch:
         return model
 
     def _nothing_fits(self) -> ConfigError:
+        """The error if no model keeps to the limits; the folder does not keep the model that was trained first."""
+        store.remove_folder(self._out)
         limits = {"--max-ms": self._options.max_ms, "--max-mb": self._options.max_mb}
         text = " and ".join(f"{name} {limit:g}" for name, limit in limits.items() if limit is not None)
-        where = leaderboard_file(self._out)
-        return ConfigError(f"no model keeps to {text}. Raise the limit; time and size of each model are in {where}.")
+        sizes = [each.megabytes for each in self.board.entries if each.megabytes is not None]
+        times = [each.predict_ms for each in self.board.entries if each.predict_ms is not None]
+        least = f"{min(sizes, default=folder_megabytes(self._folder(self._first))):.3g} MB"
+        if times:
+            least += f", the least prediction time {min(times):.3g} ms per document"
+        return ConfigError(f"no model keeps to {text}: the smallest size is {least}. Raise the limit.")
 
     def teacher(self) -> TopK:
         """The final model's out-of-fold predictions for the training documents; none for those not validated on."""

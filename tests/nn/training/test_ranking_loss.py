@@ -74,7 +74,7 @@ def same(left: tuple[Tensor, Tensor], right: tuple[Tensor, Tensor], within: floa
 
 @every_way
 class TestAgainstAllPairs:
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     @given(
         seed=st.integers(0, 2**31),
         rows=st.integers(1, 6),
