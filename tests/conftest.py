@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
 # Read when torch is loaded. Its threads wait for each other in a busy loop, which on a machine with other work to do
 # makes a training of seconds one of minutes.
@@ -31,7 +31,7 @@ if (kernels := kernel_folder()) is not None:
     os.environ.setdefault("NUMBA_CACHE_DIR", str(kernels))
 
 # How long an example takes says more about the other processes of the machine than about the code.
-settings.register_profile("xmtc", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("xmtc", deadline=None)
 settings.load_profile("xmtc")
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and all they start too: some press it.

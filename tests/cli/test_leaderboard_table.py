@@ -33,23 +33,23 @@ def test_a_plan_without_models() -> None:
 
 def test_the_models_after_training() -> None:
     assert leaderboard_lines(full_board()) == [
-        "model      nDCG@5    P@1  training  ms/doc  MB  state",
-        "---------------------------------------------------------------------",
-        "parabel *   60.00  70.00     1 min       1  44  complete",
-        "knn         50.00  70.00         –      10   –  complete",
-        "lexical *   40.00  65.00         –     0.1   –  complete",
-        "late            –      –         –       –   –  stopped: time limit",
-        "broken          –      –         –       –   –  failed: out of memory",
+        "model      nDCG@5    P@1  training  ms/doc  MiB  state",
+        "----------------------------------------------------------------------",
+        "parabel *   60.00  70.00     1 min       1   44  complete",
+        "knn         50.00  70.00         –      10    –  complete",
+        "lexical *   40.00  65.00         –     0.1    –  complete",
+        "late            –      –         –       –    –  stopped: time limit",
+        "broken          –      –         –       –    –  failed: out of memory",
         "",
         "scores in percent on the validation documents; * member of the final model",
-        "final: consensus of 2 models: nDCG@5 65.00, 1.25 ms per document, 56.6 MB, 4 min",
-        "  in total",
+        "final: consensus of 2 models: nDCG@5 65.00, 1.25 ms per document, 56.6 MiB, 4",
+        "  min in total",
     ]
 
 
 def test_a_metric_that_some_models_lack_is_left_out() -> None:
     found = board(entries=(tried("a", 0.5, metrics={"P@1": 0.6}), tried("b", 0.4)))
-    assert leaderboard_lines(found)[0].split() == ["model", "nDCG@5", "training", "ms/doc", "MB", "state"]
+    assert leaderboard_lines(found)[0].split() == ["model", "nDCG@5", "training", "ms/doc", "MiB", "state"]
 
 
 def test_boards_without_a_final_model() -> None:

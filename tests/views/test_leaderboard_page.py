@@ -82,7 +82,7 @@ def test_the_tables_are_in_order() -> None:
     assert page.table(0) == [["setting", "value"], ["trees", "5"], ["gate.kind", "soft"]]
     models = page.table(1)
     assert models[0] == [
-        *("model", "nDCG@5 (%)", "P@1 (%)", "P@5 (%)", "training", "ms per document", "size (MB)", "role", "state")
+        *("model", "nDCG@5 (%)", "P@1 (%)", "P@5 (%)", "training", "ms per document", "size (MiB)", "role", "state")
     ]
     assert models[1:] == [
         ["consensus", "65.00", "–", "–", "–", "1.25", "56.6", "final model", "complete"],
@@ -93,7 +93,7 @@ def test_the_tables_are_in_order() -> None:
         ["broken", "–", "–", "–", "–", "–", "–", "", "failed: out of memory"],
     ]
     assert page.table(2) == [
-        ["model", "planned", "why", "time", "memory (MB)"],
+        ["model", "planned", "why", "time", "memory (MiB)"],
         ["parabel", "yes", "why parabel", "30 s", "100"],
         ["knn", "yes", "why knn", "–", "100"],
         ["slow", "left out: would need 14 min of 10", "why slow", "30 s", "100"],
@@ -114,7 +114,7 @@ def test_the_words_about_the_search_and_the_final_model() -> None:
     words = [" ".join(each["text"].split()) for tag in ("p", "li") for each in page.all(tag)]
     assert words == [
         "12,000 documents, 3,000 labels, metric to optimise: nDCG@5",
-        "consensus: nDCG@5 65.00 % on the validation documents, 1.25 ms per document, 56.6 MB on disk.",
+        "consensus: nDCG@5 65.00 % on the validation documents, 1.25 ms per document, 56.6 MiB on disk.",
         "2 members: parabel (60.00), lexical (40.00). The final model is 5.00 points better than its best member.",
         "3-fold cross-validation.",
         "Time used: 4 min of 10 min. Seed: 0.",

@@ -44,7 +44,7 @@ def leaderboard_lines(board: Leaderboard) -> list[str]:
             for name in ("P@1",)
             if name != board.metric and scored and all(name in entry.metrics for entry in scored)
         ]
-        header = ["model", board.metric, *more, "training", "ms/doc", "MB", "state"]
+        header = ["model", board.metric, *more, "training", "ms/doc", "MiB", "state"]
         rows = [
             [
                 shown(entry.name) + (" *" if entry.member else ""),
@@ -76,7 +76,7 @@ def final_line(board: Leaderboard) -> str:
     facts: list[Any] = [
         (percent(final.score), f"{board.metric} {percent(final.score)}"),
         (amount(final.predict_ms), f"{amount(final.predict_ms)} ms per document"),
-        (amount(final.megabytes), f"{amount(final.megabytes)} MB"),
+        (amount(final.megabytes), f"{amount(final.megabytes)} MiB"),
         (time(board.seconds), f"{time(board.seconds)} in total"),
     ]
     return f"final: {shown(final.name)}{of}: {', '.join(words for value, words in facts if value != NOTHING)}"

@@ -32,7 +32,7 @@ class PlannedModel:
     seconds: float | None
     """Estimated training time."""
     megabytes: float | None
-    """Estimated memory."""
+    """Estimated memory in MiB."""
     included: bool
     note: str = ""
     """Why the model is left out."""
@@ -57,7 +57,7 @@ class TriedModel:
     predict_ms: float | None = None
     """Prediction time per document."""
     megabytes: float | None = None
-    """Size on disk."""
+    """Size on disk in MiB."""
     member: bool = False
     """Whether the final model includes it."""
     note: str = ""

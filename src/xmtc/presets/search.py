@@ -12,36 +12,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
-import scipy.sparse as sp
 
 from xmtc.artifact import store
 from xmtc.artifact.workspace import Workspace
-from xmtc.core.config import changed
 from xmtc.core.durations import duration
-from xmtc.core.errors import ConfigError, DataError, XmtcError
+from xmtc.core.errors import ConfigError, XmtcError
 from xmtc.core.progress import Progress, Task
 from xmtc.core.runtime import Runtime
-from xmtc.data.dataset import Csr, Dataset, align_labels
+from xmtc.data.dataset import Dataset, align_labels
 from xmtc.data.label_index import LabelIndex
 from xmtc.data.topk import TopK
-from xmtc.decisions.decision_rules import DEPTH, Decisions, decide
 from xmtc.models.base import Model
-from xmtc.models.consensus import Consensus
-from xmtc.models.stacking import OutOfFold
 from xmtc.presets.candidates import Candidate, DataFacts, candidates, gpu_is_used
 from xmtc.presets.clock import Clock, OutOfTime, TimedProgress
+from xmtc.presets.ensemble import combine_models
 from xmtc.presets.estimates import Estimate, create, folder_megabytes
 from xmtc.presets.leaderboard import COMPLETE, FAILED, SKIPPED, STOPPED, Leaderboard, Moment, PlannedModel, TriedModel
 from xmtc.presets.planning import NOT_MEASURED, RESERVE, Planner
 from xmtc.presets.scores import score_metrics
-from xmtc.presets.search_data import SearchData, SearchOptions, Tried
+from xmtc.presets.search_data import DEPTH_OF_ANSWERS, SearchData, SearchOptions, Tried
 from xmtc.presets.selection import LEAST_GAIN, Ballots, Combine, fits, joint_score, select
 
-DEPTH_OF_ANSWERS = 50
-"""Labels per document that are kept of each model."""
 SAVING = 0.02
 """Fraction of the time that is kept for training the chosen combination on all documents and writing it."""
 MOST_TRIED = 20
@@ -339,27 +333,8 @@ class ModelSearch:
         self._write_board()
 
     def _combined(self, names: Sequence[str], combine: Combine) -> tuple[Model, TopK]:
-        """Models combined by what is learnt from their out-of-fold predictions, and the combined predictions."""
         chosen = [self._tried[name] for name in names]
-        if len(chosen) == 1:
-            only = chosen[0]
-            assert only.folder is not None
-            assert only.answer is not None
-            model = Model.load(only.folder, self._runtime)
-            model.decisions = _decided(model, only.answer, self._truth)
-            given = model.decisions.probabilities(only.answer.scores)
-            return model, only.answer.relabelled(only.answer.labels, given)
-        consensus = Consensus(
-            members=[str(tried.folder) for tried in chosen],
-            combine=combine,
-            copy=True,
-            depth=DEPTH_OF_ANSWERS,
-        )
-        answers = [tried.answer for tried in chosen if tried.answer is not None]
-        out_of_fold = OutOfFold(answers, self._data.folds, self._data.counts, self._label_index)
-        answer = consensus.fit_out_of_fold(self._data.measured, out_of_fold, runtime=self._runtime)
-        consensus.config = changed(consensus.config, {"members": tuple(names)})  # they are copied
-        return consensus, answer
+        return combine_models(chosen, combine, self._data, self._truth, self._runtime)
 
     def _save(self, model: Model, members: Sequence[str] = ()) -> None:
         model.training = {**model.training, "documents": len(self._train), "preset": self._described(members)}
@@ -389,7 +364,7 @@ class ModelSearch:
         """Choose the members; without any predictions, the first choice alone is the final model."""
         if not self._selected_count():
             if folder_megabytes(self._folder(self._first)) > self._options.limits[1]:
-                raise self._nothing_fits()
+                self._refuse_limits()
             model = Model.load(self._folder(self._first), self._runtime)
             self._save(model)
             alone = replace(self._tried[self._first.name].entry, name=model.name, state=COMPLETE)
@@ -410,7 +385,7 @@ class ModelSearch:
                 check=watched.check,
             )
         if selection is None:
-            raise self._nothing_fits()
+            self._refuse_limits()
         for name, tried in self._tried.items():
             tried.entry = replace(tried.entry, member=name in selection.names)
         model, self._answer = self._combined(selection.names, selection.combine)
@@ -432,17 +407,17 @@ class ModelSearch:
         self._write_board()
         return model
 
-    def _nothing_fits(self) -> ConfigError:
-        """The error if no model keeps to the limits; the folder does not keep the model that was trained first."""
+    def _refuse_limits(self) -> NoReturn:
+        """Raise the error that no model keeps to the limits, and delete the one that was trained first."""
         store.remove_folder(self._out)
         limits = {"--max-ms": self._options.max_ms, "--max-mb": self._options.max_mb}
         text = " and ".join(f"{name} {limit:g}" for name, limit in limits.items() if limit is not None)
         sizes = [each.megabytes for each in self.board.entries if each.megabytes is not None]
         times = [each.predict_ms for each in self.board.entries if each.predict_ms is not None]
-        least = f"{min(sizes, default=folder_megabytes(self._folder(self._first))):.3g} MB"
+        least = f"{min(sizes, default=folder_megabytes(self._folder(self._first))):.3g} MiB"
         if times:
             least += f", the least prediction time {min(times):.3g} ms per document"
-        return ConfigError(f"no model keeps to {text}: the smallest size is {least}. Raise the limit.")
+        raise ConfigError(f"no model keeps to {text}: the smallest size is {least}. Raise the limit.")
 
     def teacher(self) -> TopK:
         """The final model's out-of-fold predictions for the training documents; none for those not validated on."""
@@ -467,22 +442,3 @@ class ModelSearch:
 def leaderboard_file(out: Path) -> Path:
     """The file with the leaderboard, next to the model folder."""
     return out.with_name(f"{out.name}.leaderboard.json")
-
-
-def _decided(model: Model, answer: TopK, truth: Csr) -> Decisions:
-    """Calibration and threshold of a single model from its out-of-fold predictions."""
-    numbers = model.labels.ids(answer.index.table["key"].combine_chunks())
-    labels = np.where(answer.labels >= 0, numbers[answer.labels], -1)
-    columns = np.flatnonzero(numbers >= 0)
-    coo = truth[:, columns].tocoo()
-    renumbered = sp.csr_array((coo.data, (coo.row, numbers[columns][coo.col])), shape=(len(answer), len(model.labels)))
-    try:
-        return decide(
-            TopK(labels[:, :DEPTH], answer.scores[:, :DEPTH], model.labels),
-            renumbered,
-            method="isotonic",
-            threshold="global",
-            counts=model.label_counts,
-        )
-    except DataError:
-        return model.decisions

@@ -17,6 +17,9 @@ from xmtc.presets.leaderboard import Leaderboard, TriedModel
 from xmtc.presets.scores import Measure
 from xmtc.presets.validation import Validation
 
+DEPTH_OF_ANSWERS = 50
+"""Labels per document that are kept of each model."""
+
 
 def ignore_plan(board: Leaderboard) -> None:
     """Do not report the plan."""

@@ -29,17 +29,17 @@ def time(seconds: float | None) -> str:
 
 
 def amount(value: float | None) -> str:
-    """Milliseconds or megabytes with about three digits: 0.043, 3.2, 1,250."""
+    """Milliseconds or MiB with about three digits: 0.043, 3.2, 1,250."""
     if not _finite(value):
         return NOTHING
     return f"{value:,.0f}" if value >= 100 else f"{float(f'{value:.3g}'):.6g}"
 
 
 def limit_words(limits: Mapping[str, float | None]) -> list[str]:
-    """The limits on the final model that were given: 5 ms per document, 200 MB on disk."""
+    """The limits on the final model that were given: 5 ms per document, 200 MiB on disk."""
     slow, large = limits.get("max_ms"), limits.get("max_mb")
     words = [f"{amount(slow)} ms per document"] if _finite(slow) else []
-    return words + ([f"{amount(large)} MB on disk"] if _finite(large) else [])
+    return words + ([f"{amount(large)} MiB on disk"] if _finite(large) else [])
 
 
 def final_facts(board: Leaderboard, final: TriedModel) -> list[str]:
@@ -47,7 +47,7 @@ def final_facts(board: Leaderboard, final: TriedModel) -> list[str]:
     facts = [
         (percent(final.score), f"{board.metric} {percent(final.score)} % on the validation documents"),
         (amount(final.predict_ms), f"{amount(final.predict_ms)} ms per document"),
-        (amount(final.megabytes), f"{amount(final.megabytes)} MB on disk"),
+        (amount(final.megabytes), f"{amount(final.megabytes)} MiB on disk"),
         (time(final.train_seconds), f"trained in {time(final.train_seconds)}"),
     ]
     return [words for value, words in facts if value != NOTHING]

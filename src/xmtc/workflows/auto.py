@@ -138,9 +138,9 @@ def auto(
     default) or best (also networks, several seeds; 60 minutes). `documents` and `labels` are as in `Model.fit`, `valid`
     a validation set as a Dataset or a pair; without it, some or all documents are predicted out of fold. `out` is the
     model folder to write; next to it are the leaderboard and, during training, a workspace to resume from. `max_ms` and
-    `max_mb` limit prediction time per document and size of the model. `distil` names a model that is trained on what
-    the combination has learnt, also on the texts `unlabelled`. `encoder` is the folder of a pretrained encoder that
-    `best` fine-tunes. `listener` receives the plan and the leaderboard.
+    `max_mb` limit prediction time per document and size of the model (in MiB). `distil` names a model that is trained
+    on what the combination has learnt, also on the texts `unlabelled`. `encoder` is the folder of a pretrained encoder
+    that `best` fine-tunes. `listener` receives the plan and the leaderboard.
     """
     options = PresetOptions(
         preset=preset,  # type: ignore[arg-type]

@@ -102,7 +102,7 @@ class PresetOptions(BaseRequest):
     """Metric by which a preset chooses, such as nDCG@5, P@1 or PSP@3."""
     max_ms: Annotated[float | None, Option("MS")] = None
     """Maximum prediction time of the model, in milliseconds per document on this machine."""
-    max_mb: Annotated[float | None, Option("MB")] = None
+    max_mb: Annotated[float | None, Option("MIB")] = None
     """Maximum size of the model folder in MiB."""
     split_by: Annotated[str | None, Option("FIELD")] = None
     """Hold out whole groups, or the latest documents, by this field; FIELD:group or FIELD:time if it is not clear."""
