@@ -96,7 +96,7 @@ def test_given_validation_documents_are_measured_on(corpus: tuple[Dataset, Datas
 @pytest.mark.parametrize("minutes", [MINUTES, 0.001], ids=["measured", "no time to measure"])
 def test_limits_of_prediction(corpus: tuple[Dataset, Dataset], tmp_path: Path, minutes: float) -> None:
     out = tmp_path / "m"
-    message = r"no model keeps to --max-mb 1e-06: the smallest size is 1\.\d+ MiB.*\. Raise the limit\."
+    message = r"keeps to --max-mb 1e-06\. Of those that were trained, the smallest has 1\.\d+ MiB.*\. Raise the limit\."
     with pytest.raises(ConfigError, match=message):
         xmtc.auto(corpus[0], preset="good", minutes=minutes, max_mb=1e-6, out=out)
     assert not out.exists()

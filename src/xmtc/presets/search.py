@@ -414,10 +414,10 @@ class ModelSearch:
         text = " and ".join(f"{name} {limit:g}" for name, limit in limits.items() if limit is not None)
         sizes = [each.megabytes for each in self.board.entries if each.megabytes is not None]
         times = [each.predict_ms for each in self.board.entries if each.predict_ms is not None]
-        least = f"{min(sizes, default=folder_megabytes(self._folder(self._first))):.3g} MiB"
+        found = f"the smallest has {min(sizes, default=folder_megabytes(self._folder(self._first))):.3g} MiB"
         if times:
-            least += f", the least prediction time {min(times):.3g} ms per document"
-        raise ConfigError(f"no model keeps to {text}: the smallest size is {least}. Raise the limit.")
+            found += f", the fastest takes {min(times):.3g} ms per document"
+        raise ConfigError(f"no model keeps to {text}. Of those that were trained, {found}. Raise the limit.")
 
     def teacher(self) -> TopK:
         """The final model's out-of-fold predictions for the training documents; none for those not validated on."""
