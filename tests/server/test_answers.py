@@ -321,7 +321,8 @@ def test_a_model_that_is_saved_anew_takes_over(
     wait_for(lambda: served.client.get("/v1/models").json()["models"][0]["version"] != before)
     assert {label["key"] for label in served.predict("ham and bread")[0]} <= {"x", "y"}
     wait_for(lambda: served.lines == ["changing: new model loaded (2 labels)"])
-    (folder / "model.json").write_text("{}")
+    (folder / "damaged").write_text("{}")
+    (folder / "damaged").replace(folder / "model.json")  # in one step, as saving does: an empty file is another change
     wait_for(lambda: len(served.lines) == 2)
     assert served.lines[1].startswith("changing: keeping the previous model; the new one failed to load.")
     assert {label["key"] for label in served.predict("ham and bread")[0]} <= {"x", "y"}
@@ -330,6 +331,7 @@ def test_a_model_that_is_saved_anew_takes_over(
     assert served.predict("ham and bread")
     load(trained["tree"]).save(folder, overwrite=True)
     wait_for(lambda: len(served.lines) == 3)
+    assert served.lines[2].startswith("changing: new model loaded")
     assert served.predict(text) == right(trained["tree"], [text])
 
 
