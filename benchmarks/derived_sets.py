@@ -2,8 +2,8 @@
 
     python -m benchmarks.derived_sets --data ../shared/data --out OUT
 
-Each folder of OUT has train.jsonl and test.jsonl, as `fast_preset.py` and `linear_peers.py text` read them: titles and
-beginnings of texts, all labels or only the most frequent ones, all documents or a random sample.
+Each folder of OUT has train.jsonl and test.jsonl, as `fast_preset.py` and `linear_peers.py text` read them: titles,
+beginnings or passages of texts, all labels or only the most frequent ones, all documents or a random sample.
 """
 
 from __future__ import annotations
@@ -24,17 +24,21 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Derived:
-    """A part of a data set: the first line or words of each text, the most frequent labels, a sample of documents."""
+    """A part of a data set: a part of each text, the most frequent labels, a sample of documents."""
 
     source: str
     titles: bool = False
     words: int | None = None
+    passages: bool = False
+    """Whether every passage of this many words is a document, instead of the first one."""
     labels: int | None = None
     documents: int | None = None
 
-    def text(self, text: str) -> str:
-        shown = text.split("\n", 1)[0] if self.titles else text
-        return shown if self.words is None else " ".join(shown.split()[: self.words])
+    def texts(self, text: str) -> list[str]:
+        words = (text.split("\n", 1)[0] if self.titles else text).split(" " if self.words is None else None)
+        size = self.words or len(words)
+        starts = range(0, max(len(words) - size // 2, 1), size) if self.passages else [0]
+        return [" ".join(words[start : start + size]) for start in starts]
 
 
 SETS = {
@@ -43,6 +47,7 @@ SETS = {
     "texts-300-labels": Derived("tibkat-gnd", labels=300, documents=20_000),
     "laws-100-labels": Derived("eurlex57k", words=250, labels=100, documents=12_000),
     "laws-25-words": Derived("eurlex57k", words=25),
+    "passages": Derived("tibkat-gnd", words=12, passages=True, documents=600_000),
 }
 
 
@@ -52,7 +57,7 @@ def derived(wanted: Derived, documents: Iterable[Record], labels: set[str] | Non
     for document in documents:
         true = [label for label in document["labels"] if labels is None or label in labels]
         if true:
-            changed.append({"text": wanted.text(document["text"]), "labels": true})
+            changed += [{"text": text, "labels": true} for text in wanted.texts(document["text"])]
     return changed
 
 
@@ -71,8 +76,9 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for part, documents in parts.items():
             found = derived(wanted, documents, labels)
-            if part == "train" and wanted.documents is not None:
-                found = random.Random(0).sample(found, min(wanted.documents, len(found)))
+            if wanted.documents is not None and (part == "train" or wanted.passages):
+                most = wanted.documents if part == "train" else wanted.documents // 20
+                found = random.Random(0).sample(found, min(most, len(found)))
             lines = (json.dumps(document, ensure_ascii=False) + "\n" for document in found)
             (folder / f"{part}.jsonl").write_text("".join(lines), encoding="utf-8")
             print(f"{name}: {len(found):,} documents of {part}", flush=True)

@@ -547,12 +547,20 @@ def smallest_leaf(tree: LabelTree) -> int:
     return min(len(children_of(tree, tree.depth - 1, leaf)) for leaf in range(tree.nodes(tree.depth - 1)))
 
 
-def check_rows(found: np.ndarray, given: np.ndarray, expected: list[list[tuple[int, float]]]) -> None:
-    """Labels and scores of each document; pads behind."""
+def check_rows(
+    documents: Documents, found: np.ndarray, given: np.ndarray, expected: list[list[tuple[int, float]]]
+) -> None:
+    """Labels and scores of each document; pads behind.
+
+    All labels of a text of a single word have the same score but for rounding, which differs between processors.
+    """
     assert found.shape == given.shape
-    for labels, scores, pairs in zip(found.tolist(), given, expected, strict=True):
+    assert (documents.lengths > 1).any()
+    for length, labels, scores, pairs in zip(documents.lengths, found.tolist(), given, expected, strict=True):
         count = len(pairs)
-        assert labels[:count] == [label for label, _ in pairs]
+        if length > 1:
+            assert labels[:count] == [label for label, _ in pairs]
+        assert len(set(labels[:count])) == count
         assert np.allclose(scores[:count], [score for _, score in pairs], atol=1e-5)
         assert labels[count:] == [-1] * (len(labels) - count)
         assert np.isneginf(scores[count:]).all()
@@ -577,7 +585,7 @@ class TestBeam:
             allowed = range(len(tree)) if mask is None else np.flatnonzero(mask).tolist()
             found, given = best_in_trees([network], documents, k, mask)
             ranked = [sorted(((label, row[label]) for label in allowed), key=lambda p: -p[1])[:k] for row in products]
-            check_rows(found, given, ranked)
+            check_rows(documents, found, given, ranked)
 
     @pytest.mark.parametrize("beam", [1, 2, 5])
     def test_a_narrow_beam_is_a_plain_search(
@@ -592,7 +600,7 @@ class TestBeam:
             width = max(beam, -(-k // smallest_leaf(tree)))
             assert network.width(k) == width
             found, given = best_in_trees([network], documents, k, mask)
-            check_rows(found, given, [plain_search(tree, part, width, k, allowed) for part in answers])
+            check_rows(documents, found, given, [plain_search(tree, part, width, k, allowed) for part in answers])
 
     def test_given_labels_have_the_product_of_their_path(
         self, monkeypatch: pytest.MonkeyPatch, depth: int, free: int
@@ -705,7 +713,7 @@ class TestWhatTheBeamReaches:
                     forward |= {label for label, _ in plain_search(own, part[row], width, wanted, allowed)}
                     products += path_products(own, part[row]) / 3
                 expected.append(sorted(((label, products[label]) for label in forward), key=lambda p: -p[1])[:k])
-            check_rows(*best_in_trees(trees, documents, k, mask), expected)
+            check_rows(documents, *best_in_trees(trees, documents, k, mask), expected)
 
     def test_no_documents(self) -> None:
         documents = Documents(TokenBlock(np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32)), None, CPU)
