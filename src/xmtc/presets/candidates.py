@@ -81,7 +81,7 @@ class DataFacts:
         if not documents.has_text:
             return cls(len(documents), labels, per_document, None, False)
         places = np.unique(np.linspace(0, len(documents) - 1, min(SAMPLE, len(documents))).astype(np.int64))
-        counts = pc.count_substring_regex(documents.take(places).text(), r"\w+")
+        counts = pc.count_substring_regex(documents.take(places).text(), r"[\p{L}\p{M}\p{N}_]+")
         words = pc.mean(counts).as_py() or 0.0
         return cls(
             len(documents),
@@ -110,7 +110,8 @@ def _has_words(documents: Dataset) -> bool:
     """Whether most keys consist of letters, so that they may occur in texts."""
     assert documents.label_index is not None
     keys = documents.label_index.table["key"]
-    return bool((pc.mean(pc.match_substring_regex(keys, r"^[^\W\d_]{2,}([-_ ][^\W\d_]+)*$")).as_py() or 0.0) > 0.5)
+    are_words = pc.match_substring_regex(keys, r"^[\p{L}\p{M}]{2,}([-_ ][\p{L}\p{M}]+)*$")
+    return bool((pc.mean(are_words).as_py() or 0.0) > 0.5)
 
 
 @dataclass(frozen=True)

@@ -81,8 +81,8 @@ class TeacherLabels:
         return cls.of(numbers, answers.scores)
 
     def levels(self) -> tuple[float, ...]:
-        """The levels of the copies, ascending."""
-        listed = np.where(self.labels >= 0, self.probabilities, 0.0)
+        """The levels of the copies, ascending; documents that the teacher has no labels for do not count."""
+        listed = np.where(self.labels >= 0, self.probabilities, 0.0)[(self.labels >= 0).any(axis=1)]
         if listed.shape[1] < RANK or not len(listed):
             fifth = 0.0
         else:
@@ -208,8 +208,9 @@ def distil(
     """
     taught_documents = _TaughtDocuments.of(documents, teacher, unlabelled)
     trainer = _Student(student, settings or {}, runtime or Runtime())
-    plain: Model = trainer.plain(documents)
-    model: Model = trainer.taught(taught_documents, _cost_of(plain), progress, workspace)
+    workspace = workspace or Workspace()
+    plain: Model = trainer.plain(documents, progress, workspace.inner("plain"))
+    model: Model = trainer.taught(taught_documents, _cost_of(plain), progress, workspace.inner("taught"))
     facts: dict[str, Any] = {"taught": True}
     if valid is not None:
         qualities = [_quality(each, valid) for each in (plain, model)]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -28,9 +26,12 @@ SLOW = 8.0
 LARGEST_EXPONENT = 1.3
 """Time grows at most with this power of the number of documents."""
 LEAST_SLOPE = 0.25
-"""Time per further document is at least this part of the mean time per document of a sample."""
+"""Time and memory per further document are at least this part of the means per document of a sample."""
 PREDICTED = 1000
 """Documents to predict."""
+SEARCHING = ("knn",)
+"""Models that search all training documents, so that prediction takes longer the more there are."""
+PROCESS, CONTAINER = Path("/proc/self"), Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,16 @@ def estimate(candidate: Candidate, documents: Dataset, runtime: Runtime, progres
     order = np.random.default_rng(runtime.seed).permutation(count)
     sizes = [max(size // 3, 1), size]
     candidate = _as_for_all(candidate, count)
-    seconds, found, memory = [], None, 0.0
+    seconds, memory, milliseconds, found = [], [], [], None
+    predicted = documents.take(np.sort(order[-min(PREDICTED, count) :]))
     for part in sizes:
-        before = _peak_memory()
+        before = _memory_in_use()
         sample = documents.take(np.sort(order[:part]))
         started = work_time()
         model = create(candidate).fit(sample, runtime=runtime, progress=progress)
         seconds.append(max(work_time() - started, 1e-3))
-        memory = _peak_memory() - before
+        memory.append(max(_peak_memory() - before, 0.0))
+        milliseconds.append(predict_ms(model, predicted))
         found = model
         if seconds[-1] > SLOW:
             break
@@ -77,9 +80,9 @@ def estimate(candidate: Candidate, documents: Dataset, runtime: Runtime, progres
         megabytes = folder_megabytes(Path(folder) / "model")
     return Estimate(
         _extrapolated(seconds, sizes, count),
-        _predict_ms(found, documents.take(np.sort(order[-min(PREDICTED, count) :]))),
+        _on_a_line(milliseconds, sizes, count) if candidate.model in SEARCHING else milliseconds[-1],
         megabytes * scale,
-        memory * scale,
+        _on_a_line(memory, sizes, count),
     )
 
 
@@ -104,11 +107,21 @@ def _extrapolated(seconds: Sequence[float], sizes: Sequence[int], count: int) ->
     power = math.log(seconds[1] / seconds[0]) / math.log(sizes[1] / sizes[0])
     if power > 1:
         return float(last * (count / size) ** min(power, LARGEST_EXPONENT))
-    slope = max((seconds[1] - seconds[0]) / (sizes[1] - sizes[0]), LEAST_SLOPE * last / size)
+    return _on_a_line(seconds, sizes, count)
+
+
+def _on_a_line(measured: Sequence[float], sizes: Sequence[int], count: int) -> float:
+    """What was measured on one or two samples, extrapolated to `count` documents."""
+    last, size = measured[-1], sizes[len(measured) - 1]
+    if len(measured) < 2 or sizes[1] == sizes[0]:
+        return last * count / size
+    slope = max((measured[1] - measured[0]) / (sizes[1] - sizes[0]), LEAST_SLOPE * last / size)
     return last + slope * (count - size)
 
 
-def _predict_ms(model: Model, documents: Dataset) -> float:
+def predict_ms(model: Model, documents: Dataset) -> float:
+    """Milliseconds per document to predict up to `PREDICTED` of these documents."""
+    documents = documents.slice(0, PREDICTED)
     model.predict(documents.take(np.arange(min(10, len(documents)))))  # compiles
     started = time.perf_counter()
     model.predict(documents)
@@ -120,21 +133,39 @@ def folder_megabytes(folder: Path) -> float:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 2**20
 
 
-def _peak_memory() -> float:
-    """Peak memory of this process in MiB; 0 where the system does not tell."""
+def _memory_in_use() -> float:
+    """Memory of this process in MiB, from which its peak is counted anew; 0 where the system does not tell."""
     try:
-        import resource
-    except ImportError:  # Windows
+        PROCESS.joinpath("clear_refs").write_text("5", encoding="ascii")  # the peak becomes what is in use
+        return _status("VmRSS")
+    except (OSError, KeyError):
+        return _peak_memory()
+
+
+def _peak_memory() -> float:
+    """Peak memory of this process in MiB since it was counted anew; 0 where the system does not tell."""
+    try:
+        return _status("VmHWM")
+    except (OSError, KeyError):
         return 0.0
-    peak: int = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def _status(name: str) -> float:
+    return _kibibytes(PROCESS / "status")[name] / 2**10
+
+
+def _kibibytes(file: Path) -> dict[str, float]:
+    """The entries of a file of the kernel that have the unit kB."""
+    lines = (line.split() for line in file.read_text(encoding="ascii", errors="replace").splitlines())
+    return {words[0].rstrip(":"): float(words[1]) for words in lines if len(words) == 3 and words[2] == "kB"}
 
 
 def available_megabytes() -> float:
-    """Memory that can be used without swapping, in MiB; infinite if unknown."""
+    """Memory that can be used without swapping, in MiB, also within a container; infinite if unknown."""
+    found = math.inf
     try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        values: dict[str, Any] = dict(line.split(":", 1) for line in lines)
-        return int(values["MemAvailable"].split()[0]) / 2**10
-    except (OSError, ValueError, KeyError):
-        return math.inf
+        found = _kibibytes(Path("/proc/meminfo"))["MemAvailable"] / 2**10
+        limit, used = (float((CONTAINER / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current"))
+        return min(found, (limit - used) / 2**20)
+    except (OSError, ValueError, KeyError):  # without a limit, the file says max
+        return found

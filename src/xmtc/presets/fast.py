@@ -367,7 +367,7 @@ def _parts(documents: Dataset, valid: Dataset | None, facts: _DataFacts, seed: i
     """Training and validation documents of the trials."""
     assert documents.labels is not None
     rng = np.random.default_rng(seed)
-    most = WHOLE if facts.is_tiny else min(WHOLE, int(WHOLE_WORDS / facts.size))
+    most = WHOLE if facts.is_tiny else min(WHOLE, int(WHOLE_WORDS / max(facts.size, 1.0)))
     if not facts.is_small:
         least = min(SAMPLE if facts.is_short else LONG_SAMPLE, int(SAMPLED_WORDS / max(facts.size, 1.0)))
         most = min(max(least, len(documents) // 10, FEW_DOCUMENTS), LARGEST_SAMPLE)

@@ -42,7 +42,7 @@ class Planner:
 
     def estimates(self, candidates: Iterable[Candidate], task: Task) -> dict[str, Estimate | str]:
         """What each candidate would take, or why that is not known."""
-        until = self.clock.elapsed + PLANNING * self.clock.limit
+        until = min(self.clock.elapsed + PLANNING * self.clock.limit, self.end)
         return {each.name: each.needs or self.estimate(each, until, task) for each in candidates}
 
     def estimate(self, candidate: Candidate, until: float, task: Task) -> Estimate | str:

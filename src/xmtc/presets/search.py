@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -19,7 +19,7 @@ import numpy as np
 from xmtc.artifact import store
 from xmtc.artifact.workspace import Workspace
 from xmtc.core.durations import duration
-from xmtc.core.errors import ConfigError, XmtcError
+from xmtc.core.errors import ConfigError, DataError, XmtcError
 from xmtc.core.progress import Progress, Task
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset, align_labels
@@ -29,15 +29,18 @@ from xmtc.models.base import Model
 from xmtc.presets.candidates import Candidate, DataFacts, candidates, gpu_is_used
 from xmtc.presets.clock import Clock, OutOfTime, TimedProgress
 from xmtc.presets.ensemble import combine_models
-from xmtc.presets.estimates import Estimate, create, folder_megabytes
+from xmtc.presets.estimates import Estimate, create, folder_megabytes, predict_ms
 from xmtc.presets.leaderboard import COMPLETE, FAILED, SKIPPED, STOPPED, Leaderboard, Moment, PlannedModel, TriedModel
-from xmtc.presets.planning import NOT_MEASURED, RESERVE, Planner
+from xmtc.presets.planning import NOT_MEASURED, RESERVE, ROUNDS, Planner
 from xmtc.presets.scores import score_metrics
 from xmtc.presets.search_data import DEPTH_OF_ANSWERS, SearchData, SearchOptions, Tried
-from xmtc.presets.selection import LEAST_GAIN, Ballots, Combine, fits, joint_score, select
+from xmtc.presets.selection import LEAST_GAIN, Ballots, Combine, fits, joint_score, measured, select
 
-SAVING = 0.02
-"""Fraction of the time that is kept for training the chosen combination on all documents and writing it."""
+SAVING, SELECTING = 0.02, 0.03
+"""Fractions of the time: kept for learning the chosen combination and writing it, and the least for choosing it, even
+if the time is used up, as after an interruption."""
+PREDICTED_AT_ONCE = 2000
+"""Documents that are predicted before the time is checked."""
 MOST_TRIED = 20
 """Number of models with predictions at which a search ends."""
 MORE_SEEDS = (1, 2, 3)
@@ -67,6 +70,7 @@ class ModelSearch:
         self._workspace, self._runtime, self._progress, self.clock = workspace, runtime, progress, clock
         self._facts = DataFacts.of(train)
         self._planner = Planner(options, train, workspace, runtime, clock)
+        self._estimates: dict[str, Estimate] = {}  # of the models that fit
         self._tried: dict[str, Tried] = {}
         self._reasons: dict[str, str] = {}
         self._last_saved = -math.inf
@@ -98,42 +102,55 @@ class ModelSearch:
             self._options.encoder,
         )
         self._reasons = {candidate.name: candidate.reason for candidate in queue}
-        with self._progress.task("models") as task:
-            self._train_first(TimedProgress(task, self._first.name, self.clock, math.inf))
-            estimates = self._plan(queue[1:], task)
-            for candidate in queue:
-                found = estimates.get(candidate.name)
-                cost = None if found is None else self._cost(found)
-                if (cost is not None or candidate is queue[0]) and self._try(candidate, cost, task):
-                    task.advance()
-            self._try_unmeasured(queue, estimates, task)
-            self._try_seeds(queue, estimates, task)
+        try:
+            with self._progress.task("models") as task:
+                self._train_first(TimedProgress(task, self._first.name, self.clock, math.inf))
+                self._save_clock()
+                if self._plan(queue[1:], task):
+                    self._save_clock()
+                    self._try_planned(queue, task)
+                    self._try_unmeasured(queue, task)
+                    self._try_seeds(queue, task)
+        except KeyboardInterrupt:
+            self._save_clock()
+            raise
         return self._finish()
 
-    def _try_unmeasured(self, queue: list[Candidate], estimates: dict[str, Estimate], task: Task) -> None:
+    def _save_clock(self) -> None:
+        """Keep the time that was used, which counts after an interruption."""
+        self._workspace.save("clock", {}, {"seconds": self.clock.elapsed})
+
+    def _try_planned(self, queue: list[Candidate], task: Task) -> None:
+        for candidate in queue:
+            found = self._estimates.get(candidate.name)
+            cost = None if found is None else self._cost(found)
+            if (cost is not None or candidate is queue[0]) and self._try(candidate, cost, task):
+                task.advance()
+
+    def _try_unmeasured(self, queue: list[Candidate], task: Task) -> None:
         """Use the time that is left for candidates for which the time for planning was too short."""
         late = {each.name for each in self.board.plan if each.note == NOT_MEASURED}
         for each in queue:
             if each.name in late and self._time_left() > 0:
                 found = self._planner.estimate(each, self.clock.elapsed + self._time_left(), task)
                 if isinstance(found, Estimate) and not self._planner.obstacle(found, self._cost(found), 0.0):
-                    estimates[each.name] = found
+                    self._estimates[each.name] = found
                     self._try(each, self._cost(found), task)
 
-    def _try_seeds(self, queue: list[Candidate], estimates: Mapping[str, Estimate], task: Task) -> None:
+    def _try_seeds(self, queue: list[Candidate], task: Task) -> None:
         """Use the time that is left for the members with other random seeds, the best first."""
         by_score = sorted(
             (
                 each
                 for each in queue
-                if each.name in self._members and each.name in estimates and each.model not in SEEDLESS
+                if each.name in self._members and each.name in self._estimates and each.model not in SEEDLESS
             ),
             key=lambda each: -(self._tried[each.name].entry.score or 0.0),
         )
         for seed, each in product(MORE_SEEDS, by_score):
-            cost = self._spent.get(each.name, self._cost(estimates[each.name]))
-            if self._selected_count() < MOST_TRIED and cost <= self._time_left():
-                other = replace(each, name=f"{each.name}-{seed}", seed=seed, reason="the same with another random seed")
+            cost = self._spent.get(each.name, self._cost(self._estimates[each.name]))
+            other = replace(each, name=f"{each.name}-{seed}", seed=seed, reason="the same with another random seed")
+            if self._is_done(other) or (self._selected_count() < MOST_TRIED and cost <= self._time_left()):
                 self._reasons[other.name] = other.reason
                 self._try(other, cost, task)
 
@@ -146,15 +163,23 @@ class ModelSearch:
         if is_new or not store.is_model(self._out):
             self._save(Model.load(folder, self._runtime))
 
-    def _plan(self, queue: list[Candidate], task: Task) -> dict[str, Estimate]:
-        """Estimate the cost of each candidate, and choose the folds and what fits into time and memory."""
+    def _plan(self, queue: list[Candidate], task: Task) -> bool:
+        """Estimate the cost of each candidate, and choose the folds and what fits into time and memory.
+
+        False if no documents can be held out, so that models cannot be compared.
+        """
         estimates = self._planner.estimates(queue, task)
-        self._data = self._divide(self._planner.folds(estimates.values()))
+        try:
+            self._data = self._divided(self._planner.folds(estimates.values()))
+        except DataError as error:
+            settings = dict(self._first.settings)
+            note = f"models cannot be compared: {error}"
+            self._record(Tried(TriedModel(self._first.name, self._first.model, settings, COMPLETE, None, note=note)))
+            return False
         self._truth, _ = align_labels(self._data.measured, self._label_index)
         seconds = float(store.read_manifest(self._folder(self._first))["training"]["seconds"])
         first = self._first
         plan = [PlannedModel(first.name, first.model, dict(first.settings), first.reason, seconds, None, True)]
-        included: dict[str, Estimate] = {}
         total = self.clock.elapsed + seconds * (self._data.rounds - 1)
         for each in queue:
             found = estimates[each.name]
@@ -162,16 +187,25 @@ class ModelSearch:
             if isinstance(found, Estimate):
                 cost, memory = self._cost(found), found.memory_megabytes
                 if self._is_done(each):  # before an interruption; the time has been counted
-                    included[each.name] = found
+                    self._estimates[each.name] = found
                 elif not (note := self._planner.obstacle(found, cost, total + cost)):
-                    included[each.name] = found
+                    self._estimates[each.name] = found
                     total += cost
             settings = dict(each.settings)
             plan.append(PlannedModel(each.name, each.model, settings, each.reason, cost, memory, not note, note))
         self.board = replace(self.board, plan=tuple(plan), validation=self._data.validation.describe())
         self._write_board()
         self._options.planned(self.board)
-        return included
+        return True
+
+    def _divided(self, folds: int) -> SearchData:
+        """The data with this many folds, or fewer if there are too few documents or groups of them."""
+        for fewer in sorted((count for count in ROUNDS if count <= folds), reverse=True):
+            try:
+                return self._divide(fewer)
+            except DataError as error:
+                last = error
+        raise last
 
     @property
     def _label_index(self) -> LabelIndex:
@@ -265,7 +299,7 @@ class ModelSearch:
             k = min(DEPTH_OF_ANSWERS, len(model.labels))
             model.predict(held.take(np.arange(min(10, len(held)))), k)  # compiles
             started = time.perf_counter()
-            answer = model.predict(held, k)
+            answer = _predicted(model, held, k, watched)
             seconds += time.perf_counter() - started
             numbers = index.ids(model.labels.table["key"].combine_chunks())
             found = np.full((len(held), DEPTH_OF_ANSWERS), -1, dtype=np.int64)
@@ -321,7 +355,7 @@ class ModelSearch:
 
     def _after(self, tried: Tried) -> None:
         """Update the curve, the time and the model in the output folder after a candidate."""
-        self._workspace.save("clock", {}, {"seconds": self.clock.elapsed})
+        self._save_clock()
         self._grow(tried.entry.name)
         if not self._members:
             return
@@ -329,12 +363,24 @@ class ModelSearch:
         self.board = replace(self.board, curve=(*self.board.curve, moment), seconds=self.clock.elapsed)
         interval = max(SAVING_INTERVAL, SAVING_SHARE * self.clock.limit)
         if len(self._members) > 1 and interval < self.clock.elapsed - self._last_saved and math.isfinite(interval):
-            self._save(self._combined(self._members, "learnt")[0], self._members)
+            model, _, members = self._combined(self._members, "learnt")
+            self._save(model, members)
         self._write_board()
 
-    def _combined(self, names: Sequence[str], combine: Combine) -> tuple[Model, TopK]:
+    def _combined(self, names: Sequence[str], combine: Combine) -> tuple[Model, TopK, Sequence[str]]:
+        """A model, its predictions for the validation documents, and its members.
+
+        If there are too few documents to learn a combination from, it is the best member alone.
+        """
         chosen = [self._tried[name] for name in names]
-        return combine_models(chosen, combine, self._data, self._truth, self._runtime)
+        data, runtime = self._data, self._runtime
+        try:
+            return *combine_models(chosen, combine, data, self._truth, runtime), names
+        except DataError:
+            if len(names) == 1:
+                raise
+            best = max(chosen, key=lambda tried: tried.entry.score or 0.0)
+            return *combine_models([best], combine, data, self._truth, runtime), [best.entry.name]
 
     def _save(self, model: Model, members: Sequence[str] = ()) -> None:
         model.training = {**model.training, "documents": len(self._train), "preset": self._described(members)}
@@ -363,20 +409,22 @@ class ModelSearch:
     def _finish(self) -> Model:
         """Choose the members; without any predictions, the first choice alone is the final model."""
         if not self._selected_count():
-            if folder_megabytes(self._folder(self._first)) > self._options.limits[1]:
-                self._refuse_limits()
             model = Model.load(self._folder(self._first), self._runtime)
+            ms, megabytes = predict_ms(model, self._train), folder_megabytes(self._folder(self._first))
+            if ms > self._options.limits[0] or megabytes > self._options.limits[1]:
+                self._refuse_limits(ms)
             self._save(model)
             alone = replace(self._tried[self._first.name].entry, name=model.name, state=COMPLETE)
             self.board = replace(self.board, final=alone, seconds=self.clock.elapsed, complete=True)
             self._write_board()
             return model
         seed, threads = self._runtime.seed, self._runtime.threads
-        limits_of, costs = self._options.limits, self._costs()
+        limits_of, costs, ballots = self._options.limits, self._costs(), self._ballots()
+        until = max((1 - SAVING) * self.clock.limit, self.clock.elapsed + SELECTING * self.clock.limit)
         with self._progress.task("combining the models") as task:
-            watched = TimedProgress(task, "combining", self.clock, (1 - SAVING) * self.clock.limit)
+            watched = TimedProgress(task, "combining", self.clock, until)
             selection = select(
-                self._ballots(),
+                ballots,
                 self._options.measure,
                 costs=costs,
                 most=limits_of,
@@ -386,12 +434,18 @@ class ModelSearch:
             )
         if selection is None:
             self._refuse_limits()
-        for name, tried in self._tried.items():
-            tried.entry = replace(tried.entry, member=name in selection.names)
-        model, self._answer = self._combined(selection.names, selection.combine)
+        names = selection.names
+        model, self._answer, members = self._combined(names, selection.combine)
         model.training["seconds"] = round(self.clock.elapsed, 3)
-        self._save(model, selection.names)
-        chosen = [self._tried[name].entry for name in selection.names]
+        self._save(model, members)
+        while len(members) > 1 and folder_megabytes(self._out) > limits_of[1]:  # of more than the members
+            model, self._answer, members = self._combined(members[:-1], selection.combine)
+            self._save(model, members)
+        if len(members) < len(names):
+            selection = measured(ballots, members, selection.combine, self._options.measure, seed, threads)
+        for name, tried in self._tried.items():
+            tried.entry = replace(tried.entry, member=name in members)
+        chosen = [self._tried[name].entry for name in members]
         final = TriedModel(
             model.name,
             model.name,
@@ -407,13 +461,16 @@ class ModelSearch:
         self._write_board()
         return model
 
-    def _refuse_limits(self) -> NoReturn:
-        """Raise the error that no model keeps to the limits, and delete the one that was trained first."""
+    def _refuse_limits(self, *measured: float) -> NoReturn:
+        """Raise the error that no model keeps to the limits, and delete the one that was trained first.
+
+        `measured` has further prediction times in milliseconds.
+        """
         store.remove_folder(self._out)
         limits = {"--max-ms": self._options.max_ms, "--max-mb": self._options.max_mb}
         text = " and ".join(f"{name} {limit:g}" for name, limit in limits.items() if limit is not None)
         sizes = [each.megabytes for each in self.board.entries if each.megabytes is not None]
-        times = [each.predict_ms for each in self.board.entries if each.predict_ms is not None]
+        times = [*measured, *(each.predict_ms for each in self.board.entries if each.predict_ms is not None)]
         found = f"the smallest has {min(sizes, default=folder_megabytes(self._folder(self._first))):.3g} MiB"
         if times:
             found += f", the fastest takes {min(times):.3g} ms per document"
@@ -437,6 +494,16 @@ class ModelSearch:
         entries = tuple(tried.entry for tried in self._tried.values())
         self.board = replace(self.board, entries=entries)
         self.board.save(leaderboard_file(self._out))
+
+
+def _predicted(model: Model, documents: Dataset, k: int, watched: TimedProgress) -> TopK:
+    """The predictions of a model, in parts, so that the time limit is checked between them."""
+    parts = []
+    for start in range(0, len(documents), PREDICTED_AT_ONCE):
+        watched.check()
+        parts.append(model.predict(documents.slice(start, min(start + PREDICTED_AT_ONCE, len(documents))), k))
+    labels, scores = (np.concatenate([getattr(part, name) for part in parts]) for name in ("labels", "scores"))
+    return TopK(labels, scores, model.labels)
 
 
 def leaderboard_file(out: Path) -> Path:

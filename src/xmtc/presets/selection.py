@@ -23,6 +23,7 @@ from xmtc.presets.scores import Measure
 
 Combine = Literal["learnt", "stacked", "noisy-or"]
 COMBINATIONS: tuple[Combine, ...] = "learnt", "stacked", "noisy-or"
+WITHOUT_TREES: tuple[Combine, ...] = "learnt", "noisy-or"
 Costs = Mapping[str, tuple[float, float]]
 Check = Callable[[], None]
 
@@ -93,11 +94,16 @@ class CrossFit:
         return found
 
     def score(self, names: Sequence[str], measure: Measure) -> float:
-        """The score of a combination by learnt weights, or by noisy-or if there are too few documents to learn from."""
-        try:
-            return measure(self.labels(names, "learnt"), self.ballots.truth)
-        except DataError:
-            return measure(self.labels(names, "noisy-or"), self.ballots.truth)
+        """The score of a combination by learnt weights, or by noisy-or if there are too few documents to learn from.
+
+        −∞ if not even the scores of its members can be calibrated, as when all their labels are right, or all wrong.
+        """
+        for combine in WITHOUT_TREES:
+            try:
+                return measure(self.labels(names, combine), self.ballots.truth)
+            except DataError:
+                pass
+        return -np.inf
 
     def _calibrate(self, part: int, name: str) -> tuple[Answer, Answer]:
         """Calibrated predictions of a model: for the documents to learn from and for those to measure on."""
@@ -167,6 +173,9 @@ def select(
         return None
     fit = CrossFit(ballots, parts=FINAL_PARTS, seed=seed, threads=threads)
     first = _measured(fit, chosen, "learnt", measure) or _measured(fit, chosen, "noisy-or", measure)
+    if first is None:
+        chosen = chosen[:1]
+        first = _measured(fit, chosen, "learnt", measure)
     assert first is not None
     rest = [name for name in ballots.answers if name not in chosen]
     whole = [*chosen, *rest] if rest and fits([*chosen, *rest], costs, most) else []
@@ -184,6 +193,15 @@ def select(
     return many if many.score >= few.score + WORTHWHILE else few
 
 
+def measured(
+    ballots: Ballots, names: Sequence[str], combine: Combine, measure: Measure, seed: int, threads: int
+) -> Selection:
+    """Given members and a way to combine them, with the cross-fitted score."""
+    fit = CrossFit(ballots, parts=FINAL_PARTS, seed=seed, threads=threads)
+    found = _measured(fit, names, combine, measure) or _measured(fit, names, "noisy-or", measure)
+    return found or Selection(tuple(names), combine, -np.inf, fit.ballots.answers[names[0]][0][:, :K])
+
+
 def joint_score(ballots: Ballots, names: Sequence[str], measure: Measure, seed: int, threads: int) -> float:
     """The cross-fitted score of a combination of models on a sample of the documents."""
     return CrossFit(_sample(ballots, seed), seed=seed, threads=threads).score(names, measure)
@@ -198,6 +216,7 @@ def _grown(fit: CrossFit, measure: Measure, costs: Costs, most: tuple[float, flo
     """Add members one by one, each time the one that improves the combination most.
 
     The gain of a model shrinks as others are added, so those that gained less than the best one so far are not tried.
+    The best model is chosen, whatever its score.
     """
     chosen: list[str] = []
     score = 0.0
@@ -211,7 +230,7 @@ def _grown(fit: CrossFit, measure: Measure, costs: Costs, most: tuple[float, flo
                 if fits([*chosen, name], costs, most):
                     gains[name] = fit.score([*chosen, name], measure) - score
                     tried.append((gains[name], name))
-            if not tried or max(tried)[0] < LEAST_GAIN:
+            if not tried or (chosen and max(tried)[0] < LEAST_GAIN):
                 break
             gain, name = max(tried)
             chosen.append(name)

@@ -14,6 +14,7 @@ import numpy as np
 
 from xmtc import __version__
 from xmtc.artifact.workspace import Workspace, log_beside
+from xmtc.core.checksum import checksum
 from xmtc.core.compile_ahead import compile_ahead
 from xmtc.core.config import flat
 from xmtc.core.errors import ConfigError, DataError, XmtcError, shown
@@ -197,6 +198,8 @@ class _Job:
         with workspace.claimed():
             try:
                 train, valid = documents()
+                if valid is not None:
+                    self.options.check_with_validation()
                 _check_labels(train, valid)
                 workspace.begin(self._fingerprint(train, valid), self.resume)
                 model = self._trained(train, valid, workspace)
@@ -308,15 +311,25 @@ class _Job:
         assert student is not None
         settings = choice.settings if choice.model == student else {}
         unlabelled = None if self.unlabelled is None else self.unlabelled()
+        answers = search.teacher()
+        inner = workspace.inner("distillation")
+        inner.go_on_or_begin(
+            {
+                "student": student,
+                "settings": settings,
+                "unlabelled texts": None if unlabelled is None else data_digest(unlabelled),
+                "teacher": checksum(answers.labels.tobytes() + answers.scores.tobytes()),
+            }
+        )
         model = distil(
             train,
-            search.teacher(),
+            answers,
             student,
             Candidate(student, student, settings, "").plain_settings(),
             unlabelled=None if unlabelled is None else (unlabelled, teacher.predict(unlabelled, TEACHER_LABELS)),
             runtime=self.runtime,
             progress=self.progress,
-            workspace=workspace.inner("distillation"),
+            workspace=inner,
         )
         model.training = {**model.training, "preset": {**teacher.training["preset"], "distilled": student}}
         model.save(self.out, overwrite=True)

@@ -129,6 +129,13 @@ class PresetOptions(BaseRequest):
             if isinstance(value, (int, float)) and not 0 < value < math.inf:
                 raise ConfigError(f"{option} must be a number > 0. Got {value:g}.")
 
+    def check_with_validation(self) -> None:
+        """Refuse options that a given validation set excludes."""
+        for name, option in (("distil", "--distil"), ("split_by", "--split-by")):
+            if getattr(self, name) is not None:
+                why = "needs predictions for training documents" if name == "distil" else "holds out training documents"
+                raise ConfigError(f"{option} {why} and cannot be used with --valid. Leave out one of them.")
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRequest(BaseRequest):
@@ -163,10 +170,8 @@ class TrainRequest(BaseRequest):
                 raise ConfigError(f"--preset chooses the model and its settings. Leave out {option}, or --preset.")
             if value is not None and self.auto.metric != PresetOptions.metric:
                 raise ConfigError(f"--metric can only be used with a preset. Leave out --metric, or {option}.")
-        for name, option in (("distil", "--distil"), ("split_by", "--split-by")):
-            if getattr(self.auto, name) is not None and self.valid is not None:
-                why = "needs predictions for training documents" if name == "distil" else "holds out training documents"
-                raise ConfigError(f"{option} {why} and cannot be used with --valid. Leave out one of them.")
+        if self.valid is not None:
+            self.auto.check_with_validation()
 
     @property
     def uses_preset(self) -> bool:

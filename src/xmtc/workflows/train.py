@@ -231,7 +231,9 @@ def data_digest(documents: Dataset) -> str:
         digest.update(text_hash(documents.text()).encode())
     if documents.split_values is not None:
         digest.update(repr(documents.split_values.to_pylist()).encode())
-    for matrix in (documents.features, documents.labels):
+    if documents.partial is not None:
+        digest.update(documents.partial.tobytes())
+    for matrix in (documents.features, documents.labels, documents.rejected):
         if matrix is not None:
             for array in (matrix.indptr, matrix.indices, matrix.data):
                 digest.update(np.ascontiguousarray(array).view(np.uint8).data)
