@@ -215,6 +215,8 @@ def test_levels_follow_the_fifth_label() -> None:
     assert ratios == pytest.approx(np.full(3, ratios[0]))
     assert TeacherLabels.of([[0, 1]], [[0.9, 0.9]]).levels()[0] == pytest.approx(LOWEST[0])
     assert TeacherLabels.of([list(range(6))], [[0.95] * 6]).levels()[0] == pytest.approx(LOWEST[1])
+    unanswered = TeacherLabels.of([[4, 3, 2, 1, 0, 5], [-1] * 6], [[0.1, 0.9, 0.8, 0.7, 0.6, 0.05], [0.0] * 6])
+    assert unanswered.levels() == few.levels()
 
 
 def test_errors() -> None:

@@ -78,6 +78,20 @@ def test_no_model_fits() -> None:
     assert select(ballots(HALVES), measure(), costs=free(list(HALVES)), most=(0.5, 99.0), seed=0, threads=1) is None
 
 
+@pytest.mark.parametrize("is_right", [True, False])
+def test_models_that_are_always_right_or_wrong_cannot_be_calibrated(is_right: bool) -> None:
+    """The best of them is chosen, alone."""
+    right = np.arange(200) % LABELS
+    truth = sp.csr_array((np.ones(200), (np.arange(200), right)), shape=(200, LABELS))
+    labels = (right + (not is_right))[:, None] % LABELS
+    scores = np.linspace(0.1, 0.9, 200, dtype=np.float32)[:, None]
+    given = Ballots(dict.fromkeys("ab", (labels, scores)), truth, lambda rows, labels: np.zeros(labels.shape))
+    found = select(given, measure(), costs=free(["a", "b"]), most=FREE, seed=0, threads=1)
+    assert found is not None
+    assert len(found.names) == 1
+    assert found.score == float(is_right)
+
+
 def test_few_documents_are_combined_without_learning() -> None:
     few = ballots(HALVES).take(np.arange(12))
     found = select(few, measure(), costs=free(list(HALVES)), most=FREE, seed=0, threads=1)

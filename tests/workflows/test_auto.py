@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import xmtc
 from tests.support.models import planted_split
 from xmtc.artifact.workspace import Workspace
 from xmtc.core.errors import ConfigError, DataError
-from xmtc.data.dataset import Dataset, align_labels
+from xmtc.data.dataset import Dataset, align_labels, as_dataset
 from xmtc.metrics import ndcg
 from xmtc.models.base import Model
+from xmtc.models.parabel import Parabel
 from xmtc.presets import candidates as candidate_list
 from xmtc.presets import planning
 from xmtc.presets.candidates import Candidate, DataFacts, candidates
@@ -187,6 +190,56 @@ def test_fast_trains_one_model_and_says_why(corpus: tuple[Dataset, Dataset]) -> 
     assert model.training["preset"]["model"] == model.name
 
 
+class TestOddData:
+    """A search always ends with a model."""
+
+    def trained(self, texts: list[str], labels: list[list[str]], out: Path) -> Model:
+        model = xmtc.auto(texts, labels, minutes=MINUTES, out=out)
+        assert xmtc.load(out).predict(texts[:2], 1).labels.shape == (2, 1)
+        return model
+
+    def test_labels_that_every_model_finds(self, tmp_path: Path) -> None:
+        """No prediction is wrong, so that there is nothing to calibrate."""
+        words = ["apple orchard", "steam engine", "violin sonata", "polar bear"]
+        texts = [f"{words[number % 4]} {words[number % 4]} text{number}" for number in range(120)]
+        model = self.trained(texts, [[f"topic{number % 4}"] for number in range(120)], tmp_path / "m")
+        assert model.predict(texts[:4], 1).names() == [["topic0"], ["topic1"], ["topic2"], ["topic3"]]
+
+    def test_labels_that_occur_once(self, tmp_path: Path) -> None:
+        texts = [f"word{number} another{number % 7} third{number % 3}" for number in range(120)]
+        self.trained(texts, [[f"topic{number}"] for number in range(120)], tmp_path / "m")
+
+    @pytest.mark.parametrize("count", [2, 4, 9])
+    def test_few_documents(self, tmp_path: Path, count: int) -> None:
+        texts = [f"word{number} and more" for number in range(count)]
+        self.trained(texts, [[f"topic{number % 2}"] for number in range(count)], tmp_path / "m")
+
+    def test_fewer_groups_than_folds(self, corpus: tuple[Dataset, Dataset], tmp_path: Path) -> None:
+        clinics = pa.chunked_array([pa.array([f"clinic {number % 3}" for number in range(len(corpus[0]))])])
+        train = replace(corpus[0], split_values=clinics)
+        xmtc.auto(train, minutes=MINUTES, split_by="clinic", out=tmp_path / "m")
+        assert Leaderboard.load(leaderboard_file(tmp_path / "m")).validation.startswith("3 folds")
+
+
+def test_a_resumed_distillation_has_another_student(
+    corpus: tuple[Dataset, Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the first one has finished does not count for the other."""
+    out = tmp_path / "m"
+
+    def interrupted(*arguments: Any, **options: Any) -> Model:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Parabel, "save", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            xmtc.auto(corpus[0], minutes=MINUTES, out=out, distil="parabel")
+    assert any(Workspace.beside(out).glob("distillation/*/*.safetensors"))
+    model = xmtc.auto(corpus[0], minutes=MINUTES, out=out, distil="bonsai", resume=True)
+    assert model.name == "bonsai"
+    assert quality(model, corpus[1]) >= quality(xmtc.Parabel().fit(corpus[0]), corpus[1]) - 0.03
+
+
 class TestRefused:
     @pytest.mark.parametrize(
         ("options", "message"),
@@ -201,6 +254,13 @@ class TestRefused:
     def test_options(self, corpus: tuple[Dataset, Dataset], options: dict[str, Any], message: str) -> None:
         with pytest.raises(ConfigError, match=message):
             xmtc.auto(corpus[0], **options)
+
+    @pytest.mark.parametrize("options", [{"distil": "parabel"}, {"split_by": "year"}])
+    def test_options_that_validation_documents_exclude(
+        self, corpus: tuple[Dataset, Dataset], options: dict[str, Any]
+    ) -> None:
+        with pytest.raises(ConfigError, match="cannot be used with --valid"):
+            xmtc.auto(corpus[0], valid=corpus[1], minutes=MINUTES, **options)
 
     def test_documents_without_labels(self) -> None:
         with pytest.raises(DataError, match=r"no document has a label|training requires labels"):
@@ -256,6 +316,15 @@ class TestCandidates:
         assert "attention_lstm" not in places(False, documents=100_000)
         assert "attention_xml" in places(True, labels=20_000)
         assert not {"transformer", "attention_lstm"} & set(self.names(self.facts(words=200.0), "good"))
+
+    @pytest.mark.parametrize(
+        "text", ["привет мир это длинный текст", "größe übung straße öl ärger", "ναι όχι ίσως ποτέ πάντα"]
+    )
+    def test_words_of_all_scripts_are_counted(self, text: str) -> None:
+        documents = as_dataset([text] * 3, [["größe"], ["μέγεθος"], ["размер"]])
+        facts = DataFacts.of(documents)
+        assert facts.words == 5.0
+        assert facts.has_names
 
     def test_names_of_labels_are_searched_in_texts_only(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.undo()
