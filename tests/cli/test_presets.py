@@ -73,7 +73,7 @@ REFUSED = {
     ),
     "--preset chooses the model and its settings. Leave out --set, or --preset.": ("--preset", "fast", "--set", "a=1"),
     "--minutes can only be used with --preset good or best. Add one of them.": ("--minutes", "3"),
-    "--minutes must be a number > 0. Got 0.": ("--preset", "best", "--minutes", "0"),
+    "--minutes must be a finite number > 0. Got 0.": ("--preset", "best", "--minutes", "0"),
     "--unlabelled can only be used with --distil.": ("--preset", "good", "--unlabelled", "x.jsonl"),
     "--distil must be one of bonsai, one_vs_all, parabel. Got 'knn'.": ("--preset", "good", "--distil", "knn"),
     "--encoder can only be used with --preset best. Add it, or leave out --encoder.": (
@@ -84,6 +84,22 @@ REFUSED = {
     ),
     "minilm: no config.json. Pass the folder of a pretrained encoder.": ("--preset", "best", "--encoder", "minilm"),
     "--metric must be one of": ("--preset", "good", "--metric", "F2"),
+    "--max-ms and --max-mb limit combined models. Leave them out, or --distil.": (
+        "--preset",
+        "good",
+        "--max-mb",
+        "5",
+        "--distil",
+        "parabel",
+    ),
+    "missing.txt: no such file. Check the path.": (
+        "--preset",
+        "good",
+        "--distil",
+        "parabel",
+        "--unlabelled",
+        "missing.txt",
+    ),
 }
 
 
@@ -97,6 +113,27 @@ def test_validation_documents_exclude_a_split(data: Path, tmp_path: Path) -> Non
     arguments = ("--preset", "good", "--valid", data / "test.jsonl", "--split-by", "year")
     message = mistake("train", data / "train.jsonl", "--out", tmp_path / "m", *arguments)
     assert "--split-by holds out training documents and cannot be used with --valid." in message
+
+
+@pytest.mark.parametrize("name", ["plain.txt", "texts.jsonl"])
+def test_texts_without_labels_are_learnt_from(data: Path, tmp_path: Path, name: str) -> None:
+    texts = [json.loads(line)["text"] for line in (data / "test.jsonl").read_text().splitlines()]
+    lines = texts if name == "plain.txt" else [json.dumps({"text": text}) for text in texts]
+    (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    arguments = ("--preset", "good", "--minutes", "0.2", "--distil", "parabel", "--unlabelled", tmp_path / name)
+    call("train", data / "train.jsonl", "--out", tmp_path / "m", *arguments)
+    assert load(tmp_path / "m").name == "parabel"
+
+
+def test_a_field_that_splits_nothing_is_refused_before_training(data: Path, tmp_path: Path) -> None:
+    lines = [json.loads(line) for line in (data / "train.jsonl").read_text().splitlines()]
+    (tmp_path / "one.jsonl").write_text(
+        "".join(json.dumps({**line, "clinic": "the only one"}) + "\n" for line in lines)
+    )
+    arguments = ("--out", tmp_path / "m", "--preset", "good", "--minutes", "0.2", "--split-by")
+    for field in ("clinic", "clinic:time"):
+        assert "clinic" in mistake("train", tmp_path / "one.jsonl", *arguments, field)
+        assert [path.name for path in tmp_path.iterdir()] == ["one.jsonl"]
 
 
 def test_the_latest_documents_are_held_out(data: Path, tmp_path: Path) -> None:

@@ -169,3 +169,18 @@ def test_a_kernel_runs_if_no_cache_folder_is_writable(tmp_path: Path, monkeypatc
         return values.sum()
 
     assert total(np.array([1.0, 2.5])) == 3.5
+
+
+def test_ctrl_c_in_a_kernel_is_an_interrupt() -> None:
+    """Compiled code returns its result with the exception set, which Python reports as a SystemError."""
+
+    @kernel(cache=False)
+    def idle(rounds: int) -> int:
+        return rounds
+
+    def run(rounds: int) -> int:
+        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+
+    idle.compiled.run = run  # type: ignore[attr-defined]
+    with pytest.raises(KeyboardInterrupt):
+        idle(1)

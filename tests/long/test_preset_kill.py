@@ -17,6 +17,7 @@ from xmtc.artifact.workspace import Workspace
 from xmtc.data.dataset import Dataset, align_labels
 from xmtc.data.formats import write
 from xmtc.metrics import ndcg
+from xmtc.presets.leaderboard import Leaderboard
 from xmtc.workflows.auto import leaderboard_file
 
 pytestmark = pytest.mark.long
@@ -46,6 +47,7 @@ def test_kills(tmp_path: Path) -> None:
     started = time.monotonic()
     subprocess.run(command(train, whole), check=True)
     seconds = time.monotonic() - started
+    assert Leaderboard.load(leaderboard_file(whole)).seconds <= 1.1 * 60 * float(MINUTES)
     expected = quality(whole, test)
     assert expected > 0.5
 

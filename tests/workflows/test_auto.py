@@ -128,6 +128,8 @@ def test_what_was_finished_counts_after_an_interruption(
         with pytest.raises(KeyboardInterrupt):
             xmtc.auto(corpus[0], minutes=MINUTES, out=out)
     assert xmtc.load(out).predict(["a text"], 1).k == 1  # the first choice
+    with pytest.raises(DataError, match=r"unfinished training run\. Continue with --resume"):
+        xmtc.auto(corpus[0], minutes=MINUTES, out=out)
     xmtc.auto(corpus[0], minutes=0.001, out=out, resume=True)
     states = {entry.name: entry.state for entry in Leaderboard.load(leaderboard_file(out)).entries}
     assert states["fast"] == states["knn"] == states["popularity"] == "complete"
@@ -245,8 +247,8 @@ class TestRefused:
         ("options", "message"),
         [
             ({"preset": "fast", "minutes": 3}, r"--minutes can only be used with --preset good or best"),
-            ({"minutes": -1}, r"--minutes must be a number > 0\. Got -1"),
-            ({"minutes": float("nan")}, r"--minutes must be a number > 0"),
+            ({"minutes": -1}, r"--minutes must be a finite number > 0\. Got -1"),
+            ({"minutes": float("nan")}, r"--minutes must be a finite number > 0"),
             ({"distil": "knn"}, r"--distil must be one of bonsai, one_vs_all, parabel\. Got 'knn'"),
             ({"metric": "accuracy"}, r"--metric must be one of"),
         ],

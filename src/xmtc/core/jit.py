@@ -65,7 +65,12 @@ def kernel(*, outputs: tuple[str, ...] = (), cache: bool = True, **options: Any)
             for place in inputs:
                 if type(given[place]) is np.ndarray:
                     given[place] = frozen(given[place])
-            return (compiled.run or compiled.dispatcher())(*given)
+            try:
+                return (compiled.run or compiled.dispatcher())(*given)
+            except SystemError as error:  # numba returns a result although Ctrl-C was pressed
+                if isinstance(error.__cause__, KeyboardInterrupt):
+                    raise KeyboardInterrupt from None
+                raise
 
         call.compiled = compiled  # type: ignore[attr-defined]
         return cast("Function", call)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from xmtc.artifact.workspace import Workspace
-from xmtc.core.durations import duration
+from xmtc.core.durations import whole_seconds
 from xmtc.core.errors import XmtcError
 from xmtc.core.progress import Task
 from xmtc.core.runtime import Runtime
@@ -84,12 +84,12 @@ class Planner:
     def obstacle(self, found: Estimate, cost: float, end: float) -> str:
         """Why a model that takes `cost` seconds, until `end` on the clock, does not fit; empty if it does."""
         if end > self.end:
-            return f"would take {duration(round(cost))}"
+            return f"would take {whole_seconds(cost)}"
         if found.memory_megabytes > available_megabytes():
             return f"would take {found.memory_megabytes:,.0f} MiB of memory"
         ms, megabytes = self.options.limits
         if found.predict_ms > ms:
             return f"would take {found.predict_ms:.2g} ms per prediction"
         if found.megabytes > megabytes:
-            return f"would take {found.megabytes:,.0f} MiB on disk"
+            return f"would take {found.megabytes:.3g} MiB on disk"
         return ""

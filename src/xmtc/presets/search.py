@@ -18,7 +18,7 @@ import numpy as np
 
 from xmtc.artifact import store
 from xmtc.artifact.workspace import Workspace
-from xmtc.core.durations import duration
+from xmtc.core.durations import whole_seconds
 from xmtc.core.errors import ConfigError, DataError, XmtcError
 from xmtc.core.progress import Progress, Task
 from xmtc.core.runtime import Runtime
@@ -26,21 +26,23 @@ from xmtc.data.dataset import Dataset, align_labels
 from xmtc.data.label_index import LabelIndex
 from xmtc.data.topk import TopK
 from xmtc.models.base import Model
+from xmtc.presets.candidate_training import CandidateTrainer
 from xmtc.presets.candidates import Candidate, DataFacts, candidates, gpu_is_used
 from xmtc.presets.clock import Clock, OutOfTime, TimedProgress
 from xmtc.presets.ensemble import combine_models
-from xmtc.presets.estimates import Estimate, create, folder_megabytes, predict_ms
+from xmtc.presets.estimates import Estimate, folder_megabytes, predict_ms
 from xmtc.presets.leaderboard import COMPLETE, FAILED, SKIPPED, STOPPED, Leaderboard, Moment, PlannedModel, TriedModel
 from xmtc.presets.planning import NOT_MEASURED, RESERVE, ROUNDS, Planner
 from xmtc.presets.scores import score_metrics
-from xmtc.presets.search_data import DEPTH_OF_ANSWERS, SearchData, SearchOptions, Tried
+from xmtc.presets.search_data import SearchData, SearchOptions, Tried
 from xmtc.presets.selection import LEAST_GAIN, Ballots, Combine, fits, joint_score, measured, select
 
 SAVING, SELECTING = 0.02, 0.03
 """Fractions of the time: kept for learning the chosen combination and writing it, and the least for choosing it, even
 if the time is used up, as after an interruption."""
-PREDICTED_AT_ONCE = 2000
-"""Documents that are predicted before the time is checked."""
+LAST_STEPS, LONGEST_SELECTION = 10, 0.15
+"""Time after members are selected, relative to that for measuring a combination; largest fraction of the time for
+selecting them, which ends with the best found so far."""
 MOST_TRIED = 20
 """Number of models with predictions at which a search ends."""
 MORE_SEEDS = (1, 2, 3)
@@ -69,6 +71,7 @@ class ModelSearch:
         self._options, self._train, self._divide, self._first, self._out = options, train, divide, first, out
         self._workspace, self._runtime, self._progress, self.clock = workspace, runtime, progress, clock
         self._facts = DataFacts.of(train)
+        self._trainer = CandidateTrainer(train, options.valid, workspace, runtime)
         self._planner = Planner(options, train, workspace, runtime, clock)
         self._estimates: dict[str, Estimate] = {}  # of the models that fit
         self._tried: dict[str, Tried] = {}
@@ -150,16 +153,14 @@ class ModelSearch:
         for seed, each in product(MORE_SEEDS, by_score):
             cost = self._spent.get(each.name, self._cost(self._estimates[each.name]))
             other = replace(each, name=f"{each.name}-{seed}", seed=seed, reason="the same with another random seed")
-            if self._is_done(other) or (self._selected_count() < MOST_TRIED and cost <= self._time_left()):
+            if self._trainer.is_done(other) or (self._selected_count() < MOST_TRIED and cost <= self._time_left()):
                 self._reasons[other.name] = other.reason
                 self._try(other, cost, task)
 
     def _train_first(self, watched: TimedProgress) -> None:
         """Train the first choice on all documents, so that there is a usable model."""
-        folder = self._folder(self._first)
-        is_new = not store.is_model(folder)
-        if is_new:
-            self._refit(self._first, folder, watched)
+        is_new = not store.is_model(self._trainer.folder(self._first))
+        folder = self._trainer.trained(self._first, watched)
         if is_new or not store.is_model(self._out):
             self._save(Model.load(folder, self._runtime))
 
@@ -177,7 +178,7 @@ class ModelSearch:
             self._record(Tried(TriedModel(self._first.name, self._first.model, settings, COMPLETE, None, note=note)))
             return False
         self._truth, _ = align_labels(self._data.measured, self._label_index)
-        seconds = float(store.read_manifest(self._folder(self._first))["training"]["seconds"])
+        seconds = float(store.read_manifest(self._trainer.folder(self._first))["training"]["seconds"])
         first = self._first
         plan = [PlannedModel(first.name, first.model, dict(first.settings), first.reason, seconds, None, True)]
         total = self.clock.elapsed + seconds * (self._data.rounds - 1)
@@ -186,7 +187,7 @@ class ModelSearch:
             note, cost, memory = found if isinstance(found, str) else "", None, None
             if isinstance(found, Estimate):
                 cost, memory = self._cost(found), found.memory_megabytes
-                if self._is_done(each):  # before an interruption; the time has been counted
+                if self._trainer.is_done(each):  # before an interruption; the time has been counted
                     self._estimates[each.name] = found
                 elif not (note := self._planner.obstacle(found, cost, total + cost)):
                     self._estimates[each.name] = found
@@ -223,9 +224,9 @@ class ModelSearch:
         """
         entry = TriedModel(candidate.name, candidate.model, dict(candidate.settings), COMPLETE, None)
         left = self._time_left()
-        was_done = self._is_done(candidate)  # before an interruption
+        was_done = self._trainer.is_done(candidate)  # before an interruption
         if cost is not None and cost > left and not was_done:
-            note = f"would take {duration(round(cost))}, {duration(round(max(left, 0)))} left"
+            note = f"would take {whole_seconds(cost)}, {whole_seconds(left)} left before models are combined"
             self._record(Tried(replace(entry, state=SKIPPED, note=note)))
             return False
         started = self.clock.elapsed
@@ -246,71 +247,20 @@ class ModelSearch:
         self._after(tried)
         return True
 
-    def _is_done(self, candidate: Candidate) -> bool:
-        return self._workspace.has(f"answers-{candidate.name}") and store.is_model(self._folder(candidate))
-
-    def _folder(self, candidate: Candidate) -> Path:
-        inner = self._workspace.inner("members").folder
-        assert inner is not None
-        return inner / candidate.name
-
     def _trained(self, candidate: Candidate, entry: TriedModel, watched: TimedProgress) -> Tried:
         """Predict out of fold, then train on all documents."""
-        folder, part = self._folder(candidate), f"answers-{candidate.name}"
-        if not self._workspace.has(part):
-            self._predict_out_of_fold(candidate, part, watched)
-        arrays, values = self._workspace.load(part)
-        answer = TopK(arrays["labels"], arrays["scores"], self._label_index)
-        if not store.is_model(folder):
-            self._refit(candidate, folder, watched)
+        answer, seconds = self._trainer.predicted(candidate, self._data, watched)
+        folder = self._trainer.trained(candidate, watched)
         metrics = score_metrics(answer.labels, self._truth)
         entry = replace(
             entry,
             score=self._options.measure(answer.labels, self._truth),
             metrics=metrics,
             train_seconds=float(store.read_manifest(folder)["training"]["seconds"]),
-            predict_ms=1000 * values["predict_seconds"] / max(len(answer), 1),
+            predict_ms=1000 * seconds / max(len(answer), 1),
             megabytes=folder_megabytes(folder),
         )
         return Tried(entry, answer, folder)
-
-    def _refit(self, candidate: Candidate, folder: Path, watched: TimedProgress) -> None:
-        """Train on all documents; with given validation documents, the model is the one that was measured."""
-        inner = self._workspace.inner(f"training-{candidate.name}")
-        runtime = replace(self._runtime, seed=self._runtime.seed + candidate.seed)
-        model = create(candidate)
-        model.fit(self._train, valid=self._options.valid, runtime=runtime, progress=watched, workspace=inner)
-        model.save(folder, overwrite=True)
-        inner.remove()
-
-    def _predict_out_of_fold(self, candidate: Candidate, part: str, watched: TimedProgress) -> None:
-        index = self._label_index
-        runtime = replace(self._runtime, seed=self._runtime.seed + candidate.seed)
-        labels, scores, seconds = [], [], 0.0
-        for learnt, held in self._data.parts():
-            if self._options.valid is not None:
-                folder = self._folder(candidate)
-                if not store.is_model(folder):
-                    self._refit(candidate, folder, watched)
-                model = Model.load(folder, self._runtime)
-            else:
-                model = create(candidate).fit(learnt, runtime=runtime, progress=watched)
-            watched.check()
-            k = min(DEPTH_OF_ANSWERS, len(model.labels))
-            model.predict(held.take(np.arange(min(10, len(held)))), k)  # compiles
-            started = time.perf_counter()
-            answer = _predicted(model, held, k, watched)
-            seconds += time.perf_counter() - started
-            numbers = index.ids(model.labels.table["key"].combine_chunks())
-            found = np.full((len(held), DEPTH_OF_ANSWERS), -1, dtype=np.int64)
-            given = np.full((len(held), DEPTH_OF_ANSWERS), -np.inf, dtype=np.float32)
-            found[:, : answer.k] = np.where(answer.labels >= 0, numbers[answer.labels], -1)
-            given[:, : answer.k] = answer.scores
-            labels.append(found)
-            scores.append(np.where(found >= 0, given, np.float32(-np.inf)))
-            del model
-        arrays = {"labels": np.concatenate(labels), "scores": np.concatenate(scores)}
-        self._workspace.save(part, arrays, {"predict_seconds": seconds})
 
     # ---- the combination
 
@@ -347,7 +297,12 @@ class ModelSearch:
         if not math.isfinite(self.clock.limit):
             return 0.0
         count = self._selected_count() + 1
-        return max(RESERVE * self.clock.limit, (count * count / 2 + 10) * self._combining + 2.0)
+        selecting = min(count * count / 2 * self._combining, LONGEST_SELECTION * self.clock.limit)
+        return max(RESERVE * self.clock.limit, selecting + self._last_steps())
+
+    def _last_steps(self) -> float:
+        """Seconds to compare ways to combine the members on all validation documents, and to save the best."""
+        return 2.0 + LAST_STEPS * self._combining
 
     def _time_left(self) -> float:
         """Seconds for further models."""
@@ -409,8 +364,8 @@ class ModelSearch:
     def _finish(self) -> Model:
         """Choose the members; without any predictions, the first choice alone is the final model."""
         if not self._selected_count():
-            model = Model.load(self._folder(self._first), self._runtime)
-            ms, megabytes = predict_ms(model, self._train), folder_megabytes(self._folder(self._first))
+            model = Model.load(self._trainer.folder(self._first), self._runtime)
+            ms, megabytes = predict_ms(model, self._train), folder_megabytes(self._trainer.folder(self._first))
             if ms > self._options.limits[0] or megabytes > self._options.limits[1]:
                 self._refuse_limits(ms)
             self._save(model)
@@ -420,7 +375,8 @@ class ModelSearch:
             return model
         seed, threads = self._runtime.seed, self._runtime.threads
         limits_of, costs, ballots = self._options.limits, self._costs(), self._ballots()
-        until = max((1 - SAVING) * self.clock.limit, self.clock.elapsed + SELECTING * self.clock.limit)
+        until = min((1 - SAVING) * self.clock.limit, self.clock.limit - self._last_steps())
+        until = max(until, self.clock.elapsed + SELECTING * self.clock.limit)
         with self._progress.task("combining the models") as task:
             watched = TimedProgress(task, "combining", self.clock, until)
             selection = select(
@@ -471,7 +427,7 @@ class ModelSearch:
         text = " and ".join(f"{name} {limit:g}" for name, limit in limits.items() if limit is not None)
         sizes = [each.megabytes for each in self.board.entries if each.megabytes is not None]
         times = [*measured, *(each.predict_ms for each in self.board.entries if each.predict_ms is not None)]
-        found = f"the smallest has {min(sizes, default=folder_megabytes(self._folder(self._first))):.3g} MiB"
+        found = f"the smallest has {min(sizes, default=folder_megabytes(self._trainer.folder(self._first))):.3g} MiB"
         if times:
             found += f", the fastest takes {min(times):.3g} ms per document"
         raise ConfigError(f"no model keeps to {text}. Of those that were trained, {found}. Raise the limit.")
@@ -494,16 +450,6 @@ class ModelSearch:
         entries = tuple(tried.entry for tried in self._tried.values())
         self.board = replace(self.board, entries=entries)
         self.board.save(leaderboard_file(self._out))
-
-
-def _predicted(model: Model, documents: Dataset, k: int, watched: TimedProgress) -> TopK:
-    """The predictions of a model, in parts, so that the time limit is checked between them."""
-    parts = []
-    for start in range(0, len(documents), PREDICTED_AT_ONCE):
-        watched.check()
-        parts.append(model.predict(documents.slice(start, min(start + PREDICTED_AT_ONCE, len(documents))), k))
-    labels, scores = (np.concatenate([getattr(part, name) for part in parts]) for name in ("labels", "scores"))
-    return TopK(labels, scores, model.labels)
 
 
 def leaderboard_file(out: Path) -> Path:

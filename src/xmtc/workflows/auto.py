@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,7 @@ def train_preset(
         split_field=None if split_by is None else split_by.field,
     )
     unlabelled = request.auto.unlabelled
+    further = replace(reading.options, labelled=False, ignore_labels=True, split_field=None)
     job = _Job(
         request.auto,
         request.out,
@@ -106,7 +107,7 @@ def train_preset(
         listener,
         request.resume,
         request.force,
-        None if unlabelled is None else lambda: read(unlabelled, reading.options, progress=progress),
+        None if unlabelled is None else lambda: read(unlabelled, further, progress=progress),
     )
     return job.run(documents)
 
@@ -198,11 +199,10 @@ class _Job:
         with workspace.claimed():
             try:
                 train, valid = documents()
-                if valid is not None:
-                    self.options.check_with_validation()
-                _check_labels(train, valid)
+                unlabelled = None if self.unlabelled is None else self.unlabelled()
+                self._check(train, valid, unlabelled)
                 workspace.begin(self._fingerprint(train, valid), self.resume)
-                model = self._trained(train, valid, workspace)
+                model = self._trained(train, valid, unlabelled, workspace)
             except XmtcError:
                 if not self.resume:
                     workspace.drop("choice")
@@ -215,14 +215,24 @@ class _Job:
 
     def _workspace(self) -> Workspace:
         work = Workspace.beside(self.out)
-        check_model_target(self.out, self.force or (self.resume and work.exists()), "--force")
         if work.exists() and not (self.resume or self.force):
             raise DataError(
                 f"{work}: contains an unfinished training run. Continue with --resume, or start over with --force."
             )
+        check_model_target(self.out, self.force or (self.resume and work.exists()), "--force")
         if self.resume and not work.exists():
             raise DataError(f"{work}: does not exist, so there is no training run to resume. Leave out --resume.")
         return Workspace(work)
+
+    def _check(self, train: Dataset, valid: Dataset | None, unlabelled: Dataset | None) -> None:
+        """Refuse data that a search could not use, before it starts."""
+        if valid is not None:
+            self.options.check_with_validation()
+        _check_labels(train, valid)
+        if unlabelled is not None and unlabelled.has_text != train.has_text:
+            raise DataError("documents with and without labels must both be texts, or both feature matrices.")
+        if self.split_by is not None:
+            self._validation(train, 1)
 
     def _fingerprint(self, train: Dataset, valid: Dataset | None) -> dict[str, Any]:
         """Inputs and settings that must be equal to resume."""
@@ -238,7 +248,9 @@ class _Job:
             "labels": label_digest(train.label_index),
         }
 
-    def _trained(self, train: Dataset, valid: Dataset | None, workspace: Workspace) -> Model:
+    def _trained(
+        self, train: Dataset, valid: Dataset | None, unlabelled: Dataset | None, workspace: Workspace
+    ) -> Model:
         assert train.labels is not None
         counts = np.bincount(train.labels.indices, minlength=int(train.labels.shape[1]))
         measure = Measure.of(self.options.metric, counts, len(train))
@@ -270,7 +282,7 @@ class _Job:
         model = search.run()
         board = search.board
         if self.options.distil is not None:
-            self._distil(search, model, choice, train, workspace)
+            self._distil(search, model, choice, train, unlabelled, workspace)
         self._write_page(board)
         self.listener(board)
         return model
@@ -304,13 +316,18 @@ class _Job:
         return plan_validation(train, folds=folds, fraction=share, seed=self.runtime.seed, split_by=self.split_by)
 
     def _distil(
-        self, search: ModelSearch, teacher: Model, choice: FastChoice, train: Dataset, workspace: Workspace
+        self,
+        search: ModelSearch,
+        teacher: Model,
+        choice: FastChoice,
+        train: Dataset,
+        unlabelled: Dataset | None,
+        workspace: Workspace,
     ) -> None:
         """Train one model on what the combination has learnt, and save it in its place."""
         student = self.options.distil
         assert student is not None
         settings = choice.settings if choice.model == student else {}
-        unlabelled = None if self.unlabelled is None else self.unlabelled()
         answers = search.teacher()
         inner = workspace.inner("distillation")
         inner.go_on_or_begin(

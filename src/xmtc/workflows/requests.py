@@ -119,6 +119,8 @@ class PresetOptions(BaseRequest):
             raise ConfigError("--unlabelled can only be used with --distil. Add --distil NAME, or leave it out.")
         if self.encoder is not None and self.preset != "best":
             raise ConfigError("--encoder can only be used with --preset best. Add it, or leave out --encoder.")
+        if self.distil is not None and (self.max_ms is not None or self.max_mb is not None):
+            raise ConfigError("--max-ms and --max-mb limit combined models. Leave them out, or --distil.")
         for name in ("minutes", "max_ms", "max_mb", "split_by", "distil"):
             value = getattr(self, name)
             if value is None:
@@ -127,7 +129,7 @@ class PresetOptions(BaseRequest):
             if not searches:
                 raise ConfigError(f"{option} can only be used with --preset good or best. Add one of them.")
             if isinstance(value, (int, float)) and not 0 < value < math.inf:
-                raise ConfigError(f"{option} must be a number > 0. Got {value:g}.")
+                raise ConfigError(f"{option} must be a finite number > 0. Got {value:g}.")
 
     def check_with_validation(self) -> None:
         """Refuse options that a given validation set excludes."""
