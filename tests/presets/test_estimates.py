@@ -37,7 +37,7 @@ def test_memory_of_the_machine_is_known() -> None:
 
 def test_memory_of_a_training_is_measured_even_if_more_was_in_use_before(monkeypatch: pytest.MonkeyPatch) -> None:
     if not Path("/proc/self/clear_refs").exists():
-        pytest.skip("the peak of memory can be counted anew on Linux only")
+        pytest.skip("the peak of memory can be reset on Linux only")
     before = np.ones(2**27, dtype=np.uint8)
     del before
     train, _, _ = planted_split(1200, 10, labels=20, seed=1)

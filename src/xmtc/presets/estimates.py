@@ -134,7 +134,7 @@ def folder_megabytes(folder: Path) -> float:
 
 
 def _memory_in_use() -> float:
-    """Memory of this process in MiB, from which its peak is counted anew; 0 where the system does not tell."""
+    """Memory of this process in MiB, and reset its peak to that; 0 where the system does not tell."""
     try:
         PROCESS.joinpath("clear_refs").write_text("5", encoding="ascii")  # the peak becomes what is in use
         return _status("VmRSS")
@@ -143,7 +143,7 @@ def _memory_in_use() -> float:
 
 
 def _peak_memory() -> float:
-    """Peak memory of this process in MiB since it was counted anew; 0 where the system does not tell."""
+    """Peak memory of this process in MiB since the reset; 0 where the system does not tell."""
     try:
         return _status("VmHWM")
     except (OSError, KeyError):
