@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset, as_dataset
 from xmtc.models.registry import model_class
-from xmtc.presets.fast import FastChoice, choose_fast
+from xmtc.presets.fast import CHARACTER_COST, FastChoice, choose_fast
 
 RUNTIME = Runtime(threads=1)
 
@@ -112,7 +112,8 @@ class TestChoice:
         labels = [[str(number), str(50 + row % 10_500)] for row, number in enumerate(rng.integers(50, size=16_000))]
         choice = choose_fast(as_dataset(short.text().to_pylist(), labels), runtime=RUNTIME)
         assert "6,000 documents to train on, 2,000 to score" in choice.reasons[1]
-        assert choice.trials[1].settings == {"text": {"char_ngrams": (4, 4)}, "trees": 1, "leaf_size": 512}
+        expected = {"text": {"char_ngrams": (4, 4)}, "cost": CHARACTER_COST, "trees": 1, "leaf_size": 512}
+        assert choice.trials[1].settings == expected
 
     def test_is_repeatable(self) -> None:
         first, second = (choose_fast(inflected(800), runtime=RUNTIME) for _ in range(2))
