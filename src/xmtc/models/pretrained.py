@@ -19,7 +19,7 @@ from xmtc.data.dataset import Dataset
 from xmtc.models.context import FitContext
 from xmtc.models.neural import NeuralModel
 from xmtc.nn.documents import DocumentReader
-from xmtc.nn.encoders.transformer import PRETRAINED, Backbone, Transformer, TransformerSettings
+from xmtc.nn.encoders.transformer import PRETRAINED, Backbone, Transformer, TransformerSettings, layer_rates
 from xmtc.nn.members import MemberSpec, TrainingData
 from xmtc.nn.network import TABLE
 from xmtc.nn.training.optimisers import Adam
@@ -38,6 +38,8 @@ class PretrainedModel(NeuralModel):
     """
 
     _backbone: Backbone | None = None
+    _windows = 1
+    """Maximum number of windows in which the encoder reads a text."""
 
     @property
     @abstractmethod
@@ -62,8 +64,9 @@ class PretrainedModel(NeuralModel):
             task.advance()
         self._backbone.check(settings)
         positions = self._backbone.positions
-        if positions is not None and most > positions:
-            raise ConfigError(f"'max_tokens' of text must be ≤ {positions}, the limit of {folder}. Got {most}.")
+        if positions is not None and most > positions * self._windows:
+            limit = f"{positions * self._windows:,}, the limit of {folder}"
+            raise ConfigError(f"'max_tokens' of text must be ≤ {limit}. Got {most:,}.")
         try:
             content = (folder / "tokenizer.json").read_text(encoding="utf-8")
         except (OSError, ValueError):
@@ -90,7 +93,7 @@ class PretrainedModel(NeuralModel):
 
         def optimiser(parameters: Mapping[str, Tensor], rows: frozenset[str]) -> Adam:
             pretrained = [name for name in parameters if name == TABLE or PRETRAINED in name.split(".")]
-            return Adam(parameters, rows, dict.fromkeys(pretrained, settings.rate))
+            return Adam(parameters, rows, layer_rates(pretrained, settings))
 
         return replace(spec, optimiser=optimiser)
 

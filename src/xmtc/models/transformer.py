@@ -1,19 +1,40 @@
-"""A fine-tuned pretrained transformer with a linear layer over all labels."""
+"""A fine-tuned pretrained transformer with label attention, or with a linear layer over a document vector."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
-from xmtc.core.explanation import TokenEvidence
+import torch
+
+from xmtc.core.config import Choices, Settings
+from xmtc.core.explanation import Explanation, TokenEvidence
 from xmtc.models.attention_explain import AttendingModel
 from xmtc.models.neural import NetworkSettings, UpdatableSettings
 from xmtc.models.pretrained import PretrainedModel, attended_words
 from xmtc.nn.encoders.base import Encoder
-from xmtc.nn.encoders.transformer import TransformerSettings
+from xmtc.nn.encoders.transformer import FirstStates, Transformer, TransformerSettings, TransformerStates
+from xmtc.nn.heads.base import Head, LinearHead
+from xmtc.nn.heads.label_outputs import LabelOutputs
 from xmtc.nn.training.loop import TrainingSettings
 from xmtc.text.subwords import PieceSettings
+
+
+@dataclass(frozen=True)
+class TransformerHeadSettings(Settings):
+    """The output layer."""
+
+    kind: Literal["label_attention", "first_states", "pooled"] = "label_attention"
+    """Attention and output of each label ('label_attention'), or a linear layer over the states of the first subword
+    after the last layers ('first_states') or over a vector from attention pooling ('pooled')."""
+    last_layers: Annotated[int, Choices(1, 5)] = 5
+    """Number of layers whose first states are concatenated, with `kind = "first_states"`."""
+
+    of = "head"
+
+    def check(self) -> None:
+        self.require_range("last_layers", 1)
 
 
 @dataclass(frozen=True)
@@ -22,6 +43,8 @@ class TransformerModelSettings(UpdatableSettings, NetworkSettings):
 
     encoder: TransformerSettings = field(default_factory=TransformerSettings)
     """The pretrained encoder, and how it is fine-tuned."""
+    head: TransformerHeadSettings = field(default_factory=TransformerHeadSettings)
+    """The output layer."""
     text: PieceSettings = field(default_factory=PieceSettings)
     """Settings of the subword sequences."""
     frozen: bool = True
@@ -37,9 +60,9 @@ class TransformerModelSettings(UpdatableSettings, NetworkSettings):
 
 
 class TransformerModel(AttendingModel, PretrainedModel):
-    """Pretrained Hugging Face encoder, fine-tuned, with a linear head.
+    """Pretrained Hugging Face encoder, fine-tuned, with attention and output vectors of each label.
 
-    BERT, RoBERTa, DistilBERT, MiniLM, MPNet, ELECTRA and similar encoders, read from a folder, with attention pooling.
+    Encoders are read from a folder: BERT, RoBERTa, DistilBERT, MiniLM, MPNet, ELECTRA, DeBERTa, ModernBERT and similar.
     Saved models are self-contained.
     """
 
@@ -52,7 +75,11 @@ class TransformerModel(AttendingModel, PretrainedModel):
         "trained-pieces": {"frozen": False},
         "no-dropout": {"encoder.dropout": 0.0},
         "no-averaging": {"training.averaging": "none"},
+        "pooled": {"head.kind": "pooled"},
+        "first-states": {"head.kind": "first_states"},
     }
+
+    _windows = 64
 
     @property
     def _pretrained(self) -> TransformerSettings:
@@ -60,7 +87,28 @@ class TransformerModel(AttendingModel, PretrainedModel):
         return settings
 
     def _encoder(self, width: int) -> Encoder:
-        return self._transformer()
+        assert self._backbone is not None
+        given = self._backbone.module(), self.config.encoder, self.config.text.max_tokens
+        if self.config.head.kind == "label_attention":
+            return TransformerStates(*given)
+        if self.config.head.kind == "first_states":
+            return FirstStates(*given, self.config.head.last_layers)
+        return Transformer(*given)
+
+    def _head(self, labels: int, width: int) -> Head:
+        return (LabelOutputs if self.config.head.kind == "label_attention" else LinearHead)(labels, width)
+
+    def _explain(self, text: str, label: int, score: float) -> Explanation:
+        """The label's attention weights, averaged over the members; those of attention pooling are for all labels."""
+        if self.config.head.kind != "label_attention":
+            return super()._explain(text, label, score)
+        _, tokens, _ = self._document(text)
+        shares = []
+        for member in self._members:
+            network, row = member.network_of(label)
+            shares.append(network.head.weights(*network.encode(tokens), row))
+        evidence = self._attended(text, torch.stack(shares).mean(0)[0].tolist())
+        return Explanation("tokens", text, self.labels.name(label), score, evidence, shares=True)
 
     def _attended(self, text: str, shares: Sequence[float]) -> tuple[TokenEvidence, ...]:
         """Words with the attention weights of their subwords, largest first."""

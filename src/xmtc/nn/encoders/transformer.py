@@ -6,7 +6,7 @@ The embeddings of its subwords are moved out of it: they become the network's wo
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from xmtc.core.config import Range, Settings
 from xmtc.core.errors import ConfigError, DataError, MissingExtraError, ModelFormatError, missing_extra, shown
 from xmtc.core.parsing import read_json
 from xmtc.nn.encoders.base import AttentionPooling, Encoder, initialise, linear
+from xmtc.nn.encoders.bert_layers import BertLayers
 from xmtc.text.sequences import FIRST_WORD
 
 PRETRAINED = "pretrained"
@@ -34,27 +35,33 @@ UNSAFE = ("attn_implementation", "experts_implementation", "quantization_config"
 
 @dataclass(frozen=True)
 class TransformerSettings(Settings):
-    """A pretrained transformer with attention pooling, then a linear layer."""
+    """A pretrained transformer."""
 
     path: str = ""
     """Folder of the pretrained encoder: config.json, tokenizer.json and safetensors weights."""
     hidden: Annotated[int, Range(128, 512, log=True)] = 256
-    """Units of the layer after attention; the size of the document vector."""
+    """Units of the layer after attention pooling; the size of the document vector."""
     dropout: Annotated[float, Range(0, 0.5)] = 0.1
-    """Dropout rate of the document vector; inside the encoder, the rates in its config.json apply."""
+    """Dropout rate of the states or document vector; inside the encoder, the hidden rate in its config.json applies."""
+    layers: int = 0
+    """Number of lowest layers to use; 0 for all."""
     freeze: int = 0
     """Number of lowest layers to freeze, together with the embeddings."""
     checkpointing: bool = False
     """Use gradient checkpointing: less memory, more time."""
     rate: Annotated[float, Range(0.01, 0.2, log=True)] = 0.05
     """Learning rate of the pretrained weights relative to `training.learning_rate`; 0 freezes them."""
+    layer_decay: Annotated[float, Range(0.7, 1.0)] = 1.0
+    """Factor of the learning rate from each layer to the one below."""
 
     of = "encoder"
 
     def check(self) -> None:
         self.require_range("hidden", 1, 1 << 16)
+        self.require_range("layers", 0)
         self.require_range("freeze", 0)
         self.require_range("rate", 0)
+        self.require("layer_decay", 0 < self.layer_decay <= 1, "a number > 0 and ≤ 1")
         self.require("dropout", 0 <= self.dropout < 1, "a number ≥ 0 and < 1")
 
 
@@ -130,50 +137,117 @@ class Backbone:
         return f"{settings.model_type}, {settings.num_hidden_layers} layers, {settings.hidden_size} wide"
 
 
-class Transformer(Encoder):
-    """Document vectors (B, hidden): a pretrained transformer, attention pooling, then a linear layer."""
+class PretrainedEncoder(Encoder):
+    """The states of a pretrained transformer.
 
-    captures = False  # its code reads the mask back from the device
+    Layers like BERT's are computed by `BertLayers`, all others by the library's code. Texts of up to `max_tokens`
+    subwords that do not fit into the encoder's positions are read in windows of equal size.
+    """
 
-    def __init__(self, module: Any, settings: TransformerSettings) -> None:
+    def __init__(self, module: Any, settings: TransformerSettings, max_tokens: int = 0) -> None:
         super().__init__()
         self.pretrained = module
         self.dropout, self.positions = settings.dropout, positions_of(module)
-        width = int(self.pretrained.config.hidden_size)
-        self.pooling = AttentionPooling(width)
-        self.layer = nn.Linear(width, settings.hidden)
-        initialise(self.layer)
-        self.width = settings.hidden
-        _freeze(self.pretrained, settings)
-        if settings.checkpointing:
-            self.pretrained.config.use_cache = False  # would only cause a warning
-            self.pretrained.gradient_checkpointing_enable({"use_reentrant": False})
+        self._longest = None if self.positions is None else max(self.positions, max_tokens)
+        _drop_layers(module, settings)
+        _freeze(module, settings)
+        self._bert = BertLayers(module, settings.checkpointing) if BertLayers.supports(module) else None
+        self.captures = self._bert is not None and not settings.checkpointing  # other code reads the mask back
+        if settings.checkpointing and self._bert is None:
+            module.config.use_cache = False  # would only cause a warning
+            module.gradient_checkpointing_enable({"use_reentrant": False})
 
-    def forward(self, words: Tensor, mask: Tensor) -> Tensor:
-        states, inside, _ = self.states(words, mask)
-        return F.dropout(linear(self.layer, self.pooling(states, inside)), self.dropout, self.training)
+    @property
+    def state_width(self) -> int:
+        """Width of the states."""
+        return int(self.pretrained.config.hidden_size)
 
     def states(self, words: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(B, S, d) states from the start of a text, which of them are real (B, S), and their source positions (B, S).
 
         Padding is moved behind the text, since every kind of encoder then uses the positions that it was trained with.
-        S is T or the maximum number of positions, if smaller; no text is longer. An empty text has one position, which
-        is padding.
+        An empty text has one position, which is padding.
+        """
+        layers, inside, source = self.layer_states(words, mask)
+        return layers[-1], inside, source
+
+    def layer_states(self, words: Tensor, mask: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
+        """Like `states`, with those after each layer; words (T, B, e), mask (B, T).
+
+        S is T, or the length of the longest text that there can be, if smaller.
         """
         length = mask.sum(1, keepdim=True)
-        place = torch.arange(mask.shape[1], device=mask.device)[None, : self.positions]
+        place = torch.arange(mask.shape[1], device=mask.device)[None, : self._longest]
         inside = place < length.clamp(min=1)
         source = (place - length) % mask.shape[1]  # (B, S)
         ordered = words.transpose(0, 1).gather(1, source[..., None].expand(-1, -1, words.shape[2]))
+        count = 1 if self.positions is None else -(-place.shape[1] // self.positions)
+        if count == 1:
+            return self._computed(ordered, inside), inside, source
+        padded = -place.shape[1] % count
+        parts = F.pad(ordered, (0, 0, 0, padded)).unflatten(1, (count, -1)).flatten(0, 1)  # (B · count, window, e)
+        real = F.pad(inside, (0, padded)).unflatten(1, (count, -1)).flatten(0, 1)
+        found = [layer.unflatten(0, (-1, count)).flatten(1, 2) for layer in self._computed(parts, real)]
+        return [layer[:, : place.shape[1]] for layer in found], inside, source
+
+    def _computed(self, words: Tensor, inside: Tensor) -> list[Tensor]:
+        """(B, S, d) states after each layer."""
+        if self._bert is not None:
+            return list(self._bert(words, inside, self.training))
         with torch.autocast(words.device.type, torch.bfloat16, enabled=words.dtype == torch.bfloat16):
-            states = self.pretrained(inputs_embeds=ordered, attention_mask=inside.long())[0]
-        return states.to(words.dtype), inside, source
+            made = self.pretrained(inputs_embeds=words, attention_mask=inside.long(), output_hidden_states=True)
+        layers = [*made.hidden_states[1:-1], made.last_hidden_state]  # some kinds normalise the last states once more
+        return [layer.to(words.dtype) for layer in layers]
+
+
+class Transformer(PretrainedEncoder):
+    """Document vectors (B, hidden): a pretrained transformer, attention pooling, then a linear layer."""
+
+    def __init__(self, module: Any, settings: TransformerSettings, max_tokens: int = 0) -> None:
+        super().__init__(module, settings, max_tokens)
+        self.pooling = AttentionPooling(self.state_width)
+        self.layer = nn.Linear(self.state_width, settings.hidden)
+        initialise(self.layer)
+        self.width = settings.hidden
+
+    def forward(self, words: Tensor, mask: Tensor) -> Tensor:
+        states, inside, _ = self.states(words, mask)
+        return F.dropout(linear(self.layer, self.pooling(states, inside)), self.dropout, self.training)
 
     def attention(self, words: Tensor, mask: Tensor) -> Tensor:
         """(B, T) attention weight of each subword, 0 at padding."""
         states, inside, source = self.states(words, mask)
         shares = self.pooling.shares(states, inside) * inside
         return shares.new_zeros(mask.shape).scatter_(1, source, shares)
+
+
+class TransformerStates(PretrainedEncoder):
+    """The states (B, T, d) of a pretrained transformer, 0 at padding."""
+
+    def __init__(self, module: Any, settings: TransformerSettings, max_tokens: int = 0) -> None:
+        super().__init__(module, settings, max_tokens)
+        self.width = self.state_width
+
+    def forward(self, words: Tensor, mask: Tensor) -> Tensor:
+        states, _, _ = self.states(words, mask)
+        states = F.dropout(states, self.dropout, self.training)
+        place = torch.arange(mask.shape[1], device=mask.device)[None]  # back to padding on the left
+        source = (place - mask.shape[1] + mask.sum(1, keepdim=True)).clamp(min=0)  # (B, T)
+        return states.gather(1, source[..., None].expand(-1, -1, states.shape[2])) * mask[..., None]
+
+
+class FirstStates(PretrainedEncoder):
+    """Document vectors (B, n · d): the states of the first subword after each of the last n layers."""
+
+    def __init__(self, module: Any, settings: TransformerSettings, max_tokens: int, layers: int) -> None:
+        super().__init__(module, settings, max_tokens)
+        self.layers = layers
+        self.width = layers * self.state_width
+
+    def forward(self, words: Tensor, mask: Tensor) -> Tensor:
+        found, _, _ = self.layer_states(words, mask)
+        joined = torch.cat([layer[:, 0] for layer in found[-self.layers :]], dim=1)
+        return F.dropout(joined, self.dropout, self.training) * mask.any(1, keepdim=True)
 
 
 def positions_of(module: Any) -> int | None:
@@ -193,6 +267,28 @@ def _freeze(module: Any, settings: TransformerSettings) -> None:
             weight.requires_grad_(False)
 
 
+def _drop_layers(module: Any, settings: TransformerSettings) -> None:
+    """Keep the lowest `settings.layers` layers."""
+    if settings.layers:
+        name = _layers(module, settings)
+        parent, _, own = name.rpartition(".")
+        setattr(module.get_submodule(parent), own, module.get_submodule(name)[: settings.layers])
+        module.config.num_hidden_layers = settings.layers
+
+
+def layer_rates(names: Iterable[str], settings: TransformerSettings) -> dict[str, float]:
+    """The learning rate of each pretrained weight, relative to that of other weights: lower layers learn slower."""
+    numbers = {name: _layer_number(name) for name in names}
+    top = max(numbers.values(), default=0)
+    return {name: settings.rate * settings.layer_decay ** (top - number) for name, number in numbers.items()}
+
+
+def _layer_number(name: str) -> int:
+    """The number of the layer that a weight belongs to, counted from 1; 0 for embeddings."""
+    own = [int(part) + 1 for part in name.split(".") if part.isdigit()]
+    return own[0] if own and PRETRAINED in name else 0
+
+
 def _layers(module: Any, settings: TransformerSettings) -> str:
     """Name of the module list with the layers; raises ConfigError for settings that do not fit."""
     if settings.checkpointing and not module.supports_gradient_checkpointing:
@@ -201,9 +297,11 @@ def _layers(module: Any, settings: TransformerSettings) -> str:
     count = int(module.config.num_hidden_layers)
     lists = {name: len(part) for name, part in module.named_modules() if isinstance(part, nn.ModuleList)}
     found = next((name for name, length in lists.items() if length == count), None)
-    if settings.freeze > (count if found is not None else 0):
-        have = f"{count} layers" if found is not None else "a single layer that is applied repeatedly"
-        raise ConfigError(f"'freeze' of {settings.of} is {settings.freeze}, but the encoder has {have}. Lower it.")
+    for setting in ("layers", "freeze"):
+        if getattr(settings, setting) > (count if found is not None else 0):
+            have = f"{count} layers" if found is not None else "a single layer that is applied repeatedly"
+            wanted = getattr(settings, setting)
+            raise ConfigError(f"'{setting}' of {settings.of} is {wanted}, but the encoder has {have}. Lower it.")
     return found or ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,8 @@ class Head(nn.Module, ABC):
     """Maps encoded documents, states (B, T, d) or vectors (B, d), to label logits, and computes its own gradients."""
 
     labels: int
+    reads_states: ClassVar[bool] = False
+    """Whether it takes the states of a text, not one vector."""
 
     @property
     @abstractmethod
@@ -30,6 +33,10 @@ class Head(nn.Module, ABC):
     @abstractmethod
     def chunk(self, batch: int, length: int, size: int, free: int) -> int:
         """Number of labels to process at once within `free` bytes, in numbers of `size` bytes."""
+
+    def candidate_chunk(self, batch: int, length: int, size: int, free: int, count: int) -> int:
+        """Like `chunk`, for `count` candidates per document."""
+        return count
 
     @abstractmethod
     def logits(self, encoded: Tensor, mask: Tensor, low: int, high: int) -> Tensor:
@@ -70,14 +77,11 @@ class CandidateHead(Head):
     """A head with a row for each label that can score and train a few labels per document, as label trees need."""
 
     rows: nn.Parameter  # (L, d)
+    reads_states = True
 
     @abstractmethod
     def hold(self, rows: Tensor) -> None:
         """Replace the rows (L, d), which may be on any device and of any type."""
-
-    @abstractmethod
-    def candidate_chunk(self, batch: int, length: int, size: int, free: int, count: int) -> int:
-        """Like `chunk`, for `count` candidates per document."""
 
 
 def candidate_head(head: Head) -> CandidateHead:

@@ -187,11 +187,7 @@ class LabelAttention(CandidateHead):
         """Forward pass of a chunk; rows are shared by all documents (C, d), or different for each (B, C, d)."""
         perceptron = self.perceptron
         scores = torch.matmul(states, rows.t()) if rows.dim() == 2 else torch.bmm(states, rows.transpose(1, 2))
-        if scores.dtype in (torch.float32, torch.float64):
-            scores = scores.masked_fill_(~mask[..., None], -torch.inf)
-            weights = scores.sub_(scores.amax(1, keepdim=True)).exp_()
-        else:  # one pass over the scores less; their low precision rules out large values
-            weights = scores.clamp_(-LARGEST_EXPONENT, LARGEST_EXPONENT).exp_()
+        weights = exponentials(scores, mask)
         width = perceptron[0].out_features
         mixed = torch.bmm(weights.transpose(1, 2), values)  # (B, C, b + ONES)
         share = mixed[..., width].to(wide_type(states)).reciprocal_()
@@ -244,6 +240,19 @@ class LabelAttention(CandidateHead):
             gradient_of(layer.bias).add_(flat.sum(0, dtype=wide_type(flat)))
             gradient = gradient @ layer.weight.to(gradient.dtype)
         return gradient
+
+
+def exponentials(scores: Tensor, mask: Tensor) -> Tensor:
+    """exp of the scores (B, T, C) of each label, up to a factor, in place.
+
+    In low precision padding is included, where states must be zero: that takes one pass over the scores less, and their
+    precision rules out large values.
+    """
+    if scores.dtype in (torch.float32, torch.float64):
+        scores = scores.masked_fill_(~mask[..., None], -torch.inf)
+        largest = scores.amax(1, keepdim=True)
+        return scores.sub_(largest.masked_fill_(largest == -torch.inf, 0.0)).exp_()
+    return scores.clamp_(-LARGEST_EXPONENT, LARGEST_EXPONENT).exp_()
 
 
 def _with_a_token(states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -70,6 +70,36 @@ class Adam(Optimiser):
         scale = self.rate / (1 - BETA1**self.count)
         root = (1 - BETA2**self.count).sqrt()
         names = [name for name in self.parameters if name not in self.rows]
+        if self.rate.is_cuda:
+            self._step_fused(names)
+        else:
+            self._step_plainly(names, scale, root)
+        for name in self.rows:
+            self._step_rows(name, touched[name], scale * self.shares.get(name, 1.0), root)
+
+    def _step_fused(self, names: list[str]) -> None:
+        """One kernel for all parameters with the same rate: a fifth of the memory traffic."""
+        shares = {name: self.shares.get(name, 1.0) for name in names}
+        for share in sorted(set(shares.values())):
+            own = [name for name in names if shares[name] == share]
+            torch._fused_adam_(
+                [self.parameters[name] for name in own],
+                [gradient_of(self.parameters[name]) for name in own],
+                [self.first[name] for name in own],
+                [self.second[name] for name in own],
+                [],
+                [self.count] * len(own),
+                lr=self.rate * share,
+                beta1=BETA1,
+                beta2=BETA2,
+                weight_decay=0.0,
+                eps=EPSILON,
+                amsgrad=False,
+                maximize=False,
+            )
+
+    def _step_plainly(self, names: list[str], scale: Tensor, root: Tensor) -> None:
+        """The same in single operations."""
         gradients = [gradient_of(self.parameters[name]) for name in names]
         first, second = [self.first[name] for name in names], [self.second[name] for name in names]
         torch._foreach_lerp_(first, gradients, 1 - BETA1)
@@ -83,8 +113,6 @@ class Adam(Optimiser):
         if self.shares:
             torch._foreach_mul_(change, [self.shares.get(name, 1.0) for name in names])
         torch._foreach_sub_([self.parameters[name] for name in names], change)
-        for name in self.rows:
-            self._step_rows(name, touched[name], scale * self.shares.get(name, 1.0), root)
 
     def _step_rows(self, name: str, rows: Tensor, scale: Tensor, root: Tensor) -> None:
         """Update some rows; repeated rows write equal values. With more rows than the table has, compute all."""
