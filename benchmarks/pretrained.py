@@ -5,7 +5,7 @@
     PYTHONPATH=src python benchmarks/pretrained.py speed --encoder FOLDER
     PYTHONPATH=src python benchmarks/pretrained.py train --data DATA/eurlex57k --encoder FOLDER --recipe RECIPE --out DIR
 
-`train` scores the validation and the test set and writes the best fifty labels of each document (`answers.npz`) and
+`train` takes other models, too (`--model attention_xml`). It scores the validation and the test set and writes the best fifty labels of each document (`answers.npz`) and
 the mean states of all texts as 8-bit numbers (`embeddings-*.npz`). `speed` times one step of the encoder, forward and
 backward, and the same with the library's own code.
 """
@@ -80,8 +80,9 @@ def train(arguments: argparse.Namespace) -> None:
     if arguments.limit:
         documents = {part: dataset.slice(0, arguments.limit) for part, dataset in documents.items()}
     recipe = read_recipe(find_recipe(arguments.recipe))[1] if arguments.recipe else {}
-    settings = merge(recipe, {"encoder": {"path": arguments.encoder}}, parse_assignments(arguments.set))
-    model: Any = model_class("transformer")(**settings)
+    encoder = {"encoder": {"path": arguments.encoder}} if arguments.encoder else {}
+    settings = merge(recipe, encoder, parse_assignments(arguments.set))
+    model: Any = model_class(arguments.model)(**settings)
     runtime = Runtime(seed=arguments.seed, device=arguments.device)
     is_cuda = torch.cuda.is_available()
     if is_cuda:
@@ -205,7 +206,8 @@ def main() -> None:
         given.add_argument("--to", type=Path, required=True)
     given = verbs.add_parser("train")
     given.add_argument("--data", required=True)
-    given.add_argument("--encoder", required=True)
+    given.add_argument("--model", default="transformer")
+    given.add_argument("--encoder")
     given.add_argument("--recipe")
     given.add_argument("--set", action="append", default=[])
     given.add_argument("--seed", type=int, default=0)

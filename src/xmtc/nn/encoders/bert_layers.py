@@ -138,7 +138,7 @@ class BertLayers:
         weight = torch.cat([part.weight for part in three]).to(kind)
         bias = torch.cat([part.bias for part in three]).to(kind)
         joined = F.linear(states, weight, bias).view(batch, length, 3, self._heads, -1)
-        query, key, value = (joined[:, :, place].transpose(1, 2) for place in range(3))  # (B, H, S, d / H)
+        query, key, value = (part.transpose(1, 2) for part in joined.unbind(2))  # (B, H, S, d / H)
         mixed = kernels.attention(query, key, value, attended).transpose(1, 2).reshape(batch * length, width)
         weights = [part.to(kind) for own in (layer.mixed, layer.inner, layer.outer) for part in (own.weight, own.bias)]
         norms = [part for own in (layer.attention_norm, layer.norm) for part in (own.weight, own.bias)]

@@ -15,8 +15,8 @@ FAR_BELOW = -1e4
 """Attention score of padding; not −∞, which gives NaN for texts without words."""
 ATTENTION = [SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """Implementations of attention on CUDA, the fastest first; the first that supports the sizes is used."""
-SHAPES = 64
-"""Maximum number of shapes to compile the perceptron for: the lengths and kinds of encoders in one process."""
+KINDS = 64
+"""Maximum number of kinds of layers to compile in one process: sizes, precisions, frozen or not."""
 
 
 def perceptron(
@@ -87,23 +87,26 @@ def by_distance(bias: Tensor) -> Tensor:
 class CudaKernels(PlainKernels):
     """cuDNN's attention, which reads a bias about twice as fast as the alternatives, and in training a compiled rest.
 
-    Compilation fuses biases, dropout, norms and activations. It takes seconds for each shape, so predictions, whose
-    shapes vary, do without.
+    Compilation fuses biases, dropout, norms and activations. The number of subwords is dynamic, so that one compilation
+    serves all lengths; predictions do without.
     """
 
     def __init__(self) -> None:
         self._compiled: Any = perceptron
         if can_compile():
-            torch._dynamo.config.recompile_limit = max(SHAPES, torch._dynamo.config.recompile_limit)
-            self._compiled = torch.compile(perceptron, dynamic=False)
+            torch._dynamo.config.recompile_limit = max(KINDS, torch._dynamo.config.recompile_limit)
+            self._compiled = torch.compile(perceptron)
 
     def attention(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
         with sdpa_kernel(ATTENTION, set_priority=True):
             return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
 
     def perceptron(self, *given: Any) -> Tensor:
-        compute = self._compiled if torch.is_grad_enabled() else perceptron
-        made: Tensor = compute(*given)
+        if not torch.is_grad_enabled() or self._compiled is perceptron:
+            return perceptron(*given)
+        for states in given[:2]:
+            torch._dynamo.mark_dynamic(states, 0)
+        made: Tensor = self._compiled(*given)
         return made
 
 
