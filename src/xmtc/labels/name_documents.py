@@ -38,7 +38,7 @@ def has_word_keys(index: LabelIndex, features: DocumentFeatures, runtime: Runtim
     Numbers, single letters, parts of codes such as p1265, and URIs are not words.
     """
     texts = pa.array([" ".join(_words(key)) for key in index.keys], pa.string())
-    rows = features.transform(Dataset({"text": pa.chunked_array([texts])}), runtime)
+    rows = features.only_words.transform(Dataset({"text": pa.chunked_array([texts])}), runtime)
     return bool(np.count_nonzero(np.diff(rows.indptr)) >= len(index) / 2)
 
 
