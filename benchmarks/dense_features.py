@@ -45,7 +45,7 @@ class KnownVectors:
     """Vectors of texts that are all known; names of labels and other texts have none."""
 
     def __init__(self, rows: dict[bytes, NDArray[np.float32]], width: int, weight: float) -> None:
-        self._rows, self.width, self._weight = rows, width, np.float32(weight)
+        self._rows, self.width, self.weight = rows, width, weight
 
     def of(self, texts: pa.ChunkedArray, runtime: Runtime, progress: Progress = silent) -> NDArray[np.float32]:
         """(n, d) vectors of length `weight`."""
@@ -54,7 +54,7 @@ class KnownVectors:
             row = self._rows.get(key(text))
             if row is not None:
                 vectors[place] = row
-        return vectors * self._weight
+        return vectors * np.float32(self.weight)
 
     def state(self) -> State:
         """Nothing: these models are not saved."""
@@ -87,7 +87,7 @@ def embedded(given: argparse.Namespace, parts: dict[str, Dataset], runtime: Runt
     if given.embeddings is not None:
         with np.load(given.embeddings) as arrays:
             return {name: unit(arrays[name][: len(part)]) for name, part in parts.items()}
-    settings = DenseSettings(source=given.encoder, max_tokens=given.max_tokens)
+    settings = DenseSettings(source=given.encoder, weight=1.0, max_tokens=given.max_tokens)
     vectors = read_text_vectors(settings, parts["train"], FitContext(runtime, silent, Workspace()))
     assert vectors is not None
     found = {}
@@ -133,7 +133,7 @@ def main() -> None:
             kind: Any = model_class(model_name)
             if weight:
                 kind = with_vectors(kind, KnownVectors(rows, width, weight))
-            model = kind(**flat({**settings, **({"dense": {"weight": weight}} if weight else {})}))
+            model = kind(**flat(settings))
             started = time.perf_counter()
             model.fit(parts["train"], runtime=runtime)
             trained = time.perf_counter() - started

@@ -1,7 +1,7 @@
 """Pretrained encoders on this machine. Only their configuration and the headers of their files are read.
 
-Places: the folders in XMTC_ENCODERS (encoders, or folders of encoders, separated like PATH), `encoders` in the cache folder
-of xmtc, and the cache of the Hugging Face hub.
+Places: the folders in XMTC_ENCODERS (encoders, or folders of encoders, separated as in PATH), `encoders` in the cache
+folder of xmtc, and the cache of the Hugging Face hub.
 """
 
 from __future__ import annotations

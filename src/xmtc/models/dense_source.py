@@ -35,14 +35,14 @@ def read_text_vectors(settings: DenseSettings, train: Dataset, run: FitContext) 
     place = encoder_folder(settings.source)
     if place.is_file():
         words = WordMeans.fit(train.text(), None, place, 0, run.runtime, run.progress)
-        return TextVectors(words, settings.weight)
+        return TextVectors.of_settings(words, settings)
     if not place.is_dir():
         remedy = "Pass a folder or a file of word vectors, or the name of an encoder; list them with: xmtc doctor"
         raise DataError(f"{place}: does not exist. {remedy}")
     if store.is_model(place):
-        return TextVectors(_trained_encoder(place, settings.max_tokens, run), settings.weight)
+        return TextVectors.of_settings(_trained_encoder(place, settings.max_tokens, run), settings)
     encoder = sentence_encoder_class().read(place, settings.max_tokens, run.runtime, run.progress)
-    return TextVectors(encoder, settings.weight)
+    return TextVectors.of_settings(encoder, settings)
 
 
 def _trained_encoder(folder: Path, max_tokens: int, run: FitContext) -> SentenceEncoder:

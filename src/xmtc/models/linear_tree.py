@@ -176,7 +176,8 @@ class ForestModel(Model):
         if not train.has_text:
             raise UnsupportedError("label names need texts. Train on texts, or set label_names and cluster_names to 0.")
         assert train.label_index is not None
-        names, grown = NameDocuments.of(name_texts(train.label_index), self._features, len(train), run.runtime)
+        texts = name_texts(train.label_index)
+        names, grown = NameDocuments.of(texts, self._features, len(train), run.runtime, run.progress)
         if grown.width > self._features.width:  # words that are rare in documents
             self._features, rows = grown, grown.widened(train, rows, run.runtime)
         return rows, names
@@ -203,12 +204,12 @@ class ForestModel(Model):
         """Add new labels to the leaves of similar labels; continue training nodes that new documents or names reach."""
         documents, labels = change.documents, change.labels
         seen = change.documents_before + len(change.new)
-        features, rows = self._features.grown(documents, seen, run.runtime)
+        features, rows = self._features.grown(documents, seen, run.runtime, run.progress)
         known, names = change.known, None
         if self._name_weight:
             texts, is_learnt = labels.names_to_learn()
             if len(documents) or not is_learnt.all():
-                names, grown = NameDocuments.of(texts, features, seen, run.runtime)
+                names, grown = NameDocuments.of(texts, features, seen, run.runtime, run.progress)
                 if grown.width > features.width:
                     features, rows = grown, grown.widened(documents, rows, run.runtime)
                 known = np.concatenate([known, is_learnt[names.labels]])
@@ -258,7 +259,7 @@ class ForestModel(Model):
         return kept
 
     def _restore(self, state: SavedState) -> None:
-        dense = TextVectors.restored(state, self.config.dense.weight, self.runtime)
+        dense = TextVectors.restored(state, self.runtime)
         self._features = DocumentFeatures.from_state(self.config.text, state, dense)
         self._name_weight = state.value("name_weight", float, 0, MOST) if state.has_value("name_weight") else 0.0
         self._cost = state.value("cost", float, 1e-6, 1e7) if state.has_value("cost") else float(self.config.cost)
@@ -276,12 +277,12 @@ class LinearTreeModel(ForestModel):
 
     def _label_features(self, rows: Csr, labels: Csr, threads: int) -> Csr:
         """(L, D) features of labels for clustering; `label_features` limits those of words, not of text vectors."""
-        keep, first = self.config.label_features, self._features.dense_width
-        if not first:
+        keep, vectors = self.config.label_features, self._features.dense
+        if vectors is None:
             return positive_features(rows, labels, keep=keep, threads=threads)
-        dense = positive_features(sp.csr_array(rows[:, :first]), labels, keep=0, threads=threads)
-        words = positive_features(sp.csr_array(rows[:, first:]), labels, keep=keep, threads=threads)
-        return joined(dense * np.float32(self.config.dense.weight), words)
+        dense = positive_features(sp.csr_array(rows[:, : vectors.width]), labels, keep=0, threads=threads)
+        words = positive_features(sp.csr_array(rows[:, vectors.width :]), labels, keep=keep, threads=threads)
+        return joined(dense * np.float32(vectors.weight), words)
 
     @abstractmethod
     def _grow(self, rows: Csr, labels: Csr, names: Csr | None, seed: int, run: FitContext) -> LabelTree:

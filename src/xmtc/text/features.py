@@ -32,6 +32,9 @@ COLUMN_IDF = "column_idf"
 class DenseColumns(Protocol):
     """Vectors of texts as further columns of their feature rows."""
 
+    weight: float
+    """Length of the vectors."""
+
     @property
     def width(self) -> int:
         """Dimension of the vectors."""
@@ -105,7 +108,13 @@ class DocumentFeatures:
         return self if self.dense is None else DocumentFeatures(self.tfidf, self.width - self.dense_width)
 
     def grown(
-        self, dataset: Dataset, documents: int, runtime: Runtime, *, min_df: int | None = None
+        self,
+        dataset: Dataset,
+        documents: int,
+        runtime: Runtime,
+        progress: Progress = silent,
+        *,
+        min_df: int | None = None,
     ) -> tuple[DocumentFeatures, Csr]:
         """Add features of additional documents, `documents` in total; return the features and the rows of `dataset`.
 
@@ -118,7 +127,8 @@ class DocumentFeatures:
         tokens = tokens_of(dataset.text(), runtime)
         tfidf = self.tfidf.grown(tokens, documents, runtime.threads, min_df=min_df)
         features = self._of_text(tfidf, self.dense)
-        return features, features._with_vectors(dataset, tfidf.transform(tokens, runtime.threads), runtime)
+        rows = tfidf.transform(tokens, runtime.threads)
+        return features, features._with_vectors(dataset, rows, runtime, progress)
 
     def widened(self, dataset: Dataset, rows: Csr, runtime: Runtime) -> Csr:
         """The rows of documents, given their rows before words were added: their vectors stay the same."""

@@ -259,4 +259,3 @@ def text_start(text: str) -> str:
     """The first line of a text, which often is its title; the first sentence of a text on a single line."""
     line, end, _ = text.lstrip()[:START].partition("\n")
     return line if end else _SENTENCE.split(line, maxsplit=1)[0]
-
