@@ -189,6 +189,14 @@ def test_folds_and_refits_embed_a_text_once(encoder: Path, tmp_path: Path, monke
     assert (again.predict(UNSEEN, 3).scores == first.predict(UNSEEN, 3).scores).all()
 
 
+def test_an_encoder_by_name(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XMTC_ENCODERS", str(encoder))
+    texts, labels = documents()
+    by_path = model_class("parabel")(**{"dense.source": str(encoder)}).fit(texts, labels, runtime=RUNTIME)
+    by_name = model_class("parabel")(**{"dense.source": encoder.name}).fit(texts, labels, runtime=RUNTIME)
+    assert (by_name.predict(UNSEEN, 3).scores == by_path.predict(UNSEEN, 3).scores).all()
+
+
 class TestTrainedEncoder:
     """The encoder of a transformer model of xmtc."""
 
