@@ -12,6 +12,7 @@ import typer
 
 import xmtc
 from tests.support.command_line import Done, call, mistake
+from tests.support.tiny_encoder import write_encoder
 from xmtc import load
 from xmtc.cli.main import app
 from xmtc.cli.show import table
@@ -32,6 +33,17 @@ class TestExplain:
         assert word in text
         assert float(weight) > 0
         assert text[slice(*map(int, place.strip("()").split("–")))] == word
+
+    def test_vector_of_the_text(self, tmp_path: Path) -> None:
+        """The contribution of the vector is a line of its own, so that all lines add up."""
+        words = [f"salt{number}" for number in range(6)]
+        (tmp_path / "vectors.txt").write_text("".join(f"{word} 1 {len(word)}.5 0.1\n" for word in words))
+        texts, labels = words * 4 + ["iron", "steel"] * 8, [["food"]] * 24 + [["metal"]] * 16
+        model = xmtc.Parabel(dense={"source": str(tmp_path / "vectors.txt")}).fit(texts, labels)
+        model.save(tmp_path / "model")
+        lines = call("explain", tmp_path / "model", "--text", "salt3", "--label", "food").out.splitlines()
+        (line,) = [line for line in lines if "vector of the whole text" in line]
+        assert float(line.split()[0]) == pytest.approx(model.explain("salt3", "food").text_vector, abs=1e-4)
 
     def test_neighbours(self, models: Path, label_text: tuple[str, str]) -> None:
         name, text = label_text
@@ -147,10 +159,22 @@ class TestDemo:
         assert not (tmp_path / "new").exists()
 
 
-def test_doctor() -> None:
+def test_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
     lines = dict(line.split(maxsplit=1) for line in call("doctor").out.splitlines())
     assert lines["xmtc"] == xmtc.__version__
     assert {"python", "cores", "memory", "GPU", "numpy", "numba", "pyarrow"} <= set(lines)
+    assert "encoder" not in lines
+
+    write_encoder(tmp_path / "encoders" / "tiny", ["salt"])
+    (write_encoder(tmp_path / "encoders" / "broken", ["salt"]) / "tokenizer.json").unlink()
+    monkeypatch.setenv("XMTC_ENCODERS", str(tmp_path / "encoders"))
+    said = " ".join(call("doctor").out.split())
+    assert "encoder tiny bert, 1 layer, 32 wide, 0 MB (" in said
+    assert "encoder broken cannot be used: tokenizer.json is missing." in said
+    found = {each["name"]: each for each in json.loads(call("doctor", "--json").out)["encoders"]}
+    assert found["tiny"]["problem"] == ""
+    assert found["tiny"]["folder"] == str(tmp_path / "encoders" / "tiny")
 
 
 def test_version() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from xmtc.core.runtime import Runtime
 from xmtc.text import cache
-from xmtc.text.cache import tfidf_of, tokens_of
+from xmtc.text.cache import tfidf_of, tokens_of, vectors_of
 from xmtc.text.tfidf import TextSettings
 
 TEXTS = pa.chunked_array([[f"some words {number} and others {number * 7 % 40}" for number in range(200)]])
@@ -119,3 +119,57 @@ def test_remains_of_killed_processes(runtime: Runtime) -> None:
     os.utime(runtime.cache / names[0], (time.time() - 100_000,) * 2)
     tokens_of(TEXTS, runtime)
     assert sorted(path.name for path in entries(runtime) if path.name.startswith(".")) == names[1:]
+
+
+class TestVectors:
+    """Vectors of texts, each of which is looked up by itself."""
+
+    @pytest.fixture(autouse=True)
+    def small(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(cache, "WORTHWHILE_TEXTS", 4)
+        self.embedded: list[str] = []
+
+    def vectors(self, texts: list[str], runtime: Runtime, encoder: str = "e" * 32) -> np.ndarray:
+        def embed(part: pa.ChunkedArray) -> np.ndarray:
+            own = part.to_pylist()
+            self.embedded += own
+            return np.array([[len(text), text.count("a"), 1 / 3] for text in own], np.float32)
+
+        return vectors_of(pa.chunked_array([texts], pa.string()), lambda: encoder, embed, runtime)
+
+    def test_a_text_is_embedded_once(self, runtime: Runtime) -> None:
+        texts = [f"{'a' * number} {number}" for number in range(30)]
+        whole = self.vectors(texts, runtime)
+        assert (whole == self.vectors(texts, Runtime(threads=1))).all()
+        assert whole[:, 1].tolist() == list(range(30))
+        self.embedded.clear()
+        fold = [*texts[20:3:-1], *texts[25:], texts[7]]  # other order, repetitions
+        assert (self.vectors(fold, runtime) == np.concatenate([whole[20:3:-1], whole[25:], whole[7:8]])).all()
+        assert self.embedded == []
+        more = [*texts[:10], *(f"new {number}" for number in range(8)), "new 3"]
+        assert self.vectors(more, runtime)[:, 0].tolist() == [len(text) for text in more]
+        assert sorted(self.embedded) == sorted(f"new {number}" for number in range(8))
+        self.embedded.clear()
+        assert self.vectors(more + texts, runtime).shape == (49, 3)
+        assert self.embedded == []
+
+    def test_other_encoders_have_their_own(self, runtime: Runtime) -> None:
+        texts = [f"text {number}" for number in range(9)]
+        self.vectors(texts, runtime)
+        self.embedded.clear()
+        self.vectors(texts, runtime, "f" * 32)
+        assert sorted(self.embedded) == texts
+
+    def test_damage(self, runtime: Runtime) -> None:
+        texts = [f"text {number}" for number in range(9)]
+        expected = self.vectors(texts, runtime)
+        (entry,) = entries(runtime)
+        content = bytearray((entry / "arrays.safetensors").read_bytes())
+        content[-3] ^= 1
+        (entry / "arrays.safetensors").write_bytes(content)
+        self.embedded.clear()
+        assert (self.vectors(texts, runtime) == expected).all()
+        assert sorted(self.embedded) == texts
+        self.embedded.clear()
+        assert (self.vectors(texts, runtime) == expected).all()
+        assert self.embedded == []

@@ -1,4 +1,4 @@
-"""`xmtc doctor`: versions and hardware, for bug reports."""
+"""`xmtc doctor`: versions, hardware and pretrained encoders, for bug reports."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from xmtc import __version__
 from xmtc.cli.common import check_writable, counted, make_runtime
 from xmtc.cli.options import takes_request
 from xmtc.cli.output import JsonOutput, echo, note
+from xmtc.core.encoders import FoundEncoder, find_encoders
 from xmtc.core.errors import ConfigError, install_command, shown
 
 NOT_FOR_USERS = frozenset({"dev", "all"})
@@ -31,7 +32,7 @@ def doctor(
         typer.Option("--compile", help="Compile the kernels of all models that need no extra now, not on first use."),
     ] = False,
 ) -> None:
-    """Show versions, hardware and optional packages."""
+    """Show versions, hardware, optional packages, and pretrained encoders that are found."""
     from xmtc.cli.text_table import table
 
     check_writable(output.path)
@@ -79,8 +80,18 @@ def report() -> tuple[list[tuple[str, str]], dict[str, Any]]:
         hint = f"missing {', '.join(missing)}; install with: {install_command(extra)}" if missing else ""
         rows.append((f"extra [{extra}]", hint or ", ".join(installed)))
         found[extra] = {"installed": not missing, "packages": versions, "install": install_command(extra)}
+    encoders = find_encoders()
+    rows += [(f"encoder {each.name}", _encoder(each)) for each in encoders]
     result = {name.replace(" ", "_").lower(): value for name, value in machine.items()}
-    return rows, {**result, "packages": packages, "extras": found}
+    listed = [{**each._asdict(), "folder": str(each.folder)} for each in encoders]
+    return rows, {**result, "packages": packages, "extras": found, "encoders": listed}
+
+
+def _encoder(found: FoundEncoder) -> str:
+    if found.problem:
+        return f"cannot be used: {found.problem} ({found.folder})"
+    size = f"{found.size / 1e6:,.0f} MB"
+    return f"{found.kind}, {counted(found.layers, 'layer')}, {found.width} wide, {size} ({found.folder})"
 
 
 def requirements() -> tuple[list[str], dict[str, list[str]]]:

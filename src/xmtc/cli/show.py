@@ -206,6 +206,8 @@ def explanation(found: Explanation, most: int = 10) -> str:
         lines.append("  attention weights:")
     if found.constant:
         lines.append(f"  {found.constant:+8.4f}  ({CONSTANTS.get(found.kind, CONSTANTS['tokens'])})")
+    if found.text_vector:
+        lines.append(f"  {found.text_vector:+8.4f}  (vector of the whole text)")
     headed: set[type] = set()
     for item in found.evidence[:most]:
         if type(item) in HEADINGS and type(item) not in headed:

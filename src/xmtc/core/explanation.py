@@ -95,7 +95,7 @@ class Explanation:
     score: float
     evidence: tuple[Evidence, ...]
     constant: float = 0.0
-    """Score without any evidence (bias); together with the token weights it adds up to the margin.
+    """Score without any evidence (bias); together with the token weights and `text_vector` it adds up to the margin.
 
     For neighbours: the contribution of the label's own score.
     """
@@ -105,6 +105,8 @@ class Explanation:
     """Whether token weights are attention weights, which show where the model attends and carry no sign."""
     features: tuple[FeatureEvidence, ...] = ()
     """Features of the match; empty unless the model matches label names."""
+    text_vector: float = 0.0
+    """Contribution of the vector of the whole text; 0 unless the model has dense features."""
     known_words: bool = True
     """Whether the text has a word that the model knows; otherwise the score does not depend on the text."""
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Csr, Dataset
 from xmtc.data.label_index import LabelIndex
@@ -38,7 +39,7 @@ def has_word_keys(index: LabelIndex, features: DocumentFeatures, runtime: Runtim
     Numbers, single letters, parts of codes such as p1265, and URIs are not words.
     """
     texts = pa.array([" ".join(_words(key)) for key in index.keys], pa.string())
-    rows = features.transform(Dataset({"text": pa.chunked_array([texts])}), runtime)
+    rows = features.only_words.transform(Dataset({"text": pa.chunked_array([texts])}), runtime)
     return bool(np.count_nonzero(np.diff(rows.indptr)) >= len(index) / 2)
 
 
@@ -62,14 +63,20 @@ class NameDocuments(NamedTuple):
 
     @classmethod
     def of(
-        cls, texts: pa.ChunkedArray, features: DocumentFeatures, documents: int, runtime: Runtime
+        cls,
+        texts: pa.ChunkedArray,
+        features: DocumentFeatures,
+        documents: int,
+        runtime: Runtime,
+        progress: Progress = silent,
     ) -> tuple[NameDocuments, DocumentFeatures]:
         """The names of all labels, given by `name_texts`, and the features with all words that only occur in names.
 
         Existing features keep their idf, so that names do not change the weights of the words of `documents` texts.
         A word that occurs in names only gets the idf of a word that occurs in as many documents.
         """
-        grown, rows = features.grown(Dataset({"text": texts}), max(documents, len(texts)), runtime, min_df=1)
+        names, count = Dataset({"text": texts}), max(documents, len(texts))
+        grown, rows = features.grown(names, count, runtime, progress, min_df=1)
         labels = np.flatnonzero(np.diff(rows.indptr))
         return cls(labels, sp.csr_array(rows[labels]), len(texts)), grown
 

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from xmtc.core.config import Choices, Range
 from xmtc.data.dataset import Csr
-from xmtc.labels.features import cooccurrence_features, joined, positive_features
+from xmtc.labels.features import cooccurrence_features, joined
 from xmtc.labels.name_documents import with_names
 from xmtc.labels.tree import LabelTree, unbalanced_tree
 from xmtc.models.context import FitContext
@@ -59,7 +59,7 @@ class Bonsai(LinearTreeModel):
         keep, threads = self.config.label_features, run.runtime.threads
         spaces = []
         if self.config.label_space in ("input", "both"):
-            spaces.append(positive_features(rows, labels, keep=keep, threads=threads))
+            spaces.append(self._label_features(rows, labels, threads))
         if self.config.label_space in ("output", "both"):
             spaces.append(cooccurrence_features(labels, keep=keep, threads=threads))
         if names is not None:

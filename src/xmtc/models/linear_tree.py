@@ -14,18 +14,21 @@ from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.config import Alias, Range
 from xmtc.core.errors import UnsupportedError
-from xmtc.core.explanation import Explanation
+from xmtc.core.explanation import Explanation, TokenEvidence
 from xmtc.data.dataset import Csr, Dataset, as_dataset
+from xmtc.labels.features import joined, positive_features
 from xmtc.labels.name_documents import LENGTH, NameDocuments, has_names, has_word_keys, name_texts
 from xmtc.labels.tree import LabelTree
 from xmtc.linear.beam_search import SIGMOID
-from xmtc.linear.forest import Forest, SearchParameters, train_tree
+from xmtc.linear.forest import Forest, Reasons, SearchParameters, train_tree
 from xmtc.linear.node_documents import PartialLabels
 from xmtc.linear.node_training import LinearObjective, Rows, numbers_by_frequency
 from xmtc.models.base import Labels, Mask, Model, Scores
 from xmtc.models.context import FitContext
+from xmtc.models.dense_source import read_text_vectors
 from xmtc.models.update import Change
-from xmtc.text.features import DocumentFeatures, Weighing
+from xmtc.nn.neighbours.text_vectors import DenseSettings, TextVectors
+from xmtc.text.features import DenseColumns, DocumentFeatures, Weighing
 from xmtc.text.tfidf import TextSettings
 
 USUAL = 2.0
@@ -66,6 +69,8 @@ class LinearTreeSettings(LinearObjective):
     """Weighting of feature matrices: as given, or multiplied by idf. Text always uses tf-idf."""
     text: TextSettings = field(default_factory=TextSettings)
     """Settings of the tf-idf features."""
+    dense: DenseSettings = field(default_factory=DenseSettings)
+    """Vectors of the texts as further features."""
 
     def check(self) -> None:
         super().check()
@@ -158,7 +163,12 @@ class ForestModel(Model):
     def _fit_features(self, train: Dataset, run: FitContext) -> tuple[Csr, NameDocuments | None]:
         """Learn the features; return the rows of the documents, and those of the names if a setting uses them."""
         self._features, rows = DocumentFeatures.fit(
-            train, self.config.text, run.runtime, run.progress, self.config.columns
+            train,
+            self.config.text,
+            run.runtime,
+            run.progress,
+            self.config.columns,
+            self._text_vectors(train, run),
         )
         self._name_weight = self._chosen_weight(train, run)
         if not (self._name_weight or getattr(self.config, "cluster_names", 0)):
@@ -166,10 +176,15 @@ class ForestModel(Model):
         if not train.has_text:
             raise UnsupportedError("label names need texts. Train on texts, or set label_names and cluster_names to 0.")
         assert train.label_index is not None
-        names, grown = NameDocuments.of(name_texts(train.label_index), self._features, len(train), run.runtime)
+        texts = name_texts(train.label_index)
+        names, grown = NameDocuments.of(texts, self._features, len(train), run.runtime, run.progress)
         if grown.width > self._features.width:  # words that are rare in documents
-            self._features, rows = grown, grown.transform(train, run.runtime)
+            self._features, rows = grown, grown.widened(train, rows, run.runtime)
         return rows, names
+
+    def _text_vectors(self, train: Dataset, run: FitContext) -> DenseColumns | None:
+        """The vectors of texts, if the settings have a source of them."""
+        return read_text_vectors(self.config.dense, train, run)
 
     def _chosen_weight(self, train: Dataset, run: FitContext) -> float:
         """The weight of names in training: as set, or `USUAL` if there are names or keys that consist of words."""
@@ -189,14 +204,14 @@ class ForestModel(Model):
         """Add new labels to the leaves of similar labels; continue training nodes that new documents or names reach."""
         documents, labels = change.documents, change.labels
         seen = change.documents_before + len(change.new)
-        features, rows = self._features.grown(documents, seen, run.runtime)
+        features, rows = self._features.grown(documents, seen, run.runtime, run.progress)
         known, names = change.known, None
         if self._name_weight:
             texts, is_learnt = labels.names_to_learn()
             if len(documents) or not is_learnt.all():
-                names, grown = NameDocuments.of(texts, features, seen, run.runtime)
+                names, grown = NameDocuments.of(texts, features, seen, run.runtime, run.progress)
                 if grown.width > features.width:
-                    features, rows = grown, grown.transform(documents, run.runtime)
+                    features, rows = grown, grown.widened(documents, rows, run.runtime)
                 known = np.concatenate([known, is_learnt[names.labels]])
         training = TrainingRows.of(documents, rows, names, self._name_importance)
         self._features = features
@@ -228,6 +243,13 @@ class ForestModel(Model):
     def _score_labels(self, batch: Dataset, candidates: Labels) -> Scores:
         return self._forest.score(self._features.transform(batch, self.runtime), candidates, self.runtime.threads)
 
+    def _evidence(self, text: str, label: int) -> tuple[tuple[TokenEvidence, ...], float, Reasons]:
+        """Contributions of the words, contribution of the text vector, and reasons for a label."""
+        row = self._features.transform(as_dataset([text]), self.runtime)
+        reasons = self._forest.reasons(row, label)
+        words = self._features.evidence(text, reasons.weights)
+        return tuple(words), self._features.dense_contribution(row, reasons.weights), reasons
+
     def _state(self) -> State:
         kept = self._features.state()
         kept.values["cost"] = self._cost
@@ -237,7 +259,8 @@ class ForestModel(Model):
         return kept
 
     def _restore(self, state: SavedState) -> None:
-        self._features = DocumentFeatures.from_state(self.config.text, state)
+        dense = TextVectors.restored(state, self.runtime)
+        self._features = DocumentFeatures.from_state(self.config.text, state, dense)
         self._name_weight = state.value("name_weight", float, 0, MOST) if state.has_value("name_weight") else 0.0
         self._cost = state.value("cost", float, 1e-6, 1e7) if state.has_value("cost") else float(self.config.cost)
         self._forest = Forest.from_state(
@@ -251,6 +274,15 @@ class ForestModel(Model):
 
 class LinearTreeModel(ForestModel):
     """Label trees in which every node has a linear classifier for each of its children."""
+
+    def _label_features(self, rows: Csr, labels: Csr, threads: int) -> Csr:
+        """(L, D) features of labels for clustering; `label_features` limits those of words, not of text vectors."""
+        keep, vectors = self.config.label_features, self._features.dense
+        if vectors is None:
+            return positive_features(rows, labels, keep=keep, threads=threads)
+        dense = positive_features(sp.csr_array(rows[:, : vectors.width]), labels, keep=0, threads=threads)
+        words = positive_features(sp.csr_array(rows[:, vectors.width :]), labels, keep=keep, threads=threads)
+        return joined(dense * np.float32(vectors.weight), words)
 
     @abstractmethod
     def _grow(self, rows: Csr, labels: Csr, names: Csr | None, seed: int, run: FitContext) -> LabelTree:
@@ -308,10 +340,8 @@ class LinearTreeModel(ForestModel):
         super()._restore(state)
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
-        row = self._features.transform(as_dataset([text]), self.runtime)
-        reasons = self._forest.reasons(row, label)
-        evidence = self._features.evidence(text, reasons.weights)
+        evidence, vector, reasons = self._evidence(text, label)
         steps = enumerate(reasons.path, start=1)
         path = [self._path_step(depth, step.probability, step.below) for depth, step in steps]
         name = self.labels.name(label)
-        return Explanation("tokens", text, name, score, tuple(evidence), reasons.bias, tuple(path))
+        return Explanation("tokens", text, name, score, evidence, reasons.bias, tuple(path), text_vector=vector)

@@ -7,12 +7,13 @@ from typing import Annotated, ClassVar, Literal
 
 from xmtc.core.config import Range
 from xmtc.core.explanation import Explanation
-from xmtc.data.dataset import Dataset, as_dataset
+from xmtc.data.dataset import Dataset
 from xmtc.linear.beam_search import SIGMOID
 from xmtc.linear.forest import Forest, SearchParameters, train_flat
 from xmtc.linear.node_training import LinearObjective, Rows, numbers_by_frequency
 from xmtc.models.context import FitContext
 from xmtc.models.linear_tree import ForestModel, TrainingRows, require_name_weight
+from xmtc.nn.neighbours.text_vectors import DenseSettings
 from xmtc.text.features import Weighing
 from xmtc.text.tfidf import TextSettings
 
@@ -37,6 +38,8 @@ class OneVsAllSettings(LinearObjective):
     """Weighting of feature matrices: as given, or multiplied by idf. Text always uses tf-idf."""
     text: TextSettings = field(default_factory=TextSettings)
     """Settings of the tf-idf features."""
+    dense: DenseSettings = field(default_factory=DenseSettings)
+    """Vectors of the texts as further features."""
 
     of = "one_vs_all"
 
@@ -84,6 +87,6 @@ class OneVsAll(ForestModel):
         return SearchParameters(beam=0, link=SIGMOID)
 
     def _explain(self, text: str, label: int, score: float) -> Explanation:
-        reasons = self._forest.reasons(self._features.transform(as_dataset([text]), self.runtime), label)
-        evidence = self._features.evidence(text, reasons.weights)
-        return Explanation("tokens", text, self.labels.name(label), score, tuple(evidence), reasons.bias)
+        evidence, vector, reasons = self._evidence(text, label)
+        name = self.labels.name(label)
+        return Explanation("tokens", text, name, score, evidence, reasons.bias, text_vector=vector)

@@ -7,7 +7,6 @@ from typing import Annotated, ClassVar, Literal
 
 from xmtc.core.config import Range
 from xmtc.data.dataset import Csr
-from xmtc.labels.features import positive_features
 from xmtc.labels.name_documents import with_names
 from xmtc.labels.tree import LabelTree, balanced_tree
 from xmtc.models.context import FitContext
@@ -59,7 +58,7 @@ class Parabel(LinearTreeModel):
 
     def _grow(self, rows: Csr, labels: Csr, names: Csr | None, seed: int, run: FitContext) -> LabelTree:
         threads = run.runtime.threads
-        features = positive_features(rows, labels, keep=self.config.label_features, threads=threads)
+        features = self._label_features(rows, labels, threads)
         if names is not None:
             features = with_names(features, names, self.config.cluster_names)
         return balanced_tree(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
+from xmtc.core.encoders import encoder_folder
 from xmtc.core.errors import ConfigError, DataError
 from xmtc.core.explanation import TokenEvidence
 from xmtc.core.runtime import Runtime
@@ -58,7 +58,7 @@ class PretrainedModel(NeuralModel):
             return super()._fit_reader(train, run)
         if not settings.path:
             raise ConfigError(f"'path' of {settings.of} must be the folder of a pretrained encoder. Got ''.")
-        folder, most = Path(settings.path), self.config.text.max_tokens
+        folder, most = encoder_folder(settings.path), self.config.text.max_tokens
         with run.progress.task("loading the encoder", total=1) as task:
             self._backbone = Backbone.read(folder)
             task.advance()

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from xmtc.core.config import Choices, Settings
 from xmtc.core.explanation import Explanation, TokenEvidence
+from xmtc.data.dataset import text_column
 from xmtc.models.attention_explain import AttendingModel
 from xmtc.models.neural import NetworkSettings, UpdatableSettings
 from xmtc.models.pretrained import PretrainedModel, attended_words
@@ -17,8 +21,10 @@ from xmtc.nn.encoders.base import Encoder
 from xmtc.nn.encoders.transformer import FirstStates, Transformer, TransformerSettings, TransformerStates
 from xmtc.nn.heads.base import Head, LinearHead
 from xmtc.nn.heads.label_outputs import LabelOutputs
+from xmtc.nn.neighbours.sentence_encoder import SentenceEncoder
 from xmtc.nn.training.loop import TrainingSettings
-from xmtc.text.subwords import PieceSettings
+from xmtc.text.sequences import FIRST_WORD
+from xmtc.text.subwords import PieceReader, PieceSettings
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,18 @@ class TransformerModel(AttendingModel, PretrainedModel):
             shares.append(network.head.weights(*network.encode(tokens), row))
         evidence = self._attended(text, torch.stack(shares).mean(0)[0].tolist())
         return Explanation("tokens", text, self.labels.name(label), score, evidence, shares=True)
+
+    def sentence_encoder(self, max_tokens: int) -> SentenceEncoder:
+        """Its encoder for whole texts of up to this number of subwords: the mean of the last states."""
+        network, backbone, reader = self._members[0].network, self._backbone, self._reader
+        assert backbone is not None
+        own = PieceReader(reader.content, min(max_tokens, reader.max_tokens), reader.pieces)
+        words = network.table.detach()[FIRST_WORD:].clone()
+        return SentenceEncoder(backbone, deepcopy(network.encoder.pretrained), words, own, "mean", self.runtime)
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(n, d) mean of the encoder's states over the subwords of each text, scaled to unit length."""
+        return self.sentence_encoder(self.config.text.max_tokens).embed(text_column(texts))
 
     def _attended(self, text: str, shares: Sequence[float]) -> tuple[TokenEvidence, ...]:
         """Words with the attention weights of their subwords, largest first."""

@@ -1,4 +1,4 @@
-"""Cache of tokens and tf-idf rows, keyed by content hash, so that tuning and studies tokenise the same texts once.
+"""Cache of tokens, tf-idf rows and vectors, keyed by content hash, so that tuning and studies process texts once.
 
 An entry is a folder with safetensors and Arrow files, which are memory-mapped, and a list of their checksums. It is
 written under a temporary name and renamed. An entry that is incomplete or does not match its checksums is deleted and
@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from xmtc import __version__
 from xmtc.artifact.arrays import map_arrays, write_arrays
@@ -42,7 +43,12 @@ LIMIT_BYTES = 4 << 30
 WORTHWHILE_BYTES = 8 << 20
 """Minimum size of text to cache; smaller texts are tokenised as fast as the cache is read."""
 
-_ENTRY = re.compile(r"[0-9a-f]{32}-[0-9.]+-(tokens|tfidf-[0-9a-f]{16})")
+WORTHWHILE_TEXTS = 256
+"""Minimum number of texts whose vectors are cached."""
+LATEST = 32
+"""Number of entries with vectors, the latest ones, in which texts are looked up."""
+
+_ENTRY = re.compile(r"[0-9a-f]{32}-[0-9.]+-(tokens|tfidf-[0-9a-f]{16}|vectors-[0-9a-f]{32})")
 """Names of cache entries; other files in the folder are never touched."""
 _UNFINISHED = re.compile(rf"\.{_ENTRY.pattern}\.[0-9a-f]{{8}}\.part")
 """Names of entries that are being written, or were when their process was killed."""
@@ -98,6 +104,78 @@ def tfidf_of(
     wanted = hashlib.blake2b(json.dumps(to_mapping(settings), sort_keys=True).encode(), digest_size=8).hexdigest()
     place = _place(texts, runtime, f"tfidf-{wanted}")
     return fit() if place is None else _remembered(place, runtime.threads, fit, _from_tfidf, restored)
+
+
+def vectors_of(
+    texts: pa.ChunkedArray,
+    encoder: Callable[[], str],
+    embed: Callable[[pa.ChunkedArray], NDArray[np.float32]],
+    runtime: Runtime,
+) -> NDArray[np.float32]:
+    """(n, d) vectors of texts; `embed` computes those that are not in the cache, `encoder` hashes what it does.
+
+    Each text is looked up by itself, so that the folds and samples of a data set share their vectors. All vectors are
+    rounded to 16 bits, so that they do not depend on the cache.
+    """
+    if runtime.cache is None or len(texts) < WORTHWHILE_TEXTS:
+        return _rounded(embed(texts)).astype(np.float32)
+    keys = _text_keys(texts)
+    unique, first, numbers = np.unique(keys, return_index=True, return_inverse=True)
+    kind = f"{__version__}.{RULE}-vectors-{encoder()}"
+    found, missing = _known_vectors(runtime.cache, kind, unique, runtime.threads)
+    if not len(missing):
+        assert found is not None
+        return found[numbers].astype(np.float32)
+    wanted = texts.take(pa.array(first[missing]))
+    made = _rounded(embed(wanted))
+    whole = np.empty((len(unique), made.shape[1]), dtype=np.float16) if found is None else found
+    whole[missing] = made
+    if len(missing) >= WORTHWHILE_TEXTS:
+        place = runtime.cache / f"{content_hash(wanted)}-{kind}"
+        new: dict[str, NDArray[Any]] = {"keys": unique[missing].view(np.uint8).reshape(-1, _KEY_BYTES), "vectors": made}
+        with contextlib.suppress(OSError, XmtcError):
+            _write_entry(place, State(arrays=new), runtime.threads)
+            _evict(place.parent, keep=place)
+    return whole[numbers].astype(np.float32)
+
+
+_KEY_BYTES = 16
+
+
+def _text_keys(texts: pa.ChunkedArray) -> NDArray[np.bytes_]:
+    """(n,) hashes of single texts."""
+    hashes = [hashlib.blake2b(text.encode(), digest_size=_KEY_BYTES).digest() for text in texts.to_pylist()]
+    return np.frombuffer(b"".join(hashes), dtype=f"S{_KEY_BYTES}")
+
+
+def _rounded(vectors: NDArray[np.float32]) -> NDArray[np.float16]:
+    return vectors.astype(np.float16)
+
+
+def _known_vectors(
+    folder: Path, kind: str, keys: NDArray[np.bytes_], threads: int
+) -> tuple[NDArray[np.float16] | None, NDArray[np.int64]]:
+    """(n, d) cached vectors of ascending keys, None if there are none, and the numbers of the keys without one."""
+    found: NDArray[np.float16] | None = None
+    missing = np.arange(len(keys))
+    entries = sorted(folder.glob(f"*-{kind}"), key=lambda path: -path.stat().st_mtime)
+    for place in entries[:LATEST]:
+        if not len(missing):
+            break
+        try:
+            arrays = _read_entry(place, threads).arrays
+            held = np.ascontiguousarray(arrays["keys"]).view(keys.dtype)[:, 0]  # ascending
+            at = np.minimum(np.searchsorted(held, keys[missing]), len(held) - 1)
+            hits = held[at] == keys[missing]
+            if found is None:
+                found = np.empty((len(keys), arrays["vectors"].shape[1]), dtype=np.float16)
+            found[missing[hits]] = arrays["vectors"][at[hits]]
+            os.utime(place)
+        except (OSError, XmtcError, KeyError, ValueError, TypeError, AttributeError, IndexError):
+            _delete(place)
+            continue
+        missing = missing[~hits]
+    return found, missing
 
 
 def _place(texts: pa.ChunkedArray, runtime: Runtime, kind: str) -> Path | None:

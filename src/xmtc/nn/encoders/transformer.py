@@ -19,16 +19,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from xmtc.core.config import Range, Settings
+from xmtc.core.encoders import read_encoder_config
 from xmtc.core.errors import ConfigError, DataError, MissingExtraError, ModelFormatError, missing_extra, shown
-from xmtc.core.parsing import read_json
 from xmtc.nn.encoders.base import AttentionPooling, Encoder, initialise, linear
 from xmtc.nn.encoders.bert_layers import BertLayers
 from xmtc.text.sequences import FIRST_WORD
 
 PRETRAINED = "pretrained"
 """Part of the name, between dots, of every weight that comes from the folder."""
-FORGOTTEN = ("_name_or_path", "auto_map", "dtype", "torch_dtype", "transformers_version")
-"""Configuration entries that are not saved: the original path, code to run, and the data type of the file."""
 UNSAFE = ("attn_implementation", "experts_implementation", "quantization_config")
 """Configuration entries, also with a leading underscore, that make the library load further code; not restored."""
 
@@ -75,7 +73,7 @@ class Backbone:
     @classmethod
     def read(cls, folder: Path) -> Self:
         """Read and check the encoder in a folder."""
-        config = _read_config(folder)
+        config = read_encoder_config(folder)
         module = _read_module(folder)
         words = module.get_input_embeddings().weight.detach()
         sample = [number for number in range(min(len(words), 9)) if number != config.get("pad_token_id")]
@@ -306,28 +304,6 @@ def _layers(module: Any, settings: TransformerSettings) -> str:
 
 
 # ---- reading a folder
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    """Read config.json, after checking that the folder is complete."""
-    if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder. Pass the folder of a pretrained encoder.")
-    for name in ("config.json", "tokenizer.json"):
-        if not (folder / name).is_file():
-            raise DataError(f"{folder}: {name} is missing. Pass the folder of a pretrained encoder.")
-    if not any(folder.glob("*.safetensors")):
-        if any(folder.glob("*.bin")):
-            raise DataError(f"{folder}: the weights are pickled, which is unsafe to load. Convert them to safetensors.")
-        raise DataError(f"{folder}: the weights (*.safetensors) are missing. Copy the folder again.")
-    try:
-        config = read_json(folder / "config.json", any_number=True)
-        kind = config["model_type"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{folder / 'config.json'}: invalid ({shown(error)}). Copy the folder again.") from None
-    if config.get("is_encoder_decoder") or config.get("is_decoder"):
-        what = "an encoder-decoder" if config.get("is_encoder_decoder") else "a decoder"
-        raise DataError(f"{folder}: this is {what} ({shown(kind)}). Use an encoder, such as BERT.")
-    return {name: value for name, value in config.items() if name not in FORGOTTEN}
 
 
 def _read_module(folder: Path) -> Any:

@@ -5,12 +5,11 @@ Importing this module does not load PyTorch: word vectors do not need it.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +19,8 @@ from numpy.typing import NDArray
 from xmtc.artifact.saved_state import SavedState
 from xmtc.artifact.store import State
 from xmtc.core.config import Settings
-from xmtc.core.errors import ConfigError, ModelFormatError, missing_extra
+from xmtc.core.encoders import encoder_folder
+from xmtc.core.errors import ConfigError, ModelFormatError
 from xmtc.core.progress import Progress, silent
 from xmtc.core.runtime import Runtime
 from xmtc.core.string_table import number_strings
@@ -28,10 +28,8 @@ from xmtc.data.dataset import text_column
 from xmtc.data.label_index import LabelIndex
 from xmtc.labels.layout import unit_rows
 from xmtc.nn.neighbours.code_index import CodeIndex, concatenated
+from xmtc.nn.neighbours.text_vectors import Embedder, embedded, sentence_encoder_class
 from xmtc.nn.neighbours.word_means import WordMeans
-
-if TYPE_CHECKING:
-    from xmtc.nn.neighbours.sentence_encoder import SentenceEncoder
 
 PREFIX = "name_vectors."
 """Prefix of the arrays in a model's state."""
@@ -100,7 +98,7 @@ class NameVectors:
 
     def __init__(
         self,
-        embedder: WordMeans | SentenceEncoder,
+        embedder: Embedder,
         index: CodeIndex,
         settings: NameVectorSettings,
         runtime: Runtime,
@@ -127,9 +125,10 @@ class NameVectors:
         strings, owners = label_names(labels)
         names = pa.chunked_array([strings.take(pa.array(number_strings(strings)[1]))])
         if settings.encoder.path:
-            encoder = _encoder_class().read(Path(settings.encoder.path), settings.encoder.max_tokens, runtime, progress)
+            folder = encoder_folder(settings.encoder.path)
+            encoder = sentence_encoder_class().read(folder, settings.encoder.max_tokens, runtime, progress)
             encoder.remove_common(names, settings.common_components)
-            embedder: WordMeans | SentenceEncoder = encoder
+            embedder: Embedder = encoder
         elif settings.word_vectors:
             given = Path(settings.word_vectors), settings.common_components
             embedder = WordMeans.fit(names, texts, *given, runtime, progress)
@@ -147,7 +146,7 @@ class NameVectors:
     @classmethod
     def _indexed(
         cls,
-        embedder: WordMeans | SentenceEncoder,
+        embedder: Embedder,
         strings: pa.Array,
         owners: NDArray[np.int32],
         labels: int,
@@ -163,7 +162,7 @@ class NameVectors:
             with progress.task("embedding label names", len(names)) as task:
                 for low in range(0, len(names), NAMES):
                     part = names.slice(low, NAMES)
-                    yield _embedded(embedder, part, runtime)
+                    yield embedded(embedder, part, runtime)
                     task.advance(len(part))
 
         rows = concatenated(parts(), len(names), embedder.width)
@@ -184,7 +183,7 @@ class NameVectors:
         views = [] if self._settings.views == "start" else [column]
         if self._settings.views != "whole":
             views.append(text_column([text_start(text) for text in column.to_pylist()]))
-        vectors = np.stack([_embedded(self._embedder, view, self._runtime) for view in views], axis=1)
+        vectors = np.stack([embedded(self._embedder, view, self._runtime) for view in views], axis=1)
         if self._centres.any():
             known = vectors.any(axis=2, keepdims=True)
             flat = np.where(known, vectors - self._centres, np.float32(0)).reshape(-1, vectors.shape[2])
@@ -234,7 +233,7 @@ class NameVectors:
         own = state.nested(state.value(VALUES, dict), PREFIX, "")
         width = own.value("width", int, 1, 1 << 20)
         if settings.encoder.path:
-            embedder: WordMeans | SentenceEncoder = _encoder_class().from_state(own, runtime)
+            embedder: Embedder = sentence_encoder_class().from_state(own, runtime)
         else:
             embedder = WordMeans.from_state(own, width)
         if embedder.width != width:
@@ -260,15 +259,3 @@ def text_start(text: str) -> str:
     """The first line of a text, which often is its title; the first sentence of a text on a single line."""
     line, end, _ = text.lstrip()[:START].partition("\n")
     return line if end else _SENTENCE.split(line, maxsplit=1)[0]
-
-
-def _embedded(embedder: WordMeans | SentenceEncoder, texts: pa.ChunkedArray, runtime: Runtime) -> Vectors:
-    return embedder.embed(texts, runtime.threads) if isinstance(embedder, WordMeans) else embedder.embed(texts)
-
-
-def _encoder_class() -> type[SentenceEncoder]:
-    if importlib.util.find_spec("torch") is None:
-        raise missing_extra("a pretrained encoder needs PyTorch and transformers", "transformers")
-    from xmtc.nn.neighbours.sentence_encoder import SentenceEncoder
-
-    return SentenceEncoder

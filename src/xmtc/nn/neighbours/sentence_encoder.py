@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +131,14 @@ class SentenceEncoder:
             pooled = (states * weights).sum(1) / weights.sum(1)
         vectors: Vectors = nn.functional.normalize(pooled, dim=1).cpu().numpy()
         return vectors
+
+    def fingerprint(self) -> str:
+        """A hash of everything that the vectors depend on."""
+        state, digest = self.state(), hashlib.blake2b(digest_size=16)
+        digest.update(json.dumps([state.values, self._reader.content, str(self._kind)], sort_keys=True).encode())
+        for name in sorted(state.arrays):
+            digest.update(name.encode() + np.ascontiguousarray(state.arrays[name]).tobytes())
+        return digest.hexdigest()
 
     def state(self) -> State:
         """The state to save: weights, embeddings of the subwords, configuration, pooling and tokeniser."""

@@ -72,10 +72,10 @@ function strongest(found) {
     words("td", token.text),
     make("td", { class: "number faint place" }, `${token.start}–${token.end}`),
   ]);
-  if (found.constant) {
-    const before = make("td", { class: "faint" }, "intercept");
+  for (const [weight, what] of [[found.text_vector, "vector of the whole text"], [found.constant, "intercept"]]) {
+    if (!weight) continue;
     const place = make("td", { class: "number place" });
-    rows.unshift([number(signed(found.constant)), make("td", { class: "bar" }), before, place]);
+    rows.unshift([number(signed(weight)), make("td", { class: "bar" }), make("td", { class: "faint" }, what), place]);
   }
   const more = tokens.length - MOST_ROWS;
   return [
