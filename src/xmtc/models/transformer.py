@@ -8,10 +8,11 @@ from typing import ClassVar
 
 from xmtc.core.explanation import TokenEvidence
 from xmtc.models.attention_explain import AttendingModel
-from xmtc.models.neural import NetworkSettings, UpdatableSettings
+from xmtc.models.neural import CORRELATION_ABLATIONS, NetworkSettings, UpdatableSettings
 from xmtc.models.pretrained import PretrainedModel, attended_words
 from xmtc.nn.encoders.base import Encoder
 from xmtc.nn.encoders.transformer import TransformerSettings
+from xmtc.nn.heads.correlation import CorrelationSettings
 from xmtc.nn.training.loop import TrainingSettings
 from xmtc.text.subwords import PieceSettings
 
@@ -33,6 +34,9 @@ class TransformerModelSettings(UpdatableSettings, NetworkSettings):
     )
     """Training of the network."""
 
+    correlation: CorrelationSettings = field(default_factory=CorrelationSettings)
+    """Correlation blocks (CorNet)."""
+
     of = "transformer"
 
 
@@ -52,6 +56,7 @@ class TransformerModel(AttendingModel, PretrainedModel):
         "trained-pieces": {"frozen": False},
         "no-dropout": {"encoder.dropout": 0.0},
         "no-averaging": {"training.averaging": "none"},
+        **CORRELATION_ABLATIONS,
     }
 
     @property

@@ -25,7 +25,7 @@ from xmtc.data.dataset import Csr, Dataset
 from xmtc.nn.device import arithmetic, chosen_device, chunk_memory, cpu_threads, memory_errors
 from xmtc.nn.documents import Documents, Labelled, UnknownLabels
 from xmtc.nn.encoders.base import Encoder
-from xmtc.nn.heads.base import CandidateHead, Head
+from xmtc.nn.heads.base import Head
 from xmtc.nn.network import TABLE, Network
 from xmtc.nn.prediction import best_labels, candidate_scores, embeddings
 from xmtc.nn.tensors import as_array, limited_parameters, load_weights
@@ -322,8 +322,9 @@ def learn_decisions(
     device, rows = decisions.documents.device, np.where(candidates < 0, -1, places[candidates])
     before = candidate_scores([network], decisions.documents, rows)
     wanted = np.where(np.isnan(targets), before, targets)
-    states = isinstance(network.head, CandidateHead)
-    vectors = None if states else torch.from_numpy(embeddings([network], decisions.documents)).to(device)
+    vectors = None
+    if not network.head.takes_states:
+        vectors = torch.from_numpy(embeddings([network], decisions.documents)).to(device)
     objective = GivenLabelsObjective(
         network.head, torch.from_numpy(rows).to(device), torch.from_numpy(wanted).to(device), vectors
     )

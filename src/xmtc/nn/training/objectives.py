@@ -93,10 +93,7 @@ class GivenLabelsObjective(Objective):
         self.head, self.candidates, self.targets, self.vectors = head, candidates, targets, vectors
 
     def chunk(self, batch: int, length: int, size: int, free: int) -> int:
-        count = self.candidates.shape[1]
-        if isinstance(self.head, CandidateHead):
-            return self.head.candidate_chunk(batch, length, size, free, count)
-        return count
+        return self.head.candidate_chunk(batch, length, size, free, self.candidates.shape[1])
 
     def encoded(self, rows: Tensor) -> tuple[Tensor, Tensor] | None:
         if self.vectors is None:
