@@ -57,6 +57,7 @@ class TransformerModel(AttendingModel, PretrainedModel):
         "no-dropout": {"encoder.dropout": 0.0},
         "no-averaging": {"training.averaging": "none"},
         **CORRELATION_ABLATIONS,
+        "no-correlation": {"correlation.blocks": 0},
     }
 
     @property
