@@ -3,11 +3,11 @@
     python benchmarks/pretrained.py split --to carry/encoder FOLDER           # parts of 8 MB, to copy piece by piece
     python benchmarks/pretrained.py join --to FOLDER carry/encoder …
     PYTHONPATH=src python benchmarks/pretrained.py speed --encoder FOLDER
-    PYTHONPATH=src python benchmarks/pretrained.py train --data DATA/eurlex57k --encoder FOLDER --recipe RECIPE --out DIR
+    PYTHONPATH=src python benchmarks/pretrained.py train --data FOLDER --encoder FOLDER --recipe RECIPE --out DIR
 
-`train` takes other models, too (`--model attention_xml`). It scores the validation and the test set and writes the best fifty labels of each document (`answers.npz`) and
-the mean states of all texts as 8-bit numbers (`embeddings-*.npz`). `speed` times one step of the encoder, forward and
-backward, and the same with the library's own code.
+`train` takes other models, too (`--model attention_xml`). It scores the validation and the test set and writes the best
+fifty labels of each document (`answers.npz`) and, with `--embed`, the mean states of all texts as 8-bit numbers
+(`embeddings-*.npz`). `speed` times one step of the encoder, forward and backward, and the same with the library's code.
 """
 
 from __future__ import annotations
@@ -88,9 +88,7 @@ def train(arguments: argparse.Namespace) -> None:
     if is_cuda:
         torch.cuda.reset_peak_memory_stats()
     started = time.perf_counter()
-    model.fit(
-        documents["train"], valid=documents["dev"], runtime=runtime, workspace=Watched(), progress=LogProgress()
-    )
+    model.fit(documents["train"], valid=documents["dev"], runtime=runtime, workspace=Watched(), progress=LogProgress())
     memory = torch.cuda.max_memory_reserved() / 2**30 if is_cuda else 0.0
     print(f"fit {time.perf_counter() - started:.1f} s, {memory:.1f} GiB", flush=True)
     report(model, documents, out)
@@ -162,7 +160,11 @@ def speed(arguments: argparse.Namespace) -> None:
             states = library(input_ids=ids, attention_mask=mask.long()).last_hidden_state
         torch.autograd.grad(states, trained, d_states.to(states.dtype))
 
-    for name, step, captured in (("library's code", theirs, False), ("ours", ours, False), ("ours, captured", ours, True)):
+    for name, step, captured in (
+        ("library's code", theirs, False),
+        ("ours", ours, False),
+        ("ours, captured", ours, True),
+    ):
         seconds = step_seconds(step, captured)
         share = work / seconds / CEILING
         print(

@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # the models among these are those of the registry, which a t
     from xmtc.models.knn import Knn
     from xmtc.models.leml import Leml
     from xmtc.models.lexical import Lexical
+    from xmtc.models.lsan import Lsan as Lsan
     from xmtc.models.maacf import Maacf as Maacf
     from xmtc.models.one_vs_all import OneVsAll
     from xmtc.models.parabel import Parabel

@@ -43,7 +43,7 @@ SETTINGS: dict[str, dict[str, object]] = {}
 """Of the variant that is being tested, by the name of its model."""
 
 
-LONG = ("attention_lstm", "attention_xml, tree", "consensus, noisy-or", "transformer", "xml_rnn")
+LONG = ("attention_lstm", "attention_xml, tree", "consensus, noisy-or", "lsan", "transformer", "xml_rnn")
 """Slow, and their like is among the others."""
 PARAMS = [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in VARIANTS]
 

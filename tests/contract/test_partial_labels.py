@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tests.support.models import QUICK, TREE, made, planted_split
+from tests.support.models import CORRELATION, QUICK, TREE, made, planted_split
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset, align_labels
 from xmtc.metrics import ndcg
@@ -25,16 +25,18 @@ SETTINGS["parabel, deep"] = "parabel", {"leaf_size": 8, "fan_out": 4}
 SETTINGS["parabel, logistic"] = "parabel", {"leaf_size": 8, "fan_out": 4, "loss": "logistic"}
 SETTINGS["one_vs_all, logistic"] = "one_vs_all", {"loss": "logistic"}
 SETTINGS["attention_xml, tree"] = "attention_xml", {**QUICK["attention_xml"], **TREE, "head.tree.beam_width": 16}
+SETTINGS["xml_cnn, correlation"] = "xml_cnn", {**QUICK["xml_cnn"], **CORRELATION}
 SETTINGS["leml"] = "leml", {"rank": 30, "sweeps": 4}
 SETTINGS["sleec"] = "sleec", {"learners": 1, "width": 30, "rounds": 5}
-LONG = ("attention_lstm", "attention_xml, tree", "transformer", "xml_rnn")
+LONG = ("attention_lstm", "attention_xml, tree", "lsan", "transformer", "xml_rnn")
 """Slow, and their like is among the others."""
-LONG_FIT = (*LONG, "attention_xml", "maacf", "rank_ae", "xml_cnn")
+LONG_FIT = (*LONG, "attention_xml", "maacf", "rank_ae", "xml_cnn", "xml_cnn, correlation")
 """Slow in three trainings; smaller ones of their kind are in tests/models/test_neural.py."""
 LONGER: dict[str, dict[str, object]] = {
     "attention_lstm": {"training.epochs": 16},
     "attention_xml": {"training.epochs": 14},
     "attention_xml, tree": {"training.epochs": 14},
+    "lsan": {"training.epochs": 14},
     "maacf": {"training.epochs": 16},
     "xml_rnn": {"training.epochs": 24},
 }

@@ -139,11 +139,16 @@ def declared() -> list[tuple[str, str]]:
     return found
 
 
+def is_of(recipe: str, name: str) -> bool:
+    """Whether a recipe is of a model; a variant is named behind a hyphen."""
+    return recipe.rpartition("/")[2].partition("-")[0] == name
+
+
 @pytest.mark.parametrize(("name", "part"), declared())
 def test_every_ablation_makes_another_model(name: str, part: str) -> None:
     """Than the default or, what is no part of that, than a recipe."""
     kind = model_class(name)
-    recipes = [config.read_recipe(find_recipe(each))[1] for each in shipped() if each.endswith(f"/{name}")]
+    recipes = [config.read_recipe(find_recipe(each))[1] for each in shipped() if is_of(each, name)]
     bases = [{}, *recipes]
     assert any(kind(**config.merge(base, kind.ablations[part])).config != kind(**base).config for base in bases)
     assert [each for each in kind.ablations.values() if each == kind.ablations[part]] == [kind.ablations[part]]

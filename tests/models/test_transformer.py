@@ -353,7 +353,7 @@ class TestModel:
     def test_mistakes_get_one_line(self, tiny: Path) -> None:
         for settings, message in (
             ({}, r"'path' of encoder must be the folder"),
-            ({"encoder.path": str(tiny), "text.max_tokens": 15}, r"'max_tokens' of text must be ≤ 14.* Got 15"),
+            ({"encoder.path": str(tiny), "text.max_tokens": 1000}, r"'max_tokens' of text must be ≤ 896.* Got 1,000"),
             ({"encoder.path": str(tiny), "text.max_tokens": 14, "encoder.freeze": 9}, "the encoder has 2 layers"),
         ):
             with pytest.raises(ConfigError, match=message) as said:

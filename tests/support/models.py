@@ -44,6 +44,7 @@ QUICK: dict[str, dict[str, object]] = {
         "training.learning_rate": 0.01,
         "training.validation_size": 40,
     },
+    "lsan": {**_SMALL, "encoder.units": 32, "head.units": 32, "head.hidden": 32, "training.epochs": 6},
     "maacf": {
         "vectors": "random",
         "corpus.width": 32,
@@ -103,6 +104,10 @@ def made(settings: dict[str, object]) -> dict[str, object]:
 
 TREE = {"head.tree.height": 2, "head.tree.cluster_size": 4, "head.tree.arity": 4, "head.tree.beam_width": 8}
 """What makes attention_xml grow a tree of three levels over the planted labels."""
+
+
+CORRELATION = {"correlation.blocks": 2, "correlation.bottleneck": 24}
+"""Correlation blocks of a size for the planted labels."""
 
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"

@@ -47,6 +47,7 @@ KINDS: dict[str, Kind] = {
     "leml": Kind("leml", {}, calibration=("platt", "document")),
     "leml, features": Kind("leml", {}, is_text=False),
     "lexical": Kind("lexical", {"scorer": {"trees": 20}}, calibration=("platt", "global")),
+    "lsan": _neural("lsan", {"correlation.blocks": 1, "correlation.bottleneck": 16, **REPLAY}),
     "maacf": _neural("maacf", {}, calibration=("isotonic", "global")),
     "one_vs_all": Kind("one_vs_all", {}),
     "parabel": Kind("parabel", {"trees": 2, **NGRAMS}, calibration=("isotonic", "label")),

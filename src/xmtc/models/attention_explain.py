@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,24 @@ class AttendingModel(NeuralModel):
     def _attended(self, text: str, shares: Sequence[float]) -> tuple[TokenEvidence, ...]:
         """Words with their attention weights, largest first."""
         return attended(self._reader.spans(text), shares)
+
+
+class LabelAttendingModel(NeuralModel):
+    """The head has attention weights for each label."""
+
+    def _explain(self, text: str, label: int, score: float) -> Explanation:
+        """Attention weights of the label, averaged over the members, and the path in the most confident tree."""
+        documents, tokens, _ = self._document(text)
+        shares = []
+        for member in self._members:
+            network, row = member.network_of(label)
+            states, mask = network.encode(tokens)
+            shares.append(network.head.weights(states, mask, row))
+        evidence = attended(self._reader.spans(text), torch.stack(shares).mean(0)[0].tolist())
+        ways = [member.steps(documents, label) for member in self._members]
+        likeliest = max(ways, key=lambda steps: math.prod(probability for probability, _ in steps))
+        path = tuple(self._path_step(level, *step) for level, step in enumerate(likeliest, start=1))
+        return Explanation("tokens", text, self.labels.name(label), score, evidence, path=path, shares=True)
 
 
 @torch.no_grad()

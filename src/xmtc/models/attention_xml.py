@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
-import torch
-
 from xmtc.core.config import Choices, Settings
-from xmtc.core.explanation import Explanation
+from xmtc.core.errors import ConfigError
 from xmtc.core.runtime import Runtime
-from xmtc.models.attention_explain import attended
+from xmtc.models.attention_explain import LabelAttendingModel
 from xmtc.models.neural import NeuralModel, NeuralSettings
 from xmtc.nn.encoders.lstm import LstmSettings
 from xmtc.nn.heads.base import Head
@@ -49,8 +46,16 @@ class AttentionXmlSettings(NeuralSettings):
 
     of = "attention_xml"
 
+    def check(self) -> None:
+        super().check()
+        if self.head.tree.height and self.correlation.blocks:
+            raise ConfigError(
+                "'correlation.blocks' of attention_xml must be 0 with a label tree, which never scores all labels. "
+                f"Got {self.correlation.blocks} with head.tree.height = {self.head.tree.height}."
+            )
 
-class AttentionXml(NeuralModel):
+
+class AttentionXml(LabelAttendingModel):
     """AttentionXML: bidirectional LSTM with label-wise attention.
 
     Each label has its own attention over the words. Without a tree, it suits up to tens of thousands of labels;
@@ -61,7 +66,12 @@ class AttentionXml(NeuralModel):
     name = "attention_xml"
     Config = AttentionXmlSettings
     capabilities = frozenset({"text", "explain", "score_labels", "update"})
-    ablations: ClassVar = {**NeuralModel.ablations, "all-words": {"training.skipped_words": 0.0}}
+    ablations: ClassVar = {
+        **NeuralModel.ablations,
+        "all-words": {"training.skipped_words": 0.0},
+        "no-correlation": {"correlation.blocks": 0},
+        "one-block": {"correlation.blocks": 1},
+    }
 
     _reader: WordSequences
 
@@ -81,18 +91,3 @@ class AttentionXml(NeuralModel):
             hidden=self.config.head.hidden,
             min_df=min(2, int(self._reader.vocabulary.frequencies.max())),  # words of a single text are not informative
         )
-
-    def _explain(self, text: str, label: int, score: float) -> Explanation:
-        """Attention weights of the label, averaged over the members, and the path in the most confident tree."""
-        documents, tokens, _ = self._document(text)
-        shares = []
-        for member in self._members:
-            network, row = member.network_of(label)
-            states, mask = network.encode(tokens)
-            assert isinstance(network.head, LabelAttention)
-            shares.append(network.head.weights(states, mask, row))
-        evidence = attended(self._reader.spans(text), torch.stack(shares).mean(0)[0].tolist())
-        ways = [member.steps(documents, label) for member in self._members]
-        likeliest = max(ways, key=lambda steps: math.prod(probability for probability, _ in steps))
-        path = tuple(self._path_step(level, *step) for level, step in enumerate(likeliest, start=1))
-        return Explanation("tokens", text, self.labels.name(label), score, evidence, path=path, shares=True)

@@ -16,6 +16,7 @@ from xmtc.artifact.workspace import Workspace
 from xmtc.core.config import Settings
 from xmtc.core.runtime import Runtime
 from xmtc.data.dataset import Dataset, as_dataset
+from xmtc.data.label_index import LabelIndex
 from xmtc.metrics import ndcg
 from xmtc.models.base import Labels, Mask, Model, Scores
 from xmtc.models.context import FitContext
@@ -24,6 +25,7 @@ from xmtc.nn.device import chosen_device, cpu_threads, memory_errors
 from xmtc.nn.documents import DocumentReader, Documents, Labelled, UnknownLabels, split_validation
 from xmtc.nn.encoders.base import Encoder
 from xmtc.nn.heads.base import Head, LinearHead
+from xmtc.nn.heads.correlation import CorrelationHead, CorrelationSettings
 from xmtc.nn.members import (
     FlatMember,
     MemberRun,
@@ -94,6 +96,15 @@ class NeuralSettings(UpdatableSettings, WordNetworkSettings):
 
     text: SequenceSettings = field(default_factory=SequenceSettings)
     """Settings of the word sequences."""
+    correlation: CorrelationSettings = field(default_factory=CorrelationSettings)
+    """Correlation blocks (CorNet)."""
+
+
+CORRELATION_ABLATIONS: dict[str, dict[str, Any]] = {
+    "correlation": {"correlation.blocks": 2},
+    "published-correlation": {"correlation.blocks": 2, "correlation.identity": False},
+}
+"""Added parts of models that score all labels."""
 
 
 class NeuralModel(Model):
@@ -111,6 +122,7 @@ class NeuralModel(Model):
         "frozen-vectors": {"frozen": True},
         "no-dropout": {"encoder.dropout": 0.0, "encoder.word_dropout": 0.0},
         "no-averaging": {"training.averaging": "none"},
+        **CORRELATION_ABLATIONS,
     }
     _reader: Any
     """A `DocumentReader`."""
@@ -128,6 +140,10 @@ class NeuralModel(Model):
         """A new head for states or vectors of this width."""
         return LinearHead(labels, width)
 
+    def _read_labels(self, labels: LabelIndex, table: Table, runtime: Runtime) -> None:
+        """Called before networks are built, with the word vectors (V, e): heads may start from the names of labels."""
+        return
+
     @property
     def _member_type(self) -> type[NeuralMember[Any]]:
         return FlatMember
@@ -136,7 +152,7 @@ class NeuralModel(Model):
         """How members are built and trained."""
         return MemberSpec(
             self._encoder,
-            self._head,
+            self._correlated_head,
             self._reader.size,
             self.config.training,
             self._validation_score,
@@ -144,6 +160,11 @@ class NeuralModel(Model):
             trained_words=not self._frozen,
             update=getattr(self.config, "update", UpdateSettings()),
         )
+
+    def _correlated_head(self, labels: int, width: int) -> Head:
+        """The head, with correlation blocks if the settings have some."""
+        head, correlation = self._head(labels, width), getattr(self.config, "correlation", CorrelationSettings())
+        return CorrelationHead(head, correlation) if correlation.blocks else head
 
     def _fit_reader(self, train: Dataset, run: FitContext) -> tuple[DocumentReader, Numbered]:
         """The document reader, and the encoded training documents."""
@@ -180,6 +201,8 @@ class NeuralModel(Model):
         self._reader, numbered = self._fit_reader(train, run)
         self.facts = {}
         table = self._table(numbered, group, run)
+        assert train.label_index is not None
+        self._read_labels(train.label_index, table, run.runtime)
         learnt, held = split_validation(
             train, numbered, valid, self._reader, self.config.training.validation_size, run.runtime
         )
@@ -214,12 +237,15 @@ class NeuralModel(Model):
         before, documents_now = self._reader.size, change.documents_before + len(change.new)
         self._reader = self._reader.grown(change.new.complete_documents(), documents_now, run.runtime)
         learnt, decided = self._update_documents(change, run)
+        words = self._rows_of_new_words(self._reader.size - before, run.runtime)
+        table = np.concatenate([as_array(self._members[0].word_table), words])
+        self._read_labels(self.labels, table, run.runtime)
         batch = UpdateBatch(
             change.labels.kept,
             change.relatives,
             change.carried(change.counts_before),
             self.label_counts / documents_now,
-            self._rows_of_new_words(self._reader.size - before, run.runtime),
+            words,
             None if learnt is None else UpdateDocuments.of(learnt, device),
             None if decided is None else UpdateDocuments.of(decided, device),
         )

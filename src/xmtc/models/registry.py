@@ -19,6 +19,7 @@ MODELS: Registry[type[Any]] = Registry(
         "knn": Entry("xmtc.models.knn:Knn", preference=20),
         "leml": Entry("xmtc.models.leml:Leml", preference=2),
         "lexical": Entry("xmtc.models.lexical:Lexical", preference=4),
+        "lsan": Entry("xmtc.models.lsan:Lsan", preference=5, extra="torch"),
         "maacf": Entry("xmtc.models.maacf:Maacf", preference=6, extra="torch"),
         "one_vs_all": Entry("xmtc.models.one_vs_all:OneVsAll", preference=30),
         "parabel": Entry("xmtc.models.parabel:Parabel", preference=40),

@@ -15,11 +15,12 @@ from xmtc.core.config import Choices, Settings
 from xmtc.core.explanation import Explanation, TokenEvidence
 from xmtc.data.dataset import text_column
 from xmtc.models.attention_explain import AttendingModel
-from xmtc.models.neural import NetworkSettings, UpdatableSettings
+from xmtc.models.neural import CORRELATION_ABLATIONS, NetworkSettings, UpdatableSettings
 from xmtc.models.pretrained import PretrainedModel, attended_words
 from xmtc.nn.encoders.base import Encoder
 from xmtc.nn.encoders.transformer import FirstStates, Transformer, TransformerSettings, TransformerStates
 from xmtc.nn.heads.base import Head, LinearHead
+from xmtc.nn.heads.correlation import CorrelationSettings
 from xmtc.nn.heads.label_outputs import LabelOutputs
 from xmtc.nn.neighbours.sentence_encoder import SentenceEncoder
 from xmtc.nn.training.loop import TrainingSettings
@@ -62,6 +63,9 @@ class TransformerModelSettings(UpdatableSettings, NetworkSettings):
     )
     """Training of the network."""
 
+    correlation: CorrelationSettings = field(default_factory=CorrelationSettings)
+    """Correlation blocks (CorNet)."""
+
     of = "transformer"
 
 
@@ -83,6 +87,8 @@ class TransformerModel(AttendingModel, PretrainedModel):
         "no-averaging": {"training.averaging": "none"},
         "pooled": {"head.kind": "pooled"},
         "first-states": {"head.kind": "first_states"},
+        **CORRELATION_ABLATIONS,
+        "no-correlation": {"correlation.blocks": 0},
     }
 
     _windows = 64

@@ -28,4 +28,8 @@ class XmlCnn(NeuralModel):
     name = "xml_cnn"
     Config = XmlCnnSettings
     capabilities = frozenset({"text", "score_labels", "update"})
-    ablations: ClassVar = {**NeuralModel.ablations, "one-pool": {"encoder.pools": 1}}
+    ablations: ClassVar = {
+        **NeuralModel.ablations,
+        "one-pool": {"encoder.pools": 1},
+        "no-correlation": {"correlation.blocks": 0},
+    }

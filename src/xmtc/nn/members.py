@@ -322,8 +322,9 @@ def learn_decisions(
     device, rows = decisions.documents.device, np.where(candidates < 0, -1, places[candidates])
     before = candidate_scores([network], decisions.documents, rows)
     wanted = np.where(np.isnan(targets), before, targets)
-    is_read = network.head.reads_states
-    vectors = None if is_read else torch.from_numpy(embeddings([network], decisions.documents)).to(device)
+    vectors = None
+    if not network.head.takes_states:
+        vectors = torch.from_numpy(embeddings([network], decisions.documents)).to(device)
     objective = GivenLabelsObjective(
         network.head, torch.from_numpy(rows).to(device), torch.from_numpy(wanted).to(device), vectors
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from xmtc.core.progress import Progress
@@ -67,6 +68,28 @@ def rows_of_new_words(table: Table, count: int, seed: int) -> Table:
     words = table[FIRST_WORD:]
     bound = np.sqrt(3) * words.std()
     return _uniform(np.random.default_rng([seed, 4, len(words)]), bound, (count, words.shape[1]))
+
+
+def name_vectors(names: TokenBlock, table: Table, width: int, seed: int) -> tuple[Table, float]:
+    """(L, width) means of the word vectors of names, and the fraction of names with a known word.
+
+    Vectors of another width are projected at random. Names without a known word get random vectors of about the same
+    length as the others.
+    """
+    random = np.random.default_rng([seed, 17])
+    known = names.ids >= FIRST_WORD
+    indptr = np.concatenate([[0], np.cumsum(known)])[names.indptr]
+    counts = np.diff(indptr)
+    weights = np.repeat(1.0 / np.maximum(counts, 1), counts).astype(np.float32)
+    means = sp.csr_array((weights, names.ids[known], indptr), shape=(len(counts), len(table))) @ table
+    if table.shape[1] != width:
+        projection = random.standard_normal((table.shape[1], width)).astype(np.float32)
+        means = means @ (projection / np.float32(width**0.5))
+    has_name = counts > 0
+    spread = means[has_name].std() if has_name.any() else STANDARD_DEVIATION
+    vectors = _uniform(random, np.sqrt(3) * float(spread), means.shape)
+    vectors[has_name] = means[has_name]
+    return vectors, float(has_name.mean()) if len(counts) else 0.0
 
 
 def _uniform(random: np.random.Generator, bound: float, shape: tuple[int, int]) -> Table:

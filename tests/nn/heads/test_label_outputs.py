@@ -63,9 +63,20 @@ def test_loss_and_gradients(given: dict[str, Any], chunk: int) -> None:
     torch.testing.assert_close(torch.cat(parts, dim=1), logits.detach())
 
 
+def test_given_errors(given: dict[str, Any]) -> None:
+    head, states, mask = given["head"], given["states"].requires_grad_(), given["mask"]
+    error = torch.randn(BATCH, LABELS, dtype=torch.float64)
+    expected = torch.autograd.grad(reference(head, states, mask), [states, *head.parameters()], error)
+    torch.testing.assert_close(head.propagate(states.detach(), mask, error, 16), expected[0])
+    for part, gradient in zip(head.parameters(), expected[1:], strict=True):
+        torch.testing.assert_close(part.grad, gradient)
+
+
 def test_unknown_labels_have_no_loss(given: dict[str, Any]) -> None:
     head, states, mask, positives = given["head"], given["states"].requires_grad_(), given["mask"], given["positives"]
-    partial = PartialBatch(torch.tensor([True, False, True, False]), torch.tensor([[5, 9], [-1, -1], [1, -1], [-1, -1]]))
+    partial = PartialBatch(
+        torch.tensor([True, False, True, False]), torch.tensor([[5, 9], [-1, -1], [1, -1], [-1, -1]])
+    )
     known = torch.ones(BATCH, LABELS, dtype=torch.float64)
     known[0], known[2] = 0, 0
     known[0, [3, 36, 5, 9]], known[2, 1] = 1, 1

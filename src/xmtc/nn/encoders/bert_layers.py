@@ -8,7 +8,7 @@ attention scores that depends on the distance of two subwords; it is not trained
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
@@ -36,10 +36,15 @@ class Names(NamedTuple):
 
 
 BERT = Names(
-    "encoder.layer",
-    *(f"attention.self.{name}" for name in ("query", "key", "value")),
-    *("attention.output.dense", "attention.output.LayerNorm"),
-    *("intermediate.dense", "output.dense", "output.LayerNorm"),
+    layers="encoder.layer",
+    query="attention.self.query",
+    key="attention.self.key",
+    value="attention.self.value",
+    mixed="attention.output.dense",
+    attention_norm="attention.output.LayerNorm",
+    inner="intermediate.dense",
+    outer="output.dense",
+    norm="output.LayerNorm",
 )
 MPNET = BERT._replace(
     query="attention.attn.q",
@@ -49,9 +54,15 @@ MPNET = BERT._replace(
     attention_norm="attention.LayerNorm",
 )
 DISTILBERT = Names(
-    "transformer.layer",
-    *(f"attention.{name}_lin" for name in ("q", "k", "v", "out")),
-    *("sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm"),
+    layers="transformer.layer",
+    query="attention.q_lin",
+    key="attention.k_lin",
+    value="attention.v_lin",
+    mixed="attention.out_lin",
+    attention_norm="sa_layer_norm",
+    inner="ffn.lin1",
+    outer="ffn.lin2",
+    norm="output_layer_norm",
 )
 LAYOUTS = {
     **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert", "electra"), BERT),
@@ -84,9 +95,7 @@ class BertLayers:
         names = LAYOUTS[config.model_type]
         self._embeddings = module.embeddings
         self._projection = getattr(module, "embeddings_project", None)  # of ELECTRA
-        self._layers = [
-            Layer(*(_part(layer, name) for name in names[1:])) for layer in _part(module, names.layers)
-        ]
+        self._layers = [Layer(*(_part(layer, name) for name in names[1:])) for layer in _part(module, names.layers)]
         self._heads = int(config.num_attention_heads)
         self._distances = getattr(getattr(module, "encoder", None), DISTANCE_BIAS, None)
         if self._distances is not None:
@@ -155,7 +164,8 @@ class BertLayers:
         scale = (buckets - exact) / math.log(128 / exact)
         far = exact + (torch.log(size.clamp(min=1).float() / exact) * scale).long()
         bucket = torch.where(size < exact, size, far.clamp(max=buckets - 1)) + (distance > 0) * buckets
-        return self._distances.weight[bucket].t().contiguous()
+        table: Tensor = self._distances.weight
+        return table[bucket].t().contiguous()
 
 
 def _part(module: Any, name: str) -> Any:

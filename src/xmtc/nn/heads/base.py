@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +17,8 @@ class Head(nn.Module, ABC):
     """Maps encoded documents, states (B, T, d) or vectors (B, d), to label logits, and computes its own gradients."""
 
     labels: int
-    reads_states: ClassVar[bool] = False
-    """Whether it takes the states of a text, not one vector."""
+    takes_states: bool = False
+    """Whether it reads the states of the words rather than a vector of the document."""
 
     @property
     @abstractmethod
@@ -29,6 +28,16 @@ class Head(nn.Module, ABC):
     @abstractmethod
     def start_from(self, shares: Tensor) -> None:
         """Initialise with the label frequencies (L,), as fractions of the documents."""
+
+    @torch.no_grad()
+    def start_new_labels(self, shares: Tensor) -> None:
+        """Initialise what new labels, which come last, do not take over from others: their biases.
+
+        `shares` (n,) are the frequencies of the n new labels, as fractions of the documents.
+        """
+        for name, part in self.named_parameters():
+            if name in self.of_labels and part.ndim == 1:
+                part[-len(shares) :] = torch.logit(shares, eps=1e-6).to(part)
 
     @abstractmethod
     def chunk(self, batch: int, length: int, size: int, free: int) -> int:
@@ -55,6 +64,13 @@ class Head(nn.Module, ABC):
         Unknown labels of `partial` documents have no loss.
         """
 
+    def propagate(self, encoded: Tensor, mask: Tensor, error: Tensor, chunk: int) -> Tensor:
+        """Gradient in `encoded` of given errors (B, L) of the logits; parameter gradients are accumulated.
+
+        Heads on top of this one require it (`CorrelationHead`).
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot be trained on errors of its logits")
+
     def learn_candidates(
         self, encoded: Tensor, mask: Tensor, candidates: Tensor, targets: Tensor, chunk: int
     ) -> tuple[Tensor, Tensor]:
@@ -63,6 +79,10 @@ class Head(nn.Module, ABC):
         Label trees require it, and updates with documents that have unknown labels.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot be trained on given labels")
+
+    def weights(self, states: Tensor, mask: Tensor, label: int) -> Tensor:
+        """(B, T) attention weights of a label, which sum to 1."""
+        raise NotImplementedError(f"{type(self).__name__} has no attention")
 
     def drop_training_parts(self) -> None:
         """Drop parameters that prediction does not need; saved networks do not have them."""
@@ -77,7 +97,7 @@ class CandidateHead(Head):
     """A head with a row for each label that can score and train a few labels per document, as label trees need."""
 
     rows: nn.Parameter  # (L, d)
-    reads_states = True
+    takes_states = True
 
     @abstractmethod
     def hold(self, rows: Tensor) -> None:
@@ -185,11 +205,24 @@ class LinearHead(Head):
         known = () if partial is None else (partial,)  # losses of complete documents need no such argument
         for low, high, part, error in objective.errors(scored, positives, *known):
             loss += part
-            narrow = error.mul_(scale).to(vectors.dtype)
-            gradient_of(self.rows)[low:high, : vectors.shape[1]] += narrow.t() @ vectors
-            gradient_of(self.bias)[low:high] += error.sum(0)
-            d_vectors.addmm_(narrow, self.rows[low:high, :wanted].to(vectors.dtype))
+            self._propagate(vectors, error.mul_(scale), low, high, d_vectors)
         return loss * scale, d_vectors
+
+    @torch.no_grad()
+    def propagate(self, vectors: Tensor, mask: Tensor, error: Tensor, chunk: int) -> Tensor:
+        """Gradient in the vectors of given errors (B, L) of the logits; parameter gradients are accumulated."""
+        d_vectors = torch.zeros_like(vectors)
+        for low in range(0, self.labels, chunk):
+            high = min(low + chunk, self.labels)
+            self._propagate(vectors, error[:, low:high], low, high, d_vectors)
+        return d_vectors
+
+    def _propagate(self, vectors: Tensor, error: Tensor, low: int, high: int, d_vectors: Tensor) -> None:
+        """Accumulate gradients from the error (B, C) of a chunk's logits; `d_vectors` may have fewer columns."""
+        narrow = error.to(vectors.dtype)
+        gradient_of(self.rows)[low:high, : vectors.shape[1]] += narrow.t() @ vectors
+        gradient_of(self.bias)[low:high] += error.sum(0)
+        d_vectors.addmm_(narrow, self.rows[low:high, : d_vectors.shape[1]].to(vectors.dtype))
 
 
 def even_chunk(labels: int, most: int) -> int:

@@ -8,7 +8,7 @@ gradient of a chunk is computed from its logits and propagated at once, so that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 import torch
@@ -83,14 +83,14 @@ class LabelAttention(CandidateHead):
     @torch.no_grad()
     def logits(self, states: Tensor, mask: Tensor, low: int, high: int) -> Tensor:
         """(B, high − low) logits of consecutive labels; states (B, T, d), mask (B, T) true at real tokens."""
-        states, mask, _ = _with_a_token(states, mask)
+        states, mask, _ = with_a_token(states, mask)
         values = self._values(states, mask)
         return self._forward(states, mask, values, self._rows(low, high, states)).logits[:, : high - low]
 
     @torch.no_grad()
     def candidate_logits(self, states: Tensor, mask: Tensor, candidates: Tensor, chunk: int) -> Tensor:
         """(B, K) logits of labels given for each document; negative candidates are ignored."""
-        states, mask, _ = _with_a_token(states, mask)
+        states, mask, _ = with_a_token(states, mask)
         values = self._values(states, mask)
         parts = [
             self._forward(states, mask, values, self._candidate_rows(part).to(states)).logits
@@ -113,31 +113,48 @@ class LabelAttention(CandidateHead):
         `positives` (B, m) are each document's labels, −1 as padding; `chunk` is the number of labels per chunk. Unknown
         labels of `partial` documents have no loss.
         """
-        states, mask, has_token = _with_a_token(states, mask)
-        values = self._values(states, mask)
-        d_states, d_values = torch.zeros_like(states), torch.zeros_like(values)
         loss = states.new_zeros((), dtype=wide_type(states))
         scale = 1.0 / (len(states) * self.labels)
+
+        def error(logits: Tensor, low: int) -> Tensor:
+            part, error = dense_error(logits, positives, low, partial)
+            loss.add_(part)
+            return error.mul_(scale)
+
+        d_states = self._propagate_chunks(states, mask, error, chunk)
+        return loss * scale, d_states
+
+    @torch.no_grad()
+    def propagate(self, states: Tensor, mask: Tensor, error: Tensor, chunk: int) -> Tensor:
+        """Gradient in the states of given errors (B, L) of the logits; parameter gradients are accumulated."""
+        return self._propagate_chunks(states, mask, lambda logits, low: error[:, low : low + logits.shape[1]], chunk)
+
+    def _propagate_chunks(
+        self, states: Tensor, mask: Tensor, error_of: Callable[[Tensor, int], Tensor], chunk: int
+    ) -> Tensor:
+        """Gradient in the states; `error_of` maps the logits (B, C) of the labels from a number on to their errors."""
+        states, mask, has_token = with_a_token(states, mask)
+        values = self._values(states, mask)
+        d_states, d_values = torch.zeros_like(states), torch.zeros_like(values)
         for low in range(0, self.labels, chunk):
             high = min(low + chunk, self.labels)
             rows = self._rows(low, high, states)
             done = self._forward(states, mask, values, rows)
-            part, error = dense_error(done.logits[:, : high - low], positives, low, partial)
-            loss += part
-            error = nn.functional.pad(error.mul_(scale), (0, len(rows) - (high - low)))
+            error = error_of(done.logits[:, : high - low], low)
+            error = nn.functional.pad(error, (0, len(rows) - (high - low)))
             d_scores = self._backward(done, values, error, d_values)
             flat = d_scores.view(-1, len(rows))
             gradient_of(self.rows)[low:high] += (flat.t() @ states.view(-1, states.shape[2]))[: high - low]
             d_states.view(-1, states.shape[2]).addmm_(flat, rows)
         self._values_backward(states, mask, d_values, d_states)
-        return loss * scale, d_states.mul_(has_token)
+        return d_states.mul_(has_token)
 
     @torch.no_grad()
     def learn_candidates(
         self, states: Tensor, mask: Tensor, candidates: Tensor, targets: Tensor, chunk: int
     ) -> tuple[Tensor, Tensor]:
         """Like `learn`, for given labels: `candidates` (B, K), −1 as padding, `targets` (B, K) 1 or 0."""
-        states, mask, has_token = _with_a_token(states, mask)
+        states, mask, has_token = with_a_token(states, mask)
         values = self._values(states, mask)
         d_states, d_values = torch.zeros_like(states), torch.zeros_like(values)
         loss = states.new_zeros((), dtype=wide_type(states))
@@ -255,7 +272,7 @@ def exponentials(scores: Tensor, mask: Tensor) -> Tensor:
     return scores.clamp_(-LARGEST_EXPONENT, LARGEST_EXPONENT).exp_()
 
 
-def _with_a_token(states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def with_a_token(states: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Give empty documents one token with a zero state, so that their mixture is zero instead of 0/0.
 
     Returns states, mask, and (B, 1, 1) the factor for the gradient of the states.

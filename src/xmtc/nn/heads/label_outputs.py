@@ -1,12 +1,14 @@
 """Label-wise attention with an output vector for each label, and a linear layer over the mean state.
 
-The logit of label j is Σ_t α_tj (h_t · o_j) + p_j · h̄ + b_j with α = softmax over the real tokens of h_t · a_j, and h̄ the
-mean of the real states. The products h_t · o_j take as many operations as mixing the states, but no mixture, as wide as
-the states, is ever stored. As in `label_attention`, labels are processed in chunks, and gradients are computed at once.
+The logit of label j is Σ_t α_tj (h_t · o_j) + p_j · m + b_j with α = softmax over the real tokens of h_t · a_j, and m
+the mean of the real states. The products h_t · o_j take as many operations as mixing the states, but no mixture, as
+wide as the states, is ever stored. As in `label_attention`, labels are processed in chunks, and gradients are computed
+at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -44,7 +46,7 @@ class _Rows(NamedTuple):
 class LabelOutputs(Head):
     """Attention, output and pooling vectors, and a bias, for each label."""
 
-    reads_states = True
+    takes_states = True
 
     def __init__(self, labels: int, width: int) -> None:
         super().__init__()
@@ -103,18 +105,35 @@ class LabelOutputs(Head):
         Parameter gradients are accumulated. `positives` (B, m) are each document's labels, −1 as padding. Unknown
         labels of `partial` documents have no loss.
         """
-        mean, kind = mean_state(states, mask), wide_type(states)
+        loss, scale = states.new_zeros((), dtype=wide_type(states)), 1.0 / len(states)
+
+        def error(logits: Tensor, low: int) -> Tensor:
+            part, error = dense_error(logits, positives, low, partial)
+            loss.add_(part)
+            return error.mul_(scale)
+
+        d_states = self._propagate_chunks(states, mask, error, chunk)
+        return loss * scale, d_states
+
+    @torch.no_grad()
+    def propagate(self, states: Tensor, mask: Tensor, error: Tensor, chunk: int) -> Tensor:
+        """Gradient in the states of given errors (B, L) of the logits; parameter gradients are accumulated."""
+        return self._propagate_chunks(states, mask, lambda logits, low: error[:, low : low + logits.shape[1]], chunk)
+
+    def _propagate_chunks(
+        self, states: Tensor, mask: Tensor, error_of: Callable[[Tensor, int], Tensor], chunk: int
+    ) -> Tensor:
+        """Gradient in the states; `error_of` maps the logits (B, C) of the labels from a number on to their errors."""
+        mean = mean_state(states, mask)
         d_states, d_mean = torch.zeros_like(states), torch.zeros_like(mean)
-        loss, scale = states.new_zeros((), dtype=kind), 1.0 / len(states)
         for low in range(0, self.labels, chunk):
             high = min(low + chunk, self.labels)
             rows = self._rows(low, high, states.dtype)
             done = self._forward(states, mask, mean, rows)
-            part, error = dense_error(done.logits[:, : high - low], positives, low, partial)
-            loss += part
-            error = nn.functional.pad(error.mul_(scale), (0, len(rows.bias) - (high - low)))
+            error = error_of(done.logits[:, : high - low], low)
+            error = nn.functional.pad(error, (0, len(rows.bias) - (high - low)))
             self._backward(done, error, states, mean, rows, (low, high), d_states, d_mean)
-        return loss * scale, _with_mean(d_states, d_mean, mask)
+        return _with_mean(d_states, d_mean, mask)
 
     @torch.no_grad()
     def learn_candidates(
@@ -137,13 +156,17 @@ class LabelOutputs(Head):
     def _rows(self, low: int, high: int, kind: torch.dtype) -> _Rows:
         """The vectors of consecutive labels, padded with zeros to an aligned number."""
         padding = -(high - low) % ALIGNED
-        parts = (self.attention, self.outputs, self.pooled)
-        vectors = (nn.functional.pad(part[low:high].to(kind), (0, 0, 0, padding)) for part in parts)
-        return _Rows(*vectors, nn.functional.pad(self.bias[low:high], (0, padding)))
+
+        def own(part: Tensor) -> Tensor:
+            return nn.functional.pad(part[low:high].to(kind), (0, 0, 0, padding))
+
+        bias = nn.functional.pad(self.bias[low:high], (0, padding))
+        return _Rows(own(self.attention), own(self.outputs), own(self.pooled), bias)
 
     def _rows_of(self, numbers: Tensor, kind: torch.dtype) -> _Rows:
-        vectors = (part[numbers].to(kind) for part in (self.attention, self.outputs, self.pooled))
-        return _Rows(*vectors, self.bias[numbers])
+        """The vectors of the candidates (B, C) of each document."""
+        own = [part[numbers].to(kind) for part in (self.attention, self.outputs, self.pooled)]
+        return _Rows(own[0], own[1], own[2], self.bias[numbers])
 
     def _forward(self, states: Tensor, mask: Tensor, mean: Tensor, rows: _Rows) -> _Forward:
         kind = wide_type(states)

@@ -103,8 +103,8 @@ def carry_weights(network: Network, before: Network, carried: Csr, fresh: int, s
             part.copy_(weights[name])
             continue
         part.copy_(carried_rows(weights[name], carried))
-        if part.ndim == 1 and fresh:  # a bias
-            part[-fresh:] = torch.logit(torch.from_numpy(shares[-fresh:]), eps=1e-6).to(part)
+    if fresh:
+        network.head.start_new_labels(torch.from_numpy(shares[-fresh:]))
 
 
 @torch.no_grad()
