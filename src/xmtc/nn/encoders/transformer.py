@@ -116,6 +116,16 @@ class Backbone:
         """Maximum number of subwords of a text; None if there is no limit."""
         return positions_of(self.module() if self._module is None else self._module)
 
+    @property
+    def layers(self) -> int:
+        """Number of layers."""
+        return int(_settings(self.config).num_hidden_layers)
+
+    @property
+    def width(self) -> int:
+        """Width of the states."""
+        return int(_settings(self.config).hidden_size)
+
     def check(self, settings: TransformerSettings) -> None:
         """Raise ConfigError for settings that this encoder does not support."""
         _layers(self._module, settings)
@@ -160,14 +170,26 @@ class Transformer(Encoder):
         S is T or the maximum number of positions, if smaller; no text is longer. An empty text has one position, which
         is padding.
         """
+        ordered, inside, source = self._ordered(words, mask)
+        with torch.autocast(words.device.type, torch.bfloat16, enabled=words.dtype == torch.bfloat16):
+            states = self.pretrained(inputs_embeds=ordered, attention_mask=inside.long())[0]
+        return states.to(words.dtype), inside, source
+
+    def layer_states(self, words: Tensor, mask: Tensor) -> tuple[list[Tensor], Tensor]:
+        """(B, S, d) states after each layer, like those of `states`, and which of them are real (B, S)."""
+        ordered, inside, _ = self._ordered(words, mask)
+        with torch.autocast(words.device.type, torch.bfloat16, enabled=words.dtype == torch.bfloat16):
+            found = self.pretrained(inputs_embeds=ordered, attention_mask=inside.long(), output_hidden_states=True)
+        return [states.to(words.dtype) for states in found.hidden_states[1:]], inside
+
+    def _ordered(self, words: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, S, e) words with padding moved behind the text, which of them are real, and their source positions."""
         length = mask.sum(1, keepdim=True)
         place = torch.arange(mask.shape[1], device=mask.device)[None, : self.positions]
         inside = place < length.clamp(min=1)
         source = (place - length) % mask.shape[1]  # (B, S)
         ordered = words.transpose(0, 1).gather(1, source[..., None].expand(-1, -1, words.shape[2]))
-        with torch.autocast(words.device.type, torch.bfloat16, enabled=words.dtype == torch.bfloat16):
-            states = self.pretrained(inputs_embeds=ordered, attention_mask=inside.long())[0]
-        return states.to(words.dtype), inside, source
+        return ordered, inside, source
 
     def attention(self, words: Tensor, mask: Tensor) -> Tensor:
         """(B, T) attention weight of each subword, 0 at padding."""

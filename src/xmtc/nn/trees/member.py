@@ -16,7 +16,6 @@ from xmtc.data.dataset import Csr, Dataset
 from xmtc.labels.features import positive_features
 from xmtc.labels.tree import LabelTree, TreeRevision, homes_of, shallow_sizes, shallow_tree
 from xmtc.nn.device import arithmetic, chunk_memory
-from xmtc.nn.documents import Documents
 from xmtc.nn.members import Arrays, MemberRun, NeuralMember, TrainingData, UpdateBatch, network_arrays
 from xmtc.nn.network import TABLE, Network
 from xmtc.nn.tensors import as_array, read_tensor
