@@ -88,6 +88,7 @@ def planned(spec: CascadeSpec, data: TrainingData, sizes: list[tuple[int, int, i
     head, compute = network.head, network.compute.itemsize
     assert isinstance(head, CascadeHead)
     batch = batch_size(settings, len(documents), run.group)
+    kept = KINDS[tree.rows].itemsize
     own, width = batch // run.group.size, head.deep.shape[1]
     counts = np.diff(data.labels.indptr).astype(np.int64)
     beams, deep = tree.beams(len(sizes)), sizes[1:]
@@ -114,18 +115,20 @@ def planned(spec: CascadeSpec, data: TrainingData, sizes: list[tuple[int, int, i
     states = _of(encoding.kept, own)
     scored = max([sizes[0][0], *slots]) * own * SCORED
     sliced = 8 * 4 * width * min(SLICE, max(slots, default=0))  # temporary results of Adam, and of rounding
-    at_once = min(DOCUMENTS[device.type], max(1, TOKENS[device.type] // longest), len(documents))
-    found = max([sizes[0][0], *(min(b, p) * most for b, (_, p, most) in zip(beams, deep, strict=True))])
-    gathered = min(chunk_memory(device), at_once * found * width * (compute + KINDS[tree.rows].itemsize))
     phases = {
         "forward": {"the encoder's states": states, "the scores of a step": scored},
         "backward": {"the encoder's states": _of(encoding.learnt, own)},
         "update": {"the update of the weights": max(2 * trained, sliced)},
     }
     if data.validation is not None:
-        scores = at_once * found * SCORED + gathered
+        at_once = min(DOCUMENTS[device.type], max(1, TOKENS[device.type] // longest), len(data.validation[0]))
+        labels, leaves, _ = sizes[-1]
+        least = -(-min(5, labels) // (labels // leaves))  # leaves that have five labels together
+        found = [min(max(beam, least), parents) * most for beam, (_, parents, most) in zip(beams, deep, strict=True)]
+        copied = compute + (kept if kept != compute else 0)
+        gathered = min(chunk_memory(device), at_once * max(found, default=0) * width * copied)
+        scores = at_once * max([sizes[0][0], *found]) * SCORED + gathered
         phases["validation"] = {"validation": max(_of(encoding.read, at_once), scores)}
-    kept = KINDS[tree.rows].itemsize
     tables = 1 + 2 * (tree.optimiser == "adam") + averaged
     table, best = tables * kept * nodes * width, kept * nodes * width * (data.validation is not None)
     return CascadePlan(parts, phases, table, best, device)

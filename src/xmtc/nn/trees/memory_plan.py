@@ -170,7 +170,8 @@ def placed(plans: Sequence[LevelPlan], free: int, host: int | None) -> list[Leve
         if host is not None and plan.host > SPARE * host:
             raise ConfigError(
                 f"tree level {number} of {len(plans)} ({plan.nodes:,} nodes) needs {written_size(plan.host)} host "
-                f"memory for its rows; {written_size(host)} is free. Set head.tree.rows=bfloat16, or lower encoder.units."
+                f"memory for its rows; {written_size(host)} is free. "
+                "Set head.tree.rows=bfloat16, or lower encoder.units."
             )
         out.append(plan)
     return out
